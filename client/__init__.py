@@ -1,0 +1,1 @@
+"""Put records on the queue and take results off it."""

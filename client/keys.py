@@ -1,0 +1,74 @@
+"""Every Redis key and stream field, and what it holds.
+
+    <job>                                   stream    one entry a request; finished entries are deleted: XLEN is the backlog
+    cluster-serving_<job>:<uri>             hash      one result, until it is read or its time to live ends
+    cluster-serving.reply_<job>:<client>    stream    results for one client that waits for them; expires with the client
+    cluster-serving.node_<job>:<node>       string    JSON heartbeat of one node; expires after three missed ones
+    cluster-serving.limits_<job>            hash      what admission checks: `maxQueueLength`
+
+Only results live below `cluster-serving_<job>:`, because clients of the original read and delete all that they find there.
+On Redis Cluster, name the job with a hash tag (`{my_job}`): all its keys then lie on one shard.
+
+Request fields, native dialect (values are bytes; `<name>` is a model input's name):
+
+    uri                     the record's name, chosen by the client
+    tensor:<name>           Arrow IPC Tensor message
+    bool:<name>             the same of dtype uint8 for a bool array, which Arrow has no tensor of
+    image:<name>            an encoded image: JPEG, PNG, ...
+    string:<name>           JSON: a string or a nested list of strings
+    sparse.indices:<name>   Arrow IPC Tensor message, int64 (rank, nnz)
+    sparse.values:<name>    the same, (nnz,)
+    sparse.shape:<name>     the same, int64 (rank,)
+    reply                   key of the stream that the result goes to; without it: the result hash
+    deadline                Unix time in ms after which no answer is wanted
+
+Request fields, original dialect: `uri`, `data` (base64 of an Arrow stream), and optionally `serde`.
+
+Result fields: `tensor:<output>`, `bool:<output>`, or `value` (JSON text after a filter; base64 Arrow stream in the
+original dialect); `error` (JSON: code, message) instead of them; `receipt` (JSON); on a reply stream also `uri`.
+"""
+
+from typing import Final
+
+DEFAULT_JOB: Final = "serving_stream"
+GROUP: Final = "serving"
+
+URI: Final = b"uri"
+REPLY: Final = b"reply"
+DEADLINE: Final = b"deadline"
+DATA: Final = b"data"
+SERDE: Final = b"serde"
+
+TENSOR: Final = b"tensor:"
+BOOL: Final = b"bool:"
+IMAGE: Final = b"image:"
+STRING: Final = b"string:"
+SPARSE_INDICES: Final = b"sparse.indices:"
+SPARSE_VALUES: Final = b"sparse.values:"
+SPARSE_SHAPE: Final = b"sparse.shape:"
+
+VALUE: Final = b"value"
+ERROR: Final = b"error"
+RECEIPT: Final = b"receipt"
+
+MAX_URI_BYTES: Final = 4096
+
+
+def result_prefix(job: str) -> str:
+    """The prefix of every result hash of a job."""
+    return f"cluster-serving_{job}:"
+
+
+def reply_key(job: str, client: str) -> str:
+    """The reply stream of one client."""
+    return f"cluster-serving.reply_{job}:{client}"
+
+
+def node_key(job: str, node: str) -> str:
+    """The heartbeat of one node."""
+    return f"cluster-serving.node_{job}:{node}"
+
+
+def limits_key(job: str) -> str:
+    """What admission checks."""
+    return f"cluster-serving.limits_{job}"

@@ -1,0 +1,162 @@
+"""The native codec: arrays, images, strings and sparse tensors to stream fields, and results back to arrays.
+
+A tensor travels as an Arrow IPC Tensor message (https://arrow.apache.org/docs/format/Columnar.html#encapsulated-message-format):
+
+    | FF FF FF FF | int32 metadata length | metadata | data, C order |
+    |<------------------ header ---------------------->|
+
+The header depends on dtype and shape alone. It is made by Arrow once per dtype and shape and kept, so that encoding is
+header + bytes and decoding is one look-up: 0.4 us instead of 2.6 us for 128 floats (bench/codec.py).
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from cluster_serving.client import keys
+from cluster_serving.client.errors import CodecError
+
+Array = NDArray[Any]
+
+_CONTINUATION = b"\xff\xff\xff\xff"
+_MAX_LAYOUTS = 4096
+
+
+class TensorLayout(NamedTuple):
+    """What the header of a tensor message says: the data are `nbytes` bytes at `offset`."""
+
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    offset: int
+    nbytes: int
+
+
+_layouts: dict[bytes, TensorLayout] = {}
+
+
+@lru_cache(maxsize=_MAX_LAYOUTS)
+def tensor_header(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
+    """The bytes before the data in the tensor message of a C-ordered array.
+
+    Raises:
+        CodecError: Arrow has no tensor of this dtype.
+    """
+    sink = pa.BufferOutputStream()
+    try:
+        pa.ipc.write_tensor(pa.Tensor.from_numpy(np.empty(shape, dtype)), sink)
+    except pa.ArrowException as error:
+        raise CodecError(f"an array of dtype {dtype} cannot be sent: {error}") from error
+    message = sink.getvalue().to_pybytes()
+    return message[: 8 + int.from_bytes(message[4:8], "little")]
+
+
+def encode_tensor(array: Array) -> bytes:
+    """An Arrow IPC Tensor message.
+
+    Args:
+        array: any shape, 0-d too; integer, unsigned integer, float16, float32 or float64.
+
+    Raises:
+        CodecError: Arrow has no tensor of the array's dtype.
+    """
+    return tensor_header(array.dtype.newbyteorder("="), array.shape) + native(array).tobytes()
+
+
+def native(array: Array) -> Array:
+    """The array in this machine's byte order."""
+    return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
+
+
+def tensor_layout(message: bytes) -> TensorLayout | None:
+    """What the header says, or None when the data are not in C order or the message is of Arrow before 0.15.
+
+    Raises:
+        CodecError: not a tensor message, or shorter than its header says.
+    """
+    if message[:4] != _CONTINUATION:
+        return None
+    offset = 8 + int.from_bytes(message[4:8], "little")
+    layout = _layouts.get(message[:offset])
+    if layout is None:
+        tensor = _read_with_arrow(message)
+        dtype = np.dtype(tensor.type.to_pandas_dtype())
+        if not tensor.is_contiguous or tensor.strides != np.empty(tensor.shape, dtype).strides:
+            return None
+        layout = TensorLayout(dtype, tuple(tensor.shape), offset, tensor.size * dtype.itemsize)
+        if len(_layouts) >= _MAX_LAYOUTS:
+            _layouts.clear()
+        _layouts[message[:offset]] = layout
+    if len(message) - offset < layout.nbytes:
+        raise CodecError(
+            f"the tensor is truncated: {len(message) - offset} bytes of data where {layout.dtype} "
+            f"{list(layout.shape)} has {layout.nbytes}"
+        )
+    return layout
+
+
+def decode_tensor(message: bytes) -> Array:
+    """The array of a tensor message, as a read-only view of its bytes.
+
+    Raises:
+        CodecError: not a tensor message, or shorter than its header says.
+    """
+    layout = tensor_layout(message)
+    if layout is None:
+        array: Array = _read_with_arrow(message).to_numpy()
+        return array
+    dtype, shape, offset, nbytes = layout
+    return np.frombuffer(message, dtype, nbytes // dtype.itemsize, offset).reshape(shape)
+
+
+def _read_with_arrow(message: bytes) -> Any:
+    try:
+        return pa.ipc.read_tensor(pa.BufferReader(message))
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise CodecError(f"not a tensor message, or a truncated one: {error}") from error
+
+
+class Result(NamedTuple):
+    """What came of a record: outputs, or a filter's value, or an error."""
+
+    uri: str
+    outputs: dict[str, Array]
+    value: Any = None
+    error: tuple[str, str] | None = None
+    receipt: Mapping[str, Any] = {}
+
+
+def decode_result(uri: str, fields: Sequence[bytes]) -> Result:
+    """The result in a native result hash or reply entry, given as `field, value, field, value, ...`.
+
+    Raises:
+        CodecError: a field's bytes are not what its name says.
+    """
+    outputs: dict[str, Array] = {}
+    value: Any = None
+    error: tuple[str, str] | None = None
+    receipt: Mapping[str, Any] = {}
+    for field, content in zip(fields[::2], fields[1::2], strict=True):
+        if field.startswith(keys.TENSOR):
+            outputs[field[len(keys.TENSOR) :].decode()] = decode_tensor(content).copy()
+        elif field.startswith(keys.BOOL):
+            outputs[field[len(keys.BOOL) :].decode()] = decode_tensor(content).astype(np.bool_)
+        elif field == keys.VALUE:
+            value = _json(field, content)
+        elif field == keys.ERROR:
+            document = _json(field, content)
+            error = (str(document["code"]), str(document["message"]))
+        elif field == keys.RECEIPT:
+            receipt = _json(field, content)
+    return Result(uri, outputs, value, error, receipt)
+
+
+def _json(field: bytes, content: bytes) -> Any:
+    try:
+        return json.loads(content)
+    except ValueError as error:
+        raise CodecError(f"field {field.decode()} is not JSON: {error}") from error

@@ -1,0 +1,1 @@
+"""HTTP for clients of the queue."""

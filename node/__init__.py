@@ -1,0 +1,1 @@
+"""One machine's server: reader → ring → workers → writer, watched by a supervisor."""

@@ -1,0 +1,1 @@
+"""One backend a file, imported only when its kind of model is served."""

@@ -1,0 +1,1 @@
+"""What happens to a record before and after the model."""

@@ -1,0 +1,1 @@
+"""Many machines: nodes replicated over hosts."""
