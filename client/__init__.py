@@ -1,1 +1,33 @@
 """Put records on the queue and take results off it."""
+
+from cluster_serving.client.commands import Failed
+from cluster_serving.client.errors import (
+    ClusterServingError,
+    CodecError,
+    ConnectionLost,
+    ErrorCode,
+    InvalidValue,
+    QueueFull,
+    RecordFailed,
+    ResultTimeout,
+)
+from cluster_serving.client.http_reply import http_json_to_ndarray, http_response_to_ndarray
+from cluster_serving.client.queues import InputQueue, OutputQueue
+from cluster_serving.client.wire import Result
+
+__all__ = [
+    "ClusterServingError",
+    "CodecError",
+    "ConnectionLost",
+    "ErrorCode",
+    "Failed",
+    "InputQueue",
+    "InvalidValue",
+    "OutputQueue",
+    "QueueFull",
+    "RecordFailed",
+    "Result",
+    "ResultTimeout",
+    "http_json_to_ndarray",
+    "http_response_to_ndarray",
+]

@@ -1,12 +1,12 @@
 """Every error that a client can raise.
 
-    ClusterServingError
-    ├── ConnectionLost      (also ConnectionError)   Redis cannot be reached, or left in the middle of a call
-    ├── QueueFull           (also RuntimeError)      the job's stream holds `maxQueueLength` records
-    ├── ResultTimeout       (also TimeoutError)      no result came in time
-    ├── RecordFailed        (also RuntimeError)      the node answered with an error instead of a result
-    ├── InvalidValue        (also TypeError)         a value that no field of a record can carry
-    └── CodecError          (also ValueError)        bytes from the wire that are not what they should be
+ClusterServingError
+├── ConnectionLost      (also ConnectionError)   Redis cannot be reached, or left in the middle of a call
+├── QueueFull           (also RuntimeError)      the job's stream holds `maxQueueLength` records
+├── ResultTimeout       (also TimeoutError)      no result came in time
+├── RecordFailed        (also RuntimeError)      the node answered with an error instead of a result
+├── InvalidValue        (also TypeError)         a value that no field of a record can carry
+└── CodecError          (also ValueError)        bytes from the wire that are not what they should be
 """
 
 from enum import StrEnum

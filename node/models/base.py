@@ -21,6 +21,11 @@ class TensorSpec(msgspec.Struct, frozen=True):
         """The shape of one row: without the batch dimension."""
         return self.shape[1:]
 
+    @property
+    def is_text(self) -> bool:
+        """Whether this input or output holds strings."""
+        return self.dtype == "str"
+
     def describe(self) -> str:
         """For people: `data float32 [N,3,227,227]`; the first free dimension is N, others are ?."""
         dims = ["N" if dim is None and at == 0 else "?" if dim is None else str(dim) for at, dim in enumerate(self.shape)]
@@ -47,8 +52,3 @@ class Backend(Protocol):
 
 class ModelError(Exception):
     """The model cannot be loaded; the message says which file is at fault and how to mend it."""
-
-
-def numpy_dtype(spec: TensorSpec) -> np.dtype[Any]:
-    """The dtype of a spec."""
-    return np.dtype(spec.dtype)

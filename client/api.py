@@ -1,0 +1,60 @@
+"""What all queues share: which job, on which Redis."""
+
+import uuid
+
+from cluster_serving.client import keys
+from cluster_serving.client.connection import DEFAULT_PORT, RedisSettings
+
+
+class Api:
+    """A job on a Redis. Nothing is connected until it is needed.
+
+    Args:
+        host: of Redis; default `localhost`.
+        port: of Redis; default 6379.
+        name: of the job.
+        url: instead of host and port, any URL of `RedisSettings.parse`.
+        username: ACL user.
+        password: of the user, or of the server.
+        db: number of the database.
+        ssl: connect with TLS.
+        ssl_certfile: PEM file of this client's certificate.
+        ssl_keyfile: PEM file of its key.
+        ssl_ca_certs: PEM file of the authority that signed the server's certificate.
+        timeout_s: for connecting, and for the reply to a command.
+        sync: accepted for programs of the original, and without meaning: `predict` waits, `enqueue` does not.
+    """
+
+    def __init__(
+        self,
+        host: str | None = None,
+        port: int | str | None = None,
+        name: str = keys.DEFAULT_JOB,
+        *,
+        url: str | None = None,
+        username: str | None = None,
+        password: str | None = None,
+        db: int = 0,
+        ssl: bool = False,
+        ssl_certfile: str | None = None,
+        ssl_keyfile: str | None = None,
+        ssl_ca_certs: str | None = None,
+        timeout_s: float = 5.0,
+        sync: bool = True,
+    ) -> None:
+        self.name = name
+        self.host = host or "localhost"
+        self.port = str(port or DEFAULT_PORT)
+        self.db = db
+        self.settings = RedisSettings.parse(
+            url or f"{self.host}:{self.port}",
+            username=username,
+            password=password,
+            db=db,
+            tls=ssl,
+            ca_file=ssl_ca_certs,
+            cert_file=ssl_certfile,
+            key_file=ssl_keyfile,
+            timeout_s=timeout_s,
+        )
+        self._client_id = uuid.uuid4().hex

@@ -1,0 +1,141 @@
+"""Arrow IPC streams: read one without trusting it, and write many that differ in their data alone.
+
+    | schema message | record batch message | body: buffers | ... more batches | end |
+
+A stream of Arrow before 0.15 has messages without the continuation marker FF FF FF FF; pyarrow reads both. A file is
+"ARROW1", two zero bytes, such a stream, and a footer that is not needed to read it from the front.
+"""
+
+import binascii
+import struct
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+import pyarrow as pa
+
+from cluster_serving.client.errors import CodecError
+
+ARROW_ERRORS: Final = (pa.ArrowException, OSError, ValueError)
+"""What pyarrow raises for bytes that are not Arrow; UnicodeDecodeError of a name is a ValueError."""
+
+_FILE_MAGIC = b"ARROW1"
+_FILE_HEADER_BYTES = 8
+_WHITESPACE = b" \t\r\n"
+
+# Places of fields in Arrow's flatbuffers Message and RecordBatch tables.
+_MESSAGE_HEADER = 2
+_RECORD_BATCH_COMPRESSION = 3
+
+
+def from_base64(text: bytes | str, what: str) -> bytes:
+    """The bytes of a base64 text: standard alphabet, padded; line breaks are allowed.
+
+    Args:
+        text: base64.
+        what: what it is, to begin the message of an error.
+
+    Raises:
+        CodecError: it is not base64, or is truncated.
+    """
+    try:
+        return binascii.a2b_base64(text, strict_mode=True)
+    except ValueError as error:
+        raw = text.encode(errors="replace") if isinstance(text, str) else text
+        unwrapped = raw.translate(None, _WHITESPACE)
+        if len(unwrapped) < len(raw):
+            return from_base64(unwrapped, what)
+        raise CodecError(f"{what} is not base64, or is truncated: {error}") from error
+
+
+def to_base64(content: bytes) -> bytes:
+    """The base64 text of some bytes, without line breaks."""
+    return binascii.b2a_base64(content, newline=False)
+
+
+def read_batches(message: bytes) -> Iterator[Any]:
+    """The record batches of an Arrow stream or file, each checked from end to end before it is given out.
+
+    Compressed batches are refused: their declared sizes would be allocated, and no writer of this dialect makes them.
+
+    Raises:
+        CodecError: the bytes are not an Arrow stream, or are truncated.
+    """
+    if message.startswith(_FILE_MAGIC):
+        message = message[_FILE_HEADER_BYTES:]
+    try:
+        messages = pa.ipc.MessageReader.open_stream(pa.py_buffer(message))
+        first = messages.read_next_message()
+        if first.type != "schema":  # given another message, read_schema ends the process (pyarrow 26)
+            raise CodecError(f"not an Arrow stream: it begins with a {first.type} message")
+        schema = pa.ipc.read_schema(first)
+        for batch_message in messages:
+            if batch_message.type != "record batch":
+                raise CodecError(f"a {batch_message.type} message where a record batch is expected")
+            if _is_compressed(batch_message.metadata.to_pybytes()):
+                raise CodecError("the record batch is compressed")
+            batch = pa.ipc.read_record_batch(batch_message, schema)
+            batch.validate(full=True)
+            _ = schema.names  # which are bytes until they are asked for
+            yield batch
+    except CodecError:
+        raise
+    except StopIteration:
+        raise CodecError("not an Arrow stream: it has no schema") from None
+    except (*ARROW_ERRORS, struct.error) as error:
+        raise CodecError(f"not an Arrow stream, or a truncated one: {error}") from error
+
+
+def _is_compressed(metadata: bytes) -> bool:
+    (root,) = struct.unpack_from("<I", metadata)
+    header = _flatbuffer_field(metadata, root, _MESSAGE_HEADER)
+    (to_batch,) = struct.unpack_from("<I", metadata, header)
+    return _flatbuffer_field(metadata, header + to_batch, _RECORD_BATCH_COMPRESSION) != 0
+
+
+def _flatbuffer_field(buffer: bytes, table: int, index: int) -> int:
+    """The position of a table's field, or 0 when the table leaves it out (https://flatbuffers.dev/internals)."""
+    (to_vtable,) = struct.unpack_from("<i", buffer, table)
+    vtable = table - to_vtable
+    (vtable_bytes,) = struct.unpack_from("<H", buffer, vtable)
+    entry = 4 + 2 * index
+    if entry >= vtable_bytes:
+        return 0
+    (to_field,) = struct.unpack_from("<H", buffer, vtable + entry)
+    return table + to_field if to_field else 0
+
+
+def write_stream(batches: Sequence[Any]) -> Any:
+    """An Arrow buffer that holds the stream of these record batches, which share a schema."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batches[0].schema) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+    return sink.getvalue()
+
+
+class StreamTemplate:
+    """An Arrow stream with its data cut out, to be filled with other data of the same sizes.
+
+    All other bytes of a stream follow from names and shapes, so that Arrow writes them once for each shape: 4 us instead
+    of 18 us for an output of 128 floats, 5 us instead of 51 us for such a record.
+    """
+
+    def __init__(self, stream: Any, leaves: Sequence[Any]) -> None:
+        """Cut out the data of `leaves`: arrays of fixed-width items, read from `stream` without a copy, in its order."""
+        self._pieces: list[bytes] = []
+        content = stream.to_pybytes()
+        end = 0
+        for leaf in leaves:
+            data = leaf.buffers()[1]
+            begin = data.address - stream.address if data and len(leaf) else end
+            self._pieces.append(content[end:begin])
+            end = begin + len(leaf) * leaf.type.byte_width
+        self._tail = content[end:]
+
+    def fill(self, data: Sequence[bytes]) -> bytes:
+        """The base64 text of the stream that has this data, given leaf by leaf."""
+        parts: list[bytes] = []
+        for piece, content in zip(self._pieces, data, strict=True):
+            parts += (piece, content)
+        parts.append(self._tail)
+        return to_base64(b"".join(parts))

@@ -1,0 +1,157 @@
+"""The commands that the queues send and what the replies mean, without any input or output: for threads and asyncio alike."""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, cast
+
+import numpy as np
+
+from cluster_serving.client import keys, original
+from cluster_serving.client.connection import Argument, Script
+from cluster_serving.client.errors import InvalidValue, QueueFull, RecordFailed
+from cluster_serving.client.values import encode_record, encode_uri
+from cluster_serving.client.wire import Array, Result, decode_result
+
+Dialect = Literal["native", "original"]
+Fields = list[bytes]
+
+ENQUEUE = Script(Path(__file__).with_name("enqueue.lua").read_text())
+TAKE = Script(Path(__file__).with_name("take.lua").read_text())
+REPLY_LIFE_MS = 60_000
+"""A reply stream lives so long after its client was last seen."""
+
+_FULL = "Redis queue is full, please wait for inference or delete the unprocessed records."
+
+
+class Failed(str):
+    """What `query` and `dequeue` give for a record that failed: the text `NaN`, as the original does, and the reason."""
+
+    code: str
+    reason: str
+
+    def __new__(cls, code: str, reason: str) -> "Failed":
+        """The text `NaN` with its reason."""
+        failed = super().__new__(cls, "NaN")
+        failed.code = code
+        failed.reason = reason
+        return failed
+
+
+def request_fields(dialect: Dialect, uri: str, data: Mapping[str, Any]) -> Fields:
+    """The fields of one request.
+
+    Raises:
+        InvalidValue: the uri or a value cannot be sent.
+    """
+    if dialect == "native":
+        return encode_record(uri, data)
+    return [keys.URI, encode_uri(uri), keys.DATA, original.encode_record(data).encode()]
+
+
+def check_dialect(dialect: str) -> Dialect:
+    """The dialect of that name.
+
+    Raises:
+        InvalidValue: there is none.
+    """
+    if dialect not in ("native", "original"):
+        raise InvalidValue(f"dialect is 'native' or 'original', not {dialect!r}")
+    return dialect  # type: ignore[return-value] # narrowed by the line above
+
+
+def as_inputs(request: Any) -> Mapping[str, Any]:
+    """The inputs in what `predict` was given: a dict, JSON text with `instances`, or the value of the one input `t`.
+
+    Raises:
+        InvalidValue: JSON text without an instance.
+    """
+    if isinstance(request, str):
+        try:
+            document = json.loads(request)
+        except ValueError:
+            return {"t": request}
+        if not isinstance(document, dict) or not document.get("instances"):
+            raise InvalidValue(
+                "no instance can be found, please check your input or json(keyword should be 'instances')"
+            )
+        return {
+            name: value if isinstance(value, str) else np.asarray(value)
+            for name, value in document["instances"][0].items()
+        }
+    return cast(Mapping[str, Any], request) if isinstance(request, Mapping) else {"t": request}
+
+
+def escape_glob(text: str) -> str:
+    """The pattern that matches this text and nothing else."""
+    return re.sub(r"([*?\[\]\\^])", r"\\\1", text)
+
+
+def enqueue_arguments(job: str, batch: Sequence[Fields]) -> tuple[list[Argument], list[Argument]]:
+    """Keys and arguments of the enqueue script."""
+    arguments: list[Argument] = [len(batch)]
+    for fields in batch:
+        arguments.append(len(fields))
+        arguments += fields
+    return [job, keys.limits_key(job)], arguments
+
+
+def queue_full(job: str, accepted: int) -> QueueFull:
+    """The error for a stream that has no room, in the words that the original prints."""
+    return QueueFull(f"{_FULL} (the stream {job} holds maxQueueLength records)", accepted)
+
+
+def memory_full(job: str, error: Exception, accepted: int) -> QueueFull:
+    """The error for a Redis that has no memory."""
+    return QueueFull(f"{_FULL} (the stream {job}: {error})", accepted)
+
+
+def read_replies(reply: Any) -> list[tuple[bytes, Fields]]:
+    """The entries of a reply to XREAD of one stream: id and fields."""
+    return [(entry_id, fields) for _, entries in reply or () for entry_id, fields in entries]
+
+
+def result_of(fields: Sequence[bytes], uri: str) -> Result:
+    """The result in a hash or a reply, whichever dialect it is in."""
+    if keys.RECEIPT in fields[::2]:
+        return decode_result(uri, fields)
+    found = dict(zip(fields[::2], fields[1::2], strict=True))
+    result = decode_result(uri, [keys.ERROR, found[keys.ERROR]]) if keys.ERROR in found else Result(uri, {})
+    value = original.decode_result(found.get(keys.VALUE, b""))
+    if result.error is None and isinstance(value, str) and value == "NaN":
+        return Result(uri, {}, error=("Unknown", "the record failed; this server does not say why"))
+    return result if result.error else Result(uri, {}, value)
+
+
+def reply_of(fields: Sequence[bytes]) -> Result:
+    """The result in an entry of a reply stream; the node writes its uri first."""
+    return result_of(fields[2:], fields[1].decode())
+
+
+def plain(result: Result) -> Array | list[Any] | Any:
+    """What a program gets for a result: the ndarray of one output, a list of several, or a filter's value.
+
+    Raises:
+        RecordFailed: the record failed.
+    """
+    if result.error is not None:
+        raise RecordFailed(*result.error, result.uri)
+    if result.value is not None or not result.outputs:
+        return result.value
+    arrays = list(result.outputs.values())
+    return arrays[0] if len(arrays) == 1 else arrays
+
+
+def plain_or_failed(result: Result) -> Any:
+    """The same, and `Failed` for a record that failed: one of them must not keep the others from their reader."""
+    try:
+        return plain(result)
+    except RecordFailed as error:
+        return Failed(error.code, error.reason)
+
+
+def next_id(entry_id: bytes) -> bytes:
+    """The smallest id behind this one."""
+    milliseconds, _, sequence = entry_id.partition(b"-")
+    return b"%b-%d" % (milliseconds, int(sequence) + 1)

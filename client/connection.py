@@ -1,0 +1,247 @@
+"""Where Redis is, and how to talk to it: settings, and a link for raw pipelined commands.
+
+redis-py connects (password, TLS, Unix socket, Sentinel); commands go out packed by hiredis and replies come back as hiredis
+parsed them. Nothing is repeated behind the caller's back: redis-py's own retries would send an XADD twice.
+"""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
+from urllib.parse import ParseResult, parse_qs, unquote, urlparse
+
+import hiredis
+import redis
+import redis.exceptions
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+from redis.sentinel import Sentinel
+
+from cluster_serving.client.errors import ConnectionLost
+
+DEFAULT_PORT = 6379
+_READ_BYTES = 1 << 18  # one recv takes 64 rows of 128 floats; the default of 32 KiB takes seven
+
+Argument = bytes | str | int | float
+
+
+@dataclass(frozen=True)
+class RedisSettings:
+    """Where Redis is and how to log in. `sentinels` non-empty: `service` is the master's name there."""
+
+    host: str = "localhost"
+    port: int = DEFAULT_PORT
+    db: int = 0
+    username: str | None = None
+    password: str | None = field(default=None, repr=False)
+    tls: bool = False
+    ca_file: str | None = None
+    cert_file: str | None = None
+    key_file: str | None = None
+    unix_path: str | None = None
+    sentinels: tuple[tuple[str, int], ...] = ()
+    service: str | None = None
+    timeout_s: float = 5.0
+
+    @classmethod
+    def parse(
+        cls,
+        url: str,
+        *,
+        username: str | None = None,
+        password: str | None = None,
+        db: int | None = None,
+        tls: bool = False,
+        ca_file: str | None = None,
+        cert_file: str | None = None,
+        key_file: str | None = None,
+        timeout_s: float = 5.0,
+    ) -> "RedisSettings":
+        """Settings from `host:port` or a URL; what the URL says wins over the keyword arguments.
+
+        Args:
+            url: `host:port`, `redis[s]://[user[:password]@]host[:port][/db]`, `unix:///path[?db=0]`, or
+                `redis[s]+sentinel://[user[:password]@]host[:port][,host[:port]...]/service[/db]`.
+            username: ACL user.
+            password: of the user, or of the server.
+            db: number of the database.
+            tls: connect with TLS.
+            ca_file: PEM file of the authority that signed the server's certificate; without it the system's.
+            cert_file: PEM file of the client's certificate.
+            key_file: PEM file of its key.
+            timeout_s: for connecting, and for the reply to a command.
+
+        Raises:
+            ValueError: not such a URL.
+        """
+        if "://" not in url:
+            url = f"redis://{url}"
+        parts = urlparse(url)
+        scheme, _, kind = parts.scheme.partition("+")
+        if scheme not in {"redis", "rediss", "unix"} or kind not in {"", "sentinel"}:
+            raise ValueError(
+                f"unknown scheme {parts.scheme}://, expected redis://, rediss://, unix:// or redis+sentinel://"
+            )
+        common: dict[str, Any] = {
+            "username": unquote(parts.username) if parts.username else username,
+            "password": unquote(parts.password) if parts.password else password,
+            "tls": tls or scheme == "rediss",
+            "ca_file": ca_file,
+            "cert_file": cert_file,
+            "key_file": key_file,
+            "timeout_s": timeout_s,
+        }
+        path = [unquote(part) for part in parts.path.split("/") if part]
+        if scheme == "unix":
+            number = parse_qs(parts.query).get("db", [db or 0])[0]
+            return cls(unix_path=parts.path, db=int(number), **common)
+        if kind == "sentinel":
+            if not path:
+                raise ValueError("a sentinel URL ends in /service, the master's name")
+            number = path[1] if len(path) > 1 else db or 0
+            return cls(sentinels=_sentinels(parts), service=path[0], db=int(number), **common)
+        number = path[0] if path else db or 0
+        return cls(host=parts.hostname or "localhost", port=parts.port or DEFAULT_PORT, db=int(number), **common)
+
+    @property
+    def is_local_default(self) -> bool:
+        """Whether this is a plain server on this machine: one that `start` may run itself."""
+        plain = not (self.tls or self.unix_path or self.sentinels)
+        return plain and self.host in {"localhost", "127.0.0.1"}
+
+    def describe(self) -> str:
+        """For people and logs; holds no secret."""
+        if self.unix_path:
+            return f"unix://{self.unix_path}?db={self.db}"
+        scheme = "rediss" if self.tls else "redis"
+        if self.sentinels:
+            hosts = ",".join(f"{host}:{port}" for host, port in self.sentinels)
+            return f"{scheme}+sentinel://{hosts}/{self.service}/{self.db}"
+        return f"{scheme}://{self.host}:{self.port}/{self.db}"
+
+    def client(self) -> redis.Redis:
+        """A redis-py client for commands now and then; a command is sent once, and times out after `timeout_s`."""
+        options = self.options()
+        if self.sentinels:
+            sentinel = Sentinel(list(self.sentinels), sentinel_kwargs=_timeouts(self.timeout_s), **options)
+            master: redis.Redis = cast(Any, sentinel).master_for(str(self.service))  # its library does not annotate it
+            return master
+        if self.unix_path:
+            return redis.Redis(unix_socket_path=self.unix_path, **options)
+        return redis.Redis(host=self.host, port=self.port, **options)
+
+    def options(self) -> dict[str, Any]:
+        """What every kind of redis-py connection takes, sync or asyncio."""
+        options: dict[str, Any] = {"db": self.db, "username": self.username, "password": self.password, "protocol": 2}
+        if self.tls:
+            options |= {
+                "ssl": True,
+                "ssl_ca_certs": self.ca_file,
+                "ssl_certfile": self.cert_file,
+                "ssl_keyfile": self.key_file,
+            }
+        return options | _timeouts(self.timeout_s) | {"retry": Retry(NoBackoff(), 0), "socket_read_size": _READ_BYTES}
+
+
+def _timeouts(seconds: float) -> dict[str, Any]:
+    return {"socket_timeout": seconds, "socket_connect_timeout": seconds}
+
+
+def _sentinels(parts: ParseResult) -> tuple[tuple[str, int], ...]:
+    hosts = parts.netloc.rpartition("@")[2].split(",")
+    pairs = [host.partition(":") for host in hosts if host]
+    if not pairs:
+        raise ValueError("a sentinel URL names at least one host")
+    return tuple((host, int(port or 26379)) for host, _, port in pairs)
+
+
+def pack(command: Sequence[Argument]) -> bytes:
+    """The bytes of one command."""
+    packed: bytes = cast(Any, hiredis).pack_command(tuple(command))  # annotated as taking a tuple of exactly one
+    return packed
+
+
+class Script:
+    """A Lua script, known to Redis by the SHA-1 of its text."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.sha = hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
+
+
+class Link:
+    """One connection to Redis for raw commands, pipelined if wanted. Not for use by two threads at once.
+
+    Connects at the first command, and again at the first one after `ConnectionLost`.
+
+    Raises:
+        ConnectionLost: from every method that talks to Redis; what was under way is lost.
+        redis.ResponseError: Redis refused the command.
+    """
+
+    def __init__(self, settings: RedisSettings) -> None:
+        self._settings = settings
+        self._pool = settings.client().connection_pool
+        self._connection: Any = None
+
+    @property
+    def connected(self) -> bool:
+        """Whether there is a connection now."""
+        return self._connection is not None
+
+    def fileno(self) -> int:
+        """The socket, for `select`; connects when there is no connection."""
+        # redis-py shows the socket nowhere else, and its own `can_read` waits for one connection only.
+        return int(self._connected()._sock.fileno())
+
+    def send(self, *commands: Sequence[Argument]) -> None:
+        """Send commands in one write; each has one reply to `read`."""
+        connection = self._connected()
+        try:
+            connection.send_packed_command([b"".join(map(pack, commands))], check_health=False)
+        except (redis.ConnectionError, redis.TimeoutError, OSError) as error:
+            raise self._lost(error) from error
+
+    def read(self, timeout_s: float | None = None) -> Any:
+        """The next reply; bytes stay bytes. `timeout_s` defaults to that of the settings."""
+        connection = self._connected()
+        try:
+            seconds = self._settings.timeout_s if timeout_s is None else timeout_s
+            return connection.read_response(disable_decoding=True, timeout=seconds)
+        except (redis.ConnectionError, redis.TimeoutError, OSError) as error:
+            raise self._lost(error) from error
+
+    def call(self, *command: Argument) -> Any:
+        """Send one command and read its reply."""
+        self.send(command)
+        return self.read()
+
+    def run(self, script: Script, keys: Sequence[Argument], arguments: Sequence[Argument]) -> Any:
+        """Run a script, and load it first where Redis does not know it."""
+        tail = (len(keys), *keys, *arguments)
+        try:
+            return self.call("EVALSHA", script.sha, *tail)
+        except redis.exceptions.NoScriptError:
+            return self.call("EVAL", script.text, *tail)
+
+    def close(self) -> None:
+        """Close the connection, if there is one."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.disconnect()
+        self._pool.disconnect()
+
+    def _connected(self) -> Any:
+        if self._connection is None:
+            try:
+                self._connection = self._pool.get_connection()
+            except (redis.ConnectionError, redis.TimeoutError, OSError) as error:
+                raise self._lost(error) from error
+        return self._connection
+
+    def _lost(self, error: Exception) -> ConnectionLost:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.disconnect()
+            self._pool.release(connection)
+        return ConnectionLost(f"Redis at {self._settings.describe()}: {error}")

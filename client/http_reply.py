@@ -1,0 +1,153 @@
+r"""Replies of an HTTP front end to `/predict`, of every version, to arrays.
+
+An element of `predictions` is one of
+
+    {value=[[903,0.13]]}  {value=data=[0.1,0.2],shape=[2];}          0.9: no JSON
+    {"value":"[[903,0.13]]"}  {"value":"{\"data\":[..],\"shape\":[..]}"}  0.10 and later; several outputs one after the other
+    "/////7AAAA..."                                                  0.11, direct mode: a result's value, quoted
+"""
+
+import json
+from typing import Any, Protocol, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cluster_serving.client.errors import CodecError
+from cluster_serving.client.original_result import ResultValue, decode_result, restore_shape
+
+HttpValue = NDArray[Any] | list[Any] | str
+
+_JAVA_MAP_START = "{value="
+_EXAMPLE = """{
+  "instances": [
+    {
+      "image": "<base64 of a JPEG or PNG file>",
+      "scalar": 12345,
+      "tensor": [[1.0, 2.0], [3.0, 4.0]],
+      "strings": ["hello", "world"],
+      "sparse": {"shape": [100, 10000], "data": [0.2, 0.5], "indices": [[0, 1], [3, 4]]}
+    }
+  ]
+}"""
+
+
+class HttpResponse(Protocol):
+    """What is needed of a response of requests or httpx."""
+
+    @property
+    def status_code(self) -> int:
+        """The status of the reply."""
+        ...
+
+    @property
+    def text(self) -> str:
+        """The body of the reply."""
+        ...
+
+
+def parse_prediction(text: str) -> ResultValue:
+    """The value of one element of `predictions`, in any of its three forms.
+
+    Returns:
+        The same as `decode_result`; arrays are float32.
+
+    Raises:
+        CodecError: the element begins as one of the forms and is a broken one.
+    """
+    return _prediction(text, np.dtype(np.float32))
+
+
+def http_json_to_ndarray(json_str: str) -> HttpValue:
+    """The first prediction in the body of a reply; arrays written as text are float64.
+
+    Raises:
+        CodecError: the body is not a reply with predictions.
+    """
+    document = _json(json_str)
+    predictions: Any = document.get("predictions") if isinstance(document, dict) else None
+    if not isinstance(predictions, list) or not predictions or not isinstance(predictions[0], str):
+        raise CodecError("the reply has no list of texts named 'predictions'")
+    return _prediction(predictions[0], np.dtype(np.float64))
+
+
+def http_response_to_ndarray(response: HttpResponse) -> HttpValue:
+    """The first prediction in a reply; for a status other than 200 prints why and returns the text `[]`.
+
+    Raises:
+        CodecError: the status is 200 and the body is not a reply with predictions.
+    """
+    if response.status_code == 200:
+        return http_json_to_ndarray(response.text)
+    if response.status_code == 400:
+        print("Invalid input format, valid example:")
+        print(_EXAMPLE)
+    else:
+        print(f"Error when calling Cluster Serving Http server, error code: {response.status_code}")
+    print("WARNING: Server returns invalid response, so you will get []")
+    return "[]"
+
+
+def _prediction(text: str, dtype: np.dtype[Any]) -> HttpValue:
+    text = text.strip()
+    if text.startswith(_JAVA_MAP_START):
+        return _value(text.removeprefix(_JAVA_MAP_START).removesuffix("}"), dtype)
+    if text.startswith("{"):
+        value = _json(text).get("value")
+        if not isinstance(value, str):
+            raise CodecError("the prediction is a JSON object without the text 'value'")
+        return _value(value, dtype)
+    if text.startswith('"'):
+        return decode_result(cast("str", _json(text)))
+    return decode_result(text)
+
+
+def _value(text: str, dtype: np.dtype[Any]) -> HttpValue:
+    if text.startswith("data="):
+        outputs = [_java_output(part, dtype) for part in text.split(";") if part]
+    elif text.startswith("{"):
+        outputs = _json_outputs(text, dtype)
+    else:
+        return decode_result(text)
+    return outputs[0] if len(outputs) == 1 else outputs
+
+
+def _java_output(text: str, dtype: np.dtype[Any]) -> NDArray[Any]:
+    data, _, shape = text.removeprefix("data=").partition(",shape=")
+    return _array(_json(data), _json(shape), dtype)
+
+
+def _json_outputs(text: str, dtype: np.dtype[Any]) -> list[NDArray[Any]]:
+    """The outputs of JSON objects that follow one another without a separator."""
+    decoder = json.JSONDecoder()
+    outputs: list[NDArray[Any]] = []
+    at = 0
+    while at < len(text):
+        try:
+            document, at = decoder.raw_decode(text, at)
+        except (ValueError, RecursionError) as error:
+            raise CodecError(f"the prediction is not JSON: {error}") from error
+        if not isinstance(document, dict):
+            raise CodecError("the prediction's value is not a series of JSON objects")
+        fields = cast("dict[str, Any]", document)
+        outputs.append(_array(fields.get("data"), fields.get("shape"), dtype))
+    return outputs
+
+
+def _array(data: Any, shape: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
+    if not isinstance(data, list) or not isinstance(shape, list):
+        raise CodecError("the prediction has no lists 'data' and 'shape'")
+    if {*map(type, shape)} - {int}:
+        raise CodecError(f"the prediction's shape {shape} is not of integers")
+    try:
+        values = np.array(data, dtype)
+    except (ValueError, TypeError, OverflowError) as error:
+        raise CodecError(f"the prediction's data are not numbers: {error}") from error
+    return restore_shape(values.ravel(), shape)
+
+
+def _json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise CodecError(f"the reply is not JSON: {error}") from error

@@ -1,0 +1,62 @@
+"""The original dialect: records and results as clients and servers of Analytics Zoo 0.9 and later write them.
+
+A request's `data` field is the base64 text of one Arrow IPC stream with one record batch, in which each column is an
+input of the model, in call order:
+
+    image, string    utf8, 1 row: base64 text of an encoded image, or strings joined by `|`
+    tensor           struct<indiceData: list<int32>, indiceShape: list<int32>, data: list<float32>, shape: list<int32>>,
+                     4 rows, of which row i sets field i alone:
+
+        row    indiceData       indiceShape       data      shape
+        0      [] or indices    -                 -         -
+        1      -                [] or (rows,cols) -         -
+        2      -                -                 values    -
+        3      -                -                 -         dimensions
+
+Next to a tensor, a utf8 column has three nulls below its value. With `serde` = `stream`, `data` is instead the JSON body
+`{"instances": [{...}]}` of an HTTP request, as text.
+
+A result's `value` field is the base64 text of one Arrow IPC stream with one batch for each output: `data: float32` and
+`shape: int32`, as many rows as elements, the dimensions in the first rows of `shape` and nulls below; or the text that a
+filter made; or `NaN`, for a record that failed.
+
+This module only names what the dialect has; each part is in a file of its own.
+"""
+
+from cluster_serving.client.original_decode import decode_record
+from cluster_serving.client.original_encode import encode_record
+from cluster_serving.client.original_json import decode_json_record
+from cluster_serving.client.original_result import (
+    ResultValue,
+    decode_result,
+    encode_result,
+    get_ndarray_from_b64,
+    get_ndarray_from_record_batch,
+)
+from cluster_serving.client.original_values import (
+    DenseTensor,
+    EncodedImage,
+    OriginalValue,
+    SparseLayout,
+    SparseTensor,
+    StringTensor,
+    densify,
+)
+
+__all__ = [
+    "DenseTensor",
+    "EncodedImage",
+    "OriginalValue",
+    "ResultValue",
+    "SparseLayout",
+    "SparseTensor",
+    "StringTensor",
+    "decode_json_record",
+    "decode_record",
+    "decode_result",
+    "densify",
+    "encode_record",
+    "encode_result",
+    "get_ndarray_from_b64",
+    "get_ndarray_from_record_batch",
+]

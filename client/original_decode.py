@@ -1,0 +1,203 @@
+"""A record's Arrow columns to values, from every writer of the original dialect.
+
+Children of a tensor column are read flattened, whatever rows they are spread over: the Python client writes four rows of
+one list each, the JVM front end one row with a list for each element, `enqueue_tensor` a row for `data` and one for
+`shape` (int64) in the Arrow file format. Plain numeric columns are scalars.
+
+Where the elements lie follows from the two headers of the stream, which are the same for all records of the same names and
+sizes:
+
+    | schema message | record batch metadata | body: ... data ... shape ... |
+    |<--------------- headers -------------->|
+
+So what Arrow found and checked for one record of dense tensors is kept, and later ones are read without it: 16 us instead
+of 50 us for 128 floats, of which base64 is 5 us.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from cluster_serving.client.arrow_stream import ARROW_ERRORS, from_base64, read_batches
+from cluster_serving.client.errors import CodecError
+from cluster_serving.client.original_values import (
+    DenseTensor,
+    EncodedImage,
+    OriginalValue,
+    SparseLayout,
+    StringTensor,
+    check_shape,
+    dense_value,
+    is_image,
+    sparse_value,
+    text_value,
+)
+
+_CONTINUATION = b"\xff\xff\xff\xff"
+_MAX_HEADERS_BYTES = 8192
+_MAX_LAYOUTS = 1024
+_ITEM_BYTES = 4
+
+
+class _DenseColumn(NamedTuple):
+    """Where the elements (float32) and the dimensions (int32) of a dense tensor lie in a stream, in bytes."""
+
+    name: str
+    data_at: int
+    size: int
+    shape_at: int
+    rank: int
+    end: int  # of both
+
+    def read(self, message: bytes) -> DenseTensor:
+        shape = np.frombuffer(message, "<i4", self.rank, self.shape_at).tolist()
+        return dense_value(self.name, np.frombuffer(message, "<f4", self.size, self.data_at), shape)
+
+
+_layouts: dict[bytes, list[_DenseColumn]] = {}
+
+
+def decode_record(data: bytes | str, sparse_layout: SparseLayout = "ndim-major") -> list[tuple[str, OriginalValue]]:
+    """The inputs of one record, by name, in the order in which the model takes them.
+
+    Args:
+        data: the record's `data` field: base64 of an Arrow stream or file, of which the first batch is the record.
+        sparse_layout: how to read the indices of a sparse tensor with as many values as dimensions.
+
+    Raises:
+        CodecError: anything about it is wrong; the message names the column.
+    """
+    message = from_base64(data, "the record's data field")
+    headers = _headers(message)
+    layout = _layouts.get(headers)
+    if layout is not None and all(column.end <= len(message) for column in layout):
+        return [(column.name, column.read(message)) for column in layout]
+    batch = next(read_batches(message), None)
+    if batch is None:
+        raise CodecError("the record's Arrow stream holds no batch")
+    if batch.num_columns == 0 or batch.num_rows == 0:
+        raise CodecError(f"the record's batch has {batch.num_columns} columns and {batch.num_rows} rows")
+    if len(set(batch.schema.names)) < batch.num_columns:
+        raise CodecError(f"the record has two columns of the same name: {batch.schema.names}")
+    values = [
+        (name, _column_value(name, column, sparse_layout))
+        for name, column in zip(batch.schema.names, batch.columns, strict=True)
+    ]
+    if 0 < len(headers) <= _MAX_HEADERS_BYTES and all(isinstance(value, DenseTensor) for _, value in values):
+        _keep_layout(headers, message, batch)
+    return values
+
+
+def _headers(message: bytes) -> bytes:
+    """The schema message and the first batch's metadata; empty for another framing than that of Arrow 0.15 and later."""
+    end = 0
+    for _ in range(2):
+        if message[end : end + 4] != _CONTINUATION:
+            return b""
+        end += 8 + int.from_bytes(message[end + 4 : end + 8], "little")
+    return message[:end]
+
+
+def _keep_layout(headers: bytes, message: bytes, batch: Any) -> None:
+    layout: list[_DenseColumn] = []
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        if not pa.types.is_struct(column.type):
+            return
+        data, shape = column.field("data").values, column.field("shape").values
+        if data.type != pa.float32() or shape.type != pa.int32():
+            return
+        data_at, shape_at = _offset(data, message), _offset(shape, message)
+        end = max(data_at + len(data) * _ITEM_BYTES, shape_at + len(shape) * _ITEM_BYTES)
+        layout.append(_DenseColumn(name, data_at, len(data), shape_at, len(shape), end))
+    # Arrow copies what it has to convert, such as other byte orders: it is not in the message then.
+    if any(min(column.data_at, column.shape_at) < 0 or column.end > len(message) for column in layout):
+        return
+    if len(_layouts) >= _MAX_LAYOUTS:
+        _layouts.clear()
+    _layouts[headers] = layout
+
+
+def _offset(leaf: Any, message: bytes) -> int:
+    data = leaf.buffers()[1]
+    start: int = pa.py_buffer(message).address
+    return data.address - start + leaf.offset * _ITEM_BYTES if data and len(leaf) else 0
+
+
+def _column_value(name: str, column: Any, sparse_layout: SparseLayout) -> OriginalValue:
+    kind = column.type
+    try:
+        if pa.types.is_struct(kind):
+            return _tensor_value(name, column, sparse_layout)
+        if pa.types.is_string(kind) or pa.types.is_binary(kind):
+            return _text_value(name, column)
+        if pa.types.is_integer(kind) or pa.types.is_floating(kind):
+            return dense_value(name, _numbers(name, column.slice(0, 1)), (1,))
+    except CodecError:
+        raise
+    except ARROW_ERRORS as error:
+        raise CodecError(f"column {name!r}: {error}") from error
+    raise CodecError(f"column {name!r} has type {kind}, which is neither a tensor, text nor a number")
+
+
+def _text_value(name: str, column: Any) -> EncodedImage | StringTensor:
+    content: str | bytes | None = column[0].as_py()
+    if content is None:
+        raise CodecError(f"column {name!r}: its first row is null")
+    if isinstance(content, bytes):
+        if is_image(content):
+            return EncodedImage(content)
+        content = content.decode()
+    if "|" in content:
+        strings = content.split("|")
+        return StringTensor(strings, (len(strings),))
+    return text_value(name, content)
+
+
+def _tensor_value(name: str, column: Any, sparse_layout: SparseLayout) -> OriginalValue:
+    leaves = {field.name: _leaf(name, field, column.field(index)) for index, field in enumerate(column.type)}
+    if len(leaves) < column.type.num_fields:
+        raise CodecError(f"column {name!r} has two fields of the same name")
+    if "data" not in leaves or "shape" not in leaves:
+        raise CodecError(f"column {name!r} has fields {sorted(leaves)}; a tensor has data and shape")
+    shape = _dimensions(name, leaves["shape"])
+    data = leaves["data"]
+    if pa.types.is_string(data.type):
+        return StringTensor(data.to_pylist(), check_shape(name, shape, len(data)))
+    indices_shape = _dimensions(name, leaves["indiceShape"]) if "indiceShape" in leaves else []
+    if not indices_shape:
+        return dense_value(name, _numbers(name, data), shape)
+    if "indiceData" not in leaves:
+        raise CodecError(f"column {name!r} has indiceShape without indiceData")
+    indices = _numbers(name, leaves["indiceData"])
+    if indices.dtype.kind not in "iu":
+        raise CodecError(f"column {name!r}: indices of type {indices.dtype}; they must be integers")
+    return sparse_value(name, indices, indices_shape, _numbers(name, data), shape, sparse_layout)
+
+
+def _leaf(name: str, field: Any, lists: Any) -> Any:
+    """All elements of all lists of a tensor's field."""
+    if not pa.types.is_list(field.type):
+        raise CodecError(f"column {name!r}: field {field.name} has type {field.type}; it must be a list")
+    leaf = lists.values
+    if leaf.null_count:
+        raise CodecError(f"column {name!r}: field {field.name} holds nulls")
+    return leaf
+
+
+def _numbers(name: str, leaf: Any) -> NDArray[Any]:
+    if not (pa.types.is_integer(leaf.type) or pa.types.is_floating(leaf.type)):
+        raise CodecError(f"column {name!r} holds {leaf.type} where numbers are expected")
+    if leaf.null_count:
+        raise CodecError(f"column {name!r}: its first row is null")
+    numbers: NDArray[Any] = leaf.to_numpy()
+    return numbers
+
+
+def _dimensions(name: str, leaf: Any) -> list[int]:
+    numbers = _numbers(name, leaf)
+    if numbers.dtype.kind not in "iu":
+        raise CodecError(f"column {name!r}: a shape of type {numbers.dtype}; it must be of integers")
+    dimensions: list[int] = numbers.tolist()
+    return dimensions

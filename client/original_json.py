@@ -1,0 +1,113 @@
+"""A record that is a JSON request body: `serde` = `stream` in the original dialect.
+
+{"instances": [{"<input>": VALUE, ...}, ...]}         the first instance is the record
+
+VALUE := number                                       tensor of shape [1]
+       | nested list of numbers                       tensor
+       | text                                         image, if it is the base64 of one; else one string
+       | nested list of texts                         strings
+       | {"b64": text}                                image
+       | {"shape": [..], "data": [..], "indices": [[..], ..]}   sparse; a row of indices for each value
+"""
+
+import json
+from itertools import chain
+from typing import Any, cast
+
+import numpy as np
+
+from cluster_serving.client.errors import CodecError
+from cluster_serving.client.original_values import (
+    DenseTensor,
+    OriginalValue,
+    StringTensor,
+    dense_value,
+    image_value,
+    sparse_value,
+    text_value,
+)
+
+
+def decode_json_record(body: bytes | str) -> list[tuple[str, OriginalValue]]:
+    """The inputs of the first instance, by name, in the order in which the model takes them.
+
+    Raises:
+        CodecError: the body is not such JSON; the message names the input.
+    """
+    try:
+        document: Any = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise CodecError(f"the record is not JSON: {error}") from error
+    instances: Any = cast("dict[str, Any]", document).get("instances") if isinstance(document, dict) else None
+    if not isinstance(instances, list) or not instances:
+        raise CodecError("no instance can be found, please check your input or json(keyword should be 'instances')")
+    instance: Any = instances[0]
+    if not isinstance(instance, dict) or not instance:
+        raise CodecError("the first instance is not a JSON object with at least one input")
+    return [(name, _value(name, value)) for name, value in cast("dict[str, Any]", instance).items()]
+
+
+def _value(name: str, value: Any) -> OriginalValue:
+    match value:
+        case str():
+            return text_value(name, value)
+        case list():
+            return _array(name, value)
+        case {"b64": str() as text}:
+            return image_value(name, text)
+        case {"shape": list() as shape, "data": list() as data, "indices": list() as indices}:
+            return _sparse(name, shape, data, indices)
+        case _:
+            return _array(name, [value])
+
+
+def _array(name: str, value: list[Any]) -> DenseTensor | StringTensor:
+    items, shape = _flatten(name, value)
+    kinds = set(map(type, items))
+    if kinds == {str}:
+        return StringTensor(items, shape)
+    return dense_value(name, _numbers(name, items), shape)
+
+
+def _sparse(name: str, shape: list[Any], data: list[Any], indices: list[Any]) -> OriginalValue:
+    places, places_shape = _flatten(name, indices) if indices else ([], (0, len(shape)))
+    if {*map(type, places), *map(type, shape)} - {int}:
+        raise CodecError(f"column {name!r}: shape and indices of a sparse tensor must be integers")
+    return sparse_value(name, _int32(name, places), places_shape, _numbers(name, data), shape, "nnz-major")
+
+
+def _flatten(name: str, value: list[Any]) -> tuple[list[Any], tuple[int, ...]]:
+    """The items of a nested list in C order, and its shape.
+
+    One level is unnested at a time, so that neither depth nor lopsided lists cost more than their text is long.
+    """
+    shape: list[int] = []
+    level: list[Any] = [value]
+    while level and isinstance(level[0], list):
+        lengths = {len(item) if isinstance(item, list) else -1 for item in level}
+        if len(lengths) > 1:
+            raise CodecError(f"column {name!r}: the nested list is ragged at depth {len(shape)}")
+        shape += lengths
+        level = list(chain.from_iterable(level))
+    if not level:
+        raise CodecError(f"column {name!r}: empty list is not supported")
+    return level, tuple(shape)
+
+
+def _numbers(name: str, items: list[Any]) -> Any:
+    others = {*map(type, items)} - {int, float}
+    if others:
+        kinds = ", ".join(sorted(kind.__name__ for kind in others))
+        raise CodecError(f"column {name!r} holds {kinds} where numbers are expected")
+    with np.errstate(over="ignore"):
+        try:
+            return np.array(items, np.float32)
+        except OverflowError as error:
+            raise CodecError(f"column {name!r}: {error}") from error
+
+
+def _int32(name: str, items: list[Any]) -> Any:
+    try:
+        return np.array(items, np.int32)
+    except OverflowError as error:
+        raise CodecError(f"column {name!r}: an index is 2**31 or more: {error}") from error

@@ -1,0 +1,173 @@
+"""Results in the original dialect: outputs to the `value` field of a result hash, and back.
+
+A value is the base64 text of an Arrow stream, the text that a filter made, or `NaN` for a record that failed. Arrow
+streams hold one batch for each output:
+
+    data: float32    the elements, C order
+    shape: int32     the dimensions, then nulls: as many rows as there are elements
+
+so a shape with more dimensions than elements cannot be written whole, and that of an output without elements not at all.
+"""
+
+import json
+import math
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from cluster_serving.client.arrow_stream import StreamTemplate, from_base64, read_batches, write_stream
+from cluster_serving.client.errors import CodecError
+
+Shape = tuple[int, ...]
+ResultValue = NDArray[np.float32] | list[NDArray[np.float32]] | list[Any] | str
+"""One output, or a list of several; or what a filter's text says; or a text: `NaN`, `[]` (no result), any other."""
+
+_SCHEMA: Final = pa.schema([("data", pa.float32()), ("shape", pa.int32())])
+_STREAM_START = "/////"  # the continuation marker in base64; no filter's text begins so
+# The shape column of a larger output is too long to be kept for each shape, and does not count beside its data.
+_MAX_KEPT_ELEMENTS = 1 << 14
+
+
+def encode_result(outputs: Sequence[NDArray[Any]]) -> bytes:
+    """The base64 text of the Arrow stream that holds a record's outputs.
+
+    Args:
+        outputs: any shapes; numbers or bools, sent as float32.
+
+    Raises:
+        CodecError: there are no outputs, or one is not of numbers.
+    """
+    arrays = [_floats(output) for output in outputs]
+    shapes = tuple(array.shape for array in arrays)
+    small = sum(array.size for array in arrays) <= _MAX_KEPT_ELEMENTS
+    template = _template(shapes) if small else _make_template(shapes)
+    return template.fill([array.tobytes() for array in arrays])
+
+
+def _floats(output: NDArray[Any]) -> NDArray[np.float32]:
+    if output.dtype == np.float32:
+        return output
+    if output.dtype.kind not in "biuf":
+        raise CodecError(f"an output of dtype {output.dtype} cannot be sent in the original dialect")
+    with np.errstate(over="ignore"):  # what float32 cannot hold becomes infinity
+        return output.astype(np.float32)
+
+
+def _make_template(shapes: tuple[Shape, ...]) -> StreamTemplate:
+    if not shapes:
+        raise CodecError("a record without outputs cannot be sent")
+    stream = write_stream([_batch(shape) for shape in shapes])
+    return StreamTemplate(stream, [batch.column(0) for batch in pa.ipc.open_stream(stream)])
+
+
+_template = lru_cache(maxsize=128)(_make_template)
+
+
+def _batch(shape: Shape) -> Any:
+    rows = math.prod(shape)
+    dimensions = [*_fitting(shape, rows), *[None] * rows][:rows]
+    return pa.RecordBatch.from_arrays([np.zeros(rows, np.float32), pa.array(dimensions, pa.int32())], schema=_SCHEMA)
+
+
+def _fitting(shape: Shape, rows: int) -> list[int]:
+    """The shape, cut to `rows` dimensions by leaving out ones from its end.
+
+    The original cuts whatever stands at the end: the same, except where that makes a result that it cannot read, as for
+    (1, 1, 2).
+    """
+    dimensions = list(shape)
+    at = len(dimensions)
+    while len(dimensions) > rows and at:
+        at -= 1
+        if dimensions[at] == 1:
+            del dimensions[at]
+    return dimensions
+
+
+def decode_result(value: bytes | str) -> ResultValue:
+    """What the `value` field of a result holds.
+
+    Returns:
+        For an Arrow stream its output, or the list of its outputs if they are several. For the text of `topN` or
+        `pickTopN` the list of its rows (`[[index, value], ...]`), for several outputs a list of such lists. Any other
+        text as it is: `NaN` for a record that failed, `[]` for no result.
+
+    Raises:
+        CodecError: the value begins as an Arrow stream and is a broken one.
+    """
+    text = value.decode(errors="replace") if isinstance(value, bytes) else value
+    if text.startswith("["):
+        return _filter_rows(text)
+    try:
+        return get_ndarray_from_b64(text)
+    except CodecError:
+        if text.startswith(_STREAM_START):
+            raise
+        return text
+
+
+def _filter_rows(text: str) -> list[Any] | str:
+    """The rows of a filter's text, with or without commas between them; a text that is none, as it is."""
+    try:
+        outputs: list[Any] = json.loads(f"[{text.replace('][', '],[')}]")
+    except (ValueError, RecursionError):
+        return text
+    if outputs == [[]]:
+        return text
+    return outputs[0] if len(outputs) == 1 else outputs
+
+
+def get_ndarray_from_b64(text: bytes | str) -> NDArray[np.float32] | list[NDArray[np.float32]]:
+    """The output in a base64 Arrow stream, or the list of its outputs if they are several.
+
+    Raises:
+        CodecError: not an Arrow stream of outputs.
+    """
+    outputs = [get_ndarray_from_record_batch(batch) for batch in read_batches(from_base64(text, "the result"))]
+    if not outputs:
+        raise CodecError("the result's Arrow stream holds no batch")
+    return outputs[0] if len(outputs) == 1 else outputs
+
+
+def get_ndarray_from_record_batch(batch: Any) -> NDArray[np.float32]:
+    """The output in one record batch: its first column the elements, its second the dimensions.
+
+    Raises:
+        CodecError: the columns are not these.
+    """
+    if [column.type for column in batch.columns[:2]] != [pa.float32(), pa.int32()]:
+        raise CodecError(
+            f"a result has a float32 and an int32 column, not {[str(kind) for kind in batch.schema.types]}"
+        )
+    data, shape = batch.columns[:2]
+    if data.null_count:
+        raise CodecError("the result's data column holds nulls")
+    return restore_shape(data.to_numpy().copy(), shape.drop_null().to_numpy().tolist())
+
+
+def restore_shape(values: NDArray[Any], dimensions: Sequence[int]) -> NDArray[Any]:
+    """Flat values in the shape of an output, as far as a result keeps it.
+
+    Zeros are left out of the dimensions, as the original's clients do. A shape that was cut to as many dimensions as there
+    are elements gets what it leaves over as one more.
+
+    Raises:
+        CodecError: the dimensions are not those of so many values.
+    """
+    if values.size == 0:
+        return values
+    shape = [dimension for dimension in dimensions if dimension]
+    size = math.prod(shape)
+    if len(shape) == values.size and 0 < size < values.size and values.size % size == 0:
+        shape.append(values.size // size)
+        size = values.size
+    if size != values.size or min(shape, default=1) < 0:
+        raise CodecError(f"the result has {values.size} elements and shape {list(dimensions)}")
+    try:
+        return values.reshape(shape)
+    except ValueError as error:  # more dimensions than numpy has
+        raise CodecError(f"the result's shape has {len(shape)} dimensions: {error}") from error

@@ -1,0 +1,203 @@
+"""What a record of the original dialect can hold, and the checks that every one of its decoders makes.
+
+Shapes come from the wire, so each is compared with the data that are really there before anything is made from it.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cluster_serving.client.arrow_stream import from_base64
+from cluster_serving.client.errors import CodecError
+
+SparseLayout = Literal["ndim-major", "nnz-major"]
+"""How to read square indices: a row for each dimension, (rank, nnz), or one for each value, (nnz, rank)."""
+
+_MAX_DENSE_BYTES = 1 << 30
+# The longest signature below ends at byte 12; 16 characters of base64 are those 12 bytes.
+_SIGNATURE_CHARACTERS = 16
+_SIGNATURES = (
+    b"\xff\xd8\xff",  # JPEG
+    b"\x89PNG\r\n\x1a\n",
+    b"GIF8",
+    b"II*\x00",  # TIFF, little-endian
+    b"MM\x00*",  # TIFF, big-endian
+    b"\x00\x00\x00\x0cjP  ",  # JPEG 2000
+    b"\xff\x4f\xff\x51",  # JPEG 2000 code stream
+    b"\x76\x2f\x31\x01",  # OpenEXR
+    b"#?RADIANCE",
+)
+
+
+class DenseTensor(NamedTuple):
+    """An array in C order, of any shape; it may be a read-only view of the record."""
+
+    array: NDArray[np.float32]
+
+
+class SparseTensor(NamedTuple):
+    """`values[i]` at `indices[:, i]` of a tensor of `shape`, and zero elsewhere.
+
+    `indices` is (rank, nnz), `values` (nnz,), whichever way round they travelled. That the indices lie within the shape is
+    checked by `densify`.
+    """
+
+    indices: NDArray[np.int32]
+    values: NDArray[np.float32]
+    shape: tuple[int, ...]
+
+
+class EncodedImage(NamedTuple):
+    """A JPEG, PNG, ... file."""
+
+    content: bytes
+
+
+class StringTensor(NamedTuple):
+    """Strings in C order."""
+
+    strings: list[str]
+    shape: tuple[int, ...]
+
+
+OriginalValue = DenseTensor | SparseTensor | EncodedImage | StringTensor
+
+
+def is_image(head: bytes) -> bool:
+    """Whether a file that begins so is an image that OpenCV reads."""
+    return (
+        head.startswith(_SIGNATURES)
+        or (head[:4] == b"RIFF" and head[8:12] == b"WEBP")
+        or (head[:2] == b"BM" and head[6:10] == bytes(4))
+        or head[4:8] == b"ftyp"  # AVIF
+    )
+
+
+def text_value(name: str, text: str) -> EncodedImage | StringTensor:
+    """What one text means: the base64 of an image, or a string.
+
+    An encrypted image has no signature, so it comes out as a string, which is its base64 text.
+
+    Raises:
+        CodecError: the text begins as an image in base64 does but is not base64 throughout.
+    """
+    try:
+        head = from_base64(text[:_SIGNATURE_CHARACTERS], name)
+    except CodecError:
+        head = b""
+    return image_value(name, text) if is_image(head) else StringTensor([text], (1,))
+
+
+def image_value(name: str, text: str) -> EncodedImage:
+    """An image in base64.
+
+    Raises:
+        CodecError: the text is not base64.
+    """
+    return EncodedImage(from_base64(text, f"column {name!r}: the image"))
+
+
+def check_shape(name: str, shape: Sequence[int], count: int) -> tuple[int, ...]:
+    """The shape, when it is that of `count` elements.
+
+    Raises:
+        CodecError: a dimension is negative, or the product is another number.
+    """
+    if any(dimension < 0 for dimension in shape):
+        raise CodecError(f"column {name!r}: negative dimension in shape {list(shape)}")
+    if math.prod(shape) != count:
+        raise CodecError(f"column {name!r}: {count} elements where shape {list(shape)} has {math.prod(shape)}")
+    return tuple(shape)
+
+
+def dense_value(name: str, values: NDArray[Any], shape: Sequence[int]) -> DenseTensor:
+    """A dense tensor from its flat values and its shape.
+
+    Raises:
+        CodecError: they do not fit each other.
+    """
+    checked = check_shape(name, shape, values.size)
+    try:
+        return DenseTensor(values.astype(np.float32, copy=False).reshape(checked))
+    except ValueError as error:  # more dimensions than numpy has
+        raise CodecError(f"column {name!r}: shape of {len(checked)} dimensions: {error}") from error
+
+
+def sparse_value(
+    name: str,
+    indices: NDArray[Any],
+    indices_shape: Sequence[int],
+    values: NDArray[Any],
+    shape: Sequence[int],
+    layout: SparseLayout,
+) -> SparseTensor:
+    """A sparse tensor from flat parts, its indices turned to (rank, nnz).
+
+    Args:
+        name: of the column, for the message of an error.
+        indices: flat, integer.
+        indices_shape: (rank, nnz), (nnz, rank), or (nnz,) for a tensor of rank 1.
+        values: (nnz,).
+        shape: (rank,), of the dense tensor.
+        layout: how to read indices of which the shape fits both ways.
+
+    Raises:
+        CodecError: the parts do not fit each other.
+    """
+    rank, nnz = len(shape), values.size
+    if any(dimension < 0 for dimension in shape):
+        raise CodecError(f"column {name!r}: negative dimension in shape {list(shape)}")
+    rows = check_shape(f"{name} (indices)", indices_shape, indices.size)
+    if rank == 1 and rows == (nnz,):
+        rows = (1, nnz)
+    fits_ndim, fits_nnz = rows == (rank, nnz), rows == (nnz, rank)
+    if not fits_ndim and not fits_nnz:
+        raise CodecError(
+            f"column {name!r}: indices of shape {list(indices_shape)} for {nnz} values of a tensor of rank {rank}; "
+            f"they must be {[rank, nnz]} or {[nnz, rank]}"
+        )
+    table = indices.astype(np.int32, copy=False).reshape(rows)
+    if fits_nnz and not (fits_ndim and layout == "ndim-major"):
+        table = np.ascontiguousarray(table.T)
+    return SparseTensor(table, values.astype(np.float32, copy=False), tuple(shape))
+
+
+def densify(
+    indices: NDArray[Any], values: NDArray[Any], shape: Sequence[int], max_bytes: int = _MAX_DENSE_BYTES
+) -> NDArray[Any]:
+    """The dense array of a sparse tensor; where an index comes twice, its last value stays.
+
+    Args:
+        indices: (rank, nnz), integer.
+        values: (nnz,).
+        shape: of the result.
+        max_bytes: the largest result allowed.
+
+    Returns:
+        An array of `shape` and of the dtype of `values`.
+
+    Raises:
+        CodecError: the parts do not fit each other, an index lies outside the shape, or the result would be too large.
+    """
+    if any(dimension < 0 for dimension in shape):
+        raise CodecError(f"negative dimension in shape {list(shape)}")
+    if indices.shape != (len(shape), values.size):
+        raise CodecError(
+            f"sparse indices of shape {list(indices.shape)} for {values.size} values of a tensor of rank {len(shape)}"
+        )
+    nbytes = math.prod(shape) * values.dtype.itemsize
+    if nbytes > max_bytes:
+        raise CodecError(f"a dense tensor of shape {list(shape)} has {nbytes} bytes; at most {max_bytes} are allowed")
+    outside = (indices < 0) | (indices >= np.array(shape, np.int64).reshape(-1, 1))
+    if outside.any():
+        column = int(np.argmax(outside.any(axis=0)))
+        raise CodecError(f"sparse index {indices[:, column].tolist()} lies outside shape {list(shape)}")
+    try:
+        dense = np.zeros(tuple(shape), values.dtype)
+    except ValueError as error:  # more dimensions than numpy has
+        raise CodecError(f"shape of {len(shape)} dimensions: {error}") from error
+    dense[tuple(indices)] = values
+    return dense

@@ -1,0 +1,362 @@
+"""The queues of a program: `InputQueue` puts records in, `OutputQueue` takes results out.
+
+Every method of the original's client is here under its name and with its defaults; what is new stands behind it.
+"""
+
+import threading
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import count, islice
+from typing import Any, Self
+
+import numpy as np
+import redis.exceptions
+
+from cluster_serving.client import keys, original
+from cluster_serving.client.api import Api
+from cluster_serving.client.commands import (
+    ENQUEUE,
+    TAKE,
+    Fields,
+    as_inputs,
+    check_dialect,
+    enqueue_arguments,
+    escape_glob,
+    memory_full,
+    plain,
+    plain_or_failed,
+    queue_full,
+    request_fields,
+    result_of,
+)
+from cluster_serving.client.connection import Link
+from cluster_serving.client.errors import QueueFull, RecordFailed
+from cluster_serving.client.frontend import Frontend
+from cluster_serving.client.replies import Replies
+from cluster_serving.client.values import encode_record
+from cluster_serving.client.wire import Result
+
+CHUNK = 64
+"""Records that are enqueued in one call of Redis."""
+WINDOW = 1024
+"""Records that `predict_many` and `as_completed` keep under way."""
+_SCAN_COUNT = 1000
+
+
+class InputQueue(Api):
+    """Puts records on the queue of a job; safe for use by several threads.
+
+    Args:
+        frontend_url: with it `predict` goes over HTTP.
+        dialect: `native`, or `original` to write as the original's clients do (for servers of the original).
+        patience_s: how long `enqueue` waits for room in a full queue before it raises `QueueFull`.
+        settings: host, port, name, ...: see `Api`.
+
+    Raises:
+        ConnectionLost: from every method that talks to Redis.
+    """
+
+    def __init__(
+        self, frontend_url: str | None = None, *, dialect: str = "native", patience_s: float = 10.0, **settings: Any
+    ) -> None:
+        super().__init__(**settings)
+        self.frontend_url = frontend_url
+        self._frontend = Frontend(frontend_url) if frontend_url else None
+        self._dialect = check_dialect(dialect)
+        self._patience_s = patience_s
+        self._link = Link(self.settings)
+        self._lock = threading.Lock()
+        self._replies = Replies(self.settings, self.name, self._client_id)
+        self._numbers = count()
+
+    def enqueue(self, uri: str, **data: Any) -> str:
+        """Put one record on the queue.
+
+        Args:
+            uri: the record's name; its result is found under it.
+            data: for each model input its value: see `client/values.py` for what it may be.
+
+        Returns:
+            The id of the stream entry.
+
+        Raises:
+            InvalidValue: a value cannot be sent.
+            QueueFull: there was no room for `patience_s`; nothing was enqueued.
+        """
+        return self._admit([request_fields(self._dialect, uri, data)])[0]
+
+    def enqueue_many(self, records: Iterable[tuple[str, Mapping[str, Any]]]) -> int:
+        """Put records on the queue, 64 at a time.
+
+        Args:
+            records: pairs of uri and inputs; read as they are needed.
+
+        Returns:
+            How many there were.
+
+        Raises:
+            InvalidValue: a value cannot be sent; the chunks before it have been enqueued.
+            QueueFull: there was no room for `patience_s`; its `accepted` says how many were enqueued, in order.
+        """
+        accepted = 0
+        pairs = iter(records)
+        while chunk := [request_fields(self._dialect, uri, data) for uri, data in islice(pairs, CHUNK)]:
+            try:
+                accepted += len(self._admit(chunk))
+            except QueueFull as error:
+                error.accepted += accepted
+                raise
+        return accepted
+
+    def enqueue_tensor(self, uri: str, data: Any) -> str:
+        """Put one ndarray, or a list of them as inputs t0, t1, ..., on the queue; `enqueue` does the same and more."""
+        arrays = data if isinstance(data, list) else [data]
+        if not arrays or not all(isinstance(array, np.ndarray) for array in arrays):
+            raise TypeError("Your input is invalid, only List of ndarray and ndarray are allowed.")
+        names = ["t"] if len(arrays) == 1 else [f"t{index}" for index in range(len(arrays))]
+        return self.enqueue(uri, **dict(zip(names, arrays, strict=True)))
+
+    def data_to_b64(self, **data: Any) -> str:
+        """The inputs as the original dialect sends them: base64 of an Arrow stream."""
+        return original.encode_record(data)
+
+    def predict(self, request_data: Any, timeout: float = 5) -> Any:
+        """Send one record and wait for its result.
+
+        Args:
+            request_data: a dict of inputs, one value (the input `t`), or JSON text with `instances`, of which the first counts.
+            timeout: seconds, real ones.
+
+        Returns:
+            The ndarray of one output, a list of several, or the list of a filter.
+
+        Raises:
+            ResultTimeout: no result came in time.
+            RecordFailed: the node answered with an error.
+            InvalidValue: a value cannot be sent.
+            QueueFull: there was no room.
+        """
+        if self._frontend is not None:
+            return self._frontend.predict(request_data, timeout)
+        deadline_s = time.monotonic() + timeout
+        uri = self._next_uri()
+        fields = self._with_reply(uri, as_inputs(request_data), self._replies)
+        self._replies.expect([uri])
+        try:
+            self._admit([fields])
+            return plain(self._replies.wait(uri, deadline_s))
+        finally:
+            self._replies.forget(uri)
+
+    def predict_many(self, requests: Iterable[Any], timeout: float = 60, window: int = WINDOW) -> Iterator[Any]:
+        """Send records and give their results in the same order, many being under way at once.
+
+        Args:
+            requests: what `predict` takes; read as they are needed.
+            timeout: seconds that a record may take from when it is sent.
+            window: how many are under way at once.
+
+        Yields:
+            What `predict` returns; for a record that failed the `RecordFailed` itself, so that the others go on.
+
+        Raises:
+            ResultTimeout: no result came in time.
+            InvalidValue: a value cannot be sent.
+            QueueFull: there was no room.
+        """
+        pending: deque[tuple[str, float]] = deque()
+        chunk_size = max(1, min(CHUNK, window // 2))
+        remaining = iter(requests)
+        try:
+            while True:
+                chunk = list(islice(remaining, chunk_size))
+                if chunk:
+                    pending += self._send_chunk(chunk, timeout)
+                while pending and (not chunk or len(pending) > window - chunk_size):
+                    uri, deadline_s = pending.popleft()
+                    yield _plain_or_error(self._replies.wait(uri, deadline_s))
+                if not chunk:
+                    return
+        finally:
+            for uri, _ in pending:
+                self._replies.forget(uri)
+
+    def as_completed(
+        self, records: Iterable[tuple[str, Mapping[str, Any]]], timeout: float = 60, window: int = WINDOW
+    ) -> Iterator[Result]:
+        """Send records and give their results as they come.
+
+        Args:
+            records: pairs of uri and inputs; the uris differ.
+            timeout: seconds to wait for the next result.
+            window: how many are under way at once.
+
+        Yields:
+            `Result`s, failed ones too: `result.error` tells.
+
+        Raises:
+            ResultTimeout: no result came for that long.
+            InvalidValue: a value cannot be sent.
+            QueueFull: there was no room.
+        """
+        replies = Replies(self.settings, self.name, f"{self._client_id}-{next(self._numbers)}")
+        remaining = iter(records)
+        under_way = 0
+        more = True
+        try:
+            while more or under_way:
+                while more and under_way < window:
+                    chunk = list(islice(remaining, min(CHUNK, window - under_way)))
+                    more = bool(chunk)
+                    replies.expect([uri for uri, _ in chunk])
+                    if chunk:
+                        under_way += len(self._admit([self._with_reply(uri, data, replies) for uri, data in chunk]))
+                if under_way:
+                    arrived = replies.arrived(time.monotonic() + timeout)
+                    under_way -= len(arrived)
+                    yield from arrived
+        finally:
+            replies.close()
+
+    def close(self) -> None:
+        """Close the connections; a later call opens them again."""
+        self._replies.close()
+        self._link.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _next_uri(self) -> str:
+        return f"{self._client_id}-{next(self._numbers)}"
+
+    def _with_reply(self, uri: str, data: Mapping[str, Any], replies: Replies) -> Fields:
+        return [*encode_record(uri, data), keys.REPLY, replies.key.encode()]
+
+    def _send_chunk(self, requests: Sequence[Any], timeout: float) -> list[tuple[str, float]]:
+        uris = [self._next_uri() for _ in requests]
+        batch = [
+            self._with_reply(uri, as_inputs(request), self._replies)
+            for uri, request in zip(uris, requests, strict=True)
+        ]
+        self._replies.expect(uris)
+        self._admit(batch)
+        deadline_s = time.monotonic() + timeout
+        return [(uri, deadline_s) for uri in uris]
+
+    def _admit(self, batch: Sequence[Fields]) -> list[str]:
+        """Enqueue all of these, waiting for room if need be; the ids."""
+        ids: list[str] = []
+        deadline_s = time.monotonic() + self._patience_s
+        pause_s = 0.01
+        while True:
+            try:
+                with self._lock:
+                    taken = self._link.run(ENQUEUE, *enqueue_arguments(self.name, batch))
+                full = None if len(taken) == len(batch) else queue_full(self.name, len(ids) + len(taken))
+            except redis.exceptions.OutOfMemoryError as error:
+                taken, full = [], memory_full(self.name, error, len(ids))
+            ids += [entry_id.decode() for entry_id in taken]
+            if full is None:
+                return ids
+            if time.monotonic() + pause_s > deadline_s:
+                raise full
+            batch = batch[len(taken) :]
+            time.sleep(pause_s)
+            pause_s = min(2 * pause_s, 0.5)
+
+
+class OutputQueue(Api):
+    """Takes results off; safe for use by several threads.
+
+    Raises:
+        ConnectionLost: from every method that talks to Redis.
+    """
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self._prefix = keys.result_prefix(self.name)
+        self._link = Link(self.settings)
+        self._lock = threading.Lock()
+
+    def query(self, uri: str, delete: bool = False) -> Any:
+        """The result of one record.
+
+        Args:
+            uri: of the record.
+            delete: whether to take the result off.
+
+        Returns:
+            What `predict` returns; the text `[]` when there is no result yet; for a record that failed a `Failed`, which is the
+            text `NaN` with `code` and `reason`.
+        """
+        key = self._prefix + uri
+        with self._lock:
+            fields = self._link.run(TAKE, [key], [])[0] if delete else self._link.call("HGETALL", key)
+        return plain_or_failed(result_of(fields, uri)) if fields else "[]"
+
+    def query_and_delete(self, uri: str) -> Any:
+        """The result of one record, taken off."""
+        return self.query(uri, delete=True)
+
+    def dequeue(self) -> dict[str, Any]:
+        """Every result that is there, by uri, taken off: what `query` gives for each."""
+        return {result.uri: plain_or_failed(result) for result in self._take_all()}
+
+    def results(self, timeout: float = 5) -> Iterator[Result]:
+        """Take results off as they come, whoever enqueued the records.
+
+        Args:
+            timeout: seconds without any new result after which the iterator ends.
+
+        Yields:
+            `Result`s, failed ones too: `result.error` tells.
+        """
+        quiet_since_s = time.monotonic()
+        pause_s = 0.005
+        while time.monotonic() - quiet_since_s < timeout:
+            any_came = False
+            for result in self._take_all():
+                any_came = True
+                yield result
+            if any_came:
+                quiet_since_s, pause_s = time.monotonic(), 0.005
+            else:
+                time.sleep(pause_s)
+                pause_s = min(2 * pause_s, 0.1)
+
+    get_ndarray_from_b64 = staticmethod(original.get_ndarray_from_b64)
+    get_ndarray_from_record_batch = staticmethod(original.get_ndarray_from_record_batch)
+
+    def close(self) -> None:
+        """Close the connection; a later call opens it again."""
+        self._link.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _take_all(self) -> Iterator[Result]:
+        cursor: bytes | int = 0
+        pattern = escape_glob(self._prefix) + "*"
+        while True:
+            with self._lock:
+                cursor, found = self._link.call("SCAN", cursor, "MATCH", pattern, "COUNT", _SCAN_COUNT, "TYPE", "hash")
+                taken = self._link.run(TAKE, found, []) if found else []
+            for key, fields in zip(found, taken, strict=True):
+                if fields:
+                    yield result_of(fields, key.decode()[len(self._prefix) :])
+            if int(cursor) == 0:
+                return
+
+
+def _plain_or_error(result: Result) -> Any:
+    try:
+        return plain(result)
+    except RecordFailed as error:
+        return error

@@ -1,0 +1,166 @@
+"""A program's values to the fields of a native request.
+
+| value | becomes |
+|---|---|
+| ndarray of numbers or bools, number, bool, (nested) list of numbers | tensor of the same dtype and shape; a number has shape [] |
+| `str`, `{"path": …}` | image: the file's bytes |
+| `bytes`, `{"b64": text}`, `{"image": bytes}`, `{"image": ndarray}` | image; an array (height, width[, BGR], uint8) as PNG |
+| `{"string": text}`, (nested) list of `str`, ndarray of strings | string |
+| list of three ndarrays: indices (rank, nnz), values (nnz,), shape (rank,) | sparse tensor |
+"""
+
+import base64
+import binascii
+import json
+from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+
+from cluster_serving.client import keys
+from cluster_serving.client.errors import CodecError, InvalidValue
+from cluster_serving.client.wire import Array, encode_tensor
+
+
+def encode_record(uri: str, data: Mapping[str, Any]) -> list[bytes]:
+    """The fields of a native request: `field, value, field, value, ...`, `uri` first.
+
+    Args:
+        uri: the record's name, 1 to 4096 bytes of UTF-8.
+        data: for each model input its value.
+
+    Raises:
+        InvalidValue: the uri or a value cannot be sent; the message names it.
+    """
+    fields = [keys.URI, encode_uri(uri)]
+    if not data:
+        raise InvalidValue(f"record {uri!r} has no inputs")
+    for name, value in data.items():
+        if isinstance(value, np.ndarray) and value.dtype.kind in "fiu":
+            fields += (_field(keys.TENSOR, name), _tensor(name, value))
+        else:
+            _encode_other(fields, name, value)
+    return fields
+
+
+def encode_uri(uri: str) -> bytes:
+    """The uri as it goes on the wire.
+
+    Raises:
+        InvalidValue: empty, or too long.
+    """
+    encoded = uri.encode()
+    if not 0 < len(encoded) <= keys.MAX_URI_BYTES:
+        raise InvalidValue(f"a uri has 1 to {keys.MAX_URI_BYTES} bytes, this one has {len(encoded)}: {uri[:40]!r}")
+    return encoded
+
+
+@lru_cache(maxsize=4096)
+def _field(kind: bytes, name: str) -> bytes:
+    return kind + name.encode()
+
+
+def _tensor(name: str, array: Array) -> bytes:
+    try:
+        return encode_tensor(array)
+    except CodecError as error:
+        raise InvalidValue(f"input {name!r}: {error}") from error
+
+
+def _encode_other(fields: list[bytes], name: str, value: Any) -> None:
+    if isinstance(value, (str, bytes, dict)):
+        kind, content = _string_or_image(name, cast("str | bytes | dict[str, Any]", value))
+        fields += (_field(kind, name), content)
+    elif isinstance(value, list) and len(value) == 3 and all(isinstance(part, np.ndarray) for part in value):
+        indices, values, shape = cast(list[Array], value)
+        fields += (_field(keys.SPARSE_INDICES, name), _tensor(name, indices.astype(np.int64)))
+        fields += (_field(keys.SPARSE_VALUES, name), _tensor(name, values))
+        fields += (_field(keys.SPARSE_SHAPE, name), _tensor(name, shape.astype(np.int64)))
+    else:
+        array = _as_array(name, value)
+        if array.dtype.kind == "b":
+            fields += (_field(keys.BOOL, name), _tensor(name, array.view(np.uint8)))
+        elif array.dtype.kind in "fiu":
+            fields += (_field(keys.TENSOR, name), _tensor(name, array))
+        elif array.dtype.kind == "U" or _all_strings(array):
+            fields += (_field(keys.STRING, name), json.dumps(array.tolist()).encode())
+        else:
+            raise InvalidValue(f"input {name!r}: an array of dtype {array.dtype} cannot be sent")
+
+
+def _as_array(name: str, value: Any) -> Array:
+    if not isinstance(value, (np.ndarray, np.generic, bool, int, float, list, tuple)):
+        raise InvalidValue(
+            f"input {name!r}: a {type(value).__name__} cannot be sent; expected an ndarray, a number, an image "
+            "(path, bytes, {'b64': ...} or {'image': ...}), {'string': ...}, a list of str, or [indices, values, shape]"
+        )
+    try:
+        array = np.asarray(value)
+    except ValueError as error:
+        raise InvalidValue(f"input {name!r}: the nested list is ragged: {error}") from error
+    if array.size == 0 and not isinstance(value, np.ndarray):
+        raise InvalidValue(f"input {name!r}: empty list is not supported")
+    return array
+
+
+def _all_strings(array: Array) -> bool:
+    return array.dtype.kind in "OT" and all(isinstance(item, str) for item in array.flat)
+
+
+def _string_or_image(name: str, value: str | bytes | dict[str, Any]) -> tuple[bytes, bytes]:
+    match value:
+        case bytes() as content if content:
+            return keys.IMAGE, content
+        case str() as path:
+            return keys.IMAGE, _file(name, path)
+        case {"path": path}:
+            return keys.IMAGE, _file(name, path)
+        case {"b64": str() | bytes() as text}:
+            return keys.IMAGE, _base64(name, text)
+        case {"image": bytes() as content} if content:
+            return keys.IMAGE, content
+        case {"image": np.ndarray() as pixels}:
+            return keys.IMAGE, _png(name, pixels)
+        case {"string": str() as text}:
+            return keys.STRING, json.dumps(text).encode()
+        case _:
+            raise InvalidValue(
+                f"input {name!r}: empty bytes, or a dict with none of 'path' (file), 'b64' (text), "
+                "'image' (bytes or ndarray) and 'string' (text)"
+            )
+
+
+def _file(name: str, path: Any) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except (OSError, TypeError, ValueError) as error:
+        raise InvalidValue(f"input {name!r}: cannot read the image {path!r}: {error}") from error
+
+
+def _base64(name: str, text: str | bytes) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise InvalidValue(f"input {name!r}: 'b64' is not base64: {error}") from error
+
+
+def _png(name: str, pixels: Array) -> bytes:
+    try:
+        import cv2  # only programs that send arrays as images need it
+    except ImportError as error:
+        raise InvalidValue(
+            f"input {name!r}: an array is sent as an image by OpenCV; run: pip install opencv-python-headless"
+        ) from error
+    if pixels.dtype != np.uint8 or pixels.ndim not in (2, 3):
+        raise InvalidValue(
+            f"input {name!r}: an image is uint8 (height, width[, channels]), not {pixels.dtype} {list(pixels.shape)}"
+        )
+    try:
+        ok, png = cv2.imencode(".png", pixels)
+    except cv2.error as error:
+        raise InvalidValue(f"input {name!r}: OpenCV cannot encode this image: {error}") from error
+    if not ok:
+        raise InvalidValue(f"input {name!r}: OpenCV cannot encode this image")
+    return bytes(png.tobytes())

@@ -1,0 +1,169 @@
+"""One child process: how it is started, how it says that it is ready, and why it ended.
+
+    supervisor                                   child: python -P -m cluster_serving.node.child KIND
+    Popen, environment, descriptors  ─────────►  affinity, then imports
+    spec on standard input           ─────────►  KIND.main(spec, ready)
+    ready pipe                       ◄─────────  {"ready": {...}} or {"failed": "...", "code": n}; end of file: it died
+
+A child dies with its parent: the kernel sends it SIGKILL (PR_SET_PDEATHSIG), even if it hangs in native code. This module is the
+first that a child imports, before numpy or a framework, so that thread counts and affinity are in place when these look.
+"""
+
+import contextlib
+import ctypes
+import importlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+PR_SET_PDEATHSIG = 1
+THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
+
+_SPECS = {"reader": "ReaderSpec", "writer": "WriterSpec", "worker": "WorkerSpec"}
+
+
+class Placement(msgspec.Struct, frozen=True):
+    """Where a child runs: its cores (empty: all that the supervisor has), and how many threads its libraries start."""
+
+    cores: tuple[int, ...] = ()
+    threads: int = 1
+
+
+class Child:
+    """A running child, seen from the supervisor.
+
+    Args:
+        kind: `reader`, `writer` or `worker`: the module whose `main` runs.
+        name: for logs.
+        spec: what it is told.
+        placement: where it runs.
+        descriptors: what it inherits.
+        environment: further variables.
+    """
+
+    def __init__(
+        self,
+        kind: str,
+        name: str,
+        spec: msgspec.Struct,
+        placement: Placement,
+        descriptors: Sequence[int],
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        self.kind = kind
+        self.name = name
+        self.ready: dict[str, Any] | None = None
+        self.failure: tuple[str, int] | None = None
+        self.started_s = time.monotonic()
+        self._buffer = b""
+        self._ready_fd, write_fd = os.pipe()
+        os.set_blocking(self._ready_fd, False)
+        boot = {"parent": os.getpid(), "name": name, "ready_fd": write_fd, "placement": msgspec.to_builtins(placement)}
+        threads = dict.fromkeys(THREAD_VARIABLES, str(placement.threads))
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "cluster_serving.node.child", kind],
+            stdin=subprocess.PIPE,
+            env={**os.environ, **threads, **(environment or {})},
+            pass_fds=(*descriptors, write_fd),
+        )
+        os.close(write_fd)
+        assert self._process.stdin is not None  # noqa: S101 - stdin=PIPE
+        with contextlib.suppress(BrokenPipeError), self._process.stdin as stdin:  # broken: it died, as `reap` will tell
+            stdin.write(msgspec.json.encode(boot) + b"\n" + msgspec.json.encode(spec))
+        self.pid = self._process.pid
+        self.death_fd = os.pidfd_open(self.pid)
+
+    def fileno(self) -> int:
+        """The ready pipe, for `select`, until it is closed by `hear`."""
+        return self._ready_fd
+
+    @property
+    def booting(self) -> bool:
+        """Whether it has not said yet that it is ready, or why not."""
+        return self._ready_fd >= 0
+
+    def hear(self) -> None:
+        """Read the ready pipe: sets `ready`, or `failure`, when the child has spoken."""
+        while self.booting and (chunk := self._read()):
+            self._buffer += chunk
+        if self._ready_fd < 0 and self._buffer:
+            message = json.loads(self._buffer)
+            self.ready = message.get("ready")
+            if self.ready is None:
+                self.failure = (message["failed"], message["code"])
+
+    def _read(self) -> bytes:
+        try:
+            chunk = os.read(self._ready_fd, 1 << 16)
+        except BlockingIOError:
+            return b""
+        if not chunk:
+            os.close(self._ready_fd)
+            self._ready_fd = -1
+        return chunk
+
+    def signal(self, number: int) -> None:
+        """Send a signal, if the child is still there."""
+        self._process.send_signal(number)
+
+    def reap(self) -> str | None:
+        """Why the child ended, or None while it runs."""
+        code = self._process.poll()
+        if code is None:
+            return None
+        if code == -signal.SIGKILL:
+            return "killed by SIGKILL; out of memory?"
+        return f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+
+    def close(self) -> None:
+        """Give the descriptors back once the child has been reaped."""
+        os.close(self.death_fd)
+        if self._ready_fd >= 0:
+            os.close(self._ready_fd)
+            self._ready_fd = -1
+
+
+def main() -> None:
+    """Be a child: read what to do from standard input, and do it."""
+    kind = sys.argv[1]
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the supervisor decides what it means
+    boot = json.loads(sys.stdin.buffer.readline())
+    if os.getppid() != boot["parent"]:
+        sys.exit("the supervisor died while this process started")
+    if boot["placement"]["cores"]:
+        os.sched_setaffinity(0, boot["placement"]["cores"])
+    ready_fd = int(boot["ready_fd"])
+
+    def say(message: dict[str, Any]) -> None:
+        os.write(ready_fd, msgspec.json.encode(message))
+        os.close(ready_fd)
+
+    def ready(**told: Any) -> None:
+        say({"ready": told})
+
+    # From here on numpy and the frameworks may be imported.
+    from cluster_serving.node import specs
+    from cluster_serving.node.exit_codes import ExitCode
+    from cluster_serving.node.log import configure
+    from cluster_serving.node.models.base import ModelError
+
+    configure(boot["name"])
+    spec = msgspec.json.decode(sys.stdin.buffer.read(), type=getattr(specs, _SPECS[kind]))
+    run = importlib.import_module(f"cluster_serving.node.{kind}").main
+    try:
+        run(spec, ready)
+    except ModelError as error:
+        say({"failed": str(error), "code": int(ExitCode.MODEL)})
+        sys.exit(ExitCode.MODEL)
+
+
+if __name__ == "__main__":
+    main()

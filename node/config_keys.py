@@ -1,0 +1,99 @@
+"""Every other spelling of a config key, and what became of the keys that are gone.
+
+A file of any version of the original is accepted: nested sections (0.7 to 0.9), flat keys (0.10 and later), or both at once.
+Flat keys are compared without case, `_` and `-`: `modelPath`, `MODEL_PATH` and `modelpath` are one key.
+"""
+
+from typing import Final
+
+from cluster_serving.node.exit_codes import ExitCode, NodeFault
+
+
+class ConfigError(NodeFault):
+    """The configuration is wrong; the message names the place, the key, and what is expected."""
+
+    exit_code = ExitCode.CONFIG
+
+
+SECTIONS: Final = frozenset({"model", "data", "params", "redis", "secure", "spark", "flink"})
+
+# Nested key -> flat key.
+NESTED: Final[dict[str, str]] = {
+    "model.path": "modelPath",
+    "model.name": "jobName",
+    "data.src": "redisUrl",
+    "data.filter": "postProcessing",
+    "data.batched": "inputAlreadyBatched",
+    "params.batch_size": "batchSize",
+    "params.core_number": "coreNumberPerMachine",
+    "params.model_number": "modelParallelism",
+    "params.top_n": "postProcessing",
+    "redis.maxmem": "redisMaxMemory",
+    "redis.timeout": "redisTimeout",
+    "secure.secure_enabled": "redisSecureEnabled",
+    "secure.secure_trust_store_path": "redisSecureTrustStorePath",
+    "secure.secure_struct_store_password": "redisSecureTrustStorePassword",
+    "secure.secure_trust_store_password": "redisSecureTrustStorePassword",
+    "secure.model_encrypted": "modelEncrypted",
+    "secure.record_encrypted": "recordEncrypted",
+    "spark.*": "spark",
+    "flink.*": "flink",
+}
+
+# Flat spelling, folded -> flat key.
+ALIASES: Final[dict[str, str]] = {
+    "redissecurestructstorepassword": "redisSecureTrustStorePassword",
+    "secureenabled": "redisSecureEnabled",
+    "securetruststorepath": "redisSecureTrustStorePath",
+    "securestructstorepassword": "redisSecureTrustStorePassword",
+    "securetruststorepassword": "redisSecureTrustStorePassword",
+}
+
+# Flags that are not spelled like their key, folded -> flat key.
+FLAGS: Final[dict[str, str]] = {"parallelism": "modelParallelism", "omp": "threadPerModel"}
+
+_JVM = "there is no JVM back end any more"
+_CLIENT = "a record says by itself what it holds"
+_SIGNATURE = "the model's own signature names them"
+
+# Keys that mean nothing any more, nested or folded flat -> why.
+IGNORED: Final[dict[str, str]] = {
+    "spark": _JVM,
+    "flink": _JVM,
+    "flinkresturl": _JVM,
+    "performancemode": "processes are placed on cores in every mode",
+    "params.performance_mode": "processes are placed on cores in every mode",
+    "enginetype": _JVM,
+    "params.engine_type": _JVM,
+    "model.inputs": _SIGNATURE,
+    "model.outputs": _SIGNATURE,
+    "model.mode": _JVM,
+    "data.image_shape": "images come in the size that the client sent; imageResize changes it on the node",
+    "data.data_type": _CLIENT,
+    "data.tensor_shape": _CLIENT,
+    "data.shape": _CLIENT,
+    "data.type": _CLIENT,
+    "data.resize": "batches of every size are allowed",
+    "kafkaurl": "the queue is Redis",
+}
+
+# Keys that are no error as long as they ask for nothing; folded flat -> (values that ask for nothing, what else they ask for).
+_OFF: Final = frozenset({"false", "no", "off", "0", ""})
+REFUSED: Final[dict[str, tuple[frozenset[str], str]]] = {
+    "modelencrypted": (_OFF, "encrypted models are not supported; put the decrypted model into modelPath"),
+    "recordencrypted": (_OFF, "encrypted records are not supported; use TLS (redisSecureEnabled) instead"),
+    "queueused": (frozenset({"redis", ""}), "only Redis is supported as the queue"),
+}
+
+# Files whose relative paths mean: relative to the place where they were written down.
+PATHS: Final = frozenset({"modelPath", "redisSecureTrustStorePath", "redisCertFile", "redisKeyFile"})
+
+
+def fold(key: str) -> str:
+    """A flat key without what does not distinguish it: `Redis-Max_Memory` is `redismaxmemory`."""
+    return key.replace("_", "").replace("-", "").lower()
+
+
+def snake(alias: str) -> str:
+    """`modelPath` is `MODEL_PATH` in the environment."""
+    return "".join(f"_{letter}" if letter.isupper() else letter for letter in alias).upper()

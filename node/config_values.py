@@ -1,0 +1,77 @@
+"""Turns the text of a config value into the value: sizes, image sizes, paths; and for showing, a URL without its password."""
+
+import re
+from pathlib import Path
+from urllib.parse import unquote
+
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?", re.IGNORECASE)
+_POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
+_JKS_MAGIC = bytes.fromhex("feedfeed")
+_PEM_MARK = b"-----BEGIN "
+
+
+def parse_size(value: object) -> int:
+    """Bytes of `4g`, `64m`, `512 KiB` or `1024`; k, m, g, t are powers of 1024 as in Redis and the JVM.
+
+    Raises:
+        ValueError: not a size.
+    """
+    match = _SIZE.fullmatch(str(value).strip())
+    if match is None or isinstance(value, bool):
+        raise ValueError("must be a size such as 64m, 4g or a number of bytes")
+    return int(float(match[1]) * 1024 ** _POWERS[match[2].lower()])
+
+
+def parse_pair(value: object) -> tuple[int, int] | None:
+    """The two numbers of `227,227` (or of a list) in the order written; None for an empty text.
+
+    Raises:
+        ValueError: not two positive whole numbers.
+    """
+    if value is None or value == "":
+        return None
+    parts: list[object] = list(value) if isinstance(value, list | tuple) else list(str(value).split(","))
+    try:
+        numbers = [int(str(part)) for part in parts]
+    except ValueError:
+        numbers = []
+    if len(numbers) != 2 or min(numbers) < 1:
+        raise ValueError("Image dim must be 2: give height,width in pixels, such as 227,227")
+    return numbers[0], numbers[1]
+
+
+def local_path(text: str, base: Path) -> str:
+    """An absolute path of a local file or directory: `file://` is taken away, a relative path starts at `base`.
+
+    Raises:
+        ValueError: a URL of another scheme.
+    """
+    scheme, separator, rest = text.partition("://")
+    if separator and scheme != "file":
+        raise ValueError(f"must be a local path; copy what {scheme}:// holds to this machine first")
+    rest = unquote(rest) if separator else text
+    return str(base / Path(rest).expanduser()) if rest else ""
+
+
+def check_pem(path: str) -> None:
+    """Check that a trust store, a certificate or a key is of the kind that this version reads: a PEM file.
+
+    Raises:
+        ValueError: it is missing, or of another kind.
+    """
+    file = Path(path)
+    try:
+        head = file.read_bytes()
+    except OSError as error:
+        raise ValueError(f"cannot be read: {error.strerror}") from error
+    if file.suffix.lower() in {".jks", ".keystore"} or head.startswith(_JKS_MAGIC):
+        raise ValueError(
+            "is a Java key store, which is not supported; export its certificate as PEM (keytool -exportcert -rfc)"
+        )
+    if _PEM_MARK not in head:
+        raise ValueError("is not a PEM file; convert it, for instance with openssl pkcs12 -nokeys")
+
+
+def mask_url(url: str) -> str:
+    """A URL without its password."""
+    return re.sub(r"(://[^/@]*:)[^/]*@", r"\1***@", url)

@@ -1,0 +1,164 @@
+"""From the fields of a stream entry to what goes into a slot: bind to the model's inputs, check, convert.
+
+The common record (every tensor of the model's own dtype and shape) is two dictionary look-ups and no copy: its data are
+copied once, from the reply of Redis into the slot.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+
+from cluster_serving.client import keys, original
+from cluster_serving.client.errors import CodecError, ErrorCode
+from cluster_serving.client.wire import decode_tensor
+from cluster_serving.node.inputs import Content, InputValue, image, original_value, sparse, tensor, tensor_message, text
+from cluster_serving.node.layout import Signature
+from cluster_serving.node.models.base import TensorSpec
+from cluster_serving.node.slot import LARGEST_MESSAGE, RowFlag
+
+T = TypeVar("T")
+
+_KINDS = (keys.TENSOR, keys.BOOL, keys.IMAGE, keys.STRING, keys.SPARSE_INDICES, keys.SPARSE_VALUES, keys.SPARSE_SHAPE)
+_MAX_PLANS = 1024
+
+
+class Record(NamedTuple):
+    """A decoded entry: for each model input its content; or the error (code, message) that answers it."""
+
+    uri: bytes
+    reply: bytes
+    flags: int
+    signature: Signature
+    contents: Sequence[Content]
+    error: tuple[str, str] | None = None
+
+
+class _Plan(NamedTuple):
+    """Where things stand in entries with the same field names; -1: absent."""
+
+    uri: int
+    reply: int
+    deadline: int
+    data: int
+    serde: int
+    inputs: list[dict[bytes, int]]  # in the model's order: for each kind of field where its content stands
+    fault: str | None
+
+
+class RecordDecoder:
+    """Decodes the entries of one job.
+
+    Args:
+        inputs: what the model takes.
+        reply_prefix: reply streams must begin so: a request must not name another key of this Redis.
+    """
+
+    def __init__(self, inputs: Sequence[TensorSpec], reply_prefix: bytes) -> None:
+        self._inputs = inputs
+        self._reply_prefix = reply_prefix
+        self._names = {spec.name for spec in inputs}
+        self._takes = ", ".join(spec.describe() for spec in inputs)
+        self._plans: dict[tuple[bytes, ...], _Plan] = {}
+
+    def decode(self, entry_id: bytes, fields: Sequence[bytes], now_ms: float) -> Record:
+        """Decode one entry, given as `field, value, field, value, ...`. Never raises for what a client sent."""
+        names = tuple(fields[::2])
+        plan = self._plans.get(names) or self._plan(names)
+        uri = fields[plan.uri] if plan.uri >= 0 else b""
+        reply = fields[plan.reply] if plan.reply >= 0 else b""
+        flags = RowFlag.ORIGINAL if plan.data >= 0 else RowFlag(0)
+        try:
+            self._check(uri, reply)
+            if plan.deadline >= 0 and int(fields[plan.deadline]) < now_ms:
+                message = "the deadline had passed before a node could take the record"
+                return Record(uri, reply, flags, (), (), (ErrorCode.DEADLINE_EXCEEDED, message))
+            values = self._original(plan, fields) if plan.data >= 0 else self._native(plan, fields)
+        except (CodecError, ValueError, OverflowError) as fault:
+            # Without a usable uri the answer goes where the client can look for it: under the entry's id.
+            name = uri if 0 < len(uri) <= keys.MAX_URI_BYTES else entry_id
+            error = (ErrorCode.INVALID_INPUT, str(fault)[:LARGEST_MESSAGE])
+            return Record(name, reply if self._may_reply(reply) else b"", flags, (), (), error)
+        if any(value.batched for value in values):
+            flags |= RowFlag.BATCHED
+        return Record(uri, reply, flags, tuple([value.key for value in values]), [value.content for value in values])
+
+    def _check(self, uri: bytes, reply: bytes) -> None:
+        if not 0 < len(uri) <= keys.MAX_URI_BYTES:
+            raise CodecError(f"the record's uri has {len(uri)} bytes, it must have 1 to {keys.MAX_URI_BYTES}")
+        if reply and not self._may_reply(reply):
+            raise CodecError(f"the reply stream must begin with {self._reply_prefix.decode()}")
+
+    def _may_reply(self, reply: bytes) -> bool:
+        return reply.startswith(self._reply_prefix) and len(reply) <= keys.MAX_URI_BYTES
+
+    def _plan(self, names: tuple[bytes, ...]) -> _Plan:
+        at = {name: 2 * index + 1 for index, name in enumerate(names)}
+        given: dict[str, dict[bytes, int]] = {}
+        for name, index in at.items():
+            for kind in _KINDS:
+                if name.startswith(kind):
+                    given.setdefault(name[len(kind) :].decode(errors="replace"), {})[kind] = index
+        fault = None
+        try:
+            inputs = self._bind(given)
+        except CodecError as error:
+            inputs, fault = [], str(error)
+        plan = _Plan(
+            uri=at.get(keys.URI, -1),
+            reply=at.get(keys.REPLY, -1),
+            deadline=at.get(keys.DEADLINE, -1),
+            data=at.get(keys.DATA, -1),
+            serde=at.get(keys.SERDE, -1),
+            inputs=inputs,
+            fault=fault,
+        )
+        if len(self._plans) >= _MAX_PLANS:
+            self._plans.clear()
+        self._plans[names] = plan
+        return plan
+
+    def _bind(self, given: Mapping[str, T]) -> list[T]:
+        """The given values in the order of the model's inputs: by name where the names match, else by position."""
+        if set(given) == self._names:
+            return [given[spec.name] for spec in self._inputs]
+        if len(given) == len(self._inputs) and not self._names & set(given):
+            return list(given.values())
+        has = ", ".join(repr(name) for name in given) or "none"
+        raise CodecError(f"the record's inputs are {has}; the model takes {self._takes}")
+
+    def _native(self, plan: _Plan, fields: Sequence[bytes]) -> list[InputValue]:
+        if plan.fault:
+            raise CodecError(plan.fault)
+        values: list[InputValue] = []
+        for spec, parts in zip(self._inputs, plan.inputs, strict=True):
+            tensor = parts.get(keys.TENSOR)
+            if tensor is None:
+                values.append(_uncommon(spec, parts, fields))
+            else:
+                values.append(tensor_message(spec, fields[tensor]))
+        return values
+
+    def _original(self, plan: _Plan, fields: Sequence[bytes]) -> list[InputValue]:
+        if plan.serde >= 0 and fields[plan.serde] == b"stream":
+            columns = original.decode_json_record(fields[plan.data])
+        else:
+            columns = original.decode_record(fields[plan.data])
+        bound = self._bind(dict(columns))
+        return [original_value(spec, value) for spec, value in zip(self._inputs, bound, strict=True)]
+
+
+def _uncommon(spec: TensorSpec, parts: Mapping[bytes, int], fields: Sequence[bytes]) -> InputValue:
+    content = {kind: fields[index] for kind, index in parts.items()}
+    match content:
+        case {keys.BOOL: message}:
+            return tensor(spec, decode_tensor(message).astype(np.bool_))
+        case {keys.IMAGE: encoded}:
+            return image(spec, encoded)
+        case {keys.STRING: encoded}:
+            return text(spec, encoded)
+        case {keys.SPARSE_INDICES: indices, keys.SPARSE_VALUES: values, keys.SPARSE_SHAPE: shape}:
+            return sparse(spec, decode_tensor(indices), decode_tensor(values), decode_tensor(shape))
+        case _:
+            names = ", ".join(kind.decode() + spec.name for kind in parts)
+            raise CodecError(f"a sparse tensor needs its indices, values and shape; the record has only {names}")

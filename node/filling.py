@@ -1,0 +1,76 @@
+"""One batch that the reader is filling."""
+
+from collections.abc import Sequence
+
+from cluster_serving.node.decoding import Content, Record
+from cluster_serving.node.layout import Layout, encode_layout
+from cluster_serving.node.slot import LARGEST_ROW_ENTRY, Geometry, Row, Slot
+
+_ENTRY_OVERHEAD = 96
+
+
+class Filling:
+    """Rows of one signature, written straight into a slot; the row table follows when the batch is closed."""
+
+    def __init__(self, index: int, slot: Slot, layout: Layout, geometry: Geometry, now_ms: float) -> None:
+        self.index = index
+        self.opened_ms = now_ms
+        self._slot = slot
+        self._inputs = slot.inputs
+        self._layout = layout
+        self._batch = geometry.batch
+        self._placed = 0
+        self._heap = layout.heap
+        self._table_left = geometry.table_bytes - LARGEST_ROW_ENTRY
+        self._rows: list[Row] = []
+
+    @property
+    def ids(self) -> list[bytes]:
+        """The entries in this batch."""
+        return [row.id for row in self._rows]
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is no record in it, not even a refused one."""
+        return not self._rows
+
+    @property
+    def full(self) -> bool:
+        """Whether it can take no further record."""
+        return self._placed >= self._layout.capacity or len(self._rows) >= self._batch or self._table_left < 0
+
+    def fits(self, contents: Sequence[Content]) -> bool:
+        """Whether the variable-length contents of this record fit."""
+        if not self._layout.has_heap:
+            return True
+        pairs = zip(contents, self._layout.inputs, strict=True)
+        return self._heap + sum(len(content) for content, place in pairs if place.kind != "tensor") <= len(self._inputs)
+
+    def refuse(self, entry_id: bytes, record: Record) -> None:
+        """Take a record that is answered with its error."""
+        self._append(Row(entry_id, record.uri, record.reply, record.flags, -1, [], record.error))
+        self._table_left -= len(record.error[1]) if record.error else 0
+
+    def add(self, entry_id: bytes, record: Record) -> None:
+        """Copy a record's contents into the next row."""
+        inputs, at = self._inputs, self._placed
+        spans: list[tuple[int, int]] = []
+        for content, place in zip(record.contents, self._layout.inputs, strict=True):
+            if place.kind == "tensor":
+                start = place.offset + at * place.row_bytes
+                inputs[start : start + place.row_bytes] = content
+            else:
+                end = self._heap + len(content)
+                inputs[self._heap : end] = content
+                spans.append((self._heap, len(content)))
+                self._heap = end
+        self._placed = at + 1
+        self._append(Row(entry_id, record.uri, record.reply, record.flags, at, spans))
+
+    def close(self) -> None:
+        """Write the row table: the slot can now be handed to a worker."""
+        self._slot.fill(encode_layout(self._layout), self._rows, self._placed)
+
+    def _append(self, row: Row) -> None:
+        self._rows.append(row)
+        self._table_left -= len(row.id) + len(row.uri) + len(row.reply) + _ENTRY_OVERHEAD

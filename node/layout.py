@@ -1,0 +1,61 @@
+"""How the inputs of a batch lie in a slot.
+
+    | input 0: capacity x row | input 1: capacity x row | ... | heap: contents of variable length, one after another |
+
+All rows of a slot share one signature (for each input its kind, dtype and shape), so that each tensor input is one contiguous
+array (rows, *row_shape). Images and text lie in the heap, and the row table says where.
+"""
+
+import math
+
+import msgspec
+import numpy as np
+
+Signature = tuple[tuple[str, str, tuple[int, ...]], ...]
+"""For each model input: kind (`tensor`, `image`, `string`), dtype and row shape (both empty unless a tensor)."""
+
+_ALIGNMENT = 64
+
+
+class InputPlace(msgspec.Struct, frozen=True, array_like=True):
+    """One input of all rows; `row_bytes` is 0 for an image or text, which lies in the heap."""
+
+    kind: str
+    dtype: str
+    row_shape: tuple[int, ...]
+    offset: int
+    row_bytes: int
+
+
+class Layout(msgspec.Struct, frozen=True, array_like=True):
+    """Where the inputs of a batch lie; `capacity` 0: not even one row fits."""
+
+    capacity: int
+    heap: int
+    inputs: list[InputPlace]
+
+    @property
+    def has_heap(self) -> bool:
+        """Whether any input has a variable length."""
+        return any(place.kind != "tensor" for place in self.inputs)
+
+
+def plan(signature: Signature, batch: int, slot_bytes: int) -> Layout:
+    """The layout of batches of one signature: as many rows as fit, at most `batch`.
+
+    Inputs of variable length get at least half of the slot.
+    """
+    sizes = [math.prod(shape) * np.dtype(dtype).itemsize if kind == "tensor" else 0 for kind, dtype, shape in signature]
+    has_heap = any(kind != "tensor" for kind, _, _ in signature)
+    room = (slot_bytes // 2 if has_heap else slot_bytes) - _ALIGNMENT * len(signature)
+    capacity = min(batch, room // max(sum(sizes), 1))
+    places: list[InputPlace] = []
+    at = 0
+    for (kind, dtype, shape), size in zip(signature, sizes, strict=True):
+        places.append(InputPlace(kind, dtype, shape, at, size))
+        at += -(-capacity * size // _ALIGNMENT) * _ALIGNMENT
+    return Layout(capacity, at, places)
+
+
+encode_layout = msgspec.msgpack.Encoder().encode
+decode_layout = msgspec.msgpack.Decoder(Layout).decode

@@ -1,0 +1,90 @@
+"""ONNX models, run by ONNX Runtime."""
+
+from pathlib import Path
+from typing import Any
+
+import onnxruntime as ort
+
+from cluster_serving.node.models.base import Array, ModelError, TensorSpec
+from cluster_serving.node.models.detect import Detected
+
+_DTYPES = {
+    "tensor(bool)": "bool",
+    "tensor(double)": "float64",
+    "tensor(float)": "float32",
+    "tensor(float16)": "float16",
+    "tensor(int8)": "int8",
+    "tensor(int16)": "int16",
+    "tensor(int32)": "int32",
+    "tensor(int64)": "int64",
+    "tensor(string)": "str",
+    "tensor(uint8)": "uint8",
+    "tensor(uint16)": "uint16",
+    "tensor(uint32)": "uint32",
+    "tensor(uint64)": "uint64",
+}
+_ERRORS_ONLY = 3
+
+
+class OnnxBackend:
+    """A session of ONNX Runtime on the CPU."""
+
+    def __init__(self, session: ort.InferenceSession, path: Path) -> None:
+        # Initializers that may be overridden are not among get_inputs(), whatever the file's IR version.
+        self.inputs = tuple(_spec(value, path) for value in session.get_inputs())
+        self.outputs = tuple(_spec(value, path) for value in session.get_outputs())
+        for spec in self.outputs:
+            if spec.is_text:
+                raise ModelError(f"{path}: the output {spec.name!r} is text, and only numbers can be sent back.")
+        self._session = session
+        self._names = [spec.name for spec in self.outputs]
+
+    def run(self, batch: dict[str, Array]) -> dict[str, Array]:
+        """Run the model once on `batch`, which is read in place; text is an array of `str` objects. The results are new."""
+        results: Any = self._session.run(self._names, batch)
+        return dict(zip(self._names, results, strict=True))
+
+
+def load(detected: Detected, threads: int, precision: str = "f32") -> OnnxBackend:
+    """Load an ONNX file; external data is found beside it.
+
+    Args:
+        detected: where the file is.
+        threads: threads that one operator may use.
+        precision: without effect: ONNX Runtime computes in the types that the file states.
+
+    Raises:
+        ModelError: the file is broken, holds an operator unknown here, or takes or gives something else than numbers.
+    """
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    options.execution_mode = ort.ExecutionMode.ORT_SEQUENTIAL
+    options.log_severity_level = _ERRORS_ONLY
+    # A waiting thread that spins takes its core away from the reader, the writer and the other workers.
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    path = detected.definition
+    try:
+        session = ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # the error classes of ONNX Runtime have no base of their own
+        raise ModelError(f"{path} cannot be loaded by ONNX Runtime {ort.__version__}: {_reason(error)}") from error
+    return OnnxBackend(session, path)
+
+
+def _spec(value: Any, path: Path) -> TensorSpec:
+    dtype = _DTYPES.get(value.type)
+    if dtype is None:
+        # Classifiers converted from scikit-learn give maps unless told not to.
+        hint = "; export the model with the option zipmap=False" if value.type.startswith("seq(map") else ""
+        raise ModelError(
+            f"{path}: {value.name!r} is a {value.type}, and only tensors of numbers or text can be served{hint}."
+        )
+    # A free dimension is a name, None, or in old files 0 or -1.
+    shape = tuple(dim if isinstance(dim, int) and dim > 0 else None for dim in value.shape)
+    return TensorSpec(value.name, dtype, shape)
+
+
+def _reason(error: Exception) -> str:
+    """The last part of `[ONNXRuntimeError] : 7 : INVALID_PROTOBUF : Load model from <path> failed:<reason>`."""
+    text = str(error).split(" : ", 3)[-1]
+    return text.rpartition(" failed:")[2].strip().split("\n")[0]

@@ -1,0 +1,107 @@
+"""OpenVINO IR models, run by OpenVINO's CPU plugin."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import openvino as ov
+
+from cluster_serving.node.models.base import Array, ModelError, TensorSpec
+from cluster_serving.node.models.detect import Detected
+
+_DTYPES = {
+    "boolean": "bool",
+    "f16": "float16",
+    "f32": "float32",
+    "f64": "float64",
+    "i8": "int8",
+    "i16": "int16",
+    "i32": "int32",
+    "i64": "int64",
+    "u8": "uint8",
+    "u16": "uint16",
+    "u32": "uint32",
+    "u64": "uint64",
+}
+
+
+class OpenvinoBackend:
+    """A compiled model and its one inference request."""
+
+    def __init__(self, compiled: Any, path: Path) -> None:
+        self.inputs = _specs(compiled.inputs, path)
+        self.outputs = _specs(compiled.outputs, path)
+        self._request = compiled.create_infer_request()
+
+    def run(self, batch: dict[str, Array]) -> dict[str, Array]:
+        """Run the model once on `batch`, which is read in place.
+
+        The arrays returned are the request's own memory: they are valid until the next run.
+        """
+        # By position: a port without a name of its own cannot be looked up by the name that we gave it.
+        inputs = {at: batch[spec.name] for at, spec in enumerate(self.inputs)}
+        results = self._request.infer(inputs, share_inputs=True, share_outputs=True)
+        return {spec.name: results[at] for at, spec in enumerate(self.outputs)}
+
+
+def load(detected: Detected, threads: int, precision: str = "f32") -> OpenvinoBackend:
+    """Load an `.xml` with its `.bin`.
+
+    Args:
+        detected: where the two files are.
+        threads: threads of one inference.
+        precision: "bf16" lets the plugin compute in bfloat16 where the CPU has it; anything else is float32.
+
+    Raises:
+        ModelError: a file is broken, or the model takes or gives something else than arrays of numbers.
+    """
+    path = detected.definition
+    # Unless told otherwise the plugin takes bfloat16 on CPUs that have it, and probabilities move by 0.01.
+    # The worker's affinity is set from outside, so the plugin must not pin its threads by itself.
+    settings = {
+        "INFERENCE_PRECISION_HINT": "bf16" if precision == "bf16" else "f32",
+        "INFERENCE_NUM_THREADS": threads,
+        "NUM_STREAMS": 1,
+        "ENABLE_CPU_PINNING": False,
+        "PERFORMANCE_HINT": "LATENCY",
+    }
+    core = ov.Core()
+    try:
+        model = core.read_model(path, detected.weights)
+        compiled = core.compile_model(model, "CPU", settings)
+    except RuntimeError as error:
+        raise ModelError(f"{path} cannot be loaded by OpenVINO {ov.get_version()}: {_reason(error)}") from error
+    return OpenvinoBackend(compiled, path)
+
+
+def _specs(ports: Iterable[Any], path: Path) -> tuple[TensorSpec, ...]:
+    specs: list[TensorSpec] = []
+    for port in ports:
+        name = _name(port)
+        if any(spec.name == name for spec in specs):
+            name = f"{name}:{len(specs)}"  # one tensor may be given out twice, under the same name
+        specs.append(_spec(name, port, path))
+    return tuple(specs)
+
+
+def _name(port: Any) -> str:
+    try:
+        return str(port.any_name)
+    except RuntimeError:  # the port has no name; its node always has
+        return str(port.node.friendly_name)
+
+
+def _spec(name: str, port: Any, path: Path) -> TensorSpec:
+    element_type: str = port.element_type.type_name
+    dtype = _DTYPES.get(element_type)
+    if dtype is None:
+        raise ModelError(f"{path}: {name!r} holds {element_type} values, and only plain numbers can be served.")
+    # The CPU plugin compiles no model with a dynamic number of dimensions.
+    shape = tuple(None if dim.is_dynamic else dim.get_length() for dim in port.partial_shape)
+    return TensorSpec(name, dtype, shape)
+
+
+def _reason(error: RuntimeError) -> str:
+    """The last line of a message whose lines before it tell where in OpenVINO's source it arose."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[-1] if lines else "no reason given"

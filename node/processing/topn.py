@@ -1,0 +1,139 @@
+"""The filters `topN(n)` and `pickTopN(n)`, which make a short list of a record's output."""
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from cluster_serving.node.models.base import Array
+
+
+class Filter(msgspec.Struct, frozen=True):
+    """A filter ready to be called: its `name` as in the configuration, and its one argument."""
+
+    name: str
+    n: int
+
+    def __call__(self, output: Array) -> list[list[float]]:
+        """What the filter leaves of one record's output.
+
+        Args:
+            output: without the batch dimension, any dtype of numbers. `topN`: any shape; `pickTopN`: (boxes, fields) or
+                (1, boxes, fields).
+
+        Returns:
+            For `topN` the n largest as `[index, value]`, largest first, the earlier index first among equals; for
+            `pickTopN` the first n rows. All that there is where n is more.
+
+        Raises:
+            ValueError: a shape that the filter does not take.
+        """
+        return _FILTERS[self.name](output, self.n)
+
+
+def parse_filter(text: str) -> Filter | None:
+    """Read the configuration's `postProcessing`.
+
+    Args:
+        text: `topN(n)` or `pickTopN(n)` with n from 1; empty or `None` for no filter.
+
+    Raises:
+        ValueError: anything else; the message says how to mend it.
+    """
+    text = text.strip()
+    if text in ("", "None"):
+        return None
+    if not text.endswith(")") or text.count("(") != 1:
+        raise ValueError(
+            f"please check your filter format, should be filter_name(filter_args): {text!r} is not, as topN(5) would be"
+        )
+    name, _, arguments = text[:-1].partition("(")
+    name = name.strip()
+    if name not in _FILTERS:
+        raise ValueError(f"there is no filter {name!r}: it must be one of {', '.join(_FILTERS)}")
+    if "," in arguments:
+        raise ValueError(f"{name} filter only support 1 argument, please check. It is {text!r}.")
+    try:
+        n = int(arguments)
+    except ValueError as error:
+        raise ValueError(
+            f"the argument of {name} must be a whole number: {text!r} is not, as {name}(5) would be"
+        ) from error
+    if n < 1:
+        raise ValueError(f"the argument of {name} must be 1 or more, not {n}")
+    return Filter(name, n)
+
+
+def apply(chosen: Filter, outputs: dict[str, Array]) -> object:
+    """Filter all outputs of one record.
+
+    Args:
+        chosen: the filter.
+        outputs: the record's outputs by name, without the batch dimension.
+
+    Returns:
+        The filter's list where there is one output, else these lists by output name.
+
+    Raises:
+        ValueError: as `Filter`, naming the output.
+    """
+    filtered: dict[str, list[list[float]]] = {}
+    for name, output in outputs.items():
+        try:
+            filtered[name] = chosen(output)
+        except ValueError as error:
+            raise ValueError(f"output {name!r}: {error}") from error
+    return next(iter(filtered.values())) if len(filtered) == 1 else filtered
+
+
+def _top(output: Array, n: int) -> list[list[float]]:
+    values = output.reshape(-1)
+    indices = _largest(_comparable(values), n)
+    return [[index, value] for index, value in zip(indices.tolist(), _floats(values[indices]), strict=True)]
+
+
+def _pick_top(output: Array, n: int) -> list[list[float]]:
+    if output.ndim == 3 and output.shape[0] == 1:
+        output = output[0]
+    if output.ndim != 2:
+        raise ValueError(
+            "pickTopN post-processing only take 2 or 3 output dim tensor: "
+            f"it must be (boxes, fields) or (1, boxes, fields), not {output.shape}"
+        )
+    return [_floats(row) for row in output[:n]]
+
+
+_FILTERS: dict[str, Callable[[Array, int], list[list[float]]]] = {"topN": _top, "pickTopN": _pick_top}
+
+
+def _comparable(values: Array) -> Array:
+    """The values with NaN below all others; numpy would take it for the largest."""
+    if values.dtype.kind != "f":
+        return values
+    nan = np.isnan(values)
+    return np.where(nan, -np.inf, values).astype(values.dtype) if nan.any() else values
+
+
+def _largest(values: Array, n: int) -> NDArray[np.intp]:
+    """Indices of the n largest, largest first, the earlier first among equals."""
+    if n == 1 and values.size:
+        return np.array([values.argmax()])
+    candidates = np.arange(values.size)
+    if n < values.size:
+        # argpartition alone takes any of those that equal the n-th largest: it only tells the value to reach.
+        threshold = values[np.argpartition(values, values.size - n)[values.size - n]]
+        above = np.flatnonzero(values > threshold)
+        equal = np.flatnonzero(values == threshold)[: n - above.size]
+        candidates = np.sort(np.concatenate((above, equal)))
+    # A stable ascending sort of the reversed list, reversed, is a stable descending one. No negation: unsigned dtypes.
+    backwards = candidates[::-1]
+    return backwards[np.argsort(values[backwards], kind="stable")][::-1]
+
+
+def _floats(values: NDArray[Any]) -> list[float]:
+    """Python floats that print as the shortest digits which give the value back in its own dtype."""
+    if values.dtype.kind == "f" and values.dtype.itemsize < 8:
+        return [float(str(value)) for value in values]
+    return [float(value) for value in values]

@@ -1,0 +1,141 @@
+"""A ring of batch slots in one shared-memory segment.
+
+    | states | owners, serving | sequences | counters | slot 0 | slot 1 | ...          (a slot's bytes: slot.py)
+
+    FREE --reader--> FILLING --reader--> READY --worker--> RUNNING --worker--> DONE --writer--> PUBLISHING --writer--> FREE
+
+In each state exactly one process may touch the slot: the one whose name stands on the arrow that leaves it; READY and
+RUNNING belong to the worker that `owners` names. Three more arrows are for processes that died: a new reader frees what the
+old one was FILLING, a new writer takes PUBLISHING back to DONE, and the supervisor puts what a dead worker was RUNNING back
+to READY, for another owner. There is no lock: a process killed at any instruction leaves the slot in a state that says what
+to do, and publishing twice is harmless (`finish.lua`).
+
+The segment is an anonymous memfd that the supervisor passes to its children: the kernel frees it with the last process. A
+page takes memory when it is first touched, so that a slot may be far larger than the batches it usually holds.
+"""
+
+import mmap
+import os
+from enum import IntEnum
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cluster_serving.node.slot import PAGE, Geometry, Slot, paged
+
+
+class State(IntEnum):
+    """Who may touch a slot, and what for."""
+
+    FREE = 0
+    FILLING = 1
+    READY = 2
+    RUNNING = 3
+    DONE = 4
+    PUBLISHING = 5
+
+
+TRANSITIONS: dict[str, frozenset[tuple[State, State]]] = {
+    "reader": frozenset(
+        {(State.FREE, State.FILLING), (State.FILLING, State.READY), (State.FILLING, State.FREE)},
+    ),
+    "worker": frozenset({(State.READY, State.RUNNING), (State.RUNNING, State.DONE)}),
+    "writer": frozenset(
+        {(State.DONE, State.PUBLISHING), (State.PUBLISHING, State.FREE), (State.PUBLISHING, State.DONE)},
+    ),
+    "supervisor": frozenset({(State.RUNNING, State.READY)}),
+}
+
+COUNTERS = 8
+"""Counters a process; each has one writer (`metrics.py` names them)."""
+
+_MAX_SLOTS = 255
+
+
+class RingError(Exception):
+    """A slot was moved against its state machine: a bug, never a user's fault."""
+
+
+class Ring:
+    """All slots of a lane, and who may touch which. The descriptor is passed to the lane's processes."""
+
+    def __init__(self, geometry: Geometry, fd: int | None = None) -> None:
+        if not 0 < geometry.slots <= _MAX_SLOTS:
+            raise RingError(f"a ring has 1 to {_MAX_SLOTS} slots, not {geometry.slots}")
+        processes = geometry.workers + 2
+        begin = 3 * PAGE + paged(8 * COUNTERS * processes)
+        size = begin + geometry.slots * geometry.slot_stride
+        if fd is None:
+            fd = os.memfd_create("cluster-serving-ring")
+            os.ftruncate(fd, size)
+        self.fd = fd
+        self.geometry = geometry
+        view = memoryview(mmap.mmap(fd, size))
+        self._states = view[: geometry.slots]
+        self._owners = view[PAGE : PAGE + geometry.slots]
+        self._serving = view[PAGE + _MAX_SLOTS + 1 : PAGE + _MAX_SLOTS + 1 + geometry.workers]
+        self._sequences: NDArray[np.int64] = np.frombuffer(view, np.int64, geometry.slots, 2 * PAGE)
+        counters = np.frombuffer(view, np.int64, COUNTERS * processes, 3 * PAGE)
+        self.counters: NDArray[np.int64] = counters.reshape(processes, COUNTERS)
+        ends = [begin + slot * geometry.slot_stride for slot in range(geometry.slots + 1)]
+        self.slots = [Slot(view[start:end], geometry) for start, end in pairwise(ends)]
+
+    def state(self, slot: int) -> State:
+        """The state of one slot."""
+        return State(self._states[slot])
+
+    def first(self, state: State) -> int | None:
+        """The lowest slot in this state: low ones are used again and again, and stay in the cache."""
+        at = bytes(self._states).find(state)
+        return None if at < 0 else at
+
+    def every(self, *states: State) -> list[int]:
+        """The slots in these states, oldest first."""
+        found = [slot for slot, state in enumerate(bytes(self._states)) if state in states]
+        return sorted(found, key=self._sequences.__getitem__)
+
+    def set_serving(self, worker: int, serving: bool) -> None:
+        """Supervisor: whether slots may be handed to this worker."""
+        self._serving[worker] = serving
+
+    def least_loaded(self) -> tuple[int, int] | None:
+        """The serving worker with the fewest slots, READY or RUNNING, and how many these are; None when none serves."""
+        loads = {worker: 0 for worker, serving in enumerate(bytes(self._serving)) if serving}
+        owners = bytes(self._owners)
+        for slot, state in enumerate(bytes(self._states)):
+            if state in (State.READY, State.RUNNING) and owners[slot] in loads:
+                loads[owners[slot]] += 1
+        return min(((worker, load) for worker, load in loads.items()), key=lambda pair: pair[1], default=None)
+
+    def owned(self, worker: int, state: State) -> list[int]:
+        """The slots of one worker in this state, oldest first."""
+        owners = bytes(self._owners)
+        return [slot for slot in self.every(state) if owners[slot] == worker]
+
+    def move(self, by: str, slot: int, to: State) -> None:
+        """Take an arrow of the state machine.
+
+        Raises:
+            RingError: there is no such arrow for this kind of process.
+        """
+        state = State(self._states[slot])
+        if (state, to) not in TRANSITIONS[by]:
+            raise RingError(f"the {by} cannot move slot {slot} from {state.name} to {to.name}")
+        self._states[slot] = to
+
+    def hand_over(self, by: str, slot: int, worker: int, sequence: int | None = None) -> None:
+        """Make a slot READY for a worker; a sequence number orders it behind the slots with lower ones."""
+        self._owners[slot] = worker
+        if sequence is not None:
+            self._sequences[slot] = sequence
+        if self._states[slot] != State.READY:
+            self.move(by, slot, State.READY)
+
+    def newest(self) -> int:
+        """The highest sequence number in use."""
+        return int(self._sequences.max())
+
+    def close(self) -> None:
+        """Close this process's descriptor."""
+        os.close(self.fd)

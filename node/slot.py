@@ -1,0 +1,224 @@
+"""One batch in shared memory, from first row to published result.
+
+    | header | signature | row table | outcomes | inputs ........... | outputs ........... |
+
+The reader writes signature, row table and inputs; the worker outcomes and outputs; the writer reads all of them. The header
+(int64 each) holds the lengths, and where a run stands, so that the supervisor can tell which rows a dead worker was running.
+"""
+
+import time
+from collections.abc import Sequence
+from enum import IntEnum, IntFlag
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+PAGE = 4096
+SIGNATURE_BYTES = PAGE
+LARGEST_ROW_ENTRY = 16 << 10
+"""A row table entry is never larger: a uri has at most 4 KiB, an error message is cut to 2 KiB."""
+LARGEST_MESSAGE = 2 << 10
+
+
+def paged(size: int) -> int:
+    """The size rounded up to whole pages."""
+    return -(-size // PAGE) * PAGE
+
+
+class Geometry(msgspec.Struct, frozen=True):
+    """How large everything is: `slots` of at most `batch` rows, `slot_bytes` each for inputs and for outputs."""
+
+    slots: int
+    batch: int
+    slot_bytes: int
+    workers: int
+
+    @property
+    def table_bytes(self) -> int:
+        """Room for the row table of a slot."""
+        return paged(self.batch * 512 + LARGEST_ROW_ENTRY)
+
+    @property
+    def outcome_bytes(self) -> int:
+        """Room for the outcomes of a slot."""
+        return paged(self.batch * (LARGEST_MESSAGE + 512) + PAGE)
+
+    @property
+    def slot_stride(self) -> int:
+        """From one slot to the next."""
+        return PAGE + SIGNATURE_BYTES + self.table_bytes + self.outcome_bytes + 2 * paged(self.slot_bytes)
+
+
+class Placed(msgspec.Struct, frozen=True, array_like=True):
+    """One output of some rows: a C-ordered array (rows, *row_shape) at `offset` of the outputs."""
+
+    name: str
+    dtype: str
+    row_shape: tuple[int, ...]
+    offset: int
+
+
+class Outcome(msgspec.Struct, frozen=True, array_like=True):
+    """What came of some rows: outputs, or a JSON value each (offset and length in the outputs), or one error for all."""
+
+    rows: list[int]
+    outputs: list[Placed] = []
+    values: list[tuple[int, int]] = []
+    error: tuple[str, str] | None = None
+
+
+class Row(msgspec.Struct, frozen=True, array_like=True):
+    """One record in a slot: row `place` of the inputs, or -1 with the reason why it was refused.
+
+    `spans` says where its variable-length inputs lie (offset and length in the inputs), in the order of the layout.
+    """
+
+    id: bytes
+    uri: bytes
+    reply: bytes
+    flags: int
+    place: int
+    spans: list[tuple[int, int]] = []
+    error: tuple[str, str] | None = None
+
+
+class RowFlag(IntFlag):
+    """What the writer must know of a request."""
+
+    ORIGINAL = 1  # the request came in the original dialect
+    BATCHED = 2  # it carried a batch dimension of 1, which the answer keeps
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode_rows = msgspec.msgpack.Decoder(list[Row]).decode
+_decode_outcome = msgspec.msgpack.Decoder(Outcome).decode
+
+
+class _Field(IntEnum):
+    ROWS = 0
+    SIGNATURE_BYTES = 1
+    TABLE_BYTES = 2
+    OUTCOME_BYTES = 3
+    OUTPUT_BYTES = 4
+    NEXT_ROW = 5
+    RUN_ROWS = 6
+    DEATHS_ALONE = 7
+    FILLED_US = 8
+    STARTED_US = 9
+    ENDED_US = 10
+
+
+class Slot:
+    """One slot: its areas, and what its header says."""
+
+    def __init__(self, memory: memoryview, geometry: Geometry) -> None:
+        self._header: NDArray[np.int64] = np.frombuffer(memory, np.int64, len(_Field))
+        at = PAGE
+        self._signature = memory[at : at + SIGNATURE_BYTES]
+        at += SIGNATURE_BYTES
+        self._table = memory[at : at + geometry.table_bytes]
+        at += geometry.table_bytes
+        self._outcomes = memory[at : at + geometry.outcome_bytes]
+        at += geometry.outcome_bytes
+        self.inputs = memory[at : at + geometry.slot_bytes]
+        at += paged(geometry.slot_bytes)
+        self.outputs = memory[at : at + geometry.slot_bytes]
+
+    @property
+    def rows(self) -> int:
+        """How many rows of the inputs are filled."""
+        return int(self._header[_Field.ROWS])
+
+    @property
+    def next_row(self) -> int:
+        """The first row that has no outcome yet."""
+        return int(self._header[_Field.NEXT_ROW])
+
+    @property
+    def run_rows(self) -> int:
+        """How many rows the next run takes: all that are left, unless one at fault is being looked for."""
+        left = self.rows - self.next_row
+        return min(int(self._header[_Field.RUN_ROWS]) or left, left)
+
+    @property
+    def output_bytes(self) -> int:
+        """How many bytes of the outputs are in use."""
+        return int(self._header[_Field.OUTPUT_BYTES])
+
+    @property
+    def times_us(self) -> tuple[int, int, int]:
+        """Unix times in µs: closed by the reader, first run started, last run ended."""
+        filled, started, ended = self._header[_Field.FILLED_US : _Field.ENDED_US + 1].tolist()
+        return filled, started, ended
+
+    @property
+    def signature(self) -> bytes:
+        """The encoded layout of the inputs."""
+        return bytes(self._signature[: self._header[_Field.SIGNATURE_BYTES]])
+
+    def fill(self, signature: bytes, rows: list[Row], placed: int) -> None:
+        """Reader: describe what lies in the inputs; `placed` rows of them are filled."""
+        table = _encode(rows)
+        self._signature[: len(signature)] = signature
+        self._table[: len(table)] = table
+        self._header[: _Field.FILLED_US] = (placed, len(signature), len(table), 0, 0, 0, 0, 0)
+        self._header[_Field.FILLED_US :] = (now_us(), 0, 0)
+
+    def table(self) -> list[Row]:
+        """Every record of the slot, refused ones too."""
+        return _decode_rows(self._table[: self._header[_Field.TABLE_BYTES]])
+
+    def begin(self) -> None:
+        """Worker: note when the first run starts."""
+        if not self._header[_Field.STARTED_US]:
+            self._header[_Field.STARTED_US] = now_us()
+
+    def isolate(self, rows: int) -> None:
+        """Take at most so many rows a run from now on, to find the one at fault; 0: all that are left."""
+        self._header[_Field.RUN_ROWS] = rows
+        self._header[_Field.DEATHS_ALONE] = 0
+
+    def add(self, outcomes: Sequence[Outcome], next_row: int, output_bytes: int) -> None:
+        """Worker: these rows are finished; the next run begins at `next_row`."""
+        at = int(self._header[_Field.OUTCOME_BYTES])
+        for outcome in outcomes:
+            encoded = _encode(outcome)
+            end = at + 4 + len(encoded)
+            self._outcomes[at:end] = len(encoded).to_bytes(4, "little") + encoded
+            at = end
+        self._header[_Field.ENDED_US] = now_us()
+        self._header[_Field.OUTCOME_BYTES : _Field.RUN_ROWS] = (at, output_bytes, next_row)
+
+    def outcomes(self) -> list[Outcome]:
+        """What has come of the rows so far."""
+        found: list[Outcome] = []
+        at, end = 0, int(self._header[_Field.OUTCOME_BYTES])
+        while at < end:
+            size = int.from_bytes(self._outcomes[at : at + 4], "little")
+            found.append(_decode_outcome(self._outcomes[at + 4 : at + 4 + size]))
+            at += 4 + size
+        return found
+
+    def worker_died(self, error: tuple[str, str]) -> None:
+        """Supervisor: the worker died in a run. Halve the runs; a row that was alone twice gets the error."""
+        running = self.run_rows
+        if running > 1:
+            self.isolate(running // 2)
+            return
+        self._header[_Field.DEATHS_ALONE] += 1
+        # Once may be the kernel or an operator that killed the worker; twice is the record.
+        if running == 1 and self._header[_Field.DEATHS_ALONE] > 1:
+            self.add([Outcome([self.next_row], error=error)], self.next_row + 1, self.output_bytes)
+            self.isolate(0)
+
+
+def now_us() -> int:
+    """Unix time in µs."""
+    return time.time_ns() // 1000
+
+
+def array_at(area: memoryview, dtype: str, shape: tuple[int, ...], offset: int) -> NDArray[Any]:
+    """An array that is a view of an area of a slot."""
+    return np.ndarray(shape, dtype, area, offset)

@@ -1,0 +1,431 @@
+"""Every spelling of the configuration, and every way to get it wrong."""
+
+import pickle
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cluster_serving.node.config import Config, ConfigError, LoadedConfig, effective, load_config
+
+
+def load(tmp_path: Path, text: str, environ: dict[str, str] | None = None, **flags: object) -> LoadedConfig:
+    file = tmp_path / "config.yaml"
+    file.write_text(textwrap.dedent(text))
+    return load_config(file, environ or {}, flags)
+
+
+SAMPLE_0_7 = """
+    ## Analytics-zoo Cluster Serving
+    model:
+      # model path must be provided
+      path: /opt/work/model
+    data:
+      # default, localhost:6379
+      src:
+      # default, 3,224,224
+      image_shape: 3,224,224
+    params:
+      # default, 4
+      batch_size: 16
+      # default, 1
+      top_n: 5
+    spark:
+      # default, local[*], change this to spark://, yarn, k8s:// etc if you want to run on cluster
+      master: local[*]
+      driver_memory: 4g
+      executor_memory:
+      num_executors:
+      executor_cores: 4
+      total_executor_cores:
+    """
+SAMPLE_0_8 = """
+    model:
+      path: /opt/work/model
+      inputs:
+      outputs:
+    data:
+      src: redis:6380
+      image_shape: 3,227,227
+      filter: topN(1)
+    params:
+      batch_size:
+      performance_mode: OFF
+    spark:
+    redis:
+      maxmem: 8g
+    """
+SAMPLE_0_9 = """
+    model:
+      path: /opt/work/model
+      name: resnet
+    data:
+      src: localhost:6379
+      shape: [[3, 224, 224]]
+      type: image
+      filter: None
+      resize: true
+    params:
+      core_number: 4
+      model_number: 2
+    redis:
+      timeout: 9000
+    secure:
+      secure_enabled: false
+      secure_trust_store_path: keys/keystore.jks
+      secure_struct_store_password: 1234qwer
+      model_encrypted: false
+    flink:
+      rest: localhost:8081
+    """
+SAMPLE_0_10 = """
+    modelPath: /opt/work/model
+    jobName:
+    # postProcessing
+    postProcessing:
+    imageResize: 224,227
+    redisUrl: localhost:6379
+    redisMaxmemory: 8g
+    secureEnabled: false
+    secureTrustStorePath:
+    secureStructStorePassword:
+    modelEncrypted: FALSE
+    recordEncrypted: false
+    flinkRestUrl: localhost:8081
+    performance_mode: OFF
+    modelParallelism: 10
+    threadPerModel: "2"
+    inputAlreadyBatched: TRUE
+    """
+SAMPLE_2 = """
+    modelPath: file:///opt/work/model
+    jobName: 123456
+    redisSecureStructStorePassword: 123456
+    coreNumberPerMachine: 4
+    queueUsed: redis
+    kafkaUrl: localhost:9092
+    """
+
+
+@pytest.mark.parametrize(
+    ("sample", "expected", "ignored"),
+    [
+        pytest.param(
+            SAMPLE_0_7,
+            {"batch_size": 16, "post_processing": "topN(5)"},
+            {"data.image_shape", "spark.master", "spark.driver_memory", "spark.executor_cores"},
+            id="0.7",
+        ),
+        pytest.param(
+            SAMPLE_0_8,
+            {"redis_url": "redis:6380", "post_processing": "topN(1)", "redis_max_memory": 8 << 30, "batch_size": None},
+            {"data.image_shape", "params.performance_mode"},
+            id="0.8",
+        ),
+        pytest.param(
+            SAMPLE_0_9,
+            {"job_name": "resnet", "post_processing": "", "core_number_per_machine": 4, "model_parallelism": 2},
+            {"data.shape", "data.type", "data.resize", "secure.model_encrypted", "flink.rest"},
+            id="0.9",
+        ),
+        pytest.param(
+            SAMPLE_0_10,
+            {
+                "job_name": "serving_stream",
+                "image_resize": (224, 227),
+                "redis_max_memory": 8 << 30,
+                "model_parallelism": 10,
+                "thread_per_model": 2,
+                "input_already_batched": True,
+            },
+            {"modelEncrypted", "recordEncrypted", "flinkRestUrl", "performance_mode"},
+            id="0.10",
+        ),
+        pytest.param(
+            SAMPLE_2,
+            {"job_name": "123456", "core_number_per_machine": 4},
+            {"queueUsed", "kafkaUrl"},
+            id="2.x",
+        ),
+    ],
+)
+def test_samples_of_every_version_load(
+    tmp_path: Path, sample: str, expected: dict[str, Any], ignored: set[str]
+) -> None:
+    loaded = load(tmp_path, sample)
+
+    assert {name: getattr(loaded.config, name) for name in expected} == expected
+    assert loaded.config.model_path == "/opt/work/model"
+    assert set(loaded.ignored) == ignored
+
+
+def test_password_keeps_its_text_and_is_masked(tmp_path: Path) -> None:
+    """YAML would read 0123 as 83."""
+    loaded = load(tmp_path, "redisPassword: 0123\nredisUrl: redis://me:secret@host:1/2")
+
+    settings = loaded.config.redis_settings()
+    assert (settings.username, settings.password) == ("me", "secret")
+    assert loaded.config.redis_password is not None
+    assert loaded.config.redis_password.get_secret_value() == "0123"
+    assert effective(loaded)["redisPassword"] == "**********"
+    assert effective(loaded)["redisUrl"] == "redis://me:***@host:1/2"
+
+
+@pytest.mark.parametrize("text", ["", "# nothing\n", "---\n", "model:\nspark:\n"])
+def test_empty_file_gives_defaults(tmp_path: Path, text: str) -> None:
+    loaded = load(tmp_path, text)
+
+    assert loaded.config == Config()
+    assert set(loaded.sources.values()) == {"default"}
+
+
+@pytest.mark.parametrize(
+    ("line", "name", "value"),
+    [
+        ("MODELPARALLELISM: 3", "model_parallelism", 3),
+        ("model_parallelism: 3", "model_parallelism", 3),
+        ("modelParallelism: auto", "model_parallelism", None),
+        ("modelParallelism: ~", "model_parallelism", None),
+        ("jobName: on", "job_name", "on"),
+        ("inputAlreadyBatched: on", "input_already_batched", True),
+        ("slotBytes: 64m", "slot_bytes", 64 << 20),
+        ("slotBytes: 1.5 MiB", "slot_bytes", 3 << 19),
+        ("redisMaxMemory: 8G", "redis_max_memory", 8 << 30),
+        ("redisMaxMemory: 0", "redis_max_memory", 0),
+        ("redisMaxMemory: 1000", "redis_max_memory", 1000),
+        ("imageResize: 227, 224", "image_resize", (227, 224)),
+        ("imageResize: [227, 224]", "image_resize", (227, 224)),
+        ('imageResize: ""', "image_resize", None),
+        ("imageResize: 227,224\nimageResizeOrder: WH", "image_resize", (224, 227)),
+        ("resultTimeToLive: 0", "result_time_to_live_s", 0),
+        ("drainTimeout: 2.5", "drain_timeout_s", 2.5),
+        ("precision: BF16", "precision", "bf16"),
+        ("secureTrustStorePassword: x", "redis_timeout", 5000),
+        ("model: {path: /a}\nmodelPath: /b", "model_path", "/b"),
+        ("modelPath: /b\nmodel: {path: /a}", "model_path", "/b"),
+        ("data: {filter: topN(2)}\nparams: {top_n: 3}", "post_processing", "topN(2)"),
+        ("params: {top_n: 3}\ndata: {filter: topN(2)}", "post_processing", "topN(2)"),
+    ],
+)
+def test_spellings(tmp_path: Path, line: str, name: str, value: object) -> None:
+    assert getattr(load(tmp_path, line).config, name) == value
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("\nmodelPth: /m", "config.yaml, line 2: unknown key modelPth; did you mean modelPath?"),
+        ("qqqqqq: 1", "config.yaml, line 1: unknown key qqqqqq"),
+        (
+            "params:\n  batchsize: 1",
+            "config.yaml, line 2: unknown key params.batchsize; did you mean params.batch_size?",
+        ),
+        ("batchSize: many", "config.yaml, line 1: batchSize is many, but must be a whole number"),
+        ("batchSize: 0", "config.yaml, line 1: batchSize is 0, but must be 1 or more"),
+        ("batchSize: 1.5", "config.yaml, line 1: batchSize is 1.5, but must be a whole number"),
+        ("batchSize: [1]", "config.yaml, line 1: batchSize is ['1'], but must be a whole number"),
+        ("jobName: [a]", "config.yaml, line 1: jobName is ['a'], but must be one text"),
+        ("jobName: ' '", "config.yaml, line 1: jobName is ' ', but must not be empty"),
+        (
+            "inputAlreadyBatched: perhaps",
+            "config.yaml, line 1: inputAlreadyBatched is perhaps, but must be true or false",
+        ),
+        ("precision: f16", "config.yaml, line 1: precision is f16, but must be 'f32' or 'bf16'"),
+        ("maxBatchDelayMs: nan", "config.yaml, line 1: maxBatchDelayMs is nan, but must be a number"),
+        ("maxBatchDelayMs: -1", "config.yaml, line 1: maxBatchDelayMs is -1, but must be 0 or more"),
+        (
+            "slotBytes: big",
+            "config.yaml, line 1: slotBytes is big, but must be a size such as 64m, 4g or a number of bytes",
+        ),
+        ("imageResize: 1,2,3", "config.yaml, line 1: imageResize is 1,2,3, but Image dim must be 2"),
+        ("imageResize: 0,5", "Image dim must be 2"),
+        ("imageResize: a,b", "Image dim must be 2"),
+        ("modelEncrypted: true", "config.yaml, line 1: modelEncrypted is true, but encrypted models are not supported"),
+        (
+            "secure: {record_encrypted: TRUE}",
+            "secure.record_encrypted is TRUE, but encrypted records are not supported",
+        ),
+        ("queueUsed: kafka", "config.yaml, line 1: queueUsed is kafka, but only Redis is supported as the queue"),
+        ("modelPath: hdfs://h/m", "config.yaml, line 1: modelPath is hdfs://h/m, but must be a local path"),
+        (
+            "redisUrl: localhost:abc",
+            "Your redis host and port are not valid, please check. config.yaml, line 1: redisUrl is localhost:abc: ",
+        ),
+        ("redisUrl: http://x", "Your redis host and port are not valid, please check. "),
+        ("batchSize: 1\nbatchSize: 2", "config.yaml, line 2: batchSize was given another value in line 1"),
+        ("a: b: c", "config.yaml, line 1: not valid YAML: mapping values are not allowed here"),
+        ("just text", "config.yaml, line 1: expected lines of the form key: value"),
+        ("- a", "config.yaml, line 1: expected lines of the form key: value"),
+        ("a: \x01", "config.yaml: not valid YAML: "),
+        ("model: yolo", "config.yaml, line 1: unknown key model"),
+    ],
+)
+def test_mistakes_are_one_sentence(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load(tmp_path, text)
+
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"nowhere\.yaml: there is no such file"):
+        load_config(tmp_path / "nowhere.yaml", {}, {})
+
+
+def test_directory_as_file(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="cannot read the file: Is a directory"):
+        load_config(tmp_path, {}, {})
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("store.jks", b"anything", "is a Java key store, which is not supported"),
+        ("store", bytes.fromhex("feedfeed00"), "is a Java key store, which is not supported"),
+        ("store.p12", b"\x30\x82", "is not a PEM file"),
+        (None, b"", "cannot be read: No such file"),
+    ],
+)
+def test_trust_store_that_cannot_be_read(tmp_path: Path, name: str | None, content: bytes, message: str) -> None:
+    if name:
+        (tmp_path / name).write_bytes(content)
+
+    with pytest.raises(ConfigError, match=message):
+        load(tmp_path, f"redisSecureEnabled: true\nredisSecureTrustStorePath: {name or 'missing.pem'}")
+
+
+def test_pem_trust_store_beside_the_file(tmp_path: Path) -> None:
+    (tmp_path / "ca.pem").write_text("-----BEGIN CERTIFICATE-----\n")
+
+    settings = load(tmp_path, "secureEnabled: true\nsecureTrustStorePath: ca.pem").config.redis_settings()
+
+    assert settings.tls
+    assert settings.ca_file == str(tmp_path / "ca.pem")
+
+
+def test_precedence_and_sources(tmp_path: Path) -> None:
+    """Flag, then environment, then file, then default."""
+    file = tmp_path / "c.yaml"
+    file.write_text("jobName: file\nmodelPath: file\nbatchSize: 1\n")
+    environ = {"CLUSTER_SERVING_MODEL_PATH": "/env", "CLUSTER_SERVING_BATCH_SIZE": "2", "CLUSTER_SERVING_PRECISION": ""}
+
+    loaded = load_config(file, environ, {"--parallelism": 3, "--set batch_size": "4", "--model-path": None})
+
+    config = loaded.config
+    assert (config.job_name, config.model_path, config.batch_size, config.model_parallelism) == ("file", "/env", 4, 3)
+    assert loaded.sources["jobName"] == "c.yaml"
+    assert loaded.sources["modelPath"] == "CLUSTER_SERVING_MODEL_PATH"
+    assert loaded.sources["batchSize"] == "--set batch_size"
+    assert loaded.sources["modelParallelism"] == "--parallelism"
+    assert loaded.sources["precision"] == "default"
+
+
+def test_relative_model_path_starts_where_it_was_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(elsewhere)
+
+    assert load(tmp_path, "modelPath: m").config.model_path == str(tmp_path / "m")
+    assert load(tmp_path, "", modelPath="m").config.model_path == str(elsewhere / "m")
+
+
+def test_secret_from_file(tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    text = "s3cret"
+    secret.write_text(f"{text}\n")
+
+    loaded = load(tmp_path, "", {"CLUSTER_SERVING_REDIS_PASSWORD_FILE": str(secret)})
+
+    assert loaded.config.redis_settings().password == text
+    assert loaded.sources["redisPassword"] == "CLUSTER_SERVING_REDIS_PASSWORD_FILE"
+
+
+@pytest.mark.parametrize(
+    ("environ", "message"),
+    [
+        ({"CLUSTER_SERVING_REDIS_PASSWORD_FILE": "/nowhere"}, "cannot read /nowhere: No such file"),
+        (
+            {"CLUSTER_SERVING_REDIS_PASSWORD_FILE": "/x", "CLUSTER_SERVING_REDIS_PASSWORD": "y"},
+            "CLUSTER_SERVING_REDIS_PASSWORD is set too",
+        ),
+        ({"CLUSTER_SERVING_BATCH_SIZE": "x"}, "CLUSTER_SERVING_BATCH_SIZE: batchSize is x, but must be a whole number"),
+    ],
+)
+def test_mistakes_in_the_environment(tmp_path: Path, environ: dict[str, str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        load(tmp_path, "", environ)
+
+
+def test_misspelled_variable_is_named_and_others_are_not(tmp_path: Path) -> None:
+    environ = {"CLUSTER_SERVING_MODLE_PATH": "/m", "CLUSTER_SERVING_HOME": "/h", "CLUSTER_SERVING_PORT": "tcp://1"}
+
+    ignored = load(tmp_path, "", environ).ignored
+
+    assert ignored == {"CLUSTER_SERVING_MODLE_PATH": "no such variable; did you mean CLUSTER_SERVING_MODEL_PATH?"}
+
+
+def test_unknown_key_of_set() -> None:
+    with pytest.raises(ConfigError, match=r"--set modlePath: unknown key modlePath; did you mean modelPath\?"):
+        load_config(None, {}, {"--set modlePath": "x"})
+
+
+@pytest.mark.parametrize(
+    ("settings", "backend", "cores", "expected"),
+    [
+        ({}, "onnx", 1, (1, 1)),
+        ({}, "onnx", 2, (1, 1)),
+        ({}, "onnx", 16, (15, 1)),
+        ({"thread_per_model": 4}, "onnx", 17, (4, 4)),
+        ({"model_parallelism": 2}, "onnx", 9, (2, 4)),
+        ({"model_parallelism": 8}, "onnx", 2, (8, 1)),
+        ({"model_parallelism": 3, "thread_per_model": 2}, "onnx", 2, (3, 2)),
+        ({"core_number_per_machine": 4}, "tensorflow", 16, (4, 1)),
+        ({"core_number_per_machine": 4}, "openvino", 16, (1, 4)),
+        ({"core_number_per_machine": 4, "model_parallelism": 2}, "openvino", 16, (2, 4)),
+        ({"core_number_per_machine": -1}, "openvino", 4, (3, 1)),
+    ],
+)
+def test_parallelism(settings: dict[str, int], backend: str, cores: int, expected: tuple[int, int]) -> None:
+    assert Config.model_validate(settings).resolved_parallelism(backend, cores) == expected
+
+
+def test_config_survives_spawn() -> None:
+    """Child processes get it pickled; (height, width) must not be swapped again."""
+    config = Config.model_validate({"imageResize": "227,224", "imageResizeOrder": "wh", "redisPassword": "x"})
+
+    assert pickle.loads(pickle.dumps(config)) == config  # noqa: S301  # our own bytes
+    assert Config.model_validate(config.model_dump()).image_resize == (224, 227)
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("", "modelPath is not set"),
+        ("/path/to/model/directory", "modelPath is still /path/to/model/directory"),
+    ],
+)
+def test_model_path_must_be_given(path: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        Config(model_path=path).check_model_path()
+
+
+def test_every_field_says_what_it_is() -> None:
+    assert all(field.description for field in Config.model_fields.values())
+
+
+def test_template_is_valid_and_shows_the_defaults() -> None:
+    """Uncommenting every line of the template changes nothing but the model's path."""
+    template = Path(__file__).parents[2] / "node" / "config.yaml"
+    lines = [line.removeprefix("# ") for line in template.read_text().splitlines()]
+    shown = [
+        line for line in lines if line.split(":")[0] in {str(field.alias) for field in Config.model_fields.values()}
+    ]
+
+    values = {line.split(":")[0]: line.split(": ")[1].split(" #")[0].strip() for line in shown if ": " in line}
+    del values["imageResize"], values["postProcessing"]
+    loaded = load_config(template, {}, values)
+
+    assert loaded.config == Config(model_path="/path/to/model/directory")
+    assert len(shown) >= len(Config.model_fields) - 1

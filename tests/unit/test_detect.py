@@ -1,0 +1,209 @@
+"""Which model a path holds."""
+
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from cluster_serving.node.models.base import ModelError
+from cluster_serving.node.models.detect import Detected, LoadOptions, detect, load
+
+ONLY_ONE = (
+    "Only one model is allowed to exist in model folder, "
+    "please check your model folder to keep justone model in the directory"
+)
+NONE = "There is no model detected in your directory.Please refer to document for supported model types."
+NO_PATH = "Your model path provided in config is empty, please check your model path."
+INVALID = "Invalid model type, please check your model directory"
+
+
+def fill(directory: Path, *names: str) -> str:
+    for name in names:
+        (directory / name).write_bytes(b"content")
+    return str(directory)
+
+
+def message(model_path: str, model_type: str | None = None) -> str:
+    with pytest.raises(ModelError) as caught:
+        detect(model_path, model_type)
+    text = str(caught.value)
+    assert "\n" not in text
+    return text
+
+
+def test_onnx_with_external_data_and_other_files_beside_it(tmp_path: Path) -> None:
+    path = fill(tmp_path, "net.onnx", "net.onnx.data", "weights.bin", "labels.txt", ".net.onnx", "notonnx")
+
+    assert detect(path) == Detected("onnx", f"{tmp_path}/net.onnx")
+
+
+def test_openvino_with_the_weights_of_the_same_stem(tmp_path: Path) -> None:
+    path = fill(tmp_path, "net.xml", "net.bin", "a.bin")
+
+    assert detect(path) == Detected("openvino", f"{tmp_path}/net.xml", f"{tmp_path}/net.bin")
+
+
+def test_python_and_an_extension_in_capitals(tmp_path: Path) -> None:
+    assert detect(fill(tmp_path, "net.PY")) == Detected("python", f"{tmp_path}/net.PY")
+
+
+def test_subdirectories_are_not_searched(tmp_path: Path) -> None:
+    (tmp_path / "inner.onnx").mkdir()
+    fill(tmp_path / "inner.onnx", "net.onnx")
+
+    assert message(str(tmp_path)).startswith(NONE)
+
+
+@pytest.mark.parametrize("host", ["", "localhost"])
+def test_a_file_url(tmp_path: Path, host: str) -> None:
+    directory = tmp_path / "my model"
+    directory.mkdir()
+    fill(directory, "net.onnx")
+
+    assert detect(f"file://{host}{tmp_path}/my%20model").definition == directory / "net.onnx"
+
+
+@pytest.mark.parametrize("named", ["net.xml", "net.bin"])
+def test_a_model_file_itself_among_others(tmp_path: Path, named: str) -> None:
+    fill(tmp_path, "net.xml", "net.bin", "net.onnx", "other.xml")
+
+    assert detect(str(tmp_path / named)) == Detected("openvino", f"{tmp_path}/net.xml", f"{tmp_path}/net.bin")
+
+
+def test_a_model_type_chooses_among_several(tmp_path: Path) -> None:
+    path = fill(tmp_path, "net.onnx", "net.py", "net.pt")
+
+    assert detect(path, "ONNX").backend == "onnx"
+    assert detect(path, "python").backend == "python"
+    assert "OpenVINO IR (.xml + .bin)" in message(path, "openvino")
+
+
+def test_a_model_type_that_does_not_exist(tmp_path: Path) -> None:
+    assert message(str(tmp_path), "onx") == f"{INVALID}: the model type 'onx' is none of onnx, openvino, python."
+
+
+@pytest.mark.parametrize(
+    "names", [("a.onnx", "b.onnx"), ("a.onnx", "a.xml", "a.bin"), ("a.py", "b.py"), ("a.onnx", "b.pt")]
+)
+def test_two_models(tmp_path: Path, names: tuple[str, ...]) -> None:
+    text = message(fill(tmp_path, *names))
+
+    assert text.startswith(f"{ONLY_ONE}: {tmp_path} holds {names[0]}, {names[1]}; ")
+
+
+def test_an_empty_directory_and_one_without_a_model(tmp_path: Path) -> None:
+    assert message(str(tmp_path)).startswith(f"{NONE} {tmp_path} holds no files; ")
+    assert f"{NONE} {tmp_path} holds 0.txt, 1.txt, 2.txt, 3.txt, 4.txt and 2 more; " in message(
+        fill(tmp_path, *(f"{number}.txt" for number in range(7)))
+    )
+
+
+@pytest.mark.parametrize(
+    ("model_path", "found"), [("", "Set modelPath"), ("  ", "Set modelPath"), ("/no/such", "/no/such")]
+)
+def test_no_such_path(model_path: str, found: str) -> None:
+    assert message(model_path).startswith(f"{NO_PATH} {found}")
+
+
+@pytest.mark.parametrize("url", ["hdfs://host/model", "s3://bucket/model", "file://host/model"])
+def test_a_path_on_another_machine(url: str) -> None:
+    assert message(url).startswith(f"{NO_PATH} {url} is not on this machine")
+
+
+def test_half_of_an_openvino_model(tmp_path: Path) -> None:
+    definition = tmp_path / "definition"
+    definition.mkdir()
+    weights = tmp_path / "weights"
+    weights.mkdir()
+
+    assert "put its weights net.bin beside it" in message(fill(definition, "net.xml", "other.bin"))
+    assert "put its weights net.bin beside it" in message(str(definition / "net.xml"))
+    assert "put its definition net.xml beside it" in message(fill(weights, "net.bin"))
+    assert "put its definition net.xml beside it" in message(str(weights / "net.bin"))
+
+
+@pytest.mark.parametrize(
+    ("names", "title"),
+    [
+        (("saved_model.pb", "fingerprint.pb"), "TensorFlow"),
+        (("net.pt",), "PyTorch"),
+        (("net.pth",), "PyTorch"),
+        (("net.pt2",), "PyTorch"),
+        (("net.caffemodel", "net.prototxt"), "Caffe"),
+        (("net.model", "net.bin"), "BigDL"),
+        (("net.keras",), "Keras"),
+        (("net.h5",), "Keras"),
+    ],
+)
+def test_a_format_that_is_not_served_yet(tmp_path: Path, names: tuple[str, ...], title: str) -> None:
+    first = min(name for name in names if name != "net.bin")
+
+    text = message(fill(tmp_path, *names))
+
+    assert text.startswith(INVALID)
+    assert f"{tmp_path}/{first} is a {title} model, which this version does not serve yet; " in text
+    assert text.endswith("it serves ONNX (.onnx), OpenVINO IR (.xml + .bin), Python (.py).")
+
+
+def test_a_file_that_is_no_model(tmp_path: Path) -> None:
+    fill(tmp_path, "labels.txt")
+
+    assert message(str(tmp_path / "labels.txt")).startswith(f"{INVALID}: {tmp_path}/labels.txt is not a model file")
+
+
+def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
+    (tmp_path / "net.onnx").symlink_to(tmp_path / "gone")
+
+    assert message(str(tmp_path)) == f"{tmp_path}/net.onnx cannot be read: No such file or directory"
+
+
+def test_a_path_that_cannot_be_read(tmp_path: Path) -> None:
+    path = f"{tmp_path}/{'x' * 300}"
+
+    assert message(path) == f"{path} cannot be read: File name too long"
+
+
+def test_what_was_detected_goes_to_another_process(tmp_path: Path) -> None:
+    detected = detect(fill(tmp_path, "net.xml", "net.bin"))
+
+    told = msgspec.json.decode(msgspec.json.encode(detected), type=Detected)
+
+    assert told == detected
+    assert (told.definition, told.weights) == (tmp_path / "net.xml", tmp_path / "net.bin")
+
+
+def test_a_package_that_is_not_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "cluster_serving.node.models.onnx", raising=False)
+    monkeypatch.setattr(sys, "meta_path", [_Refusing("onnxruntime", ModuleNotFoundError), *sys.meta_path])
+    monkeypatch.delitem(sys.modules, "onnxruntime", raising=False)
+
+    with pytest.raises(ModelError) as caught:
+        load(Detected("onnx", f"{tmp_path}/net.onnx"), LoadOptions())
+
+    assert str(caught.value) == (
+        f"{tmp_path}/net.onnx needs the package onnxruntime, which is not installed: pip install 'cluster-serving[onnx]'"
+    )
+
+
+def test_a_package_that_is_broken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "cluster_serving.node.models.openvino", raising=False)
+    monkeypatch.setattr(sys, "meta_path", [_Refusing("openvino", ImportError), *sys.meta_path])
+    monkeypatch.delitem(sys.modules, "openvino", raising=False)
+
+    with pytest.raises(
+        ModelError, match="needs the package openvino, which cannot be imported here: openvino is refused"
+    ):
+        load(Detected("openvino", f"{tmp_path}/net.xml", f"{tmp_path}/net.bin"), LoadOptions())
+
+
+class _Refusing:
+    """An import hook that fails for one package."""
+
+    def __init__(self, package: str, error: type[ImportError]) -> None:
+        self._package = package
+        self._error = error
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> None:
+        if name == self._package:
+            raise self._error(f"{name} is refused", name=name)
