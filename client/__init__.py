@@ -1,5 +1,6 @@
 """Put records on the queue and take results off it."""
 
+from cluster_serving.client.aio import AsyncInputQueue, AsyncOutputQueue
 from cluster_serving.client.commands import Failed
 from cluster_serving.client.errors import (
     ClusterServingError,
@@ -16,6 +17,8 @@ from cluster_serving.client.queues import InputQueue, OutputQueue
 from cluster_serving.client.wire import Result
 
 __all__ = [
+    "AsyncInputQueue",
+    "AsyncOutputQueue",
     "ClusterServingError",
     "CodecError",
     "ConnectionLost",

@@ -56,9 +56,11 @@ def check_dialect(dialect: str) -> Dialect:
     Raises:
         InvalidValue: there is none.
     """
-    if dialect not in ("native", "original"):
-        raise InvalidValue(f"dialect is 'native' or 'original', not {dialect!r}")
-    return dialect  # type: ignore[return-value] # narrowed by the line above
+    match dialect:
+        case "native" | "original":
+            return dialect
+        case _:
+            raise InvalidValue(f"dialect is 'native' or 'original', not {dialect!r}")
 
 
 def as_inputs(request: Any) -> Mapping[str, Any]:
@@ -114,7 +116,7 @@ def read_replies(reply: Any) -> list[tuple[bytes, Fields]]:
 
 def result_of(fields: Sequence[bytes], uri: str) -> Result:
     """The result in a hash or a reply, whichever dialect it is in."""
-    if keys.RECEIPT in fields[::2]:
+    if keys.RECEIPT in fields:
         return decode_result(uri, fields)
     found = dict(zip(fields[::2], fields[1::2], strict=True))
     result = decode_result(uri, [keys.ERROR, found[keys.ERROR]]) if keys.ERROR in found else Result(uri, {})
@@ -141,6 +143,14 @@ def plain(result: Result) -> Array | list[Any] | Any:
         return result.value
     arrays = list(result.outputs.values())
     return arrays[0] if len(arrays) == 1 else arrays
+
+
+def plain_or_error(result: Result) -> Any:
+    """The same, and for a record that failed the `RecordFailed` itself."""
+    try:
+        return plain(result)
+    except RecordFailed as error:
+        return error
 
 
 def plain_or_failed(result: Result) -> Any:

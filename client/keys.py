@@ -25,7 +25,9 @@ Request fields, native dialect (values are bytes; `<name>` is a model input's na
 Request fields, original dialect: `uri`, `data` (base64 of an Arrow stream), and optionally `serde`.
 
 Result fields: `tensor:<output>`, `bool:<output>`, or `value` (JSON text after a filter; base64 Arrow stream in the
-original dialect); `error` (JSON: code, message) instead of them; `receipt` (JSON); on a reply stream also `uri`.
+original dialect); `error` (JSON: code, message) instead of them; on a reply stream, first of all, `uri`. Native results have a
+`receipt` (JSON): `entry`, the id in the stream; `node`; `batch`, its rows; `filled_ms`, Unix time when the batch was closed;
+`wait_ms` for a worker and `run_ms`; `outputs`, their names in the model's order where there are several.
 """
 
 from typing import Final

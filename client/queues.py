@@ -18,6 +18,7 @@ from cluster_serving.client.api import Api
 from cluster_serving.client.commands import (
     ENQUEUE,
     TAKE,
+    Dialect,
     Fields,
     as_inputs,
     check_dialect,
@@ -25,13 +26,14 @@ from cluster_serving.client.commands import (
     escape_glob,
     memory_full,
     plain,
+    plain_or_error,
     plain_or_failed,
     queue_full,
     request_fields,
     result_of,
 )
 from cluster_serving.client.connection import Link
-from cluster_serving.client.errors import QueueFull, RecordFailed
+from cluster_serving.client.errors import QueueFull
 from cluster_serving.client.frontend import Frontend
 from cluster_serving.client.replies import Replies
 from cluster_serving.client.values import encode_record
@@ -63,7 +65,7 @@ class InputQueue(Api):
         super().__init__(**settings)
         self.frontend_url = frontend_url
         self._frontend = Frontend(frontend_url) if frontend_url else None
-        self._dialect = check_dialect(dialect)
+        self._dialect: Dialect = check_dialect(dialect)
         self._patience_s = patience_s
         self._link = Link(self.settings)
         self._lock = threading.Lock()
@@ -175,7 +177,7 @@ class InputQueue(Api):
                     pending += self._send_chunk(chunk, timeout)
                 while pending and (not chunk or len(pending) > window - chunk_size):
                     uri, deadline_s = pending.popleft()
-                    yield _plain_or_error(self._replies.wait(uri, deadline_s))
+                    yield plain_or_error(self._replies.wait(uri, deadline_s))
                 if not chunk:
                     return
         finally:
@@ -353,10 +355,3 @@ class OutputQueue(Api):
                     yield result_of(fields, key.decode()[len(self._prefix) :])
             if int(cursor) == 0:
                 return
-
-
-def _plain_or_error(result: Result) -> Any:
-    try:
-        return plain(result)
-    except RecordFailed as error:
-        return error

@@ -10,7 +10,7 @@ header + bytes and decoding is one look-up: 0.4 us instead of 2.6 us for 128 flo
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -120,14 +120,42 @@ def _read_with_arrow(message: bytes) -> Any:
         raise CodecError(f"not a tensor message, or a truncated one: {error}") from error
 
 
-class Result(NamedTuple):
-    """What came of a record: outputs, or a filter's value, or an error."""
+class Result:
+    """What came of a record: outputs, or a filter's value, or an error (code, message).
 
-    uri: str
-    outputs: dict[str, Array]
-    value: Any = None
-    error: tuple[str, str] | None = None
-    receipt: Mapping[str, Any] = {}
+    Attributes:
+        uri: the record's name.
+        outputs: for each output its array.
+        value: what a filter made of the outputs (JSON), or None.
+        error: why there is no result, or None.
+    """
+
+    __slots__ = ("_receipt", "error", "outputs", "uri", "value")
+
+    def __init__(
+        self,
+        uri: str,
+        outputs: dict[str, Array],
+        value: Any = None,
+        error: tuple[str, str] | None = None,
+        receipt: bytes = b"{}",
+    ) -> None:
+        self.uri = uri
+        self.outputs = outputs
+        self.value = value
+        self.error = error
+        self._receipt = receipt
+
+    @property
+    def receipt(self) -> dict[str, Any]:
+        """How it went: node, batch size, and milliseconds of waiting and of the run."""
+        return dict(_json(keys.RECEIPT, self._receipt))
+
+    def __repr__(self) -> str:
+        what = (
+            f"error={self.error}" if self.error else f"value={self.value}" if self.value else f"outputs={self.outputs}"
+        )
+        return f"Result(uri={self.uri!r}, {what})"
 
 
 def decode_result(uri: str, fields: Sequence[bytes]) -> Result:
@@ -139,20 +167,29 @@ def decode_result(uri: str, fields: Sequence[bytes]) -> Result:
     outputs: dict[str, Array] = {}
     value: Any = None
     error: tuple[str, str] | None = None
-    receipt: Mapping[str, Any] = {}
-    for field, content in zip(fields[::2], fields[1::2], strict=True):
+    receipt = b"{}"
+    for index in range(0, len(fields), 2):
+        field, content = fields[index], fields[index + 1]
         if field.startswith(keys.TENSOR):
-            outputs[field[len(keys.TENSOR) :].decode()] = decode_tensor(content).copy()
+            outputs[_name(field)] = decode_tensor(content).copy()
+        elif field == keys.RECEIPT:
+            receipt = content
         elif field.startswith(keys.BOOL):
-            outputs[field[len(keys.BOOL) :].decode()] = decode_tensor(content).astype(np.bool_)
+            outputs[_name(field)] = decode_tensor(content).astype(np.bool_)
         elif field == keys.VALUE:
             value = _json(field, content)
         elif field == keys.ERROR:
             document = _json(field, content)
             error = (str(document["code"]), str(document["message"]))
-        elif field == keys.RECEIPT:
-            receipt = _json(field, content)
+    if len(outputs) > 1:
+        # A hash forgets the order of its fields.
+        outputs = {name: outputs[name] for name in _json(keys.RECEIPT, receipt).get("outputs", outputs)}
     return Result(uri, outputs, value, error, receipt)
+
+
+@lru_cache(maxsize=_MAX_LAYOUTS)
+def _name(field: bytes) -> str:
+    return field.partition(b":")[2].decode()
 
 
 def _json(field: bytes, content: bytes) -> Any:

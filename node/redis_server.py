@@ -125,21 +125,18 @@ def start(directory: Path, port: int, max_memory_bytes: int, server: Path | None
         raise RedisUnavailable(f"port {port} is in use by another process; free it, or choose another port in redisUrl")
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     directory = directory.resolve()
-    conf = directory / "redis.conf"
-    conf.touch(mode=0o600)
-    text = _quoted(directory)
-    conf.write_text(
-        _CONF.format(port=port, directory=text, directory_text=text[:-1], max_memory_bytes=max_memory_bytes),
-        encoding="utf-8",
-    )
+    conf = _write_conf(directory, port, max_memory_bytes)
     log = directory / "redis.log"
     program = server or find_server(os.environ)
     log.touch(mode=0o600)
     log_start = log.stat().st_size
+    umask = os.umask(0o077)  # its data is for its owner only
     try:
         pid = detached.spawn([str(program), str(conf)], log, os.environ)
     except OSError as error:
         raise RedisUnavailable(f"{program} cannot be started: {error.strerror}") from error
+    finally:
+        os.umask(umask)
     try:
         _wait_until_ready(pid, port, log, log_start)
     except BaseException:
@@ -148,6 +145,16 @@ def start(directory: Path, port: int, max_memory_bytes: int, server: Path | None
             detached.ended(pid, _STOP_S)
         raise
     return pid
+
+
+def _write_conf(directory: Path, port: int, max_memory_bytes: int) -> Path:
+    # A file rather than arguments: their quoting differs between versions of Redis.
+    conf = directory / "redis.conf"
+    conf.touch(mode=0o600)
+    text = _quoted(directory)
+    values = {"port": port, "directory": text, "directory_text": text[:-1], "max_memory_bytes": max_memory_bytes}
+    conf.write_text(_CONF.format(**values), encoding="utf-8")
+    return conf
 
 
 def _wait_until_ready(pid: int, port: int, log: Path, log_start: int) -> None:

@@ -28,10 +28,11 @@ class Results:
         table = slot.table()
         found: list[Fields | None] = [None] * slot.rows
         flags = {row.place: row.flags for row in table if row.flags}
-        for outcome in slot.outcomes():
+        outcomes = slot.outcomes()
+        for outcome in outcomes:
             for row, fields in zip(outcome.rows, _fields(slot, outcome, flags), strict=True):
                 found[row] = fields
-        receipt = self._receipt(slot)
+        receipt = self._receipt(slot, outcomes)
         for row in table:
             fields = (found[row.place] if row.place >= 0 else None) or _error(row.error or _NO_OUTCOME, row.flags)
             if not row.flags & RowFlag.ORIGINAL:
@@ -41,16 +42,19 @@ class Results:
             else:
                 yield self._prefix + row.uri, row, fields
 
-    def _receipt(self, slot: Slot) -> bytes:
+    def _receipt(self, slot: Slot, outcomes: list[Outcome]) -> bytes:
         """The end of the JSON object that says how a batch went; milliseconds."""
         filled, started, ended = slot.times_us
-        receipt = {
+        receipt: dict[str, object] = {
             "node": self._node,
             "batch": slot.rows,
             "filled_ms": filled / 1000,
             "wait_ms": max(started - filled, 0) / 1000,
             "run_ms": max(ended - started, 0) / 1000,
         }
+        names = next(([placed.name for placed in outcome.outputs] for outcome in outcomes if outcome.outputs), [])
+        if len(names) > 1:
+            receipt["outputs"] = names
         return msgspec.json.encode(receipt)[1:]
 
 

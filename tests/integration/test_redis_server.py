@@ -81,13 +81,16 @@ def test_starts_keeps_data_and_stops(directory: Path) -> None:
 
 def test_full_memory_refuses_instead_of_forgetting(directory: Path) -> None:
     port = free_port()
-    redis_server.start(directory, port, 1 << 20)
+    redis_server.start(directory, port, 8 << 20)
+
+    def fill(client: redis.Redis) -> None:
+        for number in range(16):
+            client.set(str(number), bytes(1 << 20))
 
     with RedisSettings(port=port).client() as client:
-        client.set("a", bytes(1 << 20))
-
         with pytest.raises(redis.OutOfMemoryError):
-            client.set("b", "1")
+            fill(client)
+        assert client.exists("0")
 
 
 def test_port_of_another_program(directory: Path, stranger: int) -> None:

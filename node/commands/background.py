@@ -1,0 +1,143 @@
+"""`start` without `--foreground`: start a node that outlives this command, and wait until it can serve."""
+
+import os
+import shlex
+import signal
+import sys
+import time
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+import psutil
+
+from cluster_serving.node import detached
+from cluster_serving.node.commands.options import StartOptions
+from cluster_serving.node.commands.prepare import prepare
+from cluster_serving.node.commands.reporting import Event, follow
+from cluster_serving.node.exit_codes import ExitCode, NodeFault
+from cluster_serving.node.jobs import Job
+
+if TYPE_CHECKING:
+    from rich.status import Status
+
+_END_S = 5.0
+
+
+class NotReady(NodeFault):
+    """The node that was started did not get ready."""
+
+    def __init__(self, message: str, exit_code: int) -> None:
+        super().__init__(message)
+        known = exit_code in list(ExitCode)
+        self.exit_code = ExitCode(exit_code) if known else ExitCode.FAILED
+
+
+def run(options: StartOptions, timeout_s: float) -> None:
+    """Start a node and wait for it.
+
+    Raises:
+        NodeFault: the config, the model or Redis is at fault.
+        NotReady: the node did not get ready; it has been stopped.
+    """
+    loaded, _ = options.load()
+    job = Job.of(loaded.config.job_name)
+    click.echo("Starting new Cluster Serving job.")
+    prepare(loaded.config, job, click.echo)
+    log_start = job.log_path.stat().st_size if job.log_path.exists() else 0
+    with _pipe() as (reading, writing):
+        pid = detached.spawn(_command(options), job.log_path, os.environ, writing)
+        os.close(writing)
+        try:
+            with _Display() as display:
+                event = follow(reading, timeout_s, display.show)
+        except (KeyboardInterrupt, TimeoutError) as error:
+            _stop(pid, loaded.config.drain_timeout_s + _END_S)
+            if isinstance(error, KeyboardInterrupt):
+                raise
+            raise NotReady(f"not ready after {timeout_s:g} s, stopped; see {job.log_path}", ExitCode.FAILED) from error
+    if event is None or event.event != "ready":
+        raise _failure(event, _exit_code(pid), job.log_path, log_start)
+    click.echo(f"Cluster Serving job {job.name} is ready: {event.text}")
+    click.echo(f"Log: {job.log_path}")
+    click.echo(f"Stop it with: cluster-serving-stop {shlex.quote(job.name)}")
+
+
+def _command(options: StartOptions) -> list[str]:
+    path = [f"--config-path={options.config_path}"] if options.config_path else []
+    # -P: a file `click.py` in the working directory must not become part of the server.
+    node = [sys.executable, "-P", "-m", "cluster_serving.node.cli", "start", "--foreground"]
+    return [*node, f"--report-fd={detached.PASSED_FD}", *path, *options.argv()]
+
+
+@contextmanager
+def _pipe() -> Generator[tuple[int, int]]:
+    reading, writing = os.pipe()
+    try:
+        yield reading, writing
+    finally:
+        os.close(reading)
+        with suppress(OSError):
+            os.close(writing)
+
+
+def _stop(pid: int, timeout_s: float) -> None:
+    """Stop the node: in the ordinary way, and when that takes too long, at once."""
+    with suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGTERM)
+        if not detached.ended(pid, timeout_s):
+            os.killpg(pid, signal.SIGKILL)  # it leads a session of its own: this takes its children too
+            detached.ended(pid, _END_S)
+
+
+def _exit_code(pid: int) -> int:
+    """The exit code of a node that has failed; it is stopped when it does not end."""
+    try:
+        code: int | None = psutil.Process(pid).wait(_END_S)
+    except psutil.NoSuchProcess:
+        code = None
+    except psutil.TimeoutExpired:
+        _stop(pid, _END_S)
+        code = None
+    return code if code is not None and code > 0 else ExitCode.FAILED
+
+
+def _failure(event: Event | None, code: int, log: Path, log_start: int) -> NotReady:
+    if event is not None:
+        return NotReady(event.text, event.code or code)
+    with log.open("rb") as stream:
+        stream.seek(log_start)
+        lines = [line for line in stream.read()[-8192:].decode(errors="replace").splitlines() if line.strip()]
+    last = f"; its log ends with: {lines[-1]}" if lines else ""
+    return NotReady(f"the node ended before it was ready{last} (see {log})", code)
+
+
+class _Display:
+    """Shows progress: one line that changes on a terminal, lines elsewhere."""
+
+    def __init__(self) -> None:
+        self._status: Status | None = None
+
+    def __enter__(self) -> "_Display":
+        if sys.stdout.isatty():
+            from rich.console import Console
+
+            self._status = Console().status("starting")
+            self._status.start()
+        self._started = time.monotonic()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._status is not None:
+            self._status.stop()
+
+    def show(self, text: str) -> None:
+        """Show one step."""
+        if self._status is None:
+            click.echo(text)
+        else:
+            from rich.text import Text
+
+            self._status.update(Text(f"{text} ({time.monotonic() - self._started:.0f} s)"))

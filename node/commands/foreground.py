@@ -1,0 +1,74 @@
+"""`start --foreground`: be the node, until SIGTERM."""
+
+import os
+import time
+
+import structlog
+
+from cluster_serving.node import log
+from cluster_serving.node.commands.options import StartOptions
+from cluster_serving.node.commands.prepare import prepare
+from cluster_serving.node.commands.reporting import Event, Reporter
+from cluster_serving.node.config import Config
+from cluster_serving.node.exit_codes import NodeFault
+from cluster_serving.node.jobs import Job, NodeRecord
+
+
+def run(options: StartOptions, report_fd: int | None) -> int:
+    """Serve until told to stop.
+
+    Args:
+        options: of `start`.
+        report_fd: a pipe to the `start` that waits; None when there is none.
+
+    Returns:
+        The exit code.
+
+    Raises:
+        NodeFault: the node could not start; also told through the pipe.
+    """
+    report = Reporter(report_fd)
+    try:
+        return _serve(options, report)
+    except NodeFault as fault:
+        report.send(Event("failed", str(fault), fault.exit_code))
+        raise
+    except OSError as error:
+        if error.filename is not None:
+            report("failed", f"{error.filename}: {error.strerror}")
+        raise
+
+
+def _serve(options: StartOptions, report: Reporter) -> int:
+    loaded, path = options.load()
+    config = loaded.config
+    job = Job.of(config.job_name)
+    log.configure("supervisor", config.log_level)
+    logger = structlog.get_logger(__name__)
+    for key, why in loaded.ignored.items():
+        logger.info("config key ignored", key=key, why=why)
+    if path and options.config_path is None:
+        options = StartOptions(config_path=str(path)).over(options)
+    prepare(config, job, logger.info)
+
+    from cluster_serving.node.supervisor import serve
+
+    with job.acquire():
+        job.record(_record(options, config, job, os.getpid()))
+        logger.info("starting", job=job.name, node=job.node_id(), redis=config.redis_settings().describe())
+        return serve(config, job, report)
+
+
+def _record(options: StartOptions, config: Config, job: Job, pid: int) -> NodeRecord:
+    settings = config.redis_settings()
+    return NodeRecord(
+        job=job.name,
+        node=job.node_id(),
+        pid=pid,
+        config_path=options.config_path,
+        flags=options.argv(),
+        redis=settings.describe(),
+        local_redis_port=settings.port if settings.is_local_default else None,
+        drain_timeout_s=config.drain_timeout_s,
+        started_ms=time.time_ns() // 1_000_000,
+    )

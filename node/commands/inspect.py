@@ -1,0 +1,88 @@
+"""`list`, `logs`, and `cluster-serving-cli` with the words of the original."""
+
+import time
+from collections import deque
+from typing import TYPE_CHECKING
+
+import click
+
+from cluster_serving.node.commands.guard import SETTINGS, Command, chosen_job
+from cluster_serving.node.exit_codes import ExitCode, NodeFault
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_POLL_S = 0.3
+
+
+@click.command("list", cls=Command, context_settings=SETTINGS)
+def list_() -> None:
+    """List the jobs that run on this machine."""
+    _print_list()
+
+
+def _print_list() -> None:
+    from cluster_serving.node.jobs import all_jobs
+
+    click.echo("Listing running Cluster Serving jobs:")
+    running = [job for job in all_jobs() if job.running()]
+    for job in running:
+        click.echo(f"Job name: {job.name} | Job id: {job.node_id()}")
+    click.echo(f"Cluster Serving jobs {len(running)} totally")
+
+
+@click.command(cls=Command, context_settings=SETTINGS)
+@click.argument("name", required=False)
+@click.option("-f", "--follow", is_flag=True, help="Print new lines as they come, until Ctrl-C.")
+@click.option("-n", "--lines", type=click.IntRange(0), default=50, metavar="N", help="Lines from the end; 50.")
+def logs(name: str | None, follow: bool, lines: int) -> None:
+    """Print the end of a job's log."""
+    job = chosen_job(name)
+    if not job.log_path.exists():
+        raise NodeFault(f"job {job.name} has no log: it was never started in the background on this machine")
+    with job.log_path.open(encoding="utf-8", errors="replace") as stream:
+        for line in deque(stream, maxlen=lines):
+            click.echo(line, nl=False)
+        if follow:
+            _follow(job.log_path, stream.tell())
+
+
+def _follow(path: "Path", position: int) -> None:
+    while True:
+        with path.open("rb") as stream:
+            if path.stat().st_size < position:
+                position = 0  # somebody made room
+            stream.seek(position)
+            new = stream.read()
+        position += len(new)
+        click.echo(new, nl=False)
+        time.sleep(_POLL_S)
+
+
+@click.command(cls=Command, context_settings=SETTINGS, epilog="Commands: list, stop [NAME].")
+@click.argument("words", nargs=-1, metavar="COMMAND [NAME]")
+@click.pass_context
+def cli_of_the_original(context: click.Context, words: tuple[str, ...]) -> None:
+    """List the running jobs, or stop one of them, or all."""
+    match words:
+        case ():
+            click.echo(context.get_usage(), err=True)
+            context.exit(ExitCode.FAILED)
+        case ("list",):
+            _print_list()
+        case ("stop",) | ("stop", _):
+            _stop(words[1] if len(words) > 1 else None)
+        case _:
+            raise NodeFault(f"Not supported for command: {words[0]}, please refer to document.")
+
+
+def _stop(name: str | None) -> None:
+    from cluster_serving.node.commands.stop import stop_job
+    from cluster_serving.node.jobs import all_jobs
+
+    meant = [job for job in all_jobs() if job.running() and name in {None, job.name}]
+    if not meant:
+        click.echo("Serving is not running, stop operation ignored.")
+    for job in meant:
+        if stop_job(job):
+            click.echo(f"Job with id {job.node_id()} terminated.")

@@ -1,0 +1,101 @@
+"""The options of `start`, kept so that `restart` can give them again."""
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from cluster_serving.node.config import LoadedConfig
+
+DEFAULT_CONFIG = "config.yaml"
+
+
+@dataclass(frozen=True)
+class StartOptions:
+    """What was given on the command line; None: not given. Paths are absolute."""
+
+    config_path: str | None = None
+    parallelism: int | None = None
+    omp: int | None = None
+    model_path: str | None = None
+    job_name: str | None = None
+    redis_url: str | None = None
+    settings: tuple[str, ...] = ()  # KEY=VALUE
+
+    @classmethod
+    def of(cls, values: dict[str, Any]) -> "StartOptions":
+        """From click's parameters; others than ours are left alone."""
+        given = {field.name: values[field.name] for field in fields(cls)}
+        for name in ("config_path", "model_path"):
+            if given[name] and "://" not in given[name]:
+                given[name] = str(Path(given[name]).absolute())
+        return cls(**given)
+
+    def flags(self) -> dict[str, object]:
+        """For `load_config`."""
+        flags: dict[str, object] = {f"--{name.replace('_', '-')}": getattr(self, name) for name in _VALUES}
+        for setting in self.settings:
+            key, _, value = setting.partition("=")
+            flags[f"--set {key.strip()}"] = value
+        return flags
+
+    def argv(self) -> list[str]:
+        """The same options for a command line, without the config path."""
+        given = [(f"--{name.replace('_', '-')}", getattr(self, name)) for name in _VALUES]
+        texts = [f"{flag}={value}" for flag, value in given if value is not None]
+        return texts + [f"--set={setting}" for setting in self.settings]
+
+    def over(self, earlier: "StartOptions") -> "StartOptions":
+        """These options, and where they say nothing, earlier ones."""
+        values: dict[str, Any] = {field.name: getattr(self, field.name) for field in fields(self)}
+        given = {name: value for name, value in values.items() if value is not None}
+        # A later `--set` of the same key wins.
+        return replace(earlier, **given | {"settings": (*earlier.settings, *self.settings)})
+
+    def load(self) -> "tuple[LoadedConfig, Path | None]":
+        """The config, and the file that was read.
+
+        Raises:
+            ConfigError: something is wrong with it, or there is neither a file nor a model's path.
+        """
+        from cluster_serving.node.config import load_config
+
+        path = Path(self.config_path or DEFAULT_CONFIG).absolute()
+        if self.config_path is None and not path.exists():
+            loaded = load_config(None, os.environ, self.flags())
+            if loaded.config.model_path:
+                return loaded, None
+        return load_config(path, os.environ, self.flags()), path
+
+
+_VALUES = [field.name for field in fields(StartOptions) if field.name not in {"config_path", "settings"}]
+
+
+def _pairs(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
+    del context, parameter
+    for value in values:
+        if "=" not in value:
+            raise click.BadParameter(f"{value} is not KEY=VALUE")
+    return values
+
+
+def start_options(function: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options of `start`."""
+    options = [
+        click.option("-c", "--config_path", "--config-path", metavar="PATH", help="Config file; default: config.yaml."),
+        click.option("-p", "--parallelism", type=int, metavar="N", help="Worker processes (modelParallelism)."),
+        click.option("-t", "-o", "--omp", type=int, metavar="N", help="Threads of one worker (threadPerModel)."),
+        click.option("--model-path", metavar="PATH", help="Directory of the model (modelPath)."),
+        click.option("--job-name", help="Name of the job (jobName)."),
+        click.option("--redis-url", help="host:port or URL of Redis (redisUrl)."),
+        click.option(
+            "--set", "settings", multiple=True, metavar="KEY=VALUE", callback=_pairs, help="Any config key; repeatable."
+        ),
+    ]
+    for option in reversed(options):
+        function = option(function)
+    return function

@@ -1,0 +1,82 @@
+"""`init`, `config` and `completion`: what comes before the first start."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import click
+
+from cluster_serving.node.commands.guard import SETTINGS, Command
+from cluster_serving.node.commands.options import DEFAULT_CONFIG, StartOptions, start_options
+from cluster_serving.node.exit_codes import NodeFault
+
+_TEMPLATE = Path(__file__).parents[1] / DEFAULT_CONFIG
+
+
+@click.command(cls=Command, context_settings=SETTINGS)
+def init() -> None:
+    """Put a config.yaml here, unless there is one."""
+    file = Path(DEFAULT_CONFIG)
+    try:
+        with file.open("x", encoding="utf-8") as stream:
+            stream.write(_TEMPLATE.read_text(encoding="utf-8"))
+        already = ""
+    except FileExistsError:
+        already = "already "
+    except OSError as error:
+        raise NodeFault(f"{file.absolute()}: {error.strerror}. Initialization failed.") from error
+    click.echo("Cluster Serving config file prepared.")
+    click.echo(f"Cluster Serving environment {already}set up. Initialization success.")
+    if not already:
+        click.echo(f"Next: set modelPath in {DEFAULT_CONFIG}, then cluster-serving-start.")
+
+
+@click.command(cls=Command, context_settings=SETTINGS)
+@start_options
+@click.option("--json", "as_json", is_flag=True, help="JSON: key to value and source.")
+def config(as_json: bool, **values: Any) -> None:
+    """Print every setting, and where it came from.
+
+    Secrets are masked.
+    """
+    from cluster_serving.node.config import effective, load_config
+
+    options = StartOptions.of(values)
+    if options.config_path is None and not Path(DEFAULT_CONFIG).exists():
+        loaded = load_config(None, os.environ, options.flags())
+    else:
+        loaded = options.load()[0]
+    shown = {key: {"value": value, "source": loaded.sources[key]} for key, value in effective(loaded).items()}
+    if as_json:
+        click.echo(json.dumps(shown, indent=2))
+        return
+    texts = [(key, _text(entry["value"]), str(entry["source"])) for key, entry in shown.items()]
+    widths = [max(len(row[column]) for row in texts) for column in range(2)]
+    for key, value, source in texts:
+        click.echo(f"{key:<{widths[0]}}  {value:<{widths[1]}}  {source}")
+    for key, why in loaded.ignored.items():
+        click.echo(f"{key} is ignored: {why}")
+
+
+def _text(value: object) -> str:
+    if value is None or value == "":
+        return "-"
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+@click.command(cls=Command, context_settings=SETTINGS)
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@click.pass_context
+def completion(context: click.Context, shell: str) -> None:
+    """Print a completion script for a shell.
+
+    For bash: eval "$(cluster-serving completion bash)"
+    """
+    from click.shell_completion import get_completion_class
+
+    kind = get_completion_class(shell)
+    if kind is None:
+        raise NodeFault(f"no completion for {shell}")
+    program = context.find_root().command
+    click.echo(kind(program, {}, "cluster-serving", "_CLUSTER_SERVING_COMPLETE").source())

@@ -1,0 +1,129 @@
+"""`status`: what this machine knows of a job, and what its node said last in Redis."""
+
+import json
+import os
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from cluster_serving.node.commands.guard import SETTINGS, Command
+from cluster_serving.node.exit_codes import ExitCode
+
+if TYPE_CHECKING:
+    import redis
+
+    from cluster_serving.node.jobs import Job, NodeRecord
+
+_FIRST_ANSWER_S = 2.0
+NOT_RUNNING = "not running"
+_NUMBERS = ("answered", "failed", "redelivered", "restarts")
+
+
+@click.command(cls=Command, context_settings=SETTINGS)
+@click.argument("name", required=False)
+@click.option("--json", "as_json", is_flag=True, help="JSON: one object a job.")
+@click.pass_context
+def status(context: click.Context, name: str | None, as_json: bool) -> None:
+    """Tell how the jobs of this machine are.
+
+    Exits with 0 when every job shown is ready, with 3 when none runs, and with 1 otherwise. Without NAME it shows the jobs that
+    run, or, when none does, all that it knows.
+    """
+    from cluster_serving.node.jobs import Job, all_jobs
+
+    known = [Job.of(name)] if name is not None else all_jobs()
+    running = [job for job in known if job.running()]
+    reports = [describe(job) for job in running or known]
+    if as_json:
+        click.echo(json.dumps(reports, indent=2))
+    elif not reports:
+        click.echo("No job was ever started on this machine.")
+    else:
+        click.echo("\n\n".join(_table(report) for report in reports))
+    states = {str(report["state"]) for report in reports}
+    if states <= {NOT_RUNNING}:
+        context.exit(ExitCode.NOT_RUNNING)
+    context.exit(ExitCode.OK if states == {"ready"} else ExitCode.FAILED)
+
+
+def describe(job: "Job") -> dict[str, Any]:
+    """Everything that is known of a job on this machine; None where it is not known."""
+    record = job.read()
+    is_running = job.running()
+    process = job.supervisor() if is_running else None
+    report: dict[str, Any] = {
+        "job": job.name,
+        "node": record.node if record else None,
+        "state": "starting" if is_running else NOT_RUNNING,
+        "pid": process.pid if process else None,
+        "redis": record.redis if record else None,
+        "log": str(job.log_path) if job.log_path.exists() else None,
+    }
+    if record is not None:
+        report |= _from_redis(record, is_running)
+    return report
+
+
+def _from_redis(record: "NodeRecord", is_running: bool) -> dict[str, Any]:
+    """What Redis knows: the queue, and the heartbeat of the node while it runs."""
+    import redis
+
+    from cluster_serving.node.commands.start import recorded_options
+    from cluster_serving.node.config import load_config
+    from cluster_serving.node.exit_codes import NodeFault
+
+    path = Path(record.config_path) if record.config_path else None
+    try:
+        config = load_config(path, os.environ, recorded_options(record).flags()).config
+        with config.redis_settings(_FIRST_ANSWER_S).client() as client:
+            found = _queue(client, record.job)
+            return found | _heartbeat(client, record, is_running)
+    except NodeFault as fault:
+        return {"problem": str(fault)}
+    except (redis.RedisError, OSError) as error:
+        return {"problem": f"Redis at {record.redis}: {error}"}
+
+
+def _queue(client: "redis.Redis", job: str) -> dict[str, Any]:
+    import redis
+
+    from cluster_serving.client.keys import GROUP
+
+    try:
+        summary: Any = client.xpending(job, GROUP)
+        pending = summary["pending"]
+    except redis.ResponseError:  # no group yet
+        pending = 0
+    return {"backlog": client.xlen(job), "pending": pending}
+
+
+def _heartbeat(client: "redis.Redis", record: "NodeRecord", is_running: bool) -> dict[str, Any]:
+    from cluster_serving.client.keys import node_key
+
+    text: Any = client.get(node_key(record.job, record.node))
+    if not is_running or not text:
+        return {}
+    beat: dict[str, Any] = json.loads(text)
+    said = {name: beat.get(name) for name in ("state", "model", "backend", "batch_size", *_NUMBERS)}
+    said["workers"] = f"{beat.get('workers_alive')} of {beat.get('workers')}"
+    if isinstance(started_ms := beat.get("started_ms"), int):
+        said["uptime_s"] = max(0, round(time.time() - started_ms / 1000))
+    return said
+
+
+def _table(report: dict[str, Any]) -> str:
+    rows = {key: value for key, value in report.items() if value is not None}
+    if "uptime_s" in rows:
+        rows["uptime"] = _duration(rows.pop("uptime_s"))
+    order = ["job", "state", "node", "pid", "uptime", "model", "backend", "workers", "batch_size", *_NUMBERS]
+    order += ["backlog", "pending", "redis", "log", "problem"]
+    width = max(len(key) for key in rows) + 2
+    return "\n".join(f"{key.replace('_', ' '):<{width}}{rows[key]}" for key in order if key in rows)
+
+
+def _duration(seconds: int) -> str:
+    days, rest = divmod(seconds, 86_400)
+    clock = f"{rest // 3600}:{rest // 60 % 60:02}:{rest % 60:02}"
+    return f"{days} d {clock}" if days else clock

@@ -1,0 +1,24 @@
+"""Fixtures for all tests."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from support.private_redis import PrivateRedis, private_redis
+
+
+@pytest.fixture(scope="session")
+def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrivateRedis]:
+    """A redis-server for all tests that do not stop it; each uses a job of its own."""
+    with private_redis(tmp_path_factory.mktemp("redis")) as server:
+        yield server
+
+
+@pytest.fixture
+def own_redis(tmp_path: Path) -> Iterator[PrivateRedis]:
+    """A redis-server that the test may stop and start."""
+    directory = tmp_path / "redis"
+    directory.mkdir()
+    with private_redis(directory) as server:
+        yield server

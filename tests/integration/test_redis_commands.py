@@ -1,0 +1,117 @@
+"""What the commands do with a real Redis: prepare it, look into it, leave it alone or stop it."""
+
+import json
+import socket
+from collections.abc import Generator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from cluster_serving.client import keys
+from cluster_serving.client.connection import RedisSettings
+from cluster_serving.node import redis_server
+from cluster_serving.node.cli import main
+from cluster_serving.node.commands.prepare import check_redis, prepare
+from cluster_serving.node.config import Config
+from cluster_serving.node.jobs import Job, NodeRecord
+from cluster_serving.node.redis_server import RedisUnavailable
+
+MODEL = Path(__file__).parents[2] / "node" / "quickstart" / "model"
+
+
+def run(*words: str) -> Result:
+    return CliRunner().invoke(main, list(words), catch_exceptions=False)
+
+
+@pytest.fixture
+def port(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Generator[int]:
+    """Job `a` has started a Redis on this port; job `b` uses it."""
+    monkeypatch.setenv("CLUSTER_SERVING_HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("REDIS_HOME", raising=False)
+    monkeypatch.chdir(tmp_path)
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = int(probe.getsockname()[1])
+    said: list[str] = []
+    url = f"localhost:{port}"
+    for name in ("a", "b"):
+        job = Job.of(name)
+        config = Config(model_path=str(MODEL), job_name=name, redis_url=url)
+        prepare(config, job, said.append)
+        job.record(NodeRecord(name, job.node_id(), 1, None, [f"--redis-url={url}"], f"redis://{url}/0", port, 10, 1))
+    assert said == [f"Starting Redis on port {port}."]
+    yield port
+    redis_server.stop(Job.of("a").redis_directory)
+
+
+def test_shutdown_stops_redis_only_when_nobody_uses_it(port: int) -> None:
+    with Job.of("b").acquire():
+        kept = run("shutdown", "a").output
+    hint = run("shutdown", "b").output
+    assert redis_server.listener(port) is redis_server.Listener.REDIS
+    stopped = run("shutdown", "a").output
+
+    assert "Redis stays: job b uses it." in kept
+    assert "Redis was started by job a: stop it with cluster-serving-shutdown a" in hint
+    assert "Redis stopped; its data stays on disk." in stopped
+    assert kept.splitlines()[-1] == hint.splitlines()[-1] == stopped.splitlines()[-1] == "Cluster Serving is shutdown."
+    assert redis_server.listener(port) is redis_server.Listener.NOBODY
+
+
+def test_status_tells_queue_and_heartbeat(port: int) -> None:
+    job = Job.of("a")
+    beat = {
+        "state": "ready",
+        "model": "m",
+        "workers_alive": 1,
+        "workers": 2,
+        "answered": 5,
+        "failed": 1,
+        "started_ms": 1,
+    }
+    with RedisSettings(port=port).client() as client, job.acquire():
+        client.xgroup_create("a", keys.GROUP, "0", mkstream=True)
+        for _ in range(3):
+            client.xadd("a", {"uri": "x"})
+        client.xreadgroup(keys.GROUP, "n", {"a": ">"}, count=2)
+        starting = run("status", "a", "--json")
+        client.set(keys.node_key("a", job.node_id()), json.dumps(beat))
+        ready = run("status", "a", "--json")
+        table = run("status").stdout
+
+    assert (json.loads(starting.stdout)[0]["state"], starting.exit_code) == ("starting", 1)
+    (shown,) = json.loads(ready.stdout)
+    assert ready.exit_code == 0
+    assert (shown["state"], shown["backlog"], shown["pending"]) == ("ready", 3, 2)
+    assert (shown["workers"], shown["answered"], shown["failed"]) == ("1 of 2", 5, 1)
+    assert ["backlog", "3"] in [line.split() for line in table.splitlines()]
+
+
+def test_dead_nodes_last_words_do_not_count(port: int) -> None:
+    """The heartbeat outlives a killed node by some seconds."""
+    with RedisSettings(port=port).client() as client:
+        client.set(keys.node_key("a", Job.of("a").node_id()), '{"state": "ready"}')
+
+    result = run("status", "a")
+
+    assert "not running" in result.stdout
+    assert result.exit_code == 3
+
+
+def test_redis_that_does_not_let_us_in(port: int) -> None:
+    secret = "geheim"  # noqa: S105  # of this test's own server
+    with RedisSettings(port=port).client() as client:
+        client.config_set("requirepass", secret)
+
+    with pytest.raises(RedisUnavailable, match="Authentication required; check redisUsername and redisPassword"):
+        check_redis(RedisSettings(port=port))
+    with pytest.raises(RedisUnavailable, match="; check redisUsername and redisPassword"):
+        check_redis(RedisSettings(port=port, password="wrong"))  # noqa: S106  # of this test's own server
+    check_redis(RedisSettings(port=port, password=secret))
+    assert redis_server.listener(port) is redis_server.Listener.REDIS
+
+
+def test_redis_without_tls(port: int) -> None:
+    with pytest.raises(RedisUnavailable, match=f"Redis at rediss://localhost:{port}/0 cannot be used"):
+        check_redis(RedisSettings(port=port, tls=True, timeout_s=1))

@@ -1,0 +1,5 @@
+"""Small models that the tests serve."""
+
+from pathlib import Path
+
+MODELS = Path(__file__).parent

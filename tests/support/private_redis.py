@@ -1,0 +1,78 @@
+"""A redis-server of the test's own."""
+
+import os
+import signal
+import socket
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import redis
+
+from cluster_serving.node.redis_server import find_server
+from support.wait import wait_until
+
+
+def free_port() -> int:
+    """A TCP port that nobody listens on."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+class PrivateRedis:
+    """A redis-server below a directory, append-only so that a restart keeps what it had."""
+
+    def __init__(self, directory: Path, *arguments: str) -> None:
+        self.port = free_port()
+        self.socket_path = directory / "redis.sock"
+        self._directory = directory
+        self._arguments = arguments
+        self.start()
+
+    @property
+    def url(self) -> str:
+        """For `redisUrl`."""
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def pid(self) -> int:
+        """Of the server."""
+        return self._process.pid
+
+    def client(self) -> redis.Redis:
+        """A client of it."""
+        return redis.Redis(port=self.port)
+
+    def start(self) -> None:
+        """Start it, and wait until it answers."""
+        options = ["--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(self._directory), "--save", ""]
+        options += ["--unixsocket", str(self.socket_path), "--appendonly", "yes", *self._arguments]
+        binary = str(find_server(os.environ))
+        self._process = subprocess.Popen([binary, *options], stdout=subprocess.DEVNULL)
+        wait_until(self._answers, "redis-server answers")
+
+    def stop(self, number: int = signal.SIGTERM) -> None:
+        """End it."""
+        self._process.send_signal(number)
+        self._process.wait(10)
+
+    def _answers(self) -> bool:
+        try:
+            with self.client() as client:
+                return bool(client.ping())
+        except redis.ResponseError:
+            return True  # a password is wanted
+        except redis.ConnectionError:
+            return False
+
+
+@contextmanager
+def private_redis(directory: Path, *arguments: str) -> Iterator[PrivateRedis]:
+    """A redis-server for a block."""
+    server = PrivateRedis(directory, *arguments)
+    try:
+        yield server
+    finally:
+        server.stop()

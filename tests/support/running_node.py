@@ -1,0 +1,97 @@
+"""A real node: `cluster-serving start --foreground` with real children, for a block."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+import redis
+import yaml
+
+from cluster_serving.client import keys
+from support.private_redis import PrivateRedis
+from support.wait import wait_until
+
+
+class RunningNode:
+    """A node in the foreground, in a job directory of its own."""
+
+    def __init__(self, home: Path, server: PrivateRedis, **config: Any) -> None:
+        self.job = str(config.setdefault("jobName", "test_job"))
+        self._server = server
+        self._home = home
+        config.setdefault("redisUrl", server.url)
+        config.setdefault("modelParallelism", 1)
+        config.setdefault("threadPerModel", 1)
+        home.mkdir(parents=True, exist_ok=True)
+        self.config_path = home / "config.yaml"
+        self.config_path.write_text(yaml.safe_dump(config))
+        self.log_path = home / "test.log"
+        self.start()
+
+    def start(self) -> None:
+        """Start it, and wait until it is ready."""
+        command = [sys.executable, "-P", "-m", "cluster_serving.node.cli", "start", "--foreground", "-c", str(self.config_path)]
+        with self.log_path.open("ab") as log:
+            environment = os.environ | {"CLUSTER_SERVING_HOME": str(self._home / "state")}
+            self.process = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
+        wait_until(self._ready_or_dead, "the node is ready", 60)
+        if self.process.poll() is not None:
+            raise AssertionError(f"the node ended with {self.process.returncode}:\n{self.log_path.read_text()}")
+
+    @property
+    def log(self) -> str:
+        """What it has printed."""
+        return self.log_path.read_text()
+
+    def heartbeat(self) -> dict[str, Any]:
+        """What it tells Redis; empty when it says nothing."""
+        with self._server.client() as client:
+            try:
+                for key in client.scan_iter(keys.node_key(self.job, "*")):
+                    return dict(json.loads(client.get(key) or "{}"))
+            except redis.ConnectionError:
+                pass
+        return {}
+
+    def children(self, kind: str) -> list[psutil.Process]:
+        """Its reader, writer or workers."""
+        running = psutil.Process(self.process.pid).children()
+        return [child for child in running if child.is_running() and _arguments(child)[-1:] == [kind]]
+
+    def stop(self, number: int = signal.SIGTERM, timeout_s: float = 20) -> int:
+        """Ask it to stop; its exit code."""
+        if self.process.poll() is None:
+            self.process.send_signal(number)
+        return self.process.wait(timeout_s)
+
+    def _ready_or_dead(self) -> bool:
+        beat = self.heartbeat()
+        return self.process.poll() is not None or (beat.get("state") == "ready" and beat["pid"] == self.process.pid)
+
+
+def _arguments(process: psutil.Process) -> list[str]:
+    try:
+        return process.cmdline()
+    except psutil.Error:
+        return []
+
+
+@contextmanager
+def running_node(home: Path, server: PrivateRedis, **config: Any) -> Iterator[RunningNode]:
+    """A node for a block; its log is shown when the block fails."""
+    node = RunningNode(home, server, **config)
+    try:
+        yield node
+    except BaseException:
+        print(node.log)
+        raise
+    finally:
+        if node.process.poll() is None:
+            node.stop()

@@ -1,0 +1,438 @@
+"""The commands: what they print, and how they exit."""
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+import time
+import types
+from collections.abc import Callable, Generator
+from pathlib import Path
+
+import pytest
+import structlog
+from click.testing import CliRunner, Result
+
+from cluster_serving.node.cli import main
+from cluster_serving.node.commands import background, reporting, stop
+from cluster_serving.node.commands.inspect import cli_of_the_original
+from cluster_serving.node.commands.options import StartOptions
+from cluster_serving.node.commands.start import recorded_options
+from cluster_serving.node.config import Config
+from cluster_serving.node.exit_codes import ExitCode
+from cluster_serving.node.jobs import Job, NodeRecord
+
+MODEL = Path(__file__).parents[2] / "node" / "quickstart" / "model"
+NOBODY = "redis://127.0.0.2:1/0"  # not this machine's default, so that no Redis is started
+
+Run = Callable[..., Result]
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty working directory, and a home of its own."""
+    monkeypatch.setenv("CLUSTER_SERVING_HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("CLUSTER_SERVING_JOB_NAME", raising=False)
+    monkeypatch.delenv("REDIS_HOME", raising=False)
+    work = tmp_path / "work"
+    work.mkdir()
+    monkeypatch.chdir(work)
+    return tmp_path / "home"
+
+
+def run(*words: str) -> Result:
+    return CliRunner().invoke(main, list(words), catch_exceptions=False)
+
+
+def record(name: str, **values: object) -> NodeRecord:
+    fields: dict[str, object] = {
+        "job": name,
+        "node": "n-1",
+        "pid": 1,
+        "config_path": None,
+        "flags": [f"--redis-url={NOBODY}"],
+        "redis": NOBODY,
+        "local_redis_port": None,
+        "drain_timeout_s": 10,
+        "started_ms": 1,
+    }
+    return NodeRecord(**fields | values)  # type: ignore[arg-type]  # a test's shorthand
+
+
+@pytest.fixture
+def fake_node() -> Generator[Callable[[str, str], subprocess.Popen[bytes]]]:
+    """Starts processes that hold a job's lock, as a supervisor does, and do what they are told on SIGTERM."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start(job: str, on_term: str = "sys.exit(0)") -> subprocess.Popen[bytes]:
+        program = (
+            "import signal, sys\n"
+            "from cluster_serving.node.jobs import Job\n"
+            f"def stop(*_): {on_term}\n"
+            "signal.signal(signal.SIGTERM, stop)\n"
+            f"with Job.of({job!r}).acquire():\n"
+            "  print(1, flush=True)\n"
+            "  while True: signal.pause()\n"
+        )
+        process = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE)
+        started.append(process)
+        assert process.stdout is not None
+        process.stdout.readline()
+        return process
+
+    yield start
+    for process in started:
+        with process:
+            process.kill()
+
+
+def test_init_prepares_and_never_overwrites() -> None:
+    first = run("init")
+    Path("config.yaml").write_text("modelPath: mine\n")
+    second = run("init")
+
+    assert first.output.splitlines()[:2] == [
+        "Cluster Serving config file prepared.",
+        "Cluster Serving environment set up. Initialization success.",
+    ]
+    assert second.output.splitlines() == [
+        "Cluster Serving config file prepared.",
+        "Cluster Serving environment already set up. Initialization success.",
+    ]
+    assert Path("config.yaml").read_text() == "modelPath: mine\n"
+    assert (first.exit_code, second.exit_code) == (0, 0)
+
+
+def test_start_after_init_says_what_to_do_next() -> None:
+    run("init")
+
+    result = run("start")
+
+    assert result.exit_code == ExitCode.CONFIG
+    assert "modelPath is still /path/to/model/directory: set it in config.yaml" in result.stderr
+
+
+def test_config_shows_values_and_sources(monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("config.yaml").write_text("modelPath: m\nspark: {master: x}\nredisPassword: geheim\n")
+    monkeypatch.setenv("CLUSTER_SERVING_BATCH_SIZE", "7")
+
+    lines = run("config", "-p", "3").stdout.splitlines()
+
+    rows = [line.split() for line in lines]
+    assert ["modelPath", str(Path.cwd() / "m"), "config.yaml"] in rows
+    assert ["batchSize", "7", "CLUSTER_SERVING_BATCH_SIZE"] in rows
+    assert ["modelParallelism", "3", "--parallelism"] in rows
+    assert ["redisPassword", "**********", "config.yaml"] in rows
+    assert ["jobName", "serving_stream", "default"] in rows
+    assert lines[-1] == "spark.master is ignored: there is no JVM back end any more"
+
+
+def test_config_as_json_without_a_file() -> None:
+    shown = json.loads(run("config", "--json", "--set", "imageResize=3,4").stdout)
+
+    assert shown["imageResize"] == {"value": "3,4", "source": "--set imageResize"}
+    assert len(shown) == len(Config.model_fields)
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        (["start"], ExitCode.CONFIG, "config.yaml: there is no such file; create one with cluster-serving-init"),
+        (["start", "-c", "other.yaml"], ExitCode.CONFIG, "other.yaml: there is no such file"),
+        (["start", "--set", "batchSize"], ExitCode.USAGE, "batchSize is not KEY=VALUE"),
+        (["start", "--nonsense"], ExitCode.USAGE, "No such option"),
+        (
+            ["start", "--set", "batchsise=2"],
+            ExitCode.CONFIG,
+            "--set batchsise: unknown key batchsise; did you mean batchSize?",
+        ),
+        (
+            ["start", "--model-path", str(MODEL), "-p", "0"],
+            ExitCode.CONFIG,
+            "--parallelism: modelParallelism is 0, but must be 1",
+        ),
+        (["start", "--model-path", "nowhere"], ExitCode.MODEL, "Your model path provided in config is empty"),
+        (["start", "--model-path", "."], ExitCode.MODEL, "There is no model detected in your directory."),
+        (
+            ["start", "--model-path", str(MODEL), "--redis-url", "here:there"],
+            ExitCode.CONFIG,
+            "Your redis host and port are not valid, please check. --redis-url: redisUrl is here:there",
+        ),
+        (
+            ["start", "--model-path", str(MODEL), "--redis-url", NOBODY],
+            ExitCode.REDIS,
+            f"Redis at {NOBODY} cannot be used: Error 111 connecting to 127.0.0.2:1",
+        ),
+        (
+            ["start", "--foreground", "--model-path", "nowhere"],
+            ExitCode.MODEL,
+            "Your model path provided in config is empty",
+        ),
+        (["logs"], ExitCode.FAILED, "job serving_stream has no log"),
+    ],
+)
+def test_expected_faults_are_quick_and_one_sentence(words: list[str], code: ExitCode, message: str) -> None:
+    started = time.monotonic()
+    result = run(*words)
+
+    assert result.exit_code == code
+    assert message in result.stderr
+    assert "Traceback" not in result.output
+    assert time.monotonic() - started < 3
+
+
+def test_port_of_something_else() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        result = run("start", "--model-path", str(MODEL), "--redis-url", f"localhost:{port}")
+
+    assert result.exit_code == ExitCode.REDIS
+    assert f"port {port} is in use by something that is no Redis" in result.stderr
+
+
+def test_second_start_is_refused() -> None:
+    with Job.of("serving_stream").acquire():
+        result = run("start", "--model-path", str(MODEL))
+
+    assert result.exit_code == ExitCode.ALREADY_RUNNING
+    assert "Cluster Serving with name serving_stream already exists on this machine" in result.stderr
+
+
+def start_with(monkeypatch: pytest.MonkeyPatch, program: str, *words: str) -> Result:
+    """`start`, with a program of ours in place of the node."""
+    monkeypatch.setattr(background, "prepare", lambda config, job, say: job.create())  # pyright: ignore[reportUnknownLambdaType]
+    text = f"import os, sys, time\ndef tell(text): os.write(3, text.encode() + b'\\n')\n{program}"
+    monkeypatch.setattr(background, "_command", lambda _options: [sys.executable, "-S", "-c", text])  # pyright: ignore[reportUnknownLambdaType]
+    return run("start", "--model-path", "m", "--job-name", "j", *words)
+
+
+def test_start_returns_when_ready(monkeypatch: pytest.MonkeyPatch, home: Path) -> None:
+    program = """print('hello'); tell('{"event":"progress","text":"loading"}'); tell('{"event":"ready","text":"it serves"}')"""
+    result = start_with(monkeypatch, program)
+
+    assert result.exit_code == 0
+    assert result.stdout.splitlines() == [
+        "Starting new Cluster Serving job.",
+        "loading",
+        "Cluster Serving job j is ready: it serves",
+        f"Log: {home}/j/node.log",
+        "Stop it with: cluster-serving-stop j",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("program", "code", "message"),
+    [
+        ("""tell('{"event":"failed","text":"bad model","code":5}')""", ExitCode.MODEL, "bad model\n"),
+        ("""tell('{"event":"failed","text":"bad model"}'); sys.exit(5)""", ExitCode.MODEL, "bad model\n"),
+        (
+            "print('why'); sys.exit(6)",
+            ExitCode.REDIS,
+            "the node ended before it was ready; its log ends with: why (see ",
+        ),
+        ("os.kill(os.getpid(), 9)", ExitCode.FAILED, "the node ended before it was ready (see "),
+    ],
+)
+def test_start_tells_why_not(monkeypatch: pytest.MonkeyPatch, program: str, code: ExitCode, message: str) -> None:
+    result = start_with(monkeypatch, program)
+
+    assert result.exit_code == code
+    assert result.stderr.startswith(message)
+
+
+def test_start_stops_what_does_not_get_ready(monkeypatch: pytest.MonkeyPatch) -> None:
+    result = start_with(monkeypatch, "print(os.getpid(), flush=True); time.sleep(60)", "--timeout", "0.3")
+
+    assert result.exit_code == ExitCode.FAILED
+    assert result.stderr.startswith("not ready after 0.3 s, stopped; see ")
+    assert not Path(f"/proc/{Job.of('j').log_path.read_text().strip()}").exists()
+
+
+def test_interrupted_start_stops_the_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*_: object) -> None:
+        time.sleep(0.2)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(background, "follow", interrupt)
+    result = start_with(monkeypatch, "print(os.getpid(), flush=True); time.sleep(60)")
+
+    assert result.exit_code == ExitCode.FAILED
+    assert not Path(f"/proc/{Job.of('j').log_path.read_text().strip()}").exists()
+
+
+def test_foreground_serves(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It holds the lock, writes its record, passes the config on, and exits as the supervisor says."""
+    seen: list[object] = []
+
+    def serve(config: Config, job: Job, report: reporting.Reporter) -> int:
+        seen.extend([config.model_parallelism, job.running(), job.read()])
+        report("ready", "text")
+        return 6
+
+    supervisor = types.ModuleType("supervisor")
+    monkeypatch.setattr(supervisor, "serve", serve, raising=False)
+    monkeypatch.setitem(sys.modules, "cluster_serving.node.supervisor", supervisor)
+    monkeypatch.setattr("cluster_serving.node.commands.foreground.prepare", lambda *_: None)  # pyright: ignore[reportUnknownLambdaType]
+    monkeypatch.setenv("CLUSTER_SERVING_LOG_LEVEL", "info")
+    Path("config.yaml").write_text("modelPath: m\nflinkRestUrl: x\n")
+    try:
+        result = run("start", "--foreground", "-p", "2", "--set", "batchSize=3")
+    finally:
+        structlog.reset_defaults()
+        structlog.contextvars.clear_contextvars()
+
+    assert result.exit_code == 6
+    assert seen[:2] == [2, True]
+    written = seen[2]
+    assert isinstance(written, NodeRecord)
+    assert written.config_path == str(Path.cwd() / "config.yaml")
+    assert written.flags == ["--parallelism=2", "--set=batchSize=3"]
+    assert written.local_redis_port == 6379
+    assert 'event="config key ignored" key=flinkRestUrl' in result.output
+    assert recorded_options(written).flags()["--set batchSize"] == "3"
+
+
+def test_options_given_now_come_on_top() -> None:
+    earlier = StartOptions(config_path="/c", parallelism=1, settings=("a=1", "b=1"))
+
+    merged = StartOptions(parallelism=2, settings=("b=2",)).over(earlier)
+
+    assert merged == StartOptions(config_path="/c", parallelism=2, settings=("a=1", "b=1", "b=2"))
+    assert merged.flags()["--set b"] == "2"
+
+
+def test_restart_keeps_serving_when_the_new_config_is_wrong() -> None:
+    job = Job.of("j")
+    job.record(record("j", flags=["--model-path=/m"]))
+    with job.acquire():
+        result = run("restart", "j", "--set", "batchSize=0")
+
+        assert job.running()
+    assert result.exit_code == ExitCode.CONFIG
+
+
+def test_stop_ignores_what_does_not_run() -> None:
+    result = run("stop")
+
+    assert result.output == "Serving is not running, stop operation ignored.\n"
+    assert result.exit_code == 0
+
+
+def test_stop_ends_the_named_job_only(fake_node: Callable[..., subprocess.Popen[bytes]]) -> None:
+    first, second = fake_node("a"), fake_node("b")
+
+    result = run("stop", "a")
+
+    assert result.output == "Stop signal sent to serving.\nCluster Serving job a stopped.\n"
+    assert first.wait(5) == 0
+    assert second.poll() is None
+    assert run("stop").output.endswith("Cluster Serving job b stopped.\n")  # the only one that runs is meant
+    assert run("stop", "--all").output == "Serving is not running, stop operation ignored.\n"
+
+
+def test_stop_kills_what_does_not_end(
+    fake_node: Callable[..., subprocess.Popen[bytes]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stop, "_GRACE_S", 0.3)
+    monkeypatch.setattr(stop, "_TOLD_EVERY_S", 0.1)
+    process = fake_node("a", "pass")
+    Job.of("a").record(record("a", drain_timeout_s=0.1))
+
+    result = run("stop", "a")
+
+    assert process.wait(5) == -signal.SIGKILL
+    assert "job a did not end in 0.4 s and is killed" in result.stderr
+    assert "Waiting for job a to finish its records" in result.stdout
+    assert result.exit_code == 0
+
+
+def test_shutdown_without_anything_running() -> None:
+    result = run("shutdown")
+
+    assert result.output.splitlines()[-1] == "Cluster Serving is shutdown."
+    assert result.exit_code == 0
+
+
+def test_list_and_cli_of_the_original(fake_node: Callable[..., subprocess.Popen[bytes]]) -> None:
+    fake_node("a")
+    Job.of("b").create()
+    node = Job.of("a").node_id()
+    original = CliRunner()
+
+    assert run("list").output.splitlines() == [
+        "Listing running Cluster Serving jobs:",
+        f"Job name: a | Job id: {node}",
+        "Cluster Serving jobs 1 totally",
+    ]
+    assert original.invoke(cli_of_the_original, ["list"]).output == run("list").output
+    assert (
+        original.invoke(cli_of_the_original, ["stop", "b"]).output
+        == "Serving is not running, stop operation ignored.\n"
+    )
+    assert original.invoke(cli_of_the_original, ["stop"]).output.splitlines()[-1] == f"Job with id {node} terminated."
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([], "Usage: "),
+        (["status"], "Not supported for command: status, please refer to document."),
+        (["stop", "a", "b"], ""),
+    ],
+)
+def test_cli_of_the_original_refuses(words: list[str], message: str) -> None:
+    result = CliRunner().invoke(cli_of_the_original, words)
+
+    assert result.exit_code == 1
+    assert message in result.stderr
+
+
+def test_status_of_nothing() -> None:
+    result = run("status")
+
+    assert result.output == "No job was ever started on this machine.\n"
+    assert result.exit_code == ExitCode.NOT_RUNNING
+
+
+def test_status_without_redis() -> None:
+    Job.of("a").record(record("a"))
+
+    stopped = run("status", "a", "--json")
+    with Job.of("a").acquire():
+        running = run("status")
+
+    (shown,) = json.loads(stopped.stdout)
+    assert (shown["state"], shown["node"], shown["redis"]) == ("not running", "n-1", NOBODY)
+    assert shown["problem"].startswith(f"Redis at {NOBODY}")
+    assert stopped.exit_code == ExitCode.NOT_RUNNING
+    assert ["state", "starting"] in [line.split() for line in running.stdout.splitlines()]
+    assert running.exit_code == ExitCode.FAILED
+
+
+def test_logs_prints_the_end() -> None:
+    job = Job.of("a")
+    job.create()
+    job.log_path.write_text("one\ntwo\nthree\n")
+
+    assert run("logs", "a", "-n", "2").output == "two\nthree\n"
+
+
+@pytest.mark.parametrize("shell", ["zsh", "fish"])
+def test_completion(shell: str) -> None:
+    assert "_CLUSTER_SERVING_COMPLETE" in run("completion", shell).output
+
+
+def test_help_names_the_exit_codes() -> None:
+    output = run("-h").output
+
+    assert all(f"  {code.value}  " in output for code in ExitCode)
+    for command in main.commands:
+        assert run(command, "-h").exit_code == 0
+
+
+def test_help_imports_nothing_heavy() -> None:
+    program = "import sys, cluster_serving.node.cli; print(*{name.partition('.')[0] for name in sys.modules})"
+    loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
+
+    assert not {"numpy", "pydantic", "redis", "psutil", "structlog", "rich", "yaml", "msgspec"} & set(loaded)
