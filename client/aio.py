@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import AsyncIterable, AsyncIterator, Iterable, Mapping
 from contextlib import suppress
 from itertools import count
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, cast
 
 import redis.asyncio
 import redis.exceptions
@@ -87,10 +87,9 @@ class AsyncLink:
             ConnectionLost: Redis cannot be reached, or went away.
             redis.ResponseError: Redis refused it.
         """
-        tail = (len(names), *names, *arguments)
-        (reply,) = await self.call(("EVALSHA", script.sha, *tail))
+        (reply,) = await self.call(script.command(names, arguments))
         if isinstance(reply, redis.exceptions.NoScriptError):
-            (reply,) = await self.call(("EVAL", script.text, *tail))
+            (reply,) = await self.call(("EVAL", script.text, len(names), *names, *arguments))
         if isinstance(reply, redis.exceptions.ResponseError):
             raise reply
         return reply
@@ -122,7 +121,7 @@ class AsyncLink:
 def _client(settings: RedisSettings) -> Any:
     options: dict[str, Any] = settings.options() | {"retry": Retry(NoBackoff(), 0)}
     if settings.sentinels:
-        sentinel: Any = Sentinel(list(settings.sentinels), **options)
+        sentinel = cast(Any, Sentinel)(list(settings.sentinels), **options)
         return sentinel.master_for(settings.service)
     if settings.unix_path:
         return redis.asyncio.Redis(unix_socket_path=settings.unix_path, **options)
@@ -210,8 +209,10 @@ class AsyncInputQueue(Api):
         """Close the connections; calls that wait are cancelled."""
         await _cancel([task for task in (self._sender, self._receiver) if task is not None])
         self._sender = self._receiver = None
-        for future in (*self._waiting.values(), *(future for _, future in self._unsent)):
-            future.cancel()
+        for waiting in self._waiting.values():
+            waiting.cancel()
+        for _, unsent in self._unsent:
+            unsent.cancel()
         if self._sending.connected:
             await self._sending.call(("DEL", self._reply_key))
         await self._sending.close()
@@ -297,9 +298,9 @@ class AsyncInputQueue(Api):
                     timeout_s=1.0 + self.settings.timeout_s,
                 )
             except ConnectionLost as error:
-                for future in self._waiting.values():
-                    if not future.done():
-                        future.set_exception(error)
+                for waiting in self._waiting.values():
+                    if not waiting.done():
+                        waiting.set_exception(error)
                 return
             entries = read_replies(reply)
             for _, fields in entries:

@@ -57,4 +57,4 @@ class Api:
             key_file=ssl_keyfile,
             timeout_s=timeout_s,
         )
-        self._client_id = uuid.uuid4().hex[:16]
+        self._client_id = uuid.uuid4().hex[:12]

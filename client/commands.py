@@ -69,6 +69,8 @@ def as_inputs(request: Any) -> Mapping[str, Any]:
     Raises:
         InvalidValue: JSON text without an instance.
     """
+    if isinstance(request, dict):
+        return cast(dict[str, Any], request)
     if isinstance(request, str):
         try:
             document = json.loads(request)
@@ -128,7 +130,7 @@ def result_of(fields: Sequence[bytes], uri: str) -> Result:
 
 def reply_of(fields: Sequence[bytes]) -> Result:
     """The result in an entry of a reply stream; the node writes its uri first."""
-    return result_of(fields[2:], fields[1].decode())
+    return decode_result(fields[1].decode(), fields[2:])
 
 
 def plain(result: Result) -> Array | list[Any] | Any:

@@ -11,7 +11,7 @@ from itertools import count, islice
 from typing import Any, Self
 
 import numpy as np
-import redis.exceptions
+import redis
 
 from cluster_serving.client import keys, original
 from cluster_serving.client.api import Api
@@ -32,7 +32,7 @@ from cluster_serving.client.commands import (
     request_fields,
     result_of,
 )
-from cluster_serving.client.connection import Link
+from cluster_serving.client.connection import Link, is_out_of_memory
 from cluster_serving.client.errors import QueueFull
 from cluster_serving.client.frontend import Frontend
 from cluster_serving.client.replies import Replies
@@ -146,8 +146,11 @@ class InputQueue(Api):
         fields = self._with_reply(uri, as_inputs(request_data), self._replies)
         self._replies.expect([uri])
         try:
-            self._admit([fields])
-            return plain(self._replies.wait(uri, deadline_s))
+            result = self._replies.ask(uri, ENQUEUE.command(*enqueue_arguments(self.name, [fields])), deadline_s)
+            if result is None:
+                self._admit([fields])
+                result = self._replies.wait(uri, deadline_s)
+            return plain(result)
         finally:
             self._replies.forget(uri)
 
@@ -259,7 +262,9 @@ class InputQueue(Api):
                 with self._lock:
                     taken = self._link.run(ENQUEUE, *enqueue_arguments(self.name, batch))
                 full = None if len(taken) == len(batch) else queue_full(self.name, len(ids) + len(taken))
-            except redis.exceptions.OutOfMemoryError as error:
+            except redis.ResponseError as error:
+                if not is_out_of_memory(error):
+                    raise
                 taken, full = [], memory_full(self.name, error, len(ids))
             ids += [entry_id.decode() for entry_id in taken]
             if full is None:

@@ -6,17 +6,19 @@ their turn or their result is there. No thread is needed, and a lone call has no
 
 import threading
 import time
+from collections.abc import Sequence
 
 import redis
 
 from cluster_serving.client import keys
 from cluster_serving.client.commands import REPLY_LIFE_MS, next_id, read_replies, reply_of
-from cluster_serving.client.connection import Link, RedisSettings
+from cluster_serving.client.connection import Argument, Link, RedisSettings
 from cluster_serving.client.errors import ResultTimeout
 from cluster_serving.client.wire import Result
 
 _BLOCK_S = 10.0
 _MOST_AT_ONCE = 1024
+_UNTRIMMED_BYTES = 1 << 16
 
 
 class Replies:
@@ -24,17 +26,19 @@ class Replies:
 
     def __init__(self, settings: RedisSettings, job: str, client: str) -> None:
         self.key = keys.reply_key(job, client)
-        self._link = Link(settings)
-        self._patience_s = settings.timeout_s
+        self._link = Link(settings, _BLOCK_S + settings.timeout_s)
         self._last = b"0-0"
         self._touched_s = float("-inf")
+        self._untrimmed = 0
         self._results: dict[str, Result | None] = {}
-        self._changed = threading.Condition()
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
+        self._followers = 0
         self._reading = False
 
     def expect(self, uris: list[str]) -> None:
         """Say that results of these records will be waited for; call it before they are enqueued."""
-        with self._changed:
+        with self._lock:
             if time.monotonic() - self._touched_s > REPLY_LIFE_MS / 3000 and not self._reading:
                 self._open()
             for uri in uris:
@@ -43,6 +47,28 @@ class Replies:
     def forget(self, uri: str) -> None:
         """Nobody waits for this one any more."""
         self._results.pop(uri, None)
+
+    def ask(self, uri: str, enqueue: Sequence[Argument], deadline_s: float) -> Result | None:
+        """Enqueue a record that is expected and wait for its result, in one packet: a lone call costs one trip.
+
+        Args:
+            uri: of the record.
+            enqueue: the command; its reply names the entry.
+            deadline_s: on the monotonic clock.
+
+        Returns:
+            The result, or None where another call is reading, or Redis has not taken the record: nothing has been enqueued.
+
+        Raises:
+            ResultTimeout: it did not come in time.
+            ConnectionLost: Redis went away.
+        """
+        with self._lock:
+            if self._reading:
+                return None
+            if not self._read_for_all(min(deadline_s - time.monotonic(), _BLOCK_S), enqueue):
+                return None
+        return self.wait(uri, deadline_s)
 
     def wait(self, uri: str, deadline_s: float) -> Result:
         """The result of a record that is expected.
@@ -57,22 +83,24 @@ class Replies:
         """
         result = self._results[uri]
         if result is None:
-            with self._changed:
+            with self._lock:
                 while (result := self._results[uri]) is None:
                     left_s = deadline_s - time.monotonic()
                     if left_s <= 0:
                         self.forget(uri)
                         raise ResultTimeout(f"no result of {uri!r} in time; is a node of this job running?")
                     if self._reading:
+                        self._followers += 1
                         self._changed.wait(left_s)
+                        self._followers -= 1
                     else:
                         self._read_for_all(min(left_s, _BLOCK_S))
         self.forget(uri)
         return result
 
     def arrived(self, deadline_s: float) -> list[Result]:
-        """Every result that is there and not waited for by `wait`; at least one, unless the deadline passes."""
-        with self._changed:
+        """Every result that is there; at least one, unless the deadline passes. Not beside calls of `wait`."""
+        with self._lock:
             while True:
                 found = [result for result in self._results.values() if result is not None]
                 left_s = deadline_s - time.monotonic()
@@ -98,32 +126,56 @@ class Replies:
         self._link.call("PEXPIRE", self.key, REPLY_LIFE_MS)
         self._touched_s = time.monotonic()
 
-    def _read_for_all(self, block_s: float) -> None:
-        """Be the one who reads; called with the lock, which is free while Redis makes us wait."""
+    def _read_for_all(self, block_s: float, enqueue: Sequence[Argument] = ()) -> bool:
+        """Be the one who reads; called with the lock, which is free while Redis makes us wait.
+
+        Returns:
+            Whether Redis took the record of `enqueue`.
+        """
         self._reading = True
-        self._changed.release()
+        self._lock.release()
         try:
-            arrived = self._read(block_s)
+            arrived = self._read(block_s, enqueue)
         finally:
-            self._changed.acquire()
+            self._lock.acquire()
             self._reading = False
-            self._changed.notify_all()
+            if self._followers:
+                self._changed.notify_all()
+        if arrived is None:
+            return False
         for result in arrived:
             if result.uri in self._results:
                 self._results[result.uri] = result
+        return True
 
-    def _read(self, block_s: float) -> list[Result]:
+    def _read(self, block_s: float, enqueue: Sequence[Argument]) -> list[Result] | None:
+        """The results that have come, or None when Redis has not taken the record of `enqueue`."""
+        commands: list[Sequence[Argument]] = []
+        if self._due():
+            # Keep the stream alive, and delete from it what has been read.
+            commands += (("PEXPIRE", self.key, REPLY_LIFE_MS), ("XTRIM", self.key, "MINID", next_id(self._last)))
+        if enqueue:
+            commands.append(enqueue)
         block_ms = max(1, round(block_s * 1000))
-        # What was read last time is deleted in the same packet that asks for more.
         self._link.send(
-            ("PEXPIRE", self.key, REPLY_LIFE_MS),
-            ("XTRIM", self.key, "MINID", next_id(self._last)),
-            ("XREAD", "COUNT", _MOST_AT_ONCE, "BLOCK", block_ms, "STREAMS", self.key, self._last),
+            *commands, ("XREAD", "COUNT", _MOST_AT_ONCE, "BLOCK", block_ms, "STREAMS", self.key, self._last)
         )
-        self._link.read()
-        self._link.read()
-        entries = read_replies(self._link.read(block_s + self._patience_s))
-        self._touched_s = time.monotonic()
+        try:
+            replies = [self._link.read() for _ in commands]
+        except redis.ResponseError:
+            replies = [[]]
+        if enqueue and not replies[-1]:
+            self._link.close()  # the blocking read has been sent already, and there will be nothing to read
+            return None
+        entries = read_replies(self._link.read())
         if entries:
             self._last = entries[-1][0]
+        self._untrimmed += sum(sum(map(len, fields)) for _, fields in entries)
         return [reply_of(fields) for _, fields in entries]
+
+    def _due(self) -> bool:
+        now_s = time.monotonic()
+        if self._untrimmed < _UNTRIMMED_BYTES and now_s - self._touched_s < REPLY_LIFE_MS / 4000:
+            return False
+        self._untrimmed, self._touched_s = 0, now_s
+        return True

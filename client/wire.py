@@ -51,7 +51,7 @@ def tensor_header(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
         pa.ipc.write_tensor(pa.Tensor.from_numpy(np.empty(shape, dtype)), sink)
     except pa.ArrowException as error:
         raise CodecError(f"an array of dtype {dtype} cannot be sent: {error}") from error
-    message = sink.getvalue().to_pybytes()
+    message: bytes = sink.getvalue().to_pybytes()
     return message[: 8 + int.from_bytes(message[4:8], "little")]
 
 
@@ -109,8 +109,8 @@ def decode_tensor(message: bytes) -> Array:
     if layout is None:
         array: Array = _read_with_arrow(message).to_numpy()
         return array
-    dtype, shape, offset, nbytes = layout
-    return np.frombuffer(message, dtype, nbytes // dtype.itemsize, offset).reshape(shape)
+    dtype, shape, offset, _ = layout
+    return np.ndarray(shape, dtype, message, offset)
 
 
 def _read_with_arrow(message: bytes) -> Any:

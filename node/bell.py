@@ -6,22 +6,13 @@ that come together count as one, and whoever is restarted looks once without bei
 
 import os
 import select
-from typing import Protocol
-
-
-class HasFileno(Protocol):
-    """Anything that `select` can wait for."""
-
-    def fileno(self) -> int:
-        """The descriptor."""
-        ...
 
 
 class Bell:
     """An eventfd (Linux). The descriptor is passed to the processes that ring or hear it."""
 
     def __init__(self, fd: int | None = None) -> None:
-        self._fd = os.eventfd(0, os.EFD_NONBLOCK) if fd is None else fd
+        self._fd = os.eventfd(0) if fd is None else fd
 
     def fileno(self) -> int:
         """The descriptor, readable while the bell has been rung and not been heard."""
@@ -31,18 +22,43 @@ class Bell:
         """Wake the process that hears this bell."""
         os.eventfd_write(self._fd, 1)
 
-    def wait(self, timeout_s: float | None = None, *others: HasFileno) -> list[HasFileno]:
-        """Wait until the bell rings or another descriptor is readable, and mute the bell.
-
-        Returns:
-            Which of the others are readable.
-        """
-        ready, _, _ = select.select([self, *others], [], [], timeout_s)
-        if self in ready:
-            ready.remove(self)
-            os.eventfd_read(self._fd)
-        return ready
+    def hear(self) -> None:
+        """Wait until the bell rings, and mute it."""
+        os.eventfd_read(self._fd)
 
     def close(self) -> None:
         """Close this process's descriptor."""
         os.close(self._fd)
+
+
+class Ear:
+    """Waits for a bell and for one other descriptor at the same time."""
+
+    def __init__(self, bell: Bell) -> None:
+        self._bell = bell
+        self._poll = select.poll()
+        self._poll.register(bell.fileno(), select.POLLIN)
+        self._other: int | None = None
+
+    def watch(self, descriptor: int | None) -> None:
+        """Wait for this descriptor too, instead of the one before."""
+        if descriptor != self._other:
+            if self._other is not None:
+                self._poll.unregister(self._other)
+            if descriptor is not None:
+                self._poll.register(descriptor, select.POLLIN)
+            self._other = descriptor
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Wait until one of them is readable, and mute the bell.
+
+        Returns:
+            Whether the other descriptor is.
+        """
+        other = False
+        for descriptor, _ in self._poll.poll(None if timeout_s is None else timeout_s * 1000):
+            if descriptor == self._other:
+                other = True
+            else:
+                self._bell.hear()
+        return other

@@ -11,6 +11,7 @@ first that a child imports, before numpy or a framework, so that thread counts a
 
 import contextlib
 import ctypes
+import gc
 import importlib
 import json
 import os
@@ -147,6 +148,9 @@ def main() -> None:
         os.close(ready_fd)
 
     def ready(**told: Any) -> None:
+        # Loops of objects are made by faults only; without this a tenth of the time goes into looking for them.
+        gc.freeze()
+        gc.set_threshold(100_000)
         say({"ready": told})
 
     # From here on numpy and the frameworks may be imported.

@@ -12,10 +12,10 @@ import numpy as np
 from cluster_serving.client import keys, original
 from cluster_serving.client.errors import CodecError, ErrorCode
 from cluster_serving.client.wire import decode_tensor
-from cluster_serving.node.inputs import Content, InputValue, image, original_value, sparse, tensor, tensor_message, text
+from cluster_serving.node.inputs import Content, Input, InputValue, Key
 from cluster_serving.node.layout import Signature
 from cluster_serving.node.models.base import TensorSpec
-from cluster_serving.node.slot import LARGEST_MESSAGE, RowFlag
+from cluster_serving.node.slot import BATCHED, LARGEST_MESSAGE, ORIGINAL
 
 T = TypeVar("T")
 
@@ -43,6 +43,7 @@ class _Plan(NamedTuple):
     data: int
     serde: int
     inputs: list[dict[bytes, int]]  # in the model's order: for each kind of field where its content stands
+    tensors: list[tuple[Input, int]]  # the same where every input is a tensor and there is no deadline; else empty
     fault: str | None
 
 
@@ -55,7 +56,7 @@ class RecordDecoder:
     """
 
     def __init__(self, inputs: Sequence[TensorSpec], reply_prefix: bytes) -> None:
-        self._inputs = inputs
+        self._inputs = [Input(spec) for spec in inputs]
         self._reply_prefix = reply_prefix
         self._names = {spec.name for spec in inputs}
         self._takes = ", ".join(spec.describe() for spec in inputs)
@@ -67,21 +68,39 @@ class RecordDecoder:
         plan = self._plans.get(names) or self._plan(names)
         uri = fields[plan.uri] if plan.uri >= 0 else b""
         reply = fields[plan.reply] if plan.reply >= 0 else b""
-        flags = RowFlag.ORIGINAL if plan.data >= 0 else RowFlag(0)
+        contents: list[Content] = []
+        if plan.tensors and 0 < len(uri) <= keys.MAX_URI_BYTES and (not reply or self._may_reply(reply)):
+            signature: list[Key] = []
+            for taker, at in plan.tensors:
+                message = fields[at]
+                exact = taker.exact.get(message[: 8 + int.from_bytes(message[4:8], "little")])
+                if exact is None or len(message) < exact[2]:
+                    break
+                signature.append(exact[0])
+                contents.append(memoryview(message)[exact[1] : exact[2]])
+            else:
+                return Record(uri, reply, 0, tuple(signature), contents)
+        return self._decode_slowly(plan, entry_id, uri, reply, fields, now_ms)
+
+    def _decode_slowly(
+        self, plan: _Plan, entry_id: bytes, uri: bytes, reply: bytes, fields: Sequence[bytes], now_ms: float
+    ) -> Record:
+        """Everything else: any kind of value, either dialect, every check."""
+        flags = ORIGINAL if plan.data >= 0 else 0
         try:
             self._check(uri, reply)
             if plan.deadline >= 0 and int(fields[plan.deadline]) < now_ms:
                 message = "the deadline had passed before a node could take the record"
                 return Record(uri, reply, flags, (), (), (ErrorCode.DEADLINE_EXCEEDED, message))
-            values = self._original(plan, fields) if plan.data >= 0 else self._native(plan, fields)
+            values = self._original(plan, fields) if flags else self._native(plan, fields)
         except (CodecError, ValueError, OverflowError) as fault:
             # Without a usable uri the answer goes where the client can look for it: under the entry's id.
             name = uri if 0 < len(uri) <= keys.MAX_URI_BYTES else entry_id
             error = (ErrorCode.INVALID_INPUT, str(fault)[:LARGEST_MESSAGE])
             return Record(name, reply if self._may_reply(reply) else b"", flags, (), (), error)
         if any(value.batched for value in values):
-            flags |= RowFlag.BATCHED
-        return Record(uri, reply, flags, tuple([value.key for value in values]), [value.content for value in values])
+            flags |= BATCHED
+        return Record(uri, reply, flags, tuple(value.key for value in values), [value.content for value in values])
 
     def _check(self, uri: bytes, reply: bytes) -> None:
         if not 0 < len(uri) <= keys.MAX_URI_BYTES:
@@ -104,6 +123,7 @@ class RecordDecoder:
             inputs = self._bind(given)
         except CodecError as error:
             inputs, fault = [], str(error)
+        plain = all(set(parts) == {keys.TENSOR} for parts in inputs) and not {keys.DEADLINE, keys.DATA} & set(at)
         plan = _Plan(
             uri=at.get(keys.URI, -1),
             reply=at.get(keys.REPLY, -1),
@@ -111,6 +131,9 @@ class RecordDecoder:
             data=at.get(keys.DATA, -1),
             serde=at.get(keys.SERDE, -1),
             inputs=inputs,
+            tensors=[(taker, parts[keys.TENSOR]) for taker, parts in zip(self._inputs, inputs, strict=False)]
+            if plain
+            else [],
             fault=fault,
         )
         if len(self._plans) >= _MAX_PLANS:
@@ -121,7 +144,7 @@ class RecordDecoder:
     def _bind(self, given: Mapping[str, T]) -> list[T]:
         """The given values in the order of the model's inputs: by name where the names match, else by position."""
         if set(given) == self._names:
-            return [given[spec.name] for spec in self._inputs]
+            return [given[taker.spec.name] for taker in self._inputs]
         if len(given) == len(self._inputs) and not self._names & set(given):
             return list(given.values())
         has = ", ".join(repr(name) for name in given) or "none"
@@ -131,12 +154,9 @@ class RecordDecoder:
         if plan.fault:
             raise CodecError(plan.fault)
         values: list[InputValue] = []
-        for spec, parts in zip(self._inputs, plan.inputs, strict=True):
+        for taker, parts in zip(self._inputs, plan.inputs, strict=True):
             tensor = parts.get(keys.TENSOR)
-            if tensor is None:
-                values.append(_uncommon(spec, parts, fields))
-            else:
-                values.append(tensor_message(spec, fields[tensor]))
+            values.append(_not_tensor(taker, parts, fields) if tensor is None else taker.tensor_message(fields[tensor]))
         return values
 
     def _original(self, plan: _Plan, fields: Sequence[bytes]) -> list[InputValue]:
@@ -145,20 +165,20 @@ class RecordDecoder:
         else:
             columns = original.decode_record(fields[plan.data])
         bound = self._bind(dict(columns))
-        return [original_value(spec, value) for spec, value in zip(self._inputs, bound, strict=True)]
+        return [taker.original_value(value) for taker, value in zip(self._inputs, bound, strict=True)]
 
 
-def _uncommon(spec: TensorSpec, parts: Mapping[bytes, int], fields: Sequence[bytes]) -> InputValue:
+def _not_tensor(taker: Input, parts: Mapping[bytes, int], fields: Sequence[bytes]) -> InputValue:
     content = {kind: fields[index] for kind, index in parts.items()}
     match content:
         case {keys.BOOL: message}:
-            return tensor(spec, decode_tensor(message).astype(np.bool_))
+            return taker.tensor(decode_tensor(message).astype(np.bool_))
         case {keys.IMAGE: encoded}:
-            return image(spec, encoded)
+            return taker.image(encoded)
         case {keys.STRING: encoded}:
-            return text(spec, encoded)
+            return taker.text(encoded)
         case {keys.SPARSE_INDICES: indices, keys.SPARSE_VALUES: values, keys.SPARSE_SHAPE: shape}:
-            return sparse(spec, decode_tensor(indices), decode_tensor(values), decode_tensor(shape))
+            return taker.sparse(decode_tensor(indices), decode_tensor(values), decode_tensor(shape))
         case _:
-            names = ", ".join(kind.decode() + spec.name for kind in parts)
+            names = ", ".join(kind.decode() + taker.spec.name for kind in parts)
             raise CodecError(f"a sparse tensor needs its indices, values and shape; the record has only {names}")

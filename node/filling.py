@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 
-from cluster_serving.node.decoding import Content, Record
+from cluster_serving.node.decoding import Record
+from cluster_serving.node.inputs import Content
 from cluster_serving.node.layout import Layout, encode_layout
 from cluster_serving.node.slot import LARGEST_ROW_ENTRY, Geometry, Row, Slot
 
@@ -20,6 +21,7 @@ class Filling:
         self._layout = layout
         self._batch = geometry.batch
         self._placed = 0
+        self._has_heap = layout.has_heap
         self._heap = layout.heap
         self._table_left = geometry.table_bytes - LARGEST_ROW_ENTRY
         self._rows: list[Row] = []
@@ -41,7 +43,7 @@ class Filling:
 
     def fits(self, contents: Sequence[Content]) -> bool:
         """Whether the variable-length contents of this record fit."""
-        if not self._layout.has_heap:
+        if not self._has_heap:
             return True
         pairs = zip(contents, self._layout.inputs, strict=True)
         return self._heap + sum(len(content) for content, place in pairs if place.kind != "tensor") <= len(self._inputs)

@@ -6,6 +6,7 @@ start ──► workers load and warm ──► writer, reader ──► serving
 import signal
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import msgspec
 import structlog
@@ -72,7 +73,7 @@ class Lane:
         self._reader = Post("reader", self._new_reader, Backoff())
         self._writer = Post("writer", self._new_writer, Backoff())
         self._workers = [
-            Post(f"worker-{index}", lambda index=index: self._new_worker(index), Backoff()) for index in range(workers)
+            Post(f"worker-{index}", partial(self._new_worker, index), Backoff()) for index in range(workers)
         ]
 
     @property

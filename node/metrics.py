@@ -1,9 +1,7 @@
 """What the processes of a lane count, in shared memory: each counter has one writer, and outlives it."""
 
+from collections.abc import Sequence
 from enum import IntEnum
-
-import numpy as np
-from numpy.typing import NDArray
 
 READER, WRITER, FIRST_WORKER = 0, 1, 2
 """Rows of `Ring.counters`."""
@@ -22,6 +20,6 @@ class Count(IntEnum):
     REPEATED = 7  # writer: records that somebody else had finished
 
 
-def totals(counters: NDArray[np.int64]) -> dict[str, int]:
+def totals(counters: Sequence[Sequence[int]]) -> dict[str, int]:
     """Each count summed over the processes of a lane."""
-    return {count.name.lower(): int(total) for count, total in zip(Count, counters.sum(axis=0), strict=True)}
+    return {count.name.lower(): sum(process[count] for process in counters) for count in Count}

@@ -21,7 +21,7 @@ from cluster_serving.client.connection import Link
 from cluster_serving.client.errors import ConnectionLost, ErrorCode
 from cluster_serving.node.backoff import Backoff
 from cluster_serving.node.batching import leaves
-from cluster_serving.node.bell import Bell
+from cluster_serving.node.bell import Bell, Ear
 from cluster_serving.node.decoding import Record, RecordDecoder
 from cluster_serving.node.filling import Filling
 from cluster_serving.node.layout import Layout, Signature, plan
@@ -32,6 +32,7 @@ from cluster_serving.node.specs import ReaderSpec
 log = structlog.get_logger(__name__)
 
 _BLOCK_MS = 500  # how long a stop may have to wait for the reply that is under way
+_LONGEST_WAIT_S = 0.05
 _PENDING_PAGE = 256
 _MAX_LAYOUTS = 4096
 _REFUSED: Signature = ()  # a batch of records that go to no model
@@ -47,6 +48,7 @@ class Reader:
         self._spec = spec
         self._ring = Ring(lane.geometry, lane.ring_fd)
         self._bell = Bell(lane.reader_bell)
+        self._ear = Ear(self._bell)
         self._worker_bells = [Bell(fd) for fd in lane.worker_bells]
         self._link = Link(lane.redis)
         self._decoder = RecordDecoder(spec.inputs, keys.reply_key(lane.job, "").encode())
@@ -75,7 +77,7 @@ class Reader:
             self._ring.move("reader", slot, State.FREE)
         for bell in self._worker_bells:
             bell.ring()  # the reader before this one may have died between handing over and ringing
-        while not (self._stopping and not self._reading and not self._backlog and not self._unsent()):
+        while not self._finished():
             try:
                 if not self._link.connected and not self._stopping:
                     self._connect()
@@ -84,11 +86,12 @@ class Reader:
                 self._step()
             except (ConnectionLost, redis.ResponseError) as error:
                 # Whatever it was (gone, full, group or stream deleted): begin again from the connection.
+                self._ear.watch(None)
                 self._link.close()
                 self._reading = False
                 delay_s = self._backoff.next_s()
                 log.warning("cannot read from Redis", reason=str(error), retry_in_s=round(delay_s, 1))
-                self._bell.wait(delay_s)
+                self._ear.wait(delay_s)
 
     def _connect(self) -> None:
         """Make the group, and take again what is pending under this consumer's name and nowhere in the ring."""
@@ -105,6 +108,7 @@ class Reader:
         if self._backlog:
             log.info("taking again what was read and not answered", records=len(self._backlog))
         self._backoff.reset()
+        self._ear.watch(self._link.fileno())
 
     def _make_group(self) -> None:
         try:
@@ -118,21 +122,31 @@ class Reader:
         return (*group, *block, "STREAMS", self._spec.lane.job, after)
 
     def _step(self) -> None:
-        """One turn: ask for entries if there is room, wait for a reply or the bell, decode, hand over."""
+        """One turn: decode, hand over, ask for entries if there is room, wait for them or the bell."""
+        self._ring.reader_wants = True  # before looking: what becomes idle or free from now on rings
+        self._decode_backlog()
+        self._hand_over()
+        if self._finished():
+            return
         if not self._reading and not self._stopping and not self._backlog and self._has_room():
             self._link.send(self._command(self._spec.lane.geometry.batch, ">", "BLOCK", _BLOCK_MS))
             self._reading = True
-        if self._bell.wait(self._patience_s(), *([self._link] if self._reading else [])):
+        wants = self._ring.reader_wants = bool(self._backlog) or self._unsent() or not self._reading
+        # With nothing in hand only Redis can bring news, and one system call is less than two.
+        if not wants or self._ear.wait(self._patience_s()):
             self._receive()
-        self._decode_backlog()
-        self._hand_over()
 
-    def _patience_s(self) -> float | None:
+    def _patience_s(self) -> float:
+        """How long to wait with something in hand.
+
+        Until the oldest batch has waited for maxBatchDelayMs, and never long: on a processor that delays stores, the worker may
+        have missed that the reader wants to be rung.
+        """
         if not self._filling or not self._spec.max_batch_delay_ms:
-            return None
+            return _LONGEST_WAIT_S
         oldest = min(filling.opened_ms for filling in self._filling.values())
         left_ms = oldest + self._spec.max_batch_delay_ms - _now_ms()
-        return left_ms / 1000 if left_ms > 0 else None  # overdue: it waits for a worker, which will ring
+        return min(left_ms / 1000, _LONGEST_WAIT_S) if left_ms > 0 else _LONGEST_WAIT_S
 
     def _receive(self) -> None:
         self._reading = False
@@ -226,6 +240,9 @@ class Reader:
         """Many signatures can hold every slot half filled: let the oldest batch leave as it is."""
         if self._filling:
             self._close(next(iter(self._filling)))
+
+    def _finished(self) -> bool:
+        return self._stopping and not self._reading and not self._backlog and not self._unsent()
 
     def _unsent(self) -> bool:
         return bool(self._full or self._filling)

@@ -9,7 +9,7 @@ import numpy as np
 from cluster_serving.client import keys, original
 from cluster_serving.client.errors import ErrorCode
 from cluster_serving.client.wire import Array, tensor_header
-from cluster_serving.node.slot import Outcome, Placed, Row, RowFlag, Slot, array_at
+from cluster_serving.node.slot import BATCHED, ORIGINAL, Outcome, Placed, Row, Slot, array_at
 
 Fields = list[bytes]
 
@@ -30,12 +30,14 @@ class Results:
         flags = {row.place: row.flags for row in table if row.flags}
         outcomes = slot.outcomes()
         for outcome in outcomes:
-            for row, fields in zip(outcome.rows, _fields(slot, outcome, flags), strict=True):
-                found[row] = fields
+            for place, made in zip(outcome.rows, _fields(slot, outcome, flags), strict=True):
+                found[place] = made
         receipt = self._receipt(slot, outcomes)
         for row in table:
-            fields = (found[row.place] if row.place >= 0 else None) or _error(row.error or _NO_OUTCOME, row.flags)
-            if not row.flags & RowFlag.ORIGINAL:
+            fields = found[row.place] if row.place >= 0 else None
+            if fields is None:
+                fields = _error(row.error or _NO_OUTCOME, row.flags)
+            if not row.flags & ORIGINAL:
                 fields += (keys.RECEIPT, b'{"entry":"%b",%b' % (row.id, receipt))
             if row.reply:
                 yield row.reply, row, [keys.URI, row.uri, *fields]
@@ -101,9 +103,9 @@ def _row(slot: Slot, placed: Placed, index: int) -> Array:
 
 
 def _uncommon(arrays: dict[str, Array], flags: int) -> Fields:
-    if flags & RowFlag.BATCHED:
+    if flags & BATCHED:
         arrays = {name: array[np.newaxis] for name, array in arrays.items()}
-    if flags & RowFlag.ORIGINAL:
+    if flags & ORIGINAL:
         return [keys.VALUE, original.encode_result(list(arrays.values()))]
     fields: Fields = []
     for name, array in arrays.items():
@@ -116,4 +118,4 @@ def _error(error: tuple[str, str], flags: int) -> Fields:
     """The original's clients read the three characters NaN and nothing else; the reason stands beside them."""
     code, message = error
     document = msgspec.json.encode({"code": code, "message": message})
-    return [keys.VALUE, b"NaN", keys.ERROR, document] if flags & RowFlag.ORIGINAL else [keys.ERROR, document]
+    return [keys.VALUE, b"NaN", keys.ERROR, document] if flags & ORIGINAL else [keys.ERROR, document]

@@ -1,6 +1,6 @@
 """A ring of batch slots in one shared-memory segment.
 
-    | states | owners, serving | sequences | counters | slot 0 | slot 1 | ...          (a slot's bytes: slot.py)
+    | states | owners, flags | sequences | counters | slot 0 | slot 1 | ...          (a slot's bytes: slot.py)
 
     FREE --reader--> FILLING --reader--> READY --worker--> RUNNING --worker--> DONE --writer--> PUBLISHING --writer--> FREE
 
@@ -18,9 +18,6 @@ import mmap
 import os
 from enum import IntEnum
 from itertools import pairwise
-
-import numpy as np
-from numpy.typing import NDArray
 
 from cluster_serving.node.slot import PAGE, Geometry, Slot, paged
 
@@ -74,10 +71,11 @@ class Ring:
         view = memoryview(mmap.mmap(fd, size))
         self._states = view[: geometry.slots]
         self._owners = view[PAGE : PAGE + geometry.slots]
-        self._serving = view[PAGE + _MAX_SLOTS + 1 : PAGE + _MAX_SLOTS + 1 + geometry.workers]
-        self._sequences: NDArray[np.int64] = np.frombuffer(view, np.int64, geometry.slots, 2 * PAGE)
-        counters = np.frombuffer(view, np.int64, COUNTERS * processes, 3 * PAGE)
-        self.counters: NDArray[np.int64] = counters.reshape(processes, COUNTERS)
+        self._serving = view[PAGE + 256 : PAGE + 256 + geometry.workers]
+        self._reader_wants = view[PAGE + 512 : PAGE + 513]
+        self._sequences = view[2 * PAGE : 2 * PAGE + 8 * geometry.slots].cast("q")
+        counters = view[3 * PAGE : 3 * PAGE + 8 * COUNTERS * processes].cast("q")
+        self.counters = [counters[first : first + COUNTERS] for first in range(0, COUNTERS * processes, COUNTERS)]
         ends = [begin + slot * geometry.slot_stride for slot in range(geometry.slots + 1)]
         self.slots = [Slot(view[start:end], geometry) for start, end in pairwise(ends)]
 
@@ -98,6 +96,15 @@ class Ring:
     def set_serving(self, worker: int, serving: bool) -> None:
         """Supervisor: whether slots may be handed to this worker."""
         self._serving[worker] = serving
+
+    @property
+    def reader_wants(self) -> bool:
+        """Whether the reader has something that waits for an idle worker or a free slot, and must be rung for it."""
+        return bool(self._reader_wants[0])
+
+    @reader_wants.setter
+    def reader_wants(self, wants: bool) -> None:
+        self._reader_wants[0] = wants
 
     def least_loaded(self) -> tuple[int, int] | None:
         """The serving worker with the fewest slots, READY or RUNNING, and how many these are; None when none serves."""
@@ -134,7 +141,7 @@ class Ring:
 
     def newest(self) -> int:
         """The highest sequence number in use."""
-        return int(self._sequences.max())
+        return max(self._sequences)
 
     def close(self) -> None:
         """Close this process's descriptor."""

@@ -8,7 +8,6 @@ The reader writes signature, row table and inputs; the worker outcomes and outpu
 
 import time
 from collections.abc import Sequence
-from enum import IntEnum, IntFlag
 from typing import Any
 
 import msgspec
@@ -84,37 +83,27 @@ class Row(msgspec.Struct, frozen=True, array_like=True):
     error: tuple[str, str] | None = None
 
 
-class RowFlag(IntFlag):
-    """What the writer must know of a request."""
-
-    ORIGINAL = 1  # the request came in the original dialect
-    BATCHED = 2  # it carried a batch dimension of 1, which the answer keeps
-
+ORIGINAL = 1
+"""Flag of a row: the request came in the original dialect."""
+BATCHED = 2
+"""Flag of a row: it carried a batch dimension of 1, which the answer keeps."""
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode_rows = msgspec.msgpack.Decoder(list[Row]).decode
 _decode_outcome = msgspec.msgpack.Decoder(Outcome).decode
 
 
-class _Field(IntEnum):
-    ROWS = 0
-    SIGNATURE_BYTES = 1
-    TABLE_BYTES = 2
-    OUTCOME_BYTES = 3
-    OUTPUT_BYTES = 4
-    NEXT_ROW = 5
-    RUN_ROWS = 6
-    DEATHS_ALONE = 7
-    FILLED_US = 8
-    STARTED_US = 9
-    ENDED_US = 10
+# The header, int64 each.
+_ROWS, _SIGNATURE_BYTES, _TABLE_BYTES, _OUTCOME_BYTES, _OUTPUT_BYTES, _NEXT_ROW, _RUN_ROWS, _DEATHS_ALONE = range(8)
+_FILLED_US, _STARTED_US, _ENDED_US = range(8, 11)
+_HEADER_BYTES = 8 * 11
 
 
 class Slot:
     """One slot: its areas, and what its header says."""
 
     def __init__(self, memory: memoryview, geometry: Geometry) -> None:
-        self._header: NDArray[np.int64] = np.frombuffer(memory, np.int64, len(_Field))
+        self._header = memory[:_HEADER_BYTES].cast("q")  # ten times faster than numpy for single numbers
         at = PAGE
         self._signature = memory[at : at + SIGNATURE_BYTES]
         at += SIGNATURE_BYTES
@@ -129,72 +118,76 @@ class Slot:
     @property
     def rows(self) -> int:
         """How many rows of the inputs are filled."""
-        return int(self._header[_Field.ROWS])
+        return self._header[_ROWS]
 
     @property
     def next_row(self) -> int:
         """The first row that has no outcome yet."""
-        return int(self._header[_Field.NEXT_ROW])
+        return self._header[_NEXT_ROW]
 
     @property
     def run_rows(self) -> int:
         """How many rows the next run takes: all that are left, unless one at fault is being looked for."""
         left = self.rows - self.next_row
-        return min(int(self._header[_Field.RUN_ROWS]) or left, left)
+        return min(self._header[_RUN_ROWS] or left, left)
 
     @property
     def output_bytes(self) -> int:
         """How many bytes of the outputs are in use."""
-        return int(self._header[_Field.OUTPUT_BYTES])
+        return self._header[_OUTPUT_BYTES]
 
     @property
     def times_us(self) -> tuple[int, int, int]:
         """Unix times in µs: closed by the reader, first run started, last run ended."""
-        filled, started, ended = self._header[_Field.FILLED_US : _Field.ENDED_US + 1].tolist()
-        return filled, started, ended
+        header = self._header
+        return header[_FILLED_US], header[_STARTED_US], header[_ENDED_US]
 
     @property
     def signature(self) -> bytes:
         """The encoded layout of the inputs."""
-        return bytes(self._signature[: self._header[_Field.SIGNATURE_BYTES]])
+        return bytes(self._signature[: self._header[_SIGNATURE_BYTES]])
 
     def fill(self, signature: bytes, rows: list[Row], placed: int) -> None:
         """Reader: describe what lies in the inputs; `placed` rows of them are filled."""
         table = _encode(rows)
         self._signature[: len(signature)] = signature
         self._table[: len(table)] = table
-        self._header[: _Field.FILLED_US] = (placed, len(signature), len(table), 0, 0, 0, 0, 0)
-        self._header[_Field.FILLED_US :] = (now_us(), 0, 0)
+        lengths = (placed, len(signature), len(table), 0, 0, 0, 0, 0)
+        for field, value in enumerate((*lengths, now_us(), 0, 0)):
+            self._header[field] = value
 
     def table(self) -> list[Row]:
         """Every record of the slot, refused ones too."""
-        return _decode_rows(self._table[: self._header[_Field.TABLE_BYTES]])
+        return _decode_rows(self._table[: self._header[_TABLE_BYTES]])
 
     def begin(self) -> None:
         """Worker: note when the first run starts."""
-        if not self._header[_Field.STARTED_US]:
-            self._header[_Field.STARTED_US] = now_us()
+        if not self._header[_STARTED_US]:
+            self._header[_STARTED_US] = now_us()
 
     def isolate(self, rows: int) -> None:
         """Take at most so many rows a run from now on, to find the one at fault; 0: all that are left."""
-        self._header[_Field.RUN_ROWS] = rows
-        self._header[_Field.DEATHS_ALONE] = 0
+        self._header[_RUN_ROWS] = rows
+        self._header[_DEATHS_ALONE] = 0
 
     def add(self, outcomes: Sequence[Outcome], next_row: int, output_bytes: int) -> None:
         """Worker: these rows are finished; the next run begins at `next_row`."""
-        at = int(self._header[_Field.OUTCOME_BYTES])
+        at = self._header[_OUTCOME_BYTES]
         for outcome in outcomes:
             encoded = _encode(outcome)
             end = at + 4 + len(encoded)
             self._outcomes[at:end] = len(encoded).to_bytes(4, "little") + encoded
             at = end
-        self._header[_Field.ENDED_US] = now_us()
-        self._header[_Field.OUTCOME_BYTES : _Field.RUN_ROWS] = (at, output_bytes, next_row)
+        header = self._header
+        header[_ENDED_US] = now_us()
+        header[_OUTPUT_BYTES] = output_bytes
+        header[_NEXT_ROW] = next_row
+        header[_OUTCOME_BYTES] = at
 
     def outcomes(self) -> list[Outcome]:
         """What has come of the rows so far."""
         found: list[Outcome] = []
-        at, end = 0, int(self._header[_Field.OUTCOME_BYTES])
+        at, end = 0, self._header[_OUTCOME_BYTES]
         while at < end:
             size = int.from_bytes(self._outcomes[at : at + 4], "little")
             found.append(_decode_outcome(self._outcomes[at + 4 : at + 4 + size]))
@@ -207,9 +200,9 @@ class Slot:
         if running > 1:
             self.isolate(running // 2)
             return
-        self._header[_Field.DEATHS_ALONE] += 1
+        self._header[_DEATHS_ALONE] += 1
         # Once may be the kernel or an operator that killed the worker; twice is the record.
-        if running == 1 and self._header[_Field.DEATHS_ALONE] > 1:
+        if running == 1 and self._header[_DEATHS_ALONE] > 1:
             self.add([Outcome([self.next_row], error=error)], self.next_row + 1, self.output_bytes)
             self.isolate(0)
 

@@ -95,7 +95,7 @@ class Supervisor:
         turn_s = _TURN_S if self._phase in (Phase.STARTING, Phase.READY) else _DRAINING_TURN_S
         ready, _, _ = select.select([self._bell.fileno(), *speaking, *deaths], [], [], turn_s)
         if self._bell.fileno() in ready:
-            self._bell.wait(0)
+            self._bell.hear()
         for descriptor in speaking.keys() & ready:
             self._lane.hear(speaking[descriptor])
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from cluster_serving.client.errors import ErrorCode
 from cluster_serving.node.bell import Bell
-from cluster_serving.node.layout import InputPlace, decode_layout
+from cluster_serving.node.layout import InputPlace, Layout, decode_layout
 from cluster_serving.node.metrics import FIRST_WORKER, Count
 from cluster_serving.node.models.base import Array, Backend, ModelError
 from cluster_serving.node.models.detect import Detected, LoadOptions, load
@@ -28,6 +28,7 @@ from cluster_serving.node.specs import WorkerSpec
 log = structlog.get_logger(__name__)
 
 _ALIGNMENT = 64
+_MAX_LAYOUTS = 4096
 _SENDABLE = "fiub"
 
 
@@ -51,7 +52,8 @@ class Worker:
         self._backend = backend
         self._ring = Ring(lane.geometry, lane.ring_fd)
         self._bell = Bell(lane.worker_bells[spec.worker])
-        self._others = [Bell(lane.writer_bell), Bell(lane.reader_bell)]
+        self._writer_bell = Bell(lane.writer_bell)
+        self._reader_bell = Bell(lane.reader_bell)
         self._count = self._ring.counters[FIRST_WORKER + spec.worker]
         self._contents = ContentDecoder(backend, spec.image_resize)
         self._filter = parse_filter(spec.post_processing)
@@ -71,12 +73,13 @@ class Worker:
                 self._ring.move("worker", slot, State.RUNNING)
                 self._finish(self._ring.slots[slot])
                 self._ring.move("worker", slot, State.DONE)
-                for bell in self._others:
-                    bell.ring()
+                self._writer_bell.ring()
+                if self._ring.reader_wants:
+                    self._reader_bell.ring()
             if not waiting:
                 if self._stopping:
                     return
-                self._bell.wait()
+                self._bell.hear()
 
     def _finish(self, slot: Slot) -> None:
         """Give every row of a slot an outcome."""
@@ -130,11 +133,12 @@ class ContentDecoder:
     def __init__(self, backend: Backend, image_resize: tuple[int, int] | None) -> None:
         self._specs = backend.inputs
         self._image_resize = image_resize
+        self._layouts: dict[bytes, Layout] = {}
         self._fits: dict[str, Callable[[bytes], Array]] = {}
 
     def decode(self, slot: Slot, rows: range) -> tuple[list[_Run], list[Outcome]]:
         """Runs of rows with equal shapes, and errors for the rows whose contents are broken."""
-        layout = decode_layout(slot.signature)
+        layout = self._layout(slot.signature)
         if not layout.has_heap:
             inputs = {
                 spec.name: _view(slot, place, rows) for spec, place in zip(self._specs, layout.inputs, strict=True)
@@ -151,6 +155,14 @@ class ContentDecoder:
             else:
                 groups[tuple([array.shape for array in arrays])].append((row, arrays))
         return [self._stack(members) for members in groups.values()], broken
+
+    def _layout(self, signature: bytes) -> Layout:
+        layout = self._layouts.get(signature)
+        if layout is None:
+            if len(self._layouts) >= _MAX_LAYOUTS:
+                self._layouts.clear()
+            layout = self._layouts[signature] = decode_layout(signature)
+        return layout
 
     def _stack(self, members: Sequence[tuple[int, list[Array]]]) -> _Run:
         columns = zip(*[arrays for _, arrays in members], strict=True)

@@ -15,7 +15,7 @@ from cluster_serving.client import keys
 from cluster_serving.client.connection import Argument, Link, Script
 from cluster_serving.client.errors import ConnectionLost
 from cluster_serving.node.backoff import Backoff
-from cluster_serving.node.bell import Bell
+from cluster_serving.node.bell import Bell, Ear
 from cluster_serving.node.metrics import WRITER, Count
 from cluster_serving.node.results import Results
 from cluster_serving.node.ring import Ring, State
@@ -37,6 +37,7 @@ class Writer:
         self._ttl_ms = spec.result_ttl_ms
         self._ring = Ring(lane.geometry, lane.ring_fd)
         self._bell = Bell(lane.writer_bell)
+        self._ear = Ear(self._bell)
         self._reader_bell = Bell(lane.reader_bell)
         self._link = Link(lane.redis)
         self._results = Results(lane.job, lane.node)
@@ -59,11 +60,12 @@ class Writer:
                 self._ring.move("writer", slot, State.PUBLISHING)
                 self._publish(self._ring.slots[slot])
                 self._ring.move("writer", slot, State.FREE)
-                self._reader_bell.ring()
+                if self._ring.reader_wants:
+                    self._reader_bell.ring()
             if not done:
                 if self._stopping:
                     return
-                self._bell.wait()
+                self._bell.hear()
 
     def _publish(self, slot: Slot) -> None:
         targets: list[Argument] = []
@@ -73,7 +75,7 @@ class Writer:
             targets.append(target)
             arguments += (row.id, b"reply" if row.reply else b"hash", len(fields), *fields)
             rows += 1
-            failed += keys.ERROR in fields[::2]
+            failed += keys.ERROR in fields
             size += sum(map(len, fields))
             if size > _MOST_BYTES_A_CALL:
                 self._finish(targets, arguments, rows, failed)
@@ -88,7 +90,7 @@ class Writer:
             except (ConnectionLost, redis.ResponseError) as error:
                 delay_s = self._backoff.next_s()
                 log.warning("cannot publish to Redis", reason=str(error), retry_in_s=round(delay_s, 1))
-                self._bell.wait(delay_s)
+                self._ear.wait(delay_s)
                 continue
             self._backoff.reset()
             repeated = rows - int(finished)

@@ -3,7 +3,6 @@
 from typing import Any, Protocol
 
 import msgspec
-import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[Any]
@@ -28,7 +27,9 @@ class TensorSpec(msgspec.Struct, frozen=True):
 
     def describe(self) -> str:
         """For people: `data float32 [N,3,227,227]`; the first free dimension is N, others are ?."""
-        dims = ["N" if dim is None and at == 0 else "?" if dim is None else str(dim) for at, dim in enumerate(self.shape)]
+        dims = [
+            "N" if dim is None and at == 0 else "?" if dim is None else str(dim) for at, dim in enumerate(self.shape)
+        ]
         return f"{self.name} {self.dtype} [{','.join(dims)}]"
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-RAISES, KILLS, SLEEPS = 666.0, 999.0, 555.0
+RAISES, KILLS, SLEEPS = -1.0, -2.0, -3.0
 
 
 class Model:

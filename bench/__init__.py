@@ -1,0 +1,1 @@
+"""Measurements: one file a question, each run by `python -m bench.NAME`."""

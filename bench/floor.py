@@ -1,0 +1,112 @@
+"""The floor: the least that moves a record's bytes to a server and back through the same Redis.
+
+Client: pipelined XADD, blocking XREAD of a reply stream. Server: XREADGROUP, `finish.lua` with canned results. The bytes are
+those of the real thing; there is no codec, no ring, no worker and no model. Run as a program it is the server.
+"""
+
+import sys
+import time
+from itertools import count
+
+import numpy as np
+
+from cluster_serving.client import keys
+from cluster_serving.client.commands import next_id
+from cluster_serving.client.connection import Argument, Link, RedisSettings
+from cluster_serving.client.values import encode_record
+from cluster_serving.client.wire import encode_tensor
+from cluster_serving.node.writer import FINISH
+
+JOB = "bench_floor"
+BATCH = 64
+_RECEIPT = (
+    b'{"entry":"1700000000000-0","node":"some-host-0a1b2c","batch":64,'
+    b'"filled_ms":1700000000000.123,"wait_ms":0.123,"run_ms":0.123}'
+)
+
+
+class Client:
+    """Sends records and reads replies, as bare as Python can."""
+
+    def __init__(self, port: int) -> None:
+        settings = RedisSettings(port=port)
+        self._sending, self._receiving = Link(settings), Link(settings, 8.0)
+        self._reply = keys.reply_key(JOB, f"{time.time_ns():016x}")
+        self._receiving.call("XGROUP", "CREATE", self._reply, "client", "$", "MKSTREAM")
+        self._last = b"0-0"
+        self._numbers = count()
+        self._row = encode_record("x", {"x": np.ones(128, np.float32)})[2:]
+
+    def send(self, rows: int) -> None:
+        """Enqueue this many records in one write."""
+        self._sending.send(*[self._command() for _ in range(rows)])
+        for _ in range(rows):
+            self._sending.read()
+
+    def receive(self) -> int:
+        """Wait for replies; how many came."""
+        self._receiving.send(
+            ("XTRIM", self._reply, "MINID", next_id(self._last)),
+            ("XREAD", "COUNT", 1024, "BLOCK", 4000, "STREAMS", self._reply, self._last),
+        )
+        self._receiving.read()
+        entries = self._receiving.read()[0][1]
+        self._last = entries[-1][0]
+        return len(entries)
+
+    def close(self) -> None:
+        """Delete the reply stream."""
+        self._receiving.call("DEL", self._reply)
+        self._receiving.close()
+        self._sending.close()
+
+    def _command(self) -> list[Argument]:
+        uri = f"0123456789abcdef-{next(self._numbers)}"
+        return ["XADD", JOB, "*", keys.URI, uri, *self._row, keys.REPLY, self._reply]
+
+
+def throughput(port: int, records: int, window: int) -> None:
+    """Move this many records with at most `window` under way."""
+    client = Client(port)
+    sent = received = 0
+    while received < records:
+        while sent < records and sent - received <= window - BATCH:
+            client.send(BATCH)
+            sent += BATCH
+        received += client.receive()
+    client.close()
+
+
+def latencies_s(port: int, calls: int) -> list[float]:
+    """Seconds of each of so many calls, one at a time."""
+    client = Client(port)
+    found: list[float] = []
+    for _ in range(calls):
+        begun_s = time.perf_counter()
+        client.send(1)
+        client.receive()
+        found.append(time.perf_counter() - begun_s)
+    client.close()
+    return found
+
+
+def serve(port: int) -> None:
+    """Answer every record with a canned result, until killed."""
+    link = Link(RedisSettings(port=port), 8.0)
+    answer = [b"tensor:y", encode_tensor(np.ones(10, np.float32)), keys.RECEIPT, _RECEIPT]
+    link.call("XGROUP", "CREATE", JOB, keys.GROUP, "0", "MKSTREAM")
+    print("ready", flush=True)
+    while True:
+        link.send(("XREADGROUP", "GROUP", keys.GROUP, "floor", "COUNT", BATCH, "BLOCK", 4000, "STREAMS", JOB, ">"))
+        targets: list[Argument] = []
+        arguments: list[Argument] = []
+        for _, entries in link.read() or ():
+            for entry_id, fields in entries:
+                targets.append(fields[5])
+                arguments += (entry_id, b"reply", 6, keys.URI, fields[1], *answer)
+        if targets:
+            link.run(FINISH, [JOB, *targets], [keys.GROUP, 0, *arguments])
+
+
+if __name__ == "__main__":
+    serve(int(sys.argv[1]))

@@ -1,0 +1,118 @@
+"""How fast the queue is: records a second with windowed clients, and the latency of one call at a time, beside the floor.
+
+A tiny MLP (128 -> 256 -> 10 float32), native dialect, batch 64, one worker. The floor (`floor.py`) is measured in the same
+rounds, on the same Redis. Run it by `make bench`, or `python -m bench.queue [--json FILE]`.
+"""
+
+import sys
+from pathlib import Path
+
+_HERE = Path(__file__).parent
+if __name__ == "__main__" and sys.path[0] == str(_HERE):
+    sys.path[0] = str(_HERE.parent)  # as a script: this folder would hide the library's own module `queue`
+
+import argparse
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from multiprocessing import get_context
+
+import numpy as np
+
+from bench import floor, report
+from bench.models import save_mlp
+from bench.stage import Stage, stage
+from cluster_serving.client import InputQueue
+
+JOB = "bench_mlp"
+_PORT = 26379
+_WINDOW = 1024
+
+
+def main() -> None:
+    """Measure, print a table, and write the figures where they are wanted."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there")
+    parser.add_argument("--records", type=int, default=60_000, help="records a round")
+    parser.add_argument("--calls", type=int, default=2000, help="calls a round, one at a time")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--clients", type=int, default=2, help="client processes")
+    options = parser.parse_args()
+    with stage(_PORT) as place:
+        model = place.directory / "mlp"
+        save_mlp(model)
+        with (
+            place.node(JOB, modelPath=str(model), batchSize=64, modelParallelism=1, threadPerModel=1),
+            _floor_server(place),
+            ProcessPoolExecutor(options.clients, get_context("spawn")) as clients,
+        ):
+            rounds = [_round(clients, options) for _ in range(options.rounds)]
+    report.show("Queue: tiny MLP, batch 64, one worker", rounds)
+    report.write(options.json, rounds)
+
+
+def _round(clients: ProcessPoolExecutor, options: argparse.Namespace) -> report.Figures:
+    floor_rate = _rate(clients, options, floor.throughput)
+    rate = _rate(clients, options, throughput)
+    floor_ms = 1000 * np.array(clients.submit(floor.latencies_s, _PORT, options.calls).result())
+    ms = 1000 * np.array(clients.submit(latencies_s, _PORT, options.calls).result())
+    return {
+        "queue.records_per_s": rate,
+        "queue.floor_records_per_s": floor_rate,
+        "queue.floor_ratio": rate / floor_rate,
+        "predict.p50_ms": float(np.quantile(ms, 0.5)),
+        "predict.p99_ms": float(np.quantile(ms, 0.99)),
+        "predict.floor_p50_ms": float(np.quantile(floor_ms, 0.5)),
+        "predict.floor_ratio": float(np.quantile(ms, 0.5) / np.quantile(floor_ms, 0.5)),
+    }
+
+
+def _rate(clients: ProcessPoolExecutor, options: argparse.Namespace, run: Callable[[int, int, int], None]) -> float:
+    each = options.records // options.clients
+    for warming in [clients.submit(run, _PORT, 2000, _WINDOW) for _ in range(options.clients)]:
+        warming.result()
+    begun_s = time.perf_counter()
+    for running in [clients.submit(run, _PORT, each, _WINDOW) for _ in range(options.clients)]:
+        running.result()
+    records: int = each * options.clients
+    return records / (time.perf_counter() - begun_s)
+
+
+def throughput(port: int, records: int, window: int) -> None:
+    """Send this many records with at most `window` under way, and take every answer."""
+    row = np.ones(128, np.float32)
+    with InputQueue(port=port, name=JOB) as queue:
+        answers = queue.predict_many(({"x": row} for _ in range(records)), window=window)
+        assert sum(answer.shape == (10,) for answer in answers) == records
+
+
+def latencies_s(port: int, calls: int) -> list[float]:
+    """Seconds of each of so many `predict` calls, one at a time."""
+    row = np.ones(128, np.float32)
+    found: list[float] = []
+    with InputQueue(port=port, name=JOB) as queue:
+        for _ in range(calls):
+            begun_s = time.perf_counter()
+            queue.predict({"x": row})
+            found.append(time.perf_counter() - begun_s)
+    return found
+
+
+@contextmanager
+def _floor_server(place: Stage) -> Iterator[None]:
+    command = [sys.executable, "-m", "bench.floor", str(place.port)]
+    server = subprocess.Popen(command, stdout=subprocess.PIPE, cwd=_HERE.parent)
+    assert server.stdout is not None
+    server.stdout.readline()
+    try:
+        yield
+    finally:
+        server.kill()
+        server.wait()
+        server.stdout.close()
+
+
+if __name__ == "__main__":
+    main()

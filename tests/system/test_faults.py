@@ -1,0 +1,190 @@
+"""Real processes killed with real signals while records flow."""
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+
+from cluster_serving.client import InputQueue, OutputQueue, RecordFailed, keys
+from support.models import MODELS, affine
+from support.private_redis import PrivateRedis
+from support.running_node import RunningNode, running_node
+from support.wait import wait_until
+
+JOB = "faults"
+
+
+@pytest.fixture
+def node(own_redis: PrivateRedis, tmp_path: Path) -> Iterator[RunningNode]:
+    model = str(MODELS / "affine.py")
+    settings = {"modelPath": model, "jobName": JOB, "batchSize": 16, "modelParallelism": 2}
+    with running_node(tmp_path / "node", own_redis, **settings) as node:
+        yield node
+
+
+class Load:
+    """Sends numbered records from a thread until told to stop; then every one must have its own right answer."""
+
+    def __init__(self, server: PrivateRedis) -> None:
+        self._server = server
+        self.sent = 0
+        self._stop = threading.Event()
+        self._failure: BaseException | None = None
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+        wait_until(lambda: self.sent >= 200, "load flows")
+
+    def _run(self) -> None:
+        try:
+            with InputQueue(port=self._server.port, name=JOB) as queue:
+                while not self._stop.is_set():
+                    first = self.sent
+                    queue.enqueue_many((str(n), {"x": np.array([n, 0, 0, 0], np.float32)}) for n in range(first, first + 20))
+                    self.sent += 20
+                    time.sleep(0.002)
+        except BaseException as error:
+            self._failure = error
+
+    def finish(self) -> None:
+        """Stop, wait for every answer, and check each."""
+        self._stop.set()
+        self._thread.join(30)
+        assert self._failure is None
+        right: set[str] = set()
+
+        def all_there() -> bool:
+            with OutputQueue(port=self._server.port, name=JOB) as output:
+                for uri, answer in output.dequeue().items():
+                    assert uri not in right, f"{uri} was answered twice"
+                    assert answer != "NaN", f"{uri}: {getattr(answer, 'reason', answer)}"
+                    assert answer[0][0] == 2 * int(uri) + 1
+                    right.add(uri)
+            return len(right) == self.sent
+
+        wait_until(all_there, "every record is answered", 60)
+
+
+def settled(node: RunningNode, server: PrivateRedis) -> None:
+    """Nothing is left of the load: not in the stream, not pending, not in the ring."""
+    with server.client() as client:
+        wait_until(lambda: client.xlen(JOB) == 0, "the stream is empty")
+        wait_until(lambda: client.xpending(JOB, keys.GROUP)["pending"] == 0, "nothing is pending")
+    beat = wait_until(lambda: node.heartbeat() if node.heartbeat()["state"] == "ready" else {}, "ready again")
+    assert beat["workers_alive"] == beat["workers"]
+
+
+@pytest.mark.parametrize("kind", ["worker", "reader", "writer"])
+def test_a_killed_process_is_replaced_and_every_record_answered_once(
+    kind: str, node: RunningNode, own_redis: PrivateRedis
+) -> None:
+    load = Load(own_redis)
+
+    for _ in range(3):
+        (victim, *_) = wait_until(lambda: node.children(kind), f"a {kind} runs")
+        victim.kill()
+        answered = node.heartbeat().get("answered", 0)
+        wait_until(lambda: victim.pid not in [child.pid for child in node.children(kind)], "it is gone")
+        wait_until(lambda: node.heartbeat().get("answered", 0) > answered + 100, "records flow again")
+    load.finish()
+
+    settled(node, own_redis)
+    assert node.heartbeat()["restarts"] >= 3
+    assert "killed by SIGKILL" in node.log
+    assert node.stop() == 0
+
+
+def test_nothing_stays_after_a_stop_under_load(node: RunningNode, own_redis: PrivateRedis) -> None:
+    load = Load(own_redis)
+    children = [child for kind in ("worker", "reader", "writer") for child in node.children(kind)]
+    begun_s = time.monotonic()
+
+    assert node.stop() == 0
+
+    assert time.monotonic() - begun_s < 5
+    assert not [child for child in children if child.is_running() and child.status() != psutil.STATUS_ZOMBIE]
+    with own_redis.client() as client:
+        assert client.xpending(JOB, keys.GROUP)["pending"] == 0, "what was read has been answered"
+        assert not client.keys(keys.node_key(JOB, "*"))
+    node.start()
+    load.finish()
+
+
+def test_ctrl_c_drains_too(node: RunningNode, own_redis: PrivateRedis) -> None:
+    load = Load(own_redis)
+    assert node.stop(signal.SIGINT) == 0
+    assert "Traceback" not in node.log
+    node.start()
+    load.finish()
+
+
+def test_children_die_with_a_killed_supervisor_and_the_next_one_takes_over(
+    node: RunningNode, own_redis: PrivateRedis
+) -> None:
+    load = Load(own_redis)
+    children = [child for kind in ("worker", "reader", "writer") for child in node.children(kind)]
+
+    node.process.kill()
+    node.process.wait()
+
+    wait_until(lambda: not any(child.is_running() for child in children), "the children are gone")
+    node.start()
+    load.finish()
+    settled(node, own_redis)
+
+
+def test_redis_is_killed_and_comes_back(node: RunningNode, own_redis: PrivateRedis) -> None:
+    with InputQueue(port=own_redis.port, name=JOB) as queue:
+        assert queue.predict(np.zeros(4, np.float32))[1] == 0
+
+    own_redis.stop(signal.SIGKILL)
+    wait_until(lambda: "cannot read from Redis" in node.log, "the node has noticed")
+    own_redis.start()
+
+    with InputQueue(port=own_redis.port, name=JOB) as queue:
+        assert queue.predict(np.ones(4, np.float32), timeout=20)[1] == 4
+    assert node.process.poll() is None
+
+
+def test_a_deleted_stream_is_made_again(node: RunningNode, own_redis: PrivateRedis) -> None:
+    with own_redis.client() as client:
+        client.delete(JOB)
+        with InputQueue(port=own_redis.port, name=JOB) as queue:
+            assert queue.predict(np.ones(4, np.float32), timeout=20)[1] == 4
+
+
+def test_ten_thousand_records_with_poison_among_them(node: RunningNode, own_redis: PrivateRedis) -> None:
+    poison = {2500, 7500}
+    requests = (
+        {"x": np.array([affine.RAISES if n in poison else n, 0, 0, 0], np.float32)} for n in range(10_000)
+    )
+    with InputQueue(port=own_redis.port, name=JOB) as queue:
+        answers = list(queue.predict_many(requests))
+
+    assert {n for n, answer in enumerate(answers) if isinstance(answer, RecordFailed)} == poison
+    assert all(answer[0][0] == 2 * n + 1 for n, answer in enumerate(answers) if not isinstance(answer, RecordFailed))
+
+
+def test_no_segment_and_no_descriptor_is_left_in_the_system(node: RunningNode, own_redis: PrivateRedis) -> None:
+    assert ring_holders()
+    assert node.stop() == 0
+    assert not ring_holders()
+
+
+def ring_holders() -> list[int]:
+    """Processes of this test run that hold a ring."""
+    mine = [child.pid for child in psutil.Process().children(recursive=True)]
+    found: list[int] = []
+    for pid in mine:
+        try:
+            names = [os.readlink(f"/proc/{pid}/fd/{fd}") for fd in os.listdir(f"/proc/{pid}/fd")]
+        except OSError:
+            continue
+        if any("cluster-serving-ring" in name for name in names):
+            found.append(pid)
+    return found
