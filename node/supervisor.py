@@ -74,7 +74,7 @@ class Supervisor:
 
     def run(self) -> ExitCode:
         """Serve until a signal, or until the start fails."""
-        self._report("progress", f"loading {self._name} into {self._workers} workers")
+        self._report("progress", f"loading {self._name} into {_counted(self._workers, 'worker')}")
         self._lane.start_workers()
         while not self._lane.ended:
             self._wait()
@@ -156,7 +156,7 @@ class Supervisor:
     def _describe(self) -> str:
         takes = ", ".join(spec.describe() for spec in self._lane.inputs)
         gives = ", ".join(spec.describe() for spec in self._lane.outputs)
-        many = f"{self._workers} worker{'s' if self._workers > 1 else ''} x {self._threads} thread"
+        many = f"{_counted(self._workers, 'worker')} x {_counted(self._threads, 'thread')}"
         return f"{self._name} ({self._model.backend}): {takes} -> {gives}; {many}, batch {self._lane.batch}"
 
     def _publish_heartbeat(self) -> None:
@@ -194,6 +194,10 @@ class Supervisor:
         self._lane.close()
         self._bell.close()
         log.info("stopped", answered=totals(self._lane.ring.counters)["answered"])
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def serve(config: Config, job: Job, report: Report) -> int:

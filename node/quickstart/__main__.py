@@ -1,0 +1,129 @@
+"""The quick start: serve a trained model of handwritten digits, send it images it has never seen, and show what comes back.
+
+Run by `make quickstart`, or `python -m cluster_serving.node.quickstart`. Everything is temporary: a Redis on a free port, a job
+directory, a config file. It is what a user would do by hand: `cluster-serving start`, the client, `cluster-serving shutdown`.
+"""
+
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+from numpy.typing import NDArray
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+
+from cluster_serving.client import InputQueue
+from cluster_serving.node.processing.image import encode_png
+
+JOB = "quickstart"
+_LEAST_ACCURACY = 0.95
+_PASSES = 20
+_SHOWN = 5
+
+
+def main() -> int:
+    """Serve, predict, print; the exit code: 0 when at least 95 % of the digits were recognised."""
+    console = Console()
+    here = Path(str(files(__package__)))
+    with np.load(here / "held_out.npz") as held_out:
+        images, labels = held_out["images"], held_out["labels"]
+    port = _free_port()
+    with _served(here / "model", port), InputQueue(port=port, name=JOB) as queue:
+        requests = [{"image": encode_png(image)} for image in images]
+        console.print(f"\nSending {len(images)} held-out images through the queue: one at a time, then all of them {_PASSES} times.")
+        answers, latencies_s = _one_at_a_time(queue, requests, console)
+        rate = _all_at_once(queue, requests, console)
+        probabilities = np.stack(answers)
+        accuracy = float((probabilities.argmax(axis=1) == labels).mean())
+        console.print(_samples(images, labels, probabilities))
+        console.print(_summary(accuracy, len(labels), rate, latencies_s))
+    return 0 if accuracy >= _LEAST_ACCURACY else 1
+
+
+def _one_at_a_time(
+    queue: InputQueue, requests: list[dict[str, bytes]], console: Console
+) -> tuple[list[NDArray[np.float32]], list[float]]:
+    answers: list[NDArray[np.float32]] = []
+    seconds: list[float] = []
+    for request in track(requests, "one at a time", console=console):
+        begun_s = time.perf_counter()
+        answers.append(queue.predict(request))
+        seconds.append(time.perf_counter() - begun_s)
+    return answers, seconds
+
+
+def _all_at_once(queue: InputQueue, requests: list[dict[str, bytes]], console: Console) -> float:
+    """Records a second."""
+    many = requests * _PASSES
+    begun_s = time.perf_counter()
+    for _ in track(queue.predict_many(many), "at once       ", total=len(many), console=console):
+        pass
+    return len(many) / (time.perf_counter() - begun_s)
+
+
+def _samples(images: NDArray[np.uint8], labels: NDArray[np.int64], probabilities: NDArray[np.float32]) -> Table:
+    table = Table(title="Some of them", title_justify="left")
+    for heading in ("image", "is", "class", "probability"):
+        table.add_column(heading, vertical="middle")
+    for index in range(_SHOWN):
+        row = probabilities[index]
+        table.add_row(_drawn(images[index]), str(labels[index]), str(row.argmax()), f"{row.max():.3f}")
+    return table
+
+
+def _drawn(image: NDArray[np.uint8]) -> str:
+    """Four lines of eight shades, each of two pixels above one another."""
+    shades = " ░▒▓█"
+    pairs = image.reshape(4, 2, 8).mean(axis=1) * (len(shades) - 1) / 255
+    return "\n".join("".join(shades[round(shade)] for shade in line) for line in pairs.tolist())
+
+
+def _summary(accuracy: float, count: int, rate: float, latencies_s: list[float]) -> Table:
+    p50, p99 = np.quantile(latencies_s, (0.5, 0.99)) * 1000
+    table = Table(title=f"{count} held-out images", title_justify="left", show_header=False)
+    table.add_row("accuracy", f"{accuracy:.1%}")
+    table.add_row("throughput, many at once", f"{rate:,.0f} images/s")
+    table.add_row("latency, one at a time", f"p50 {p50:.2f} ms, p99 {p99:.2f} ms")
+    return table
+
+
+@contextmanager
+def _served(model: Path, port: int) -> Iterator[None]:
+    """The model, served by a node of its own while the block lasts."""
+    with tempfile.TemporaryDirectory(prefix="cluster-serving-quickstart-") as name:
+        config = Path(name) / "config.yaml"
+        settings: dict[str, Any] = {"modelPath": str(model), "jobName": JOB, "redisUrl": f"localhost:{port}"}
+        config.write_text(yaml.safe_dump(settings))
+        home = os.environ | {"CLUSTER_SERVING_HOME": str(Path(name) / "state")}
+        command = [sys.executable, "-P", "-m", "cluster_serving.node.cli"]
+        try:
+            subprocess.run([*command, "start", "-c", str(config)], env=home, check=True)
+            yield
+        finally:
+            subprocess.run([*command, "shutdown", JOB], env=home, check=True)
+
+
+def _free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except subprocess.CalledProcessError as error:
+        sys.exit(error.returncode)  # the command has said why
+    except KeyboardInterrupt:
+        sys.exit(130)
