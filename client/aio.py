@@ -39,6 +39,7 @@ from cluster_serving.client.commands import (
     reply_of,
     request_fields,
     result_of,
+    taken_result,
 )
 from cluster_serving.client.connection import Argument, RedisSettings, Script, pack
 from cluster_serving.client.errors import ClusterServingError, ConnectionLost, ResultTimeout
@@ -372,7 +373,7 @@ class AsyncOutputQueue(Api):
             taken = await self._link.run(TAKE, found, []) if found else []
             for key, fields in zip(found, taken, strict=True):
                 if fields:
-                    yield result_of(fields, key.decode()[len(self._prefix) :])
+                    yield taken_result(key, self._prefix, fields)
             if int(cursor) == 0:
                 return
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from cluster_serving.client import keys, original
 from cluster_serving.client.connection import Argument, Script
-from cluster_serving.client.errors import InvalidValue, QueueFull, RecordFailed
+from cluster_serving.client.errors import CodecError, InvalidValue, QueueFull, RecordFailed
 from cluster_serving.client.values import encode_record, encode_uri
 from cluster_serving.client.wire import Array, Result, decode_result
 
@@ -76,15 +76,21 @@ def as_inputs(request: Any) -> Mapping[str, Any]:
             document = json.loads(request)
         except ValueError:
             return {"t": request}
-        if not isinstance(document, dict) or not document.get("instances"):
-            raise InvalidValue(
-                "no instance can be found, please check your input or json(keyword should be 'instances')"
-            )
-        return {
-            name: value if isinstance(value, str) else np.asarray(value)
-            for name, value in document["instances"][0].items()
-        }
+        match document:
+            case {"instances": [{} as instance, *_]}:
+                return {name: _json_value(name, value) for name, value in cast(dict[str, Any], instance).items()}
+            case _:
+                raise InvalidValue(
+                    "no instance can be found, please check your input or json(keyword should be 'instances')"
+                )
     return cast(Mapping[str, Any], request) if isinstance(request, Mapping) else {"t": request}
+
+
+def _json_value(name: str, value: Any) -> Any:
+    try:
+        return value if isinstance(value, str) else np.asarray(value)
+    except ValueError as error:
+        raise InvalidValue(f"input {name!r}: the nested list is ragged: {error}") from error
 
 
 def escape_glob(text: str) -> str:
@@ -126,6 +132,15 @@ def result_of(fields: Sequence[bytes], uri: str) -> Result:
     if result.error is None and isinstance(value, str) and value == "NaN":
         return Result(uri, {}, error=("Unknown", "the record failed; this server does not say why"))
     return result if result.error else Result(uri, {}, value)
+
+
+def taken_result(key: bytes, prefix: str, fields: Sequence[bytes]) -> Result:
+    """The result in a hash that has been taken off; one that cannot be read is a failed one, and the others go on."""
+    uri = key.decode(errors="replace")[len(prefix) :]
+    try:
+        return result_of(fields, uri)
+    except CodecError as error:
+        return Result(uri, {}, error=("Unreadable", str(error)))
 
 
 def reply_of(fields: Sequence[bytes]) -> Result:

@@ -27,6 +27,9 @@ _READ_BYTES = 1 << 18  # one recv takes 64 rows of 128 floats; the default of 32
 
 Argument = bytes | str | int | float
 
+# Does not show the text: it may be the end of a password.
+_NO_NUMBER = "port or db of the Redis URL is not a number; in a password, write / as %2F and @ as %40"
+
 
 @dataclass(frozen=True)
 class RedisSettings:
@@ -97,14 +100,18 @@ class RedisSettings:
         path = [unquote(part) for part in parts.path.split("/") if part]
         if scheme == "unix":
             number = parse_qs(parts.query).get("db", [db or 0])[0]
-            return cls(unix_path=parts.path, db=int(number), **common)
+            return cls(unix_path=parts.path, db=_number(number), **common)
         if kind == "sentinel":
             if not path:
                 raise ValueError("a sentinel URL ends in /service, the master's name")
             number = path[1] if len(path) > 1 else db or 0
-            return cls(sentinels=_sentinels(parts), service=path[0], db=int(number), **common)
+            return cls(sentinels=_sentinels(parts), service=path[0], db=_number(number), **common)
         number = path[0] if path else db or 0
-        return cls(host=parts.hostname or "localhost", port=parts.port or DEFAULT_PORT, db=int(number), **common)
+        try:
+            port = parts.port or DEFAULT_PORT
+        except ValueError:
+            raise ValueError(_NO_NUMBER) from None
+        return cls(host=parts.hostname or "localhost", port=port, db=_number(number), **common)
 
     @property
     def is_local_default(self) -> bool:
@@ -155,7 +162,14 @@ def _sentinels(parts: ParseResult) -> tuple[tuple[str, int], ...]:
     pairs = [host.partition(":") for host in hosts if host]
     if not pairs:
         raise ValueError("a sentinel URL names at least one host")
-    return tuple((host, int(port or 26379)) for host, _, port in pairs)
+    return tuple((host, _number(port or 26379)) for host, _, port in pairs)
+
+
+def _number(text: str | int) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise ValueError(_NO_NUMBER) from None
 
 
 def pack(command: Sequence[Argument]) -> bytes:

@@ -31,6 +31,7 @@ from cluster_serving.client.commands import (
     queue_full,
     request_fields,
     result_of,
+    taken_result,
 )
 from cluster_serving.client.connection import Link, is_out_of_memory
 from cluster_serving.client.errors import QueueFull
@@ -357,6 +358,6 @@ class OutputQueue(Api):
                 taken = self._link.run(TAKE, found, []) if found else []
             for key, fields in zip(found, taken, strict=True):
                 if fields:
-                    yield result_of(fields, key.decode()[len(self._prefix) :])
+                    yield taken_result(key, self._prefix, fields)
             if int(cursor) == 0:
                 return

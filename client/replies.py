@@ -13,7 +13,7 @@ import redis
 from cluster_serving.client import keys
 from cluster_serving.client.commands import REPLY_LIFE_MS, next_id, read_replies, reply_of
 from cluster_serving.client.connection import Argument, Link, RedisSettings
-from cluster_serving.client.errors import ResultTimeout
+from cluster_serving.client.errors import ConnectionLost, ResultTimeout
 from cluster_serving.client.wire import Result
 
 _BLOCK_S = 10.0
@@ -136,6 +136,9 @@ class Replies:
         self._lock.release()
         try:
             arrived = self._read(block_s, enqueue)
+        except ConnectionLost:
+            self._touched_s = float("-inf")  # a Redis that has come back may not have the stream
+            raise
         finally:
             self._lock.acquire()
             self._reading = False

@@ -51,7 +51,10 @@ def encode_uri(uri: str) -> bytes:
     Raises:
         InvalidValue: empty, or too long.
     """
-    encoded = uri.encode()
+    try:
+        encoded = uri.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidValue(f"a uri is valid Unicode, unlike {uri[:40]!r}: {error}") from error
     if not 0 < len(encoded) <= keys.MAX_URI_BYTES:
         raise InvalidValue(f"a uri has 1 to {keys.MAX_URI_BYTES} bytes, this one has {len(encoded)}: {uri[:40]!r}")
     return encoded
@@ -69,15 +72,24 @@ def _tensor(name: str, array: Array) -> bytes:
         raise InvalidValue(f"input {name!r}: {error}") from error
 
 
+def _integers(name: str, part: str, array: Array) -> bytes:
+    if array.dtype.kind in "iuf":
+        with np.errstate(invalid="ignore"):
+            integers = array.astype(np.int64)
+        if np.array_equal(integers, array):
+            return _tensor(name, integers)
+    raise InvalidValue(f"input {name!r}: the {part} of a sparse tensor must be integers, not {array.dtype}")
+
+
 def _encode_other(fields: list[bytes], name: str, value: Any) -> None:
     if isinstance(value, (str, bytes, dict)):
         kind, content = _string_or_image(name, cast("str | bytes | dict[str, Any]", value))
         fields += (_field(kind, name), content)
     elif isinstance(value, list) and len(value) == 3 and all(isinstance(part, np.ndarray) for part in value):
         indices, values, shape = cast(list[Array], value)
-        fields += (_field(keys.SPARSE_INDICES, name), _tensor(name, indices.astype(np.int64)))
+        fields += (_field(keys.SPARSE_INDICES, name), _integers(name, "indices", indices))
         fields += (_field(keys.SPARSE_VALUES, name), _tensor(name, values))
-        fields += (_field(keys.SPARSE_SHAPE, name), _tensor(name, shape.astype(np.int64)))
+        fields += (_field(keys.SPARSE_SHAPE, name), _integers(name, "shape", shape))
     else:
         array = _as_array(name, value)
         if array.dtype.kind == "b":

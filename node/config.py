@@ -83,7 +83,8 @@ class Config(BaseModel):
         description="Size in pixels that every image is resized to, as height,width; unset: images stay as they are.",
     )
     input_already_batched: bool = Field(
-        default=False, description="Accepted from older files: whether a record has the batch dimension is seen from its rank."
+        default=False,
+        description="Accepted from older files: whether a record has the batch dimension is seen from its rank.",
     )
     model_parallelism: AutoCount = Field(
         default=None, description="Worker processes, each with a copy of the model, 1 or more; auto."

@@ -15,7 +15,7 @@ from cluster_serving.client.wire import decode_tensor
 from cluster_serving.node.inputs import Content, Input, InputValue, Key
 from cluster_serving.node.layout import Signature
 from cluster_serving.node.models.base import TensorSpec
-from cluster_serving.node.slot import BATCHED, LARGEST_MESSAGE, ORIGINAL
+from cluster_serving.node.slot import BATCHED, ORIGINAL, cut
 
 T = TypeVar("T")
 
@@ -69,7 +69,8 @@ class RecordDecoder:
         uri = fields[plan.uri] if plan.uri >= 0 else b""
         reply = fields[plan.reply] if plan.reply >= 0 else b""
         contents: list[Content] = []
-        if plan.tensors and 0 < len(uri) <= keys.MAX_URI_BYTES and (not reply or self._may_reply(reply)):
+        good_uri = 0 < len(uri) <= keys.MAX_URI_BYTES and uri.isascii()
+        if plan.tensors and good_uri and (not reply or self._may_reply(reply)):
             signature: list[Key] = []
             for taker, at in plan.tensors:
                 message = fields[at]
@@ -87,26 +88,22 @@ class RecordDecoder:
     ) -> Record:
         """Everything else: any kind of value, either dialect, every check."""
         flags = ORIGINAL if plan.data >= 0 else 0
+        name = entry_id  # without a usable uri the answer goes where the client can look for it
         try:
-            self._check(uri, reply)
-            if plan.deadline >= 0 and int(fields[plan.deadline]) < now_ms:
+            _check_uri(uri)
+            name = uri
+            if reply and not self._may_reply(reply):
+                raise CodecError(f"the reply stream must begin with {self._reply_prefix.decode()}")
+            if plan.deadline >= 0 and _deadline_ms(fields[plan.deadline]) < now_ms:
                 message = "the deadline had passed before a node could take the record"
                 return Record(uri, reply, flags, (), (), (ErrorCode.DEADLINE_EXCEEDED, message))
             values = self._original(plan, fields) if flags else self._native(plan, fields)
-        except (CodecError, ValueError, OverflowError) as fault:
-            # Without a usable uri the answer goes where the client can look for it: under the entry's id.
-            name = uri if 0 < len(uri) <= keys.MAX_URI_BYTES else entry_id
-            error = (ErrorCode.INVALID_INPUT, str(fault)[:LARGEST_MESSAGE])
+        except Exception as fault:  # whatever a decoder raises belongs to the record that makes it raise
+            error = (ErrorCode.INVALID_INPUT, cut(str(fault)))
             return Record(name, reply if self._may_reply(reply) else b"", flags, (), (), error)
         if any(value.batched for value in values):
             flags |= BATCHED
         return Record(uri, reply, flags, tuple(value.key for value in values), [value.content for value in values])
-
-    def _check(self, uri: bytes, reply: bytes) -> None:
-        if not 0 < len(uri) <= keys.MAX_URI_BYTES:
-            raise CodecError(f"the record's uri has {len(uri)} bytes, it must have 1 to {keys.MAX_URI_BYTES}")
-        if reply and not self._may_reply(reply):
-            raise CodecError(f"the reply stream must begin with {self._reply_prefix.decode()}")
 
     def _may_reply(self, reply: bytes) -> bool:
         return reply.startswith(self._reply_prefix) and len(reply) <= keys.MAX_URI_BYTES
@@ -166,6 +163,22 @@ class RecordDecoder:
             columns = original.decode_record(fields[plan.data])
         bound = self._bind(dict(columns))
         return [taker.original_value(value) for taker, value in zip(self._inputs, bound, strict=True)]
+
+
+def _check_uri(uri: bytes) -> None:
+    if not 0 < len(uri) <= keys.MAX_URI_BYTES:
+        raise CodecError(f"the record's uri has {len(uri)} bytes, it must have 1 to {keys.MAX_URI_BYTES}")
+    try:
+        uri.decode()
+    except UnicodeDecodeError as error:
+        raise CodecError(f"the record's uri is not UTF-8: {error}") from error
+
+
+def _deadline_ms(field: bytes) -> int:
+    try:
+        return int(field)
+    except ValueError as error:
+        raise CodecError(f"the record's deadline is {field[:40]!r}, not a whole number of milliseconds") from error
 
 
 def _not_tensor(taker: Input, parts: Mapping[bytes, int], fields: Sequence[bytes]) -> InputValue:

@@ -8,6 +8,7 @@ from cluster_serving.node.layout import Layout, encode_layout
 from cluster_serving.node.slot import LARGEST_ROW_ENTRY, Geometry, Row, Slot
 
 _ENTRY_OVERHEAD = 96
+_SPAN_BYTES = 19  # of msgpack, at most
 
 
 class Filling:
@@ -51,7 +52,7 @@ class Filling:
     def refuse(self, entry_id: bytes, record: Record) -> None:
         """Take a record that is answered with its error."""
         self._append(Row(entry_id, record.uri, record.reply, record.flags, -1, [], record.error))
-        self._table_left -= len(record.error[1]) if record.error else 0
+        self._table_left -= len(record.error[1].encode()) if record.error else 0
 
     def add(self, entry_id: bytes, record: Record) -> None:
         """Copy a record's contents into the next row."""
@@ -75,4 +76,5 @@ class Filling:
 
     def _append(self, row: Row) -> None:
         self._rows.append(row)
-        self._table_left -= len(row.id) + len(row.uri) + len(row.reply) + _ENTRY_OVERHEAD
+        spans = _SPAN_BYTES * len(row.spans)
+        self._table_left -= len(row.id) + len(row.uri) + len(row.reply) + spans + _ENTRY_OVERHEAD

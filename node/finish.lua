@@ -24,7 +24,8 @@ for i = 2, #KEYS do
   end
   at = last + 1
 end
-if #finished > 0 then
-  redis.call('XDEL', KEYS[1], unpack(finished))
+-- In pieces: Lua puts no more than 8000 values on its stack.
+for first = 1, #finished, 1000 do
+  redis.call('XDEL', KEYS[1], unpack(finished, first, math.min(first + 999, #finished)))
 end
 return #finished

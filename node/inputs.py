@@ -73,7 +73,8 @@ class Input:
                     f"input {name!r} takes {self._dtype} [{dims}] a record, not {array.dtype} {list(shape)}"
                 )
         converted = np.ascontiguousarray(self._converted(array))
-        return InputValue(("tensor", converted.dtype.str, shape), converted.data.cast("B"), batched)
+        # Not memoryview.cast, which refuses arrays without elements.
+        return InputValue(("tensor", converted.dtype.str, shape), converted.reshape(-1).view(np.uint8).data, batched)
 
     def image(self, encoded: bytes) -> InputValue:
         """An encoded image; a worker decodes it.
@@ -105,6 +106,11 @@ class Input:
         Raises:
             CodecError: an index lies outside the shape, or the input takes another shape.
         """
+        if indices.dtype.kind not in "iu" or shape.dtype.kind not in "iu" or shape.ndim != 1:
+            raise CodecError(
+                f"input {self.spec.name!r}: sparse indices and shape are integers, not {indices.dtype} and "
+                f"{shape.dtype} {list(shape.shape)}"
+            )
         return self.tensor(original.densify(indices, values, shape.tolist(), max_bytes=_MAX_DENSE_BYTES))
 
     def original_value(self, value: original.OriginalValue) -> InputValue:

@@ -48,7 +48,7 @@ def plan(signature: Signature, batch: int, slot_bytes: int) -> Layout:
     sizes = [math.prod(shape) * np.dtype(dtype).itemsize if kind == "tensor" else 0 for kind, dtype, shape in signature]
     has_heap = any(kind != "tensor" for kind, _, _ in signature)
     room = (slot_bytes // 2 if has_heap else slot_bytes) - _ALIGNMENT * len(signature)
-    capacity = min(batch, room // max(sum(sizes), 1))
+    capacity = max(0, min(batch, room // max(sum(sizes), 1)))
     places: list[InputPlace] = []
     at = 0
     for (kind, dtype, shape), size in zip(signature, sizes, strict=True):

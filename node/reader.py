@@ -100,9 +100,9 @@ class Reader:
         known |= {entry_id for batch in (*self._filling.values(), *self._full) for entry_id in batch.ids}
         known |= {entry_id for entry_id, _ in self._backlog}
         last: bytes | str = "0"
-        while entries := self._entries(self._link.call(*self._command(_PENDING_PAGE, last))):
-            last = entries[-1][0]
-            lost = [entry for entry in entries if entry[0] not in known]
+        while (reply := self._link.call(*self._command(_PENDING_PAGE, last))) and reply[0][1]:
+            last = reply[0][1][-1][0]
+            lost = [entry for entry in self._entries(reply) if entry[0] not in known]
             self._count[Count.REDELIVERED] += len(lost)
             self._backlog += lost
         if self._backlog:

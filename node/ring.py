@@ -88,6 +88,17 @@ class Ring:
         at = bytes(self._states).find(state)
         return None if at < 0 else at
 
+    def oldest(self, state: State, worker: int | None = None) -> int | None:
+        """The slot that was handed over first of those in this state, of one worker if so asked; None: there is none."""
+        states, found = bytes(self._states), None
+        slot = states.find(state)
+        while slot >= 0:
+            mine = worker is None or self._owners[slot] == worker
+            if mine and (found is None or self._sequences[slot] < self._sequences[found]):
+                found = slot
+            slot = states.find(state, slot + 1)
+        return found
+
     def every(self, *states: State) -> list[int]:
         """The slots in these states, oldest first."""
         found = [slot for slot, state in enumerate(bytes(self._states)) if state in states]

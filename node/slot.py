@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 PAGE = 4096
-SIGNATURE_BYTES = PAGE
+SIGNATURE_BYTES = 16 * PAGE  # an input takes about 40; some models have hundreds
 LARGEST_ROW_ENTRY = 16 << 10
 """A row table entry is never larger: a uri has at most 4 KiB, an error message is cut to 2 KiB."""
 LARGEST_MESSAGE = 2 << 10
@@ -42,7 +42,7 @@ class Geometry(msgspec.Struct, frozen=True):
     @property
     def outcome_bytes(self) -> int:
         """Room for the outcomes of a slot."""
-        return paged(self.batch * (LARGEST_MESSAGE + 512) + PAGE)
+        return paged(self.batch * (16 << 10) + SIGNATURE_BYTES)
 
     @property
     def slot_stride(self) -> int:
@@ -181,8 +181,10 @@ class Slot:
         header = self._header
         header[_ENDED_US] = now_us()
         header[_OUTPUT_BYTES] = output_bytes
-        header[_NEXT_ROW] = next_row
         header[_OUTCOME_BYTES] = at
+        header[_DEATHS_ALONE] = 0
+        # Last: a worker killed before it leaves rows that run again, and not rows that nobody answers.
+        header[_NEXT_ROW] = next_row
 
     def outcomes(self) -> list[Outcome]:
         """What has come of the rows so far."""
@@ -205,6 +207,11 @@ class Slot:
         if running == 1 and self._header[_DEATHS_ALONE] > 1:
             self.add([Outcome([self.next_row], error=error)], self.next_row + 1, self.output_bytes)
             self.isolate(0)
+
+
+def cut(message: str) -> str:
+    """The message, cut to `LARGEST_MESSAGE` bytes of UTF-8."""
+    return message.encode(errors="replace")[:LARGEST_MESSAGE].decode(errors="ignore")
 
 
 def now_us() -> int:

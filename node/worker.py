@@ -22,7 +22,7 @@ from cluster_serving.node.models.base import Array, Backend, ModelError
 from cluster_serving.node.models.detect import Detected, LoadOptions, load
 from cluster_serving.node.processing.topn import Filter, apply, parse_filter
 from cluster_serving.node.ring import Ring, State
-from cluster_serving.node.slot import LARGEST_MESSAGE, Outcome, Placed, Slot, array_at
+from cluster_serving.node.slot import Outcome, Placed, Slot, array_at, cut
 from cluster_serving.node.specs import WorkerSpec
 
 log = structlog.get_logger(__name__)
@@ -68,17 +68,17 @@ class Worker:
     def run(self) -> None:
         """Serve until stopped."""
         while True:
-            waiting = self._ring.owned(self._me, State.READY)
-            for slot in waiting:
+            slot = self._ring.oldest(State.READY, self._me)
+            if slot is not None:
                 self._ring.move("worker", slot, State.RUNNING)
                 self._finish(self._ring.slots[slot])
                 self._ring.move("worker", slot, State.DONE)
                 self._writer_bell.ring()
                 if self._ring.reader_wants:
                     self._reader_bell.ring()
-            if not waiting:
-                if self._stopping:
-                    return
+            elif self._stopping:
+                return
+            else:
                 self._bell.hear()
 
     def _finish(self, slot: Slot) -> None:
@@ -151,7 +151,7 @@ class ContentDecoder:
             try:
                 arrays = self._row(slot, layout.inputs, row, spans[row])
             except ValueError as error:
-                broken.append(Outcome([row], error=(ErrorCode.INVALID_INPUT, str(error)[:LARGEST_MESSAGE])))
+                broken.append(Outcome([row], error=(ErrorCode.INVALID_INPUT, cut(str(error)))))
             else:
                 groups[tuple([array.shape for array in arrays])].append((row, arrays))
         return [self._stack(members) for members in groups.values()], broken
@@ -249,7 +249,7 @@ def _too_large(slot: Slot) -> str:
 def _describe(error: Exception) -> tuple[str, str]:
     code = ErrorCode.RESULT_TOO_LARGE if isinstance(error, _ResultTooLargeError) else ErrorCode.INFERENCE_FAILED
     kind = "" if isinstance(error, (_ResultTooLargeError, ModelError)) else f"{type(error).__name__}: "
-    return code, f"{kind}{error}"[:LARGEST_MESSAGE]
+    return code, cut(f"{kind}{error}")
 
 
 def warm_up(backend: Backend, batch: int) -> None:

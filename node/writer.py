@@ -52,19 +52,19 @@ class Writer:
 
     def run(self) -> None:
         """Serve until stopped."""
-        for slot in self._ring.every(State.PUBLISHING):
-            self._ring.move("writer", slot, State.DONE)
+        for interrupted in self._ring.every(State.PUBLISHING):
+            self._ring.move("writer", interrupted, State.DONE)
         while True:
-            done = self._ring.every(State.DONE)
-            for slot in done:
+            slot = self._ring.oldest(State.DONE)
+            if slot is not None:
                 self._ring.move("writer", slot, State.PUBLISHING)
                 self._publish(self._ring.slots[slot])
                 self._ring.move("writer", slot, State.FREE)
                 if self._ring.reader_wants:
                     self._reader_bell.ring()
-            if not done:
-                if self._stopping:
-                    return
+            elif self._stopping:
+                return
+            else:
                 self._bell.hear()
 
     def _publish(self, slot: Slot) -> None:

@@ -41,7 +41,9 @@ def main() -> int:
     port = _free_port()
     with _served(here / "model", port), InputQueue(port=port, name=JOB) as queue:
         requests = [{"image": encode_png(image)} for image in images]
-        console.print(f"\nSending {len(images)} held-out images through the queue: one at a time, then all of them {_PASSES} times.")
+        console.print(
+            f"\nSending {len(images)} images that it has never seen: one at a time, then all of them {_PASSES} times."
+        )
         answers, latencies_s = _one_at_a_time(queue, requests, console)
         rate = _all_at_once(queue, requests, console)
         probabilities = np.stack(answers)

@@ -7,6 +7,7 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import redis
 
@@ -41,8 +42,8 @@ class PrivateRedis:
         """Of the server."""
         return self._process.pid
 
-    def client(self) -> redis.Redis:
-        """A client of it."""
+    def client(self) -> Any:
+        """A redis-py client of it; untyped, because its replies are annotated as anything from str to None."""
         return redis.Redis(port=self.port)
 
     def start(self) -> None:

@@ -37,7 +37,16 @@ class RunningNode:
 
     def start(self) -> None:
         """Start it, and wait until it is ready."""
-        command = [sys.executable, "-P", "-m", "cluster_serving.node.cli", "start", "--foreground", "-c", str(self.config_path)]
+        command = [
+            sys.executable,
+            "-P",
+            "-m",
+            "cluster_serving.node.cli",
+            "start",
+            "--foreground",
+            "-c",
+            str(self.config_path),
+        ]
         with self.log_path.open("ab") as log:
             environment = os.environ | {"CLUSTER_SERVING_HOME": str(self._home / "state")}
             self.process = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
@@ -69,7 +78,9 @@ class RunningNode:
         """Ask it to stop; its exit code."""
         if self.process.poll() is None:
             self.process.send_signal(number)
-        return self.process.wait(timeout_s)
+        code = self.process.wait(timeout_s)
+        assert "Traceback" not in self.log, self.log
+        return code
 
     def _ready_or_dead(self) -> bool:
         beat = self.heartbeat()

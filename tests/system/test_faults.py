@@ -1,6 +1,5 @@
 """Real processes killed with real signals while records flow."""
 
-import os
 import signal
 import threading
 import time
@@ -45,7 +44,9 @@ class Load:
             with InputQueue(port=self._server.port, name=JOB) as queue:
                 while not self._stop.is_set():
                     first = self.sent
-                    queue.enqueue_many((str(n), {"x": np.array([n, 0, 0, 0], np.float32)}) for n in range(first, first + 20))
+                    queue.enqueue_many(
+                        (str(n), {"x": np.array([n, 0, 0, 0], np.float32)}) for n in range(first, first + 20)
+                    )
                     self.sent += 20
                     time.sleep(0.002)
         except BaseException as error:
@@ -79,6 +80,15 @@ def settled(node: RunningNode, server: PrivateRedis) -> None:
     assert beat["workers_alive"] == beat["workers"]
 
 
+def kill_one(node: RunningNode, kind: str) -> None:
+    """Kill a child, and wait until another has taken its place and records flow."""
+    victim = wait_until(lambda: node.children(kind), f"a {kind} runs")[0]
+    victim.kill()
+    answered = node.heartbeat().get("answered", 0)
+    wait_until(lambda: victim.pid not in [child.pid for child in node.children(kind)], "it is gone")
+    wait_until(lambda: node.heartbeat().get("answered", 0) > answered + 100, "records flow again")
+
+
 @pytest.mark.parametrize("kind", ["worker", "reader", "writer"])
 def test_a_killed_process_is_replaced_and_every_record_answered_once(
     kind: str, node: RunningNode, own_redis: PrivateRedis
@@ -86,11 +96,7 @@ def test_a_killed_process_is_replaced_and_every_record_answered_once(
     load = Load(own_redis)
 
     for _ in range(3):
-        (victim, *_) = wait_until(lambda: node.children(kind), f"a {kind} runs")
-        victim.kill()
-        answered = node.heartbeat().get("answered", 0)
-        wait_until(lambda: victim.pid not in [child.pid for child in node.children(kind)], "it is gone")
-        wait_until(lambda: node.heartbeat().get("answered", 0) > answered + 100, "records flow again")
+        kill_one(node, kind)
     load.finish()
 
     settled(node, own_redis)
@@ -160,9 +166,7 @@ def test_a_deleted_stream_is_made_again(node: RunningNode, own_redis: PrivateRed
 
 def test_ten_thousand_records_with_poison_among_them(node: RunningNode, own_redis: PrivateRedis) -> None:
     poison = {2500, 7500}
-    requests = (
-        {"x": np.array([affine.RAISES if n in poison else n, 0, 0, 0], np.float32)} for n in range(10_000)
-    )
+    requests = ({"x": np.array([affine.RAISES if n in poison else n, 0, 0, 0], np.float32)} for n in range(10_000))
     with InputQueue(port=own_redis.port, name=JOB) as queue:
         answers = list(queue.predict_many(requests))
 
@@ -182,7 +186,7 @@ def ring_holders() -> list[int]:
     found: list[int] = []
     for pid in mine:
         try:
-            names = [os.readlink(f"/proc/{pid}/fd/{fd}") for fd in os.listdir(f"/proc/{pid}/fd")]
+            names = [str(entry.readlink()) for entry in Path(f"/proc/{pid}/fd").iterdir()]
         except OSError:
             continue
         if any("cluster-serving-ring" in name for name in names):

@@ -3,7 +3,6 @@
 import asyncio
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +12,7 @@ from cluster_serving.client import (
     AsyncInputQueue,
     AsyncOutputQueue,
     ErrorCode,
+    Failed,
     InputQueue,
     InvalidValue,
     OutputQueue,
@@ -219,9 +219,9 @@ def test_a_record_that_kills_the_worker_is_found_and_the_others_succeed(queue: I
 
 
 def test_text_images_and_missing_inputs_are_refused_by_name(queue: InputQueue) -> None:
-    with pytest.raises(RecordFailed, match="input 'x' takes x float32 \\[N,4\\], not text"):
+    with pytest.raises(RecordFailed, match=r"input 'x' takes x float32 \[N,4\], not text"):
         queue.predict({"x": ["some", "text"]})
-    with pytest.raises(RecordFailed, match="the input x float32 .* takes no image"):
+    with pytest.raises(RecordFailed, match=r"the input x float32 .* takes no image"):
         queue.predict({"x": b"\xff\xd8\xff no image"})
     with pytest.raises(RecordFailed, match="the record's inputs are 'x', 'z'; the model takes x float32"):
         queue.predict({"x": row(1, 2, 3, 4), "z": row(1)})
@@ -234,7 +234,8 @@ def test_a_failed_record_reads_as_nan_with_a_reason(queue: InputQueue, output: O
 
     failed = arrived(output, "bad")
 
-    assert failed == "NaN"
+    assert isinstance(failed, Failed)
+    assert str(failed) == "NaN"
     assert failed.code == ErrorCode.INVALID_INPUT
     assert "takes float32 [4]" in failed.reason
 

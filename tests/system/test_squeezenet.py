@@ -122,14 +122,19 @@ def test_the_filter_gives_class_and_probability(way: str, top_node: RunningNode,
 
 def test_one_broken_photo_leaves_its_neighbours_alone(queue: InputQueue) -> None:
     jpeg = PHOTOS[1].read_bytes()
-    broken = {"nothing": {"b64": ""}, "its start": jpeg[:100], "no image": b"\xff\xd8\xff" + bytes(100)}
+    broken = {
+        "nothing": {"b64": ""},
+        "its start": jpeg[:100],
+        "a half": jpeg[: len(jpeg) // 2],
+        "no image": b"\xff\xd8\xff" + bytes(100),
+    }
     requests = [*map(str, PHOTOS), *broken.values(), *map(str, PHOTOS)]
 
     answers = list(queue.predict_many({"data": request} for request in requests))
 
-    for photo, answer in zip(2 * PHOTOS, answers[:3] + answers[6:], strict=True):
+    for photo, answer in zip(2 * PHOTOS, answers[:3] + answers[7:], strict=True):
         assert_right(photo, top_five(answer))
-    for what, answer in zip(broken, answers[3:6], strict=True):
+    for what, answer in zip(broken, answers[3:7], strict=True):
         assert isinstance(answer, RecordFailed), what
         assert answer.code == ErrorCode.INVALID_INPUT, what
         assert answer.reason.startswith("input 'data': "), what

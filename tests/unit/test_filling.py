@@ -1,0 +1,173 @@
+"""A batch that is being filled."""
+
+import numpy as np
+import pytest
+
+from cluster_serving.client.errors import ErrorCode
+from cluster_serving.node.decoding import Record
+from cluster_serving.node.filling import Filling
+from cluster_serving.node.layout import Signature, decode_layout, plan
+from cluster_serving.node.slot import LARGEST_MESSAGE, ORIGINAL, Geometry, Row, Slot, array_at, cut
+
+GEOMETRY = Geometry(slots=1, batch=4, slot_bytes=4096, workers=1)
+PAIR: Signature = (("tensor", "<f4", (3,)), ("tensor", "|u1", (2,)))
+MIXED: Signature = (("image", "", ()), ("tensor", "<f4", (3,)), ("string", "", ()))
+
+
+def begin(signature: Signature, geometry: Geometry = GEOMETRY) -> tuple[Slot, Filling]:
+    slot = Slot(memoryview(bytearray(geometry.slot_stride)), geometry)
+    return slot, Filling(7, slot, plan(signature, geometry.batch, geometry.slot_bytes), geometry, 12.5)
+
+
+def floats(*values: float) -> memoryview:
+    return memoryview(np.array(values, np.float32).tobytes())
+
+
+def refused(message: str, uri: bytes = b"bad", reply: bytes = b"") -> Record:
+    return Record(uri, reply, 0, (), (), (ErrorCode.INVALID_INPUT, message))
+
+
+def test_rows_lie_in_one_array_for_each_input() -> None:
+    slot, filling = begin(PAIR)
+
+    filling.add(b"1-0", Record(b"a", b"", 0, PAIR, [floats(1, 2, 3), b"\x01\x02"]))
+    filling.add(b"1-1", Record(b"b", b"r", ORIGINAL, PAIR, [floats(4, 5, 6), b"\x03\x04"]))
+    filling.close()
+
+    layout = decode_layout(slot.signature)
+    first, second = layout.inputs
+    assert array_at(slot.inputs, "<f4", (2, 3), first.offset).tolist() == [[1, 2, 3], [4, 5, 6]]
+    assert array_at(slot.inputs, "|u1", (2, 2), second.offset).tolist() == [[1, 2], [3, 4]]
+    assert slot.table() == [Row(b"1-0", b"a", b"", 0, 0), Row(b"1-1", b"b", b"r", ORIGINAL, 1)]
+    assert slot.rows == 2
+
+
+def test_contents_of_variable_length_lie_in_the_heap() -> None:
+    slot, filling = begin(MIXED)
+
+    filling.add(b"1-0", Record(b"a", b"", 0, MIXED, [b"image one", floats(1, 2, 3), b'"text"']))
+    filling.add(b"1-1", Record(b"b", b"", 0, MIXED, [b"", floats(4, 5, 6), b'"more text"']))
+    filling.close()
+
+    spans = [[bytes(slot.inputs[at : at + size]) for at, size in row.spans] for row in slot.table()]
+    assert spans == [[b"image one", b'"text"'], [b"", b'"more text"']]
+    place = decode_layout(slot.signature).inputs[1]
+    assert array_at(slot.inputs, "<f4", (2, 3), place.offset).tolist() == [[1, 2, 3], [4, 5, 6]]
+
+
+def test_an_empty_one_knows_when_it_was_opened() -> None:
+    _, filling = begin(PAIR)
+
+    assert (filling.index, filling.opened_ms, filling.ids) == (7, 12.5, [])
+    assert filling.empty
+    assert not filling.full
+
+
+def test_full_at_the_batch_size() -> None:
+    _, filling = begin(PAIR)
+
+    for n in range(4):
+        assert not filling.full
+        filling.add(b"1-%d" % n, Record(b"u", b"", 0, PAIR, [floats(1, 2, 3), b"ab"]))
+
+    assert filling.full
+    assert filling.ids == [b"1-0", b"1-1", b"1-2", b"1-3"]
+
+
+def test_full_when_the_slot_holds_no_further_row() -> None:
+    large: Signature = (("tensor", "<f4", (400,)),)
+    _, filling = begin(large)
+
+    filling.add(b"1-0", Record(b"u", b"", 0, large, [floats(*range(400))]))
+    assert not filling.full
+    filling.add(b"1-1", Record(b"u", b"", 0, large, [floats(*range(400))]))
+
+    assert filling.full
+
+
+def test_a_content_fits_while_the_heap_has_room() -> None:
+    image: Signature = (("image", "", ()),)
+    slot, filling = begin(image)
+    assert filling.fits([bytes(4096)])
+    assert not filling.fits([bytes(4097)])
+
+    filling.add(b"1-0", Record(b"u", b"", 0, image, [b"x" * 4000]))
+
+    assert filling.fits([bytes(96)])
+    assert not filling.fits([bytes(97)])
+    filling.add(b"1-1", Record(b"u", b"", 0, image, [b"y" * 96]))
+    filling.close()
+    assert bytes(slot.inputs) == b"x" * 4000 + b"y" * 96
+
+
+def test_tensors_always_fit() -> None:
+    _, filling = begin(PAIR)
+
+    assert filling.fits([floats(1, 2, 3), b"ab"])
+
+
+def test_a_refused_record_takes_no_row() -> None:
+    slot, filling = begin(PAIR)
+
+    filling.refuse(b"1-0", refused("why", reply=b"r"))
+    filling.add(b"1-1", Record(b"good", b"", 0, PAIR, [floats(1, 2, 3), b"ab"]))
+    filling.close()
+
+    error = (ErrorCode.INVALID_INPUT.value, "why")
+    assert slot.table() == [Row(b"1-0", b"bad", b"r", 0, -1, [], error), Row(b"1-1", b"good", b"", 0, 0)]
+    assert slot.rows == 1
+    assert not filling.empty
+    assert filling.ids == [b"1-0", b"1-1"]
+
+
+def test_refused_records_fill_a_batch_too() -> None:
+    _, filling = begin(())
+
+    for n in range(4):
+        assert not filling.full
+        filling.refuse(b"1-%d" % n, refused("why"))
+
+    assert filling.full
+
+
+@pytest.mark.parametrize("message", ["x" * LARGEST_MESSAGE, cut("\N{SNOWMAN}" * LARGEST_MESSAGE)])
+@pytest.mark.parametrize("batch", [1, 8, 32, 500])
+def test_the_largest_entries_never_outgrow_the_row_table(batch: int, message: str) -> None:
+    """It says that it is full before another one could be too much."""
+    geometry = Geometry(slots=1, batch=batch, slot_bytes=4096, workers=1)
+    slot, filling = begin((), geometry)
+    largest = b"x" * 4096
+
+    count = 0
+    while not filling.full:
+        filling.refuse(b"18446744073709551615-%d" % count, refused(message, largest, largest))
+        count += 1
+    filling.close()
+
+    assert len(slot.table()) == count
+    assert all(row.error == (ErrorCode.INVALID_INPUT.value, message) for row in slot.table())
+
+
+def test_many_contents_a_row_never_outgrow_the_row_table() -> None:
+    texts: Signature = (("string", "", ()),) * 400
+    geometry = Geometry(slots=1, batch=32, slot_bytes=1 << 20, workers=1)
+    slot, filling = begin(texts, geometry)
+
+    count = 0
+    while not filling.full:
+        filling.add(b"1-%d" % count, Record(b"u", b"", 0, texts, [b'"some text"'] * 400))
+        count += 1
+    filling.close()
+
+    assert [len(row.spans) for row in slot.table()] == [400] * count
+
+
+def test_an_input_of_hundreds_of_columns_has_a_signature() -> None:
+    wide: Signature = (("tensor", "<f4", (1, 1)),) * 1000
+    geometry = Geometry(slots=1, batch=4, slot_bytes=1 << 20, workers=1)
+    slot, filling = begin(wide, geometry)
+
+    filling.add(b"1-0", Record(b"u", b"", 0, wide, [floats(n) for n in range(1000)]))
+    filling.close()
+
+    assert len(decode_layout(slot.signature).inputs) == 1000

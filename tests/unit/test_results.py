@@ -1,0 +1,228 @@
+"""From a slot to the fields that clients read."""
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from cluster_serving.client.commands import result_of
+from cluster_serving.client.errors import ErrorCode
+from cluster_serving.client.original import decode_result as decode_original
+from cluster_serving.client.wire import Result, decode_result
+from cluster_serving.node.results import Results
+from cluster_serving.node.slot import BATCHED, ORIGINAL, Geometry, Outcome, Placed, Row, Slot, array_at
+
+GEOMETRY = Geometry(slots=1, batch=8, slot_bytes=4096, workers=1)
+ERROR = (ErrorCode.INFERENCE_FAILED.value, "it failed")
+
+
+def new_slot(*rows: Row) -> Slot:
+    slot = Slot(memoryview(bytearray(GEOMETRY.slot_stride)), GEOMETRY)
+    slot.fill(b"", list(rows), sum(row.place >= 0 for row in rows))
+    slot.begin()
+    return slot
+
+
+def row(place: int, flags: int = 0, reply: bytes = b"", error: tuple[str, str] | None = None) -> Row:
+    return Row(b"5-%d" % (place + 1), b"uri %d" % place, reply, flags, place, [], error)
+
+
+def place(slot: Slot, **outputs: NDArray[Any]) -> list[Placed]:
+    """Outputs as a worker stores them."""
+    placed: list[Placed] = []
+    at = 0
+    for name, array in outputs.items():
+        array_at(slot.outputs, array.dtype.str, array.shape, at)[...] = array
+        placed.append(Placed(name, array.dtype.str, array.shape[1:], at))
+        at += -(-array.nbytes // 64) * 64
+    return placed
+
+
+def fields_of(slot: Slot) -> list[list[bytes]]:
+    return [fields for _, _, fields in Results("job", "node-1").of(slot)]
+
+
+def results_of(slot: Slot) -> list[Result]:
+    return [decode_result("u", fields) for fields in fields_of(slot)]
+
+
+def assert_same(found: NDArray[Any], expected: NDArray[Any]) -> None:
+    assert found.dtype == expected.dtype
+    assert found.shape == expected.shape
+    np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "int8", "int64", "uint8", "uint64", "bool"])
+@pytest.mark.parametrize("shape", [(), (1,), (5,), (2, 3), (0,), (3, 0, 2)])
+def test_native_rows_get_arrays_of_their_own(dtype: str, shape: tuple[int, ...]) -> None:
+    slot = new_slot(row(0), row(1), row(2))
+    output = np.random.default_rng(7).integers(0, 2, (3, *shape)).astype(dtype)
+    slot.add([Outcome([0, 1, 2], outputs=place(slot, y=output))], 3, 0)
+
+    results = results_of(slot)
+
+    for result, expected in zip(results, output, strict=True):
+        assert result.outputs.keys() == {"y"}
+        assert_same(result.outputs["y"], expected)
+
+
+def test_several_outputs_keep_the_models_order() -> None:
+    slot = new_slot(row(0), row(1))
+    outputs = {"z": np.arange(4.0).reshape(2, 2), "a": np.array([7, 8]), "m": np.array([True, False])}
+    slot.add([Outcome([0, 1], outputs=place(slot, **outputs))], 2, 0)
+
+    for index, fields in enumerate(fields_of(slot)):
+        names, values = fields[::2], fields[1::2]
+        shuffled = [part for pair in reversed(list(zip(names, values, strict=True))) for part in pair]
+        result = decode_result("u", shuffled)
+
+        assert list(result.outputs) == ["z", "a", "m"]
+        for name, array in outputs.items():
+            assert_same(result.outputs[name], np.asarray(array[index]))
+
+
+def test_rows_that_ran_apart_meet_their_own_results() -> None:
+    slot = new_slot(*map(row, range(4)))
+    (placed,) = place(slot, y=np.array([[10.0], [12.0]]))
+    slot.outputs[1000:1016] = np.array([13.0, 11.0]).tobytes()
+    apart = Placed("y", "<f8", (1,), 1000)
+    slot.add([Outcome([0, 2], outputs=[placed]), Outcome([3, 1], outputs=[apart])], 4, 0)
+
+    assert [result.outputs["y"].tolist() for result in results_of(slot)] == [[10], [11], [12], [13]]
+
+
+def test_the_batch_dimension_comes_back_to_those_who_sent_one() -> None:
+    slot = new_slot(row(0), row(1, BATCHED), row(2, BATCHED | ORIGINAL))
+    output = np.arange(6, dtype=np.float32).reshape(3, 2)
+    slot.add([Outcome([0, 1, 2], outputs=place(slot, y=output))], 3, 0)
+
+    plain, batched, original = fields_of(slot)
+
+    assert_same(decode_result("u", plain).outputs["y"], output[0])
+    assert_same(decode_result("u", batched).outputs["y"], output[1:2])
+    found = decode_original(dict(zip(original[::2], original[1::2], strict=True))[b"value"])
+    assert isinstance(found, np.ndarray)
+    assert_same(found, output[2:3])
+
+
+def test_bools_of_uncommon_rows_are_bools() -> None:
+    slot = new_slot(row(0, BATCHED))
+    slot.add([Outcome([0], outputs=place(slot, y=np.array([[True, False]])))], 1, 0)
+
+    (result,) = results_of(slot)
+
+    assert_same(result.outputs["y"], np.array([[True, False]]))
+
+
+def test_original_rows_get_value_and_nothing_else() -> None:
+    slot = new_slot(row(0, ORIGINAL), row(1))
+    outputs = {"y": np.array([[1, 2], [3, 4]], np.float32), "t": np.array([5, 6], np.int64)}
+    slot.add([Outcome([0, 1], outputs=place(slot, **outputs))], 2, 0)
+
+    original, native = fields_of(slot)
+
+    assert original[::2] == [b"value"]
+    found = decode_original(original[1])
+    assert [np.asarray(array).tolist() for array in found] == [[1, 2], [5]]
+    assert decode_result("u", native).outputs["y"].tolist() == [3, 4]
+
+
+def test_values_of_a_filter_are_the_same_text_in_both_dialects() -> None:
+    slot = new_slot(row(0), row(1, ORIGINAL))
+    slot.outputs[:18] = b"[[1,0.5]][[2,0.5]]"
+    slot.add([Outcome([0, 1], values=[(0, 9), (9, 9)])], 2, 18)
+
+    native, original = fields_of(slot)
+
+    assert decode_result("u", native).value == [[1, 0.5]]
+    assert original == [b"value", b"[[2,0.5]]"]
+    assert result_of(original, "u").value == [[2, 0.5]]
+
+
+def test_errors_of_the_worker_and_of_the_reader() -> None:
+    refused = (ErrorCode.INVALID_INPUT.value, 'no "good"')
+    slot = new_slot(row(0), row(1, ORIGINAL), row(-1, error=refused), row(-1, ORIGINAL, error=refused))
+    slot.add([Outcome([0, 1], error=ERROR)], 2, 0)
+
+    failed, failed_original, bad, bad_original = fields_of(slot)
+
+    assert decode_result("u", failed).error == ERROR
+    assert failed_original[:2] == [b"value", b"NaN"]
+    assert failed_original[::2] == [b"value", b"error"]
+    assert result_of(failed_original, "u").error == ERROR
+    assert decode_result("u", bad).error == refused
+    assert result_of(bad_original, "u").error == refused
+
+
+def test_a_row_without_an_outcome_is_answered_too() -> None:
+    slot = new_slot(row(0), row(1))
+    slot.add([Outcome([0], error=ERROR)], 1, 0)
+
+    first, second = results_of(slot)
+
+    assert first.error == ERROR
+    assert second.error == ("InferenceFailed", "the worker gave no outcome for this record")
+
+
+def test_a_later_outcome_of_a_row_counts() -> None:
+    """A worker killed between two stores of `Slot.add` leaves an outcome whose row runs again."""
+    slot = new_slot(row(0))
+    slot.add([Outcome([0], error=ERROR)], 0, 0)
+    slot.add([Outcome([0], outputs=place(slot, y=np.array([3.0])))], 1, 8)
+
+    (result,) = results_of(slot)
+
+    assert result.error is None
+    assert result.outputs["y"] == 3
+
+
+def test_where_results_go() -> None:
+    slot = new_slot(row(0), row(1, reply=b"cluster-serving.reply_job:c"), row(-1, error=ERROR))
+    slot.add([Outcome([0, 1], error=ERROR)], 2, 0)
+
+    found = list(Results("job", "n").of(slot))
+
+    assert [target for target, _, _ in found] == [
+        b"cluster-serving_job:uri 0",
+        b"cluster-serving.reply_job:c",
+        b"cluster-serving_job:uri -1",
+    ]
+    assert [row.place for _, row, _ in found] == [0, 1, -1]
+    assert found[1][2][:2] == [b"uri", b"uri 1"]
+    assert b"uri" not in found[0][2]
+
+
+def test_native_receipts_say_how_it_went() -> None:
+    slot = new_slot(row(0), row(1, ORIGINAL), row(-1, error=ERROR))
+    slot.add([Outcome([0, 1], outputs=place(slot, y=np.zeros((2, 1))))], 2, 0)
+
+    native, original, refused = fields_of(slot)
+
+    receipt = decode_result("u", native).receipt
+    assert receipt.pop("wait_ms") >= 0
+    assert receipt.pop("run_ms") >= 0
+    assert receipt == {"entry": "5-1", "node": "node-1", "batch": 2, "filled_ms": slot.times_us[0] / 1000}
+    assert b"receipt" not in original
+    assert json.loads(refused[-1])["entry"] == "5-0"
+
+
+def test_a_batch_of_refused_records_never_ran() -> None:
+    slot = Slot(memoryview(bytearray(GEOMETRY.slot_stride)), GEOMETRY)
+    slot.fill(b"", [row(-1, error=ERROR)], 0)
+
+    (result,) = results_of(slot)
+
+    assert (result.receipt["wait_ms"], result.receipt["run_ms"], result.receipt["batch"]) == (0, 0, 0)
+
+
+def test_names_are_written_as_json() -> None:
+    slot = new_slot(row(0))
+    slot.add([Outcome([0], outputs=place(slot, **{'q"': np.zeros((1, 1)), "ü": np.zeros((1, 1))}))], 1, 0)
+
+    ((_, _, fields),) = Results("job", 'no"de').of(slot)
+
+    result = decode_result("u", fields)
+    assert list(result.outputs) == ['q"', "ü"]
+    assert result.receipt["node"] == 'no"de'

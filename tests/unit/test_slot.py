@@ -1,0 +1,234 @@
+"""A slot: what is written comes back, no area reaches into another, and a fatal record is found."""
+
+import pytest
+
+from cluster_serving.client import keys
+from cluster_serving.client.errors import ErrorCode
+from cluster_serving.node.slot import (
+    BATCHED,
+    LARGEST_MESSAGE,
+    LARGEST_ROW_ENTRY,
+    ORIGINAL,
+    SIGNATURE_BYTES,
+    Geometry,
+    Outcome,
+    Placed,
+    Row,
+    Slot,
+    array_at,
+    cut,
+    paged,
+)
+
+GEOMETRY = Geometry(slots=1, batch=8, slot_bytes=5000, workers=1)
+DIED = (ErrorCode.WORKER_DIED.value, "killed")
+
+
+def new_slot(geometry: Geometry = GEOMETRY) -> Slot:
+    return Slot(memoryview(bytearray(geometry.slot_stride)), geometry)
+
+
+def filled(rows: int) -> Slot:
+    slot = new_slot()
+    slot.fill(b"layout", [Row(b"%d-0" % n, b"u%d" % n, b"", 0, n) for n in range(rows)], rows)
+    return slot
+
+
+@pytest.mark.parametrize(("size", "pages"), [(0, 0), (1, 1), (4096, 1), (4097, 2)])
+def test_whole_pages(size: int, pages: int) -> None:
+    assert paged(size) == pages * 4096
+
+
+def test_what_the_reader_writes_comes_back() -> None:
+    slot = new_slot()
+    rows = [
+        Row(b"1-0", b"plain", b"", 0, 0),
+        Row(b"1-1", b"\xff\x00", b"reply", ORIGINAL | BATCHED, 1, [(0, 5), (2**40, 2**33)]),
+        Row(b"1-2", b"bad", b"", 0, -1, [], (ErrorCode.INVALID_INPUT.value, "why ü")),
+    ]
+
+    slot.fill(b"signature", rows, 2)
+
+    assert slot.table() == rows
+    assert (slot.rows, slot.next_row, slot.run_rows, slot.output_bytes) == (2, 0, 2, 0)
+    assert slot.signature == b"signature"
+    assert slot.outcomes() == []
+
+
+def test_what_the_worker_writes_comes_back() -> None:
+    slot = filled(4)
+    first = Outcome([0, 1], outputs=[Placed("y", "<f4", (3, 1), 64), Placed("z", "|b1", (), 128)])
+    second, third = Outcome([2], values=[(200, 17)]), Outcome([3], error=("code", "message"))
+
+    slot.begin()
+    slot.add([first], 2, 192)
+    assert (slot.next_row, slot.run_rows, slot.output_bytes) == (2, 2, 192)
+    slot.add([second, third], 4, 217)
+
+    assert slot.outcomes() == [first, second, third]
+    assert (slot.next_row, slot.run_rows, slot.output_bytes) == (4, 0, 217)
+
+
+def test_times_follow_each_other_and_the_first_start_counts() -> None:
+    slot = filled(2)
+    assert slot.times_us[1:] == (0, 0)
+
+    slot.begin()
+    started = slot.times_us[1]
+    slot.add([Outcome([0], error=DIED)], 1, 0)
+    slot.begin()
+
+    filled_us, started_us, ended_us = slot.times_us
+    assert filled_us <= started_us <= ended_us
+    assert started_us == started
+
+
+def test_a_slot_is_used_again_from_nothing() -> None:
+    slot = filled(8)
+    slot.begin()
+    slot.isolate(1)
+    slot.worker_died(DIED)
+    slot.add([Outcome([0], error=DIED)], 1, 99)
+
+    slot.fill(b"new", [Row(b"9-0", b"u", b"", 0, 0), Row(b"9-1", b"v", b"", 0, 1)], 2)
+
+    assert (slot.rows, slot.next_row, slot.run_rows, slot.output_bytes) == (2, 0, 2, 0)
+    assert (slot.outcomes(), slot.times_us[1:]) == ([], (0, 0))
+    slot.isolate(1)
+    slot.worker_died(DIED)
+    assert slot.outcomes() == []
+
+
+def test_isolate_limits_the_runs_until_it_is_taken_back() -> None:
+    slot = filled(8)
+
+    slot.isolate(3)
+    assert slot.run_rows == 3
+    slot.add([Outcome([0, 1, 2], error=DIED)], 3, 0)
+    assert slot.run_rows == 3
+    slot.add([Outcome([3, 4, 5], error=DIED)], 6, 0)
+    assert slot.run_rows == 2, "no more than are left"
+
+    slot.isolate(0)
+    assert slot.run_rows == 2
+
+
+@pytest.mark.parametrize(("rows", "runs"), [(8, [4, 2, 1, 1]), (5, [2, 1, 1]), (2, [1, 1]), (1, [1])])
+def test_a_death_halves_the_run_until_the_row_dies_alone_twice(rows: int, runs: list[int]) -> None:
+    slot = filled(rows)
+
+    seen: list[int] = []
+    while not slot.outcomes():
+        slot.worker_died(DIED)
+        if not slot.outcomes():
+            seen.append(slot.run_rows)
+
+    assert seen == runs
+    assert slot.outcomes() == [Outcome([0], error=DIED)]
+    assert (slot.next_row, slot.run_rows) == (1, rows - 1), "the others run together again"
+
+
+@pytest.mark.parametrize("culprit", range(8))
+def test_whichever_row_is_fatal_is_the_only_one_that_fails(culprit: int) -> None:
+    slot = filled(8)
+
+    deaths = 0
+    while (count := slot.run_rows) > 0:
+        rows = range(slot.next_row, slot.next_row + count)
+        if culprit in rows:
+            deaths += 1
+            slot.worker_died(DIED)
+        else:
+            slot.add([Outcome([row], values=[(0, 0)]) for row in rows], rows.stop, 0)
+
+    failed = [row for outcome in slot.outcomes() if outcome.error for row in outcome.rows]
+    answered = [row for outcome in slot.outcomes() for row in outcome.rows]
+    assert failed == [culprit]
+    assert answered == list(range(8))
+    assert deaths <= 5
+
+
+def test_a_death_of_a_neighbour_does_not_count() -> None:
+    """Row 0 dies alone once by accident and succeeds: row 1 still has two tries."""
+    slot = filled(2)
+    slot.isolate(1)
+
+    slot.worker_died(DIED)
+    slot.add([Outcome([0], values=[(0, 0)])], 1, 0)
+    slot.worker_died(DIED)
+
+    assert [outcome.error for outcome in slot.outcomes()] == [None]
+    slot.worker_died(DIED)
+    assert [outcome.error for outcome in slot.outcomes()] == [None, DIED]
+
+
+@pytest.mark.parametrize("deaths", [1, 2, 3])
+def test_a_worker_that_dies_with_nothing_left_to_run_changes_nothing(deaths: int) -> None:
+    slot = filled(1)
+    slot.add([Outcome([0], values=[(0, 0)])], 1, 0)
+
+    for _ in range(deaths):
+        slot.worker_died(DIED)
+
+    assert slot.outcomes() == [Outcome([0], values=[(0, 0)])]
+
+
+@pytest.mark.parametrize("batch", [1, 2, 32, 1000])
+def test_the_areas_hold_the_extremes_and_do_not_overlap(batch: int) -> None:
+    """A table that `Filling` would still extend takes the largest entry; every row fails with the largest message."""
+    geometry = Geometry(slots=1, batch=batch, slot_bytes=5000, workers=1)
+    slot = new_slot(geometry)
+    largest = b"x" * keys.MAX_URI_BYTES
+    message = cut("\N{SNOWMAN}" * LARGEST_MESSAGE)
+    entry = Row(b"18446744073709551615-18446744073709551615", largest, largest, 3, -1, [], ("InferenceFailed", message))
+    small = Row(b"1-0", b"x" * 400, b"", 0, 0)
+    table = [small] * batch + [entry]
+    outcomes = [Outcome([row], error=("InferenceFailed", message)) for row in range(batch)]
+
+    slot.inputs[:] = b"i" * len(slot.inputs)
+    slot.outputs[:] = b"o" * len(slot.outputs)
+    slot.fill(b"s" * SIGNATURE_BYTES, table, batch)
+    slot.add(outcomes, batch, 5000)
+
+    assert slot.signature == b"s" * SIGNATURE_BYTES
+    assert slot.table() == table
+    assert slot.outcomes() == outcomes
+    assert bytes(slot.inputs) == b"i" * 5000
+    assert bytes(slot.outputs) == b"o" * 5000
+    assert (slot.rows, slot.output_bytes) == (batch, 5000)
+
+
+def test_the_largest_entry_is_as_large_as_said() -> None:
+    slot = new_slot()
+    largest = b"x" * keys.MAX_URI_BYTES
+    message = cut("\N{SNOWMAN}" * LARGEST_MESSAGE)
+    entry = Row(b"1-0", largest, largest, 3, -1, [], ("InferenceFailed", message))
+    rest = LARGEST_ROW_ENTRY - 2 * keys.MAX_URI_BYTES - len(message.encode())
+
+    slot.fill(b"", [entry], 0)
+
+    assert slot.table() == [entry]
+    assert rest > 1000
+
+
+@pytest.mark.parametrize(
+    ("message", "expected"),
+    [
+        ("short", "short"),
+        ("x" * 5000, "x" * LARGEST_MESSAGE),
+        ("ü" * 5000, "ü" * (LARGEST_MESSAGE // 2)),
+        ("xü" * 5000, "xü" * (LARGEST_MESSAGE // 3) + "x"),
+        ("lone \ud800", "lone ?"),
+    ],
+)
+def test_messages_are_cut_by_bytes(message: str, expected: str) -> None:
+    assert cut(message) == expected
+    assert len(cut(message).encode()) <= LARGEST_MESSAGE
+
+
+def test_arrays_are_views() -> None:
+    slot = new_slot()
+
+    array_at(slot.inputs, "<f4", (2, 3), 64)[...] = 7
+
+    assert bytes(slot.inputs[60:92]) == bytes(4) + b"\x00\x00\xe0\x40" * 6 + bytes(4)
