@@ -12,6 +12,7 @@ from cluster_serving.client.errors import (
     RecordFailed,
     ResultTimeout,
 )
+from cluster_serving.client.frontend import perdict
 from cluster_serving.client.http_reply import http_json_to_ndarray, http_response_to_ndarray
 from cluster_serving.client.queues import InputQueue, OutputQueue
 from cluster_serving.client.wire import Result
@@ -33,4 +34,5 @@ __all__ = [
     "ResultTimeout",
     "http_json_to_ndarray",
     "http_response_to_ndarray",
+    "perdict",
 ]

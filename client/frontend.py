@@ -48,3 +48,8 @@ class Frontend:
 
     def _open(self, request: urllib.request.Request, timeout: float) -> Any:
         return urllib.request.urlopen(request, timeout=timeout)  # noqa: S310 - the user's own URL
+
+
+def perdict(frontend_url: str, request_str: str) -> Any:
+    """`Frontend.predict` by the name that the original's programs call it by."""
+    return Frontend(frontend_url).predict(request_str, timeout=5)

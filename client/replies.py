@@ -7,6 +7,7 @@ their turn or their result is there. No thread is needed, and a lone call has no
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 
 import redis
 
@@ -113,7 +114,8 @@ class Replies:
     def close(self) -> None:
         """Delete the stream and close the connection."""
         if self._link.connected:
-            self._link.call("DEL", self.key)
+            with suppress(ConnectionLost):  # then it expires by itself
+                self._link.call("DEL", self.key)
         self._link.close()
 
     def _open(self) -> None:

@@ -61,8 +61,11 @@ def encode_uri(uri: str) -> bytes:
 
 
 @lru_cache(maxsize=4096)
-def _field(kind: bytes, name: str) -> bytes:
-    return kind + name.encode()
+def _field(kind: bytes, name: Any) -> bytes:
+    try:
+        return kind + bytes(name.encode())
+    except (AttributeError, UnicodeEncodeError) as error:
+        raise InvalidValue(f"an input's name is text, unlike {name!r}: {error}") from error
 
 
 def _tensor(name: str, array: Array) -> bytes:

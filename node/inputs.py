@@ -132,7 +132,9 @@ class Input:
 
     def _converted(self, array: Array) -> Array:
         dtype = self._dtype
-        if np.can_cast(array.dtype, dtype, "safe"):
+        # What numpy calls safe includes whole numbers of 64 bits that a float64 rounds.
+        rounds = dtype.kind == "f" and array.dtype.kind in "iu" and array.dtype.itemsize == 8
+        if not rounds and np.can_cast(array.dtype, dtype, "safe"):
             return array.astype(dtype)
         with np.errstate(all="ignore"):
             converted = array.astype(dtype)
@@ -140,7 +142,8 @@ class Input:
                 # Rounding is what a float of fewer bits means; a number that becomes infinite is lost.
                 lost = np.isfinite(array) & ~np.isfinite(converted)
             else:
-                lost = converted.astype(array.dtype) != array
+                # The sign too: -1 becomes 2**64 - 1 and comes back.
+                lost = (converted.astype(array.dtype) != array) | ((converted < 0) != (array < 0))
         if lost.any():
             example = array[lost].flat[0]
             raise CodecError(

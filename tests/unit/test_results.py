@@ -118,14 +118,14 @@ def test_bools_of_uncommon_rows_are_bools() -> None:
 
 def test_original_rows_get_value_and_nothing_else() -> None:
     slot = new_slot(row(0, ORIGINAL), row(1))
-    outputs = {"y": np.array([[1, 2], [3, 4]], np.float32), "t": np.array([5, 6], np.int64)}
+    outputs: dict[str, NDArray[Any]] = {"y": np.array([[1, 2], [3, 4]], np.float32), "t": np.array([5, 6], np.int64)}
     slot.add([Outcome([0, 1], outputs=place(slot, **outputs))], 2, 0)
 
     original, native = fields_of(slot)
 
     assert original[::2] == [b"value"]
     found = decode_original(original[1])
-    assert [np.asarray(array).tolist() for array in found] == [[1, 2], [5]]
+    assert [np.asarray(array).tolist() for array in found] == [[1, 2], 5]
     assert decode_result("u", native).outputs["y"].tolist() == [3, 4]
 
 

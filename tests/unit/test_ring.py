@@ -188,7 +188,7 @@ def test_two_processes_see_each_others_moves(ring: Ring) -> None:
     assert other.counters[3][5] == 123
     assert (other.slots[2].signature, other.slots[2].rows) == (b"layout", 1)
     assert other.slots[2].table() == ring.slots[2].table()
-    assert other.slots[2].inputs[:4] == b"data"
+    assert bytes(other.slots[2].inputs[:4]) == b"data"
     other.close()
 
 

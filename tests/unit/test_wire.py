@@ -1,6 +1,7 @@
 """The native codec, against Arrow's own and against bytes that are no tensor."""
 
 import json
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -148,7 +149,7 @@ def test_bools_travel_as_bytes() -> None:
     ],
 )
 def test_dtypes_without_a_tensor(array: NDArray[Any]) -> None:
-    with pytest.raises(CodecError, match="an array of dtype .* cannot be sent"):
+    with pytest.raises(CodecError, match=r"an array of dtype .* cannot be sent"):
         encode_tensor(array)
 
 
@@ -359,7 +360,5 @@ def test_a_broken_receipt_is_seen_when_it_is_asked_for() -> None:
     )
 )
 def test_garbage_results(pairs: list[tuple[bytes, bytes]]) -> None:
-    try:
+    with suppress(CodecError):
         decode_result("u", [part for pair in pairs for part in pair])
-    except CodecError:
-        pass

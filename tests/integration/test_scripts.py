@@ -1,0 +1,281 @@
+"""The Lua scripts, in a real Redis."""
+
+from collections.abc import Iterator, Sequence
+from itertools import count
+from typing import Any
+
+import pytest
+import redis
+
+from cluster_serving.client import keys
+from cluster_serving.client.commands import ENQUEUE, TAKE, enqueue_arguments
+from cluster_serving.client.connection import Argument, Link, RedisSettings
+from cluster_serving.node.writer import FINISH
+from support.private_redis import PrivateRedis
+
+_jobs = count()
+REPLY = "reply-stream"
+
+
+@pytest.fixture
+def client(redis_server: PrivateRedis) -> Iterator[redis.Redis]:
+    with redis_server.client() as client:
+        yield client
+
+
+@pytest.fixture
+def link(redis_server: PrivateRedis) -> Iterator[Link]:
+    link = Link(RedisSettings(port=redis_server.port))
+    yield link
+    link.close()
+
+
+@pytest.fixture
+def job(client: redis.Redis) -> Iterator[str]:
+    job = f"scripts-{next(_jobs)}"
+    yield job
+    client.delete(*client.keys(f"*{job}*"), job)
+
+
+def entries(client: redis.Redis, stream: str) -> list[tuple[bytes, dict[bytes, bytes]]]:
+    found: Any = client.xrange(stream)
+    return list(found)
+
+
+def enqueue(link: Link, job: str, *uris: bytes) -> list[bytes]:
+    taken: list[bytes] = link.run(
+        ENQUEUE, *enqueue_arguments(job, [[b"uri", uri, b"tensor:x", b"\x00\xff"] for uri in uris])
+    )
+    return taken
+
+
+def pending(client: redis.Redis, link: Link, job: str, records: int) -> list[bytes]:
+    """Records that a node has read; their ids."""
+    client.xgroup_create(job, keys.GROUP, "0", mkstream=True)
+    ids = [
+        entry_id
+        for first in range(0, records, 500)
+        for entry_id in enqueue(link, job, *[b"u"] * min(500, records - first))
+    ]
+    client.xreadgroup(keys.GROUP, "node", {job: ">"}, count=records)
+    return ids
+
+
+def finish(link: Link, job: str, *rows: tuple[bytes, str, str, Sequence[Argument]], ttl_ms: int = 0) -> int:
+    """Rows: entry id, 'hash' or 'reply', key, fields."""
+    arguments: list[Argument] = []
+    for entry_id, kind, _, fields in rows:
+        arguments += (entry_id, kind, len(fields), *fields)
+    finished: int = link.run(FINISH, [job, *[key for _, _, key, _ in rows]], [keys.GROUP, ttl_ms, *arguments])
+    return finished
+
+
+def left(client: redis.Redis, job: str) -> tuple[int, int]:
+    """Entries in the stream, and how many of them are pending."""
+    return client.xlen(job), client.xpending(job, keys.GROUP)["pending"]
+
+
+def test_enqueue_keeps_the_order_and_the_bytes(client: redis.Redis, link: Link, job: str) -> None:
+    ids = enqueue(link, job, b"a", b"b", b"\xff")
+
+    assert entries(client, job) == [
+        (entry_id, {b"uri": uri, b"tensor:x": b"\x00\xff"})
+        for entry_id, uri in zip(ids, [b"a", b"b", b"\xff"], strict=True)
+    ]
+    assert ids == sorted(set(ids))
+
+
+def test_enqueue_nothing(client: redis.Redis, link: Link, job: str) -> None:
+    assert enqueue(link, job) == []
+    assert client.exists(job) == 0
+
+
+def test_enqueue_admits_what_there_is_room_for(client: redis.Redis, link: Link, job: str) -> None:
+    client.hset(keys.limits_key(job), "maxQueueLength", "5")
+
+    taken = [len(enqueue(link, job, *[b"u%d" % n for n in range(first, first + 3)])) for first in (0, 10, 20)]
+
+    assert taken == [3, 2, 0]
+    assert [fields[b"uri"] for _, fields in entries(client, job)] == [b"u0", b"u1", b"u2", b"u10", b"u11"]
+
+
+def test_enqueue_goes_on_when_records_have_left(client: redis.Redis, link: Link, job: str) -> None:
+    client.hset(keys.limits_key(job), "maxQueueLength", "2")
+    first, _ = enqueue(link, job, b"a", b"b", b"c")
+
+    client.xdel(job, first)
+
+    assert len(enqueue(link, job, b"c", b"d")) == 1
+
+
+def test_enqueue_into_a_stream_beyond_its_limit(client: redis.Redis, link: Link, job: str) -> None:
+    enqueue(link, job, b"a", b"b", b"c")
+    client.hset(keys.limits_key(job), "maxQueueLength", "2")
+
+    assert enqueue(link, job, b"d") == []
+    assert client.xlen(job) == 3
+
+
+@pytest.mark.parametrize("limit", ["0", None])
+def test_without_a_limit_everything_is_admitted(client: redis.Redis, link: Link, job: str, limit: str | None) -> None:
+    if limit is not None:
+        client.hset(keys.limits_key(job), "maxQueueLength", limit)
+
+    for _ in range(5):
+        assert len(enqueue(link, job, *[b"u"] * 500)) == 500
+
+    assert client.xlen(job) == 2500
+
+
+def test_finish_answers_each_record_where_it_waits(client: redis.Redis, link: Link, job: str) -> None:
+    first, second = pending(client, link, job, 2)
+    client.xgroup_create(job + REPLY, "client", "$", mkstream=True)
+
+    finished = finish(
+        link,
+        job,
+        (first, "hash", f"{job}:a", [b"tensor:y", b"\x00\xff", b"receipt", b"{}"]),
+        (second, "reply", job + REPLY, [b"uri", b"b", b"value", b"5"]),
+    )
+
+    assert finished == 2
+    assert client.hgetall(f"{job}:a") == {b"tensor:y": b"\x00\xff", b"receipt": b"{}"}
+    assert [fields for _, fields in entries(client, job + REPLY)] == [{b"uri": b"b", b"value": b"5"}]
+    assert client.ttl(f"{job}:a") == -1, "a time to live of 0 keeps it"
+    assert left(client, job) == (0, 0)
+
+
+def test_a_second_finisher_changes_nothing(client: redis.Redis, link: Link, job: str) -> None:
+    first, second = pending(client, link, job, 2)
+    client.xgroup_create(job + REPLY, "client", "$", mkstream=True)
+    reply = (second, "reply", job + REPLY, [b"value", b"first"])
+    assert finish(link, job, (first, "hash", f"{job}:a", [b"value", b"first"]), reply) == 2
+
+    again = finish(link, job, (first, "hash", f"{job}:a", [b"value", b"second"]), reply, ttl_ms=50)
+
+    assert again == 0
+    assert client.hgetall(f"{job}:a") == {b"value": b"first"}
+    assert client.pttl(f"{job}:a") == -1
+    assert client.xlen(job + REPLY) == 1
+
+
+def test_finish_tells_apart_what_others_have_finished(client: redis.Redis, link: Link, job: str) -> None:
+    ids = pending(client, link, job, 4)
+    client.xack(job, keys.GROUP, ids[1])
+
+    finished = finish(
+        link, job, *[(entry_id, "hash", f"{job}:{n}", [b"value", b"1"]) for n, entry_id in enumerate(ids)]
+    )
+
+    assert finished == 3
+    assert [client.exists(f"{job}:{n}") for n in range(4)] == [1, 0, 1, 1]
+    assert [entry_id for entry_id, _ in entries(client, job)] == [ids[1]]
+
+
+def test_a_record_nobody_has_read_is_not_finished(client: redis.Redis, link: Link, job: str) -> None:
+    client.xgroup_create(job, keys.GROUP, "0", mkstream=True)
+    (unread,) = enqueue(link, job, b"a")
+
+    assert finish(link, job, (unread, "hash", f"{job}:a", [b"value", b"1"])) == 0
+    assert client.exists(f"{job}:a") == 0
+    assert client.xlen(job) == 1
+
+
+def test_a_result_lives_as_long_as_it_is_told(client: redis.Redis, link: Link, job: str) -> None:
+    (entry_id,) = pending(client, link, job, 1)
+
+    finish(link, job, (entry_id, "hash", f"{job}:a", [b"value", b"1"]), ttl_ms=60_000)
+
+    assert 50_000 < client.pttl(f"{job}:a") <= 60_000
+
+
+def test_an_older_result_of_the_same_uri_is_replaced_as_a_whole(client: redis.Redis, link: Link, job: str) -> None:
+    """Whatever it was: no field and no time to live of it stays."""
+    first, second = pending(client, link, job, 2)
+    client.hset(f"{job}:a", mapping={"tensor:old": "1", "value": "old"})
+    client.expire(f"{job}:a", 5)
+    client.set(f"{job}:b", "no hash")
+
+    finish(link, job, *[(i, "hash", f"{job}:{key}", [b"value", b"new"]) for i, key in ((first, "a"), (second, "b"))])
+
+    assert client.hgetall(f"{job}:a") == client.hgetall(f"{job}:b") == {b"value": b"new"}
+    assert client.ttl(f"{job}:a") == -1
+
+
+def test_a_reply_key_of_the_wrong_type_harms_no_other_row(client: redis.Redis, link: Link, job: str) -> None:
+    first, second, third = pending(client, link, job, 3)
+    client.set(job + REPLY, "no stream")
+
+    finished = finish(
+        link,
+        job,
+        (first, "hash", f"{job}:a", [b"value", b"1"]),
+        (second, "reply", job + REPLY, [b"value", b"2"]),
+        (third, "hash", f"{job}:c", [b"value", b"3"]),
+    )
+
+    assert finished == 3
+    assert client.get(job + REPLY) == b"no stream"
+    assert (client.hgetall(f"{job}:a"), client.hgetall(f"{job}:c")) == ({b"value": b"1"}, {b"value": b"3"})
+    assert left(client, job) == (0, 0)
+
+
+def test_a_client_that_has_gone_leaves_nothing_behind(client: redis.Redis, link: Link, job: str) -> None:
+    (entry_id,) = pending(client, link, job, 1)
+
+    assert finish(link, job, (entry_id, "reply", job + REPLY, [b"value", b"1"])) == 1
+    assert client.exists(job + REPLY) == 0
+    assert left(client, job) == (0, 0)
+
+
+@pytest.mark.parametrize("records", [999, 1000, 1001, 9000])
+def test_batches_larger_than_luas_stack(client: redis.Redis, link: Link, job: str, records: int) -> None:
+    ids = pending(client, link, job, records)
+
+    finished = finish(
+        link, job, *[(entry_id, "hash", f"{job}:{n % 7}", [b"v", b"1"]) for n, entry_id in enumerate(ids)]
+    )
+
+    assert finished == records
+    assert left(client, job) == (0, 0)
+
+
+def test_of_two_takers_one_gets_it(client: redis.Redis, link: Link, job: str, redis_server: PrivateRedis) -> None:
+    client.hset(f"{job}:a", mapping={"value": "1"})
+    other = Link(RedisSettings(port=redis_server.port))
+
+    for taker in (link, other):
+        taker.send(("EVAL", TAKE.text, 1, f"{job}:a"))
+    found = [link.read(), other.read()]
+
+    assert sorted(map(repr, found)) == sorted(map(repr, [[[b"value", b"1"]], [[]]]))
+    assert client.exists(f"{job}:a") == 0
+    other.close()
+
+
+def test_take_many_at_once_and_leave_what_is_no_result(client: redis.Redis, link: Link, job: str) -> None:
+    client.hset(f"{job}:a", mapping={"value": "1"})
+    client.set(f"{job}:text", "no hash")
+    client.xadd(f"{job}:stream", {"no": "hash"})
+    client.hset(f"{job}:b", mapping={"value": "2"})
+
+    found = link.run(TAKE, [f"{job}:{name}" for name in ("a", "text", "none", "stream", "b")], [])
+
+    assert found == [[b"value", b"1"], [], [], [], [b"value", b"2"]]
+    assert sorted(client.keys(f"{job}:*")) == [f"{job}:stream".encode(), f"{job}:text".encode()]
+
+
+def test_a_redis_that_has_forgotten_the_scripts_is_told_again(client: redis.Redis, link: Link, job: str) -> None:
+    client.script_flush()
+
+    assert len(enqueue(link, job, b"a")) == 1
+    assert len(enqueue(link, job, b"b")) == 1
+
+
+def test_a_refused_command_leaves_the_link_usable(client: redis.Redis, link: Link, job: str) -> None:
+    client.set(job, "no stream")
+
+    with pytest.raises(redis.ResponseError, match="WRONGTYPE"):
+        enqueue(link, job, b"a")
+
+    assert link.call("PING") == b"PONG"

@@ -1,0 +1,156 @@
+"""Clients, sync and asyncio, when there is no node, no room, or no Redis any more."""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator
+
+import numpy as np
+import pytest
+
+from cluster_serving.client import (
+    AsyncInputQueue,
+    AsyncOutputQueue,
+    ConnectionLost,
+    InputQueue,
+    OutputQueue,
+    QueueFull,
+    ResultTimeout,
+    keys,
+)
+from support.private_redis import PrivateRedis, free_port
+from support.wait import wait_until
+
+ROW = np.zeros(3, np.float32)
+
+
+def stop_once_waited_for(server: PrivateRedis) -> threading.Thread:
+    """Stop Redis as soon as a client waits for a reply."""
+
+    def stop() -> None:
+        with server.client() as client:
+            wait_until(lambda: client.info("clients")["blocked_clients"], "a client waits")
+        server.stop()
+
+    thread = threading.Thread(target=stop)
+    thread.start()
+    return thread
+
+
+def test_a_waiting_call_is_told_that_redis_has_gone(own_redis: PrivateRedis) -> None:
+    stopper = stop_once_waited_for(own_redis)
+    with InputQueue(port=own_redis.port) as queue, pytest.raises(ConnectionLost, match="redis://localhost"):
+        queue.predict(ROW, timeout=30)
+    stopper.join()
+
+
+def test_waiting_asyncio_calls_are_told_that_redis_has_gone(own_redis: PrivateRedis) -> None:
+    async def run() -> None:
+        async with AsyncInputQueue(port=own_redis.port) as queue:
+            calls = [asyncio.create_task(queue.predict(ROW, timeout=30)) for _ in range(3)]
+            outcomes = await asyncio.gather(*calls, return_exceptions=True)
+            assert [type(outcome) for outcome in outcomes] == [ConnectionLost] * 3
+
+    stopper = stop_once_waited_for(own_redis)
+    asyncio.run(run())
+    stopper.join()
+
+
+def test_nobody_listens() -> None:
+    port = free_port()
+
+    async def run() -> None:
+        async with AsyncInputQueue(port=port) as queue, AsyncOutputQueue(port=port) as output:
+            with pytest.raises(ConnectionLost):
+                await queue.predict(ROW)
+            with pytest.raises(ConnectionLost):
+                await queue.enqueue("a", t=ROW)
+            with pytest.raises(ConnectionLost):
+                await output.query("a")
+
+    asyncio.run(run())
+    with pytest.raises(ConnectionLost):
+        InputQueue(port=port).enqueue("a", t=ROW)
+    with pytest.raises(ConnectionLost):
+        OutputQueue(port=port).dequeue()
+
+
+def test_asyncio_calls_time_out_and_leave_nothing(redis_server: PrivateRedis) -> None:
+    async def run() -> None:
+        async with AsyncInputQueue(port=redis_server.port, name="nobody_async") as queue:
+            with pytest.raises(ResultTimeout, match="is a node of this job running"):
+                await queue.predict(ROW, timeout=0.2)
+
+    asyncio.run(run())
+    with redis_server.client() as client:
+        assert not client.keys(keys.reply_key("nobody_async", "*"))
+
+
+def test_a_full_queue_refuses_asyncio_calls(redis_server: PrivateRedis) -> None:
+    job = "full_async"
+
+    async def run() -> None:
+        async with AsyncInputQueue(port=redis_server.port, name=job, patience_s=0.05) as queue:
+            with pytest.raises(QueueFull, match="Redis queue is full"):
+                await queue.enqueue_many((str(n), {"t": ROW}) for n in range(10))
+            with pytest.raises(QueueFull):
+                await queue.predict(ROW)
+
+    with redis_server.client() as client:
+        client.hset(keys.limits_key(job), "maxQueueLength", "5")
+        asyncio.run(run())
+        assert client.xlen(job) == 5
+
+
+def test_a_sync_predict_that_is_refused_raises_and_the_next_one_works(redis_server: PrivateRedis) -> None:
+    job = "full_predict"
+    with redis_server.client() as client, InputQueue(port=redis_server.port, name=job, patience_s=0.05) as queue:
+        client.hset(keys.limits_key(job), "maxQueueLength", "1")
+        queue.enqueue("first", t=ROW)
+
+        with pytest.raises(QueueFull):
+            queue.predict(ROW)
+
+        client.hset(keys.limits_key(job), "maxQueueLength", "0")
+        with pytest.raises(ResultTimeout):
+            queue.predict(ROW, timeout=0.2)
+        assert client.xlen(job) == 2
+
+
+def test_a_redis_without_memory_is_a_full_queue(redis_server: PrivateRedis) -> None:
+    job = "no_memory"
+    with redis_server.client() as client:
+        client.config_set("maxmemory", "1")
+        try:
+            with InputQueue(port=redis_server.port, name=job, patience_s=0.05) as queue:
+                with pytest.raises(QueueFull, match="OOM"):
+                    queue.enqueue("a", t=ROW)
+        finally:
+            client.config_set("maxmemory", "0")
+
+
+def test_requests_may_come_from_an_asynchronous_source(redis_server: PrivateRedis) -> None:
+    async def source() -> AsyncIterator[np.ndarray[tuple[int], np.dtype[np.float32]]]:
+        for _ in range(3):
+            yield ROW
+
+    async def run() -> None:
+        async with AsyncInputQueue(port=redis_server.port, name="nobody_source") as queue:
+            with pytest.raises(ResultTimeout):
+                async for _ in queue.predict_many(source(), timeout=0.2):
+                    pass
+
+    asyncio.run(run())
+
+
+def test_leaving_predict_many_early_leaves_no_task(redis_server: PrivateRedis) -> None:
+    async def run() -> None:
+        async with AsyncInputQueue(port=redis_server.port, name="nobody_early") as queue:
+            answers = queue.predict_many([ROW] * 10, window=5)
+            waiting = asyncio.create_task(anext(answers))
+            await asyncio.sleep(0)
+            waiting.cancel()
+            await asyncio.gather(waiting, return_exceptions=True)
+            await answers.aclose()
+        assert len(asyncio.all_tasks()) == 1
+
+    asyncio.run(run())

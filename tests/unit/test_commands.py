@@ -1,0 +1,241 @@
+"""What the queues send and what replies mean."""
+
+import fnmatch
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cluster_serving.client import commands, keys, original
+from cluster_serving.client.commands import (
+    Failed,
+    as_inputs,
+    check_dialect,
+    enqueue_arguments,
+    escape_glob,
+    memory_full,
+    next_id,
+    plain,
+    plain_or_error,
+    plain_or_failed,
+    queue_full,
+    read_replies,
+    reply_of,
+    request_fields,
+    result_of,
+)
+from cluster_serving.client.errors import InvalidValue, RecordFailed
+from cluster_serving.client.wire import Result, encode_tensor
+
+ERROR = ("InvalidInput", "why")
+
+
+def test_a_native_request() -> None:
+    fields = request_fields("native", "u", {"x": np.zeros(2)})
+
+    assert fields[::2] == [b"uri", b"tensor:x"]
+
+
+def test_an_original_request() -> None:
+    fields = request_fields("original", "u", {"x": np.array([1.0, 2])})
+
+    assert fields[::2] == [b"uri", b"data"]
+    ((name, value),) = original.decode_record(fields[3])
+    assert name == "x"
+    assert isinstance(value, original.DenseTensor)
+    assert value.array.tolist() == [1, 2]
+
+
+def test_dialects() -> None:
+    assert [check_dialect("native"), check_dialect("original")] == ["native", "original"]
+    with pytest.raises(InvalidValue, match="dialect is 'native' or 'original', not 'other'"):
+        check_dialect("other")
+
+
+@pytest.mark.parametrize("dialect", ["native", "original"])
+def test_no_dialect_takes_an_empty_uri(dialect: str) -> None:
+    with pytest.raises(InvalidValue, match="a uri has 1 to 4096 bytes"):
+        request_fields(check_dialect(dialect), "", {"x": np.zeros(2)})
+
+
+@pytest.mark.parametrize("request_data", [5, b"image", [1, 2], "cat.jpg", "[not json", ""])
+def test_one_value_is_the_input_t(request_data: Any) -> None:
+    assert as_inputs(request_data) == {"t": request_data}
+
+
+def test_a_dict_is_the_inputs() -> None:
+    inputs = {"a": 1, "b": "c.jpg"}
+
+    assert as_inputs(inputs) is inputs
+
+
+def test_json_text_of_the_original() -> None:
+    found = as_inputs(json.dumps({"instances": [{"x": [[1, 2]], "n": 5, "image": "aGk="}, {"x": "ignored"}]}))
+
+    assert {name: np.asarray(value).tolist() for name, value in found.items()} == {
+        "x": [[1, 2]],
+        "n": 5,
+        "image": "aGk=",
+    }
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("5", "null", "[]", "{}", '{"instances": []}', '{"instances": {}}', '{"instances": 5}'),
+        *('{"instances": [5]}', '{"instances": [[1]]}', '{"instances": {"x": 1}}', '{"other": [{}]}'),
+    ],
+)
+def test_json_text_without_an_instance(text: str) -> None:
+    with pytest.raises(InvalidValue, match="no instance can be found, please check your input or json"):
+        as_inputs(text)
+
+
+def test_json_text_with_a_ragged_list_names_the_input() -> None:
+    with pytest.raises(InvalidValue, match="input 'x': the nested list is ragged"):
+        as_inputs('{"instances": [{"x": [[1], [1, 2]]}]}')
+
+
+def test_arguments_of_the_enqueue_script() -> None:
+    found = enqueue_arguments("job", [[b"uri", b"a"], [b"uri", b"b", b"tensor:x", b"1"]])
+
+    assert found == (
+        ["job", "cluster-serving.limits_job"],
+        [2, 2, b"uri", b"a", 4, b"uri", b"b", b"tensor:x", b"1"],
+    )
+
+
+def test_a_full_queue_in_the_words_of_the_original() -> None:
+    full, memory = queue_full("job", 3), memory_full("job", ValueError("OOM"), 4)
+
+    for error in (full, memory):
+        assert str(error).startswith(
+            "Redis queue is full, please wait for inference or delete the unprocessed records. (the stream job"
+        )
+    assert "holds maxQueueLength records" in str(full)
+    assert "OOM" in str(memory)
+    assert (full.accepted, memory.accepted) == (3, 4)
+
+
+@pytest.mark.parametrize(
+    ("reply", "entries"),
+    [
+        (None, []),
+        ([], []),
+        ([[b"s", [[b"1-0", [b"a", b"b"]], [b"1-1", []]]]], [(b"1-0", [b"a", b"b"]), (b"1-1", [])]),
+    ],
+)
+def test_entries_of_a_reply(reply: Any, entries: list[Any]) -> None:
+    assert read_replies(reply) == entries
+
+
+def test_a_native_result() -> None:
+    result = result_of([b"tensor:y", encode_tensor(np.array([1, 2])), b"receipt", b'{"batch": 3}'], "u")
+
+    assert (result.uri, result.receipt) == ("u", {"batch": 3})
+    np.testing.assert_array_equal(plain(result), [1, 2])
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (original.encode_result([np.array([1, 2], np.float32)]), [1, 2]),
+        (b"[[1,0.5],[2,0.25]]", [[1, 0.5], [2, 0.25]]),
+        (b"some text", "some text"),
+    ],
+)
+def test_an_original_result(value: bytes, expected: Any) -> None:
+    found = plain(result_of([b"value", value], "u"))
+
+    assert (found.tolist() if isinstance(found, np.ndarray) else found) == expected
+
+
+def test_an_original_result_with_several_outputs() -> None:
+    value = original.encode_result([np.array([1], np.float32), np.array([2, 3], np.float32)])
+
+    found = plain(result_of([b"value", value], "u"))
+
+    assert [np.asarray(array).ravel().tolist() for array in found] == [[1], [2, 3]]
+
+
+@pytest.mark.parametrize(
+    ("fields", "error"),
+    [
+        ([b"error", b'{"code": "C", "message": "m"}', b"receipt", b"{}"], ("C", "m")),
+        ([b"value", b"NaN", b"error", b'{"code": "C", "message": "m"}'], ("C", "m")),
+        ([b"value", b"NaN"], ("Unknown", "the record failed; this server does not say why")),
+    ],
+)
+def test_a_failed_result_in_every_dialect(fields: list[bytes], error: tuple[str, str]) -> None:
+    result = result_of(fields, "u")
+
+    assert result.error == error
+    assert result.outputs == {}
+
+
+def test_a_reply_names_its_record() -> None:
+    result = reply_of([b"uri", "grün".encode(), b"value", b"5", b"receipt", b"{}"])
+
+    assert (result.uri, result.value) == ("grün", 5)
+
+
+def test_what_a_program_gets() -> None:
+    one, two = np.array([1]), np.array([2])
+
+    assert plain(Result("u", {"y": one})) is one
+    assert plain(Result("u", {"y": one, "z": two})) == [one, two]
+    assert plain(Result("u", {}, [[1, 0.5]])) == [[1, 0.5]]
+    assert plain(Result("u", {}, 0)) == 0
+    assert plain(Result("u", {})) is None
+
+
+def test_a_failure_in_three_shapes() -> None:
+    failed = Result("u", {}, error=ERROR)
+
+    with pytest.raises(RecordFailed, match=r"^u: why \(InvalidInput\)$") as caught:
+        plain(failed)
+    error, text = plain_or_error(failed), plain_or_failed(failed)
+
+    assert isinstance(error, RecordFailed)
+    for each in (caught.value, error, text):
+        assert (each.code, each.reason) == ERROR
+    assert isinstance(text, Failed)
+    assert text == "NaN"
+    assert caught.value.uri == "u"
+
+
+def test_what_did_not_fail_is_plain() -> None:
+    fine = Result("u", {}, [1])
+
+    assert plain_or_error(fine) == plain_or_failed(fine) == [1]
+
+
+@pytest.mark.parametrize("text", ["plain", "a*b", "a?b", "[ab]", "a\\b", "^a", "cluster-serving_{j}*:"])
+def test_a_glob_that_matches_only_this_text(text: str) -> None:
+    escaped = escape_glob(text)
+
+    assert escaped.replace("\\", "") == text.replace("\\", "")
+    assert all(escaped[at - 1] == "\\" for at, character in enumerate(escaped) if character in "*?[]^")
+    if "\\" not in escaped:
+        assert fnmatch.fnmatchcase(text, escaped)
+
+
+@pytest.mark.parametrize(
+    ("entry_id", "following"), [(b"0-0", b"0-1"), (b"5-9", b"5-10"), (b"1700000000000-0", b"1700000000000-1")]
+)
+def test_the_next_id(entry_id: bytes, following: bytes) -> None:
+    assert next_id(entry_id) == following
+
+
+def test_keys_of_a_job() -> None:
+    """Only results lie below the prefix that clients of the original scan and delete."""
+    others = [keys.reply_key("j", "c"), keys.node_key("j", "n"), keys.limits_key("j"), "j"]
+
+    assert keys.result_prefix("j") == "cluster-serving_j:"
+    assert not [key for key in others if key.startswith("cluster-serving_j")]
+
+
+def test_the_scripts_are_in_the_package() -> None:
+    assert "XADD" in commands.ENQUEUE.text
+    assert "HGETALL" in commands.TAKE.text

@@ -1,0 +1,544 @@
+"""From stream entries to what goes into a slot: binding, checks, conversions, and entries no client of ours would write."""
+
+import base64
+import json
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from cluster_serving.client import original
+from cluster_serving.client.errors import ErrorCode
+from cluster_serving.client.values import encode_record
+from cluster_serving.client.wire import encode_tensor
+from cluster_serving.node.decoding import Record, RecordDecoder
+from cluster_serving.node.models.base import TensorSpec
+from cluster_serving.node.slot import BATCHED, LARGEST_MESSAGE, ORIGINAL
+
+PREFIX = b"cluster-serving.reply_job:"
+X = TensorSpec("x", "float32", (None, 2))
+Y = TensorSpec("y", "int64", (None,))
+TEXT = TensorSpec("words", "str", (None,))
+FREE = TensorSpec("x", "float32", (None, None))
+Fields = list[bytes]
+
+
+def decode(fields: Fields, *specs: TensorSpec, now_ms: float = 0) -> Record:
+    return RecordDecoder(specs or (X,), PREFIX).decode(b"5-1", fields, now_ms)
+
+
+def native(**values: Any) -> Fields:
+    return encode_record("u", values)
+
+
+def in_original(**values: Any) -> Fields:
+    return [b"uri", b"u", b"data", original.encode_record(values).encode()]
+
+
+def in_json(text: str) -> Fields:
+    return [b"uri", b"u", b"serde", b"stream", b"data", text.encode()]
+
+
+def arrays(record: Record) -> list[NDArray[Any]]:
+    """The contents of a record of tensors."""
+    assert record.error is None, record.error
+    keys = zip(record.signature, record.contents, strict=True)
+    return [np.frombuffer(content, dtype).reshape(shape) for (_, dtype, shape), content in keys]
+
+
+def refusal(record: Record) -> str:
+    assert record.error is not None
+    assert record.error[0] == ErrorCode.INVALID_INPUT
+    assert (record.signature, record.contents) == ((), ())
+    return record.error[1]
+
+
+def row(*values: float) -> NDArray[np.float32]:
+    return np.array(values, np.float32)
+
+
+def test_the_common_record_is_not_copied() -> None:
+    decoder = RecordDecoder((X, Y), PREFIX)
+    fields = [*native(x=row(1, 2), y=np.int64(3)), b"reply", PREFIX + b"c"]
+
+    for _ in range(2):  # the second time by look-up
+        record = decoder.decode(b"5-1", fields, 0)
+
+        assert (record.uri, record.reply, record.flags) == (b"u", PREFIX + b"c", 0)
+        assert record.signature == (("tensor", "<f4", (2,)), ("tensor", "<i8", ()))
+        assert [array.tolist() for array in arrays(record)] == [[1, 2], 3]
+        assert np.shares_memory(np.frombuffer(record.contents[0], np.uint8), np.frombuffer(fields[3], np.uint8))
+
+
+def test_records_of_one_look_have_contents_of_their_own() -> None:
+    decoder = RecordDecoder((X,), PREFIX)
+
+    found = [arrays(decoder.decode(b"5-1", native(x=row(n, n + 1)), 0))[0].tolist() for n in range(5)]
+
+    assert found == [[n, n + 1] for n in range(5)]
+
+
+def test_a_known_header_with_missing_data_is_refused() -> None:
+    decoder = RecordDecoder((X,), PREFIX)
+    fields = native(x=row(1, 2))
+    decoder.decode(b"5-1", fields, 0)
+
+    record = decoder.decode(b"5-1", [*fields[:3], fields[3][:-1]], 0)
+
+    assert refusal(record) == "the tensor is truncated: 7 bytes of data where float32 [2] has 8"
+
+
+def test_bytes_behind_the_data_are_left_out() -> None:
+    fields = native(x=row(1, 2))
+    decoder = RecordDecoder((X,), PREFIX)
+
+    for _ in range(2):
+        (array,) = arrays(decoder.decode(b"5-1", [*fields[:3], fields[3] + b"padding"], 0))
+
+        assert array.tolist() == [1, 2]
+
+
+@pytest.mark.parametrize("values", [{"x": row(1, 2), "y": 3}, {"y": 3, "x": row(1, 2)}])
+@pytest.mark.parametrize("encode", [native, in_original])
+def test_inputs_bind_by_name(values: dict[str, Any], encode: Callable[..., Fields]) -> None:
+    record = decode(encode(**values), X, Y)
+
+    assert [array.ravel().tolist() for array in arrays(record)] == [[1, 2], [3]]
+
+
+@pytest.mark.parametrize("encode", [native, in_original])
+def test_other_names_bind_by_position(encode: Callable[..., Fields]) -> None:
+    record = decode(encode(t1=row(1, 2), t0=3), X, Y)
+
+    assert [array.ravel().tolist() for array in arrays(record)] == [[1, 2], [3]]
+
+
+@pytest.mark.parametrize(
+    ("names", "has"),
+    [
+        (["x"], "'x'"),
+        (["x", "y", "z"], "'x', 'y', 'z'"),
+        (["x", "z"], "'x', 'z'"),  # a name that matches and one that does not: a mistake, not a position
+        (["a"], "'a'"),
+        (["a", "b", "c"], "'a', 'b', 'c'"),
+    ],
+)
+@pytest.mark.parametrize("encode", [native, in_original])
+def test_what_does_not_bind(names: list[str], has: str, encode: Callable[..., Fields]) -> None:
+    record = decode(encode(**dict.fromkeys(names, row(1, 2))), X, Y)
+
+    expected = f"the record's inputs are {has}; the model takes x float32 [N,2], y int64 [N]"
+    assert refusal(record) == expected
+
+
+def test_no_inputs() -> None:
+    message = "the record's inputs are none; the model takes x float32 [N,2]"
+
+    assert refusal(decode([b"uri", b"u"])) == message
+    assert refusal(decode([b"uri", b"u", b"something", b"else"])) == message
+
+
+@pytest.mark.parametrize(
+    ("spec", "fields", "message"),
+    [
+        (X, native(x=row(1, 2, 3)), "input 'x' takes float32 [2] a record, not float32 [3]"),
+        (X, native(x=np.zeros((2, 2))), "input 'x' takes float32 [2] a record, not float64 [2, 2]"),
+        (X, native(x=5), "input 'x' takes float32 [2] a record, not int64 []"),
+        (FREE, native(x=np.zeros((3, 4))), "input 'x' takes float32 [?] a record, not float64 [3, 4]"),
+        (X, [b"uri", b"u", b"tensor:x", b"no"], "not a tensor message, or a truncated one: "),
+        (X, [b"uri", b"u", b"bool:x", b"no"], "not a tensor message, or a truncated one: "),
+        (X, native(x={"string": "s"}), "input 'x' takes x float32 [N,2], not text"),
+        (TEXT, native(words=row(1)), "input 'words' takes text, not a tensor of float32"),
+        (TEXT, native(words=b"image"), "input 'words' takes text, not an image"),
+        (TEXT, native(words=np.array([True])), "input 'words' takes text, not a tensor of bool"),
+        (TEXT, [b"uri", b"u", b"string:words", b"[1"], "input 'words' is not JSON: "),
+        (TEXT, [b"uri", b"u", b"string:words", b"\xff"], "input 'words' is not JSON: "),
+        (TEXT, [b"uri", b"u", b"string:words", b"[" * 100_000], "input 'words' is not JSON: "),
+        (X, [b"uri", b"u", b"sparse.values:x", b""], "a sparse tensor needs its indices, values and shape; the record has"),
+        (X, [b"uri", b"u", b"tensor:x", b"", b"deadline", b"soon"], "the record's deadline is b'soon', not a whole number"),
+        (X, [b"uri", b"u", b"data", b"no base64!"], "the record's data field is not base64, or is truncated: "),
+        (X, [b"uri", b"u", b"data", b"AAAA"], "not an Arrow stream"),
+        (X, in_original(x=row(1, 2, 3)), "input 'x' takes float32 [2] a record, not float32 [3]"),
+        (X, in_original(x=["text", "more"]), "input 'x' takes x float32 [N,2], not text"),
+        (TEXT, in_original(words=row(1)), "input 'words' takes text, not a tensor of float32"),
+    ],
+)  # fmt: skip
+def test_refusals_name_what_is_wrong(spec: TensorSpec, fields: Fields, message: str) -> None:
+    record = decode(fields, spec)
+
+    assert refusal(record).startswith(message)
+    assert record.uri == b"u"
+
+
+@pytest.mark.parametrize(
+    ("dtype", "sent", "kept"),
+    [
+        ("float32", np.array([1, -2], np.int8), [1, -2]),
+        ("float32", np.array([16777216, -16777216]), [16777216, -16777216]),
+        ("float32", np.array([0.1, 1e-300], np.float64), [np.float32(0.1), 0]),  # rounding is what a float32 means
+        ("float32", np.array([np.inf, 1], np.float64), [np.inf, 1]),
+        ("float32", np.array([0.5, 2], np.float16), [0.5, 2]),
+        ("float32", np.array([True, False]), [1, 0]),
+        ("float16", np.array([0.1, 65504], np.float64), [np.float16(0.1), 65504]),
+        ("float64", np.array([2**53, -1]), [2**53, -1]),
+        ("int64", np.array([1.0, -3.0]), [1, -3]),
+        ("int32", np.array([2**31 - 1, -(2**31)]), [2**31 - 1, -(2**31)]),
+        ("uint8", np.array([0, 255], np.float32), [0, 255]),
+        ("int8", np.array([True, False]), [1, 0]),
+        ("bool", np.array([0.0, 1.0]), [False, True]),
+        ("bool", np.array([True, False]), [True, False]),
+        ("int64", np.array([2**63 - 1, 0], np.uint64), [2**63 - 1, 0]),
+    ],
+)
+def test_values_that_a_dtype_can_hold(dtype: str, sent: NDArray[Any], kept: list[Any]) -> None:
+    (array,) = arrays(decode(native(x=sent), TensorSpec("x", dtype, (None, 2))))
+
+    assert array.dtype == np.dtype(dtype)
+    assert array.tolist() == kept
+
+
+@pytest.mark.parametrize(
+    ("dtype", "sent", "lost"),
+    [
+        ("float32", np.array([0, 16777217]), "16777217 of int64"),
+        ("float32", np.array([1e300, 0], np.float64), "1e+300 of float64"),
+        ("float16", np.array([0, 70000], np.float32), "70000.0 of float32"),
+        ("float16", np.array([0, 100_000]), "100000 of int64"),
+        ("float64", np.array([2**53 + 1, 0]), "9007199254740993 of int64"),
+        ("int64", np.array([0.5, 1]), "0.5 of float64"),
+        ("int64", np.array([np.nan, 1]), "nan of float64"),
+        ("int64", np.array([np.inf, 1]), "inf of float64"),
+        ("int32", np.array([2**31, 0]), "2147483648 of int64"),
+        ("int64", np.array([2**63, 0], np.uint64), "9223372036854775808 of uint64"),
+        ("uint8", np.array([-1, 0]), "-1 of int64"),
+        ("uint8", np.array([256, 0], np.int16), "256 of int16"),
+        ("uint64", np.array([-1, 0], np.int8), "-1 of int8"),
+        ("int64", np.array([2**64 - 1, 0], np.uint64), "18446744073709551615 of uint64"),
+        ("uint32", np.array([0, -(2**31)], np.int32), "-2147483648 of int32"),
+        ("bool", np.array([0, 2]), "2 of int64"),
+        ("bool", np.array([0.5, 1]), "0.5 of float64"),
+    ],
+)
+def test_values_that_would_be_lost(dtype: str, sent: NDArray[Any], lost: str) -> None:
+    record = decode(native(x=sent), TensorSpec("x", dtype, (None, 2)))
+
+    assert refusal(record) == f"input 'x' takes {dtype}, and {lost} would be lost in it"
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "int8", "int64", "uint8", "bool"])
+@pytest.mark.parametrize("shape", [(0,), (0, 3), (2, 0, 2)])
+def test_arrays_without_elements_are_converted_too(dtype: str, shape: tuple[int, ...]) -> None:
+    spec = TensorSpec("x", dtype, (None,) * (len(shape) + 1))
+
+    for sent in (np.zeros(shape, np.float64), np.zeros(shape, np.uint32), np.zeros(shape, np.bool_)):
+        (array,) = arrays(decode(native(x=sent), spec))
+
+        assert (array.dtype, array.shape) == (np.dtype(dtype), shape)
+
+
+@pytest.mark.parametrize("sent", [np.ones(2), np.ones(2, np.float32), np.ones((2, 2))[:, 0]])
+def test_a_converted_row_is_bytes_in_c_order(sent: NDArray[Any]) -> None:
+    record = decode(native(x=sent))
+
+    assert bytes(record.contents[0]) == row(1, 1).tobytes()
+    assert memoryview(record.contents[0]).format == "B"
+
+
+@pytest.mark.parametrize("encode", [native, in_original])
+@pytest.mark.parametrize("dtype", [np.float32, np.int64])
+def test_a_batch_dimension_of_one_is_taken_off_and_remembered(
+    encode: Callable[..., Fields], dtype: type[np.generic]
+) -> None:
+    record = decode(encode(x=np.array([[1, 2]], dtype)))
+
+    assert record.flags & BATCHED
+    assert record.signature == (("tensor", "<f4", (2,)),)
+    assert arrays(record)[0].tolist() == [1, 2]
+
+
+def test_a_batch_dimension_of_any_input_counts() -> None:
+    record = decode(native(x=row(1, 2), y=np.array([3])), X, Y)
+
+    assert record.flags == BATCHED
+    assert [array.shape for array in arrays(record)] == [(2,), ()]
+
+
+def test_a_batch_of_two_is_refused() -> None:
+    assert "a record, not float32 [2, 2]" in refusal(decode(native(x=np.zeros((2, 2), np.float32))))
+
+
+@pytest.mark.parametrize("row_shape", [(), (1,), (1, 1, 1), (None,), (None, 1)])
+@pytest.mark.parametrize("sent", [7, np.array([[7]]), np.array([7.0], np.float32)])
+def test_a_single_number_fits_every_shape_of_one_element(row_shape: tuple[int | None, ...], sent: Any) -> None:
+    record = decode(native(x=sent), TensorSpec("x", "float32", (None, *row_shape)))
+
+    (array,) = arrays(record)
+    assert array.size == 1
+    assert array.ndim == len(row_shape)
+    assert array.ravel()[0] == 7
+
+
+def test_free_dimensions_keep_the_records_shape() -> None:
+    decoder = RecordDecoder((FREE,), PREFIX)
+
+    shapes = [decoder.decode(b"5-1", native(x=np.zeros(n, np.float32)), 0).signature[0][2] for n in (1, 5, 0, 5)]
+
+    assert shapes == [(1,), (5,), (0,), (5,)]
+
+
+def test_images_and_text_stay_as_they_are() -> None:
+    record = decode(native(words=["a", "ü"], x=b"\xff\xd8\xff"), TEXT, X)
+
+    assert record.signature == (("string", "", ()), ("image", "", ()))
+    assert [bytes(content) for content in record.contents] == [b'["a", "\\u00fc"]', b"\xff\xd8\xff"]
+
+
+def test_a_sparse_tensor_is_made_dense() -> None:
+    values = [np.array([[0, 1], [2, 0]]), np.array([5, 6]), np.array([2, 3])]
+    spec = TensorSpec("x", "float32", (None, 2, 3))
+
+    for encode, flags in ((native, 0), (in_original, ORIGINAL)):
+        record = decode(encode(x=values), spec)
+
+        assert record.flags == flags
+        assert arrays(record)[0].tolist() == [[0, 0, 5], [6, 0, 0]]
+
+
+def sparse(indices: NDArray[Any], values: NDArray[Any], shape: NDArray[Any]) -> Fields:
+    parts = {b"sparse.indices:x": indices, b"sparse.values:x": values, b"sparse.shape:x": shape}
+    return [b"uri", b"u", *[field for name, array in parts.items() for field in (name, encode_tensor(array))]]
+
+
+INDICES, VALUES = np.array([[0, 1]]), row(5, 6)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        (sparse(INDICES, VALUES, np.array([3])), "input 'x' takes float32 [2] a record, not float32 [3]"),
+        (sparse(INDICES, VALUES, np.array([1])), "sparse index [1] lies outside shape [1]"),
+        (sparse(-INDICES, VALUES, np.array([2])), "sparse index [-1] lies outside shape [2]"),
+        (sparse(INDICES[0], VALUES, np.array([2])), "sparse indices of shape [2] for 2 values of a tensor of rank 1"),
+        (sparse(INDICES, VALUES, np.array([-2])), "negative dimension in shape [-2]"),
+        (sparse(INDICES, VALUES, np.array([1 << 40])), "a dense tensor of shape [1099511627776] has"),
+        (sparse(INDICES, VALUES, np.array([2**64 - 1], np.uint64)), "a dense tensor of shape [18446744073709551615] has"),
+        (sparse(INDICES, VALUES, np.array(2)), "input 'x': sparse indices and shape are integers, not int64 and int64 []"),
+        (sparse(INDICES, VALUES, np.array([[2]])), "input 'x': sparse indices and shape are integers"),
+        (sparse(INDICES, VALUES, np.array([2.0])), "input 'x': sparse indices and shape are integers, not int64 and float64 [1]"),
+        (sparse(INDICES * 1.0, VALUES, np.array([2])), "input 'x': sparse indices and shape are integers, not float64 and"),
+        (sparse(np.zeros((65, 0), int), VALUES[:0], np.zeros(65, int)), "shape of 65 dimensions"),
+    ],
+)  # fmt: skip
+def test_sparse_tensors_that_are_none(fields: Fields, message: str) -> None:
+    assert refusal(decode(fields)).startswith(message)
+
+
+def test_the_original_dialect_of_a_web_server() -> None:
+    record = decode(in_json(json.dumps({"instances": [{"y": 3, "x": [1, 2]}]})), X, Y)
+
+    assert record.flags & ORIGINAL
+    assert [array.ravel().tolist() for array in arrays(record)] == [[1, 2], [3]]
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[]", '{"instances": []}', '{"instances": [5]}', "[" * 100_000, "\x00"])
+def test_json_of_a_web_server_that_is_wrong(text: str) -> None:
+    record = decode(in_json(text))
+
+    assert refusal(record)
+    assert record.flags == ORIGINAL
+
+
+def test_text_and_images_of_the_original_dialect() -> None:
+    picture = b"\xff\xd8\xff\xe0" + bytes(20)
+
+    record = decode(in_original(words=["a", "b"], x=picture), TEXT, X)
+
+    assert record.signature == (("string", "", ()), ("image", "", ()))
+    assert [bytes(content) for content in record.contents] == [b'["a", "b"]', picture]
+
+
+@pytest.mark.parametrize("encode", [native, in_original])
+def test_a_deadline(encode: Callable[..., Fields]) -> None:
+    fields = [*encode(x=row(1, 2)), b"deadline", b"1000"]
+
+    assert decode(fields, now_ms=1000).error is None
+    late = decode(fields, now_ms=1000.5)
+
+    assert late.error == (ErrorCode.DEADLINE_EXCEEDED, "the deadline had passed before a node could take the record")
+    assert late.uri == b"u"
+
+
+def test_a_deadline_is_seen_in_a_record_of_a_known_look() -> None:
+    decoder = RecordDecoder((X,), PREFIX)
+    fields = native(x=row(1, 2))
+    decoder.decode(b"5-1", fields, 0)
+    decoder.decode(b"5-1", [*fields, b"deadline", b"1000"], 0)
+
+    assert decoder.decode(b"5-1", [*fields, b"deadline", b"1000"], 2000).error is not None
+
+
+@pytest.mark.parametrize("reply", [b"other_key", b"cluster-serving.reply_job", b"job", PREFIX + b"x" * 4096])
+@pytest.mark.parametrize("warm", [False, True])
+def test_a_reply_goes_to_a_reply_stream_of_the_job_only(reply: bytes, warm: bool) -> None:
+    decoder = RecordDecoder((X,), PREFIX)
+    if warm:
+        decoder.decode(b"5-0", [*native(x=row(1, 2)), b"reply", PREFIX + b"c"], 0)
+
+    record = decoder.decode(b"5-1", [*native(x=row(1, 2)), b"reply", reply], 0)
+
+    assert refusal(record) == "the reply stream must begin with cluster-serving.reply_job:"
+    assert record.reply == b"", "the answer goes to the result hash"
+
+
+def test_an_error_is_answered_where_the_client_waits() -> None:
+    record = decode([*native(x=row(1)), b"reply", PREFIX + b"c"])
+
+    assert refusal(record)
+    assert record.reply == PREFIX + b"c"
+
+
+@pytest.mark.parametrize(
+    ("fields", "size"), [([], 0), ([b"uri", b""], 0), ([b"uri", b"x" * 4097], 4097), ([b"uri", b"\xff" * 5000], 5000)]
+)
+def test_without_a_usable_uri_the_answer_is_under_the_entrys_id(fields: Fields, size: int) -> None:
+    record = decode([*fields, b"tensor:x", encode_tensor(row(1, 2))])
+
+    assert refusal(record) == f"the record's uri has {size} bytes, it must have 1 to 4096"
+    assert record.uri == b"5-1"
+
+
+@pytest.mark.parametrize("warm", [False, True])
+def test_a_uri_is_text(warm: bool) -> None:
+    """A client could not ask for its result."""
+    decoder = RecordDecoder((X,), PREFIX)
+    if warm:
+        decoder.decode(b"5-0", native(x=row(1, 2)), 0)
+
+    record = decoder.decode(b"5-1", [b"uri", b"\xff", b"tensor:x", encode_tensor(row(1, 2))], 0)
+
+    assert refusal(record).startswith("the record's uri is not UTF-8: ")
+    assert record.uri == b"5-1"
+
+
+@pytest.mark.parametrize("uri", ["x" * 4096, "ü" * 2048, "\x00"])
+def test_a_uri_of_every_length(uri: str) -> None:
+    record = decode([b"uri", uri.encode(), b"tensor:x", encode_tensor(row(1, 2))])
+
+    assert (record.uri, record.error) == (uri.encode(), None)
+
+
+@pytest.mark.parametrize("name", ["\N{SNOWMAN}" * 3000, "x" * 100_000])
+def test_messages_are_cut_by_bytes(name: str) -> None:
+    record = decode([b"uri", b"u", b"tensor:" + name.encode(), b"", b"tensor:x", b""])
+
+    assert 2000 < len(refusal(record).encode()) <= LARGEST_MESSAGE
+
+
+def test_what_is_kept_of_field_names_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cluster_serving.node.decoding._MAX_PLANS", 10)
+    decoder = RecordDecoder((X,), PREFIX)
+
+    for n in range(35):
+        record = decoder.decode(b"5-1", native(**{f"name {n}": row(1, 2)}), 0)
+
+        assert record.error is None
+        assert len(vars(decoder)["_plans"]) <= 10
+
+
+def test_what_is_kept_of_shapes_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cluster_serving.node.inputs._MAX_HEADERS", 10)
+    decoder = RecordDecoder((FREE,), PREFIX)
+    (taker,) = vars(decoder)["_inputs"]
+
+    for n in range(35):
+        for _ in range(2):
+            (array,) = arrays(decoder.decode(b"5-1", native(x=np.full(n, n, np.float32)), 0))
+
+            assert array.tolist() == [n] * n
+    assert len(taker.exact) == 10
+
+
+QUICK = settings(deadline=None, derandomize=True, max_examples=150)
+NAMES = st.sampled_from(
+    [
+        *(
+            b"uri",
+            b"reply",
+            b"deadline",
+            b"data",
+            b"serde",
+            b"tensor:x",
+            b"bool:x",
+            b"image:x",
+            b"string:x",
+            b"tensor:",
+        ),
+        *(b"sparse.indices:x", b"sparse.values:x", b"sparse.shape:x", b"tensor:\xff", b"other", b""),
+    ]
+)
+SMALL: st.SearchStrategy[NDArray[Any]] = st.sampled_from(
+    [np.zeros(2), row(1, 2), np.array([[0, 1]]), np.array([2]), np.array(2), np.zeros((0, 2)), np.array([-1], np.int8)]
+)
+VALUES_OF_FIELDS = st.one_of(
+    st.binary(max_size=30),
+    SMALL.map(encode_tensor),
+    SMALL.map(lambda array: encode_tensor(array)[:-1]),
+    st.sampled_from([PREFIX + b"c", b"1000", b"stream", b'{"instances": [{"x": [1, 2]}]}', b"[1]"]),
+    st.binary(max_size=20).map(base64.b64encode),
+    st.just(original.encode_record({"x": row(1, 2)}).encode()),
+)
+DECODERS = [RecordDecoder(specs, PREFIX) for specs in ((X,), (FREE,), (TEXT,), (X, Y))]
+
+
+def never_raises(fields: Fields) -> None:
+    """And gives either an answer for the client or contents that fit the signature."""
+    for decoder in DECODERS:
+        record = decoder.decode(b"5-1", fields, 500)
+
+        assert 0 < len(record.uri) <= 4096
+        assert len(record.signature) == len(record.contents)
+        for (kind, dtype, shape), content in zip(record.signature, record.contents, strict=True):
+            if kind == "tensor":
+                assert np.frombuffer(content, np.uint8).size == np.dtype(dtype).itemsize * np.prod(shape, dtype=int)
+        assert record.error is not None or record.signature
+
+
+@QUICK
+@given(st.lists(st.tuples(NAMES, VALUES_OF_FIELDS), max_size=5))
+def test_no_entry_raises(pairs: list[tuple[bytes, bytes]]) -> None:
+    never_raises([part for pair in pairs for part in pair])
+
+
+@QUICK
+@given(st.data())
+def test_no_damaged_message_raises(data: st.DataObject) -> None:
+    whole = data.draw(
+        st.sampled_from([native(x=row(1, 2)), in_original(x=row(1, 2)), sparse(INDICES, VALUES, np.array([2]))])
+    )
+    fields = [*whole, *data.draw(st.sampled_from([[], [b"reply", PREFIX + b"c"], [b"deadline", b"400"]]))]
+    place = data.draw(st.sampled_from([at for at in range(3, len(fields), 2) if fields[at]]))
+    message = bytearray(fields[place])
+    for _ in range(data.draw(st.integers(1, 3))):
+        at = data.draw(st.integers(0, len(message) - 1))
+        message[at] = data.draw(st.integers(0, 255))
+    fields[place] = bytes(message[: data.draw(st.integers(len(message) // 2, len(message)))])
+
+    never_raises(fields)
+
+
+def test_two_columns_in_a_batch_of_another_writer() -> None:
+    """Plain numeric columns are scalars."""
+    batch = pa.RecordBatch.from_pydict({"a": [1.5], "b": [2]})
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    data = base64.b64encode(sink.getvalue().to_pybytes())
+
+    record = decode([b"uri", b"u", b"data", data], TensorSpec("p", "float32", (None,)), Y)
+
+    assert [float(array.ravel()[0]) for array in arrays(record)] == [1.5, 2]

@@ -1,0 +1,74 @@
+"""The client over HTTP, against a real server on this machine."""
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+import pytest
+
+from cluster_serving.client import ConnectionLost, InputQueue, RecordFailed, perdict
+
+
+class Handler(BaseHTTPRequestHandler):
+    """Answers as a frontend does."""
+
+    def do_GET(self) -> None:  # noqa: N802 - the library's name
+        """The welcome line."""
+        self._answer(200, "welcome")
+
+    def do_POST(self) -> None:  # noqa: N802 - the library's name
+        """One prediction, or an error for a request without instances."""
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        if "instances" in body:
+            self._answer(200, json.dumps({"predictions": ['{"value":"[[903,0.13]]"}']}))
+        else:
+            self._answer(400, "Wrong content format.")
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the library's name
+        """Say nothing."""
+
+    def _answer(self, status: int, text: str) -> None:
+        self.send_response(status)
+        self.end_headers()
+        self.wfile.write(text.encode())
+
+
+@pytest.fixture
+def url() -> Iterator[str]:
+    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+def test_predict_goes_over_http(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    queue = InputQueue(frontend_url=url, sync=True)
+
+    assert queue.predict('{"instances": [{"t": [1.0]}]}') == [[903, 0.13]]
+    assert perdict(url, '{"instances": [{"t": [1.0]}]}') == [[903, 0.13]]
+    assert "Attempt connecting to Cluster Serving frontend success" in capsys.readouterr().out
+
+
+def test_an_error_of_the_frontend_is_raised(url: str) -> None:
+    with pytest.raises(RecordFailed, match="Wrong content format"):
+        InputQueue(frontend_url=url).predict("{}")
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:1", "1.1.1.1:1"])
+def test_a_frontend_that_is_not_there_is_said_and_not_fatal(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    queue = InputQueue(frontend_url=url)
+
+    assert queue.frontend_url == url
+    assert "Connection error, please check your HTTP server. Error msg is" in capsys.readouterr().out
+    with pytest.raises(ConnectionLost):
+        queue.predict({"instances": []})
+
+
+def test_the_attributes_that_programs_of_the_original_read() -> None:
+    queue = InputQueue(host="1.1.1.1", port="1111", name="other")
+
+    assert (queue.name, queue.host, queue.port, queue.frontend_url) == ("other", "1.1.1.1", "1111", None)
+    assert (InputQueue().name, InputQueue().host, InputQueue().port) == ("serving_stream", "localhost", "6379")
