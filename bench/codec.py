@@ -18,7 +18,7 @@ from cluster_serving.client import original, wire
 
 def main() -> None:
     """Measure, print a table, and write the figures where they are wanted."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(description=report.first_line(__doc__))
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there")
     parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()

@@ -14,7 +14,7 @@ if __name__ == "__main__" and sys.path[0] == str(_HERE):
 import argparse
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from multiprocessing import get_context
@@ -33,7 +33,7 @@ _WINDOW = 1024
 
 def main() -> None:
     """Measure, print a table, and write the figures where they are wanted."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(description=report.first_line(__doc__))
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there")
     parser.add_argument("--records", type=int, default=60_000, help="records a round")
     parser.add_argument("--calls", type=int, default=2000, help="calls a round, one at a time")
@@ -101,7 +101,7 @@ def latencies_s(port: int, calls: int) -> list[float]:
 
 
 @contextmanager
-def _floor_server(place: Stage) -> Iterator[None]:
+def _floor_server(place: Stage) -> Generator[None]:
     command = [sys.executable, "-m", "bench.floor", str(place.port)]
     server = subprocess.Popen(command, stdout=subprocess.PIPE, cwd=_HERE.parent)
     assert server.stdout is not None

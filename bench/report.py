@@ -13,6 +13,11 @@ from rich.table import Table
 Figures = dict[str, float]
 
 
+def first_line(text: str | None) -> str:
+    """What a program is for, from its docstring."""
+    return (text or "").partition("\n")[0]
+
+
 def machine() -> str:
     """One line on where this was measured."""
     model = next(

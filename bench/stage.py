@@ -4,7 +4,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +25,7 @@ class Stage:
     port: int
 
     @contextmanager
-    def node(self, job: str, **config: Any) -> Iterator[None]:
+    def node(self, job: str, **config: Any) -> Generator[None]:
         """A node that serves while the block lasts."""
         path = self.directory / f"{job}.yaml"
         path.write_text(yaml.safe_dump({"jobName": job, "redisUrl": f"127.0.0.1:{self.port}", **config}))
@@ -44,7 +44,7 @@ class Stage:
 
 
 @contextmanager
-def stage(port: int) -> Iterator[Stage]:
+def stage(port: int) -> Generator[Stage]:
     """A stage with an empty Redis on this port."""
     with tempfile.TemporaryDirectory(prefix="cluster-serving-bench-") as name:
         directory = Path(name)

@@ -6,7 +6,7 @@ while the last one was under way, and one blocking read of the reply stream serv
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterable, AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Iterable, Mapping
 from contextlib import suppress
 from itertools import count
 from typing import Any, Self, TypeVar
@@ -97,7 +97,7 @@ class AsyncInputQueue(Api):
 
     async def predict_many(
         self, requests: Iterable[Any] | AsyncIterable[Any], timeout: float = 60, window: int = 1024
-    ) -> AsyncIterator[Any]:
+    ) -> AsyncGenerator[Any]:
         """Send records and give their results in the same order; as `InputQueue.predict_many`."""
         pending: deque[asyncio.Task[Result]] = deque()
         try:
@@ -112,7 +112,7 @@ class AsyncInputQueue(Api):
 
     async def as_completed(
         self, records: Iterable[tuple[str, Mapping[str, Any]]], timeout: float = 60, window: int = 1024
-    ) -> AsyncIterator[Result]:
+    ) -> AsyncGenerator[Result]:
         """Send records and give their results as they come; as `InputQueue.as_completed`."""
         pending: set[asyncio.Task[Result]] = set()
         try:
@@ -262,7 +262,7 @@ class AsyncOutputQueue(Api):
         """Every result that is there, by uri, taken off."""
         return {result.uri: plain_or_failed(result) async for result in self._take_all()}
 
-    async def results(self, timeout: float = 5) -> AsyncIterator[Result]:
+    async def results(self, timeout: float = 5) -> AsyncGenerator[Result]:
         """Take results off as they come; as `OutputQueue.results`."""
         loop = asyncio.get_running_loop()
         quiet_since_s, pause_s = loop.time(), 0.005

@@ -6,7 +6,7 @@ Every method of the original's client is here under its name and with its defaul
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from itertools import count, islice
 from typing import Any, Self
 
@@ -155,7 +155,7 @@ class InputQueue(Api):
         finally:
             self._replies.forget(uri)
 
-    def predict_many(self, requests: Iterable[Any], timeout: float = 60, window: int = WINDOW) -> Iterator[Any]:
+    def predict_many(self, requests: Iterable[Any], timeout: float = 60, window: int = WINDOW) -> Generator[Any]:
         """Send records and give their results in the same order, many being under way at once.
 
         Args:
@@ -190,7 +190,7 @@ class InputQueue(Api):
 
     def as_completed(
         self, records: Iterable[tuple[str, Mapping[str, Any]]], timeout: float = 60, window: int = WINDOW
-    ) -> Iterator[Result]:
+    ) -> Generator[Result]:
         """Send records and give their results as they come.
 
         Args:
@@ -314,7 +314,7 @@ class OutputQueue(Api):
         """Every result that is there, by uri, taken off: what `query` gives for each."""
         return {result.uri: plain_or_failed(result) for result in self._take_all()}
 
-    def results(self, timeout: float = 5) -> Iterator[Result]:
+    def results(self, timeout: float = 5) -> Generator[Result]:
         """Take results off as they come, whoever enqueued the records.
 
         Args:

@@ -10,9 +10,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +34,7 @@ _SHOWN = 5
 def main() -> int:
     """Serve, predict, print; the exit code: 0 when at least 95 % of the digits were recognised."""
     console = Console()
-    here = Path(str(files(__package__)))
+    here = Path(__file__).parent
     with np.load(here / "held_out.npz") as held_out:
         images, labels = held_out["images"], held_out["labels"]
     port = _free_port()
@@ -101,7 +100,7 @@ def _summary(accuracy: float, count: int, rate: float, latencies_s: list[float])
 
 
 @contextmanager
-def _served(model: Path, port: int) -> Iterator[None]:
+def _served(model: Path, port: int) -> Generator[None]:
     """The model, served by a node of its own while the block lasts."""
     with tempfile.TemporaryDirectory(prefix="cluster-serving-quickstart-") as name:
         config = Path(name) / "config.yaml"

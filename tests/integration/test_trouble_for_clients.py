@@ -121,9 +121,11 @@ def test_a_redis_without_memory_is_a_full_queue(redis_server: PrivateRedis) -> N
     with redis_server.client() as client:
         client.config_set("maxmemory", "1")
         try:
-            with InputQueue(port=redis_server.port, name=job, patience_s=0.05) as queue:
-                with pytest.raises(QueueFull, match="OOM"):
-                    queue.enqueue("a", t=ROW)
+            with (
+                InputQueue(port=redis_server.port, name=job, patience_s=0.05) as queue,
+                pytest.raises(QueueFull, match="OOM"),
+            ):
+                queue.enqueue("a", t=ROW)
         finally:
             client.config_set("maxmemory", "0")
 
@@ -146,10 +148,9 @@ def test_leaving_predict_many_early_leaves_no_task(redis_server: PrivateRedis) -
     async def run() -> None:
         async with AsyncInputQueue(port=redis_server.port, name="nobody_early") as queue:
             answers = queue.predict_many([ROW] * 10, window=5)
-            waiting = asyncio.create_task(anext(answers))
-            await asyncio.sleep(0)
-            waiting.cancel()
-            await asyncio.gather(waiting, return_exceptions=True)
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.1):
+                    await anext(answers)
             await answers.aclose()
         assert len(asyncio.all_tasks()) == 1
 

@@ -4,7 +4,7 @@ import os
 import signal
 import socket
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -70,7 +70,7 @@ class PrivateRedis:
 
 
 @contextmanager
-def private_redis(directory: Path, *arguments: str) -> Iterator[PrivateRedis]:
+def private_redis(directory: Path, *arguments: str) -> Generator[PrivateRedis]:
     """A redis-server for a block."""
     server = PrivateRedis(directory, *arguments)
     try:

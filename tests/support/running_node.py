@@ -5,7 +5,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -95,7 +95,7 @@ def _arguments(process: psutil.Process) -> list[str]:
 
 
 @contextmanager
-def running_node(home: Path, server: PrivateRedis, **config: Any) -> Iterator[RunningNode]:
+def running_node(home: Path, server: PrivateRedis, **config: Any) -> Generator[RunningNode]:
     """A node for a block; its log is shown when the block fails."""
     node = RunningNode(home, server, **config)
     try:

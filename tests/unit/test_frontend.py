@@ -13,11 +13,11 @@ from cluster_serving.client import ConnectionLost, InputQueue, RecordFailed, per
 class Handler(BaseHTTPRequestHandler):
     """Answers as a frontend does."""
 
-    def do_GET(self) -> None:  # noqa: N802 - the library's name
+    def do_GET(self) -> None:
         """The welcome line."""
         self._answer(200, "welcome")
 
-    def do_POST(self) -> None:  # noqa: N802 - the library's name
+    def do_POST(self) -> None:
         """One prediction, or an error for a request without instances."""
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         if "instances" in body:
