@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 
-from cluster_serving.client import original_decode
 from cluster_serving.client.errors import CodecError, InvalidValue
 from cluster_serving.client.original import (
     DenseTensor,
@@ -32,6 +31,7 @@ from cluster_serving.client.original import (
     encode_result,
     get_ndarray_from_b64,
 )
+from cluster_serving.client.original import decode as original_decode
 
 QUICK = settings(deadline=None, derandomize=True, max_examples=40)
 SHAPES = hnp.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=5)

@@ -20,9 +20,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from cluster_serving.client.arrow_stream import ARROW_ERRORS, from_base64, read_batches
 from cluster_serving.client.errors import CodecError
-from cluster_serving.client.original_values import (
+from cluster_serving.client.original.arrow_stream import ARROW_ERRORS, from_base64, read_batches
+from cluster_serving.client.original.values import (
     DenseTensor,
     EncodedImage,
     OriginalValue,

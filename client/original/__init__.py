@@ -23,17 +23,17 @@ filter made; or `NaN`, for a record that failed.
 This module only names what the dialect has; each part is in a file of its own.
 """
 
-from cluster_serving.client.original_decode import decode_record
-from cluster_serving.client.original_encode import encode_record
-from cluster_serving.client.original_json import decode_json_record
-from cluster_serving.client.original_result import (
+from cluster_serving.client.original.decode import decode_record
+from cluster_serving.client.original.encode import encode_record
+from cluster_serving.client.original.json_record import decode_json_record
+from cluster_serving.client.original.result import (
     ResultValue,
     decode_result,
     encode_result,
     get_ndarray_from_b64,
     get_ndarray_from_record_batch,
 )
-from cluster_serving.client.original_values import (
+from cluster_serving.client.original.values import (
     DenseTensor,
     EncodedImage,
     OriginalValue,

@@ -19,8 +19,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from cluster_serving.client.arrow_stream import StreamTemplate, from_base64, read_batches, write_stream
 from cluster_serving.client.errors import CodecError
+from cluster_serving.client.original.arrow_stream import StreamTemplate, from_base64, read_batches, write_stream
 
 Shape = tuple[int, ...]
 ResultValue = NDArray[np.float32] | list[NDArray[np.float32]] | list[Any] | str

@@ -24,9 +24,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from cluster_serving.client.arrow_stream import StreamTemplate, to_base64, write_stream
 from cluster_serving.client.errors import InvalidValue
-from cluster_serving.client.original_values import SparseTensor
+from cluster_serving.client.original.arrow_stream import StreamTemplate, to_base64, write_stream
+from cluster_serving.client.original.values import SparseTensor
 
 # What a value becomes: a dense tensor, a sparse one (its indices as given), or text.
 _Column = NDArray[np.float32] | SparseTensor | str
