@@ -11,6 +11,11 @@ class Backoff:
         self._most_s = most_s
         self.reset()
 
+    @property
+    def failing(self) -> bool:
+        """Whether it has not worked since the last delay."""
+        return self._delay_s != self._first_s
+
     def reset(self) -> None:
         """It worked: begin anew."""
         self._delay_s = self._first_s

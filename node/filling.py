@@ -33,21 +33,13 @@ class Filling:
         return [row.id for row in self._rows]
 
     @property
-    def empty(self) -> bool:
-        """Whether there is no record in it, not even a refused one."""
-        return not self._rows
-
-    @property
     def full(self) -> bool:
         """Whether it can take no further record."""
         return self._placed >= self._layout.capacity or len(self._rows) >= self._batch or self._table_left < 0
 
     def fits(self, contents: Sequence[Content]) -> bool:
         """Whether the variable-length contents of this record fit."""
-        if not self._has_heap:
-            return True
-        pairs = zip(contents, self._layout.inputs, strict=True)
-        return self._heap + sum(len(content) for content, place in pairs if place.kind != "tensor") <= len(self._inputs)
+        return not self._has_heap or self._heap + self._layout.heap_bytes(contents) <= len(self._inputs)
 
     def refuse(self, entry_id: bytes, record: Record) -> None:
         """Take a record that is answered with its error."""

@@ -18,7 +18,7 @@ from cluster_serving.node.child import Child, Placement
 from cluster_serving.node.config import Config
 from cluster_serving.node.models.base import TensorSpec
 from cluster_serving.node.models.detect import Detected
-from cluster_serving.node.ring import Ring, State
+from cluster_serving.node.ring import HANDED_OVER, Ring, State
 from cluster_serving.node.slot import Geometry
 from cluster_serving.node.specs import LaneSpec, ReaderSpec, WorkerSpec, WriterSpec
 
@@ -70,6 +70,7 @@ class Lane:
         self.inputs: tuple[TensorSpec, ...] = ()
         self.outputs: tuple[TensorSpec, ...] = ()
         self.restarts = 0
+        self._begun = False  # writer and reader have been started, or never will be
         self._reader = Post("reader", self._new_reader, Backoff())
         self._writer = Post("writer", self._new_writer, Backoff())
         self._workers = [
@@ -93,8 +94,8 @@ class Lane:
 
     @property
     def ended(self) -> bool:
-        """Whether no child is left."""
-        return not any(post.child for post in self._posts())
+        """Whether no child is left, and none will be started."""
+        return not any(post.child or post.wanted for post in self._posts())
 
     def children(self) -> Iterator[Child]:
         """Those that run."""
@@ -118,10 +119,10 @@ class Lane:
             self.outputs = msgspec.convert(child.ready["outputs"], tuple[TensorSpec, ...])
             self.ring.set_serving(self._index(child), True)
             self._reader_bell.ring()
-            if self.workers_ready == len(self._workers):
-                for post in (self._writer, self._reader):
-                    if not post.wanted:
-                        self._start(post)
+            if self.workers_ready == len(self._workers) and not self._begun:
+                self._begun = True
+                self._start(self._writer)
+                self._start(self._reader)
 
     def bury(self, child: Child, reason: str) -> None:
         """A child has died: put its slots into order; `revive` starts another one."""
@@ -145,16 +146,21 @@ class Lane:
         for post in self._posts():
             if post.wanted and post.child is None and time.monotonic() >= post.due_s:
                 self.restarts += 1
-                self._start(post)
+                try:
+                    self._start(post)
+                except OSError as error:
+                    post.due_s = time.monotonic() + post.backoff.next_s()
+                    log.error("cannot start a process", child=post.name, reason=str(error))
 
     def stop_reading(self) -> None:
         """Let the reader hand over what it has read and end."""
+        self._begun = True
         self._dismiss(self._reader)
 
     @property
     def drained(self) -> bool:
-        """Whether the reader has ended and every slot has been published."""
-        return self._reader.child is None and len(self.ring.every(State.FREE)) == self.ring.geometry.slots
+        """Whether the reader has ended and all that it handed over has been published."""
+        return self._reader.child is None and not self.ring.every(*HANDED_OVER)
 
     def dismiss(self) -> None:
         """Let everybody end who has nothing more to do."""
@@ -163,6 +169,7 @@ class Lane:
 
     def kill(self) -> None:
         """End everybody now."""
+        self._begun = True
         for post in self._posts():
             self._dismiss(post, signal.SIGKILL)
 

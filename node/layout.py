@@ -7,6 +7,7 @@ array (rows, *row_shape). Images and text lie in the heap, and the row table say
 """
 
 import math
+from collections.abc import Sequence, Sized
 
 import msgspec
 import numpy as np
@@ -38,6 +39,15 @@ class Layout(msgspec.Struct, frozen=True, array_like=True):
     def has_heap(self) -> bool:
         """Whether any input has a variable length."""
         return any(place.kind != "tensor" for place in self.inputs)
+
+    def heap_bytes(self, contents: Sequence[Sized]) -> int:
+        """How much of the heap one record takes."""
+        pairs = zip(contents, self.inputs, strict=True)
+        return sum(len(content) for content, place in pairs if place.kind != "tensor")
+
+    def fits(self, contents: Sequence[Sized], slot_bytes: int) -> bool:
+        """Whether an empty slot can take this record."""
+        return self.capacity > 0 and self.heap + self.heap_bytes(contents) <= slot_bytes
 
 
 def plan(signature: Signature, batch: int, slot_bytes: int) -> Layout:

@@ -26,7 +26,7 @@ from cluster_serving.node.decoding import Record, RecordDecoder
 from cluster_serving.node.filling import Filling
 from cluster_serving.node.layout import Layout, Signature, plan
 from cluster_serving.node.metrics import READER, Count
-from cluster_serving.node.ring import Ring, State
+from cluster_serving.node.ring import HANDED_OVER, Ring, State
 from cluster_serving.node.specs import ReaderSpec
 
 log = structlog.get_logger(__name__)
@@ -50,7 +50,7 @@ class Reader:
         self._bell = Bell(lane.reader_bell)
         self._ear = Ear(self._bell)
         self._worker_bells = [Bell(fd) for fd in lane.worker_bells]
-        self._link = Link(lane.redis)
+        self._link = Link(lane.redis, _BLOCK_MS / 1000 + lane.redis.timeout_s)
         self._decoder = RecordDecoder(spec.inputs, keys.reply_key(lane.job, "").encode())
         self._count = self._ring.counters[READER]
         self._layouts: dict[Signature, Layout] = {}
@@ -94,9 +94,21 @@ class Reader:
                 self._ear.wait(delay_s)
 
     def _connect(self) -> None:
-        """Make the group, and take again what is pending under this consumer's name and nowhere in the ring."""
-        self._make_group()
-        known = {row.id for slot in self._ring.every(*_IN_RING) for row in self._ring.slots[slot].table()}
+        """Take again what is pending under this consumer's name and nowhere in the ring."""
+        try:
+            self._take_again()
+        except redis.ResponseError as error:
+            if not str(error).startswith("NOGROUP"):
+                raise
+            # Made only when it is missing: a Redis without memory refuses it, and reading is what makes room there.
+            self._link.call("XGROUP", "CREATE", self._spec.lane.job, keys.GROUP, "0", "MKSTREAM")
+        if self._backoff.failing:
+            log.info("reading from Redis again")
+        self._backoff.reset()
+        self._ear.watch(self._link.fileno())
+
+    def _take_again(self) -> None:
+        known = {row.id for slot in self._ring.every(*HANDED_OVER) for row in self._ring.slots[slot].table()}
         known |= {entry_id for batch in (*self._filling.values(), *self._full) for entry_id in batch.ids}
         known |= {entry_id for entry_id, _ in self._backlog}
         last: bytes | str = "0"
@@ -107,15 +119,6 @@ class Reader:
             self._backlog += lost
         if self._backlog:
             log.info("taking again what was read and not answered", records=len(self._backlog))
-        self._backoff.reset()
-        self._ear.watch(self._link.fileno())
-
-    def _make_group(self) -> None:
-        try:
-            self._link.call("XGROUP", "CREATE", self._spec.lane.job, keys.GROUP, "0", "MKSTREAM")
-        except redis.ResponseError as error:
-            if not str(error).startswith("BUSYGROUP"):
-                raise
 
     def _command(self, count: int, after: bytes | str, *block: str | int) -> tuple[bytes | str | int, ...]:
         group = ("XREADGROUP", "GROUP", keys.GROUP, self._spec.consumer, "COUNT", count)
@@ -187,13 +190,13 @@ class Reader:
             self._close(signature)
             filling = None
         if filling is None:
+            slot_bytes = self._spec.lane.geometry.slot_bytes
+            if not self._layout(signature).fits(record.contents, slot_bytes):
+                message = f"the record's inputs are larger than a slot of {slot_bytes} bytes (slotBytes in config.yaml)"
+                return self._refuse(entry_id, record._replace(error=(ErrorCode.INVALID_INPUT, message)), now_ms)
             filling = self._open(signature, now_ms)
             if filling is None:
                 return False
-            if self._layout(signature).capacity < 1 or not filling.fits(record.contents):
-                limit = self._spec.lane.geometry.slot_bytes
-                message = f"the record's inputs are larger than a slot of {limit} bytes (slotBytes in config.yaml)"
-                return self._refuse(entry_id, record._replace(error=(ErrorCode.INVALID_INPUT, message)), now_ms)
         filling.add(entry_id, record)
         if filling.full:
             self._close(signature)
@@ -259,21 +262,11 @@ class Reader:
                 signature, filling = next(iter(self._filling.items()))
                 if not leaves(False, load, _now_ms() - filling.opened_ms, self._spec.max_batch_delay_ms):
                     return
-                if filling.empty:
-                    self._give_up(signature)
-                    continue
                 filling.close()
                 del self._filling[signature]
             self._sequence += 1
             self._ring.hand_over("reader", filling.index, worker, self._sequence)
             self._worker_bells[worker].ring()
-
-    def _give_up(self, signature: Signature) -> None:
-        """Free a batch that was opened for a record that it could not take."""
-        self._ring.move("reader", self._filling.pop(signature).index, State.FREE)
-
-
-_IN_RING = (State.READY, State.RUNNING, State.DONE, State.PUBLISHING)
 
 
 def _nothing() -> None:

@@ -9,7 +9,7 @@ import numpy as np
 from cluster_serving.client import keys, original
 from cluster_serving.client.errors import ErrorCode
 from cluster_serving.client.wire import Array, tensor_header
-from cluster_serving.node.slot import BATCHED, ORIGINAL, Outcome, Placed, Row, Slot, array_at
+from cluster_serving.node.slot import BATCHED, ORIGINAL, Outcome, Placed, Row, Slot, array_at, cut
 
 Fields = list[bytes]
 
@@ -30,19 +30,23 @@ class Results:
         flags = {row.place: row.flags for row in table if row.flags}
         outcomes = slot.outcomes()
         for outcome in outcomes:
-            for place, made in zip(outcome.rows, _fields(slot, outcome, flags), strict=True):
-                found[place] = made
+            try:
+                made = list(_fields(slot, outcome, flags))
+            except Exception as fault:  # a result that cannot be encoded must not stop the others
+                made = [_error((ErrorCode.INFERENCE_FAILED, cut(str(fault))), flags.get(r, 0)) for r in outcome.rows]
+            for place, fields in zip(outcome.rows, made, strict=True):
+                found[place] = fields
         receipt = self._receipt(slot, outcomes)
         for row in table:
-            fields = found[row.place] if row.place >= 0 else None
-            if fields is None:
-                fields = _error(row.error or _NO_OUTCOME, row.flags)
+            answer = found[row.place] if row.place >= 0 else None
+            if answer is None:
+                answer = _error(row.error or _NO_OUTCOME, row.flags)
             if not row.flags & ORIGINAL:
-                fields += (keys.RECEIPT, b'{"entry":"%b",%b' % (row.id, receipt))
+                answer += (keys.RECEIPT, b'{"entry":"%b",%b' % (row.id, receipt))
             if row.reply:
-                yield row.reply, row, [keys.URI, row.uri, *fields]
+                yield row.reply, row, [keys.URI, row.uri, *answer]
             else:
-                yield self._prefix + row.uri, row, fields
+                yield self._prefix + row.uri, row, answer
 
     def _receipt(self, slot: Slot, outcomes: list[Outcome]) -> bytes:
         """The end of the JSON object that says how a batch went; milliseconds."""

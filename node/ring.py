@@ -44,6 +44,9 @@ TRANSITIONS: dict[str, frozenset[tuple[State, State]]] = {
     "supervisor": frozenset({(State.RUNNING, State.READY)}),
 }
 
+HANDED_OVER = (State.READY, State.RUNNING, State.DONE, State.PUBLISHING)
+"""The states between reader and client."""
+
 COUNTERS = 8
 """Counters a process; each has one writer (`metrics.py` names them)."""
 

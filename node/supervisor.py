@@ -91,9 +91,11 @@ class Supervisor:
         """Until a signal, a word or the death of a child, or the next turn."""
         children = list(self._lane.children())
         speaking = {child.fileno(): child for child in children if child.booting}
-        deaths = [child.death_fd for child in children]
+        poll = select.poll()
+        for descriptor in (self._bell.fileno(), *speaking, *(child.death_fd for child in children)):
+            poll.register(descriptor, select.POLLIN)
         turn_s = _TURN_S if self._phase in (Phase.STARTING, Phase.READY) else _DRAINING_TURN_S
-        ready, _, _ = select.select([self._bell.fileno(), *speaking, *deaths], [], [], turn_s)
+        ready = {descriptor for descriptor, _ in poll.poll(turn_s * 1000)}
         if self._bell.fileno() in ready:
             self._bell.hear()
         for descriptor in speaking.keys() & ready:

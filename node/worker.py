@@ -30,6 +30,7 @@ log = structlog.get_logger(__name__)
 _ALIGNMENT = 64
 _MAX_LAYOUTS = 4096
 _SENDABLE = "fiub"
+_LARGEST_ITEM = 8  # bytes: Arrow has no tensor of longer numbers
 
 
 class _Run(NamedTuple):
@@ -122,7 +123,7 @@ class Worker:
         for name, array in outputs.items():
             if array.ndim == 0 or array.shape[0] != expected:
                 raise ModelError(f"output {name!r} has shape {list(array.shape)} for a batch of {expected} rows")
-            if array.dtype.kind not in _SENDABLE:
+            if array.dtype.kind not in _SENDABLE or array.dtype.itemsize > _LARGEST_ITEM:
                 raise ModelError(f"output {name!r} is of dtype {array.dtype}, which cannot be sent")
         return {name: array[:rows] for name, array in outputs.items()} if self._fixed else outputs
 

@@ -88,10 +88,13 @@ class Writer:
             try:
                 finished = self._link.run(FINISH, [self._stream, *targets], [keys.GROUP, self._ttl_ms, *arguments])
             except (ConnectionLost, redis.ResponseError) as error:
+                self._link.close()  # the next connection may reach a master that can be written
                 delay_s = self._backoff.next_s()
                 log.warning("cannot publish to Redis", reason=str(error), retry_in_s=round(delay_s, 1))
                 self._ear.wait(delay_s)
                 continue
+            if self._backoff.failing:
+                log.info("publishing to Redis again")
             self._backoff.reset()
             repeated = rows - int(finished)
             self._count[Count.REPEATED] += repeated

@@ -105,6 +105,45 @@ def test_a_killed_process_is_replaced_and_every_record_answered_once(
     assert node.stop() == 0
 
 
+def test_all_killed_at_once_are_replaced(node: RunningNode, own_redis: PrivateRedis) -> None:
+    load = Load(own_redis)
+
+    for kind in ("reader", "writer", "worker"):
+        for child in node.children(kind):
+            child.kill()
+    load.finish()
+
+    settled(node, own_redis)
+
+
+def test_a_redis_without_memory_is_emptied_by_a_new_reader(node: RunningNode, own_redis: PrivateRedis) -> None:
+    with own_redis.client() as client, InputQueue(port=own_redis.port, name=JOB) as queue:
+        (reader,) = node.children("reader")
+        reader.suspend()
+        queue.enqueue_many((str(n), {"x": np.array([n, 0, 0, 0], np.float32)}) for n in range(100))
+        client.config_set("maxmemory", "1")
+        reader.kill()
+
+        wait_until(lambda: client.xlen(JOB) == 0, "every record is finished")
+
+        client.config_set("maxmemory", "0")
+        assert len(client.keys(keys.result_prefix(JOB) + "*")) == 100
+
+
+def test_a_worker_that_becomes_ready_while_draining_starts_no_reader(node: RunningNode, own_redis: PrivateRedis) -> None:
+    load = Load(own_redis)
+    for worker in node.children("worker"):
+        worker.kill()
+    begun_s = time.monotonic()
+
+    assert node.stop() == 0
+
+    assert time.monotonic() - begun_s < 5
+    assert node.log.count("child=reader") == 1
+    node.start()
+    load.finish()
+
+
 def test_nothing_stays_after_a_stop_under_load(node: RunningNode, own_redis: PrivateRedis) -> None:
     load = Load(own_redis)
     children = [child for kind in ("worker", "reader", "writer") for child in node.children(kind)]

@@ -59,7 +59,6 @@ def test_an_empty_one_knows_when_it_was_opened() -> None:
     _, filling = begin(PAIR)
 
     assert (filling.index, filling.opened_ms, filling.ids) == (7, 12.5, [])
-    assert filling.empty
     assert not filling.full
 
 
@@ -116,7 +115,6 @@ def test_a_refused_record_takes_no_row() -> None:
     error = (ErrorCode.INVALID_INPUT.value, "why")
     assert slot.table() == [Row(b"1-0", b"bad", b"r", 0, -1, [], error), Row(b"1-1", b"good", b"", 0, 0)]
     assert slot.rows == 1
-    assert not filling.empty
     assert filling.ids == [b"1-0", b"1-1"]
 
 
