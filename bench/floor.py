@@ -12,7 +12,8 @@ import numpy as np
 
 from cluster_serving.client import keys
 from cluster_serving.client.commands import next_id
-from cluster_serving.client.connection import Argument, Link, RedisSettings
+from cluster_serving.client.connection import RedisSettings
+from cluster_serving.client.link import Argument, Link
 from cluster_serving.client.values import encode_record
 from cluster_serving.client.wire import encode_tensor
 from cluster_serving.node.writer import FINISH

@@ -1,6 +1,9 @@
 """What all queues share: which job, on which Redis."""
 
 import uuid
+from functools import cached_property
+
+import redis
 
 from cluster_serving.client import keys
 from cluster_serving.client.connection import DEFAULT_PORT, RedisSettings
@@ -45,7 +48,6 @@ class Api:
         self.name = name
         self.host = host or "localhost"
         self.port = str(port or DEFAULT_PORT)
-        self.db = db
         self.settings = RedisSettings.parse(
             url or f"{self.host}:{self.port}",
             username=username,
@@ -58,3 +60,8 @@ class Api:
             timeout_s=timeout_s,
         )
         self._client_id = uuid.uuid4().hex[:12]
+
+    @cached_property
+    def db(self) -> redis.Redis:
+        """A redis-py client of this Redis, as programs of the original use it."""
+        return self.settings.client()

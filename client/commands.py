@@ -9,8 +9,9 @@ from typing import Any, Literal, cast
 import numpy as np
 
 from cluster_serving.client import keys, original
-from cluster_serving.client.connection import Argument, Script
 from cluster_serving.client.errors import CodecError, InvalidValue, QueueFull, RecordFailed
+from cluster_serving.client.link import Argument, Script
+from cluster_serving.client.original.values import EncodedImage, text_value
 from cluster_serving.client.values import encode_record, encode_uri
 from cluster_serving.client.wire import Array, Result, decode_result
 
@@ -67,7 +68,7 @@ def as_inputs(request: Any) -> Mapping[str, Any]:
     """The inputs in what `predict` was given: a dict, JSON text with `instances`, or the value of the one input `t`.
 
     Raises:
-        InvalidValue: JSON text without an instance.
+        InvalidValue: JSON text without an instance, or with a value that is none.
     """
     if isinstance(request, dict):
         return cast(dict[str, Any], request)
@@ -87,8 +88,18 @@ def as_inputs(request: Any) -> Mapping[str, Any]:
 
 
 def _json_value(name: str, value: Any) -> Any:
+    """A value of the frontend's JSON: a text is an image if it is the base64 of one; sparse indices are (nnz, rank)."""
     try:
-        return value if isinstance(value, str) else np.asarray(value)
+        match value:
+            case str():
+                found = text_value(name, value)
+                return found.content if isinstance(found, EncodedImage) else {"string": value}
+            case {"b64": _}:
+                return cast(dict[str, Any], value)
+            case {"shape": shape, "data": data, "indices": indices}:
+                return [np.asarray(indices).T, np.asarray(data), np.asarray(shape)]
+            case _:
+                return np.asarray(value)
     except ValueError as error:
         raise InvalidValue(f"input {name!r}: the nested list is ragged: {error}") from error
 
@@ -145,7 +156,11 @@ def taken_result(key: bytes, prefix: str, fields: Sequence[bytes]) -> Result:
 
 def reply_of(fields: Sequence[bytes]) -> Result:
     """The result in an entry of a reply stream; the node writes its uri first."""
-    return decode_result(fields[1].decode(), fields[2:])
+    uri = fields[1].decode(errors="replace")
+    try:
+        return decode_result(uri, fields[2:])
+    except CodecError as error:
+        return Result(uri, {}, error=("Unreadable", str(error)))
 
 
 def plain(result: Result) -> Array | list[Any] | Any:

@@ -55,12 +55,12 @@ class ResultTimeout(ClusterServingError, TimeoutError):
 
 
 class RecordFailed(ClusterServingError, RuntimeError):
-    """The node answered this record with an error: `code` is an `ErrorCode`, `reason` a sentence, `uri` the record."""
+    """The node answered this record with an error: `code` is an `ErrorCode`, `reason` a sentence, `uri` the record, if named."""
 
     http_status = 400
 
     def __init__(self, code: str, reason: str, uri: str) -> None:
-        super().__init__(f"{uri}: {reason} ({code})")
+        super().__init__(f"{uri}: {reason} ({code})" if uri else f"{reason} ({code})")
         self.code = code
         self.reason = reason
         self.uri = uri

@@ -3,9 +3,10 @@
 import json
 import urllib.error
 import urllib.request
+from http.client import HTTPException
 from typing import Any
 
-from cluster_serving.client.errors import ConnectionLost, RecordFailed
+from cluster_serving.client.errors import CodecError, ConnectionLost, RecordFailed
 from cluster_serving.client.http_reply import parse_prediction
 
 
@@ -17,7 +18,7 @@ class Frontend:
         try:
             self._open(self._request(""), timeout=5).close()
             print("Attempt connecting to Cluster Serving frontend success")
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, HTTPException) as error:
             print(f"Connection error, please check your HTTP server. Error msg is  {error}")
 
     def predict(self, request: str | dict[str, Any], timeout: float) -> Any:
@@ -34,13 +35,15 @@ class Frontend:
         body = request if isinstance(request, str) else json.dumps(request)
         try:
             with self._open(self._request("/predict", body.encode()), timeout) as reply:
-                predictions = json.load(reply)["predictions"]
+                first = str(json.load(reply)["predictions"][0])
         except urllib.error.HTTPError as error:
             with error:
                 raise RecordFailed(f"HTTP {error.code}", error.read().decode(errors="replace"), self._url) from error
-        except OSError as error:
+        except (OSError, HTTPException) as error:
             raise ConnectionLost(f"frontend at {self._url}: {error}") from error
-        return parse_prediction(predictions[0])
+        except (ValueError, LookupError, TypeError) as error:
+            raise CodecError(f"the frontend at {self._url} answered without predictions: {error!r}") from error
+        return parse_prediction(first)
 
     def _request(self, path: str, body: bytes | None = None) -> urllib.request.Request:
         headers = {"Content-Type": "application/json"}

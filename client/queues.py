@@ -3,10 +3,12 @@
 Every method of the original's client is here under its name and with its defaults; what is new stands behind it.
 """
 
+import math
 import threading
 import time
 from collections import deque
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from itertools import count, islice
 from typing import Any, Self
 
@@ -33,9 +35,9 @@ from cluster_serving.client.commands import (
     result_of,
     taken_result,
 )
-from cluster_serving.client.connection import Link, is_out_of_memory
-from cluster_serving.client.errors import QueueFull
+from cluster_serving.client.errors import ConnectionLost, QueueFull, ResultTimeout
 from cluster_serving.client.frontend import Frontend
+from cluster_serving.client.link import Link, is_out_of_memory
 from cluster_serving.client.replies import Replies
 from cluster_serving.client.values import encode_record
 from cluster_serving.client.wire import Result
@@ -44,6 +46,8 @@ CHUNK = 64
 """Records that are enqueued in one call of Redis."""
 WINDOW = 1024
 """Records that `predict_many` and `as_completed` keep under way."""
+_CHUNK_BYTES = 8 << 20
+_SLOW_S = 0.005
 _SCAN_COUNT = 1000
 
 
@@ -64,6 +68,7 @@ class InputQueue(Api):
         self, frontend_url: str | None = None, *, dialect: str = "native", patience_s: float = 10.0, **settings: Any
     ) -> None:
         super().__init__(**settings)
+        self._arguments = settings
         self.frontend_url = frontend_url
         self._frontend = Frontend(frontend_url) if frontend_url else None
         self._dialect: Dialect = check_dialect(dialect)
@@ -72,6 +77,13 @@ class InputQueue(Api):
         self._lock = threading.Lock()
         self._replies = Replies(self.settings, self.name, self._client_id)
         self._numbers = count()
+        self.input_threshold = 0.6  # as programs of the original read them; what they meant is `maxQueueLength`'s now
+        self.interval_if_error = 1
+
+    @cached_property
+    def output_queue(self) -> "OutputQueue":
+        """The results of this job."""
+        return OutputQueue(**self._arguments)
 
     def enqueue(self, uri: str, **data: Any) -> str:
         """Put one record on the queue.
@@ -102,15 +114,7 @@ class InputQueue(Api):
             InvalidValue: a value cannot be sent; the chunks before it have been enqueued.
             QueueFull: there was no room for `patience_s`; its `accepted` says how many were enqueued, in order.
         """
-        accepted = 0
-        pairs = iter(records)
-        while chunk := [request_fields(self._dialect, uri, data) for uri, data in islice(pairs, CHUNK)]:
-            try:
-                accepted += len(self._admit(chunk))
-            except QueueFull as error:
-                error.accepted += accepted
-                raise
-        return accepted
+        return self._admit_all(request_fields(self._dialect, uri, data) for uri, data in records)
 
     def enqueue_tensor(self, uri: str, data: Any) -> str:
         """Put one ndarray, or a list of them as inputs t0, t1, ..., on the queue; `enqueue` does the same and more."""
@@ -144,13 +148,16 @@ class InputQueue(Api):
             return self._frontend.predict(request_data, timeout)
         deadline_s = time.monotonic() + timeout
         uri = self._next_uri()
+        if self._dialect == "original":
+            return self._predict_by_polling(uri, as_inputs(request_data), deadline_s)
         fields = self._with_reply(uri, as_inputs(request_data), self._replies)
         self._replies.expect([uri])
         try:
             result = self._replies.ask(uri, ENQUEUE.command(*enqueue_arguments(self.name, [fields])), deadline_s)
             if result is None:
-                self._admit([fields])
+                self._admit([fields], timeout)
                 result = self._replies.wait(uri, deadline_s)
+            result.uri = ""  # a name that the caller has never seen
             return plain(result)
         finally:
             self._replies.forget(uri)
@@ -172,18 +179,17 @@ class InputQueue(Api):
             QueueFull: there was no room.
         """
         pending: deque[tuple[str, float]] = deque()
+        received = count()
         chunk_size = max(1, min(CHUNK, window // 2))
-        remaining = iter(requests)
         try:
-            while True:
-                chunk = list(islice(remaining, chunk_size))
-                if chunk:
-                    pending += self._send_chunk(chunk, timeout)
-                while pending and (not chunk or len(pending) > window - chunk_size):
-                    uri, deadline_s = pending.popleft()
-                    yield plain_or_error(self._replies.wait(uri, deadline_s))
-                if not chunk:
-                    return
+            for chunk, in_a_hurry in self._chunks(requests, chunk_size):
+                pending += self._send_chunk(chunk, timeout)
+                if in_a_hurry:
+                    self._replies.look()
+                while pending and (len(pending) > window - chunk_size or self._replies.has(pending[0][0])):
+                    yield self._next_answer(pending, next(received))
+            while pending:
+                yield self._next_answer(pending, next(received))
         finally:
             for uri, _ in pending:
                 self._replies.forget(uri)
@@ -203,10 +209,10 @@ class InputQueue(Api):
 
         Raises:
             ResultTimeout: no result came for that long.
-            InvalidValue: a value cannot be sent.
+            InvalidValue: a value cannot be sent, or two records of one uri are under way.
             QueueFull: there was no room.
         """
-        replies = Replies(self.settings, self.name, f"{self._client_id}-{next(self._numbers)}")
+        replies = Replies(self.settings, self.name, self._next_uri())
         remaining = iter(records)
         under_way = 0
         more = True
@@ -216,8 +222,7 @@ class InputQueue(Api):
                     chunk = list(islice(remaining, min(CHUNK, window - under_way)))
                     more = bool(chunk)
                     replies.expect([uri for uri, _ in chunk])
-                    if chunk:
-                        under_way += len(self._admit([self._with_reply(uri, data, replies) for uri, data in chunk]))
+                    under_way += self._admit_all(self._with_reply(uri, data, replies) for uri, data in chunk)
                 if under_way:
                     arrived = replies.arrived(time.monotonic() + timeout)
                     under_way -= len(arrived)
@@ -242,21 +247,73 @@ class InputQueue(Api):
     def _with_reply(self, uri: str, data: Mapping[str, Any], replies: Replies) -> Fields:
         return [*encode_record(uri, data), keys.REPLY, replies.key.encode()]
 
+    def _chunks(self, requests: Iterable[Any], size: int) -> Iterator[tuple[list[Any], bool]]:
+        """The requests, so many at a time, or those that a slow source gave in 5 ms; and whether it is a slow one."""
+        chunk: list[Any] = []
+        begun_s = time.monotonic()
+        for request in requests:
+            chunk.append(request)
+            slow = time.monotonic() - begun_s > _SLOW_S
+            if slow or len(chunk) == size:
+                yield chunk, slow
+                chunk, begun_s = [], time.monotonic()
+        if chunk:
+            yield chunk, False
+
     def _send_chunk(self, requests: Sequence[Any], timeout: float) -> list[tuple[str, float]]:
         uris = [self._next_uri() for _ in requests]
-        batch = [
+        self._replies.expect(uris)
+        self._admit_all(
             self._with_reply(uri, as_inputs(request), self._replies)
             for uri, request in zip(uris, requests, strict=True)
-        ]
-        self._replies.expect(uris)
-        self._admit(batch)
+        )
         deadline_s = time.monotonic() + timeout
         return [(uri, deadline_s) for uri in uris]
 
-    def _admit(self, batch: Sequence[Fields]) -> list[str]:
+    def _next_answer(self, pending: deque[tuple[str, float]], number: int) -> Any:
+        uri, deadline_s = pending.popleft()
+        result = self._replies.wait(uri, deadline_s)
+        if result.error is not None:
+            result.uri = f"request {number}"
+        return plain_or_error(result)
+
+    def _predict_by_polling(self, uri: str, data: Mapping[str, Any], deadline_s: float) -> Any:
+        """As the original does it: its servers know no reply stream."""
+        self._admit([request_fields(self._dialect, uri, data)], deadline_s - time.monotonic())
+        key, pause_s = keys.result_prefix(self.name) + uri, 0.001
+        while time.monotonic() < deadline_s:
+            with self._lock:
+                fields = self._link.run(TAKE, [key], [])[0]
+            if fields:
+                return plain(result_of(fields, ""))
+            time.sleep(pause_s)
+            pause_s = min(2 * pause_s, 0.05)
+        raise ResultTimeout(f"no result of {uri!r} in time; is a server of this job running?")
+
+    def _admit_all(self, records: Iterable[Fields]) -> int:
+        """Enqueue records, some at a time; how many there were."""
+        accepted = size = 0
+        chunk: list[Fields] = []
+
+        def flush() -> int:
+            try:
+                return len(self._admit(chunk)) if chunk else 0
+            except QueueFull as error:
+                error.accepted += accepted
+                raise
+
+        for fields in records:
+            chunk.append(fields)
+            size += sum(map(len, fields))
+            if len(chunk) == CHUNK or size > _CHUNK_BYTES:
+                accepted += flush()
+                chunk, size = [], 0
+        return accepted + flush()
+
+    def _admit(self, batch: Sequence[Fields], timeout: float = math.inf) -> list[str]:
         """Enqueue all of these, waiting for room if need be; the ids."""
         ids: list[str] = []
-        deadline_s = time.monotonic() + self._patience_s
+        deadline_s = time.monotonic() + min(self._patience_s, timeout)
         pause_s = 0.01
         while True:
             try:
@@ -312,7 +369,15 @@ class OutputQueue(Api):
 
     def dequeue(self) -> dict[str, Any]:
         """Every result that is there, by uri, taken off: what `query` gives for each."""
-        return {result.uri: plain_or_failed(result) for result in self._take_all()}
+        taken: dict[str, Any] = {}
+        try:
+            for result in self._take_all():
+                taken[result.uri] = plain_or_failed(result)
+        except ConnectionLost:
+            if not taken:
+                raise
+            # What has been taken off is nowhere else any more; the rest is still there.
+        return taken
 
     def results(self, timeout: float = 5) -> Generator[Result]:
         """Take results off as they come, whoever enqueued the records.

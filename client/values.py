@@ -53,8 +53,8 @@ def encode_uri(uri: str) -> bytes:
     """
     try:
         encoded = uri.encode()
-    except UnicodeEncodeError as error:
-        raise InvalidValue(f"a uri is valid Unicode, unlike {uri[:40]!r}: {error}") from error
+    except (AttributeError, UnicodeEncodeError) as error:
+        raise InvalidValue(f"a uri is text, unlike {uri!r:.60}: {error}") from error
     if not 0 < len(encoded) <= keys.MAX_URI_BYTES:
         raise InvalidValue(f"a uri has 1 to {keys.MAX_URI_BYTES} bytes, this one has {len(encoded)}: {uri[:40]!r}")
     return encoded

@@ -17,8 +17,8 @@ import redis
 import structlog
 
 from cluster_serving.client import keys
-from cluster_serving.client.connection import Link
 from cluster_serving.client.errors import ConnectionLost, ErrorCode
+from cluster_serving.client.link import Link
 from cluster_serving.node.backoff import Backoff
 from cluster_serving.node.batching import leaves
 from cluster_serving.node.bell import Bell, Ear

@@ -12,8 +12,8 @@ import redis
 import structlog
 
 from cluster_serving.client import keys
-from cluster_serving.client.connection import Argument, Link, Script
 from cluster_serving.client.errors import ConnectionLost
+from cluster_serving.client.link import Argument, Link, Script
 from cluster_serving.node.backoff import Backoff
 from cluster_serving.node.bell import Bell, Ear
 from cluster_serving.node.metrics import WRITER, Count

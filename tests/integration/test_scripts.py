@@ -9,7 +9,8 @@ import redis
 
 from cluster_serving.client import keys
 from cluster_serving.client.commands import ENQUEUE, TAKE, enqueue_arguments
-from cluster_serving.client.connection import Argument, Link, RedisSettings
+from cluster_serving.client.connection import RedisSettings
+from cluster_serving.client.link import Argument, Link
 from cluster_serving.node.writer import FINISH
 from support.private_redis import PrivateRedis
 

@@ -1,6 +1,8 @@
 """Clients, sync and asyncio, when there is no node, no room, or no Redis any more."""
 
 import asyncio
+import os
+import signal
 import threading
 from collections.abc import AsyncIterator
 
@@ -12,6 +14,7 @@ from cluster_serving.client import (
     AsyncOutputQueue,
     ConnectionLost,
     InputQueue,
+    InvalidValue,
     OutputQueue,
     QueueFull,
     ResultTimeout,
@@ -155,3 +158,58 @@ def test_leaving_predict_many_early_leaves_no_task(redis_server: PrivateRedis) -
         assert len(asyncio.all_tasks()) == 1
 
     asyncio.run(run())
+
+
+def test_as_completed_does_not_wait_for_ever(redis_server: PrivateRedis) -> None:
+    with InputQueue(port=redis_server.port, name="nobody_completed") as queue, pytest.raises(ResultTimeout):
+        list(queue.as_completed([("a", {"t": ROW}), ("b", {"t": ROW})], timeout=0.2))
+
+
+def test_two_records_of_one_uri_are_not_under_way_at_once(redis_server: PrivateRedis) -> None:
+    with InputQueue(port=redis_server.port, name="nobody_twice") as queue, pytest.raises(InvalidValue, match="'a'"):
+        list(queue.as_completed([("a", {"t": ROW}), ("a", {"t": ROW})], timeout=0.2))
+
+
+def test_predict_on_a_full_queue_gives_up_with_its_own_timeout(redis_server: PrivateRedis) -> None:
+    job = "full_timeout"
+    with redis_server.client() as client, InputQueue(port=redis_server.port, name=job, patience_s=60) as queue:
+        client.hset(keys.limits_key(job), "maxQueueLength", "1")
+        queue.enqueue("first", t=ROW)
+
+        with pytest.raises(QueueFull):
+            queue.predict(ROW, timeout=0.2)
+
+
+def test_a_reply_that_comes_after_an_interrupt_is_nobody_elses(own_redis: PrivateRedis) -> None:
+    """An exception from a signal, while a reply is under way, as Ctrl-C raises it."""
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with own_redis.client() as client, OutputQueue(port=own_redis.port) as output:
+        client.hset(keys.result_prefix("serving_stream") + "a", "value", "[[1,0.5]]")
+        assert output.query("nothing") == "[]"
+        os.kill(own_redis.pid, signal.SIGSTOP)
+        before = signal.signal(signal.SIGALRM, interrupt)
+        try:
+            signal.setitimer(signal.ITIMER_REAL, 0.1)
+            with pytest.raises(KeyboardInterrupt):
+                output.query("a")
+        finally:
+            signal.signal(signal.SIGALRM, before)
+            os.kill(own_redis.pid, signal.SIGCONT)
+
+        assert output.query("b") == "[]"
+        assert output.query("a") == [[1, 0.5]]
+
+
+def test_a_frozen_redis_is_noticed_in_time(own_redis: PrivateRedis) -> None:
+    with InputQueue(port=own_redis.port, patience_s=60) as queue:
+        with pytest.raises(ResultTimeout):
+            queue.predict(ROW, timeout=0.1)
+        os.kill(own_redis.pid, signal.SIGSTOP)
+        try:
+            with pytest.raises(ConnectionLost, match="no reply in time"):
+                queue.predict(ROW, timeout=0.1)
+        finally:
+            os.kill(own_redis.pid, signal.SIGCONT)

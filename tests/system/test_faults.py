@@ -130,7 +130,9 @@ def test_a_redis_without_memory_is_emptied_by_a_new_reader(node: RunningNode, ow
         assert len(client.keys(keys.result_prefix(JOB) + "*")) == 100
 
 
-def test_a_worker_that_becomes_ready_while_draining_starts_no_reader(node: RunningNode, own_redis: PrivateRedis) -> None:
+def test_a_worker_that_becomes_ready_while_draining_starts_no_reader(
+    node: RunningNode, own_redis: PrivateRedis
+) -> None:
     load = Load(own_redis)
     for worker in node.children("worker"):
         worker.kill()

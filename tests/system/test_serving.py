@@ -117,6 +117,47 @@ def test_predict_many_keeps_the_order_and_goes_on_after_a_bad_record(queue: Inpu
             assert "takes float32 [4] a record, not float32 [1]" in answer.reason
 
 
+def test_answers_come_while_a_slow_source_goes_on(queue: InputQueue) -> None:
+    asked: list[int] = []
+
+    def source() -> Iterator[dict[str, Any]]:
+        for n in range(20):
+            asked.append(n)
+            threading.Event().wait(0.01)
+            yield {"x": row(n, 0, 0, 0)}
+
+    answers = queue.predict_many(source())
+    next(answers)
+
+    assert len(asked) < 20
+    assert len(list(answers)) == 19
+
+
+def test_a_consumer_that_pauses_longer_than_the_timeout_loses_nothing(queue: InputQueue) -> None:
+    answers = queue.predict_many(({"x": row(n, 0, 0, 0)} for n in range(500)), timeout=1)
+    next(answers)
+    threading.Event().wait(1.1)
+
+    assert len(list(answers)) == 499
+
+
+def test_a_queue_works_again_after_it_was_closed(queue: InputQueue) -> None:
+    for _ in range(2):
+        with queue:
+            assert queue.predict(row(1, 2, 3, 4))[1] == 10
+
+
+def test_a_reply_stream_that_was_deleted_is_made_again(
+    queue: InputQueue, redis_server: PrivateRedis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cluster_serving.client.replies._KEPT_S", 0.0)
+    assert queue.predict(row(1, 2, 3, 4))[1] == 10
+    with redis_server.client() as client:
+        client.delete(*client.keys(keys.reply_key(JOB, "*")))
+
+    assert queue.predict(row(1, 2, 3, 4))[1] == 10
+
+
 def test_as_completed_gives_each_record_once(queue: InputQueue) -> None:
     results = list(queue.as_completed(((f"c{n}", {"x": row(n, 0, 0, 0)}) for n in range(300)), window=50))
 
@@ -261,6 +302,7 @@ def test_the_original_dialect_is_answered_in_kind(
     node: RunningNode, redis_server: PrivateRedis, output: OutputQueue
 ) -> None:
     with InputQueue(port=redis_server.port, name=JOB, dialect="original") as queue:
+        assert queue.predict(row(1, 2, 3, 4))[1] == 10
         queue.enqueue("old", t=row(1, 2, 3, 4))
         queue.enqueue("old-bad", t=row(1))
 

@@ -1,5 +1,6 @@
 """What the queues send and what replies mean."""
 
+import base64
 import fnmatch
 import json
 from typing import Any
@@ -27,6 +28,7 @@ from cluster_serving.client.commands import (
 )
 from cluster_serving.client.errors import InvalidValue, RecordFailed
 from cluster_serving.client.wire import Result, encode_tensor
+from cluster_serving.node.processing.image import encode_png
 
 ERROR = ("InvalidInput", "why")
 
@@ -71,13 +73,22 @@ def test_a_dict_is_the_inputs() -> None:
 
 
 def test_json_text_of_the_original() -> None:
-    found = as_inputs(json.dumps({"instances": [{"x": [[1, 2]], "n": 5, "image": "aGk="}, {"x": "ignored"}]}))
+    png = base64.b64encode(encode_png(np.zeros((2, 2), np.uint8))).decode()
+    instance = {"x": [[1, 2]], "n": 5, "text": "aGk=", "image": png, "also": {"b64": png}}
+    found = as_inputs(json.dumps({"instances": [instance, {"x": "ignored"}]}))
 
-    assert {name: np.asarray(value).tolist() for name, value in found.items()} == {
-        "x": [[1, 2]],
-        "n": 5,
-        "image": "aGk=",
-    }
+    assert {name: found[name].tolist() for name in ("x", "n")} == {"x": [[1, 2]], "n": 5}
+    assert found["text"] == {"string": "aGk="}
+    assert found["image"] == base64.b64decode(png)
+    assert found["also"] == {"b64": png}
+
+
+def test_sparse_json_has_a_row_of_indices_for_each_value() -> None:
+    sparse = {"shape": [4, 5], "data": [7, 8, 9], "indices": [[0, 1], [2, 3], [3, 4]]}
+
+    found = as_inputs(json.dumps({"instances": [{"x": sparse}]}))
+
+    assert [part.tolist() for part in found["x"]] == [[[0, 2, 3], [1, 3, 4]], [7, 8, 9], [4, 5]]
 
 
 @pytest.mark.parametrize(

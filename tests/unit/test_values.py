@@ -206,7 +206,7 @@ def test_no_inputs() -> None:
         ("", "a uri has 1 to 4096 bytes, this one has 0: ''"),
         ("x" * 4097, f"a uri has 1 to 4096 bytes, this one has 4097: '{'x' * 40}'"),
         ("ü" * 2049, f"a uri has 1 to 4096 bytes, this one has 4098: '{'ü' * 40}'"),
-        ("a\ud800", "a uri is valid Unicode, unlike 'a\\ud800'"),
+        ("a\ud800", "a uri is text, unlike 'a\\ud800'"),
     ],
 )
 def test_what_is_no_uri(uri: str, reason: str) -> None:

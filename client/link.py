@@ -1,0 +1,187 @@
+"""One connection to Redis for raw commands, and the scripts that go over it.
+
+redis-py connects (password, TLS, Unix socket, Sentinel); commands go out as hiredis packs them and replies come back as hiredis
+parses them. Nothing is repeated behind the caller's back: redis-py's own retries would send an XADD twice.
+"""
+
+import hashlib
+import socket
+import ssl
+import struct
+from collections.abc import Sequence
+from typing import Any, cast
+
+import hiredis
+import redis
+import redis.exceptions
+from redis.sentinel import MasterNotFoundError
+
+from cluster_serving.client.connection import READ_BYTES, RedisSettings
+from cluster_serving.client.errors import ConnectionLost
+
+Argument = bytes | str | int | float
+
+
+def pack(command: Sequence[Argument]) -> bytes:
+    """The bytes of one command."""
+    packed: bytes = cast(Any, hiredis).pack_command(tuple(command))  # annotated as taking a tuple of exactly one
+    return packed
+
+
+class Script:
+    """A Lua script, known to Redis by the SHA-1 of its text."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.sha = hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
+
+    def command(self, keys: Sequence[Argument], arguments: Sequence[Argument]) -> tuple[Argument, ...]:
+        """The command that runs it, where Redis knows it already."""
+        return ("EVALSHA", self.sha, len(keys), *keys, *arguments)
+
+
+class Link:
+    """One connection to Redis for raw commands, pipelined if wanted. Not for use by two threads at once.
+
+    redis-py connects and logs in; from then on the link reads and writes the socket itself, one system call a packet. By
+    redis-py's own reading (poll, receive, set the timeout and set it back) the floor of bench/queue.py was a tenth lower.
+    Connects at the first command, and again at the first one after `ConnectionLost`.
+
+    Args:
+        settings: where Redis is.
+        patience_s: how long a reply may take; longer than the commands block. Default: the settings' timeout.
+
+    Raises:
+        ConnectionLost: from every method that talks to Redis; what was under way is lost.
+        redis.ResponseError: Redis refused the command.
+    """
+
+    def __init__(self, settings: RedisSettings, patience_s: float | None = None) -> None:
+        self._settings = settings
+        self._patience_s = settings.timeout_s if patience_s is None else patience_s
+        self._pool = settings.client().connection_pool
+        self._connection: Any = None
+        self._socket: Any = None
+        self._reader = _new_reader()
+        self._buffer = bytearray(READ_BYTES)
+
+    @property
+    def connected(self) -> bool:
+        """Whether there is a connection now."""
+        return self._connection is not None
+
+    def fileno(self) -> int:
+        """The socket, for `select`; connects when there is no connection."""
+        self._connect()
+        return int(self._socket.fileno())
+
+    def send(self, *commands: Sequence[Argument]) -> None:
+        """Send commands in one write; each has one reply to `read`."""
+        self._connect()
+        try:
+            self._socket.sendall(b"".join(map(pack, commands)))
+        except OSError as error:
+            raise self._lost(error) from error
+        except BaseException:
+            self.close()
+            raise
+
+    def read(self) -> Any:
+        """The next reply; bytes stay bytes."""
+        self._connect()
+        reader, buffer = self._reader, self._buffer
+        try:
+            while (reply := reader.gets(False)) is _INCOMPLETE:
+                size = self._socket.recv_into(buffer)
+                if not size:
+                    raise ConnectionError("closed by Redis")
+                reader.feed(buffer, 0, size)
+        except (OSError, redis.exceptions.InvalidResponse) as error:
+            raise self._lost(error) from error
+        except BaseException:
+            # Interrupted: the reply is still to come, and the next command would take it for its own.
+            self.close()
+            raise
+        if isinstance(reply, redis.ResponseError):
+            if str(reply).startswith("LOADING"):
+                raise self._lost(reply)
+            raise reply
+        return reply
+
+    def call(self, *command: Argument) -> Any:
+        """Send one command and read its reply."""
+        self.send(command)
+        return self.read()
+
+    def run(self, script: Script, keys: Sequence[Argument], arguments: Sequence[Argument]) -> Any:
+        """Run a script, and load it first where Redis does not know it."""
+        try:
+            return self.call(*script.command(keys, arguments))
+        except redis.ResponseError as error:
+            if not str(error).startswith("NOSCRIPT"):
+                raise
+            return self.call("EVAL", script.text, len(keys), *keys, *arguments)
+
+    def close(self) -> None:
+        """Close the connection, if there is one."""
+        connection, self._connection, self._socket = self._connection, None, None
+        if connection is not None:
+            connection.disconnect()
+            self._pool.release(connection)
+        self._pool.disconnect()
+
+    def _connect(self) -> None:
+        if self._connection is not None:
+            return
+        try:
+            self._connection = self._pool.get_connection()
+        except (redis.ConnectionError, redis.TimeoutError, OSError) as error:
+            raise self._lost(error) from error
+        self._socket = self._connection._sock  # redis-py shows it nowhere else
+        self._reader = _new_reader()
+        self._apply_patience()
+
+    def set_patience(self, seconds: float) -> None:
+        """How long a reply may take from now on."""
+        if seconds != self._patience_s:
+            self._patience_s = seconds
+            if self._socket is not None:
+                self._apply_patience()
+
+    def _apply_patience(self) -> None:
+        if isinstance(self._socket, ssl.SSLSocket):
+            self._socket.settimeout(self._patience_s)
+            return
+        # The kernel's own timeouts: Python's would poll before each read and write.
+        timeout = struct.pack("ll", int(self._patience_s), int(self._patience_s % 1 * 1e6))
+        self._socket.settimeout(None)
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, timeout)
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, timeout)
+
+    def _lost(self, error: Exception) -> ConnectionLost:
+        self.close()
+        return connection_lost(self._settings, error)
+
+
+def connection_lost(settings: RedisSettings, error: Exception) -> ConnectionLost:
+    """The error for a connection that broke, or could not be made."""
+    why = str(error)
+    if isinstance(error, (BlockingIOError, TimeoutError)):
+        why = "no reply in time"
+    elif isinstance(error, MasterNotFoundError):
+        why = f"no Sentinel answers that knows a master named {settings.service}"
+    return ConnectionLost(f"Redis at {settings.describe()}: {why}")
+
+
+def is_out_of_memory(error: redis.ResponseError) -> bool:
+    """Whether Redis refused a command for want of memory."""
+    return "OOM " in str(error)
+
+
+_INCOMPLETE = object()
+
+
+def _new_reader() -> Any:
+    return hiredis.Reader(
+        protocolError=redis.exceptions.InvalidResponse, replyError=redis.ResponseError, notEnoughData=_INCOMPLETE
+    )
