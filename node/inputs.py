@@ -93,7 +93,7 @@ class Input:
             CodecError: the input takes numbers, or this is not JSON.
         """
         if not self._is_text:
-            raise CodecError(f"input {self.spec.name!r} takes {self.spec.describe()}, not text")
+            raise CodecError(f"input {self.spec.name!r} takes {self.spec.kind}, not text")
         try:
             json.loads(encoded)
         except (ValueError, RecursionError) as error:

@@ -132,20 +132,20 @@ class Lane:
         post.child = None
         if child.kind == "worker":
             self._recover(self._index(child), reason)
+        why = child.failure[0] if child.failure else reason
         if not post.wanted:
             return
+        log.error("died", child=child.name, pid=child.pid, reason=why)
         if time.monotonic() - child.started_s > _STEADY_S:
             post.backoff.reset()
-        delay_s = post.backoff.next_s()
-        post.due_s = time.monotonic() + delay_s
-        why = child.failure[0] if child.failure else reason
-        log.error("died; starting another", child=child.name, pid=child.pid, reason=why, after_s=round(delay_s, 2))
+        post.due_s = time.monotonic() + post.backoff.next_s()
 
     def revive(self) -> None:
         """Start the children that are due again."""
         for post in self._posts():
             if post.wanted and post.child is None and time.monotonic() >= post.due_s:
                 self.restarts += 1
+                log.info("starting another", child=post.name)
                 try:
                     self._start(post)
                 except OSError as error:

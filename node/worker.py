@@ -5,6 +5,7 @@ a run fails, it is tried again in halves until the row at fault is alone: its ne
 """
 
 import signal
+import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -29,6 +30,7 @@ log = structlog.get_logger(__name__)
 
 _ALIGNMENT = 64
 _MAX_LAYOUTS = 4096
+_WARM_UP_S = 1.0
 _SENDABLE = "fiub"
 _LARGEST_ITEM = 8  # bytes: Arrow has no tensor of longer numbers
 
@@ -254,9 +256,10 @@ def _describe(error: Exception) -> tuple[str, str]:
 
 
 def warm_up(backend: Backend, batch: int) -> None:
-    """Run the model on zeros at the batch sizes 1, 2, 4, ... `batch`, so that no request meets a first run.
+    """Run the model on zeros, so that no request meets a first run.
 
-    A model with a free dimension besides the batch, or with text for input, is left cold: no shape is sure to be valid.
+    At the batch sizes 1, 2, 4, ... `batch`, then, for as long as a second lasts, at those between. A model with a free dimension
+    besides the batch, or with text for input, is left cold: no shape is sure to be valid.
 
     Raises:
         ModelError: the model cannot run.
@@ -264,13 +267,21 @@ def warm_up(backend: Backend, batch: int) -> None:
     if any(spec.is_text or None in spec.row_shape for spec in backend.inputs):
         return
     fixed = _fixed_batch(backend)
-    sizes = {fixed} if fixed else {batch, *(1 << power for power in range(batch.bit_length()))}
-    for size in sorted(sizes):
-        zeros = {spec.name: np.zeros((size, *_known(spec.row_shape)), spec.dtype) for spec in backend.inputs}
-        try:
-            backend.run(zeros)
-        except Exception as error:
-            raise ModelError(f"the model fails on a batch of {size} rows of zeros: {error}") from error
+    first = {fixed} if fixed else {batch, *(1 << power for power in range(batch.bit_length()))}
+    for size in sorted(first):
+        _run_on_zeros(backend, size)
+    until_s = time.monotonic() + _WARM_UP_S
+    for size in range(1, 1 if fixed else batch):
+        if size not in first and time.monotonic() < until_s:
+            _run_on_zeros(backend, size)
+
+
+def _run_on_zeros(backend: Backend, rows: int) -> None:
+    zeros = {spec.name: np.zeros((rows, *_known(spec.row_shape)), spec.dtype) for spec in backend.inputs}
+    try:
+        backend.run(zeros)
+    except Exception as error:
+        raise ModelError(f"the model fails on a batch of {rows} rows of zeros: {error}") from error
 
 
 def _known(shape: Sequence[int | None]) -> tuple[int, ...]:

@@ -26,11 +26,16 @@ class TensorSpec(msgspec.Struct, frozen=True):
         return self.dtype == "str"
 
     def describe(self) -> str:
-        """For people: `data float32 [N,3,227,227]`; the first free dimension is N, others are ?."""
+        """For people: `data float32 [N,3,227,227]`."""
+        return f"{self.name} {self.kind}"
+
+    @property
+    def kind(self) -> str:
+        """For people: `float32 [N,3,227,227]`; a free first dimension is N, others are ?."""
         dims = [
             "N" if dim is None and at == 0 else "?" if dim is None else str(dim) for at, dim in enumerate(self.shape)
         ]
-        return f"{self.name} {self.dtype} [{','.join(dims)}]"
+        return f"{self.dtype} [{','.join(dims)}]"
 
 
 class Backend(Protocol):

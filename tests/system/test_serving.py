@@ -260,7 +260,7 @@ def test_a_record_that_kills_the_worker_is_found_and_the_others_succeed(queue: I
 
 
 def test_text_images_and_missing_inputs_are_refused_by_name(queue: InputQueue) -> None:
-    with pytest.raises(RecordFailed, match=r"input 'x' takes x float32 \[N,4\], not text"):
+    with pytest.raises(RecordFailed, match=r"input 'x' takes float32 \[N,4\], not text"):
         queue.predict({"x": ["some", "text"]})
     with pytest.raises(RecordFailed, match=r"the input x float32 .* takes no image"):
         queue.predict({"x": b"\xff\xd8\xff no image"})

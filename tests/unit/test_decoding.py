@@ -152,7 +152,7 @@ def test_no_inputs() -> None:
         (FREE, native(x=np.zeros((3, 4))), "input 'x' takes float32 [?] a record, not float64 [3, 4]"),
         (X, [b"uri", b"u", b"tensor:x", b"no"], "not a tensor message, or a truncated one: "),
         (X, [b"uri", b"u", b"bool:x", b"no"], "not a tensor message, or a truncated one: "),
-        (X, native(x={"string": "s"}), "input 'x' takes x float32 [N,2], not text"),
+        (X, native(x={"string": "s"}), "input 'x' takes float32 [N,2], not text"),
         (TEXT, native(words=row(1)), "input 'words' takes text, not a tensor of float32"),
         (TEXT, native(words=b"image"), "input 'words' takes text, not an image"),
         (TEXT, native(words=np.array([True])), "input 'words' takes text, not a tensor of bool"),
@@ -164,7 +164,7 @@ def test_no_inputs() -> None:
         (X, [b"uri", b"u", b"data", b"no base64!"], "the record's data field is not base64, or is truncated: "),
         (X, [b"uri", b"u", b"data", b"AAAA"], "not an Arrow stream"),
         (X, in_original(x=row(1, 2, 3)), "input 'x' takes float32 [2] a record, not float32 [3]"),
-        (X, in_original(x=["text", "more"]), "input 'x' takes x float32 [N,2], not text"),
+        (X, in_original(x=["text", "more"]), "input 'x' takes float32 [N,2], not text"),
         (TEXT, in_original(words=row(1)), "input 'words' takes text, not a tensor of float32"),
     ],
 )  # fmt: skip
