@@ -1,6 +1,7 @@
 """Put records on the queue and take results off it."""
 
-from cluster_serving.client.aio import AsyncInputQueue, AsyncOutputQueue
+from cluster_serving.client.aio_input_queue import AsyncInputQueue
+from cluster_serving.client.aio_output_queue import AsyncOutputQueue
 from cluster_serving.client.commands import Failed
 from cluster_serving.client.errors import (
     ClusterServingError,
@@ -14,7 +15,8 @@ from cluster_serving.client.errors import (
 )
 from cluster_serving.client.frontend import perdict
 from cluster_serving.client.http_reply import http_json_to_ndarray, http_response_to_ndarray
-from cluster_serving.client.queues import InputQueue, OutputQueue
+from cluster_serving.client.input_queue import InputQueue
+from cluster_serving.client.output_queue import OutputQueue
 from cluster_serving.client.wire import Result
 
 __all__ = [

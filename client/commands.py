@@ -23,6 +23,11 @@ TAKE = Script(Path(__file__).with_name("take.lua").read_text())
 REPLY_LIFE_MS = 60_000
 """A reply stream lives so long after its client was last seen."""
 
+CHUNK = 64
+"""Records that are enqueued in one call of Redis."""
+WINDOW = 1024
+"""Records that `predict_many` and `as_completed` keep under way."""
+
 _FULL = "Redis queue is full, please wait for inference or delete the unprocessed records."
 
 

@@ -2,20 +2,25 @@
 
 import json
 import socket
+import sys
+import types
 from collections.abc import Generator
 from pathlib import Path
 
 import pytest
+import structlog
 from click.testing import CliRunner, Result
 
 from cluster_serving.client import keys
 from cluster_serving.client.connection import RedisSettings
 from cluster_serving.node import redis_server
 from cluster_serving.node.cli import main
+from cluster_serving.node.commands import background
 from cluster_serving.node.commands.prepare import check_redis, prepare
 from cluster_serving.node.config import Config
 from cluster_serving.node.jobs import Job, NodeRecord
 from cluster_serving.node.redis_server import RedisUnavailable
+from support.private_redis import free_port
 
 MODEL = Path(__file__).parents[2] / "node" / "quickstart" / "model"
 
@@ -55,7 +60,8 @@ def test_shutdown_stops_redis_only_when_nobody_uses_it(port: int) -> None:
     assert "Redis stays: job b uses it." in kept
     assert "Redis was started by job a: stop it with cluster-serving-shutdown a" in hint
     assert "Redis stopped; its data stays on disk." in stopped
-    assert kept.splitlines()[-1] == hint.splitlines()[-1] == stopped.splitlines()[-1] == "Cluster Serving is shutdown."
+    assert "Cluster Serving is shutdown." not in kept
+    assert hint.splitlines()[-1] == stopped.splitlines()[-1] == "Cluster Serving is shutdown."
     assert redis_server.listener(port) is redis_server.Listener.NOBODY
 
 
@@ -86,6 +92,78 @@ def test_status_tells_queue_and_heartbeat(port: int) -> None:
     assert (shown["state"], shown["backlog"], shown["pending"]) == ("ready", 3, 2)
     assert (shown["workers"], shown["answered"], shown["failed"]) == ("1 of 2", 5, 1)
     assert ["backlog", "3"] in [line.split() for line in table.splitlines()]
+
+
+def test_status_of_a_stopped_job_with_records_waiting(port: int) -> None:
+    with RedisSettings(port=port).client() as client:
+        client.xadd("a", {"uri": "x"})
+
+    waiting = run("status", "--json")
+
+    assert [(one["job"], one["state"], one["backlog"]) for one in json.loads(waiting.stdout)] == [
+        ("a", "not running", 1)
+    ]
+    assert waiting.exit_code == 3
+
+
+def test_heartbeat_that_cannot_be_read(port: int) -> None:
+    job = Job.of("a")
+    with RedisSettings(port=port).client() as client, job.acquire():
+        client.set(keys.node_key("a", job.node_id()), "no JSON")
+        result = run("status", "a", "--json")
+
+    (shown,) = json.loads(result.stdout)
+    assert (shown["state"], result.exit_code) == ("unknown", 1)
+    assert f"the heartbeat in Redis at redis://localhost:{port}/0 cannot be read" in shown["problem"]
+
+
+def test_records_of_a_redis_that_another_one_replaces(port: int) -> None:
+    said: list[str] = []
+    job = Job.of("c")
+    (job.redis_directory / "appendonlydir").mkdir(parents=True)
+    config = Config(model_path=str(MODEL), job_name="c", redis_url=f"localhost:{port}")
+
+    assert not prepare(config, job, said.append)
+
+    (line,) = said
+    assert f"the records kept in {job.redis_directory} are not visible to this start" in line
+
+
+def failing_start(free_port: int, *words: str) -> Result:
+    return run("start", "--model-path", str(MODEL), "--job-name", "c", "--redis-url", f"localhost:{free_port}", *words)
+
+
+def test_failed_start_stops_the_redis_that_it_started(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    del port
+    other = free_port()
+    password = ["--set", "redisPassword=geheim"]
+    monkeypatch.setattr(background, "_command", lambda _options: [sys.executable, "-S", "-c", "raise SystemExit(5)"])  # pyright: ignore[reportUnknownLambdaType]
+
+    node_failed = failing_start(other, *password)
+    nobody_after_node = redis_server.listener(other)
+    login_failed = failing_start(other, *password, "--set", "redisUsername=nobody")
+
+    assert node_failed.exit_code == 5
+    assert f"Starting Redis on port {other}." in node_failed.stdout
+    assert login_failed.exit_code == 6
+    assert nobody_after_node is redis_server.listener(other) is redis_server.Listener.NOBODY
+    assert redis_server.owned(Job.of("c").redis_directory) is None
+
+
+def test_failed_foreground_start_stops_the_redis_that_it_started(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    del port
+    other = free_port()
+    supervisor = types.ModuleType("supervisor")
+    monkeypatch.setattr(supervisor, "serve", lambda *_: 5, raising=False)  # pyright: ignore[reportUnknownLambdaType]
+    monkeypatch.setitem(sys.modules, "cluster_serving.node.supervisor", supervisor)
+    try:
+        result = failing_start(other, "--foreground")
+    finally:
+        structlog.reset_defaults()
+        structlog.contextvars.clear_contextvars()
+
+    assert result.exit_code == 5
+    assert redis_server.listener(other) is redis_server.Listener.NOBODY
 
 
 def test_dead_nodes_last_words_do_not_count(port: int) -> None:

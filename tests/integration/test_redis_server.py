@@ -93,6 +93,21 @@ def test_full_memory_refuses_instead_of_forgetting(directory: Path) -> None:
         assert client.exists("0")
 
 
+def test_password_of_any_kind(directory: Path) -> None:
+    port, password = free_port(), 'a "b" \\n # ü\n'
+
+    redis_server.start(directory, port, 0, password=password)
+
+    with RedisSettings(port=port).client() as client, pytest.raises(redis.AuthenticationError):
+        client.ping()
+    with RedisSettings(port=port, password=password).client() as client:
+        assert client.ping()
+    assert stat.S_IMODE((directory / "redis.conf").stat().st_mode) == 0o600
+    assert redis_server.owned(directory) is not None
+    assert redis_server.holds_data(directory)
+    assert redis_server.stop(directory)
+
+
 def test_port_of_another_program(directory: Path, stranger: int) -> None:
     assert redis_server.listener(stranger) is Listener.OTHER
     with pytest.raises(RedisUnavailable, match=f"port {stranger} is in use by another process"):

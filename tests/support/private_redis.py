@@ -52,7 +52,12 @@ class PrivateRedis:
         options += ["--unixsocket", str(self.socket_path), "--appendonly", "yes", *self._arguments]
         binary = str(find_server(os.environ))
         self._process = subprocess.Popen([binary, *options], stdout=subprocess.DEVNULL)
-        wait_until(self._answers, "redis-server answers")
+        try:
+            wait_until(lambda: self._process.poll() is not None or self._answers(), "redis-server answers")
+            assert self._process.poll() is None, "redis-server ended at once"
+        except AssertionError:
+            self.stop()
+            raise
 
     def stop(self, number: int = signal.SIGTERM) -> None:
         """End it."""
@@ -63,7 +68,7 @@ class PrivateRedis:
         try:
             with self.client() as client:
                 return bool(client.ping())
-        except redis.ResponseError:
+        except redis.AuthenticationError:
             return True  # a password is wanted
         except redis.ConnectionError:
             return False

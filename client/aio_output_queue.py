@@ -1,0 +1,82 @@
+"""Takes results off the queue, for asyncio."""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator
+from typing import Any, Self
+
+from cluster_serving.client import keys
+from cluster_serving.client.aio_link import AsyncLink
+from cluster_serving.client.api import Api
+from cluster_serving.client.commands import (
+    TAKE,
+    escape_glob,
+    plain_or_failed,
+    result_of,
+    taken_result,
+)
+from cluster_serving.client.wire import Result
+
+
+class AsyncOutputQueue(Api):
+    """`OutputQueue` for asyncio; for one event loop."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self._prefix = keys.result_prefix(self.name)
+        self._link = AsyncLink(self.settings)
+
+    async def query(self, uri: str, delete: bool = False) -> Any:
+        """The result of one record; as `OutputQueue.query`."""
+        key = self._prefix + uri
+        if delete:
+            (fields,) = await self._link.run(TAKE, [key], [])
+        else:
+            (fields,) = await self._link.call_checked(("HGETALL", key))
+        return plain_or_failed(result_of(fields, uri)) if fields else "[]"
+
+    async def query_and_delete(self, uri: str) -> Any:
+        """The result of one record, taken off."""
+        return await self.query(uri, delete=True)
+
+    async def dequeue(self) -> dict[str, Any]:
+        """Every result that is there, by uri, taken off."""
+        return {result.uri: plain_or_failed(result) async for result in self._take_all()}
+
+    async def results(self, timeout: float = 5) -> AsyncGenerator[Result]:
+        """Take results off as they come; as `OutputQueue.results`."""
+        loop = asyncio.get_running_loop()
+        quiet_since_s, pause_s = loop.time(), 0.005
+        while loop.time() - quiet_since_s < timeout:
+            any_came = False
+            async for result in self._take_all():
+                any_came = True
+                yield result
+            if any_came:
+                quiet_since_s, pause_s = loop.time(), 0.005
+            else:
+                await asyncio.sleep(pause_s)
+                pause_s = min(2 * pause_s, 0.1)
+
+    async def close(self) -> None:
+        """Close the connection; a later call opens it again."""
+        await self._link.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def _take_all(self) -> AsyncIterator[Result]:
+        cursor: bytes | int = 0
+        pattern = escape_glob(self._prefix) + "*"
+        while True:
+            ((cursor, found),) = await self._link.call_checked(
+                ("SCAN", cursor, "MATCH", pattern, "COUNT", 1000, "TYPE", "hash")
+            )
+            taken = await self._link.run(TAKE, found, []) if found else []
+            for key, fields in zip(found, taken, strict=True):
+                if fields:
+                    yield taken_result(key, self._prefix, fields)
+            if int(cursor) == 0:
+                return
