@@ -1,11 +1,22 @@
 """The command line: one group, and the hyphenated names of the original for the same commands."""
 
-import click
+import sys
 
 from cluster_serving import __version__
-from cluster_serving.node.commands import inspect, setup, start, status, stop
-from cluster_serving.node.commands.guard import SETTINGS
-from cluster_serving.node.exit_codes import MEANINGS
+from cluster_serving.node.commands.installed import CLIENT_ALONE, check_installed
+from cluster_serving.node.exit_codes import MEANINGS, ExitCode
+
+try:
+    check_installed()
+    import click
+
+    from cluster_serving.node.commands import inspect, setup, start, status, stop
+    from cluster_serving.node.commands.guard import SETTINGS
+except ModuleNotFoundError as error:
+    if (error.name or "").startswith("cluster_serving"):
+        raise  # a fault of ours, not of the installation
+    print(CLIENT_ALONE, file=sys.stderr)
+    sys.exit(ExitCode.USAGE)
 
 _EPILOG = "\b\nExit codes:\n" + "\n".join(f"  {code.value}  {meaning}" for code, meaning in MEANINGS.items())
 

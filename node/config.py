@@ -25,7 +25,14 @@ from cluster_serving.client.keys import DEFAULT_JOB
 from cluster_serving.node.config_errors import sentence
 from cluster_serving.node.config_keys import PATHS, ConfigError
 from cluster_serving.node.config_sources import Found, Setting, known_keys, read_environ, read_file, read_flags
-from cluster_serving.node.config_values import check_pem, local_path, mask_url, parse_pair, parse_size
+from cluster_serving.node.config_values import (
+    check_pem,
+    check_port,
+    local_path,
+    mask_url,
+    parse_pair,
+    parse_size,
+)
 
 if TYPE_CHECKING:
     from cluster_serving.client.connection import RedisSettings
@@ -46,6 +53,9 @@ def _lower(value: object) -> object:
 Size = Annotated[int, BeforeValidator(parse_size)]
 Count = Annotated[int, Field(ge=1)]
 AutoCount = Annotated[Count | None, BeforeValidator(_auto)]
+MAX_WORKERS = 84  # the ring's 255 slots are three a worker and three more
+Workers = Annotated[int, Field(ge=1, le=MAX_WORKERS)]
+ModelType = Literal["onnx", "openvino", "python"]
 
 
 class Config(BaseModel):
@@ -65,8 +75,9 @@ class Config(BaseModel):
     model_path: str = Field(
         default="", description="Directory of the model; a relative path starts at the config file's directory."
     )
-    model_type: Annotated[str | None, BeforeValidator(_auto)] = Field(
-        default=None, description="Kind of the model when its files do not tell; unset: decided from the files."
+    model_type: Annotated[ModelType | None, BeforeValidator(_lower), BeforeValidator(_auto)] = Field(
+        default=None,
+        description="Kind of the model when its files do not tell: onnx, openvino or python; unset: decided from the files.",
     )
     job_name: str = Field(
         default=DEFAULT_JOB, description="Name of the job and of its Redis stream; unique on one Redis; not empty."
@@ -86,8 +97,8 @@ class Config(BaseModel):
         default=False,
         description="Accepted from older files: whether a record has the batch dimension is seen from its rank.",
     )
-    model_parallelism: AutoCount = Field(
-        default=None, description="Worker processes, each with a copy of the model, 1 or more; auto."
+    model_parallelism: Annotated[Workers | None, BeforeValidator(_auto)] = Field(
+        default=None, description=f"Worker processes, each with a copy of the model, 1 to {MAX_WORKERS}; auto."
     )
     thread_per_model: AutoCount = Field(default=None, description="Threads of one worker, 1 or more; auto.")
     core_number_per_machine: int = Field(
@@ -152,7 +163,7 @@ class Config(BaseModel):
     )
     redis_key_file: str | None = Field(default=None, description="PEM file of the key of redisCertFile.")
     drain_timeout_s: float = Field(
-        default=10,
+        default=4,  # with what the processes need to end, SIGTERM is answered in under 5 s
         ge=0,
         le=86_400,
         alias="drainTimeout",
@@ -167,6 +178,15 @@ class Config(BaseModel):
     def _named(cls, value: str) -> str:
         if not value.strip():
             raise ValueError("must not be empty")
+        return value
+
+    @field_validator("post_processing")
+    @classmethod
+    def _filter_exists(cls, value: str) -> str:
+        if value.strip():
+            from cluster_serving.node.processing.topn import parse_filter
+
+            parse_filter(value)
         return value
 
     @field_validator("image_resize", mode="before")
@@ -202,16 +222,17 @@ class Config(BaseModel):
         """How many workers, and how many threads each.
 
         What is set wins; `coreNumberPerMachine` comes next. What is still open is chosen so that workers x threads leave one of
-        `cores` to reader, writer and Redis, with one thread a worker when nothing is set.
+        `cores` to reader, writer and Redis, with one thread a worker when nothing is set. Never more than `MAX_WORKERS` workers.
         """
         processes, threads, number = self.model_parallelism, self.thread_per_model, self.core_number_per_machine
         if number > 0:
             by_threads = backend == "openvino"
-            return processes or (1 if by_threads else number), threads or (number if by_threads else 1)
+            workers = 1 if by_threads else min(number, MAX_WORKERS)
+            return processes or workers, threads or (number if by_threads else 1)
         budget = max(1, cores - 1)
         if processes is None:
             threads = threads or 1
-            return max(1, budget // threads), threads
+            return min(max(1, budget // threads), MAX_WORKERS), threads
         return processes, threads or max(1, budget // processes)
 
     def check_model_path(self) -> None:
@@ -277,6 +298,7 @@ def effective(loaded: LoadedConfig) -> dict[str, object]:
 def _check_redis(config: Config, found: Found) -> None:
     places = {key: f"{setting.where}: " for key, setting in found.settings.items()}
     try:
+        check_port(config.redis_url.strip())
         config.redis_settings()
     except ValueError as error:
         detail = f"{places.get('redisUrl', '')}redisUrl is {mask_url(config.redis_url)}: {error}"

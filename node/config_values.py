@@ -2,12 +2,13 @@
 
 import re
 from pathlib import Path
-from urllib.parse import unquote
+from urllib.parse import unquote, urlsplit
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?", re.IGNORECASE)
 _POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
 _JKS_MAGIC = bytes.fromhex("feedfeed")
 _PEM_MARK = b"-----BEGIN "
+_LOGIN = re.compile(r"(?P<before>(?:[^/@]*://)?[^/@:]*):(?P<password>[^/]*)@(?P<after>.*)")
 
 
 def parse_size(value: object) -> int:
@@ -74,4 +75,30 @@ def check_pem(path: str) -> None:
 
 def mask_url(url: str) -> str:
     """A URL without its password."""
-    return re.sub(r"(://[^/@]*:)[^/]*@", r"\1***@", url)
+    match = _LOGIN.fullmatch(url)
+    return f"{match['before']}:***@{match['after']}" if match else url
+
+
+def split_password(url: str) -> tuple[str, str | None]:
+    """A URL without its password, and the password; None when it has none."""
+    match = _LOGIN.fullmatch(url.strip())
+    if match is None:
+        return url, None
+    before, password = match["before"], unquote(match["password"])
+    user = before if not before or before.endswith("://") else f"{before}@"
+    return f"{user}{match['after']}", password or None
+
+
+def check_port(url: str) -> None:
+    """Check that the ports of a Redis URL exist.
+
+    Raises:
+        ValueError: one is out of range.
+    """
+    parts = urlsplit(url if "://" in url else f"redis://{url}")
+    if "@" in parts.path:
+        return  # a password with a slash: what looks like a port may be a part of it
+    for host in parts.netloc.rpartition("@")[2].split(","):
+        _, colon, port = host.rpartition(":")
+        if colon and port.isdecimal() and not 1 <= int(port) <= 65_535:
+            raise ValueError(f"the port must be from 1 to 65535, not {port}")

@@ -27,7 +27,7 @@ class ExitCode(IntEnum):
 MEANINGS: dict[ExitCode, str] = {
     ExitCode.OK: "done; status: the job is ready",
     ExitCode.FAILED: "failed for another reason; status: running, but not ready",
-    ExitCode.USAGE: "wrong arguments",
+    ExitCode.USAGE: "wrong arguments, or only the client is installed",
     ExitCode.NOT_RUNNING: "the job is not running",
     ExitCode.CONFIG: "the configuration is wrong",
     ExitCode.MODEL: "the model cannot be loaded",

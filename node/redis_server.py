@@ -108,7 +108,9 @@ def listener(port: int) -> Listener:
     )
 
 
-def start(directory: Path, port: int, max_memory_bytes: int, server: Path | None = None) -> int:
+def start(
+    directory: Path, port: int, max_memory_bytes: int, server: Path | None = None, password: str | None = None
+) -> int:
     """Start a Redis and wait until it answers.
 
     Args:
@@ -116,6 +118,7 @@ def start(directory: Path, port: int, max_memory_bytes: int, server: Path | None
         port: on 127.0.0.1.
         max_memory_bytes: 0 for no limit.
         server: the program; found when not given.
+        password: what clients log in with; none when not given.
 
     Returns:
         Its process id.
@@ -127,7 +130,7 @@ def start(directory: Path, port: int, max_memory_bytes: int, server: Path | None
         raise RedisUnavailable(f"port {port} is in use by another process; free it, or choose another port in redisUrl")
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     directory = directory.resolve()
-    conf = _write_conf(directory, port, max_memory_bytes)
+    conf = _write_conf(directory, port, max_memory_bytes, password)
     log = directory / "redis.log"
     program = server or find_server(os.environ)
     log.touch(mode=0o600)
@@ -140,7 +143,7 @@ def start(directory: Path, port: int, max_memory_bytes: int, server: Path | None
     finally:
         os.umask(umask)
     try:
-        _wait_until_ready(pid, port, log, log_start)
+        _wait_until_ready(pid, RedisSettings("127.0.0.1", port, password=password, timeout_s=1), log, log_start)
     except BaseException:
         if not detached.ended(pid, 0):
             psutil.Process(pid).terminate()
@@ -149,20 +152,21 @@ def start(directory: Path, port: int, max_memory_bytes: int, server: Path | None
     return pid
 
 
-def _write_conf(directory: Path, port: int, max_memory_bytes: int) -> Path:
+def _write_conf(directory: Path, port: int, max_memory_bytes: int, password: str | None) -> Path:
     # A file rather than arguments: their quoting differs between versions of Redis.
     conf = directory / "redis.conf"
     conf.touch(mode=0o600)
     text = _quoted(directory)
     values = {"port": port, "directory": text, "directory_text": text[:-1], "max_memory_bytes": max_memory_bytes}
-    conf.write_text(_CONF.format(**values), encoding="utf-8")
+    login = f"requirepass {_quoted_bytes(password)}\n" if password else ""
+    conf.write_text(_CONF.format(**values) + login, encoding="utf-8")
     return conf
 
 
-def _wait_until_ready(pid: int, port: int, log: Path, log_start: int) -> None:
+def _wait_until_ready(pid: int, settings: RedisSettings, log: Path, log_start: int) -> None:
     started = time.monotonic()
     deadline = started + _NO_ANSWER_S
-    with RedisSettings(host="127.0.0.1", port=port, timeout_s=1).client() as client:
+    with settings.client() as client:
         while time.monotonic() < deadline:
             if detached.ended(pid, 0.02):
                 raise RedisUnavailable(f"redis-server ended at once; its log ends with: {_last_line(log, log_start)}")
@@ -176,7 +180,7 @@ def _wait_until_ready(pid: int, port: int, log: Path, log_start: int) -> None:
                 if info["process_id"] == pid:
                     return
     raise RedisUnavailable(
-        f"redis-server did not answer on port {port}; its log ends with: {_last_line(log, log_start)}"
+        f"redis-server did not answer on port {settings.port}; its log ends with: {_last_line(log, log_start)}"
     )
 
 
@@ -199,6 +203,11 @@ def port_of(directory: Path) -> int | None:
     except OSError:
         return None
     return next((int(line.split()[1]) for line in lines if line.startswith("port ")), None)
+
+
+def holds_data(directory: Path) -> bool:
+    """Whether a Redis has left an append-only file in this directory; the newer ones keep it in a directory of its own."""
+    return (directory / "appendonly.aof").exists() or (directory / "appendonlydir").exists()
 
 
 def stop(directory: Path) -> bool:
@@ -245,4 +254,10 @@ def _last_line(log: Path, start: int) -> str:
 
 def _quoted(path: Path) -> str:
     escaped = str(path).replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
+
+
+def _quoted_bytes(text: str) -> str:
+    """A text for redis.conf, whatever it holds: each byte in hexadecimal."""
+    escaped = "".join(f"\\x{byte:02x}" for byte in text.encode())
     return f'"{escaped}"'

@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,11 +18,13 @@ from cluster_serving.node import detached
 from cluster_serving.node.commands.options import StartOptions
 from cluster_serving.node.commands.prepare import prepare
 from cluster_serving.node.commands.reporting import Event, follow
+from cluster_serving.node.commands.stop import stop_redis
 from cluster_serving.node.exit_codes import ExitCode, NodeFault
 from cluster_serving.node.jobs import Job
 
 if TYPE_CHECKING:
     from rich.status import Status
+    from rich.text import Text
 
 _END_S = 5.0
 
@@ -45,24 +48,42 @@ def run(options: StartOptions, timeout_s: float) -> None:
     loaded, _ = options.load()
     job = Job.of(loaded.config.job_name)
     click.echo("Starting new Cluster Serving job.")
-    prepare(loaded.config, job, click.echo)
+    started_redis = prepare(loaded.config, job, click.echo)
+    try:
+        text = _start_node(options, job, timeout_s, loaded.config.drain_timeout_s + _END_S)
+    except BaseException:
+        if started_redis:
+            stop_redis(job)
+        raise
+    click.echo(f"Cluster Serving job {job.name} is ready: {text}")
+    click.echo(f"Log: {job.log_path}")
+    click.echo(f"Stop it with: cluster-serving-stop {shlex.quote(job.name)}")
+
+
+def _start_node(options: StartOptions, job: Job, timeout_s: float, stop_timeout_s: float) -> str:
+    """Start the node and wait until it is ready; what it says then."""
     log_start = job.log_path.stat().st_size if job.log_path.exists() else 0
+    public, secrets = options.without_secrets()
     with _pipe() as (reading, writing):
-        pid = detached.spawn(_command(options), job.log_path, os.environ, writing)
+        pid = detached.spawn(_command(public), job.log_path, _environ(secrets), writing)
         os.close(writing)
         try:
             with _Display() as display:
                 event = follow(reading, timeout_s, display.show)
         except (KeyboardInterrupt, TimeoutError) as error:
-            _stop(pid, loaded.config.drain_timeout_s + _END_S)
+            _stop(pid, stop_timeout_s)
             if isinstance(error, KeyboardInterrupt):
                 raise
             raise NotReady(f"not ready after {timeout_s:g} s, stopped; see {job.log_path}", ExitCode.FAILED) from error
     if event is None or event.event != "ready":
         raise _failure(event, _exit_code(pid), job.log_path, log_start)
-    click.echo(f"Cluster Serving job {job.name} is ready: {event.text}")
-    click.echo(f"Log: {job.log_path}")
-    click.echo(f"Stop it with: cluster-serving-stop {shlex.quote(job.name)}")
+    return event.text
+
+
+def _environ(secrets: dict[str, str]) -> dict[str, str]:
+    """The environment of the node: ours, and the secrets in place of the files that would hold them."""
+    files = {f"{name}_FILE" for name in secrets}
+    return {name: value for name, value in os.environ.items() if name not in files} | secrets
 
 
 def _command(options: StartOptions) -> list[str]:
@@ -119,14 +140,14 @@ class _Display:
 
     def __init__(self) -> None:
         self._status: Status | None = None
+        self._started = time.monotonic()
 
     def __enter__(self) -> "_Display":
         if sys.stdout.isatty():
             from rich.console import Console
 
-            self._status = Console().status("starting")
+            self._status = Console().status(_Step("starting", self._started))
             self._status.start()
-        self._started = time.monotonic()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -138,6 +159,17 @@ class _Display:
         if self._status is None:
             click.echo(text)
         else:
-            from rich.text import Text
+            self._status.update(_Step(text, self._started))
 
-            self._status.update(Text(f"{text} ({time.monotonic() - self._started:.0f} s)"))
+
+@dataclass(frozen=True)
+class _Step:
+    """A step whose seconds are counted each time that rich draws it."""
+
+    text: str
+    started: float
+
+    def __rich__(self) -> "Text":
+        from rich.text import Text
+
+        return Text(f"{self.text} ({time.monotonic() - self.started:.0f} s)")

@@ -9,6 +9,7 @@ from cluster_serving.node import log
 from cluster_serving.node.commands.options import StartOptions
 from cluster_serving.node.commands.prepare import prepare
 from cluster_serving.node.commands.reporting import Event, Reporter
+from cluster_serving.node.commands.stop import stop_redis
 from cluster_serving.node.config import Config
 from cluster_serving.node.exit_codes import NodeFault
 from cluster_serving.node.jobs import Job, NodeRecord
@@ -49,14 +50,18 @@ def _serve(options: StartOptions, report: Reporter) -> int:
         logger.info("config key ignored", key=key, why=why)
     if path and options.config_path is None:
         options = StartOptions(config_path=str(path)).over(options)
-    prepare(config, job, logger.info)
+    started_redis = prepare(config, job, logger.info)
 
     from cluster_serving.node.supervisor import serve
 
-    with job.acquire():
-        job.record(_record(options, config, job, os.getpid()))
-        logger.info("starting", job=job.name, node=job.node_id(), redis=config.redis_settings().describe())
-        return serve(config, job, report)
+    try:
+        with job.acquire():
+            job.record(_record(options, config, job, os.getpid()))
+            logger.info("starting", job=job.name, node=job.node_id(), redis=config.redis_settings().describe())
+            return serve(config, job, report)
+    finally:
+        if started_redis and not report.was_ready:
+            stop_redis(job)
 
 
 def _record(options: StartOptions, config: Config, job: Job, pid: int) -> NodeRecord:
@@ -66,7 +71,7 @@ def _record(options: StartOptions, config: Config, job: Job, pid: int) -> NodeRe
         node=job.node_id(),
         pid=pid,
         config_path=options.config_path,
-        flags=options.argv(),
+        flags=options.without_secrets()[0].argv(),
         redis=settings.describe(),
         local_redis_port=settings.port if settings.is_local_default else None,
         drain_timeout_s=config.drain_timeout_s,

@@ -2,6 +2,7 @@
 
 import time
 from collections import deque
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import click
@@ -44,7 +45,8 @@ def logs(name: str | None, follow: bool, lines: int) -> None:
         for line in deque(stream, maxlen=lines):
             click.echo(line, nl=False)
         if follow:
-            _follow(job.log_path, stream.tell())
+            with suppress(KeyboardInterrupt):  # the way to end it
+                _follow(job.log_path, stream.tell())
 
 
 def _follow(path: "Path", position: int) -> None:

@@ -8,8 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from cluster_serving.node.config_keys import ALIASES, fold, snake
+from cluster_serving.node.config_values import split_password
+
 if TYPE_CHECKING:
     from cluster_serving.node.config import LoadedConfig
+
+_TRUST_STORE_PASSWORD = "redisSecureTrustStorePassword"  # noqa: S105  # the name of a key
+# Folded spelling -> key, of the keys that may hold a secret.
+_SECRETS = {fold(key): key for key in ("redisUrl", "redisPassword", _TRUST_STORE_PASSWORD)} | {
+    alias: key for alias, key in ALIASES.items() if key == _TRUST_STORE_PASSWORD
+}
 
 DEFAULT_CONFIG = "config.yaml"
 
@@ -48,6 +57,31 @@ class StartOptions:
         given = [(f"--{name.replace('_', '-')}", getattr(self, name)) for name in _VALUES]
         texts = [f"{flag}={value}" for flag, value in given if value is not None]
         return texts + [f"--set={setting}" for setting in self.settings]
+
+    def without_secrets(self) -> "tuple[StartOptions, dict[str, str]]":
+        """The same options for other people's eyes, and the secrets that were in them as environment variables.
+
+        A URL stays, without its password: a restart must not go to another Redis.
+        """
+        from cluster_serving.node.config_sources import ENVIRON_PREFIX
+
+        redis_url, password_of_url = split_password(self.redis_url) if self.redis_url else (self.redis_url, None)
+        settings: list[str] = []
+        secrets: dict[str, str] = {}
+        for setting in self.settings:
+            written, _, value = setting.partition("=")
+            key = _SECRETS.get(fold(written.strip()))
+            if key == "redisUrl":
+                url, password_of_url = split_password(value)
+                settings.append(f"{key}={url}")
+            elif key is not None and value:
+                secrets[key] = value
+            else:
+                settings.append(setting)
+        if password_of_url is not None:
+            secrets["redisPassword"] = password_of_url  # that of the URL wins
+        public = replace(self, redis_url=redis_url, settings=tuple(settings))
+        return public, {f"{ENVIRON_PREFIX}{snake(key)}": value for key, value in secrets.items()}
 
     def over(self, earlier: "StartOptions") -> "StartOptions":
         """These options, and where they say nothing, earlier ones."""

@@ -3,6 +3,7 @@
 import os
 import shlex
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import redis
@@ -18,26 +19,62 @@ from cluster_serving.node.redis_server import Listener, RedisUnavailable
 _FIRST_ANSWER_S = 2.0  # a wrong address is told soon, whatever `redisTimeout` is
 
 
-def prepare(config: Config, job: Job, say: Callable[[str], None]) -> None:
-    """Check everything that can be checked without loading the model; start Redis when it has to run here and does not.
+def check(config: Config) -> None:
+    """Check everything that a start needs, and change nothing.
 
     Raises:
         NodeFault: what is wrong, by its kind.
     """
     config.check_model_path()
+    _check_model(config)
+    settings = _settings(config)
+    if settings.is_local_default and _found(settings.port) is Listener.NOBODY:
+        redis_server.find_server(os.environ)
+    else:
+        check_redis(settings)
+
+
+def prepare(config: Config, job: Job, say: Callable[[str], None]) -> bool:
+    """Check everything that can be checked without loading the model; start Redis when it has to run here and does not.
+
+    Returns:
+        Whether it started a Redis; who fails after that stops it again.
+
+    Raises:
+        NodeFault: what is wrong, by its kind.
+    """
+    config.check_model_path()
+    check_free(job)
+    _check_model(config)
+    job.create()
+    if problem := redis_server.redis_home_problem(os.environ):
+        say(problem)
+    settings = _settings(config)
+    started = settings.is_local_default and _start_redis(settings, config.redis_max_memory, job, say)
+    try:
+        check_redis(settings)
+    except RedisUnavailable:
+        if started:
+            redis_server.stop(job.redis_directory)
+        raise
+    return started
+
+
+def check_free(job: Job) -> None:
+    """Check that no node of this job runs on this machine.
+
+    Raises:
+        AlreadyRunning: one does.
+    """
     if job.running():
         stop = f"cluster-serving-stop {shlex.quote(job.name)}"
         raise AlreadyRunning(
             f"Cluster Serving with name {job.name} already exists on this machine; stop it with {stop}"
         )
-    _check_model(config)
-    job.create()
-    if problem := redis_server.redis_home_problem(os.environ):
-        say(problem)
-    settings = config.redis_settings(min(_FIRST_ANSWER_S, config.redis_timeout / 1000))
-    if settings.is_local_default:
-        _start_redis(settings.port, config.redis_max_memory, job, say)
-    check_redis(settings)
+
+
+def _settings(config: Config) -> RedisSettings:
+    return config.redis_settings(min(_FIRST_ANSWER_S, config.redis_timeout / 1000))
 
 
 def _check_model(config: Config) -> None:
@@ -45,25 +82,44 @@ def _check_model(config: Config) -> None:
     from cluster_serving.node.models.detect import detect
 
     try:
+        Path(config.model_path).stat()
+    except FileNotFoundError as error:
+        raise ModelFault(f"modelPath {config.model_path} does not exist, please check your model path.") from error
+    try:
         detect(config.model_path, config.model_type)
     except ModelError as error:
         raise ModelFault(str(error)) from error
 
 
-def _start_redis(port: int, max_memory_bytes: int, job: Job, say: Callable[[str], None]) -> None:
-    """Start the embedded Redis when nobody listens on the port."""
-    found = redis_server.listener(port)
-    if found is Listener.NOBODY:
+def _start_redis(settings: RedisSettings, max_memory_bytes: int, job: Job, say: Callable[[str], None]) -> bool:
+    """Start the embedded Redis when nobody listens on the port; whether it was started."""
+    port, directory = settings.port, job.redis_directory
+    if _found(port) is Listener.NOBODY:
         say(f"Starting Redis on port {port}.")
         try:
-            redis_server.start(job.redis_directory, port, max_memory_bytes)
+            redis_server.start(directory, port, max_memory_bytes, password=settings.password)
         except RedisUnavailable:
             # Another job's start may have been first.
-            found = redis_server.listener(port)
-            if found is not Listener.REDIS:
+            if redis_server.listener(port) is not Listener.REDIS:
                 raise
-    elif found is Listener.OTHER:
+        else:
+            return True
+    ours = redis_server.owned(directory) is not None and redis_server.port_of(directory) == port
+    if not ours and redis_server.holds_data(directory):
+        say(f"Another Redis listens on port {port}: the records kept in {directory} are not visible to this start.")
+    return False
+
+
+def _found(port: int) -> Listener:
+    """Who listens on a port of this machine.
+
+    Raises:
+        RedisUnavailable: something that is no Redis.
+    """
+    found = redis_server.listener(port)
+    if found is Listener.OTHER:
         raise RedisUnavailable(f"port {port} is in use by something that is no Redis; choose another port in redisUrl")
+    return found
 
 
 def check_redis(settings: RedisSettings) -> None:

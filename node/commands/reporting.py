@@ -27,6 +27,7 @@ class Reporter:
 
     def __init__(self, descriptor: int | None) -> None:
         self._descriptor = descriptor
+        self.was_ready = False
         if descriptor is not None:
             os.set_inheritable(descriptor, False)  # a child that held it would hide the node's death
 
@@ -36,6 +37,7 @@ class Reporter:
 
     def send(self, event: Event) -> None:
         """Tell one event; `ready` and `failed` close the pipe, and what comes later is dropped."""
+        self.was_ready = self.was_ready or event.event == "ready"
         if self._descriptor is None:
             return
         with suppress(BrokenPipeError):  # nobody waits any more

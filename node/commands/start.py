@@ -48,10 +48,12 @@ def restart(name: str | None, timeout_s: float, **values: Any) -> None:
     """Stop a job and start it again.
 
     It starts as it was started last; options given now come on top.
-    What came from the environment then has to be there again. Redis and its data stay.
+    What came from the environment then, and every password, has to be given again. Redis and its data stay.
     """
     from cluster_serving.node.commands import background
+    from cluster_serving.node.commands.prepare import check, check_free
     from cluster_serving.node.commands.stop import stop_job
+    from cluster_serving.node.jobs import Job
 
     options = StartOptions.of(values)
     if name is None:
@@ -62,8 +64,13 @@ def restart(name: str | None, timeout_s: float, **values: Any) -> None:
     record = job.read()
     if record is not None:
         options = options.over(recorded_options(record))
-    # A mistake in the new configuration is found while the old node still serves.
-    options.load()
+    # What is wrong with the new start is found while the old node still serves.
+    loaded, path = options.load()
+    click.echo(f"Config file: {path}" if path else "Config file: none; flags and environment only.")
+    new = Job.of(loaded.config.job_name)
+    if new != job:
+        check_free(new)
+    check(loaded.config)
     stop_job(job)
     background.run(options, timeout_s)
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 _FIRST_ANSWER_S = 2.0
 NOT_RUNNING = "not running"
+UNKNOWN = "unknown"
 _NUMBERS = ("answered", "failed", "redelivered", "restarts")
 
 
@@ -28,22 +29,22 @@ _NUMBERS = ("answered", "failed", "redelivered", "restarts")
 def status(context: click.Context, name: str | None, as_json: bool) -> None:
     """Tell how the jobs of this machine are.
 
-    Exits with 0 when every job shown is ready, with 3 when none runs, and with 1 otherwise. Without NAME it shows the jobs that
-    run, or, when none does, all that it knows.
+    Exits with 0 when every job that runs is ready, with 3 when none runs, and with 1 otherwise. Without NAME it shows the jobs
+    that run, and those that do not but have records waiting.
     """
     from cluster_serving.node.jobs import Job, all_jobs
 
     known = [Job.of(name)] if name is not None else all_jobs()
-    running = [job for job in known if job.running()]
-    reports = [describe(job) for job in running or known]
+    found = [describe(job) for job in known]
+    reports = [one for one in found if name is not None or one["state"] != NOT_RUNNING or one.get("backlog")]
     if as_json:
         click.echo(json.dumps(reports, indent=2))
     elif not reports:
-        click.echo("No job was ever started on this machine.")
+        click.echo("No job runs on this machine." if known else "No job was ever started on this machine.")
     else:
         click.echo("\n\n".join(_table(report) for report in reports))
-    states = {str(report["state"]) for report in reports}
-    if states <= {NOT_RUNNING}:
+    states = {str(report["state"]) for report in reports} - {NOT_RUNNING}
+    if not states:
         context.exit(ExitCode.NOT_RUNNING)
     context.exit(ExitCode.OK if states == {"ready"} else ExitCode.FAILED)
 
@@ -63,6 +64,10 @@ def describe(job: "Job") -> dict[str, Any]:
     }
     if record is not None:
         report |= _from_redis(record, is_running)
+    elif is_running:
+        report["problem"] = "how it was started is not recorded here"
+    if is_running and "problem" in report:
+        report["state"] = UNKNOWN
     return report
 
 
@@ -84,6 +89,8 @@ def _from_redis(record: "NodeRecord", is_running: bool) -> dict[str, Any]:
         return {"problem": str(fault)}
     except (redis.RedisError, OSError) as error:
         return {"problem": f"Redis at {record.redis}: {error}"}
+    except ValueError as error:
+        return {"problem": f"the heartbeat in Redis at {record.redis} cannot be read: {error}"}
 
 
 def _queue(client: "redis.Redis", job: str) -> dict[str, Any]:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from cluster_serving.node.jobs import Job
 
 _GRACE_S = 5.0
-_DRAIN_S = 10.0
+_DRAIN_S = 4.0
 _POLL_S = 0.05
 _TOLD_EVERY_S = 5.0
 
@@ -49,8 +49,8 @@ def shutdown(name: str | None) -> None:
     """
     job = chosen_job(name)
     stop_job(job)
-    _stop_redis(job)
-    click.echo("Cluster Serving is shutdown.")
+    if stop_redis(job):
+        click.echo("Cluster Serving is shutdown.")
 
 
 def stop_job(job: "Job") -> bool:
@@ -115,8 +115,15 @@ def _gone(process: "psutil.Process") -> bool:
         return True
 
 
-def _stop_redis(job: "Job") -> None:
-    """Stop the Redis of this job, unless another running job uses it."""
+def stop_redis(job: "Job") -> bool:
+    """Stop the Redis of this job, unless another running job uses it.
+
+    Returns:
+        Whether nothing of this job runs any more.
+
+    Raises:
+        NodeFault: it does not end.
+    """
     from cluster_serving.node import redis_server
     from cluster_serving.node.jobs import all_jobs
 
@@ -130,12 +137,14 @@ def _stop_redis(job: "Job") -> None:
                 click.echo(
                     f"Redis was started by job {other.name}: stop it with cluster-serving-shutdown {shlex.quote(other.name)}"
                 )
-        return
+        return True
     users = [other.name for other in others if _uses(other, port)]
     if users:
         click.echo(f"Redis stays: job {', '.join(users)} uses it.")
-    elif redis_server.stop(job.redis_directory):
+        return False
+    if redis_server.stop(job.redis_directory):
         click.echo("Redis stopped; its data stays on disk.")
+    return True
 
 
 def _uses(job: "Job", port: int | None) -> bool:

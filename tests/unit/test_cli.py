@@ -28,6 +28,16 @@ NOBODY = "redis://127.0.0.2:1/0"  # not this machine's default, so that no Redis
 
 Run = Callable[..., Result]
 
+_TELL_PASSWORD = [
+    sys.executable,
+    "-S",
+    "-c",
+    "import os\n"
+    "name = 'CLUSTER_SERVING_REDIS_PASSWORD'\n"
+    "text = f'{os.environ[name]} {os.environ.get(name + \"_FILE\")}'\n"
+    'os.write(3, b\'{"event":"ready","text":"\' + text.encode() + b\'"}\\n\')',
+]
+
 
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -152,7 +162,11 @@ def test_config_as_json_without_a_file() -> None:
             ExitCode.CONFIG,
             "--parallelism: modelParallelism is 0, but must be 1",
         ),
-        (["start", "--model-path", "nowhere"], ExitCode.MODEL, "Your model path provided in config is empty"),
+        (
+            ["start", "--model-path", "/nope"],
+            ExitCode.MODEL,
+            "modelPath /nope does not exist, please check your model path.",
+        ),
         (["start", "--model-path", "."], ExitCode.MODEL, "There is no model detected in your directory."),
         (
             ["start", "--model-path", str(MODEL), "--redis-url", "here:there"],
@@ -167,8 +181,15 @@ def test_config_as_json_without_a_file() -> None:
         (
             ["start", "--foreground", "--model-path", "nowhere"],
             ExitCode.MODEL,
-            "Your model path provided in config is empty",
+            "nowhere does not exist, please check your model path.",
         ),
+        (
+            ["start", "--model-path", str(MODEL), "--set", "postProcessing=top5"],
+            ExitCode.CONFIG,
+            "--set postProcessing: postProcessing is top5, but ",
+        ),
+        (["config", "--set", "postProcessing=top5"], ExitCode.CONFIG, "postProcessing is top5, but "),
+        (["config", "--set", "modelType=onx"], ExitCode.CONFIG, "modelType is onx, but must be 'onnx'"),
         (["logs"], ExitCode.FAILED, "job serving_stream has no log"),
     ],
 )
@@ -261,6 +282,53 @@ def test_interrupted_start_stops_the_node(monkeypatch: pytest.MonkeyPatch) -> No
     assert not Path(f"/proc/{Job.of('j').log_path.read_text().strip()}").exists()
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--redis-url", "redis://u:geheim@127.0.0.2:1"],
+        ["--set", "REDIS_url=redis://u:geheim@127.0.0.2:1", "--set", "redisPassword=other"],
+        ["--set", "redis-password=geheim"],
+    ],
+)
+def test_password_is_not_on_the_command_line_of_the_node(monkeypatch: pytest.MonkeyPatch, words: list[str]) -> None:
+    """The node gets it in its environment, in place of the file that would hold it."""
+    command: list[str] = []
+
+    def tell_password(options: StartOptions) -> list[str]:
+        command.extend(options.argv())
+        return _TELL_PASSWORD
+
+    monkeypatch.setattr(background, "_command", tell_password)
+    monkeypatch.setattr(background, "prepare", lambda *_: False)  # pyright: ignore[reportUnknownLambdaType]
+    Job.of("j").create()
+    if "redis-password" in words[-1]:
+        monkeypatch.setenv("CLUSTER_SERVING_REDIS_PASSWORD_FILE", __file__)
+
+    result = run("start", "--model-path", "m", "--job-name", "j", *words)
+
+    assert "is ready: geheim None" in result.stdout
+    assert command
+    assert "geheim" not in " ".join(command)
+
+
+def test_password_is_not_recorded() -> None:
+    public, secrets = StartOptions(
+        redis_url=":a@h:1", settings=("redisPassword=b", "secureTrustStorePassword=c", "batchSize=2", "redisPassword=")
+    ).without_secrets()
+
+    assert public == StartOptions(redis_url="h:1", settings=("batchSize=2", "redisPassword="))
+    assert secrets == {
+        "CLUSTER_SERVING_REDIS_PASSWORD": "a",
+        "CLUSTER_SERVING_REDIS_SECURE_TRUST_STORE_PASSWORD": "c",
+    }
+
+
+def test_progress_counts_seconds() -> None:
+    step = background._Step("loading", time.monotonic() - 7)  # pyright: ignore[reportPrivateUsage]
+
+    assert step.__rich__().plain == "loading (7 s)"
+
+
 def test_foreground_serves(monkeypatch: pytest.MonkeyPatch) -> None:
     """It holds the lock, writes its record, passes the config on, and exits as the supervisor says."""
     seen: list[object] = []
@@ -302,14 +370,40 @@ def test_options_given_now_come_on_top() -> None:
     assert merged.flags()["--set b"] == "2"
 
 
-def test_restart_keeps_serving_when_the_new_config_is_wrong() -> None:
-    job = Job.of("j")
-    job.record(record("j", flags=["--model-path=/m"]))
-    with job.acquire():
-        result = run("restart", "j", "--set", "batchSize=0")
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (["--set", "batchSize=0"], ExitCode.CONFIG),
+        (["--set", "postProcessing=top5"], ExitCode.CONFIG),
+        (["--model-path", "/nope"], ExitCode.MODEL),
+        (["--model-path", "."], ExitCode.MODEL),
+        (["--redis-url", NOBODY], ExitCode.REDIS),
+        (["--job-name", "other"], ExitCode.ALREADY_RUNNING),
+    ],
+)
+def test_restart_keeps_serving_when_the_new_start_would_fail(
+    fake_node: Callable[..., subprocess.Popen[bytes]], words: list[str], code: ExitCode
+) -> None:
+    process = fake_node("j")
+    Job.of("j").record(record("j", flags=[f"--model-path={MODEL}", "--job-name=j"]))
+    with Job.of("other").acquire():
+        result = run("restart", "j", *words)
 
-        assert job.running()
-    assert result.exit_code == ExitCode.CONFIG
+    assert result.exit_code == code
+    assert process.poll() is None
+
+
+def test_restart_says_which_config_file_it_uses() -> None:
+    file = Path("other.yaml")
+    file.write_text(f"modelPath: /nope\njobName: j\nredisUrl: {NOBODY}\n")
+    Job.of("j").record(record("j", config_path=str(file.absolute())))
+
+    with_file = run("restart", "j")
+    Job.of("k").record(record("k", flags=["--model-path=/nope", "--job-name=k"]))
+    without = run("restart", "k")
+
+    assert with_file.stdout == f"Config file: {file.absolute()}\n"
+    assert without.stdout == "Config file: none; flags and environment only.\n"
 
 
 def test_stop_ignores_what_does_not_run() -> None:
@@ -406,8 +500,11 @@ def test_status_without_redis() -> None:
     assert (shown["state"], shown["node"], shown["redis"]) == ("not running", "n-1", NOBODY)
     assert shown["problem"].startswith(f"Redis at {NOBODY}")
     assert stopped.exit_code == ExitCode.NOT_RUNNING
-    assert ["state", "starting"] in [line.split() for line in running.stdout.splitlines()]
+    assert ["state", "unknown"] in [line.split() for line in running.stdout.splitlines()]
+    assert f"Redis at {NOBODY}: Error 111" in running.stdout
     assert running.exit_code == ExitCode.FAILED
+    unnamed = run("status")
+    assert (unnamed.output, unnamed.exit_code) == ("No job runs on this machine.\n", ExitCode.NOT_RUNNING)
 
 
 def test_logs_prints_the_end() -> None:
@@ -416,6 +513,20 @@ def test_logs_prints_the_end() -> None:
     job.log_path.write_text("one\ntwo\nthree\n")
 
     assert run("logs", "a", "-n", "2").output == "two\nthree\n"
+
+
+def test_following_a_log_ends_quietly(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(_seconds: float) -> None:
+        raise KeyboardInterrupt
+
+    job = Job.of("a")
+    job.create()
+    job.log_path.write_text("one\n")
+    monkeypatch.setattr(time, "sleep", interrupt)
+
+    result = run("logs", "a", "-f")
+
+    assert (result.output, result.exit_code) == ("one\n", 0)
 
 
 @pytest.mark.parametrize("shell", ["zsh", "fish"])
@@ -436,3 +547,28 @@ def test_help_imports_nothing_heavy() -> None:
     loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
 
     assert not {"numpy", "pydantic", "redis", "psutil", "structlog", "rich", "yaml", "msgspec"} & set(loaded)
+
+
+@pytest.mark.parametrize("package", ["click", "pydantic"])
+@pytest.mark.parametrize(
+    "function", ["main", "init_main", "start_main", "stop_main", "restart_main", "shutdown_main", "cli_main"]
+)
+def test_bare_install_says_that_it_is_the_client(package: str, function: str) -> None:
+    program = f"""
+import sys
+class Blocker:
+    def find_spec(self, name, path=None, target=None):
+        if name == {package!r}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+sys.meta_path.insert(0, Blocker())
+from cluster_serving.node.cli import {function}
+{function}()
+"""
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+
+    assert result.returncode == 2
+    assert result.stdout == ""
+    (line,) = result.stderr.splitlines()
+    assert "client of Cluster Serving alone" in line
+    assert "pip install 'cluster-serving[onnx]'" in line
+    assert "'.[onnx]'" in line

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from cluster_serving.node.config import Config, ConfigError, LoadedConfig, effective, load_config
+from cluster_serving.node.config_values import mask_url, split_password
 
 
 def load(tmp_path: Path, text: str, environ: dict[str, str] | None = None, **flags: object) -> LoadedConfig:
@@ -199,6 +200,8 @@ def test_empty_file_gives_defaults(tmp_path: Path, text: str) -> None:
         ('imageResize: ""', "image_resize", None),
         ("imageResize: 227,224\nimageResizeOrder: WH", "image_resize", (224, 227)),
         ("resultTimeToLive: 0", "result_time_to_live_s", 0),
+        ("modelType: ONNX", "model_type", "onnx"),
+        ("modelType: Auto", "model_type", None),
         ("drainTimeout: 2.5", "drain_timeout_s", 2.5),
         ("precision: BF16", "precision", "bf16"),
         ("secureTrustStorePassword: x", "redis_timeout", 5000),
@@ -232,6 +235,21 @@ def test_spellings(tmp_path: Path, line: str, name: str, value: object) -> None:
             "config.yaml, line 1: inputAlreadyBatched is perhaps, but must be true or false",
         ),
         ("precision: f16", "config.yaml, line 1: precision is f16, but must be 'f32' or 'bf16'"),
+        (
+            "modelParallelism: 85",
+            "config.yaml, line 1: modelParallelism is 85, but must be 84 or less",
+        ),
+        ("modelType: onx", "config.yaml, line 1: modelType is onx, but must be 'onnx', 'openvino' or 'python'"),
+        (
+            "postProcessing: top5",
+            "config.yaml, line 1: postProcessing is top5, but please check your filter format",
+        ),
+        ("postProcessing: topM(5)", "config.yaml, line 1: postProcessing is topM(5), but there is no filter 'topM'"),
+        (
+            "redisUrl: localhost:70000",
+            "line 1: redisUrl is localhost:70000: the port must be from 1 to 65535, not 70000",
+        ),
+        ("redisUrl: redis+sentinel://a:1,b:0/master", "the port must be from 1 to 65535, not 0"),
         ("maxBatchDelayMs: nan", "config.yaml, line 1: maxBatchDelayMs is nan, but must be a number"),
         ("maxBatchDelayMs: -1", "config.yaml, line 1: maxBatchDelayMs is -1, but must be 0 or more"),
         (
@@ -381,6 +399,8 @@ def test_unknown_key_of_set() -> None:
         ({"model_parallelism": 2}, "onnx", 9, (2, 4)),
         ({"model_parallelism": 8}, "onnx", 2, (8, 1)),
         ({"model_parallelism": 3, "thread_per_model": 2}, "onnx", 2, (3, 2)),
+        ({}, "onnx", 128, (84, 1)),
+        ({"core_number_per_machine": 100}, "onnx", 128, (84, 1)),
         ({"core_number_per_machine": 4}, "tensorflow", 16, (4, 1)),
         ({"core_number_per_machine": 4}, "openvino", 16, (1, 4)),
         ({"core_number_per_machine": 4, "model_parallelism": 2}, "openvino", 16, (2, 4)),
@@ -389,6 +409,23 @@ def test_unknown_key_of_set() -> None:
 )
 def test_parallelism(settings: dict[str, int], backend: str, cores: int, expected: tuple[int, int]) -> None:
     assert Config.model_validate(settings).resolved_parallelism(backend, cores) == expected
+
+
+@pytest.mark.parametrize(
+    ("url", "public", "password"),
+    [
+        ("localhost:6379", "localhost:6379", None),
+        (":pw@h:1", "h:1", "pw"),
+        ("redis://:p%40w@h:1/2", "redis://h:1/2", "p@w"),
+        ("rediss://u:p@w@h", "rediss://u@h", "p@w"),
+        ("redis+sentinel://u:pw@a:1,b:2/m", "redis+sentinel://u@a:1,b:2/m", "pw"),
+        ("redis://u:@h", "redis://u@h", None),
+        ("unix:///a:b@c", "unix:///a:b@c", None),
+    ],
+)
+def test_password_of_a_url(url: str, public: str, password: str | None) -> None:
+    assert split_password(url) == (public, password)
+    assert password is None or password not in mask_url(url)
 
 
 def test_config_survives_spawn() -> None:

@@ -1,0 +1,21 @@
+"""Whether what every node needs is installed: the bare install is the client alone."""
+
+from importlib.util import find_spec
+
+CLIENT_ALONE = (
+    "This is the client of Cluster Serving alone; to run a node: pip install 'cluster-serving[onnx]', "
+    "or from a checkout: pip install '.[onnx]'."
+)
+
+_PACKAGES = ("click", "cv2", "msgspec", "psutil", "pydantic", "rich", "structlog", "yaml")
+
+
+def check_installed() -> None:
+    """Check that the packages of the extra `node` are there; none of them is imported.
+
+    Raises:
+        ModuleNotFoundError: one is not.
+    """
+    for package in _PACKAGES:
+        if find_spec(package) is None:
+            raise ModuleNotFoundError(f"No module named {package!r}", name=package)
