@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import psutil
@@ -76,8 +77,12 @@ def settled(node: RunningNode, server: PrivateRedis) -> None:
     with server.client() as client:
         wait_until(lambda: client.xlen(JOB) == 0, "the stream is empty")
         wait_until(lambda: client.xpending(JOB, keys.GROUP)["pending"] == 0, "nothing is pending")
-    beat = wait_until(lambda: node.heartbeat() if node.heartbeat()["state"] == "ready" else {}, "ready again")
-    assert beat["workers_alive"] == beat["workers"]
+    wait_until(lambda: whole(node.heartbeat()), "every worker is back")
+
+
+def whole(beat: dict[str, Any]) -> bool:
+    """Whether a node says that it is ready and lacks nobody."""
+    return bool(beat) and beat["state"] == "ready" and beat["workers_alive"] == beat["workers"]
 
 
 def kill_one(node: RunningNode, kind: str) -> None:
