@@ -1,4 +1,4 @@
-"""The same queues for asyncio.
+"""Puts records on the queue, and waits for the results of those that want to, for asyncio.
 
 Calls that are made at the same time share everything: their records leave in one call of Redis with whatever else has gathered
 while the last one was under way, and one blocking read of the reply stream serves all that wait.
@@ -12,7 +12,6 @@ from itertools import count
 from typing import Any, Self, TypeGuard, TypeVar
 
 import redis
-import redis.exceptions
 
 from cluster_serving.client import keys, original
 from cluster_serving.client.aio_link import AsyncLink
@@ -20,6 +19,7 @@ from cluster_serving.client.api import Api
 from cluster_serving.client.commands import (
     CHUNK,
     ENQUEUE,
+    REPLIES_AT_ONCE,
     REPLY_LIFE_MS,
     WINDOW,
     Dialect,
@@ -43,7 +43,6 @@ from cluster_serving.client.wire import Result
 
 T = TypeVar("T")
 
-_MOST_AT_ONCE = 1024
 _BLOCK_MS = 1000
 
 
@@ -231,7 +230,7 @@ class AsyncInputQueue(Api):
         )
         if not isinstance(made, redis.ResponseError):
             self._last = b"0-0"  # after a failover the ids of a new stream may be smaller than those of the old one
-        elif _is_out_of_memory(made):
+        elif is_out_of_memory(made):
             raise memory_full(self.name, made, 0)
         elif not str(made).startswith("BUSYGROUP"):
             raise made
@@ -281,7 +280,7 @@ class AsyncInputQueue(Api):
         try:
             taken = await self._sending.run(ENQUEUE, *enqueue_arguments(self.name, batch)) if batch else []
         except redis.ResponseError as error:
-            if not _is_out_of_memory(error):
+            if not is_out_of_memory(error):
                 raise
             return memory_full(self.name, error, 0)
         last = 0
@@ -303,7 +302,7 @@ class AsyncInputQueue(Api):
         is_there, _, entries = await self._receiving.call_checked(
             ("PEXPIRE", self._reply_key, REPLY_LIFE_MS),
             ("XTRIM", self._reply_key, "MINID", next_id(self._last)),
-            ("XREAD", "COUNT", _MOST_AT_ONCE, "BLOCK", _BLOCK_MS, "STREAMS", self._reply_key, self._last),
+            ("XREAD", "COUNT", REPLIES_AT_ONCE, "BLOCK", _BLOCK_MS, "STREAMS", self._reply_key, self._last),
             timeout_s=_BLOCK_MS / 1000 + self.settings.timeout_s,
         )
         if not is_there:  # FLUSHALL, a failover, or this process slept for longer than the stream lives
@@ -323,11 +322,6 @@ async def _each(items: Iterable[T] | AsyncIterable[T]) -> AsyncIterator[T]:
     else:
         for item in items:
             yield item
-
-
-def _is_out_of_memory(error: redis.ResponseError) -> bool:
-    # redis-py cuts the OOM off a message that begins with it; a script's message has it in the middle.
-    return isinstance(error, redis.exceptions.OutOfMemoryError) or is_out_of_memory(error)
 
 
 def _is_running(task: asyncio.Task[None] | None) -> TypeGuard[asyncio.Task[None]]:

@@ -12,8 +12,7 @@ from redis.asyncio.sentinel import Sentinel
 from redis.backoff import NoBackoff
 
 from cluster_serving.client.connection import RedisSettings
-from cluster_serving.client.errors import ConnectionLost
-from cluster_serving.client.link import Argument, Script, pack
+from cluster_serving.client.link import Argument, Script, connection_lost, pack
 
 
 class AsyncLink:
@@ -41,7 +40,7 @@ class AsyncLink:
                 return [await _read(connection, seconds) for _ in commands]
             except (redis.RedisError, OSError) as error:
                 await self._drop()
-                raise ConnectionLost(f"Redis at {self._settings.describe()}: {error}") from error
+                raise connection_lost(self._settings, error) from error
             except BaseException:
                 await self._drop()  # replies are still to come, which the next command would take for its own
                 raise
@@ -97,8 +96,6 @@ async def _read(connection: Any, timeout_s: float) -> Any:
     try:
         async with asyncio.timeout(timeout_s):
             return await connection.read_response(disable_decoding=True, timeout=math.inf)
-    except TimeoutError as error:
-        raise TimeoutError("no reply in time") from error
     except redis.ResponseError as error:
         return error
 

@@ -17,7 +17,6 @@ class ErrorCode(StrEnum):
 
     INVALID_INPUT = "InvalidInput"
     INFERENCE_FAILED = "InferenceFailed"
-    POSTPROCESSING_FAILED = "PostprocessingFailed"
     WORKER_DIED = "WorkerDied"
     RESULT_TOO_LARGE = "ResultTooLarge"
     DEADLINE_EXCEEDED = "DeadlineExceeded"

@@ -175,7 +175,8 @@ def connection_lost(settings: RedisSettings, error: Exception) -> ConnectionLost
 
 def is_out_of_memory(error: redis.ResponseError) -> bool:
     """Whether Redis refused a command for want of memory."""
-    return "OOM " in str(error)
+    # redis-py's own parser cuts the OOM off a message that begins with it; a script's message has it in the middle.
+    return isinstance(error, redis.exceptions.OutOfMemoryError) or "OOM " in str(error)
 
 
 _INCOMPLETE = object()

@@ -13,7 +13,7 @@ from contextlib import suppress
 import redis
 
 from cluster_serving.client import keys
-from cluster_serving.client.commands import REPLY_LIFE_MS, memory_full, next_id, read_replies, reply_of
+from cluster_serving.client.commands import REPLIES_AT_ONCE, REPLY_LIFE_MS, memory_full, next_id, read_replies, reply_of
 from cluster_serving.client.connection import RedisSettings
 from cluster_serving.client.errors import ConnectionLost, InvalidValue, ResultTimeout
 from cluster_serving.client.link import Argument, Link, is_out_of_memory
@@ -22,7 +22,6 @@ from cluster_serving.client.wire import Result
 _BLOCK_S = 10.0
 _PATIENCE_S = 1.0  # beyond what a read blocks: then Redis is taken for lost
 _KEPT_S = REPLY_LIFE_MS / 6000  # the life of the stream is renewed at least so often
-_MOST_AT_ONCE = 1024
 _UNTRIMMED_BYTES = 1 << 16
 
 
@@ -203,11 +202,14 @@ class Replies:
             commands.append(enqueue)
         block = ("BLOCK", max(1, round(block_s * 1000))) if block_s > 0 else ()
         self._link.set_patience(_PATIENCE_S + math.ceil(max(block_s, 0)))
-        self._link.send(*commands, ("XREAD", "COUNT", _MOST_AT_ONCE, *block, "STREAMS", self.key, self._last))
+        self._link.send(*commands, ("XREAD", "COUNT", REPLIES_AT_ONCE, *block, "STREAMS", self.key, self._last))
         try:
             replies = [self._link.read() for _ in commands]
         except redis.ResponseError:
-            replies = [[]]
+            self._link.close()  # replies to the other commands are still to come
+            if not enqueue:
+                raise
+            return None
         if enqueue and not replies[-1]:
             self._link.close()  # the blocking read has been sent already, and there will be nothing to read
             return None

@@ -26,9 +26,8 @@ log = structlog.get_logger(__name__)
 
 DEFAULT_BATCH = 32
 _STEADY_S = 10.0  # a child that has lived so long is no longer in a restart loop
-_WORKER_ENVIRONMENT = {
-    "OPENCV_IO_MAX_IMAGE_PIXELS": "178956970"
-}  # as in processing/image.py; read when cv2 is imported
+# The limit of processing/image.py; OpenCV reads it when it is imported.
+_WORKER_ENVIRONMENT = {"OPENCV_IO_MAX_IMAGE_PIXELS": "178956970"}
 
 
 class Post(msgspec.Struct):
