@@ -3,6 +3,9 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# Installed before everything that needs it: what the package index gives by default may be a build for graphics cards, of
+# several gigabytes. With another index configured, or a wheel at hand: make TORCH=path/to/torch.whl test
+TORCH ?= torch==2.13.0
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
 .PHONY: quickstart test test-fast install format lint types architecture bench wheel clean
@@ -63,5 +66,6 @@ $(VENV)/installed-runtime: pyproject.toml | $(BIN)/python
 	@touch $@
 
 $(VENV)/installed-dev: pyproject.toml $(VENV)/installed-runtime
-	$(PIP) install -q -e '.[onnx,openvino]' --group dev
+	$(PIP) install -q '$(TORCH)'
+	$(PIP) install -q -e '.[all]' --group dev
 	@touch $@

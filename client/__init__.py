@@ -3,6 +3,7 @@
 from cluster_serving.client.aio_input_queue import AsyncInputQueue
 from cluster_serving.client.aio_output_queue import AsyncOutputQueue
 from cluster_serving.client.commands import Failed
+from cluster_serving.client.encryption import RecordCipher
 from cluster_serving.client.errors import (
     ClusterServingError,
     CodecError,
@@ -31,6 +32,7 @@ __all__ = [
     "InvalidValue",
     "OutputQueue",
     "QueueFull",
+    "RecordCipher",
     "RecordFailed",
     "Result",
     "ResultTimeout",

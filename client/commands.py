@@ -13,7 +13,7 @@ from cluster_serving.client.errors import CodecError, InvalidValue, QueueFull, R
 from cluster_serving.client.link import Argument, Script
 from cluster_serving.client.original.values import EncodedImage, text_value
 from cluster_serving.client.values import encode_record, encode_uri
-from cluster_serving.client.wire import Array, Result, decode_result
+from cluster_serving.client.wire import Result, decode_result
 
 Dialect = Literal["native", "original"]
 Fields = list[bytes]
@@ -170,8 +170,8 @@ def reply_of(fields: Sequence[bytes]) -> Result:
         return Result(uri, {}, error=("Unreadable", str(error)))
 
 
-def plain(result: Result) -> Array | list[Any] | Any:
-    """What a program gets for a result: the ndarray of one output, a list of several, or a filter's value.
+def plain(result: Result) -> Any:
+    """What a program gets for a result: the ndarray (or text) of one output, a list of several, or the value.
 
     Raises:
         RecordFailed: the record failed.
@@ -180,8 +180,8 @@ def plain(result: Result) -> Array | list[Any] | Any:
         raise RecordFailed(*result.error, result.uri)
     if result.value is not None or not result.outputs:
         return result.value
-    arrays = list(result.outputs.values())
-    return arrays[0] if len(arrays) == 1 else arrays
+    outputs = list(result.outputs.values())
+    return outputs[0] if len(outputs) == 1 else outputs
 
 
 def plain_or_error(result: Result) -> Any:

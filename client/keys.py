@@ -5,6 +5,7 @@
     cluster-serving.reply_<job>:<client>    stream    results for one client that waits for them; expires with the client
     cluster-serving.node_<job>:<node>       string    JSON heartbeat of one node; expires after three missed ones
     cluster-serving.limits_<job>            hash      what admission checks: `maxQueueLength`
+    model_secured                           hash      `secret` and `salt` of the encrypted models that wait for them
 
 Only results live below `cluster-serving_<job>:`, because clients of the original read and delete all that they find there.
 On Redis Cluster, name the job with a hash tag (`{my_job}`): all its keys then lie on one shard.
@@ -24,10 +25,11 @@ Request fields, native dialect (values are bytes; `<name>` is a model input's na
 
 Request fields, original dialect: `uri`, `data` (base64 of an Arrow stream), and optionally `serde`.
 
-Result fields: `tensor:<output>`, `bool:<output>`, or `value` (JSON text after a filter; base64 Arrow stream in the
-original dialect); `error` (JSON: code, message) instead of them; on a reply stream, first of all, `uri`. Native results have a
-`receipt` (JSON): `entry`, the id in the stream; `node`; `batch`, its rows; `filled_ms`, Unix time when the batch was closed;
-`wait_ms` for a worker and `run_ms`; `outputs`, their names in the model's order where there are several.
+Result fields: `tensor:<output>`, `bool:<output>`, `string:<output>` (JSON), or `value` (JSON of a filter or of `postprocess`;
+in the original dialect a base64 Arrow stream, or a filter's text); `error` (JSON: code, message) instead of them; on a reply
+stream, first of all, `uri`. Native results have a `receipt` (JSON): `entry`, the id in the stream; `node`; `batch`, its rows;
+`filled_ms`, Unix time when the batch was closed; `wait_ms` for a worker and `run_ms`; `outputs`, their names in the model's
+order where there are several.
 """
 
 from typing import Final
@@ -52,6 +54,10 @@ SPARSE_SHAPE: Final = b"sparse.shape:"
 VALUE: Final = b"value"
 ERROR: Final = b"error"
 RECEIPT: Final = b"receipt"
+
+MODEL_SECURED: Final = "model_secured"
+SECRET: Final = "secret"  # noqa: S105 - the name of a field
+SALT: Final = "salt"
 
 MAX_URI_BYTES: Final = 4096
 

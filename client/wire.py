@@ -124,7 +124,7 @@ class Result:
 
     Attributes:
         uri: the record's name.
-        outputs: for each output its array.
+        outputs: for each output its array; text is a str or nested lists of them.
         value: what a filter made of the outputs (JSON), or None.
         error: why there is no result, or None.
     """
@@ -134,7 +134,7 @@ class Result:
     def __init__(
         self,
         uri: str,
-        outputs: dict[str, Array],
+        outputs: dict[str, Any],
         value: Any = None,
         error: tuple[str, str] | None = None,
         receipt: bytes = b"{}",
@@ -163,7 +163,7 @@ def decode_result(uri: str, fields: Sequence[bytes]) -> Result:
     Raises:
         CodecError: a field's bytes are not what its name says.
     """
-    outputs: dict[str, Array] = {}
+    outputs: dict[str, Any] = {}
     value: Any = None
     error: tuple[str, str] | None = None
     receipt = b"{}"
@@ -175,6 +175,8 @@ def decode_result(uri: str, fields: Sequence[bytes]) -> Result:
             receipt = content
         elif field.startswith(keys.BOOL):
             outputs[_name(field)] = decode_tensor(content).astype(np.bool_)
+        elif field.startswith(keys.STRING):
+            outputs[_name(field)] = _json(field, content)
         elif field == keys.VALUE:
             value = _json(field, content)
         elif field == keys.ERROR:

@@ -10,7 +10,7 @@ try:
     check_installed()
     import click
 
-    from cluster_serving.node.commands import inspect, setup, start, status, stop
+    from cluster_serving.node.commands import encrypt, inspect, setup, start, status, stop
     from cluster_serving.node.commands.guard import SETTINGS
 except ModuleNotFoundError as error:
     if (error.name or "").startswith("cluster_serving"):
@@ -33,6 +33,7 @@ _EPILOG = "\b\nExit codes:\n" + "\n".join(f"  {code.value}  {meaning}" for code,
         status.status,
         inspect.list_,
         setup.config,
+        encrypt.encrypt,
         inspect.logs,
         setup.completion,
     ],

@@ -21,6 +21,8 @@ SECTIONS: Final = frozenset({"model", "data", "params", "redis", "secure", "spar
 NESTED: Final[dict[str, str]] = {
     "model.path": "modelPath",
     "model.name": "jobName",
+    "model.inputs": "modelInputs",
+    "model.outputs": "modelOutputs",
     "data.src": "redisUrl",
     "data.filter": "postProcessing",
     "data.batched": "inputAlreadyBatched",
@@ -54,7 +56,6 @@ FLAGS: Final[dict[str, str]] = {"parallelism": "modelParallelism", "omp": "threa
 
 _JVM = "there is no JVM back end any more"
 _CLIENT = "a record says by itself what it holds"
-_SIGNATURE = "the model's own signature names them"
 
 # Keys that mean nothing any more, nested or folded flat -> why.
 IGNORED: Final[dict[str, str]] = {
@@ -65,8 +66,6 @@ IGNORED: Final[dict[str, str]] = {
     "params.performance_mode": "processes are placed on cores in every mode",
     "enginetype": _JVM,
     "params.engine_type": _JVM,
-    "model.inputs": _SIGNATURE,
-    "model.outputs": _SIGNATURE,
     "model.mode": _JVM,
     "data.image_shape": "images come in the size that the client sent; imageResize changes it on the node",
     "data.data_type": _CLIENT,
@@ -78,15 +77,14 @@ IGNORED: Final[dict[str, str]] = {
 }
 
 # Keys that are no error as long as they ask for nothing; folded flat -> (values that ask for nothing, what else they ask for).
-_OFF: Final = frozenset({"false", "no", "off", "0", ""})
 REFUSED: Final[dict[str, tuple[frozenset[str], str]]] = {
-    "modelencrypted": (_OFF, "encrypted models are not supported; put the decrypted model into modelPath"),
-    "recordencrypted": (_OFF, "encrypted records are not supported; use TLS (redisSecureEnabled) instead"),
     "queueused": (frozenset({"redis", ""}), "only Redis is supported as the queue"),
 }
 
 # Files whose relative paths mean: relative to the place where they were written down.
-PATHS: Final = frozenset({"modelPath", "redisSecureTrustStorePath", "redisCertFile", "redisKeyFile"})
+PATHS: Final = frozenset(
+    {"modelPath", "labels", "processing", "redisSecureTrustStorePath", "redisCertFile", "redisKeyFile"}
+)
 
 
 def fold(key: str) -> str:

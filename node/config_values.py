@@ -5,6 +5,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?", re.IGNORECASE)
+_SEPARATOR = re.compile(r",(?![^\[]*\])")
 _POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
 _JKS_MAGIC = bytes.fromhex("feedfeed")
 _PEM_MARK = b"-----BEGIN "
@@ -39,6 +40,25 @@ def parse_pair(value: object) -> tuple[int, int] | None:
     if len(numbers) != 2 or min(numbers) < 1:
         raise ValueError("Image dim must be 2: give height,width in pixels, such as 227,227")
     return numbers[0], numbers[1]
+
+
+def parse_words(value: object) -> tuple[str, ...]:
+    """The parts of `a, b` or of a list; a comma between brackets separates nothing, so that a part may be `a float32 [N,3]`."""
+    if isinstance(value, list | tuple):
+        return tuple(str(part) for part in value)
+    return tuple(part.strip() for part in _SEPARATOR.split(str(value or "")) if part.strip())
+
+
+def parse_numbers(value: object) -> tuple[float, ...]:
+    """The numbers of `104, 117.5`, of one number, or of a list.
+
+    Raises:
+        ValueError: something else.
+    """
+    try:
+        return tuple(float(part) for part in parse_words(value))
+    except ValueError as error:
+        raise ValueError("must be numbers, such as 104, 117, 123") from error
 
 
 def local_path(text: str, base: Path) -> str:

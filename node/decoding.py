@@ -12,10 +12,11 @@ import numpy as np
 from cluster_serving.client import keys, original
 from cluster_serving.client.errors import CodecError, ErrorCode
 from cluster_serving.client.wire import decode_tensor
-from cluster_serving.node.inputs import Content, Input, InputValue, Key
+from cluster_serving.node.inputs import Content, Input, InputValue, Key, original_field, raw_record
 from cluster_serving.node.layout import Signature
-from cluster_serving.node.models.base import TensorSpec
+from cluster_serving.node.models.base import TensorSpec, open_inputs
 from cluster_serving.node.slot import BATCHED, ORIGINAL, cut
+from cluster_serving.node.specs import DecodeOptions
 
 T = TypeVar("T")
 
@@ -44,6 +45,7 @@ class _Plan(NamedTuple):
     serde: int
     inputs: list[dict[bytes, int]]  # in the model's order: for each kind of field where its content stands
     tensors: list[tuple[Input, int]]  # the same where every input is a tensor and there is no deadline; else empty
+    takers: list[Input]
     fault: str | None
 
 
@@ -51,12 +53,14 @@ class RecordDecoder:
     """Decodes the entries of one job.
 
     Args:
-        inputs: what the model takes.
+        inputs: what the model takes; none: any number of tensors.
         reply_prefix: reply streams must begin so: a request must not name another key of this Redis.
+        options: how the job's configuration wants them read.
     """
 
-    def __init__(self, inputs: Sequence[TensorSpec], reply_prefix: bytes) -> None:
-        self._inputs = [Input(spec) for spec in inputs]
+    def __init__(self, inputs: Sequence[TensorSpec], reply_prefix: bytes, options: DecodeOptions | None = None) -> None:
+        self._options = options or DecodeOptions()
+        self._inputs = [Input(spec, self._options) for spec in inputs]
         self._reply_prefix = reply_prefix
         self._names = {spec.name for spec in inputs}
         self._takes = ", ".join(spec.describe() for spec in inputs)
@@ -98,12 +102,27 @@ class RecordDecoder:
                 message = "the deadline had passed before a node could take the record"
                 return Record(uri, reply, flags, (), (), (ErrorCode.DEADLINE_EXCEEDED, message))
             values = self._original(plan, fields) if flags else self._native(plan, fields)
+            signature, batched = self._signature(values)
         except Exception as fault:  # whatever a decoder raises belongs to the record that makes it raise
             error = (ErrorCode.INVALID_INPUT, cut(str(fault)))
             return Record(name, reply if self._may_reply(reply) else b"", flags, (), (), error)
-        if any(value.batched for value in values):
-            flags |= BATCHED
-        return Record(uri, reply, flags, tuple(value.key for value in values), [value.content for value in values])
+        return Record(uri, reply, flags | batched, signature, [value.content for value in values])
+
+    def _signature(self, values: Sequence[InputValue]) -> tuple[Signature, int]:
+        """The signature of a record, and its flag when it carries a batch dimension of 1."""
+        rows = [value.rows for value in values]
+        exact = self._options.already_batched and any(taker.spec.shape is None for taker in self._takers(len(values)))
+        if set(rows) <= {None, 1} and not (exact and None not in rows):
+            return tuple(value.key for value in values), BATCHED if 1 in rows else 0
+        if None in rows or (len(set(rows)) > 1 and not self._options.already_batched):
+            named = ", ".join(str(each) for each in rows)
+            raise CodecError(f"all inputs of a record must have the same number of rows, and they have {named}")
+        return tuple(
+            ("whole", dtype, (value.rows or 0, *shape)) for value in values for _, dtype, shape in [value.key]
+        ), 0
+
+    def _takers(self, count: int) -> list[Input]:
+        return self._inputs or [Input(spec, self._options) for spec in open_inputs(count)]
 
     def _may_reply(self, reply: bytes) -> bool:
         return reply.startswith(self._reply_prefix) and len(reply) <= keys.MAX_URI_BYTES
@@ -120,6 +139,7 @@ class RecordDecoder:
             inputs = self._bind(given)
         except CodecError as error:
             inputs, fault = [], str(error)
+        takers = self._takers(len(inputs))
         plain = all(set(parts) == {keys.TENSOR} for parts in inputs) and not {keys.DEADLINE, keys.DATA} & set(at)
         plan = _Plan(
             uri=at.get(keys.URI, -1),
@@ -128,9 +148,10 @@ class RecordDecoder:
             data=at.get(keys.DATA, -1),
             serde=at.get(keys.SERDE, -1),
             inputs=inputs,
-            tensors=[(taker, parts[keys.TENSOR]) for taker, parts in zip(self._inputs, inputs, strict=False)]
-            if plain
+            tensors=[(taker, parts[keys.TENSOR]) for taker, parts in zip(takers, inputs, strict=False)]
+            if plain and not self._options.raw
             else [],
+            takers=takers,
             fault=fault,
         )
         if len(self._plans) >= _MAX_PLANS:
@@ -140,18 +161,24 @@ class RecordDecoder:
 
     def _bind(self, given: Mapping[str, T]) -> list[T]:
         """The given values in the order of the model's inputs: by name where the names match, else by position."""
-        if set(given) == self._names:
+        if self._options.raw or (given and not self._inputs):
+            return list(given.values())
+        if given and set(given) == self._names:
             return [given[taker.spec.name] for taker in self._inputs]
-        if len(given) == len(self._inputs) and not self._names & set(given):
+        if given and len(given) == len(self._inputs) and not self._names & set(given):
             return list(given.values())
         has = ", ".join(repr(name) for name in given) or "none"
-        raise CodecError(f"the record's inputs are {has}; the model takes {self._takes}")
+        raise CodecError(f"the record's inputs are {has}; the model takes {self._takes or 'one or more tensors'}")
 
     def _native(self, plan: _Plan, fields: Sequence[bytes]) -> list[InputValue]:
         if plan.fault:
             raise CodecError(plan.fault)
+        if self._options.raw:
+            return [
+                raw_record({name: value for name, value in zip(*[iter(fields)] * 2, strict=True) if _is_input(name)})
+            ]
         values: list[InputValue] = []
-        for taker, parts in zip(self._inputs, plan.inputs, strict=True):
+        for taker, parts in zip(plan.takers, plan.inputs, strict=True):
             tensor = parts.get(keys.TENSOR)
             values.append(_not_tensor(taker, parts, fields) if tensor is None else taker.tensor_message(fields[tensor]))
         return values
@@ -160,9 +187,15 @@ class RecordDecoder:
         if plan.serde >= 0 and fields[plan.serde] == b"stream":
             columns = original.decode_json_record(fields[plan.data])
         else:
-            columns = original.decode_record(fields[plan.data])
+            columns = original.decode_record(fields[plan.data], self._options.sparse_layout)
+        if self._options.raw:
+            return [raw_record(dict(original_field(name, value, self._options.encrypted) for name, value in columns))]
         bound = self._bind(dict(columns))
-        return [taker.original_value(value) for taker, value in zip(self._inputs, bound, strict=True)]
+        return [taker.original_value(value) for taker, value in zip(self._takers(len(bound)), bound, strict=True)]
+
+
+def _is_input(field: bytes) -> bool:
+    return field.startswith(_KINDS)
 
 
 def _check_uri(uri: bytes) -> None:

@@ -51,14 +51,14 @@ class Filling:
         inputs, at = self._inputs, self._placed
         spans: list[tuple[int, int]] = []
         for content, place in zip(record.contents, self._layout.inputs, strict=True):
-            if place.kind == "tensor":
-                start = place.offset + at * place.row_bytes
-                inputs[start : start + place.row_bytes] = content
-            else:
+            if place.in_heap:
                 end = self._heap + len(content)
                 inputs[self._heap : end] = content
                 spans.append((self._heap, len(content)))
                 self._heap = end
+            else:
+                start = place.offset + at * place.row_bytes
+                inputs[start : start + place.row_bytes] = content
         self._placed = at + 1
         self._append(Row(entry_id, record.uri, record.reply, record.flags, at, spans))
 

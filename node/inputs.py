@@ -1,37 +1,42 @@
 """One value of a record for one input of the model: checked against its dtype and shape, converted where nothing is lost."""
 
 import json
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 
-from cluster_serving.client import original
+from cluster_serving.client import keys, original
 from cluster_serving.client.errors import CodecError
-from cluster_serving.client.wire import Array, decode_tensor, tensor_layout
+from cluster_serving.client.wire import Array, decode_tensor, encode_tensor, tensor_layout
 from cluster_serving.node.models.base import TensorSpec
+from cluster_serving.node.specs import DecodeOptions
 
 Content = memoryview | bytes
 Key = tuple[str, str, tuple[int, ...]]
 
 _IMAGE: Key = ("image", "", ())
 _TEXT: Key = ("string", "", ())
+_RECORD: Key = ("record", "", ())
 _MAX_DENSE_BYTES = 1 << 28
 _MAX_HEADERS = 4096
 
 
 class InputValue(NamedTuple):
-    """What goes into the slot, and its part of the signature; `batched`: it carried a batch dimension of 1."""
+    """What goes into the slot, and its part of the signature; `rows`: the batch dimension that it carried, if it did."""
 
     key: Key
     content: Content
-    batched: bool = False
+    rows: int | None = None
 
 
 class Input:
     """One input of the model, as the reader sees it."""
 
-    def __init__(self, spec: TensorSpec) -> None:
+    def __init__(self, spec: TensorSpec, options: DecodeOptions) -> None:
         self.spec = spec
+        self._options = options
         self._is_text = spec.is_text
         self._dtype = np.dtype(object if spec.is_text else spec.dtype)
         self._row = spec.row_shape
@@ -45,7 +50,7 @@ class Input:
             CodecError: not a tensor, or not one that this input takes.
         """
         layout = tensor_layout(message)
-        if layout is None or self._is_text or layout.dtype != self._dtype or not _matches(layout.shape, self._row):
+        if layout is None or self._is_text or layout.dtype != self._dtype or not self._is_row(layout.shape):
             return self.tensor(decode_tensor(message))
         key, end = ("tensor", layout.dtype.str, layout.shape), layout.offset + layout.nbytes
         if len(self.exact) < _MAX_HEADERS:
@@ -58,23 +63,31 @@ class Input:
         Raises:
             CodecError: the input takes another shape, or the values cannot become its dtype without loss.
         """
-        name, row, shape = self.spec.name, self._row, array.shape
         if self._is_text:
-            raise CodecError(f"input {name!r} takes text, not a tensor of {array.dtype}")
-        batched = False
-        if not _matches(shape, row):
-            if shape[:1] == (1,) and _matches(shape[1:], row):
-                batched, shape = True, shape[1:]
-            elif array.size == 1 and all(dim in (1, None) for dim in row):
-                shape = (1,) * len(row)
-            else:
-                dims = ",".join("?" if dim is None else str(dim) for dim in row)
-                raise CodecError(
-                    f"input {name!r} takes {self._dtype} [{dims}] a record, not {array.dtype} {list(shape)}"
-                )
+            raise CodecError(f"input {self.spec.name!r} takes text, not a tensor of {array.dtype}")
+        rows, shape = self._fitted(array)
         converted = np.ascontiguousarray(self._converted(array))
         # Not memoryview.cast, which refuses arrays without elements.
-        return InputValue(("tensor", converted.dtype.str, shape), converted.reshape(-1).view(np.uint8).data, batched)
+        return InputValue(("tensor", converted.dtype.str, shape), converted.reshape(-1).view(np.uint8).data, rows)
+
+    def _is_row(self, shape: tuple[int, ...]) -> bool:
+        """Whether a tensor of this shape is one row, without a batch dimension."""
+        return not self._options.already_batched if self._row is None else _matches(shape, self._row)
+
+    def _fitted(self, array: Array) -> tuple[int | None, tuple[int, ...]]:
+        """The batch dimension that a tensor carries, if it does, and the shape of its rows."""
+        row, shape = self._row, array.shape
+        if self._is_row(shape):
+            return None, shape
+        if shape and shape[0] > 0 and (row is None or _matches(shape[1:], row)):
+            return shape[0], shape[1:]
+        if row is not None and array.size == 1 and all(dim in (1, None) for dim in row):
+            return None, (1,) * len(row)
+        if row is None:
+            takes = "tensors with a batch dimension (inputAlreadyBatched)"
+        else:
+            takes = f"{self._dtype} [{','.join('?' if dim is None else str(dim) for dim in row)}] a record"
+        raise CodecError(f"input {self.spec.name!r} takes {takes}, not {array.dtype} {list(shape)}")
 
     def image(self, encoded: bytes) -> InputValue:
         """An encoded image; a worker decodes it.
@@ -101,7 +114,7 @@ class Input:
         return InputValue(_TEXT, encoded)
 
     def sparse(self, indices: Array, values: Array, shape: Array) -> InputValue:
-        """A sparse tensor, made dense: indices (rank, nnz), values (nnz,), shape (rank,).
+        """A sparse tensor, made dense: indices (rank, nnz) or (nnz, rank), values (nnz,), shape (rank,).
 
         Raises:
             CodecError: an index lies outside the shape, or the input takes another shape.
@@ -111,7 +124,13 @@ class Input:
                 f"input {self.spec.name!r}: sparse indices and shape are integers, not {indices.dtype} and "
                 f"{shape.dtype} {list(shape.shape)}"
             )
-        return self.tensor(original.densify(indices, values, shape.tolist(), max_bytes=_MAX_DENSE_BYTES))
+        rank, nnz = shape.size, values.size
+        if indices.shape == (nnz, rank) and (rank != nnz or self._options.sparse_layout == "nnz-major"):
+            indices = indices.T
+        return self._dense(indices, values, shape.tolist())
+
+    def _dense(self, indices: Array, values: Array, shape: Sequence[int]) -> InputValue:
+        return self.tensor(original.densify(indices, values, shape, max_bytes=_MAX_DENSE_BYTES))
 
     def original_value(self, value: original.OriginalValue) -> InputValue:
         """A value of the original dialect.
@@ -123,9 +142,11 @@ class Input:
             case original.DenseTensor(array):
                 return self.tensor(array)
             case original.SparseTensor(indices, values, shape):
-                return self.sparse(indices, values, np.array(shape, np.int64))
+                return self._dense(indices, values, shape)
             case original.EncodedImage(content):
                 return self.image(content)
+            case original.StringTensor([text], _) if self._options.encrypted and not self._is_text:
+                return self.image(text.encode())  # base64, which the worker opens
             case original.StringTensor(strings, shape):
                 nested = np.array(strings, dtype=object).reshape(shape).tolist()
                 return self.text(json.dumps(nested).encode())
@@ -150,6 +171,32 @@ class Input:
                 f"input {self.spec.name!r} takes {dtype}, and {example} of {array.dtype} would be lost in it"
             )
         return converted
+
+
+def raw_record(fields: Mapping[bytes, bytes]) -> InputValue:
+    """All inputs of a record as the native fields that they came in, for `preprocess` in a worker; msgpack."""
+    return InputValue(_RECORD, msgspec.msgpack.encode(fields))
+
+
+def original_field(name: str, value: original.OriginalValue, encrypted: bool) -> tuple[bytes, bytes]:
+    """A value of the original dialect as the native field that says the same; `encrypted` images look like texts in it.
+
+    Raises:
+        CodecError: a sparse tensor that cannot be made dense.
+    """
+    match value:
+        case original.DenseTensor(array):
+            return keys.TENSOR + name.encode(), encode_tensor(array)
+        case original.SparseTensor(indices, values, shape):
+            dense = original.densify(indices, values, shape, max_bytes=_MAX_DENSE_BYTES)
+            return keys.TENSOR + name.encode(), encode_tensor(dense)
+        case original.EncodedImage(content):
+            return keys.IMAGE + name.encode(), content
+        case original.StringTensor([text], _) if encrypted:
+            return keys.IMAGE + name.encode(), text.encode()
+        case original.StringTensor(strings, shape):
+            nested = np.array(strings, dtype=object).reshape(shape).tolist()
+            return keys.STRING + name.encode(), json.dumps(nested).encode()
 
 
 def _matches(shape: tuple[int, ...], row: tuple[int | None, ...]) -> bool:

@@ -20,7 +20,7 @@ from cluster_serving.node.models.base import TensorSpec
 from cluster_serving.node.models.detect import Detected
 from cluster_serving.node.ring import HANDED_OVER, Ring, State
 from cluster_serving.node.slot import Geometry
-from cluster_serving.node.specs import LaneSpec, ReaderSpec, WorkerSpec, WriterSpec
+from cluster_serving.node.specs import DecodeOptions, Engine, LaneSpec, ReaderSpec, WorkerSpec, WriterSpec
 
 log = structlog.get_logger(__name__)
 
@@ -68,6 +68,8 @@ class Lane:
         )
         self.inputs: tuple[TensorSpec, ...] = ()
         self.outputs: tuple[TensorSpec, ...] = ()
+        self.engine: Engine = config.engine
+        self._raw = False  # records go to the workers as they came
         self.restarts = 0
         self._begun = False  # writer and reader have been started, or never will be
         self._reader = Post("reader", self._new_reader, Backoff())
@@ -103,8 +105,11 @@ class Lane:
                 yield post.child
 
     def start_workers(self) -> None:
-        """Start the workers; the others follow when the model is known."""
-        for post in self._workers:
+        """Start the workers; the others follow when the model is known.
+
+        Where the engine is to be chosen, the first worker does so alone, and the rest take what it chose.
+        """
+        for post in self._workers[:1] if self.engine == "auto" else self._workers:
             self._start(post)
 
     def hear(self, child: Child) -> None:
@@ -116,8 +121,13 @@ class Lane:
         if child.kind == "worker":
             self.inputs = msgspec.convert(child.ready["inputs"], tuple[TensorSpec, ...])
             self.outputs = msgspec.convert(child.ready["outputs"], tuple[TensorSpec, ...])
+            self._raw = bool(child.ready["raw"])
+            self.engine = child.ready["engine"]
             self.ring.set_serving(self._index(child), True)
             self._reader_bell.ring()
+            for post in self._workers:
+                if not (post.wanted or self._begun):
+                    self._start(post)
             if self.workers_ready == len(self._workers) and not self._begun:
                 self._begun = True
                 self._start(self._writer)
@@ -217,11 +227,15 @@ class Lane:
         spec = WorkerSpec(
             lane=self._spec,
             worker=index,
-            model=msgspec.to_builtins(self._model),
-            threads=self._placement.threads,
-            precision=config.precision,
-            image_resize=config.image_resize,
+            model=self._model,
+            options=config.load_options(self._placement.threads),
+            engine=self.engine,
+            images=config.image_options(),
             post_processing=config.post_processing,
+            labels=config.labels,
+            processing=config.processing,
+            model_secrets=config.model_secrets(),
+            record_secrets=config.record_secrets(),
         )
         return Child("worker", f"worker-{index}", spec, self._placement, self._descriptors(), _WORKER_ENVIRONMENT)
 
@@ -231,12 +245,18 @@ class Lane:
             consumer=self._spec.node,
             inputs=self.inputs,
             max_batch_delay_ms=self._config.max_batch_delay_ms,
+            decoding=DecodeOptions(
+                already_batched=self._config.input_already_batched,
+                sparse_layout=self._config.sparse_layout,
+                raw=self._raw,
+                encrypted=self._config.record_encrypted,
+            ),
         )
         return Child("reader", "reader", spec, Placement(), self._descriptors())
 
     def _new_writer(self) -> Child:
         ttl_ms = round(self._config.result_time_to_live_s * 1000)
-        spec = WriterSpec(lane=self._spec, result_ttl_ms=ttl_ms)
+        spec = WriterSpec(lane=self._spec, result_ttl_ms=ttl_ms, legacy_filter_text=self._config.legacy_filter_text)
         return Child("writer", "writer", spec, Placement(), self._descriptors())
 
 

@@ -13,19 +13,29 @@ import msgspec
 import numpy as np
 
 Signature = tuple[tuple[str, str, tuple[int, ...]], ...]
-"""For each model input: kind (`tensor`, `image`, `string`), dtype and row shape (both empty unless a tensor)."""
+"""For each model input: kind, dtype and row shape.
+
+A `tensor` is one row of the model's batch, a `whole` one a batch by itself: its shape begins with the batch dimension. An
+`image`, a `string` and a `record` (all inputs in one) have a variable length, and neither dtype nor shape.
+"""
 
 _ALIGNMENT = 64
+_IN_PLACE = ("tensor", "whole")
 
 
 class InputPlace(msgspec.Struct, frozen=True, array_like=True):
-    """One input of all rows; `row_bytes` is 0 for an image or text, which lies in the heap."""
+    """One input of all rows; `row_bytes` is 0 for what lies in the heap."""
 
     kind: str
     dtype: str
     row_shape: tuple[int, ...]
     offset: int
     row_bytes: int
+
+    @property
+    def in_heap(self) -> bool:
+        """Whether it has a variable length."""
+        return self.kind not in _IN_PLACE
 
 
 class Layout(msgspec.Struct, frozen=True, array_like=True):
@@ -38,12 +48,12 @@ class Layout(msgspec.Struct, frozen=True, array_like=True):
     @property
     def has_heap(self) -> bool:
         """Whether any input has a variable length."""
-        return any(place.kind != "tensor" for place in self.inputs)
+        return any(place.in_heap for place in self.inputs)
 
     def heap_bytes(self, contents: Sequence[Sized]) -> int:
         """How much of the heap one record takes."""
         pairs = zip(contents, self.inputs, strict=True)
-        return sum(len(content) for content, place in pairs if place.kind != "tensor")
+        return sum(len(content) for content, place in pairs if place.in_heap)
 
     def fits(self, contents: Sequence[Sized], slot_bytes: int) -> bool:
         """Whether an empty slot can take this record."""
@@ -55,8 +65,10 @@ def plan(signature: Signature, batch: int, slot_bytes: int) -> Layout:
 
     Inputs of variable length get at least half of the slot.
     """
-    sizes = [math.prod(shape) * np.dtype(dtype).itemsize if kind == "tensor" else 0 for kind, dtype, shape in signature]
-    has_heap = any(kind != "tensor" for kind, _, _ in signature)
+    sizes = [
+        math.prod(shape) * np.dtype(dtype).itemsize if kind in _IN_PLACE else 0 for kind, dtype, shape in signature
+    ]
+    has_heap = any(kind not in _IN_PLACE for kind, _, _ in signature)
     room = (slot_bytes // 2 if has_heap else slot_bytes) - _ALIGNMENT * len(signature)
     capacity = max(0, min(batch, room // max(sum(sizes), 1)))
     places: list[InputPlace] = []

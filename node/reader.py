@@ -51,7 +51,7 @@ class Reader:
         self._ear = Ear(self._bell)
         self._worker_bells = [Bell(fd) for fd in lane.worker_bells]
         self._link = Link(lane.redis, _BLOCK_MS / 1000 + lane.redis.timeout_s)
-        self._decoder = RecordDecoder(spec.inputs, keys.reply_key(lane.job, "").encode())
+        self._decoder = RecordDecoder(spec.inputs, keys.reply_key(lane.job, "").encode(), spec.decoding)
         self._count = self._ring.counters[READER]
         self._layouts: dict[Signature, Layout] = {}
         self._backlog: deque[Entry] = deque()

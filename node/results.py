@@ -1,14 +1,16 @@
 """From the outcomes in a slot to the fields that clients read, in the dialect that each of them spoke."""
 
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import lru_cache
 
 import msgspec
 import numpy as np
 
 from cluster_serving.client import keys, original
-from cluster_serving.client.errors import ErrorCode
+from cluster_serving.client.errors import CodecError, ErrorCode
 from cluster_serving.client.wire import Array, tensor_header
+from cluster_serving.node.processing.filter_text import json_text, legacy_text
 from cluster_serving.node.slot import BATCHED, ORIGINAL, Outcome, Placed, Row, Slot, array_at, cut
 
 Fields = list[bytes]
@@ -17,30 +19,35 @@ _NO_OUTCOME = (ErrorCode.INFERENCE_FAILED, "the worker gave no outcome for this 
 
 
 class Results:
-    """Makes the results of one job's records."""
+    """Makes the results of one job's records.
 
-    def __init__(self, job: str, node: str) -> None:
+    Args:
+        job: its name.
+        node: this one's name.
+        legacy_filter_text: answers in the original dialect have the exact text of the original's filters.
+    """
+
+    def __init__(self, job: str, node: str, *, legacy_filter_text: bool = False) -> None:
         self._prefix = keys.result_prefix(job).encode()
         self._node = node
+        self._original_text = legacy_text if legacy_filter_text else json_text
 
     def of(self, slot: Slot) -> Iterator[tuple[bytes, Row, Fields]]:
         """For each record of a slot: the key that its result goes to, its row, and `field, value, ...`."""
         table = slot.table()
-        found: list[Fields | None] = [None] * slot.rows
+        found: list[tuple[Fields, bytes] | None] = [None] * slot.rows
         flags = {row.place: row.flags for row in table if row.flags}
-        outcomes = slot.outcomes()
-        for outcome in outcomes:
-            try:
-                made = list(_fields(slot, outcome, flags))
-            except Exception as fault:  # a result that cannot be encoded must not stop the others
-                made = [_error((ErrorCode.INFERENCE_FAILED, cut(str(fault))), flags.get(r, 0)) for r in outcome.rows]
-            for place, fields in zip(outcome.rows, made, strict=True):
-                found[place] = fields
-        receipt = self._receipt(slot, outcomes)
+        start = self._receipt(slot)
+        for outcome in slot.outcomes():
+            receipt = start + _names(outcome)
+            for place, fields in zip(outcome.rows, self._fields(slot, outcome, flags), strict=True):
+                found[place] = fields, receipt
+        failed = start + b"}"
         for row in table:
-            answer = found[row.place] if row.place >= 0 else None
-            if answer is None:
-                answer = _error(row.error or _NO_OUTCOME, row.flags)
+            answer, receipt = (found[row.place] if row.place >= 0 else None) or (
+                _error(row.error or _NO_OUTCOME, row.flags),
+                failed,
+            )
             if not row.flags & ORIGINAL:
                 answer += (keys.RECEIPT, b'{"entry":"%b",%b' % (row.id, receipt))
             if row.reply:
@@ -48,8 +55,8 @@ class Results:
             else:
                 yield self._prefix + row.uri, row, answer
 
-    def _receipt(self, slot: Slot, outcomes: list[Outcome]) -> bytes:
-        """The end of the JSON object that says how a batch went; milliseconds."""
+    def _receipt(self, slot: Slot) -> bytes:
+        """The middle of the JSON object that says how a batch went; milliseconds."""
         filled, started, ended = slot.times_us
         receipt: dict[str, object] = {
             "node": self._node,
@@ -58,26 +65,40 @@ class Results:
             "wait_ms": max(started - filled, 0) / 1000,
             "run_ms": max(ended - started, 0) / 1000,
         }
-        names = next(([placed.name for placed in outcome.outputs] for outcome in outcomes if outcome.outputs), [])
-        if len(names) > 1:
-            receipt["outputs"] = names
-        return msgspec.json.encode(receipt)[1:]
+        return msgspec.json.encode(receipt)[1:-1]
+
+    def _fields(self, slot: Slot, outcome: Outcome, flags: dict[int, int]) -> Iterator[Fields]:
+        """The fields of each row of an outcome."""
+        special = any(row in flags for row in outcome.rows) or any(placed.is_text for placed in outcome.outputs)
+        if outcome.outputs and not special:
+            # What cannot be encoded is found out row by row below.
+            with suppress(Exception):
+                return iter(list(_common(slot, outcome)))
+        return (self._of_row(slot, outcome, index, flags.get(row, 0)) for index, row in enumerate(outcome.rows))
+
+    def _of_row(self, slot: Slot, outcome: Outcome, index: int, flags: int) -> Fields:
+        try:
+            if outcome.error is not None:
+                return _error(outcome.error, flags)
+            if outcome.values:
+                return [keys.VALUE, bytes(_cut_out(slot, outcome.values[index]))]
+            if outcome.filtered:
+                text = self._original_text if flags & ORIGINAL else json_text
+                return [keys.VALUE, text(_cut_out(slot, outcome.filtered[index]))]
+            if flags & ORIGINAL:
+                return [
+                    keys.VALUE,
+                    original.encode_result([_array(slot, each, index, flags) for each in outcome.outputs]),
+                ]
+            return [part for each in outcome.outputs for part in _output(slot, each, index, flags)]
+        except Exception as fault:  # a result that cannot be encoded must not stop the others
+            return _error((ErrorCode.INFERENCE_FAILED, cut(str(fault))), flags)
 
 
-def _fields(slot: Slot, outcome: Outcome, flags: dict[int, int]) -> Iterator[Fields]:
-    """The fields of each row of an outcome."""
-    if outcome.error is not None:
-        for row in outcome.rows:
-            yield _error(outcome.error, flags.get(row, 0))
-    elif outcome.values:
-        for start, length in outcome.values:
-            yield [keys.VALUE, bytes(slot.outputs[start : start + length])]
-    elif any(row in flags for row in outcome.rows):
-        for index, row in enumerate(outcome.rows):
-            arrays = {placed.name: _row(slot, placed, index) for placed in outcome.outputs}
-            yield _uncommon(arrays, flags.get(row, 0))
-    else:
-        yield from _common(slot, outcome)
+def _names(outcome: Outcome) -> bytes:
+    """The end of a receipt."""
+    names = [placed.name for placed in outcome.outputs]
+    return b',"outputs":%b}' % msgspec.json.encode(names) if len(names) > 1 else b"}"
 
 
 def _common(slot: Slot, outcome: Outcome) -> Iterator[Fields]:
@@ -101,21 +122,27 @@ def _head(name: str, dtype: str, shape: tuple[int, ...]) -> tuple[bytes, bytes, 
     return field, tensor_header(wire, shape), kind.itemsize * int(np.prod(shape, dtype=np.int64))
 
 
-def _row(slot: Slot, placed: Placed, index: int) -> Array:
+def _output(slot: Slot, placed: Placed, index: int, flags: int) -> tuple[bytes, bytes]:
+    """Field and content of one native output of a row."""
+    if placed.is_text:
+        text = bytes(_cut_out(slot, placed.spans[index]))
+        return keys.STRING + placed.name.encode(), b"[%b]" % text if flags & BATCHED else text
+    array = _array(slot, placed, index, flags)
+    field, header, _ = _head(placed.name, placed.dtype, array.shape)
+    return field, header + array.tobytes()
+
+
+def _array(slot: Slot, placed: Placed, index: int, flags: int) -> Array:
+    if placed.is_text:
+        raise CodecError(f"output {placed.name!r} is text, which cannot be sent in the original dialect")
     size = np.dtype(placed.dtype).itemsize * int(np.prod(placed.row_shape, dtype=np.int64))
-    return array_at(slot.outputs, placed.dtype, placed.row_shape, placed.offset + index * size)
+    array = array_at(slot.outputs, placed.dtype, placed.row_shape, placed.offset + index * size)
+    return array[np.newaxis] if flags & BATCHED else array
 
 
-def _uncommon(arrays: dict[str, Array], flags: int) -> Fields:
-    if flags & BATCHED:
-        arrays = {name: array[np.newaxis] for name, array in arrays.items()}
-    if flags & ORIGINAL:
-        return [keys.VALUE, original.encode_result(list(arrays.values()))]
-    fields: Fields = []
-    for name, array in arrays.items():
-        field, header, _ = _head(name, array.dtype.str, array.shape)
-        fields += (field, header + array.tobytes())
-    return fields
+def _cut_out(slot: Slot, span: tuple[int, int]) -> memoryview:
+    start, length = span
+    return slot.outputs[start : start + length]
 
 
 def _error(error: tuple[str, str], flags: int) -> Fields:

@@ -19,6 +19,8 @@ SIGNATURE_BYTES = 16 * PAGE  # an input takes about 40; some models have hundred
 LARGEST_ROW_ENTRY = 16 << 10
 """A row table entry is never larger: a uri has at most 4 KiB, an error message is cut to 2 KiB."""
 LARGEST_MESSAGE = 2 << 10
+LARGEST_OUTCOME = 16 << 10
+"""An outcome of one row by itself is never larger."""
 
 
 def paged(size: int) -> int:
@@ -42,7 +44,7 @@ class Geometry(msgspec.Struct, frozen=True):
     @property
     def outcome_bytes(self) -> int:
         """Room for the outcomes of a slot."""
-        return paged(self.batch * (16 << 10) + SIGNATURE_BYTES)
+        return paged(self.batch * (LARGEST_OUTCOME + 4) + SIGNATURE_BYTES)
 
     @property
     def slot_stride(self) -> int:
@@ -51,21 +53,40 @@ class Geometry(msgspec.Struct, frozen=True):
 
 
 class Placed(msgspec.Struct, frozen=True, array_like=True):
-    """One output of some rows: a C-ordered array (rows, *row_shape) at `offset` of the outputs."""
+    """One output of some rows: a C-ordered array (rows, *row_shape) at `offset` of the outputs.
+
+    Text has the dtype "str", and `spans` instead of shape and offset: for each row its JSON (offset and length in the outputs).
+    """
 
     name: str
     dtype: str
-    row_shape: tuple[int, ...]
-    offset: int
+    row_shape: tuple[int, ...] = ()
+    offset: int = 0
+    spans: list[tuple[int, int]] = []
+
+    @property
+    def is_text(self) -> bool:
+        """Whether this output holds strings."""
+        return self.dtype == "str"
 
 
 class Outcome(msgspec.Struct, frozen=True, array_like=True):
-    """What came of some rows: outputs, or a JSON value each (offset and length in the outputs), or one error for all."""
+    """What came of some rows: outputs, or one error for all, or a value each (offset and length in the outputs).
+
+    `values` are JSON, `filtered` are what a filter left in msgpack: the dialects write its numbers differently, and JSON has no
+    NaN.
+    """
 
     rows: list[int]
     outputs: list[Placed] = []
     values: list[tuple[int, int]] = []
+    filtered: list[tuple[int, int]] = []
     error: tuple[str, str] | None = None
+
+    @property
+    def is_large(self) -> bool:
+        """Whether one for each row of a batch would be more than a slot has room for."""
+        return len(_encode(self)) > LARGEST_OUTCOME
 
 
 class Row(msgspec.Struct, frozen=True, array_like=True):

@@ -1,12 +1,16 @@
 """What the supervisor tells a child on its standard input, and the child answers on its ready pipe."""
 
-from typing import Any
+from typing import Literal
 
 import msgspec
 
 from cluster_serving.client.connection import RedisSettings
-from cluster_serving.node.models.base import TensorSpec
+from cluster_serving.client.original import SparseLayout
+from cluster_serving.node.models.base import LoadOptions, TensorSpec
+from cluster_serving.node.models.detect import Detected
 from cluster_serving.node.slot import Geometry
+
+Engine = Literal["auto", "native", "openvino"]
 
 
 class LaneSpec(msgspec.Struct, frozen=True):
@@ -22,29 +26,79 @@ class LaneSpec(msgspec.Struct, frozen=True):
     worker_bells: tuple[int, ...]
 
 
+class DecodeOptions(msgspec.Struct, frozen=True):
+    """How entries become rows.
+
+    `already_batched`: every tensor has the batch dimension. `sparse_layout`: how to read the indices of a sparse tensor with as
+    many values as dimensions. `raw`: records go to the workers as they are, for the user's own `preprocess`. `encrypted`:
+    images are encrypted.
+    """
+
+    already_batched: bool = False
+    sparse_layout: SparseLayout = "ndim-major"
+    raw: bool = False
+    encrypted: bool = False
+
+
 class ReaderSpec(msgspec.Struct, frozen=True):
-    """For the reader."""
+    """For the reader; `inputs` is empty where the model takes any number of tensors."""
 
     lane: LaneSpec
     consumer: str
     inputs: tuple[TensorSpec, ...]
     max_batch_delay_ms: float
+    decoding: DecodeOptions
 
 
 class WriterSpec(msgspec.Struct, frozen=True):
-    """For the writer."""
+    """For the writer; `legacy_filter_text`: answers in the original dialect have the exact text of the original's filters."""
 
     lane: LaneSpec
     result_ttl_ms: int
+    legacy_filter_text: bool
+
+
+class ImageOptions(msgspec.Struct, frozen=True):
+    """How encoded images become rows of an input.
+
+    `resize` to (height, width). `channels`: 1, 3 or 4, where the input's shape leaves it open (0: 3). `order` "bgr" or "rgb".
+    `layout` "chw", "hwc", or "auto": from the input's shape. A value is (pixel - mean) * scale; `mean` and `scale` have no
+    number (0 and 1), one, or one a channel, in the channel order of the model.
+    """
+
+    resize: tuple[int, int] | None = None
+    channels: int = 0
+    order: Literal["bgr", "rgb"] = "bgr"
+    layout: Literal["auto", "chw", "hwc"] = "auto"
+    mean: tuple[float, ...] = ()
+    scale: tuple[float, ...] = ()
+
+
+class Secrets(msgspec.Struct, frozen=True):
+    """What opens encrypted models (or records): `secret` and `salt`; empty: they will be put into Redis."""
+
+    secret: str = ""
+    salt: str = ""
+
+    def __repr__(self) -> str:
+        return "Secrets(***)"
 
 
 class WorkerSpec(msgspec.Struct, frozen=True):
-    """For a worker; `model` is what `models.detect` found."""
+    """For a worker.
+
+    `model` is what `models.detect` found. `engine` is the setting, or what the first worker chose. `model_secrets` and
+    `record_secrets` are `None` where nothing is encrypted. `labels` and `processing` are the configuration's, as absolute paths.
+    """
 
     lane: LaneSpec
     worker: int
-    model: Any
-    threads: int
-    precision: str
-    image_resize: tuple[int, int] | None
+    model: Detected
+    options: LoadOptions
+    engine: Engine
+    images: ImageOptions
     post_processing: str
+    labels: str
+    processing: str
+    model_secrets: Secrets | None
+    record_secrets: Secrets | None

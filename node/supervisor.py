@@ -75,6 +75,8 @@ class Supervisor:
     def run(self) -> ExitCode:
         """Serve until a signal, or until the start fails."""
         self._report("progress", f"loading {self._name} into {_counted(self._workers, 'worker')}")
+        if self._config.model_encrypted and not self._config.model_secret:
+            self._report("progress", "waiting for the model's secret and salt in the Redis hash model_secured")
         self._lane.start_workers()
         while not self._lane.ended:
             self._wait()
@@ -140,7 +142,9 @@ class Supervisor:
         """Move on when what this phase waits for has come."""
         if self._phase is Phase.STARTING and self._lane.serving:
             self._enter(Phase.READY)
-            log.info("serving", job=self._config.job_name, model=self._name, workers=self._workers)
+            log.info(
+                "serving", job=self._config.job_name, model=self._name, engine=self._lane.engine, workers=self._workers
+            )
             self._report("ready", self._describe())
         elif self._phase is Phase.DRAINING and self._lane.drained:
             self._enter(Phase.STOPPING)
@@ -172,6 +176,7 @@ class Supervisor:
             "started_ms": self._started_ms,
             "model": self._model.definition_path,
             "backend": self._model.backend,
+            "engine": self._lane.engine,
             "inputs": self._lane.inputs,
             "outputs": self._lane.outputs,
             "workers_alive": self._lane.workers_ready,
@@ -215,7 +220,7 @@ def serve(config: Config, job: Job, report: Report) -> int:
     """
     try:
         parse_filter(config.post_processing)
-        model = detect(config.model_path, config.model_type)
+        model = detect(config.model_path, config.model_type, config.beside_model)
     except (ModelError, ValueError) as error:
         report("failed", str(error))
         return ExitCode.MODEL if isinstance(error, ModelError) else ExitCode.CONFIG

@@ -40,7 +40,7 @@ class Writer:
         self._ear = Ear(self._bell)
         self._reader_bell = Bell(lane.reader_bell)
         self._link = Link(lane.redis)
-        self._results = Results(lane.job, lane.node)
+        self._results = Results(lane.job, lane.node, legacy_filter_text=spec.legacy_filter_text)
         self._count = self._ring.counters[WRITER]
         self._stopping = False
         self._backoff = Backoff()

@@ -16,7 +16,16 @@ if TYPE_CHECKING:
 
 _TRUST_STORE_PASSWORD = "redisSecureTrustStorePassword"  # noqa: S105  # the name of a key
 # Folded spelling -> key, of the keys that may hold a secret.
-_SECRETS = {fold(key): key for key in ("redisUrl", "redisPassword", _TRUST_STORE_PASSWORD)} | {
+_SECRET_KEYS = (
+    "redisUrl",
+    "redisPassword",
+    _TRUST_STORE_PASSWORD,
+    "modelSecret",
+    "modelSalt",
+    "recordSecret",
+    "recordSalt",
+)
+_SECRETS = {fold(key): key for key in _SECRET_KEYS} | {
     alias: key for alias, key in ALIASES.items() if key == _TRUST_STORE_PASSWORD
 }
 

@@ -86,7 +86,7 @@ def _check_model(config: Config) -> None:
     except FileNotFoundError as error:
         raise ModelFault(f"modelPath {config.model_path} does not exist, please check your model path.") from error
     try:
-        detect(config.model_path, config.model_type)
+        detect(config.model_path, config.model_type, config.beside_model)
     except ModelError as error:
         raise ModelFault(str(error)) from error
 

@@ -1,12 +1,14 @@
 """Which model a path holds, and the backend that serves it."""
 
 import importlib
+from collections.abc import Collection
 from pathlib import Path
+from typing import Literal
 from urllib.parse import unquote, urlsplit
 
 import msgspec
 
-from cluster_serving.node.models.base import Backend, ModelError
+from cluster_serving.node.models.base import Backend, LoadOptions, ModelError
 
 # The first words of these messages are those of the original product: scripts look for them, odd spacing included.
 _ONLY_ONE = (
@@ -17,51 +19,84 @@ _NONE = "There is no model detected in your directory.Please refer to document f
 _NO_PATH = "Your model path provided in config is empty, please check your model path."
 _INVALID = "Invalid model type, please check your model directory"
 
-_WEIGHTS = ".bin"
 
+class _Backend(msgspec.Struct, frozen=True):
+    """The package that a backend imports, and the extra that installs it."""
 
-class _Kind(msgspec.Struct, frozen=True):
-    """A backend: the extension that marks its models, the package it imports, the extra that installs that package."""
-
-    title: str
-    extension: str
     package: str
     extra: str
 
 
-_KINDS = {
-    "onnx": _Kind("ONNX (.onnx)", ".onnx", "onnxruntime", "onnx"),
-    "openvino": _Kind("OpenVINO IR (.xml + .bin)", ".xml", "openvino", "openvino"),
-    "python": _Kind("Python (.py)", ".py", "numpy", "node"),
-}
-_BACKEND_OF = {kind.extension: name for name, kind in _KINDS.items()}
-_SERVED = ", ".join(kind.title for kind in _KINDS.values())
+class _Format(msgspec.Struct, frozen=True):
+    """One kind of model on disk, told by the extension of its `definition`.
 
-_NOT_YET_SERVED = {
-    ".caffemodel": "Caffe",
-    ".prototxt": "Caffe",
-    ".pb": "TensorFlow",
-    ".ckpt": "TensorFlow checkpoint",
-    ".meta": "TensorFlow checkpoint",
-    ".h5": "Keras",
-    ".hdf5": "Keras",
-    ".keras": "Keras",
-    ".model": "BigDL",
-    ".pt": "PyTorch",
-    ".pt2": "PyTorch",
-    ".pth": "PyTorch",
+    `weights` is the extension of the file that goes with it: of the `same` stem, the `only` one there is, or `optional`.
+    """
+
+    title: str
+    backend: str
+    definition: tuple[str, ...]
+    weights: str = ""
+    pairing: Literal["same", "only", "optional"] = "same"
+
+
+_BACKENDS = {
+    "onnx": _Backend("onnxruntime", "onnx"),
+    "openvino": _Backend("openvino", "openvino"),
+    "tensorflow": _Backend("tensorflow", "tensorflow"),
+    "keras": _Backend("keras", "tensorflow"),
+    "torch": _Backend("torch", "torch"),
+    "caffe": _Backend("cv2", "caffe"),
+    "bigdl": _Backend("torch", "bigdl"),
+    "python": _Backend("numpy", "node"),
+}
+
+FORMATS = {
+    "onnx": _Format("ONNX (.onnx)", "onnx", (".onnx",)),
+    "openvino": _Format("OpenVINO IR (.xml + .bin)", "openvino", (".xml",), ".bin"),
+    "tensorflowSavedModel": _Format("TensorFlow SavedModel (saved_model.pb)", "tensorflow", ()),
+    "tensorflowFrozenModel": _Format("TensorFlow frozen graph (.pb)", "tensorflow", (".pb",)),
+    "tensorflowCheckpoint": _Format("TensorFlow checkpoint (.meta + .index)", "tensorflow", (".meta",), ".index"),
+    "keras": _Format("Keras (.keras, .h5)", "keras", (".keras", ".h5", ".hdf5")),
+    "pytorch": _Format("PyTorch (.pt, .pt2, .pth)", "torch", (".pt", ".pt2", ".pth", ".ckpt")),
+    "caffe": _Format("Caffe (.prototxt + .caffemodel)", "caffe", (".prototxt",), ".caffemodel", "only"),
+    "bigdl": _Format("BigDL (.model)", "bigdl", (".model",), ".bin", "optional"),
+    "python": _Format("Python (.py)", "python", (".py",)),
+}
+_SERVED = ", ".join(each.title for each in FORMATS.values())
+_BY_DEFINITION = {suffix: name for name, each in FORMATS.items() for suffix in each.definition}
+# Files that are half of a model by themselves, and the format that each is most likely of.
+_BY_WEIGHTS = {".caffemodel": "caffe", ".index": "tensorflowCheckpoint", ".bin": "openvino"}
+
+SAVED_MODEL = ("saved_model.pb", "saved_model.pbtxt")
+_BESIDE_SAVED_MODEL = ("fingerprint.pb", "keras_metadata.pb")
+_FROZEN_FIRST = ("frozen_inference_graph.pb", "frozen_graph.pb")
+
+# What the configuration may call them, in lower case; a word for several formats leaves the choice to the files.
+_TENSORFLOW = ("tensorflowSavedModel", "tensorflowFrozenModel", "tensorflowCheckpoint")
+MODEL_TYPES: dict[str, tuple[str, ...]] = {
+    **{name.lower(): (name,) for name in FORMATS},
+    "tensorflow": _TENSORFLOW,
+    "tf": _TENSORFLOW,
+    "tf.frozenmodel": ("tensorflowFrozenModel",),
+    "torch": ("pytorch",),
 }
 
 
 class Detected(msgspec.Struct, frozen=True):
-    """A model on disk: the `backend` that serves it ("onnx", "openvino" or "python") and the files that it needs.
+    """A model on disk: its `format` (a key of `FORMATS`) and its files.
 
-    A worker is told of it in JSON, so the fields hold the paths as text.
+    A worker is told of it in JSON, so the fields hold the paths as text. The definition of a SavedModel is its directory.
     """
 
-    backend: str
+    format: str
     definition_path: str
     weights_path: str | None = None
+
+    @property
+    def backend(self) -> str:
+        """The module of `node/models` that serves it."""
+        return FORMATS[self.format].backend
 
     @property
     def definition(self) -> Path:
@@ -70,36 +105,28 @@ class Detected(msgspec.Struct, frozen=True):
 
     @property
     def weights(self) -> Path | None:
-        """The file of the weights where the backend must be told about it (OpenVINO IR)."""
+        """The file of the weights where it is another one."""
         return None if self.weights_path is None else Path(self.weights_path)
 
 
-class LoadOptions(msgspec.Struct, frozen=True):
-    """How a worker runs its model.
-
-    `threads` for one call; `precision` of the arithmetic, "f32" or "bf16" (only OpenVINO heeds it).
-    """
-
-    threads: int = 1
-    precision: str = "f32"
-
-
-def detect(model_path: str, model_type: str | None = None) -> Detected:
+def detect(model_path: str, model_type: str | None = None, ignore: Collection[Path] = ()) -> Detected:
     """Find the one model at a path.
 
     Args:
         model_path: a directory, looked at without its subdirectories, or a model file; plain or as a `file://` URL.
-        model_type: look for models of this backend only; `None` for any.
+        model_type: look for this kind only (a key of `MODEL_TYPES`, in any case); `None` for any.
+        ignore: files that may lie in the directory and are no models.
 
     Raises:
-        ModelError: no model, more than one, half of one, one that this version does not serve, or nothing readable.
+        ModelError: no model, more than one, half of one, or nothing readable.
     """
     path = _local_path(model_path)
-    backend = _backend_name(model_type)
+    wanted = _wanted(model_type)
     try:
-        detected = _choose(path, _candidates(path), backend)
+        skipped = {file.resolve() for file in ignore}
+        detected = _choose(path, [file for file in _candidates(path) if file.resolve() not in skipped], wanted)
         for file in (detected.definition, detected.weights):
-            if file is not None:
+            if file is not None and not file.is_dir():
                 file.open("rb").close()
     except OSError as error:
         raise ModelError(f"{error.filename or path} cannot be read: {error.strerror}") from error
@@ -112,19 +139,19 @@ def load(detected: Detected, options: LoadOptions) -> Backend:
     Raises:
         ModelError: the backend's package is missing or broken, or it cannot load the model.
     """
-    kind = _KINDS[detected.backend]
+    needs = _BACKENDS[detected.backend]
     try:
         module = importlib.import_module(f"cluster_serving.node.models.{detected.backend}")
     except ImportError as error:
-        if isinstance(error, ModuleNotFoundError) and error.name == kind.package:
+        if isinstance(error, ModuleNotFoundError) and not (error.name or "").startswith("cluster_serving"):
             raise ModelError(
-                f"{detected.definition} needs the package {kind.package}, which is not installed: "
-                f"pip install 'cluster-serving[{kind.extra}]'"
+                f"{detected.definition} needs the package {error.name}, which is not installed: "
+                f"pip install 'cluster-serving[{needs.extra}]'"
             ) from error
         raise ModelError(
-            f"{detected.definition} needs the package {kind.package}, which cannot be imported here: {error}"
+            f"{detected.definition} needs the package {needs.package}, which cannot be imported here: {error}"
         ) from error
-    backend: Backend = module.load(detected, options.threads, options.precision)
+    backend: Backend = module.load(detected, options)
     return backend
 
 
@@ -139,13 +166,13 @@ def _local_path(model_path: str) -> Path:
     return Path(unquote(url.path))
 
 
-def _backend_name(model_type: str | None) -> str | None:
+def _wanted(model_type: str | None) -> tuple[str, ...]:
     if model_type is None:
-        return None
-    name = model_type.strip().lower()
-    if name not in _KINDS:
-        raise ModelError(f"{_INVALID}: the model type {model_type!r} is none of {', '.join(_KINDS)}.")
-    return name
+        return tuple(FORMATS)
+    wanted = MODEL_TYPES.get(model_type.strip().lower())
+    if wanted is None:
+        raise ModelError(f"{_INVALID}: the model type {model_type!r} is none of {', '.join(MODEL_TYPES)}.")
+    return wanted
 
 
 def _candidates(path: Path) -> list[Path]:
@@ -155,60 +182,89 @@ def _candidates(path: Path) -> list[Path]:
         return sorted(file for file in path.iterdir() if not file.name.startswith(".") and not file.is_dir())
     if not path.is_file():
         raise ModelError(f"{_NO_PATH} {path} does not exist.")
-    suffix = path.suffix.lower()
-    if suffix in (_KINDS["openvino"].extension, _WEIGHTS):
-        return sorted(file for file in path.parent.iterdir() if file.stem == path.stem and _is_half_of_ir(file))
-    if suffix not in _BACKEND_OF and suffix not in _NOT_YET_SERVED:
+    if path.suffix.lower() not in _BY_DEFINITION.keys() | _BY_WEIGHTS.keys() and path.name not in SAVED_MODEL:
         raise ModelError(f"{_INVALID}: {path} is not a model file; this version serves {_SERVED}.")
-    return [path]
+    if path.suffix.lower() in _BY_WEIGHTS:
+        return sorted(file for file in path.parent.iterdir() if file.stem == path.stem and _may_be_half(file))
+    weights = FORMATS[_BY_DEFINITION[path.suffix.lower()]].weights if path.suffix.lower() in _BY_DEFINITION else ""
+    return [path, *sorted(file for file in path.parent.iterdir() if weights and file.suffix.lower() == weights)]
 
 
-def _is_half_of_ir(file: Path) -> bool:
-    return file.suffix.lower() in (_KINDS["openvino"].extension, _WEIGHTS)
+def _may_be_half(file: Path) -> bool:
+    suffix = file.suffix.lower()
+    return suffix in _BY_WEIGHTS or (suffix in _BY_DEFINITION and bool(FORMATS[_BY_DEFINITION[suffix]].weights))
 
 
-def _choose(path: Path, files: list[Path], backend: str | None) -> Detected:
-    models = [
-        file for file in files if _BACKEND_OF.get(file.suffix.lower()) in (_KINDS if backend is None else (backend,))
-    ]
-    others = [file for file in files if file.suffix.lower() in _NOT_YET_SERVED] if backend is None else []
-    if len(models) > 1 or (models and others):
-        found = ", ".join(file.name for file in (*models, *others))
+def _format_of(file: Path) -> str | None:
+    """The format of the model that a file defines."""
+    if file.name in SAVED_MODEL:
+        return "tensorflowSavedModel"
+    return _BY_DEFINITION.get(file.suffix.lower())
+
+
+def _choose(path: Path, files: list[Path], wanted: tuple[str, ...]) -> Detected:
+    known = [(file, name) for file in files if (name := _format_of(file)) is not None]
+    found = _without_companions([(file, name) for file, name in known if name in wanted])
+    if len(found) > 1:
+        names = ", ".join(file.name for file, _ in found)
         raise ModelError(
-            f"{_ONLY_ONE}: {path} holds {found}; take away all but one, or give the path of the model file itself."
+            f"{_ONLY_ONE}: {path} holds {names}; take away all but one, set modelType, or give the path of the model file "
+            "itself."
         )
-    if others:
-        raise _not_yet_served(others)
-    if not models:
-        raise _nothing_found(path, files, backend)
-    definition = models[0]
-    name = _BACKEND_OF[definition.suffix.lower()]
-    weights = str(_weights_of(definition, files)) if name == "openvino" else None
-    return Detected(name, str(definition), weights)
+    if not found:
+        raise _nothing_found(path, files, wanted)
+    definition, name = found[0]
+    if name == "tensorflowSavedModel":
+        return Detected(name, str(definition.parent))
+    weights = _weights_of(definition, FORMATS[name], files)
+    return Detected(name, str(definition), None if weights is None else str(weights))
 
 
-def _weights_of(definition: Path, files: list[Path]) -> Path:
-    for file in files:
-        if file.suffix.lower() == _WEIGHTS and file.stem == definition.stem:
-            return file
+def _without_companions(found: list[tuple[Path, str]]) -> list[tuple[Path, str]]:
+    """Without the `.pb` files that belong to another one."""
+    if any(name == "tensorflowSavedModel" for _, name in found):
+        return [(file, name) for file, name in found if file.name not in _BESIDE_SAVED_MODEL]
+    frozen = {file.name for file, name in found if name == "tensorflowFrozenModel"}
+    first = next((name for name in _FROZEN_FIRST if name in frozen), None)
+    return [(file, name) for file, name in found if first is None or file.suffix != ".pb" or file.name == first]
+
+
+def _weights_of(definition: Path, kind: _Format, files: list[Path]) -> Path | None:
+    if not kind.weights:
+        return None
+    weights = [file for file in files if file.suffix.lower() == kind.weights]
+    same = [file for file in weights if file.stem == definition.stem]
+    if kind.pairing != "same" and len(weights) == 1:
+        return weights[0]
+    if same:
+        return same[0]
+    if kind.pairing == "optional" and not weights:
+        return None
+    if kind.pairing != "same" and weights:
+        names = ", ".join(file.name for file in weights)
+        raise ModelError(f"{_ONLY_ONE}: {definition} could go with any of {names}; keep one.")
     raise ModelError(
-        f"{definition} is half of an OpenVINO model: put its weights {definition.stem}{_WEIGHTS} beside it."
+        f"{definition} is half of a model ({kind.title}): put its weights {definition.stem}{kind.weights} beside it."
     )
 
 
-def _not_yet_served(files: list[Path]) -> ModelError:
-    formats = {_NOT_YET_SERVED[file.suffix.lower()]: file for file in reversed(files)}
-    found = " and ".join(f"{file} is a {title} model" for title, file in sorted(formats.items()))
-    return ModelError(f"{_INVALID}: {found}, which this version does not serve yet; it serves {_SERVED}.")
-
-
-def _nothing_found(path: Path, files: list[Path], backend: str | None) -> ModelError:
-    weights = [file for file in files if file.suffix.lower() == _WEIGHTS]
-    if weights and backend in (None, "openvino"):
-        return ModelError(
-            f"{_NONE} {weights[0]} is half of an OpenVINO model: put its definition {weights[0].stem}.xml beside it."
-        )
-    found = ", ".join(file.name for file in files[:5]) or "no files"
+def _nothing_found(path: Path, files: list[Path], wanted: tuple[str, ...]) -> ModelError:
+    for file in files:
+        name = _BY_WEIGHTS.get(file.suffix.lower(), "")
+        if name in wanted:
+            suffix = FORMATS[name].definition[0]
+            return ModelError(
+                f"{_NONE} {file} is half of a model ({FORMATS[name].title}): put its definition {file.stem}{suffix} beside it."
+            )
+    titles = ", ".join(FORMATS[name].title for name in wanted)
+    names = ", ".join(file.name for file in files[:5]) or "no files"
     more = f" and {len(files) - 5} more" if len(files) > 5 else ""
-    wanted = _SERVED if backend is None else _KINDS[backend].title
-    return ModelError(f"{_NONE} {path} holds {found}{more}; put one model there: {wanted}.")
+    return ModelError(f"{_NONE} {path} holds {names}{more}; put one model there: {titles}.{_hint(path)}")
+
+
+def _hint(path: Path) -> str:
+    """Where the model may be instead: TensorFlow Serving and MLflow, for instance, keep versions in subdirectories."""
+    if not path.is_dir():
+        return ""
+    below = sorted(inner for inner in path.iterdir() if inner.is_dir() and any(map(_format_of, inner.iterdir())))
+    return f" Its subdirectory {below[-1].name} holds one: set modelPath to {below[-1]}." if below else ""

@@ -1,12 +1,19 @@
 """ONNX models, run by ONNX Runtime."""
 
+import os
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+# From version 1.29 on it would tell Microsoft about each model.
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
+
 import onnxruntime as ort
 
-from cluster_serving.node.models.base import Array, ModelError, TensorSpec
+from cluster_serving.node.models.base import Array, LoadOptions, ModelError, TensorSpec
 from cluster_serving.node.models.detect import Detected
+from cluster_serving.node.models.sealed import in_memory
 
 _DTYPES = {
     "tensor(bool)": "bool",
@@ -33,9 +40,6 @@ class OnnxBackend:
         # Initializers that may be overridden are not among get_inputs(), whatever the file's IR version.
         self.inputs = tuple(_spec(value, path) for value in session.get_inputs())
         self.outputs = tuple(_spec(value, path) for value in session.get_outputs())
-        for spec in self.outputs:
-            if spec.is_text:
-                raise ModelError(f"{path}: the output {spec.name!r} is text, and only numbers can be sent back.")
         self._session = session
         self._names = [spec.name for spec in self.outputs]
 
@@ -45,30 +49,43 @@ class OnnxBackend:
         return dict(zip(self._names, results, strict=True))
 
 
-def load(detected: Detected, threads: int, precision: str = "f32") -> OnnxBackend:
+def load(detected: Detected, options: LoadOptions) -> OnnxBackend:
     """Load an ONNX file; external data is found beside it.
 
     Args:
         detected: where the file is.
-        threads: threads that one operator may use.
-        precision: without effect: ONNX Runtime computes in the types that the file states.
+        options: the threads that one operator may use; ONNX Runtime computes in the types that the file states.
 
     Raises:
         ModelError: the file is broken, holds an operator unknown here, or takes or gives something else than numbers.
     """
-    options = ort.SessionOptions()
-    options.intra_op_num_threads = threads
-    options.inter_op_num_threads = 1
-    options.execution_mode = ort.ExecutionMode.ORT_SEQUENTIAL
-    options.log_severity_level = _ERRORS_ONLY
+    settings = ort.SessionOptions()
+    settings.intra_op_num_threads = options.threads
+    settings.inter_op_num_threads = 1
+    settings.execution_mode = ort.ExecutionMode.ORT_SEQUENTIAL
+    settings.log_severity_level = _ERRORS_ONLY
     # A waiting thread that spins takes its core away from the reader, the writer and the other workers.
-    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    settings.add_session_config_entry("session.intra_op.allow_spinning", "0")
     path = detected.definition
+    external = _external_data(path)  # read while the session is made
+    if external and (give := getattr(settings, "add_external_initializers_from_files_in_memory", None)):
+        give(list(external), list(external.values()), [len(content) for content in external.values()])
     try:
-        session = ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+        session = ort.InferenceSession(str(path), settings, providers=["CPUExecutionProvider"])
     except Exception as error:  # the error classes of ONNX Runtime have no base of their own
         raise ModelError(f"{path} cannot be loaded by ONNX Runtime {ort.__version__}: {_reason(error)}") from error
     return OnnxBackend(session, path)
+
+
+def _external_data(path: Path) -> dict[str, Array]:
+    """The files beside an encrypted model that was opened in memory, by name.
+
+    From version 1.24 on, which takes them so, ONNX Runtime does not follow links out of the model's directory.
+    """
+    if not in_memory(path):
+        return {}
+    files = [file for file in path.parent.rglob("*") if file != path and in_memory(file) and file.stat().st_size > 0]
+    return {str(file.relative_to(path.parent)): np.memmap(file, np.uint8, "r") for file in files}
 
 
 def _spec(value: Any, path: Path) -> TensorSpec:
@@ -79,9 +96,9 @@ def _spec(value: Any, path: Path) -> TensorSpec:
         raise ModelError(
             f"{path}: {value.name!r} is a {value.type}, and only tensors of numbers or text can be served{hint}."
         )
-    # A free dimension is a name, None, or in old files 0 or -1.
+    # A free dimension is a name, None, or in old files 0 or -1; without any dimension the file does not tell the rank.
     shape = tuple(dim if isinstance(dim, int) and dim > 0 else None for dim in value.shape)
-    return TensorSpec(value.name, dtype, shape)
+    return TensorSpec(value.name, dtype, shape or None)
 
 
 def _reason(error: Exception) -> str:

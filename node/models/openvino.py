@@ -1,13 +1,20 @@
 """OpenVINO IR models, run by OpenVINO's CPU plugin."""
 
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-import openvino as ov
-
-from cluster_serving.node.models.base import Array, ModelError, TensorSpec
+from cluster_serving.node.models.base import Array, LoadOptions, ModelError, TensorSpec
 from cluster_serving.node.models.detect import Detected
+
+# OpenVINO reports to Google Analytics that it is imported and what it converts, from processes of its own, unless this package
+# of its is missing; its switch (`opt_in_out --opt_out`) is a file in the user's home.
+sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]
+
+import openvino as ov  # noqa: E402 - see above
+
+__all__ = ["OpenvinoBackend", "compile_model", "load", "ov", "reason"]  # ov: for whoever would import it first
 
 _DTYPES = {
     "boolean": "bool",
@@ -23,6 +30,7 @@ _DTYPES = {
     "u32": "uint32",
     "u64": "uint64",
 }
+_QUOTED = "Exception:"
 
 
 class OpenvinoBackend:
@@ -44,34 +52,49 @@ class OpenvinoBackend:
         return {spec.name: results[at] for at, spec in enumerate(self.outputs)}
 
 
-def load(detected: Detected, threads: int, precision: str = "f32") -> OpenvinoBackend:
+def load(detected: Detected, options: LoadOptions) -> OpenvinoBackend:
     """Load an `.xml` with its `.bin`.
 
     Args:
         detected: where the two files are.
-        threads: threads of one inference.
-        precision: "bf16" lets the plugin compute in bfloat16 where the CPU has it; anything else is float32.
+        options: the threads of one inference; the precision "bf16" lets the plugin compute in bfloat16 where the CPU has it,
+            anything else is float32.
 
     Raises:
         ModelError: a file is broken, or the model takes or gives something else than arrays of numbers.
     """
     path = detected.definition
+    try:
+        compiled = compile_model(ov.Core().read_model(path, detected.weights), options)
+    except RuntimeError as error:
+        raise ModelError(f"{path} cannot be loaded by OpenVINO {ov.get_version()}: {reason(error)}") from error
+    return OpenvinoBackend(compiled, path)
+
+
+def compile_model(model: Any, options: LoadOptions) -> Any:
+    """Compile a model for the CPU, for one inference at a time.
+
+    Raises:
+        RuntimeError: the plugin cannot run it.
+    """
     # Unless told otherwise the plugin takes bfloat16 on CPUs that have it, and probabilities move by 0.01.
     # The worker's affinity is set from outside, so the plugin must not pin its threads by itself.
     settings = {
-        "INFERENCE_PRECISION_HINT": "bf16" if precision == "bf16" else "f32",
-        "INFERENCE_NUM_THREADS": threads,
+        "INFERENCE_PRECISION_HINT": "bf16" if options.precision == "bf16" else "f32",
+        "INFERENCE_NUM_THREADS": options.threads,
         "NUM_STREAMS": 1,
         "ENABLE_CPU_PINNING": False,
         "PERFORMANCE_HINT": "LATENCY",
     }
-    core = ov.Core()
-    try:
-        model = core.read_model(path, detected.weights)
-        compiled = core.compile_model(model, "CPU", settings)
-    except RuntimeError as error:
-        raise ModelError(f"{path} cannot be loaded by OpenVINO {ov.get_version()}: {_reason(error)}") from error
-    return OpenvinoBackend(compiled, path)
+    return ov.Core().compile_model(model, "CPU", settings)
+
+
+def reason(error: Exception) -> str:
+    """The line that matters: the last one after those on where in OpenVINO's source it arose, or what OpenVINO quotes."""
+    lines = [line.strip().removeprefix("-- ") for line in str(error).splitlines() if line.strip()]
+    if _QUOTED in lines[:-1]:
+        return lines[lines.index(_QUOTED) + 1]
+    return lines[-1] if lines else "no reason given"
 
 
 def _specs(ports: Iterable[Any], path: Path) -> tuple[TensorSpec, ...]:
@@ -99,9 +122,3 @@ def _spec(name: str, port: Any, path: Path) -> TensorSpec:
     # The CPU plugin compiles no model with a dynamic number of dimensions.
     shape = tuple(None if dim.is_dynamic else dim.get_length() for dim in port.partial_shape)
     return TensorSpec(name, dtype, shape)
-
-
-def _reason(error: RuntimeError) -> str:
-    """The last line of a message whose lines before it tell where in OpenVINO's source it arose."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[-1] if lines else "no reason given"

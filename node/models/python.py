@@ -15,20 +15,15 @@ arrays of `str` objects; a `None` in a shape may be any size.
 """
 
 import inspect
-import sys
-import traceback
-from collections.abc import Generator
-from contextlib import contextmanager
-from importlib.machinery import ModuleSpec, SourceFileLoader
-from importlib.util import module_from_spec
 from pathlib import Path
 from types import ModuleType
 from typing import Any, cast
 
 import numpy as np
 
-from cluster_serving.node.models.base import Array, ModelError, TensorSpec
+from cluster_serving.node.models.base import Array, LoadOptions, ModelError, TensorSpec
 from cluster_serving.node.models.detect import Detected
+from cluster_serving.node.user_code import execute, faults_of, place_of, public_classes
 
 _MODULE = "_cluster_serving_model"
 _NUMBERS = "biuf"
@@ -57,20 +52,19 @@ class PythonBackend:
         return {spec.name: _output(spec, arrays, rows) for spec in self.outputs}
 
 
-def load(detected: Detected, threads: int, precision: str = "f32") -> PythonBackend:
+def load(detected: Detected, options: LoadOptions) -> PythonBackend:
     """Execute the user's file and make its model.
 
     Args:
         detected: where the file is; other modules in its directory can be imported by it.
-        threads: without effect: numerical libraries take the thread count from the process's environment.
-        precision: without effect.
+        options: without effect: numerical libraries take the thread count from the process's environment.
 
     Raises:
         ModelError: the file fails, or its class is not as it should be; the message says where.
     """
-    path = detected.definition.resolve()
-    with _faults_of(path):
-        model_class = _model_class(_execute(path), path)
+    path = detected.definition.absolute()
+    with faults_of(path):
+        model_class = _model_class(execute(path, _MODULE), path)
         model = model_class()
         prepare = getattr(model, "load", None)
         if prepare is not None:
@@ -78,56 +72,13 @@ def load(detected: Detected, threads: int, precision: str = "f32") -> PythonBack
         return PythonBackend(model, path)
 
 
-@contextmanager
-def _faults_of(path: Path) -> Generator[None, None, None]:
-    """Turns what the user's code raises into one sentence with file and line."""
-    try:
-        yield
-    except ModelError:
-        raise
-    except (Exception, SystemExit) as error:
-        text = str(error).split("\n")[0]
-        # A SyntaxError's own text ends with the place, which is named already.
-        reason = error.msg if isinstance(error, SyntaxError) else text
-        raise ModelError(f"{_place(error, path)}: {type(error).__name__}: {reason}") from error
-
-
-def _place(error: BaseException, path: Path) -> str:
-    """The user's line that failed, in the file or in a module beside it."""
-    if isinstance(error, SyntaxError) and error.filename:
-        return f"{error.filename}, line {error.lineno}"
-    frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if Path(frame.filename).is_relative_to(path.parent)]
-    return f"{own[-1].filename}, line {own[-1].lineno}" if own else str(path)
-
-
-def _execute(path: Path) -> ModuleType:
-    # In front, as Python does for a script: a helper module beside the file wins over an installed one of its name.
-    if str(path.parent) not in sys.path:
-        sys.path.insert(0, str(path.parent))
-    loader = SourceFileLoader(_MODULE, str(path))
-    spec = ModuleSpec(_MODULE, loader, origin=str(path))
-    spec.has_location = True  # the module gets its __file__, to find what lies beside it
-    module = module_from_spec(spec)
-    sys.modules[_MODULE] = module  # dataclasses and pickle look a class's module up there
-    loader.exec_module(module)
-    return module
-
-
 def _model_class(module: ModuleType, path: Path) -> type[Any]:
     named = getattr(module, "Model", None)
     if inspect.isclass(named):
         if not callable(getattr(named, "predict", None)):
-            raise ModelError(f"{_place_of(named, path)}: class Model has no method predict(self, batch).")
+            raise ModelError(f"{place_of(named, path)}: class Model has no method predict(self, batch).")
         return named
-    found = [
-        value
-        for name, value in vars(module).items()
-        if inspect.isclass(value)
-        and not name.startswith("_")
-        and value.__module__ == module.__name__
-        and callable(getattr(value, "predict", None))
-    ]
+    found = [each for each in public_classes(module) if callable(getattr(each, "predict", None))]
     if len(found) != 1:
         names = ", ".join(each.__name__ for each in found) or "none"
         raise ModelError(
@@ -136,15 +87,8 @@ def _model_class(module: ModuleType, path: Path) -> type[Any]:
     return found[0]
 
 
-def _place_of(model_class: type[Any], path: Path) -> str:
-    try:
-        return f"{inspect.getsourcefile(model_class)}, line {inspect.getsourcelines(model_class)[1]}"
-    except (OSError, TypeError):  # made at run time: no line holds it
-        return str(path)
-
-
 def _specs(model: Any, attribute: str, path: Path) -> tuple[TensorSpec, ...]:
-    place = f"{_place_of(type(model), path)}: {type(model).__name__}.{attribute}"
+    place = f"{place_of(type(model), path)}: {type(model).__name__}.{attribute}"
     # Not hasattr(): it would hide an AttributeError that arises inside of a property.
     if inspect.getattr_static(model, attribute, None) is None:
         raise ModelError(f"{place} is missing: it must be a list of (name, dtype, shape).")
@@ -154,8 +98,6 @@ def _specs(model: Any, attribute: str, path: Path) -> tuple[TensorSpec, ...]:
     specs = tuple(_spec(each, place) for each in cast("list[Any]", declared))
     if len({spec.name for spec in specs}) < len(specs):
         raise ModelError(f"{place} has one name twice.")
-    if attribute == "outputs" and any(spec.is_text for spec in specs):
-        raise ModelError(f"{place} has text, and only numbers can be sent back.")
     return specs
 
 
@@ -176,8 +118,8 @@ def _spec(declared: Any, place: str) -> TensorSpec:
 def _output(spec: TensorSpec, answer: dict[str, Any], rows: int) -> Array:
     if spec.name not in answer:
         raise ValueError(f"predict did not return {spec.name!r}, only {', '.join(map(repr, answer)) or 'nothing'}")
-    array = np.asarray(answer[spec.name], dtype=spec.dtype)
-    expected = (rows, *spec.row_shape)
+    array = np.asarray(answer[spec.name], dtype=object if spec.is_text else spec.dtype)
+    expected = (rows, *(spec.row_shape or ()))
     fits = array.ndim == len(expected) and all(
         dim in (None, size) for dim, size in zip(expected, array.shape, strict=True)
     )

@@ -9,14 +9,17 @@ from numpy.typing import NDArray
 
 from cluster_serving.node.models.base import Array
 
+Filtered = list[list[Any]]
+
 
 class Filter(msgspec.Struct, frozen=True):
-    """A filter ready to be called: its `name` as in the configuration, and its one argument."""
+    """A filter ready to be called: its `name` as in the configuration, its one argument, and the names of the classes, if known."""
 
     name: str
     n: int
+    labels: tuple[str, ...] = ()
 
-    def __call__(self, output: Array) -> list[list[float]]:
+    def __call__(self, output: Array) -> Filtered:
         """What the filter leaves of one record's output.
 
         Args:
@@ -24,13 +27,22 @@ class Filter(msgspec.Struct, frozen=True):
                 (1, boxes, fields).
 
         Returns:
-            For `topN` the n largest as `[index, value]`, largest first, the earlier index first among equals; for
-            `pickTopN` the first n rows. All that there is where n is more.
+            For `topN` the n largest as `[index, value]`, largest first, the earlier index first among equals; with labels
+            as `[index, value, name]`, the name `None` where there are fewer labels. For `pickTopN` the first n rows. All
+            that there is where n is more.
 
         Raises:
-            ValueError: a shape that the filter does not take.
+            ValueError: text, or a shape that the filter does not take.
         """
-        return _FILTERS[self.name](output, self.n)
+        if output.dtype.kind not in "biuf":
+            raise ValueError(f"{self.name} takes numbers, and this is text")
+        filtered = _FILTERS[self.name](output, self.n)
+        if not self.labels:
+            return filtered
+        return [[index, value, self._label(index)] for index, value in filtered]
+
+    def _label(self, index: int) -> str | None:
+        return self.labels[index] if index < len(self.labels) else None
 
 
 def parse_filter(text: str) -> Filter | None:
@@ -79,7 +91,7 @@ def apply(chosen: Filter, outputs: dict[str, Array]) -> object:
     Raises:
         ValueError: as `Filter`, naming the output.
     """
-    filtered: dict[str, list[list[float]]] = {}
+    filtered: dict[str, Filtered] = {}
     for name, output in outputs.items():
         try:
             filtered[name] = chosen(output)
@@ -88,13 +100,34 @@ def apply(chosen: Filter, outputs: dict[str, Array]) -> object:
     return next(iter(filtered.values())) if len(filtered) == 1 else filtered
 
 
-def _top(output: Array, n: int) -> list[list[float]]:
+def apply_to_rows(chosen: Filter, outputs: dict[str, Array]) -> list[object]:
+    """Filter each row of a whole batch.
+
+    Args:
+        chosen: the filter.
+        outputs: the batch's outputs by name, rows first.
+
+    Returns:
+        For each row what `apply` makes of it.
+
+    Raises:
+        ValueError: as `apply`; or the outputs have not all the same number of rows.
+    """
+    rows = {array.shape[:1] for array in outputs.values()}
+    if len(rows) != 1 or () in rows:
+        shapes = ", ".join(f"{name!r} {list(array.shape)}" for name, array in outputs.items())
+        raise ValueError(f"{chosen.name} filters a batch row by row, and the outputs have not the same rows: {shapes}")
+    batches = zip(*outputs.values(), strict=True)
+    return [apply(chosen, dict(zip(outputs, map(np.asarray, row), strict=True))) for row in batches]
+
+
+def _top(output: Array, n: int) -> Filtered:
     values = output.reshape(-1)
     indices = _largest(_comparable(values), n)
     return [[index, value] for index, value in zip(indices.tolist(), _floats(values[indices]), strict=True)]
 
 
-def _pick_top(output: Array, n: int) -> list[list[float]]:
+def _pick_top(output: Array, n: int) -> Filtered:
     if output.ndim == 3 and output.shape[0] == 1:
         output = output[0]
     if output.ndim != 2:
@@ -105,7 +138,7 @@ def _pick_top(output: Array, n: int) -> list[list[float]]:
     return [_floats(row) for row in output[:n]]
 
 
-_FILTERS: dict[str, Callable[[Array, int], list[list[float]]]] = {"topN": _top, "pickTopN": _pick_top}
+_FILTERS: dict[str, Callable[[Array, int], Filtered]] = {"topN": _top, "pickTopN": _pick_top}
 
 
 def _comparable(values: Array) -> Array:

@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cluster_serving.node.models.base import TensorSpec
-from cluster_serving.node.models.detect import LoadOptions, detect, load
+from cluster_serving.node.models.base import LoadOptions, TensorSpec
+from cluster_serving.node.models.detect import detect, load
 from cluster_serving.node.processing.image import ImageFit
 from cluster_serving.node.processing.topn import parse_filter
 

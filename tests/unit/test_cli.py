@@ -189,7 +189,7 @@ def test_config_as_json_without_a_file() -> None:
             "--set postProcessing: postProcessing is top5, but ",
         ),
         (["config", "--set", "postProcessing=top5"], ExitCode.CONFIG, "postProcessing is top5, but "),
-        (["config", "--set", "modelType=onx"], ExitCode.CONFIG, "modelType is onx, but must be 'onnx'"),
+        (["config", "--set", "modelType=onx"], ExitCode.CONFIG, "modelType is onx, but must be one of onnx, "),
         (["logs"], ExitCode.FAILED, "job serving_stream has no log"),
     ],
 )

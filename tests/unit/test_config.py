@@ -127,7 +127,7 @@ SAMPLE_2 = """
         pytest.param(
             SAMPLE_0_9,
             {"job_name": "resnet", "post_processing": "", "core_number_per_machine": 4, "model_parallelism": 2},
-            {"data.shape", "data.type", "data.resize", "secure.model_encrypted", "flink.rest"},
+            {"data.shape", "data.type", "data.resize", "flink.rest"},
             id="0.9",
         ),
         pytest.param(
@@ -140,7 +140,7 @@ SAMPLE_2 = """
                 "thread_per_model": 2,
                 "input_already_batched": True,
             },
-            {"modelEncrypted", "recordEncrypted", "flinkRestUrl", "performance_mode"},
+            {"flinkRestUrl", "performance_mode"},
             id="0.10",
         ),
         pytest.param(
@@ -239,7 +239,7 @@ def test_spellings(tmp_path: Path, line: str, name: str, value: object) -> None:
             "modelParallelism: 85",
             "config.yaml, line 1: modelParallelism is 85, but must be 84 or less",
         ),
-        ("modelType: onx", "config.yaml, line 1: modelType is onx, but must be 'onnx', 'openvino' or 'python'"),
+        ("modelType: onx", "config.yaml, line 1: modelType is onx, but must be one of onnx, openvino, "),
         (
             "postProcessing: top5",
             "config.yaml, line 1: postProcessing is top5, but please check your filter format",
@@ -259,11 +259,15 @@ def test_spellings(tmp_path: Path, line: str, name: str, value: object) -> None:
         ("imageResize: 1,2,3", "config.yaml, line 1: imageResize is 1,2,3, but Image dim must be 2"),
         ("imageResize: 0,5", "Image dim must be 2"),
         ("imageResize: a,b", "Image dim must be 2"),
-        ("modelEncrypted: true", "config.yaml, line 1: modelEncrypted is true, but encrypted models are not supported"),
-        (
-            "secure: {record_encrypted: TRUE}",
-            "secure.record_encrypted is TRUE, but encrypted records are not supported",
-        ),
+        ("secure: {record_encrypted: TRUE}", "recordEncrypted is true, so recordSecret and recordSalt must be set"),
+        ("modelSecret: a", "modelSecret and modelSalt belong together"),
+        ("labels: names.txt", "labels has names for the classes that topN finds"),
+        ("processing: code.py", "config.yaml, line 1: processing is code.py, but must be of the form file.py:Class"),
+        ("modelInputs: x floot", "config.yaml, line 1: modelInputs is x floot, but 'x floot': there is no dtype floot"),
+        ("modelInputs: 'x float32 [N,a]'", "'x float32 [N,a]': a dimension is a number, N or ?"),
+        ("imageMean: 1,b", "config.yaml, line 1: imageMean is 1,b, but must be numbers, such as 104, 117, 123"),
+        ("imageChannels: 2", "config.yaml, line 1: imageChannels is 2, but must be 1, 3 or 4"),
+        ("engine: caffe", "config.yaml, line 1: engine is caffe, but must be 'auto', 'native' or 'openvino'"),
         ("queueUsed: kafka", "config.yaml, line 1: queueUsed is kafka, but only Redis is supported as the queue"),
         ("modelPath: hdfs://h/m", "config.yaml, line 1: modelPath is hdfs://h/m, but must be a local path"),
         (

@@ -5,6 +5,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -14,11 +15,13 @@ from numpy.typing import NDArray
 
 from cluster_serving.client import original
 from cluster_serving.client.errors import ErrorCode
+from cluster_serving.client.original import SparseLayout
 from cluster_serving.client.values import encode_record
 from cluster_serving.client.wire import encode_tensor
 from cluster_serving.node.decoding import Record, RecordDecoder
 from cluster_serving.node.models.base import TensorSpec
 from cluster_serving.node.slot import BATCHED, LARGEST_MESSAGE, ORIGINAL
+from cluster_serving.node.specs import DecodeOptions
 
 PREFIX = b"cluster-serving.reply_job:"
 X = TensorSpec("x", "float32", (None, 2))
@@ -28,8 +31,8 @@ FREE = TensorSpec("x", "float32", (None, None))
 Fields = list[bytes]
 
 
-def decode(fields: Fields, *specs: TensorSpec, now_ms: float = 0) -> Record:
-    return RecordDecoder(specs or (X,), PREFIX).decode(b"5-1", fields, now_ms)
+def decode(fields: Fields, *specs: TensorSpec, now_ms: float = 0, options: DecodeOptions | None = None) -> Record:
+    return RecordDecoder(specs or (X,), PREFIX, options).decode(b"5-1", fields, now_ms)
 
 
 def native(**values: Any) -> Fields:
@@ -147,9 +150,10 @@ def test_no_inputs() -> None:
     ("spec", "fields", "message"),
     [
         (X, native(x=row(1, 2, 3)), "input 'x' takes float32 [2] a record, not float32 [3]"),
-        (X, native(x=np.zeros((2, 2))), "input 'x' takes float32 [2] a record, not float64 [2, 2]"),
+        (X, native(x=np.zeros((2, 3))), "input 'x' takes float32 [2] a record, not float64 [2, 3]"),
+        (X, native(x=np.zeros((0, 2))), "input 'x' takes float32 [2] a record, not float64 [0, 2]"),
         (X, native(x=5), "input 'x' takes float32 [2] a record, not int64 []"),
-        (FREE, native(x=np.zeros((3, 4))), "input 'x' takes float32 [?] a record, not float64 [3, 4]"),
+        (FREE, native(x=np.zeros((1, 3, 4))), "input 'x' takes float32 [?] a record, not float64 [1, 3, 4]"),
         (X, [b"uri", b"u", b"tensor:x", b"no"], "not a tensor message, or a truncated one: "),
         (X, [b"uri", b"u", b"bool:x", b"no"], "not a tensor message, or a truncated one: "),
         (X, native(x={"string": "s"}), "input 'x' takes float32 [N,2], not text"),
@@ -268,8 +272,120 @@ def test_a_batch_dimension_of_any_input_counts() -> None:
     assert [array.shape for array in arrays(record)] == [(2,), ()]
 
 
-def test_a_batch_of_two_is_refused() -> None:
-    assert "a record, not float32 [2, 2]" in refusal(decode(native(x=np.zeros((2, 2), np.float32))))
+@pytest.mark.parametrize("write", [native, in_original])
+def test_a_batch_of_several_rows_is_a_batch_by_itself(write: Callable[..., Fields]) -> None:
+    record = decode(write(x=np.array([[1, 2], [3, 4], [5, 6]], np.float32)))
+
+    assert record.signature == (("whole", "<f4", (3, 2)),)
+    assert record.flags & BATCHED == 0
+    assert arrays(record)[0].tolist() == [[1, 2], [3, 4], [5, 6]]
+
+
+def test_all_inputs_of_a_record_are_batches_or_none_is() -> None:
+    batch, number = np.zeros((3, 2), np.float32), np.int64(1)
+
+    assert decode(native(x=batch, y=np.arange(3)), X, Y).signature == (("whole", "<f4", (3, 2)), ("whole", "<i8", (3,)))
+    for y, rows in ((number, "3, None"), (np.arange(2), "3, 2")):
+        assert f"the same number of rows, and they have {rows}" in refusal(decode(native(x=batch, y=y), X, Y))
+
+
+JPEG = b"\xff\xd8\xff" + bytes(20)
+UNKNOWN = TensorSpec("x", "float32", None)
+BATCHED_ALREADY = DecodeOptions(already_batched=True)
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (3, 2), (1, 3, 2)])
+def test_an_unknown_shape_takes_every_row(shape: tuple[int, ...]) -> None:
+    record = decode(native(x=np.ones(shape, np.float32)), UNKNOWN)
+
+    assert (record.signature, record.flags) == ((("tensor", "<f4", shape),), 0)
+
+
+@pytest.mark.parametrize("shape", [(1,), (3, 2), (1, 3, 2)])
+def test_an_unknown_shape_that_is_already_batched_is_taken_whole(shape: tuple[int, ...]) -> None:
+    record = decode(native(x=np.ones(shape, np.float32)), UNKNOWN, options=BATCHED_ALREADY)
+
+    assert (record.signature, record.flags) == ((("whole", "<f4", shape),), 0)
+
+
+def test_an_unknown_shape_that_is_already_batched_takes_no_scalar() -> None:
+    record = decode(native(x=np.float32(1)), UNKNOWN, options=BATCHED_ALREADY)
+
+    assert refusal(record) == ("input 'x' takes tensors with a batch dimension (inputAlreadyBatched), not float32 []")
+
+
+def test_a_batch_of_one_shares_a_batch_where_the_shape_is_known() -> None:
+    record = decode(native(x=np.ones((1, 2), np.float32)), options=BATCHED_ALREADY)
+
+    assert (record.signature, record.flags) == ((("tensor", "<f4", (2,)),), BATCHED)
+
+
+@pytest.mark.parametrize("write", [native, in_original])
+def test_a_model_of_any_number_of_inputs_takes_them_in_order(write: Callable[..., Fields]) -> None:
+    decoder = RecordDecoder((), PREFIX)
+    for values in ({"b": row(1), "a": row(2, 3)}, {"only": row(4)}):
+        record = decoder.decode(b"5-1", write(**values), 0)
+
+        assert [array.tolist() for array in arrays(record)] == [value.tolist() for value in values.values()]
+    assert "the model takes one or more tensors" in refusal(decoder.decode(b"5-1", [b"uri", b"u"], 0))
+
+
+def test_raw_records_keep_every_field() -> None:
+    fields = [*native(a=row(1, 2), b={"string": "s"}, c=JPEG), b"deadline", b"99", b"reply", PREFIX + b"c"]
+
+    record = RecordDecoder((X,), PREFIX, DecodeOptions(raw=True)).decode(b"5-1", fields, 0)
+
+    assert record.signature == (("record", "", ()),)
+    content = msgspec.msgpack.decode(record.contents[0])
+    assert content == {b"tensor:a": encode_tensor(row(1, 2)), b"string:b": b'"s"', b"image:c": JPEG}
+
+
+def test_raw_records_of_the_original_dialect_become_native_fields() -> None:
+    sparse = [np.array([[0, 1]]), np.array([5.0, 7.0]), np.array([3])]
+    fields = in_original(a=row(1, 2), b=["s", "t"], c={"b64": base64.b64encode(JPEG).decode()}, d=sparse)
+
+    record = RecordDecoder((X,), PREFIX, DecodeOptions(raw=True)).decode(b"5-1", fields, 0)
+
+    assert msgspec.msgpack.decode(record.contents[0]) == {
+        b"tensor:a": encode_tensor(row(1, 2)),
+        b"string:b": b'["s", "t"]',
+        b"image:c": JPEG,
+        b"tensor:d": encode_tensor(row(5, 7, 0)),
+    }
+
+
+@pytest.mark.parametrize(("layout", "dense"), [("ndim-major", [[5, 0], [7, 0]]), ("nnz-major", [[7, 5], [0, 0]])])
+@pytest.mark.parametrize("write", [native, in_original])
+def test_square_sparse_indices_are_read_as_configured(
+    layout: SparseLayout, dense: list[list[int]], write: Callable[..., Fields]
+) -> None:
+    sparse = [np.array([[0, 1], [0, 0]]), np.array([5.0, 7.0], np.float32), np.array([2, 2])]
+    spec = TensorSpec("x", "float32", (None, 2, 2))
+
+    (array,) = arrays(decode(write(x=sparse), spec, options=DecodeOptions(sparse_layout=layout)))
+
+    assert array.tolist() == dense
+
+
+def test_sparse_indices_with_a_row_a_value() -> None:
+    sparse = {"indices": np.array([[0, 1], [1, 0], [1, 1]]), "values": row(5, 6, 7), "shape": np.array([2, 2])}
+    fields = [b"uri", b"u"]
+    for part, array in sparse.items():
+        fields += [f"sparse.{part}:x".encode(), encode_tensor(array)]
+
+    (array,) = arrays(decode(fields, TensorSpec("x", "float32", (None, 2, 2))))
+
+    assert array.tolist() == [[0, 5], [6, 7]]
+
+
+def test_an_encrypted_image_of_the_original_dialect_is_left_to_the_worker() -> None:
+    sealed = base64.b64encode(bytes(range(40))).decode()
+    image = TensorSpec("x", "float32", (None, 3, 4, 4))
+
+    record = decode(in_original(x={"b64": sealed}), image, options=DecodeOptions(encrypted=True))
+
+    assert (record.signature, record.contents) == ((("image", "", ()),), [sealed.encode()])
+    assert "not text" in refusal(decode(in_original(x={"b64": sealed}), image))
 
 
 @pytest.mark.parametrize("row_shape", [(), (1,), (1, 1, 1), (None,), (None, 1)])

@@ -6,8 +6,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from cluster_serving.node.models.base import ModelError
-from cluster_serving.node.models.detect import Detected, LoadOptions, detect, load
+from cluster_serving.node.models.base import LoadOptions, ModelError
+from cluster_serving.node.models.detect import Detected, detect, load
 
 ONLY_ONE = (
     "Only one model is allowed to exist in model folder, "
@@ -80,16 +80,27 @@ def test_a_model_type_chooses_among_several(tmp_path: Path) -> None:
 
 
 def test_a_model_type_that_does_not_exist(tmp_path: Path) -> None:
-    assert message(str(tmp_path), "onx") == f"{INVALID}: the model type 'onx' is none of onnx, openvino, python."
+    text = message(str(tmp_path), "onx")
+
+    assert text.startswith(f"{INVALID}: the model type 'onx' is none of onnx, openvino, tensorflowsavedmodel, ")
 
 
 @pytest.mark.parametrize(
-    "names", [("a.onnx", "b.onnx"), ("a.onnx", "a.xml", "a.bin"), ("a.py", "b.py"), ("a.onnx", "b.pt")]
+    "names",
+    [
+        ("a.onnx", "b.onnx"),
+        ("a.onnx", "a.xml", "a.bin"),
+        ("a.py", "b.py"),
+        ("a.onnx", "b.pt"),
+        ("a.onnx", "net.model"),
+        ("saved_model.pb", "z.pb"),
+    ],
 )
 def test_two_models(tmp_path: Path, names: tuple[str, ...]) -> None:
     text = message(fill(tmp_path, *names))
 
-    assert text.startswith(f"{ONLY_ONE}: {tmp_path} holds {names[0]}, {names[1]}; ")
+    found = ", ".join(name for name in names if not name.endswith(".bin"))
+    assert text.startswith(f"{ONLY_ONE}: {tmp_path} holds {found}; ")
 
 
 def test_an_empty_directory_and_one_without_a_model(tmp_path: Path) -> None:
@@ -124,26 +135,89 @@ def test_half_of_an_openvino_model(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("names", "title"),
+    ("names", "kind", "definition", "weights"),
     [
-        (("saved_model.pb", "fingerprint.pb"), "TensorFlow"),
-        (("net.pt",), "PyTorch"),
-        (("net.pth",), "PyTorch"),
-        (("net.pt2",), "PyTorch"),
-        (("net.caffemodel", "net.prototxt"), "Caffe"),
-        (("net.model", "net.bin"), "BigDL"),
-        (("net.keras",), "Keras"),
-        (("net.h5",), "Keras"),
+        (("saved_model.pb", "fingerprint.pb", "keras_metadata.pb"), "tensorflowSavedModel", ".", None),
+        (("saved_model.pbtxt",), "tensorflowSavedModel", ".", None),
+        (
+            ("frozen_inference_graph.pb", "graph_meta.json", "a.pb"),
+            "tensorflowFrozenModel",
+            "frozen_inference_graph.pb",
+            None,
+        ),
+        (("frozen_graph.pb", "a.pb"), "tensorflowFrozenModel", "frozen_graph.pb", None),
+        (("net.pb",), "tensorflowFrozenModel", "net.pb", None),
+        (
+            ("checkpoint", "m.ckpt-5.meta", "m.ckpt-5.index", "m.ckpt-5.data-00000-of-00001"),
+            "tensorflowCheckpoint",
+            "m.ckpt-5.meta",
+            "m.ckpt-5.index",
+        ),
+        (("net.keras",), "keras", "net.keras", None),
+        (("net.h5", "labels.txt"), "keras", "net.h5", None),
+        (("net.pt",), "pytorch", "net.pt", None),
+        (("net.pt2",), "pytorch", "net.pt2", None),
+        (("deploy.prototxt", "net_v1.caffemodel"), "caffe", "deploy.prototxt", "net_v1.caffemodel"),
+        (("net.model",), "bigdl", "net.model", None),
+        (("net.model", "weights.bin"), "bigdl", "net.model", "weights.bin"),
+        (("net.model", "net.bin", "other.bin"), "bigdl", "net.model", "net.bin"),
     ],
 )
-def test_a_format_that_is_not_served_yet(tmp_path: Path, names: tuple[str, ...], title: str) -> None:
-    first = min(name for name in names if name != "net.bin")
+def test_every_format(tmp_path: Path, names: tuple[str, ...], kind: str, definition: str, weights: str | None) -> None:
+    detected = detect(fill(tmp_path, *names))
 
+    assert detected == Detected(kind, str(tmp_path / definition), weights and str(tmp_path / weights))
+
+
+@pytest.mark.parametrize("named", ["saved_model.pb", "variables/../saved_model.pb"])
+def test_the_file_of_a_saved_model_means_its_directory(tmp_path: Path, named: str) -> None:
+    (tmp_path / "variables").mkdir()
+    fill(tmp_path, "saved_model.pb")
+
+    assert detect(str(tmp_path / named)).definition.samefile(tmp_path)
+
+
+def test_every_type_that_the_original_had_a_name_for(tmp_path: Path) -> None:
+    path = fill(tmp_path, "net.pb", "net.model", "net.pt", "a.prototxt", "a.caffemodel", "net.onnx")
+    types = {"tf.frozenModel": "tensorflowFrozenModel", "BigDL": "bigdl", "PyTorch": "pytorch", "Caffe": "caffe"}
+
+    assert {name: detect(path, name).format for name in types} == types
+
+
+@pytest.mark.parametrize(
+    ("names", "half", "missing"),
+    [
+        (("net.prototxt",), "net.prototxt", "weights net.caffemodel"),
+        (("net.caffemodel",), "net.caffemodel", "definition net.prototxt"),
+        (("m.meta",), "m.meta", "weights m.index"),
+        (("m.index", "m.data-00000-of-00001"), "m.index", "definition m.meta"),
+    ],
+)
+def test_half_of_a_model(tmp_path: Path, names: tuple[str, ...], half: str, missing: str) -> None:
     text = message(fill(tmp_path, *names))
 
-    assert text.startswith(INVALID)
-    assert f"{tmp_path}/{first} is a {title} model, which this version does not serve yet; " in text
-    assert text.endswith("it serves ONNX (.onnx), OpenVINO IR (.xml + .bin), Python (.py).")
+    assert f"{tmp_path}/{half} is half of a model" in text
+    assert text.endswith(f"put its {missing} beside it.")
+
+
+def test_weights_that_may_be_anybodys(tmp_path: Path) -> None:
+    text = message(fill(tmp_path, "net.model", "a.bin", "b.bin"))
+
+    assert text == f"{ONLY_ONE}: {tmp_path}/net.model could go with any of a.bin, b.bin; keep one."
+
+
+def test_a_model_in_a_subdirectory_is_pointed_at(tmp_path: Path) -> None:
+    for version in ("1", "2"):
+        (tmp_path / version).mkdir()
+        fill(tmp_path / version, "saved_model.pb")
+
+    assert message(str(tmp_path)).endswith(f" Its subdirectory 2 holds one: set modelPath to {tmp_path}/2.")
+
+
+def test_files_that_belong_to_the_configuration_are_no_models(tmp_path: Path) -> None:
+    path = fill(tmp_path, "net.onnx", "mine.py")
+
+    assert detect(path, ignore=[tmp_path / "mine.py"]).format == "onnx"
 
 
 def test_a_file_that_is_no_model(tmp_path: Path) -> None:

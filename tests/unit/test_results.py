@@ -1,13 +1,15 @@
 """From a slot to the fields that clients read."""
 
 import json
+import math
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from cluster_serving.client.commands import result_of
+from cluster_serving.client.commands import plain, result_of
 from cluster_serving.client.errors import ErrorCode
 from cluster_serving.client.original import decode_result as decode_original
 from cluster_serving.client.wire import Result, decode_result
@@ -129,16 +131,146 @@ def test_original_rows_get_value_and_nothing_else() -> None:
     assert decode_result("u", native).outputs["y"].tolist() == [3, 4]
 
 
-def test_values_of_a_filter_are_the_same_text_in_both_dialects() -> None:
+def put(slot: Slot, *contents: bytes) -> list[tuple[int, int]]:
+    spans: list[tuple[int, int]] = []
+    at = 2048
+    for content in contents:
+        slot.outputs[at : at + len(content)] = content
+        spans.append((at, len(content)))
+        at += len(content)
+    return spans
+
+
+def test_values_are_the_same_json_in_both_dialects() -> None:
     slot = new_slot(row(0), row(1, ORIGINAL))
-    slot.outputs[:18] = b"[[1,0.5]][[2,0.5]]"
-    slot.add([Outcome([0, 1], values=[(0, 9), (9, 9)])], 2, 18)
+    slot.add([Outcome([0, 1], values=put(slot, b'{"name":"cat"}', b"[1,2]"))], 2, 0)
 
-    native, original = fields_of(slot)
+    for legacy in (False, True):
+        native, original = (fields for _, _, fields in Results("job", "n", legacy_filter_text=legacy).of(slot))
 
-    assert decode_result("u", native).value == [[1, 0.5]]
-    assert original == [b"value", b"[[2,0.5]]"]
-    assert result_of(original, "u").value == [[2, 0.5]]
+        assert decode_result("u", native).value == {"name": "cat"}
+        assert original == [b"value", b"[1,2]"]
+
+
+@pytest.mark.parametrize(
+    ("filtered", "json_text", "legacy_text"),
+    [
+        ([[4, 5.0], [3, 4.0]], "[[4,5.0],[3,4.0]]", "[[4,5.0][3,4.0]]"),
+        ([[2.0, 2.0]], "[[2.0,2.0]]", "[[2.0,2.0]]"),
+        ([[0, math.inf], [1, -math.inf], [2, math.nan]], "[[0,null],[1,null],[2,null]]", None),
+        ([[7, 0.5, "a cat"], [9, 0.25, None]], '[[7,0.5,"a cat"],[9,0.25,null]]', "[[7,0.5][9,0.25]]"),
+        (
+            {"b": [[1, 0.5]], "a": [[0, 2.0], [1, 1.0]]},
+            '{"b":[[1,0.5]],"a":[[0,2.0],[1,1.0]]}',
+            "[[1,0.5]][[0,2.0][1,1.0]]",
+        ),
+        ([[[1, 0.5]], [[0, 2.0]]], "[[[1,0.5]],[[0,2.0]]]", "[[1,0.5]][[0,2.0]]"),
+        ([{"a": [[1, 0.5]], "b": []}], '[{"a":[[1,0.5]],"b":[]}]', "[[1,0.5]][]"),
+        ([], "[]", "[]"),
+    ],
+)
+def test_a_filters_value_is_json_or_the_originals_text(filtered: Any, json_text: str, legacy_text: str | None) -> None:
+    legacy_text = legacy_text or "[[0,Infinity][1,-Infinity][2,NaN]]"
+    packed = msgspec.msgpack.encode(filtered)
+    slot = new_slot(row(0), row(1, ORIGINAL))
+    slot.add([Outcome([0, 1], filtered=put(slot, packed, packed))], 2, 0)
+
+    for legacy, expected in ((False, json_text), (True, legacy_text)):
+        native, original = (fields for _, _, fields in Results("job", "n", legacy_filter_text=legacy).of(slot))
+
+        assert native[:2] == [b"value", json_text.encode()]
+        assert original == [b"value", expected.encode()]
+
+
+def test_a_filters_value_of_several_rows_is_read_in_either_text() -> None:
+    for text in (b"[[4,5.0],[3,4.0]]", b"[[4,5.0][3,4.0]]"):
+        assert result_of([b"value", text], "u").value == [[4, 5.0], [3, 4.0]]
+
+
+def text_of(slot: Slot, *texts: Any) -> Placed:
+    return Placed("t", "str", spans=put(slot, *(json.dumps(text).encode() for text in texts)))
+
+
+@pytest.mark.parametrize("texts", [("ü", "b"), (["a", "b"], ["c", "d"]), ([], [["x"]])])
+def test_text_comes_back_as_text(texts: tuple[Any, Any]) -> None:
+    slot = new_slot(row(0), row(1, BATCHED))
+    slot.add([Outcome([0, 1], outputs=[text_of(slot, *texts)])], 2, 0)
+
+    plain_row, batched = results_of(slot)
+
+    assert plain_row.outputs == {"t": texts[0]}
+    assert plain(plain_row) == texts[0]
+    assert batched.outputs == {"t": [texts[1]]}
+
+
+def test_text_and_tensors_keep_the_models_order() -> None:
+    slot = new_slot(row(0))
+    arrays = place(slot, z=np.array([[1.0, 2.0]]), a=np.array([True]))
+    slot.add([Outcome([0], outputs=[arrays[0], text_of(slot, "x"), arrays[1]])], 1, 0)
+
+    (fields,) = fields_of(slot)
+    pairs = list(zip(fields[::2], fields[1::2], strict=True))
+    result = decode_result("u", [part for pair in reversed(pairs) for part in pair])
+
+    assert list(result.outputs) == ["z", "t", "a"]
+    assert result.receipt["outputs"] == ["z", "t", "a"]
+    assert [value.tolist() if name != "t" else value for name, value in result.outputs.items()] == [[1, 2], "x", True]
+
+
+def test_text_fails_in_the_original_dialect_and_there_alone() -> None:
+    slot = new_slot(row(0), row(1, ORIGINAL), row(2))
+    slot.add([Outcome([0, 1, 2], outputs=[*place(slot, y=np.zeros((3, 1))), text_of(slot, "a", "b", "c")])], 3, 0)
+
+    first, original, third = fields_of(slot)
+
+    assert original[:2] == [b"value", b"NaN"]
+    assert result_of(original, "u").error == (
+        ErrorCode.INFERENCE_FAILED,
+        "output 't' is text, which cannot be sent in the original dialect",
+    )
+    assert [decode_result("u", fields).outputs["t"] for fields in (first, third)] == ["a", "c"]
+
+
+@pytest.mark.parametrize("flags", [0, ORIGINAL])
+def test_a_whole_batch_is_answered_as_it_is(flags: int) -> None:
+    slot = new_slot(row(0, flags))
+    batch = np.arange(14, dtype=np.float32).reshape(7, 2)
+    slot.add([Outcome([0], outputs=place(slot, y=batch[np.newaxis]))], 1, 0)
+
+    (fields,) = fields_of(slot)
+
+    assert_same(plain(result_of(fields, "u")), batch)
+
+
+def test_rows_with_different_outputs_have_receipts_of_their_own() -> None:
+    slot = new_slot(row(0), row(1), row(2))
+    first = place(slot, a=np.zeros((1, 1)), b=np.zeros((1, 1)))
+    slot.add(
+        [
+            Outcome([0], outputs=first),
+            Outcome([1], outputs=[Placed("c", "<f8", (), 0), Placed("d", "<f8", (), 0)]),
+            Outcome([2], error=ERROR),
+        ],
+        3,
+        0,
+    )
+
+    results = results_of(slot)
+
+    assert [list(result.outputs) for result in results] == [["a", "b"], ["c", "d"], []]
+    assert [result.receipt.get("outputs") for result in results] == [["a", "b"], ["c", "d"], None]
+
+
+def test_what_cannot_be_encoded_fails_alone() -> None:
+    slot = new_slot(row(0), row(1, ORIGINAL), row(2))
+    bad = Placed("y", "<c8", (1,), 0)
+    slot.add([Outcome([0, 1], outputs=[bad]), Outcome([2], outputs=place(slot, y=np.ones((1, 1))))], 3, 0)
+
+    native, original, good = fields_of(slot)
+
+    assert decode_result("u", native).error is not None
+    assert result_of(original, "u").error is not None
+    assert decode_result("u", good).error is None
 
 
 def test_errors_of_the_worker_and_of_the_reader() -> None:

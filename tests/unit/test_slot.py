@@ -7,6 +7,7 @@ from cluster_serving.client.errors import ErrorCode
 from cluster_serving.node.slot import (
     BATCHED,
     LARGEST_MESSAGE,
+    LARGEST_OUTCOME,
     LARGEST_ROW_ENTRY,
     ORIGINAL,
     SIGNATURE_BYTES,
@@ -56,17 +57,20 @@ def test_what_the_reader_writes_comes_back() -> None:
 
 
 def test_what_the_worker_writes_comes_back() -> None:
-    slot = filled(4)
-    first = Outcome([0, 1], outputs=[Placed("y", "<f4", (3, 1), 64), Placed("z", "|b1", (), 128)])
+    slot = filled(5)
+    text = Placed("t", "str", spans=[(140, 3), (143, 2**33)])
+    first = Outcome([0, 1], outputs=[Placed("y", "<f4", (3, 1), 64), Placed("z", "|b1", (), 128), text])
     second, third = Outcome([2], values=[(200, 17)]), Outcome([3], error=("code", "message"))
+    fourth = Outcome([4], filtered=[(217, 9)])
 
     slot.begin()
     slot.add([first], 2, 192)
-    assert (slot.next_row, slot.run_rows, slot.output_bytes) == (2, 2, 192)
-    slot.add([second, third], 4, 217)
+    assert (slot.next_row, slot.run_rows, slot.output_bytes) == (2, 3, 192)
+    slot.add([second, third, fourth], 5, 226)
 
-    assert slot.outcomes() == [first, second, third]
-    assert (slot.next_row, slot.run_rows, slot.output_bytes) == (4, 0, 217)
+    assert slot.outcomes() == [first, second, third, fourth]
+    assert [placed.is_text for placed in slot.outcomes()[0].outputs] == [False, False, True]
+    assert (slot.next_row, slot.run_rows, slot.output_bytes) == (5, 0, 226)
 
 
 def test_times_follow_each_other_and_the_first_start_counts() -> None:
@@ -196,6 +200,18 @@ def test_the_areas_hold_the_extremes_and_do_not_overlap(batch: int) -> None:
     assert bytes(slot.inputs) == b"i" * 5000
     assert bytes(slot.outputs) == b"o" * 5000
     assert (slot.rows, slot.output_bytes) == (batch, 5000)
+
+
+def test_the_largest_outcomes_of_all_rows_fit() -> None:
+    slot = filled(8)
+    name = "n" * (LARGEST_OUTCOME - 40)
+    outcomes = [Outcome([row], outputs=[Placed(name, "<f8", (1,), 2**33)]) for row in range(8)]
+
+    slot.add(outcomes, 8, 0)
+
+    assert not any(outcome.is_large for outcome in outcomes)
+    assert slot.outcomes() == outcomes
+    assert Outcome([0], outputs=[Placed(name + "n" * 40, "<f8")]).is_large
 
 
 def test_the_largest_entry_is_as_large_as_said() -> None:

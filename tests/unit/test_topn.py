@@ -1,13 +1,18 @@
-"""The filters: their grammar, their lists, their numbers."""
+"""The filters: their grammar, their lists, their numbers and their texts."""
 
 import json
+import math
 import pickle
+from pathlib import Path
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from cluster_serving.node.processing.topn import Filter, apply, parse_filter
+from cluster_serving.node.models.base import ModelError
+from cluster_serving.node.processing.filter_text import java_float
+from cluster_serving.node.processing.labels import with_labels
+from cluster_serving.node.processing.topn import Filter, apply, apply_to_rows, parse_filter
 
 
 @pytest.mark.parametrize("text", ["", "  ", "None", " None "])
@@ -114,3 +119,98 @@ def test_a_failing_output_is_named() -> None:
 
 def test_a_filter_goes_to_another_process() -> None:
     assert pickle.loads(pickle.dumps(Filter("topN", 3))) == Filter("topN", 3)  # noqa: S301 - our own bytes
+
+
+@pytest.mark.parametrize("name", ["topN", "pickTopN"])
+@pytest.mark.parametrize("dtype", [object, str])
+def test_text_is_not_filtered(name: str, dtype: type) -> None:
+    with pytest.raises(ValueError, match=rf"^output 't': {name} takes numbers, and this is text$"):
+        apply(Filter(name, 1), {"t": np.array(["a", "b"], dtype)})
+
+
+def test_a_whole_batch_is_filtered_row_by_row() -> None:
+    outputs: dict[str, NDArray[np.float64]] = {"a": np.array([[1.0, 2], [4, 3]]), "b": np.array([5.0, 6])}
+
+    assert apply_to_rows(Filter("topN", 1), {"a": outputs["a"]}) == [[[1, 2.0]], [[0, 4.0]]]
+    assert apply_to_rows(Filter("topN", 1), outputs) == [
+        {"a": [[1, 2.0]], "b": [[0, 5.0]]},
+        {"a": [[0, 4.0]], "b": [[0, 6.0]]},
+    ]
+
+
+@pytest.mark.parametrize("shape", [(), (3, 1)])
+def test_a_whole_batch_without_rows_is_not_filtered(shape: tuple[int, ...]) -> None:
+    outputs: dict[str, NDArray[np.float64]] = {"a": np.zeros((2, 2)), "b": np.zeros(shape)}
+
+    with pytest.raises(
+        ValueError, match=rf"the outputs have not the same rows: 'a' \[2, 2\], 'b' \[{str(shape)[1:-1]}\]$"
+    ):
+        apply_to_rows(Filter("topN", 1), outputs)
+    with pytest.raises(ValueError, match="row by row"):
+        apply_to_rows(Filter("topN", 1), {"b": np.zeros(())})
+
+
+def test_labels_name_the_classes(tmp_path: Path) -> None:
+    path = tmp_path / "labels.txt"
+    path.write_bytes("\ufeffthe cat\r\n\r\n Hündin \r\n\r\n".encode())
+
+    chosen = with_labels(Filter("topN", 4), str(path))
+
+    assert chosen is not None
+    assert chosen(np.array([1, 2, 3, 4])) == [[3, 4.0, None], [2, 3.0, "Hündin"], [1, 2.0, ""], [0, 1.0, "the cat"]]
+    assert with_labels(Filter("topN", 4), "") == Filter("topN", 4)
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (None, "cannot be read: No such file"),
+        (b" \n\n", "is empty"),
+        (b"cat\n\xff\xfe", "is not UTF-8 text: invalid start byte at"),
+    ],
+)
+def test_labels_that_cannot_be_read(tmp_path: Path, content: bytes | None, reason: str) -> None:
+    path = tmp_path / "labels.txt"
+    if content is not None:
+        path.write_bytes(content)
+
+    with pytest.raises(ModelError) as caught:
+        with_labels(Filter("topN", 1), str(path))
+
+    assert str(caught.value).startswith(f"labels: {path} {reason}")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("chosen", [None, Filter("pickTopN", 1)])
+def test_labels_without_top_n(chosen: Filter | None) -> None:
+    with pytest.raises(
+        ModelError, match=r"^labels is names\.txt, and only topN names classes: set postProcessing to topN\(5\)"
+    ):
+        with_labels(chosen, "names.txt")
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (5, "5.0"),
+        (0.0, "0.0"),
+        (-0.0, "-0.0"),
+        (0.1306194, "0.1306194"),
+        (1e-3, "0.001"),
+        (9.999e-4, "9.999E-4"),
+        (-2.2538425e-4, "-2.2538425E-4"),
+        (1e-4, "1.0E-4"),
+        (9999999, "9999999.0"),
+        (1e7, "1.0E7"),
+        (-123456789, "-1.2345679E8"),
+        (16777217, "1.6777216E7"),
+        (1e-10, "1.0E-10"),
+        (3.4028235e38, "3.4028235E38"),
+        (1e39, "Infinity"),
+        (math.nan, "NaN"),
+        (-math.inf, "-Infinity"),
+        (1 / 3, "0.33333334"),
+    ],
+)
+def test_numbers_as_java_prints_them(value: float, text: str) -> None:
+    assert java_float(value) == text

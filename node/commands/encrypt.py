@@ -1,0 +1,103 @@
+"""`encrypt`: the files of a model, for a node with `modelEncrypted`."""
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from cluster_serving.node.commands.guard import SETTINGS, Command
+from cluster_serving.node.exit_codes import NodeFault
+
+if TYPE_CHECKING:
+    from pydantic import SecretStr
+
+    from cluster_serving.client.encryption import ModelCipher
+
+_PATH = click.Path(path_type=Path)
+_NEXT = """\
+Set modelPath to {target} and modelEncrypted to true. A node takes secret and salt from CLUSTER_SERVING_MODEL_SECRET_FILE and
+CLUSTER_SERVING_MODEL_SALT_FILE, or waits for the fields secret and salt of the Redis hash model_secured. It reads the files of
+labels and processing as they are: leave those outside, unencrypted."""
+
+
+@click.command(cls=Command, context_settings=SETTINGS)
+@click.argument("source", type=click.Path(exists=True, path_type=Path))
+@click.argument("target", type=_PATH)
+@click.option("--secret-file", type=_PATH, metavar="FILE", help="File with the secret.")
+@click.option("--salt-file", type=_PATH, metavar="FILE", help="File with the salt.")
+@click.option("--force", is_flag=True, help="Replace files that are there already.")
+def encrypt(source: Path, target: Path, secret_file: Path | None, salt_file: Path | None, force: bool) -> None:
+    """Encrypt a model, a directory or one file, into TARGET.
+
+    Secret and salt come from the files given, from CLUSTER_SERVING_MODEL_SECRET[_FILE] and CLUSTER_SERVING_MODEL_SALT[_FILE],
+    or are asked for. Subdirectories are encrypted too; hidden files are left out.
+    """
+    pairs = list(_pairs(source, target))
+    _check(source, target, pairs, force)
+    cipher = _cipher(secret_file, salt_file)
+    for clear, sealed in pairs:
+        sealed.parent.mkdir(parents=True, exist_ok=True)
+        with clear.open("rb") as content, sealed.open("wb") as stream:
+            cipher.seal_file(content, stream)
+        click.echo(f"{clear} -> {sealed}")
+    click.echo(_NEXT.format(target=target.absolute()))
+
+
+def _pairs(source: Path, target: Path) -> Iterator[tuple[Path, Path]]:
+    """Each file to encrypt, and where to."""
+    from cluster_serving.node.models.sealed import model_files
+
+    if source.is_dir():
+        yield from ((file, target / file.relative_to(source)) for file in model_files(source))
+    else:
+        yield source, target / source.name if target.is_dir() else target
+
+
+def _check(source: Path, target: Path, pairs: list[tuple[Path, Path]], force: bool) -> None:
+    from cluster_serving.node.models.sealed import is_sealed
+
+    if not pairs:
+        raise NodeFault(f"{source} holds no files")
+    if source.is_dir() and target.resolve().is_relative_to(source.resolve()):
+        raise NodeFault(f"{target} lies in {source}: give another place for the encrypted files")
+    for clear, sealed in pairs:
+        if is_sealed(clear):
+            raise NodeFault(f"{clear} is encrypted already")
+        if sealed.exists() and sealed.samefile(clear):
+            raise NodeFault(f"{clear} would replace itself: give another place for the encrypted file")
+        if sealed.exists() and not force:
+            raise NodeFault(f"{sealed} exists already; give another place, or replace it with --force")
+
+
+def _cipher(secret_file: Path | None, salt_file: Path | None) -> "ModelCipher":
+    from cluster_serving.client.encryption import ModelCipher
+    from cluster_serving.node.config import load_config
+
+    config = load_config(None, os.environ, {}).config
+    secret = _value("secret", secret_file, config.model_secret)
+    salt = _value("salt", salt_file, config.model_salt)
+    try:
+        return ModelCipher(secret, salt)
+    except (ValueError, ModuleNotFoundError) as error:
+        raise NodeFault(f"nothing was encrypted: {error}") from error
+
+
+def _value(name: str, file: Path | None, given: "SecretStr | None") -> str:
+    """The secret or the salt."""
+    if file is not None:
+        return _read(file)
+    if given is not None:
+        return given.get_secret_value()
+    if sys.stdin.isatty():
+        return str(click.prompt(name.capitalize(), hide_input=True, confirmation_prompt=True))
+    raise NodeFault(f"the {name} is missing: give --{name}-file, or set CLUSTER_SERVING_MODEL_{name.upper()}_FILE")
+
+
+def _read(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8").rstrip("\r\n")
+    except UnicodeDecodeError as error:
+        raise NodeFault(f"{file} is not text") from error

@@ -1,0 +1,153 @@
+"""From what lies in a slot to the arrays that the model takes."""
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+
+from cluster_serving.client.errors import ErrorCode
+from cluster_serving.node.layout import InputPlace, Layout, decode_layout
+from cluster_serving.node.models.base import Array, Backend, ModelError, TensorSpec, open_inputs
+from cluster_serving.node.processing.custom import Processing
+from cluster_serving.node.processing.records import Preprocessor, text_row
+from cluster_serving.node.slot import Outcome, Slot, array_at, cut
+from cluster_serving.node.specs import ImageOptions, Secrets
+from cluster_serving.node.user_code import UserFault
+
+_MAX_LAYOUTS = 4096
+
+
+class Run(NamedTuple):
+    """Some rows of a slot that go through the model together; or one record that is a `whole` batch by itself."""
+
+    rows: list[int]
+    inputs: dict[str, Array]
+    whole: bool = False
+
+    def halves(self) -> "tuple[Run, Run]":
+        """The same rows in two runs; there are more than one."""
+        middle = len(self.rows) // 2
+        first = {name: array[:middle] for name, array in self.inputs.items()}
+        rest = {name: array[middle:] for name, array in self.inputs.items()}
+        return Run(self.rows[:middle], first), Run(self.rows[middle:], rest)
+
+
+class ContentDecoder:
+    """Decodes the contents of slots for one model.
+
+    Args:
+        backend: the model.
+        images: how encoded images become rows.
+        secrets: what opens encrypted images; `None`: they are not encrypted.
+        processing: its `preprocess`, if it has one, makes the rows of records that come as they are.
+
+    Raises:
+        ModelError: no image can be opened with these secrets.
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        images: ImageOptions,
+        secrets: Secrets | None = None,
+        processing: Processing | None = None,
+    ) -> None:
+        self._inputs = backend.inputs
+        self._images = images
+        self._open = _opener(secrets)
+        self._preprocess = Preprocessor(processing, self._inputs, self._open) if processing else None
+        self._layouts: dict[bytes, Layout] = {}
+        self._fits: dict[str, Callable[[bytes], Array]] = {}
+
+    def decode(self, slot: Slot, rows: range) -> tuple[list[Run], list[Outcome]]:
+        """Runs of rows with equal shapes, and errors for the rows whose contents are broken."""
+        layout = self._layout(slot.signature)
+        specs = self._inputs or open_inputs(len(layout.inputs))
+        if any(place.kind == "whole" for place in layout.inputs):
+            return [self._whole(slot, specs, layout, row) for row in rows], []
+        if not layout.has_heap:
+            inputs = {spec.name: _view(slot, place, rows) for spec, place in zip(specs, layout.inputs, strict=True)}
+            return [Run(list(rows), inputs)], []
+        spans = {row.place: row.spans for row in slot.table() if row.place in rows}
+        groups: dict[tuple[tuple[int, ...], ...], list[tuple[int, list[Array]]]] = defaultdict(list)
+        broken: list[Outcome] = []
+        for row in rows:
+            try:
+                arrays = self._row(slot, specs, layout.inputs, row, spans[row])
+            except Exception as error:  # whatever a decoder raises belongs to the record that makes it raise
+                kind = "" if isinstance(error, (ValueError, UserFault)) else f"{type(error).__name__}: "
+                broken.append(Outcome([row], error=(ErrorCode.INVALID_INPUT, cut(f"{kind}{error}"))))
+            else:
+                groups[tuple([array.shape for array in arrays])].append((row, arrays))
+        return [self._stack(members) for members in groups.values()], broken
+
+    def _whole(self, slot: Slot, specs: Sequence[TensorSpec], layout: Layout, row: int) -> Run:
+        pairs = zip(specs, layout.inputs, strict=True)
+        return Run([row], {spec.name: _view(slot, place, range(row, row + 1))[0] for spec, place in pairs}, whole=True)
+
+    def _layout(self, signature: bytes) -> Layout:
+        layout = self._layouts.get(signature)
+        if layout is None:
+            if len(self._layouts) >= _MAX_LAYOUTS:
+                self._layouts.clear()
+            layout = self._layouts[signature] = decode_layout(signature)
+        return layout
+
+    def _stack(self, members: Sequence[tuple[int, list[Array]]]) -> Run:
+        columns = list(zip(*[arrays for _, arrays in members], strict=True))
+        specs = self._inputs or open_inputs(len(columns))
+        inputs = {spec.name: np.stack(column) for spec, column in zip(specs, columns, strict=True)}
+        return Run([row for row, _ in members], inputs)
+
+    def _row(
+        self,
+        slot: Slot,
+        specs: Sequence[TensorSpec],
+        places: Sequence[InputPlace],
+        row: int,
+        spans: Sequence[tuple[int, int]],
+    ) -> list[Array]:
+        contents = (bytes(slot.inputs[start : start + length]) for start, length in spans)
+        if self._preprocess and places[0].kind == "record":
+            return self._preprocess(next(contents))
+        arrays: list[Array] = []
+        for spec, place in zip(specs, places, strict=True):
+            if place.kind == "tensor":
+                arrays.append(_view(slot, place, range(row, row + 1))[0])
+            elif place.kind == "string":
+                arrays.append(text_row(spec, msgspec.json.decode(next(contents))))
+            else:
+                arrays.append(self._image(spec, next(contents)))
+        return arrays
+
+    def _image(self, spec: TensorSpec, content: bytes) -> Array:
+        fit = self._fits.get(spec.name)
+        if fit is None:
+            # Imported with the first image: OpenCV takes 40 MB that a worker of tensors does not need.
+            from cluster_serving.node.processing.image import ImageFit
+
+            fit = self._fits[spec.name] = ImageFit(spec, self._images)
+        try:
+            return fit(self._open(content))
+        except ValueError as error:
+            raise ValueError(f"input {spec.name!r}: {error}") from error
+
+
+def _opener(secrets: Secrets | None) -> Callable[[bytes], bytes]:
+    """Opens encrypted images; gives others as they are."""
+    if secrets is None:
+        return bytes
+    from cluster_serving.client.encryption import RecordCipher
+
+    try:
+        return RecordCipher(secrets.secret, secrets.salt).open
+    except (ModuleNotFoundError, ValueError) as error:
+        raise ModelError(f"recordEncrypted is true, but {error}.") from error
+
+
+def _view(slot: Slot, place: InputPlace, rows: range) -> Array:
+    return array_at(
+        slot.inputs, place.dtype, (len(rows), *place.row_shape), place.offset + rows.start * place.row_bytes
+    )

@@ -1,0 +1,79 @@
+"""The first runs of a model, before any request meets it."""
+
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from cluster_serving.node.models.base import Array, Backend, ModelError
+
+_WARM_UP_S = 1.0
+
+
+class Trial(NamedTuple):
+    """A batch, and what a model has made of it."""
+
+    inputs: dict[str, Array]
+    outputs: dict[str, Array]
+
+
+def warm_up(backend: Backend, batch: int) -> None:
+    """Run the model on zeros, so that no request meets a first run.
+
+    At the batch sizes 1, 2, 4, ... `batch`, then, for as long as a second lasts, at those between. A model with a free dimension
+    besides the batch, or with text for input, is left cold: no shape is sure to be valid.
+
+    Raises:
+        ModelError: the model cannot run.
+    """
+    fixed = fixed_batch(backend)
+    first = {fixed} if fixed else {batch, *(1 << power for power in range(batch.bit_length()))}
+    for size in sorted(first):
+        trial(backend, size)
+    until_s = time.monotonic() + _WARM_UP_S
+    for size in range(1, 1 if fixed else batch):
+        if size not in first and time.monotonic() < until_s:
+            trial(backend, size)
+
+
+def fixed_batch(backend: Backend) -> int | None:
+    """The one batch size that the model takes, or None."""
+    return max((spec.batch for spec in backend.inputs if spec.batch), default=None)
+
+
+def filled(backend: Backend, rows: int, fill: Callable[[tuple[int, ...], str], Array]) -> dict[str, Array] | None:
+    """A batch of `rows` made by `fill(shape, dtype)`; `None` unless all row shapes are known, and of numbers."""
+    batch: dict[str, Array] = {}
+    for spec in backend.inputs:
+        shape = spec.row_shape
+        if spec.is_text or shape is None or None in shape:
+            return None
+        batch[spec.name] = fill((rows, *(dim for dim in shape if dim is not None)), spec.dtype)
+    return batch or None
+
+
+def trial(backend: Backend, rows: int) -> Trial | None:
+    """Run the model on zeros, or on ones if it fails on those: indices may count from one.
+
+    Returns:
+        The batch with the outputs; `None` where no shape is sure to be valid.
+
+    Raises:
+        ModelError: the model cannot run.
+    """
+    failures: list[Exception] = []
+    for fill in (np.zeros, np.ones):
+        inputs = filled(backend, rows, fill)
+        if inputs is None:
+            return None
+        try:
+            return Trial(inputs, backend.run(copied(inputs)))
+        except Exception as error:  # a model may raise anything
+            failures.append(error)
+    raise ModelError(f"the model fails on a batch of {rows} rows of zeros: {failures[0]}") from failures[0]
+
+
+def copied(batch: dict[str, Array]) -> dict[str, Array]:
+    """The same batch in memory of its own: a backend may work in that of its inputs, and give it out again."""
+    return {name: array.copy() for name, array in batch.items()}

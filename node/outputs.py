@@ -1,0 +1,178 @@
+"""From what a run of the model gave to a slot: arrays, text, or what a filter or the user's `postprocess` makes of a record."""
+
+import json
+from collections.abc import Callable, Mapping
+
+import msgspec
+import numpy as np
+
+from cluster_serving.client.errors import ErrorCode
+from cluster_serving.node.contents import Run
+from cluster_serving.node.models.base import Array, ModelError
+from cluster_serving.node.processing.custom import Processing
+from cluster_serving.node.processing.topn import Filter, apply, apply_to_rows
+from cluster_serving.node.slot import Outcome, Placed, Slot, array_at, cut
+from cluster_serving.node.user_code import UserFault
+
+_ALIGNMENT = 64
+_NUMBERS = "fiub"
+_LARGEST_ITEM = 8  # bytes: Arrow has no tensor of longer numbers
+
+Outputs = Mapping[str, Array]
+Postprocess = Callable[[dict[str, Array]], Outputs | bytes]
+_encode = msgspec.msgpack.Encoder().encode
+
+
+class ResultTooLargeError(Exception):
+    """The results do not fit into the slot."""
+
+
+class OutputStore:
+    """Stores the outputs of runs.
+
+    Args:
+        keep: a filter, or `None`.
+        processing: its `postprocess` makes the results, if it has one.
+
+    Raises:
+        ModelError: there are both.
+    """
+
+    def __init__(self, keep: Filter | None, processing: Processing | None) -> None:
+        self._filter = keep
+        self._postprocess: Postprocess | None = None
+        if processing is not None and processing.has_postprocess:
+            self._postprocess = processing.postprocess
+            if keep is not None:
+                raise ModelError(
+                    f"postProcessing is {keep.name}({keep.n}), and the class of processing has a postprocess: keep one of "
+                    "them."
+                )
+
+    def store(self, slot: Slot, run: Run, outputs: Outputs, used: int) -> tuple[list[Outcome], int]:
+        """Store what a run gave.
+
+        Args:
+            slot: where it goes.
+            run: which rows.
+            outputs: rows first; or all of a record that is a whole batch.
+            used: how many bytes of the slot's outputs are in use.
+
+        Returns:
+            The outcomes of all rows, and how many bytes are in use now.
+
+        Raises:
+            ModelError: an output has a dtype that cannot be sent.
+            ResultTooLargeError: the arrays do not fit.
+        """
+        _check(outputs)
+        if run.whole:
+            outputs = {name: array[np.newaxis] for name, array in outputs.items()}
+        area = _Area(slot.outputs, used)
+        if self._postprocess is not None:
+            outcomes = _customized(run, outputs, area, self._postprocess)
+        elif self._filter is not None:
+            outcomes = _filtered(run, outputs, area, self._filter)
+        else:
+            outcomes = [Outcome(run.rows, outputs=area.place(outputs))]
+        return outcomes, area.used
+
+
+def describe(error: Exception) -> tuple[str, str]:
+    """Code and message of a record that failed in the model or after it."""
+    code = ErrorCode.RESULT_TOO_LARGE if isinstance(error, ResultTooLargeError) else ErrorCode.INFERENCE_FAILED
+    own = isinstance(error, (ResultTooLargeError, ModelError, UserFault))
+    return code, cut(str(error) if own else f"{type(error).__name__}: {error}")
+
+
+class _Area:
+    """The outputs of a slot, filled one behind the other; what does not fit raises `ResultTooLargeError`."""
+
+    def __init__(self, memory: memoryview, used: int) -> None:
+        self._memory = memory
+        self.used = used
+
+    def put(self, content: bytes) -> tuple[int, int]:
+        """Offset and length of what was put there."""
+        start = self._take(self.used, len(content))
+        self._memory[start : self.used] = content
+        return start, len(content)
+
+    def place(self, outputs: Outputs) -> list[Placed]:
+        """The outputs of some rows."""
+        return [self._place(name, array) for name, array in outputs.items()]
+
+    def _place(self, name: str, array: Array) -> Placed:
+        if array.dtype.kind not in _NUMBERS:
+            return Placed(name, "str", spans=[self.put(json.dumps(text).encode()) for text in array.tolist()])
+        dtype = array.dtype.newbyteorder("=").str
+        offset = self._take(-(-self.used // _ALIGNMENT) * _ALIGNMENT, array.nbytes)
+        array_at(self._memory, dtype, array.shape, offset)[...] = array
+        return Placed(name, dtype, array.shape[1:], offset)
+
+    def _take(self, start: int, size: int) -> int:
+        if start + size > len(self._memory):
+            raise ResultTooLargeError(
+                f"the results do not fit into the {len(self._memory)} bytes of a slot (slotBytes in config.yaml)"
+            )
+        self.used = start + size
+        return start
+
+
+def _check(outputs: Outputs) -> None:
+    for name, array in outputs.items():
+        dtype = array.dtype
+        if dtype.kind in _NUMBERS and dtype.itemsize <= _LARGEST_ITEM:
+            continue
+        if dtype.kind not in "OUT":
+            raise ModelError(f"output {name!r} is of dtype {dtype}, which cannot be sent")
+        others = {type(item).__name__ for item in array.flat if not isinstance(item, str)}
+        if others:
+            raise ModelError(
+                f"output {name!r} holds {', '.join(sorted(others))} objects, and only numbers and text can be sent"
+            )
+
+
+def _record(outputs: Outputs, index: int) -> dict[str, Array]:
+    """One record's outputs, without the batch dimension; arrays also where that leaves a single item."""
+    return {name: array[index, ...] for name, array in outputs.items()}
+
+
+def _filtered(run: Run, outputs: Outputs, area: _Area, keep: Filter) -> list[Outcome]:
+    rows: list[int] = []
+    spans: list[tuple[int, int]] = []
+    failed: list[Outcome] = []
+    for index, row in enumerate(run.rows):
+        record = _record(outputs, index)
+        try:
+            spans.append(area.put(_encode(apply_to_rows(keep, record) if run.whole else apply(keep, record))))
+        except ValueError as error:
+            failed.append(Outcome([row], error=(ErrorCode.INFERENCE_FAILED, cut(str(error)))))
+        except ResultTooLargeError as error:
+            failed.append(Outcome([row], error=describe(error)))
+        else:
+            rows.append(row)
+    return [Outcome(rows, filtered=spans), *failed] if rows else failed
+
+
+def _customized(run: Run, outputs: Outputs, area: _Area, process: Postprocess) -> list[Outcome]:
+    outcomes: list[Outcome] = []
+    for index, row in enumerate(run.rows):
+        used = area.used
+        try:
+            outcomes.append(_made(row, process(_record(outputs, index)), area))
+        except (UserFault, ModelError, ResultTooLargeError) as error:
+            area.used = used
+            outcomes.append(Outcome([row], error=describe(error)))
+    return outcomes
+
+
+def _made(row: int, answer: Outputs | bytes, area: _Area) -> Outcome:
+    """The outcome of what `postprocess` made of a record."""
+    if isinstance(answer, bytes):
+        return Outcome([row], values=[area.put(answer)])
+    _check(answer)
+    outcome = Outcome([row], outputs=area.place({name: array[np.newaxis] for name, array in answer.items()}))
+    if outcome.is_large:
+        raise ResultTooLargeError(f"postprocess returned {len(answer)} arrays, too many for one record")
+    return outcome

@@ -1,0 +1,57 @@
+"""What a filter left of a record, as text: JSON, or exactly as the original writes it.
+
+The original puts no commas between pairs, prints numbers as Java's `Float.toString` does, and writes the lists of several
+outputs one behind the other:
+
+    [[4,5.0][3,4.0]]
+"""
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+import msgspec
+import numpy as np
+
+_decode = msgspec.msgpack.Decoder().decode
+_SCIENTIFIC_BELOW, _SCIENTIFIC_FROM = 1e-3, 1e7
+
+
+def json_text(filtered: memoryview) -> bytes:
+    """A filter's value, given in msgpack, as JSON; numbers that JSON does not have are null."""
+    return msgspec.json.encode(_decode(filtered))
+
+
+def legacy_text(filtered: memoryview) -> bytes:
+    """A filter's value, given in msgpack, as the original's text; class names have no place in it."""
+    return _text(_decode(filtered)).encode()
+
+
+def java_float(value: float) -> str:
+    """A number as Java's `Float.toString` prints it: the shortest digits that give the float32 back.
+
+    https://docs.oracle.com/en/java/javase/21/docs/api/java.base/java/lang/Float.html#toString(float)
+    """
+    with np.errstate(over="ignore"):  # what float32 cannot hold becomes infinity, as it does in the original
+        number = np.float32(value)
+    if number == 0 or _SCIENTIFIC_BELOW <= abs(number) < _SCIENTIFIC_FROM:
+        return np.format_float_positional(number, trim="0")
+    if np.isfinite(number):
+        return np.format_float_scientific(number, trim="0", exp_digits=1).replace("e+", "E").replace("e", "E")
+    return "NaN" if np.isnan(number) else "Infinity" if number > 0 else "-Infinity"
+
+
+def _text(value: object) -> str:
+    if isinstance(value, dict):
+        return "".join(map(_text, cast("Mapping[str, object]", value).values()))
+    rows = cast("list[Any]", value)
+    first = rows[0] if rows else []
+    if isinstance(first, dict) or (first and isinstance(first[0], list)):
+        return "".join(map(_text, rows))  # of a record that is a whole batch
+    return f"[{''.join(map(_row, rows))}]"
+
+
+def _row(row: list[object]) -> str:
+    numbers = [
+        java_float(item) if isinstance(item, float) else str(item) for item in row if isinstance(item, (int, float))
+    ]
+    return f"[{','.join(numbers)}]"

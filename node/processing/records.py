@@ -1,0 +1,142 @@
+"""Whole records through the user's `preprocess`: from native fields to the arrays that the model takes."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, cast
+
+import msgspec
+import numpy as np
+
+from cluster_serving.client import keys
+from cluster_serving.client.errors import CodecError
+from cluster_serving.client.wire import decode_tensor
+from cluster_serving.node.inputs import Input, InputValue
+from cluster_serving.node.models.base import Array, TensorSpec, open_inputs
+from cluster_serving.node.processing.custom import Processing
+from cluster_serving.node.specs import DecodeOptions
+
+_decode = msgspec.msgpack.Decoder(dict[bytes, bytes]).decode
+_OPTIONS = DecodeOptions()
+
+
+class Preprocessor:
+    """Makes the rows of one model.
+
+    Args:
+        processing: the user's object.
+        inputs: what the model takes; none: any number of tensors.
+        open_image: opens an encrypted image.
+    """
+
+    def __init__(
+        self, processing: Processing, inputs: Sequence[TensorSpec], open_image: Callable[[bytes], bytes]
+    ) -> None:
+        self._processing = processing
+        self._inputs = inputs
+        self._takes = ", ".join(spec.describe() for spec in inputs) or "one or more tensors"
+        self._open_image = open_image
+
+    def __call__(self, content: bytes) -> list[Array]:
+        """One row: an array for each input, without the batch dimension.
+
+        Args:
+            content: what `inputs.raw_record` made.
+
+        Raises:
+            UserFault: `preprocess` failed.
+            ValueError: the record is broken, or the model does not take what `preprocess` returned.
+        """
+        answer = self._processing.preprocess(decode_record(content, self._open_image))
+        try:
+            return [_row(spec, value) for spec, value in self._bound(answer)]
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"what preprocess returned: {error}") from error
+
+    def _bound(self, answer: Any) -> list[tuple[TensorSpec, Any]]:
+        if not isinstance(answer, dict):
+            [only, *others] = self._inputs or open_inputs(1)
+            if others or answer is None:
+                raise ValueError(
+                    f"a {type(answer).__name__}, and the model takes {self._takes}: return a dict of these"
+                )
+            return [(only, answer)]
+        values = cast("dict[str, Any]", answer)
+        if values and not self._inputs:
+            return list(zip(open_inputs(len(values)), values.values(), strict=True))
+        if not values or values.keys() != {spec.name for spec in self._inputs}:
+            has = ", ".join(map(repr, values)) or "no values"
+            raise ValueError(f"a dict of {has}, and the model takes {self._takes}")
+        return [(spec, values[spec.name]) for spec in self._inputs]
+
+
+def decode_record(content: bytes, open_image: Callable[[bytes], bytes]) -> dict[str, Any]:
+    """A record's values by name: arrays, bytes of images, str or nested lists of them.
+
+    Raises:
+        ValueError: a field's bytes are not what its name says.
+    """
+    parts: dict[str, dict[bytes, bytes]] = {}
+    for field, value in _decode(content).items():
+        kind, colon, encoded = field.partition(b":")
+        parts.setdefault(encoded.decode(errors="replace"), {})[kind + colon] = value
+    record: dict[str, Any] = {}
+    for name, fields in parts.items():
+        try:
+            record[name] = _value(name, fields, open_image)
+        except ValueError as error:
+            raise CodecError(f"input {name!r}: {error}") from error
+    return record
+
+
+def text_row(spec: TensorSpec, value: object) -> Array:
+    """Text as one row of an input, `str` objects; a batch dimension of 1 is taken off.
+
+    Raises:
+        ValueError: it is not text throughout, or has another shape than the input's.
+    """
+    array = np.array(value, dtype=object)
+    if not all(isinstance(item, str) for item in array.flat):
+        raise ValueError(f"input {spec.name!r} takes text, and nested lists of it only if all are of the same length")
+    row = spec.row_shape
+    if row is None or _fits(array.shape, row):
+        return array
+    if array.shape[:1] == (1,) and _fits(array.shape[1:], row):
+        return array.reshape(array.shape[1:])
+    if array.size == 1 and all(dim in (1, None) for dim in row):
+        return array.reshape((1,) * len(row))
+    raise ValueError(f"input {spec.name!r} takes {spec.kind}, not text of shape {list(array.shape)}")
+
+
+def _row(spec: TensorSpec, value: Any) -> Array:
+    if spec.is_text:
+        return text_row(spec, value)
+    fitted = Input(spec, _OPTIONS).tensor(np.asarray(value))
+    if fitted.rows not in (None, 1):
+        raise ValueError(f"input {spec.name!r} has {fitted.rows} rows, and a record has one")
+    return _array(fitted)
+
+
+def _array(value: InputValue) -> Array:
+    _, dtype, shape = value.key
+    return np.ndarray(shape, dtype, value.content)
+
+
+def _value(name: str, fields: Mapping[bytes, bytes], open_image: Callable[[bytes], bytes]) -> Any:
+    match fields:
+        case {keys.TENSOR: message}:
+            return decode_tensor(message)
+        case {keys.BOOL: message}:
+            return decode_tensor(message).astype(np.bool_)
+        case {keys.IMAGE: encoded}:
+            return open_image(encoded)
+        case {keys.STRING: encoded}:
+            return msgspec.json.decode(encoded)
+        case {keys.SPARSE_INDICES: indices, keys.SPARSE_VALUES: values, keys.SPARSE_SHAPE: shape}:
+            elements = decode_tensor(values)
+            taker = Input(TensorSpec(name, elements.dtype.name, None), _OPTIONS)
+            return _array(taker.sparse(decode_tensor(indices), elements, decode_tensor(shape)))
+        case _:
+            raise ValueError("a sparse tensor needs its indices, values and shape")
+
+
+def _fits(shape: tuple[int, ...], row: tuple[int | None, ...]) -> bool:
+    return len(shape) == len(row) and all(want in (None, dim) for dim, want in zip(shape, row, strict=True))
