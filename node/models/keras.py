@@ -1,0 +1,117 @@
+"""Keras models (`.keras`, `.h5`), run by TensorFlow."""
+
+import os
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import h5py
+
+from cluster_serving.node.models.base import LoadOptions, ModelError, numbered
+from cluster_serving.node.models.detect import Detected
+from cluster_serving.node.models.tensorflow_runtime import (
+    TensorflowBackend,
+    faults_of,
+    inputs_of,
+    spec_of,
+    tf,
+    use_threads,
+)
+
+os.environ["KERAS_BACKEND"] = "tensorflow"  # Keras looks at it while it is imported
+
+import keras
+
+__all__ = ["keras", "load"]
+
+
+def load(detected: Detected, options: LoadOptions) -> TensorflowBackend:
+    """Load a whole Keras model.
+
+    Args:
+        detected: where the file is; its content tells whether it is of the `.keras` or the HDF5 kind.
+        options: the threads of one operator; whether Python code in the file may run; shapes of the inputs.
+
+    Raises:
+        ModelError: the file is broken, holds only weights, or needs code that is not here or not allowed to run.
+    """
+    use_threads(options.threads)
+    path = detected.definition
+    with faults_of(path, f"Keras {keras.__version__}"):
+        model = _load_model(path, options.allow_pickle)
+        return _backend(model, options, path)
+
+
+def _load_model(path: Path, allow_code: bool) -> Any:
+    suffix = _true_suffix(path)
+    # Keras goes by the extension, in lower case, and a file may have been renamed.
+    with TemporaryDirectory() as directory:
+        link = Path(directory, path.stem).with_suffix(suffix)
+        link.symlink_to(path.absolute())
+        try:
+            return keras.saving.load_model(link, compile=False, safe_mode=not allow_code)
+        except (ValueError, TypeError) as error:
+            if "safe_mode=False" in str(error):
+                raise ModelError(
+                    f"{path} holds Python code of its own, as of a Lambda layer, and loading would run it: set allowPickle if you "
+                    "trust it, or export the model with model.export(directory)."
+                ) from error
+            if "Could not locate" in str(error):
+                raise ModelError(
+                    f"{path} needs a class of its author's, which is not here: export the model with model.export(directory), "
+                    f"which keeps its computation. {str(error).partition('. ')[0]}."
+                ) from error
+            raise
+
+
+def _true_suffix(path: Path) -> str:
+    if zipfile.is_zipfile(path):
+        return ".keras"
+    if not h5py.is_hdf5(path):
+        raise ModelError(
+            f"{path} is truncated, or it is no Keras model (.keras or HDF5): save it again with model.save."
+        )
+    with h5py.File(path) as file:
+        if "model_config" not in file.attrs:
+            raise ModelError(
+                f"{path} holds weights and no model: load them where the model is made, with model.load_weights, and save the "
+                "whole with model.save('model.keras')."
+            )
+    return ".h5"
+
+
+def _backend(model: Any, options: LoadOptions, path: Path) -> TensorflowBackend:
+    if not getattr(model, "inputs", None):
+        raise ModelError(
+            f"{path} does not know the shapes of its inputs: export the model with model.export(directory)."
+        )
+    # A Sequential model has no structure of its own: one tensor in, one out.
+    structured = hasattr(model, "output_names")
+    takes = model.input if structured else model.inputs[0]
+    output_names = model.output_names if structured else [model.layers[-1].name]
+    inputs = dict(zip(_names(takes, [tensor.name for tensor in model.inputs], "input"), model.inputs, strict=True))
+    names = _names(model.output if structured else model.outputs[0], output_names, "output")
+
+    def infer(*tensors: Any) -> list[Any]:
+        outputs = model(keras.tree.pack_sequence_as(takes, tensors), training=False)
+        return list(keras.tree.flatten(outputs))
+
+    signature = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in model.inputs]
+    function = tf.function(infer, input_signature=signature).get_concrete_function()
+    return TensorflowBackend(
+        inputs_of(inputs, options.inputs, path),
+        [spec_of(name, tensor, path) for name, tensor in zip(names, function.structured_outputs, strict=True)],
+        function,
+        path,
+    )
+
+
+def _names(structure: Any, names: Sequence[str], word: str) -> Sequence[str]:
+    """A dict's keys, or the given names, or numbers where these are not one each."""
+    if isinstance(structure, dict):
+        paths = [place for place, _ in keras.tree.flatten_with_path(structure)]
+        names = [".".join(map(str, place)) for place in paths]
+    count = len(keras.tree.flatten(structure))
+    return names if len(set(names)) == count else numbered(word, count)

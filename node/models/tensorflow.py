@@ -1,0 +1,134 @@
+"""TensorFlow models: SavedModels of TensorFlow 1 and 2, frozen graphs and checkpoints."""
+
+import contextlib
+from collections.abc import Generator, Mapping
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from google.protobuf import text_format
+from google.protobuf.message import DecodeError
+
+from cluster_serving.node.models.base import LoadOptions, ModelError, TensorSpec
+from cluster_serving.node.models.detect import SAVED_MODEL, Detected
+from cluster_serving.node.models.tensorflow_graph import Graph, load_checkpoint, load_frozen
+from cluster_serving.node.models.tensorflow_runtime import (
+    SavedModel,
+    TensorflowBackend,
+    faults_of,
+    inputs_of,
+    spec_of,
+    tf,
+    use_threads,
+)
+from cluster_serving.node.models.tensorflow_signature import Signature, choose_signature, is_version_2, listed
+
+_SERVE = "serve"
+
+
+def load(detected: Detected, options: LoadOptions) -> TensorflowBackend:
+    """Load a TensorFlow model.
+
+    Args:
+        detected: where it is, and which of the three kinds.
+        options: the threads of one operator; the signature; the inputs and outputs to take, as names of tensors (`x:0`) or as
+            keys of the signature. TensorFlow computes in the types that the graph states.
+
+    Raises:
+        ModelError: a file is broken or missing, or the model has no such signature, input or output.
+    """
+    use_threads(options.threads)
+    path = detected.definition
+    with faults_of(path):
+        if detected.format == "tensorflowSavedModel":
+            return _load_saved_model(path, options)
+        if detected.format == "tensorflowFrozenModel":
+            return load_frozen(path, options)
+        return load_checkpoint(path, options)
+
+
+def _load_saved_model(directory: Path, options: LoadOptions) -> TensorflowBackend:
+    meta_graph = _meta_graph(directory)
+    signature = choose_signature(meta_graph, options, directory)
+    with _with_variables(directory, meta_graph) as complete:
+        root = tf.saved_model.load(str(complete), tags=list(meta_graph.meta_info_def.tags))
+    if not is_version_2(meta_graph):
+        return Graph(root.graph, root.prune, directory).backend(options, signature.inputs, signature.outputs)
+    if not signature.name:
+        raise ModelError(
+            f"{directory} has no signature to serve: export it with tf.saved_model.save(model, path, signatures=...)."
+        )
+    return _signature_backend(root, signature, options, directory)
+
+
+@contextlib.contextmanager
+def _with_variables(directory: Path, meta_graph: Any) -> Generator[Path, None, None]:
+    """The SavedModel with what TensorFlow 2 wants to find of one even if it has no variables: their directory."""
+    if (directory / "variables").is_dir() or not is_version_2(meta_graph):
+        yield directory
+        return
+    if any(node.HasField("variable") for node in meta_graph.object_graph_def.nodes):
+        raise ModelError(f"{directory} is a part of a SavedModel: put its directory variables beside saved_model.pb.")
+    with TemporaryDirectory() as temporary:
+        for file in directory.iterdir():
+            Path(temporary, file.name).symlink_to(file.absolute())
+        tf.train.Checkpoint().write(f"{temporary}/variables/variables")
+        yield Path(temporary)
+
+
+def _signature_backend(root: Any, signature: Signature, options: LoadOptions, path: Path) -> TensorflowBackend:
+    """A model of TensorFlow 2: its signature is a function that is called by keyword."""
+    name = signature.name
+    _, takes = root.signatures[name].structured_input_signature
+    gives = root.signatures[name].structured_outputs
+    inputs = _keys(signature.inputs, options.inputs, "input", path)
+    outputs = _keys(signature.outputs, options.outputs, "output", path)
+    if left_out := sorted(takes.keys() - inputs):
+        raise ModelError(f"{path}: the signature {name!r} needs the input {left_out[0]!r} as well.")
+
+    def call(*tensors: Any) -> list[Any]:
+        # Through the root: the variables live as long as it does.
+        results = root.signatures[name](**dict(zip(inputs, tensors, strict=True)))
+        return [results[key] for key in outputs]
+
+    return TensorflowBackend(
+        inputs_of({key: takes[key] for key in inputs}, options.inputs, path),
+        [spec_of(key, gives[key], path) for key in outputs],
+        call,
+        path,
+    )
+
+
+def _keys(tensors: Mapping[str, str], wanted: tuple[str, ...], word: str, path: Path) -> list[str]:
+    """The keys of the signature to use; all of them in alphabetical order unless some are wanted, by key or tensor name."""
+    by_tensor = {tensor: key for key, tensor in tensors.items()}
+    names = [TensorSpec.parse(text).name for text in wanted]
+    for name in names:
+        if name not in tensors and name not in by_tensor:
+            raise ModelError(f"{path} has no {word} {name!r}, only {listed([*tensors, *by_tensor])}.")
+    return [name if name in tensors else by_tensor[name] for name in names] or list(tensors)
+
+
+def _meta_graph(directory: Path) -> Any:
+    """The graph to serve of those in a SavedModel."""
+    file = next(directory / name for name in SAVED_MODEL if (directory / name).is_file())
+    model = SavedModel()
+    try:
+        if file.suffix == ".pb":
+            model.ParseFromString(file.read_bytes())
+        else:
+            text_format.Parse(file.read_text(encoding="utf-8"), model)
+    except (DecodeError, text_format.ParseError, UnicodeDecodeError) as error:
+        raise ModelError(f"{file} is truncated, or it is no SavedModel: export the model again.") from error
+    if not any(graph.graph_def.node for graph in model.meta_graphs):
+        raise ModelError(
+            f"{file} is no SavedModel; if it is a frozen graph, call it frozen_inference_graph.pb, else export the model again."
+        )
+    tags = ["+".join(graph.meta_info_def.tags) for graph in model.meta_graphs]
+    for_serving = [graph for graph in model.meta_graphs if _SERVE in graph.meta_info_def.tags] or list(
+        model.meta_graphs
+    )
+    exactly = [graph for graph in for_serving if list(graph.meta_info_def.tags) == [_SERVE]] or for_serving
+    if len(exactly) > 1:
+        raise ModelError(f"{file} holds several graphs, tagged {listed(tags)}: export one, with the tag {_SERVE}.")
+    return exactly[0]
