@@ -1,0 +1,115 @@
+"""PyTorch models: TorchScript, exported programs and, where the configuration allows them, pickled modules."""
+
+from collections.abc import Sequence
+from contextlib import nullcontext, suppress
+from functools import partial
+from typing import Any
+
+import torch
+from torch.export import ExportedProgram
+
+from cluster_serving.node.models.allocator import keep_freed_memory
+from cluster_serving.node.models.base import Array, LoadOptions, TensorSpec, open_inputs
+from cluster_serving.node.models.detect import Detected
+from cluster_serving.node.models.torch_called import module_program, script_program
+from cluster_serving.node.models.torch_exported import exported_program
+from cluster_serving.node.models.torch_files import Model, read
+from cluster_serving.node.models.torch_program import Program
+from cluster_serving.node.models.torch_values import by_name, to_array, to_tensor
+
+
+class TorchBackend:
+    """A model that runs on the CPU.
+
+    Only exported programs tell their outputs; those of other models are known after the first run, since a type in TorchScript
+    does not tell the dtype.
+    """
+
+    def __init__(self, model: Model, program: Program, bfloat16: bool) -> None:
+        self.inputs = program.inputs
+        self.outputs = program.outputs
+        self._model = model
+        self._program = program
+        self._arithmetic = partial(torch.autocast, "cpu", torch.bfloat16) if bfloat16 else nullcontext
+        # Convolutions are faster with the channels last: SqueezeNet gives 42 images/s instead of 28.
+        self._channels_last = program.has_images
+
+    def run(self, batch: dict[str, Array]) -> dict[str, Array]:
+        """Run the model once on `batch`, whose memory it may use to work in.
+
+        The arrays returned may be memory of the model or of the batch: they are valid until the next run.
+
+        Raises:
+            ModelError: an output is no tensor, or a sparse or quantized one.
+            RuntimeError: the model fails.
+        """
+        casts = self._program.casts or (None,) * len(batch)
+        arrays = [batch[spec.name] for spec in self.inputs or open_inputs(len(batch))]
+        with torch.inference_mode(), self._arithmetic():
+            result = self._call([to_tensor(array, dtype) for array, dtype in zip(arrays, casts, strict=True)])
+            outputs = {name: to_array(name, tensor) for name, tensor in by_name(result).items()}
+        if not self.outputs:
+            self.outputs = tuple(self._seen(name, array) for name, array in outputs.items())
+        return outputs
+
+    def convertible(self) -> Model:
+        """What OpenVINO can read."""
+        return self._model
+
+    def _seen(self, name: str, array: Array) -> TensorSpec:
+        """What an output showed of itself; with free dimensions in the inputs its shape may be another one next time."""
+        rows = [spec.row_shape for spec in self.inputs]
+        fixed = bool(rows) and all(row is not None and None not in row for row in rows)
+        return TensorSpec(name, array.dtype.name, (None, *array.shape[1:]) if fixed and array.ndim else None)
+
+    def _call(self, tensors: Sequence[torch.Tensor]) -> Any:
+        try:
+            if not self._channels_last:
+                return self._program.call(tensors)
+            try:
+                return self._program.call([_with_channels_last(tensor) for tensor in tensors])
+            except (RuntimeError, torch.jit.Error):
+                # A view() after a convolution needs the channels first: if that is what failed, it will every time.
+                result = self._program.call(tensors)
+                self._channels_last = False
+                return result
+        except (RuntimeError, torch.jit.Error) as error:
+            raise RuntimeError(_reason(error)) from error
+
+
+def load(detected: Detected, options: LoadOptions) -> TorchBackend:
+    """Load what torch.jit.save, torch.export.save or torch.save has written.
+
+    Args:
+        detected: where the file is.
+        options: the threads of one operator; precision "bf16" runs under autocast; `inputs` where the file does not tell
+            shapes and dtypes, and to serve optional arguments; `allow_pickle` for modules saved by torch.save.
+
+    Raises:
+        ModelError: the file is broken or no model, needs a permission, or takes something else than tensors.
+    """
+    keep_freed_memory()
+    torch.set_num_threads(options.threads)
+    with suppress(RuntimeError):  # it can be set once in a process
+        torch.set_num_interop_threads(1)
+    path = detected.definition
+    model = read(path, options.allow_pickle)
+    if isinstance(model, ExportedProgram):
+        program = exported_program(model, options, path)
+    elif isinstance(model, torch.jit.ScriptModule):
+        program = script_program(model, options, path)
+    else:
+        program = module_program(model, options, path)
+    return TorchBackend(model, program, options.precision == "bf16")
+
+
+def _with_channels_last(tensor: torch.Tensor) -> torch.Tensor:
+    if tensor.dim() == 4 and tensor.is_floating_point():
+        return tensor.contiguous(memory_format=torch.channels_last)
+    return tensor
+
+
+def _reason(error: Exception) -> str:
+    """What is wrong, without the listing of the model's code that TorchScript puts in front of it."""
+    text = str(error).strip()
+    return text.splitlines()[-1].removeprefix("RuntimeError: ") if "TorchScript" in text else text

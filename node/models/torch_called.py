@@ -1,0 +1,152 @@
+"""Prepares TorchScript and modules, whose `forward` has named arguments but seldom says what it expects in them."""
+
+import inspect
+import re
+import warnings
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import torch
+
+from cluster_serving.node.models.base import LoadOptions, ModelError, TensorSpec
+from cluster_serving.node.models.torch_files import no_deprecations
+from cluster_serving.node.models.torch_indices import dtypes_of_inputs
+from cluster_serving.node.models.torch_program import Program, casts, declared, has_images
+from cluster_serving.node.models.torch_values import numpy_dtype
+
+_MODULES = re.compile(r"\b(torch|typing|collections\.abc)\.")
+_LISTS = ("List[Tensor]", "list[Tensor]", "Sequence[Tensor]")
+_NOT_TENSORS = re.compile(
+    r"(Optional\[)?(int|float|complex|bool|str|bytes)\b|__torch__|.*\b([Ll]ist|[Tt]uple|[Dd]ict|Mapping|Sequence)\["
+)
+_ANY_NUMBER = "*"
+
+
+class _Argument(msgspec.Struct, frozen=True):
+    """One argument of `forward`.
+
+    `kind` is its type as text, empty where it has none, `*` for `*args`. `dtype` is what the code shows it to be, or `None`.
+    """
+
+    name: str
+    kind: str
+    optional: bool
+    by_keyword: bool
+    dtype: str | None
+
+    @property
+    def takes_any_number(self) -> bool:
+        return self.kind == _ANY_NUMBER or self.kind in _LISTS
+
+
+def script_program(model: torch.jit.ScriptModule, options: LoadOptions, path: Path) -> Program:
+    """Prepare TorchScript for inference.
+
+    Raises:
+        ModelError: it takes something else than tensors, or the configuration does not fit it.
+    """
+    model.eval()
+    forward: Any = getattr(model, "forward", None)
+    if not hasattr(forward, "schema"):
+        raise ModelError(f"{path} has no method forward; save a module that has one.")
+    dtypes = dtypes_of_inputs(model)
+    arguments = [
+        _Argument(each.name, each.type.annotation_str, each.has_default_value(), each.kwarg_only, dtypes.get(position))
+        for position, each in enumerate(forward.schema.arguments)
+        if position > 0  # self
+    ]
+    return _program(_frozen(model), model, arguments, options, path)
+
+
+def module_program(model: torch.nn.Module, options: LoadOptions, path: Path) -> Program:
+    """Prepare a module for inference.
+
+    Raises:
+        ModelError: it takes something else than tensors, or the configuration does not fit it.
+    """
+    model.eval()
+    dtypes = _module_dtypes(model)
+    arguments: list[_Argument] = []
+    for position, each in enumerate(inspect.signature(model.forward).parameters.values(), start=1):
+        if each.kind == each.VAR_POSITIONAL:
+            arguments.append(_Argument(each.name, _ANY_NUMBER, False, False, None))
+        elif each.kind != each.VAR_KEYWORD:
+            typed = "" if each.annotation is each.empty else inspect.formatannotation(each.annotation).strip("'\"")
+            kind = _MODULES.sub("", typed)
+            optional, by_keyword = each.default is not each.empty, each.kind == each.KEYWORD_ONLY
+            arguments.append(_Argument(each.name, kind, optional, by_keyword, dtypes.get(position)))
+    return _program(model, model, arguments, options, path)
+
+
+def _frozen(model: torch.jit.ScriptModule) -> torch.nn.Module:
+    """The model with its weights as constants and its batch norms folded, where that can be done.
+
+    Not torch.jit.optimize_for_inference: it has known wrong results (pytorch issues 86527, 86556) that nobody mends any more.
+    """
+    with no_deprecations():
+        # Fusion compiles for up to 0.3 s in the middle of the second run, and gained nothing on a CPU.
+        torch.jit.set_fusion_strategy([])
+        with suppress(RuntimeError):
+            frozen: torch.nn.Module = torch.jit.freeze(model)
+            return frozen
+    return model
+
+
+def _module_dtypes(model: torch.nn.Module) -> dict[int, str]:
+    """As `dtypes_of_inputs`, where the module's source can be compiled; it runs uncompiled in any case."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # about code that is not ours, compiled for nothing but this
+        try:
+            return dtypes_of_inputs(torch.jit.script(model))
+        except Exception:  # whatever the compiler meets in Python code at large
+            return {}
+
+
+def _program(
+    run: Callable[..., Any],
+    model: torch.nn.Module,
+    arguments: Sequence[_Argument],
+    options: LoadOptions,
+    path: Path,
+) -> Program:
+    images = has_images(model.parameters())
+    chosen = _chosen(arguments, options, path)
+    if chosen[0].takes_any_number:
+        inputs = tuple(TensorSpec.parse(text) for text in options.inputs)
+        spread = chosen[0].kind == _ANY_NUMBER
+        return Program(
+            lambda tensors: run(*tensors) if spread else run(list(tensors)), inputs, (), (None,) * len(inputs), images
+        )
+    positional = sum(not (each.optional or each.by_keyword) for each in chosen)
+    keywords = [each.name for each in chosen[positional:]]
+
+    def call(tensors: Sequence[torch.Tensor]) -> Any:
+        return run(*tensors[:positional], **dict(zip(keywords, tensors[positional:], strict=True)))
+
+    floating = next((each.dtype for each in model.parameters() if each.is_floating_point()), torch.float32)
+    known = [TensorSpec(each.name, each.dtype or numpy_dtype(floating), None) for each in chosen]
+    inputs = declared(known, options, path)
+    return Program(call, inputs, (), casts(inputs, [None if each.dtype else floating for each in chosen]), images)
+
+
+def _chosen(arguments: Sequence[_Argument], options: LoadOptions, path: Path) -> list[_Argument]:
+    """The arguments that are inputs: the required ones, and those of the others that the configuration names."""
+    configured = {TensorSpec.parse(text).name for text in options.inputs}
+    chosen = [each for each in arguments if not each.optional or each.name in configured]
+    if len(chosen) == 1 and chosen[0].takes_any_number:
+        return chosen
+    chosen = [each for each in chosen if each.kind != _ANY_NUMBER]
+    if not chosen:
+        names = ", ".join(each.name for each in arguments)
+        hint = f"name those of its arguments to serve in modelInputs: {names}" if names else "it takes none"
+        raise ModelError(f"{path}: forward requires no argument; {hint}.")
+    for each in chosen:
+        if _NOT_TENSORS.match(each.kind):
+            raise ModelError(
+                f"{path}: {each.name!r} of forward is of type {each.kind}, and only tensors can be served; save a module whose "
+                "forward takes tensors one by one."
+            )
+    return chosen

@@ -1,0 +1,82 @@
+"""Arrays to tensors and back, and names for what a PyTorch model gives."""
+
+import dataclasses
+from collections import Counter
+from collections.abc import Generator, Mapping
+from typing import Any, cast
+
+import torch
+
+from cluster_serving.node.models.base import Array, ModelError, TensorSpec, numbered
+
+
+def to_tensor(array: Array, dtype: torch.dtype | None) -> torch.Tensor:
+    """The array's own memory as a tensor, or a copy in `dtype`, which numpy may not have."""
+    # A model may work in place, so memory that must not be written to is copied.
+    tensor = torch.from_numpy(array if array.flags.writeable else array.copy())
+    return tensor if dtype is None else tensor.to(dtype)
+
+
+def to_array(name: str, tensor: torch.Tensor) -> Array:
+    """The values of a tensor, in its own memory where numpy can read it; bfloat16, which numpy has not, becomes float32.
+
+    Raises:
+        ModelError: the tensor is sparse or quantized.
+    """
+    if tensor.layout != torch.strided or tensor.is_quantized:
+        raise ModelError(
+            f"output {name!r} is a sparse or quantized tensor; let the model return its to_dense() or dequantize()"
+        )
+    if tensor.dtype == torch.bfloat16:
+        tensor = tensor.float()
+    return tensor.numpy(force=True)
+
+
+def to_spec(name: str, tensor: torch.Tensor) -> TensorSpec:
+    """What a tensor of an exported program stands for: a dimension that is a symbol is free."""
+    dims: Any = tensor.shape  # of int and torch.SymInt, whatever the stubs say
+    shape = tuple(dim if isinstance(dim, int) else None for dim in dims)
+    return TensorSpec(name, numpy_dtype(tensor.dtype), shape)
+
+
+def numpy_dtype(dtype: torch.dtype) -> str:
+    """The name of the numpy dtype that holds these values."""
+    return "float32" if dtype == torch.bfloat16 else str(dtype).removeprefix("torch.")
+
+
+def by_name(result: Any) -> dict[str, torch.Tensor]:
+    """The tensors in what a model returns, in order.
+
+    Those of a dict, a named tuple or a dataclass have its keys for names, all others are called `output`; several of one name
+    are numbered. `None` is left out.
+
+    Raises:
+        ModelError: there is something else than tensors.
+    """
+    leaves = list(_leaves("output", result))
+    names = {word: iter(numbered(word, count)) for word, count in Counter(word for word, _ in leaves).items()}
+    return {next(names[word]): tensor for word, tensor in leaves}
+
+
+def _leaves(word: str, value: Any) -> Generator[tuple[str, torch.Tensor], None, None]:
+    if isinstance(value, torch.Tensor):
+        yield word, value
+    elif (fields := _fields(value)) is not None:
+        for key, inner in fields.items():
+            yield from _leaves(str(key), inner)
+    elif isinstance(value, (list, tuple)):
+        for inner in cast("list[Any]", value):
+            yield from _leaves(word, inner)
+    elif value is not None:
+        raise ModelError(f"the model returns a {type(value).__name__} as {word!r}, and only tensors can be served")
+
+
+def _fields(value: Any) -> Mapping[Any, Any] | None:
+    fields: Mapping[Any, Any] | None = None
+    if isinstance(value, Mapping):
+        fields = value
+    elif hasattr(value, "_asdict"):
+        fields = value._asdict()
+    elif dataclasses.is_dataclass(value):
+        fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    return fields
