@@ -1,0 +1,253 @@
+"""Network definitions of Caffe (`.prototxt`): the inputs with their shapes, and the layers that take part in serving.
+
+The files are messages in the text format of protocol buffers; the fields that matter here are those of caffe.proto:
+
+    NetParameter    input, input_dim (so many for each input) or input_shape { dim }, layer (in old files layers)
+    layer           name, type, bottom, top, include { phase }, exclude { phase }, input_param { shape { dim } },
+                    dummy_data_param { shape { dim } }, memory_data_param { batch_size channels height width }
+"""
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator
+from typing import NamedTuple
+
+Shape = tuple[int, ...]
+
+_TOKEN = re.compile(
+    r"""(?P<skip>\s+|\#[^\n]*)|(?P<quoted>"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*')|(?P<mark>[{}<>\[\]:;,])|(?P<word>[^\s"'#{}<>\[\]:;,]+)"""
+)
+_CLOSING = {"{": "}", "<": ">"}
+# Layers that stand for inputs, and those that read what a server does not have; old files write MEMORY_DATA.
+_INPUT_LAYERS = ("input", "memorydata", "dummydata")
+_MEMORY_DATA = ("batch_size", "channels", "height", "width")
+_FILE_LAYERS = ("data", "imagedata", "hdf5data", "windowdata", "annotateddata")
+
+
+class Message:
+    """The fields of a message in their order, with the text of each."""
+
+    def __init__(self) -> None:
+        self._fields: list[tuple[str, str | Message, str]] = []
+
+    def add(self, key: str, value: "str | Message", text: str) -> None:
+        """Append a field; `text` is all of it, its name too."""
+        self._fields.append((key, value, text))
+
+    def words(self, key: str) -> list[str]:
+        """The values of a repeated field of numbers, strings or words."""
+        return [value for name, value, _ in self._fields if name == key and isinstance(value, str)]
+
+    def word(self, key: str) -> str:
+        """The value of a field that stands once; empty if it is missing."""
+        return next(iter(self.words(key)), "")
+
+    def messages(self, *keys: str) -> list[tuple["Message", str]]:
+        """The messages in the fields of these names, each with its text."""
+        return [(value, text) for name, value, text in self._fields if name in keys and isinstance(value, Message)]
+
+
+class Layer(NamedTuple):
+    """A layer, the names of what it takes and gives, and its text in the definition.
+
+    Its `name` is OpenCV's, which numbers layers of one name.
+    """
+
+    name: str
+    type: str
+    bottoms: tuple[str, ...]
+    tops: tuple[str, ...]
+    text: str
+
+
+class Network(NamedTuple):
+    """A definition without what is for training only; the shape of an input is `None` if the file does not state it."""
+
+    inputs: dict[str, Shape | None]
+    layers: tuple[Layer, ...]
+
+    def first(self, count: int) -> "Network":
+        """The network of the first `count` layers and the inputs that they read."""
+        layers = self.layers[:count]
+        read = {bottom for layer in layers for bottom in layer.bottoms}
+        return Network({name: shape for name, shape in self.inputs.items() if name in read}, layers)
+
+    def text(self) -> str:
+        """The definition again, without shapes."""
+        return "\n".join(
+            [f"input: {json.dumps(name, ensure_ascii=False)}" for name in self.inputs]
+            + [layer.text for layer in self.layers]
+        )
+
+
+def read_network(source: str) -> Network:
+    """Read a definition.
+
+    Raises:
+        ValueError: it is not in the text format, or none to serve; the message says what is wrong.
+    """
+    net = _Parser(source).message(_Token("end", "", 0, 0))
+    found = net.messages("layer", "layers")
+    if not found:
+        raise ValueError("it has no layers" + ("; it is a solver's file" if net.word("net") else ""))
+    inputs = _stated_inputs(net)
+    layers: list[Layer] = []
+    names: Counter[str] = Counter()
+    for message, text in found:
+        if not _serves(message):
+            continue
+        layer = _layer(message, text)
+        kind = layer.type.replace("_", "").lower()
+        if kind in _FILE_LAYERS:
+            raise ValueError(
+                f"its layer {layer.name!r} ({layer.type}) reads files for training; serve the deploy definition"
+            )
+        if kind in _INPUT_LAYERS:
+            inputs |= _fed_inputs(message, kind)
+            continue
+        count = names[layer.name]
+        names[layer.name] += 1
+        layers.append(layer._replace(name=f"{layer.name}_{count}") if count else layer)
+    # An input that no layer reads is a label, or that of a layer for training.
+    network = Network(inputs, tuple(layers)).first(len(layers))
+    if not network.inputs:
+        raise ValueError("it has no input that a layer reads; it needs a layer of type Input, which states its shape")
+    return network
+
+
+def _layer(message: Message, text: str) -> Layer:
+    name, kind = message.word("name"), message.word("type")
+    if not name or not kind:
+        raise ValueError("it has a layer without name or type; upgrade_net_proto_text of Caffe mends old definitions")
+    return Layer(name, kind, tuple(message.words("bottom")), tuple(message.words("top")), text)
+
+
+def _serves(layer: Message) -> bool:
+    """Whether a layer is there outside of training."""
+
+    def phases(key: str) -> list[bool]:
+        return [rule.word("phase") not in ("TRAIN", "0") for rule, _ in layer.messages(key)]
+
+    included = phases("include")
+    return any(included) if included else not any(phases("exclude"))
+
+
+def _stated_inputs(net: Message) -> dict[str, Shape | None]:
+    names = net.words("input")
+    shapes = [_dims(shape.words("dim")) for shape, _ in net.messages("input_shape")]
+    dims = _dims(net.words("input_dim"))
+    if dims and names:
+        rank = len(dims) // len(names)
+        shapes = [dims[at : at + rank] for at in range(0, rank * len(names), rank)]
+    return dict(zip(names, shapes if len(shapes) == len(names) else [None] * len(names), strict=True))
+
+
+def _fed_inputs(layer: Message, kind: str) -> dict[str, Shape | None]:
+    tops = layer.words("top")
+    if kind == "memorydata":
+        # Its second top are the labels.
+        dims = [parameter.word(key) for parameter, _ in layer.messages("memory_data_param") for key in _MEMORY_DATA]
+        return {tops[0]: _dims(dims)} if tops else {}
+    parameters = layer.messages("input_param" if kind == "input" else "dummy_data_param")
+    shapes = [_dims(shape.words("dim")) for parameter, _ in parameters for shape, _ in parameter.messages("shape")]
+    if len(shapes) == 1:
+        shapes *= len(tops)  # one shape is for all tops
+    return dict(zip(tops, shapes if len(shapes) == len(tops) else [None] * len(tops), strict=True))
+
+
+def _dims(words: list[str]) -> Shape:
+    try:
+        return tuple(int(word) for word in words)
+    except ValueError as error:
+        raise ValueError(f"the dimensions {' '.join(words)} of an input are not all numbers") from error
+
+
+class _Token(NamedTuple):
+    kind: str
+    text: str
+    start: int
+    end: int
+
+
+def _tokens(source: str) -> Iterator[_Token]:
+    at = 0
+    while at < len(source):
+        match = _TOKEN.match(source, at)
+        if match is None:
+            raise ValueError(f"{_line(source, at)} has a string without an end")
+        at = match.end()
+        if match.lastgroup != "skip":
+            yield _Token(match.lastgroup or "", match[0], match.start(), at)
+    yield _Token("end", "", at, at)
+
+
+def _line(source: str, at: int) -> str:
+    return f"line {source.count(chr(10), 0, at) + 1}"
+
+
+class _Parser:
+    """Goes over the tokens once, one ahead."""
+
+    def __init__(self, source: str) -> None:
+        self._source = source
+        self._tokens = _tokens(source)
+        self._next = next(self._tokens)
+        self._end = 0
+
+    def message(self, opening: _Token) -> Message:
+        """The fields up to the end of the file, or of the message that `opening` begins."""
+        closing = _CLOSING.get(opening.text, "")
+        message = Message()
+        while self._next.text != closing or self._next.kind == "quoted":
+            if self._next.kind == "end":
+                raise ValueError(f"it ends inside of what begins on {_line(self._source, opening.start)}")
+            start = self._next.start
+            key = self._take("word").text
+            values = self._values()
+            for value in values:
+                message.add(key, value, self._source[start : self._end])
+            self._skip(";", ",")
+        return message
+
+    def _values(self) -> list[str | Message]:
+        self._skip(":")
+        if not self._skip("["):
+            return [self._value()]
+        values: list[str | Message] = []
+        while not self._skip("]"):
+            values.append(self._value())
+            self._skip(",")
+        return values
+
+    def _value(self) -> str | Message:
+        opening = self._next
+        if opening.text in _CLOSING:
+            self._take("mark")
+            message = self.message(opening)
+            self._take("mark")
+            return message
+        if opening.kind != "quoted":
+            return self._take("word").text
+        parts: list[str] = []
+        while self._next.kind == "quoted":  # strings that follow each other are one
+            parts.append(re.sub(r"\\(.)", r"\1", self._take("quoted").text[1:-1]))
+        return "".join(parts)
+
+    def _skip(self, *marks: str) -> bool:
+        """Whether one of these marks came next."""
+        found = self._next.kind == "mark" and self._next.text in marks
+        if found:
+            self._take("mark")
+        return found
+
+    def _take(self, kind: str) -> _Token:
+        token = self._next
+        if token.kind != kind:
+            line = _line(self._source, token.start)
+            if token.kind == "end":
+                raise ValueError(f"it ends in the middle of a field, on {line}")
+            raise ValueError(f"{line} has {token.text!r} where a name or a value should be")
+        self._end = token.end
+        self._next = next(self._tokens)
+        return token
