@@ -1,0 +1,25 @@
+"""A node imports the framework of its model and no other."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from support.private_redis import PrivateRedis
+from support.running_node import running_node
+
+MODEL = Path(__file__).resolve().parents[2] / "node" / "quickstart" / "model"
+FRAMEWORKS = {"torch", "tensorflow", "keras", "openvino", "onnxruntime", "cv2"}
+
+
+def test_an_onnx_job_imports_onnx_runtime_alone(
+    redis_server: PrivateRedis, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Python itself then writes each module to stderr as it enters sys.modules, in the supervisor and in every child.
+    monkeypatch.setenv("PYTHONPROFILEIMPORTTIME", "1")
+
+    with running_node(tmp_path, redis_server, modelPath=str(MODEL)) as node:
+        imported = set(re.findall(r"^import time:.*\| +(\w+)", node.log, re.MULTILINE))
+
+    assert {"cluster_serving", "redis", "numpy"} <= imported
+    assert imported & FRAMEWORKS == {"onnxruntime"}
