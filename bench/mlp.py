@@ -1,4 +1,4 @@
-"""The models that are measured, with random weights."""
+"""The tiny model that is measured where the model must not count, with random weights."""
 
 from pathlib import Path
 

@@ -22,7 +22,7 @@ from multiprocessing import get_context
 import numpy as np
 
 from bench import floor, report
-from bench.models import save_mlp
+from bench.mlp import save_mlp
 from bench.stage import Stage, stage
 from cluster_serving.client import InputQueue
 

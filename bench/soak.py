@@ -25,7 +25,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench import report
-from bench.models import save_mlp
+from bench.mlp import save_mlp
 from bench.stage import stage
 from cluster_serving.client import InputQueue, keys
 
