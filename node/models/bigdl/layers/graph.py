@@ -1,0 +1,122 @@
+"""Graphs of layers, put in an order that runs."""
+
+from collections import Counter
+from collections.abc import Iterable
+from graphlib import CycleError, TopologicalSorter
+from typing import Any
+
+import msgspec
+
+from cluster_serving.node.models.bigdl.chain import fused
+from cluster_serving.node.models.bigdl.registry import Layer, build, layer
+from cluster_serving.node.models.bigdl.tree import Module, NotServed
+
+_WHOLE = -1
+
+# By name: the layer, and what it takes: a node's output by name or an input by number, the whole of it or an element.
+_Nodes = dict[str, tuple[Layer, list[tuple[str | int, int]]]]
+
+
+class _Step(msgspec.Struct, frozen=True):
+    """One node: its layer, what it takes (value and element), and the values that nothing takes after it."""
+
+    run: Layer
+    sources: tuple[tuple[int, int], ...]
+    last_uses: tuple[int, ...]
+
+
+class Graph:
+    """A graph as a list of steps. Values are numbered: first the inputs, then those of the steps."""
+
+    def __init__(self, module: Module) -> None:
+        outputs = module.strings("outputNames")
+        inputs = module.strings("inputNames")
+        if not inputs or not outputs:
+            raise NotServed("is a graph without inputs or outputs")
+        nodes = _fused(_nodes(module, inputs, outputs), outputs)
+        self._input_count = len(inputs)
+        numbers: dict[str | int, int] = {at: at for at in range(len(inputs))}
+        numbers |= {name: at for at, name in enumerate(nodes, len(inputs))}
+        sources = [tuple((numbers[name], element) for name, element in taken) for _, taken in nodes.values()]
+        self._outputs = [numbers[name] for name in outputs]
+        done = _last_uses(sources, keep=self._outputs)
+        self._steps = [
+            _Step(run, taken, done.get(at, ()))
+            for at, ((run, _), taken) in enumerate(zip(nodes.values(), sources, strict=True))
+        ]
+
+    def __call__(self, value: Any) -> Any:
+        """Run all steps: a list of values for several inputs, and a list from several outputs."""
+        values: list[Any] = [value] if self._input_count == 1 else list(value)
+        for step in self._steps:
+            taken = [values[at] if element == _WHOLE else values[at][element - 1] for at, element in step.sources]
+            values.append(step.run(taken[0] if len(taken) == 1 else taken))
+            for at in step.last_uses:  # gives the memory back before the next step asks for some
+                values[at] = None
+        outputs = [values[at] for at in self._outputs]
+        return outputs[0] if len(outputs) == 1 else outputs
+
+
+@layer("StaticGraph", "Graph")
+def _static_graph(module: Module) -> Layer:
+    return Graph(module)
+
+
+@layer("DynamicGraph")
+def _dynamic_graph(_module: Module) -> Layer:
+    raise NotServed("has control flow, which is not served: save the model as a static graph")
+
+
+def _nodes(module: Module, inputs: list[str], outputs: list[str]) -> _Nodes:
+    """The nodes that the outputs need, each after those it takes values from."""
+    modules = {each.name: each for each in module.children}
+    nodes: _Nodes = {}
+    for name in _ordered(modules, [*inputs, *outputs]):
+        edges = module.edges(f"{name}_edges")
+        taken: list[tuple[str | int, int]] = [(each, edges.get(each, _WHOLE)) for each in modules[name].predecessors]
+        nodes[name] = (build(modules[name]), [(inputs.index(name), _WHOLE)] if name in inputs else taken)
+    return nodes
+
+
+def _ordered(nodes: dict[str, Module], wanted: Iterable[str]) -> list[str]:
+    """The names of all nodes that `wanted` ones need, each after those it takes values from."""
+    sorter: TopologicalSorter[str] = TopologicalSorter()
+    seen: set[str] = set()
+    waiting = list(wanted)
+    while waiting:
+        name = waiting.pop()
+        if name in seen:
+            continue
+        seen.add(name)
+        if name not in nodes:
+            raise NotServed(f"is a graph without its node {name!r}")
+        sorter.add(name, *nodes[name].predecessors)
+        waiting += nodes[name].predecessors
+    try:
+        return list(sorter.static_order())
+    except CycleError as error:
+        raise NotServed("is a graph with a cycle") from error
+
+
+def _fused(nodes: _Nodes, outputs: list[str]) -> _Nodes:
+    """With one node for two where the first one's output goes nowhere else."""
+    uses = Counter(name for _, taken in nodes.values() for name, _ in taken)
+    uses.update(outputs)
+    kept: _Nodes = {}
+    for name, (run, taken) in nodes.items():
+        source, element = taken[0] if len(taken) == 1 else (-1, 0)
+        single = None
+        if isinstance(source, str) and element == _WHOLE and uses[source] == 1:
+            single = fused(kept[source][0], run)
+        kept[name] = (run, taken) if single is None else (single, kept.pop(str(source))[1])
+    return kept
+
+
+def _last_uses(sources: list[tuple[tuple[int, int], ...]], keep: list[int]) -> dict[int, tuple[int, ...]]:
+    """For each step the numbers of the values that no later one takes."""
+    last = {at: step for step, taken in enumerate(sources) for at, _ in taken}
+    done: dict[int, tuple[int, ...]] = {}
+    for at, step in last.items():
+        if at not in keep:
+            done[step] = (*done.get(step, ()), at)
+    return done
