@@ -115,10 +115,24 @@ def _read_section(section: str, node: yaml.MappingNode, path: Path, found: Found
                     continue
             if folded == "data.filter" and value == "None":
                 value = ""
+            if folded == "data.image_shape" and value is not None:
+                value = _height_and_width(value, where)
             found.take(Setting(str(meant), value, path.name, where, path.absolute().parent))
         elif not found.obsolete(written, fold(meant) if meant else folded, value, where):
             names = [name for name in (*config_keys.NESTED, *config_keys.IGNORED) if name.startswith(f"{section}.")]
             raise found.unknown(written, where, names)
+
+
+def _height_and_width(shape: object, where: str) -> tuple[int, int]:
+    """The image size in `C,H,W`: as the original's clients read it, the first dimension of 1 to 4 is C, the others are H and W."""
+    parts = shape if isinstance(shape, list) else str(shape).strip("[]").split(",")
+    try:
+        dims = [int(str(part)) for part in parts]
+        dims.remove(next(dim for dim in dims if 1 <= dim <= 4))
+        height, width = dims
+    except (ValueError, StopIteration) as error:
+        raise ConfigError(f"{where}: data.image_shape is {shape}, but must be channels, height, width") from error
+    return height, width
 
 
 def read_environ(environ: Mapping[str, str], found: Found) -> None:

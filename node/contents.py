@@ -11,12 +11,13 @@ from cluster_serving.client.errors import ErrorCode
 from cluster_serving.node.layout import InputPlace, Layout, decode_layout
 from cluster_serving.node.models.base import Array, Backend, ModelError, TensorSpec, open_inputs
 from cluster_serving.node.processing.custom import Processing
-from cluster_serving.node.processing.records import Preprocessor, text_row
+from cluster_serving.node.processing.records import Preprocessor, text_array, text_row
 from cluster_serving.node.slot import Outcome, Slot, array_at, cut
 from cluster_serving.node.specs import ImageOptions, Secrets
 from cluster_serving.node.user_code import UserFault
 
 _MAX_LAYOUTS = 4096
+_WHOLE = ("whole", "strings")
 
 
 class Run(NamedTuple):
@@ -65,13 +66,13 @@ class ContentDecoder:
         """Runs of rows with equal shapes, and errors for the rows whose contents are broken."""
         layout = self._layout(slot.signature)
         specs = self._inputs or open_inputs(len(layout.inputs))
-        if any(place.kind == "whole" for place in layout.inputs):
-            return [self._whole(slot, specs, layout, row) for row in rows], []
-        if not layout.has_heap:
+        whole = any(place.kind in _WHOLE for place in layout.inputs)
+        if not layout.has_heap and not whole:
             inputs = {spec.name: _view(slot, place, rows) for spec, place in zip(specs, layout.inputs, strict=True)}
             return [Run(list(rows), inputs)], []
         spans = {row.place: row.spans for row in slot.table() if row.place in rows}
         groups: dict[tuple[tuple[int, ...], ...], list[tuple[int, list[Array]]]] = defaultdict(list)
+        runs: list[Run] = []
         broken: list[Outcome] = []
         for row in rows:
             try:
@@ -80,12 +81,13 @@ class ContentDecoder:
                 kind = "" if isinstance(error, (ValueError, UserFault)) else f"{type(error).__name__}: "
                 broken.append(Outcome([row], error=(ErrorCode.INVALID_INPUT, cut(f"{kind}{error}"))))
             else:
-                groups[tuple([array.shape for array in arrays])].append((row, arrays))
-        return [self._stack(members) for members in groups.values()], broken
-
-    def _whole(self, slot: Slot, specs: Sequence[TensorSpec], layout: Layout, row: int) -> Run:
-        pairs = zip(specs, layout.inputs, strict=True)
-        return Run([row], {spec.name: _view(slot, place, range(row, row + 1))[0] for spec, place in pairs}, whole=True)
+                if whole:
+                    runs.append(
+                        Run([row], {spec.name: array for spec, array in zip(specs, arrays, strict=True)}, whole)
+                    )
+                else:
+                    groups[tuple([array.shape for array in arrays])].append((row, arrays))
+        return runs or [self._stack(members) for members in groups.values()], broken
 
     def _layout(self, signature: bytes) -> Layout:
         layout = self._layouts.get(signature)
@@ -114,10 +116,12 @@ class ContentDecoder:
             return self._preprocess(next(contents))
         arrays: list[Array] = []
         for spec, place in zip(specs, places, strict=True):
-            if place.kind == "tensor":
+            if place.kind in ("tensor", "whole"):
                 arrays.append(_view(slot, place, range(row, row + 1))[0])
             elif place.kind == "string":
                 arrays.append(text_row(spec, msgspec.json.decode(next(contents))))
+            elif place.kind == "strings":
+                arrays.append(text_array(spec, msgspec.json.decode(next(contents))))
             else:
                 arrays.append(self._image(spec, next(contents)))
         return arrays

@@ -102,24 +102,27 @@ class RecordDecoder:
                 message = "the deadline had passed before a node could take the record"
                 return Record(uri, reply, flags, (), (), (ErrorCode.DEADLINE_EXCEEDED, message))
             values = self._original(plan, fields) if flags else self._native(plan, fields)
-            signature, batched = self._signature(values)
+            signature, batched = self._signature(values, flags)
         except Exception as fault:  # whatever a decoder raises belongs to the record that makes it raise
             error = (ErrorCode.INVALID_INPUT, cut(str(fault)))
             return Record(name, reply if self._may_reply(reply) else b"", flags, (), (), error)
         return Record(uri, reply, flags | batched, signature, [value.content for value in values])
 
-    def _signature(self, values: Sequence[InputValue]) -> tuple[Signature, int]:
+    def _signature(self, values: Sequence[InputValue], dialect: int) -> tuple[Signature, int]:
         """The signature of a record, and its flag when it carries a batch dimension of 1."""
         rows = [value.rows for value in values]
-        exact = self._options.already_batched and any(taker.spec.shape is None for taker in self._takers(len(values)))
-        if set(rows) <= {None, 1} and not (exact and None not in rows):
-            return tuple(value.key for value in values), BATCHED if 1 in rows else 0
+        # One that says that it is a batch is run as one: the model may not work row by row.
+        exact = self._options.already_batched and None not in rows
+        if set(rows) <= {None, 1} and not exact:
+            # Where a row is a single value, an array of one may be that value or a batch of one: the other inputs tell. If none
+            # does, it is the value in the original dialect, which has arrays only.
+            telling = [value.rows for value in values if value.key[2] != ()]
+            batched = 1 in (telling or ([] if dialect == ORIGINAL else rows))
+            return tuple(value.key for value in values), BATCHED if batched else 0
         if None in rows or (len(set(rows)) > 1 and not self._options.already_batched):
             named = ", ".join(str(each) for each in rows)
             raise CodecError(f"all inputs of a record must have the same number of rows, and they have {named}")
-        return tuple(
-            ("whole", dtype, (value.rows or 0, *shape)) for value in values for _, dtype, shape in [value.key]
-        ), 0
+        return tuple(value.whole_key for value in values), 0
 
     def _takers(self, count: int) -> list[Input]:
         return self._inputs or [Input(spec, self._options) for spec in open_inputs(count)]

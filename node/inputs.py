@@ -18,6 +18,7 @@ Key = tuple[str, str, tuple[int, ...]]
 
 _IMAGE: Key = ("image", "", ())
 _TEXT: Key = ("string", "", ())
+_TEXTS: Key = ("strings", "", ())
 _RECORD: Key = ("record", "", ())
 _MAX_DENSE_BYTES = 1 << 28
 _MAX_HEADERS = 4096
@@ -29,6 +30,12 @@ class InputValue(NamedTuple):
     key: Key
     content: Content
     rows: int | None = None
+
+    @property
+    def whole_key(self) -> Key:
+        """Its part of the signature where the record is a batch by itself."""
+        kind, dtype, shape = self.key
+        return ("whole", dtype, (self.rows or 0, *shape)) if kind == "tensor" else _TEXTS
 
 
 class Input:
@@ -108,13 +115,23 @@ class Input:
         if not self._is_text:
             raise CodecError(f"input {self.spec.name!r} takes {self.spec.kind}, not text")
         try:
-            json.loads(encoded)
+            texts = json.loads(encoded)
         except (ValueError, RecursionError) as error:
             raise CodecError(f"input {self.spec.name!r} is not JSON: {error}") from error
-        return InputValue(_TEXT, encoded)
+        return InputValue(_TEXT, encoded, self._text_rows(texts))
+
+    def _text_rows(self, texts: object) -> int | None:
+        """The batch dimension that text carries, if it does."""
+        try:
+            shape = np.array(texts, dtype=object).shape
+        except ValueError:  # ragged: the worker says so
+            return None
+        if self._is_row(shape) or not shape or (self._row is not None and not _matches(shape[1:], self._row)):
+            return None
+        return shape[0] or None
 
     def sparse(self, indices: Array, values: Array, shape: Array) -> InputValue:
-        """A sparse tensor, made dense: indices (rank, nnz) or (nnz, rank), values (nnz,), shape (rank,).
+        """A sparse tensor, made dense: indices (rank, nnz) or (nnz, rank), or (nnz,) of rank 1; values (nnz,), shape (rank,).
 
         Raises:
             CodecError: an index lies outside the shape, or the input takes another shape.
@@ -125,6 +142,8 @@ class Input:
                 f"{shape.dtype} {list(shape.shape)}"
             )
         rank, nnz = shape.size, values.size
+        if rank == 1 and indices.shape == (nnz,):
+            indices = indices.reshape(1, nnz)
         if indices.shape == (nnz, rank) and (rank != nnz or self._options.sparse_layout == "nnz-major"):
             indices = indices.T
         return self._dense(indices, values, shape.tolist())

@@ -16,7 +16,8 @@ Signature = tuple[tuple[str, str, tuple[int, ...]], ...]
 """For each model input: kind, dtype and row shape.
 
 A `tensor` is one row of the model's batch, a `whole` one a batch by itself: its shape begins with the batch dimension. An
-`image`, a `string` and a `record` (all inputs in one) have a variable length, and neither dtype nor shape.
+`image`, a `string`, `strings` (the text of a batch by itself) and a `record` (all inputs in one) have a variable length, and
+neither dtype nor shape.
 """
 
 _ALIGNMENT = 64

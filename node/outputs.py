@@ -78,11 +78,11 @@ class OutputStore:
         return outcomes, area.used
 
 
-def describe(error: Exception) -> tuple[str, str]:
-    """Code and message of a record that failed in the model or after it."""
+def describe(error: BaseException, hint: str = "") -> tuple[str, str]:
+    """Code and message of a record that failed in the model or after it; the `hint` goes with what the model raised."""
     code = ErrorCode.RESULT_TOO_LARGE if isinstance(error, ResultTooLargeError) else ErrorCode.INFERENCE_FAILED
     own = isinstance(error, (ResultTooLargeError, ModelError, UserFault))
-    return code, cut(str(error) if own else f"{type(error).__name__}: {error}")
+    return code, cut(str(error) if own else f"{type(error).__name__}: {error}{hint}")
 
 
 class _Area:

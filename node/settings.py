@@ -76,7 +76,8 @@ class Config(BaseModel):
         "TensorFlow graph, the tensors to take.",
     )
     model_outputs: Words = Field(
-        default=(), description="Names of the outputs to take from a TensorFlow graph; unset: those of the model."
+        default=(),
+        description="Names of the outputs to give, in this order; of a TensorFlow graph any tensors; unset: all.",
     )
     model_signature: str = Field(
         default="", description="Signature of a TensorFlow SavedModel; unset: serving_default, or the only one."
@@ -101,7 +102,7 @@ class Config(BaseModel):
     )
     image_resize: tuple[int, int] | None = Field(
         default=None,
-        description="Size in pixels that every image is resized to, as height,width; unset: images stay as they are.",
+        description="Size in pixels that every image is resized to, as height,width; unset: what the model takes, else its own.",
     )
     image_channels: Annotated[Literal[1, 3, 4] | None, BeforeValidator(_number), BeforeValidator(_auto)] = Field(
         default=None,
@@ -115,7 +116,7 @@ class Config(BaseModel):
     )
     image_mean: Numbers = Field(
         default=(),
-        description="Subtracted from an image's values 0..255: one number, or one a channel; unset: nothing.",
+        description="Subtracted from an image's values 0..255: one number, or one a channel in imageChannelOrder; unset: nothing.",
     )
     image_scale: Numbers = Field(
         default=(), description="What (value - mean) is multiplied with: one number, or one a channel; unset: 1."
@@ -126,7 +127,7 @@ class Config(BaseModel):
     )
     input_already_batched: bool = Field(
         default=False,
-        description="Whether every tensor has the batch dimension; false: seen from its rank, where the model tells its own.",
+        description="Whether every record is a batch, run by itself; false: seen from its rank, where the model tells its own.",
     )
     legacy_filter_text: bool = Field(
         default=False,

@@ -163,7 +163,10 @@ class Supervisor:
         takes = ", ".join(spec.describe() for spec in self._lane.inputs)
         gives = ", ".join(spec.describe() for spec in self._lane.outputs)
         many = f"{_counted(self._workers, 'worker')} x {_counted(self._threads, 'thread')}"
-        return f"{self._name} ({self._model.backend}): {takes} -> {gives}; {many}, batch {self._lane.batch}"
+        runtime = (
+            self._model.backend if self._lane.engine == "native" else f"{self._model.backend}, on {self._lane.engine}"
+        )
+        return f"{self._name} ({runtime}): {takes} -> {gives}; {many}, batch {self._lane.batch}"
 
     def _publish_heartbeat(self) -> None:
         if time.monotonic() < self._beat_due_s:

@@ -70,7 +70,7 @@ def faults_in(method: str, path: Path) -> Generator[None, None, None]:
     """
     try:
         yield
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         file, line = _fault_line(error, path)
         place = f" ({file.name}, line {line})" if line else ""
         raise UserFault(f"{method}: {_described(error)}{place}") from error

@@ -31,6 +31,9 @@ from cluster_serving.node.specs import WorkerSpec
 log = structlog.get_logger(__name__)
 
 
+_HINT = "; the model does not tell what it takes: if records carry the batch dimension, set inputAlreadyBatched"
+
+
 class Worker:
     """Runs one copy of the model; `raw`: records are to come as they are, for the user's `preprocess`."""
 
@@ -48,6 +51,7 @@ class Worker:
         self._contents = ContentDecoder(backend, spec.images, spec.record_secrets, processing)
         self._store = OutputStore(with_labels(parse_filter(spec.post_processing), spec.labels), processing)
         self._fixed = fixed_batch(backend)
+        self._hint = _HINT if any(spec.shape is None for spec in backend.inputs) else ""
         self._stopping = False
 
     def stop(self, *_signal: object) -> None:
@@ -91,9 +95,9 @@ class Worker:
         try:
             outputs = self._run_whole(run.inputs) if run.whole else self._run_padded(run.inputs, len(run.rows))
             return self._store.store(slot, run, outputs, used)
-        except Exception as error:  # whatever a model raises belongs to the record that makes it raise
+        except (Exception, SystemExit) as error:  # whatever a model raises belongs to the record that makes it raise
             if len(run.rows) == 1:
-                return [Outcome(run.rows, error=describe(error))], used
+                return [Outcome(run.rows, error=describe(error, self._hint))], used
         outcomes: list[Outcome] = []
         for half in run.halves():
             found, used = self._outcomes(slot, half, used)

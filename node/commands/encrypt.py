@@ -18,9 +18,11 @@ if TYPE_CHECKING:
 
 _PATH = click.Path(path_type=Path)
 _NEXT = """\
-Set modelPath to {target} and modelEncrypted to true. A node takes secret and salt from CLUSTER_SERVING_MODEL_SECRET_FILE and
-CLUSTER_SERVING_MODEL_SALT_FILE, or waits for the fields secret and salt of the Redis hash model_secured. It reads the files of
-labels and processing as they are: leave those outside, unencrypted."""
+Set modelPath to {target} and modelEncrypted to true.
+A node takes secret and salt from CLUSTER_SERVING_MODEL_SECRET_FILE and
+CLUSTER_SERVING_MODEL_SALT_FILE, or waits for the fields secret and salt of the
+Redis hash model_secured. It reads the files of labels and processing as they
+are: leave those outside, unencrypted."""
 
 
 @click.command(cls=Command, context_settings=SETTINGS)
@@ -30,7 +32,7 @@ labels and processing as they are: leave those outside, unencrypted."""
 @click.option("--salt-file", type=_PATH, metavar="FILE", help="File with the salt.")
 @click.option("--force", is_flag=True, help="Replace files that are there already.")
 def encrypt(source: Path, target: Path, secret_file: Path | None, salt_file: Path | None, force: bool) -> None:
-    """Encrypt a model, a directory or one file, into TARGET.
+    """Encrypt SOURCE, a model's directory or file, into TARGET.
 
     Secret and salt come from the files given, from CLUSTER_SERVING_MODEL_SECRET[_FILE] and CLUSTER_SERVING_MODEL_SALT[_FILE],
     or are asked for. Subdirectories are encrypted too; hidden files are left out.

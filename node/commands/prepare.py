@@ -3,7 +3,6 @@
 import os
 import shlex
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import redis
@@ -81,10 +80,6 @@ def _check_model(config: Config) -> None:
     from cluster_serving.node.models.base import ModelError
     from cluster_serving.node.models.detect import detect
 
-    try:
-        Path(config.model_path).stat()
-    except FileNotFoundError as error:
-        raise ModelFault(f"modelPath {config.model_path} does not exist, please check your model path.") from error
     try:
         detect(config.model_path, config.model_type, config.beside_model)
     except ModelError as error:

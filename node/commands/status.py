@@ -113,7 +113,7 @@ def _heartbeat(client: "redis.Redis", record: "NodeRecord", is_running: bool) ->
     if not is_running or not text:
         return {}
     beat: dict[str, Any] = json.loads(text)
-    said = {name: beat.get(name) for name in ("state", "model", "backend", "batch_size", *_NUMBERS)}
+    said = {name: beat.get(name) for name in ("state", "model", "backend", "engine", "batch_size", *_NUMBERS)}
     said["workers"] = f"{beat.get('workers_alive')} of {beat.get('workers')}"
     if isinstance(started_ms := beat.get("started_ms"), int):
         said["uptime_s"] = max(0, round(time.time() - started_ms / 1000))
@@ -124,7 +124,7 @@ def _table(report: dict[str, Any]) -> str:
     rows = {key: value for key, value in report.items() if value is not None}
     if "uptime_s" in rows:
         rows["uptime"] = _duration(rows.pop("uptime_s"))
-    order = ["job", "state", "node", "pid", "uptime", "model", "backend", "workers", "batch_size", *_NUMBERS]
+    order = ["job", "state", "node", "pid", "uptime", "model", "backend", "engine", "workers", "batch_size", *_NUMBERS]
     order += ["backlog", "pending", "redis", "log", "problem"]
     width = max(len(key) for key in rows) + 2
     return "\n".join(f"{key.replace('_', ' '):<{width}}{rows[key]}" for key in order if key in rows)

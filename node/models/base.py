@@ -108,7 +108,11 @@ class LoadOptions(msgspec.Struct, frozen=True):
     allow_pickle: bool = False
 
     def declared(self, names: Sequence[str]) -> dict[str, TensorSpec]:
-        """What the configuration says of the inputs called `names`, by these names: bound by name, else by position."""
+        """What the configuration says of the inputs called `names`, by these names: bound by name, else by position.
+
+        Raises:
+            ModelError: it names neither some of these nor as many.
+        """
         specs = [TensorSpec.parse(text) for text in self.inputs]
         by_name = {spec.name: spec for spec in specs}
         if by_name.keys() <= set(names):
@@ -116,6 +120,26 @@ class LoadOptions(msgspec.Struct, frozen=True):
         if len(specs) != len(names):
             raise ModelError(f"modelInputs names {', '.join(by_name)}; the model takes {', '.join(names)}.")
         return dict(zip(names, specs, strict=True))
+
+    def shaped(self, specs: Sequence[TensorSpec]) -> tuple[TensorSpec, ...]:
+        """The model's inputs, with the shapes that the configuration states in place of freer ones.
+
+        Raises:
+            ModelError: the configuration names others, or a shape that the model does not take.
+        """
+        stated = self.declared([spec.name for spec in specs]) if self.inputs else {}
+        return tuple(_shaped(spec, stated[spec.name]) if spec.name in stated else spec for spec in specs)
+
+
+def _shaped(spec: TensorSpec, stated: TensorSpec) -> TensorSpec:
+    if stated.shape is None:
+        return spec
+    free = spec.shape is None
+    if spec.shape and len(spec.shape) == len(stated.shape):
+        free = all(dim in (None, wanted) for dim, wanted in zip(spec.shape, stated.shape, strict=True))
+    if not free:
+        raise ModelError(f"modelInputs says {stated.describe()}, and the model takes {spec.describe()}.")
+    return TensorSpec(spec.name, spec.dtype, stated.shape)
 
 
 class Backend(Protocol):

@@ -1,6 +1,7 @@
 """Which model a path holds, and the backend that serves it."""
 
 import importlib
+import re
 from collections.abc import Collection
 from pathlib import Path
 from typing import Literal
@@ -20,7 +21,7 @@ _NO_PATH = "Your model path provided in config is empty, please check your model
 _INVALID = "Invalid model type, please check your model directory"
 
 
-class _Backend(msgspec.Struct, frozen=True):
+class _Package(msgspec.Struct, frozen=True):
     """The package that a backend imports, and the extra that installs it."""
 
     package: str
@@ -40,15 +41,15 @@ class _Format(msgspec.Struct, frozen=True):
     pairing: Literal["same", "only", "optional"] = "same"
 
 
-_BACKENDS = {
-    "onnx": _Backend("onnxruntime", "onnx"),
-    "openvino": _Backend("openvino", "openvino"),
-    "tensorflow": _Backend("tensorflow", "tensorflow"),
-    "keras": _Backend("keras", "tensorflow"),
-    "torch": _Backend("torch", "torch"),
-    "caffe": _Backend("cv2", "caffe"),
-    "bigdl": _Backend("torch", "bigdl"),
-    "python": _Backend("numpy", "node"),
+_PACKAGES = {
+    "onnx": _Package("onnxruntime", "onnx"),
+    "openvino": _Package("openvino", "openvino"),
+    "tensorflow": _Package("tensorflow", "tensorflow"),
+    "keras": _Package("keras", "tensorflow"),
+    "torch": _Package("torch", "torch"),
+    "caffe": _Package("cv2", "caffe"),
+    "bigdl": _Package("torch", "bigdl"),
+    "python": _Package("numpy", "node"),
 }
 
 FORMATS = {
@@ -139,7 +140,7 @@ def load(detected: Detected, options: LoadOptions) -> Backend:
     Raises:
         ModelError: the backend's package is missing or broken, or it cannot load the model.
     """
-    needs = _BACKENDS[detected.backend]
+    needs = _PACKAGES[detected.backend]
     try:
         module = importlib.import_module(f"cluster_serving.node.models.{detected.backend}")
     except ImportError as error:
@@ -199,6 +200,8 @@ def _format_of(file: Path) -> str | None:
     """The format of the model that a file defines."""
     if file.name in SAVED_MODEL:
         return "tensorflowSavedModel"
+    if file.name in _BESIDE_SAVED_MODEL:
+        return None
     return _BY_DEFINITION.get(file.suffix.lower())
 
 
@@ -207,9 +210,10 @@ def _choose(path: Path, files: list[Path], wanted: tuple[str, ...]) -> Detected:
     found = _without_companions([(file, name) for file, name in known if name in wanted])
     if len(found) > 1:
         names = ", ".join(file.name for file, _ in found)
+        kinds = sorted({name for _, name in found})
+        choose = f"set modelType to {' or '.join(kinds)}, " if len(kinds) > 1 else ""
         raise ModelError(
-            f"{_ONLY_ONE}: {path} holds {names}; take away all but one, set modelType, or give the path of the model file "
-            "itself."
+            f"{_ONLY_ONE}: {path} holds {names}; take away all but one, {choose}or give the path of the model file itself."
         )
     if not found:
         raise _nothing_found(path, files, wanted)
@@ -221,12 +225,23 @@ def _choose(path: Path, files: list[Path], wanted: tuple[str, ...]) -> Detected:
 
 
 def _without_companions(found: list[tuple[Path, str]]) -> list[tuple[Path, str]]:
-    """Without the `.pb` files that belong to another one."""
-    if any(name == "tensorflowSavedModel" for _, name in found):
-        return [(file, name) for file, name in found if file.name not in _BESIDE_SAVED_MODEL]
-    frozen = {file.name for file, name in found if name == "tensorflowFrozenModel"}
-    first = next((name for name in _FROZEN_FIRST if name in frozen), None)
-    return [(file, name) for file, name in found if first is None or file.suffix != ".pb" or file.name == first]
+    """Without the frozen graphs beside one of the names that the original knew, and without earlier checkpoints."""
+    names = {file.name for file, _ in found}
+    first = next((name for name in _FROZEN_FIRST if name in names), None)
+    latest = _latest_checkpoint(found)
+    wanted = {"tensorflowFrozenModel": first, "tensorflowCheckpoint": latest}
+    return [(file, name) for file, name in found if wanted.get(name) in (None, file.name)]
+
+
+def _latest_checkpoint(found: list[tuple[Path, str]]) -> str | None:
+    """The `.meta` file of the checkpoint that TensorFlow wrote last, as its file `checkpoint` beside them tells."""
+    names = [file.name for file, name in found if name == "tensorflowCheckpoint"]
+    if len(names) < 2:
+        return None
+    listing = found[0][0].with_name("checkpoint")
+    text = listing.read_text(errors="replace") if listing.is_file() else ""
+    match = re.search(r'^model_checkpoint_path:\s*"(?:.*/)?([^"/]+)"', text, re.MULTILINE)
+    return f"{match[1]}.meta" if match and f"{match[1]}.meta" in names else None
 
 
 def _weights_of(definition: Path, kind: _Format, files: list[Path]) -> Path | None:
@@ -249,6 +264,8 @@ def _weights_of(definition: Path, kind: _Format, files: list[Path]) -> Path | No
 
 
 def _nothing_found(path: Path, files: list[Path], wanted: tuple[str, ...]) -> ModelError:
+    if "tensorflowSavedModel" in wanted and _is_half_of_saved_model(path, files):
+        return ModelError(f"{_NONE} {path} is half of a SavedModel: put its {SAVED_MODEL[0]} there.")
     for file in files:
         name = _BY_WEIGHTS.get(file.suffix.lower(), "")
         if name in wanted:
@@ -260,6 +277,10 @@ def _nothing_found(path: Path, files: list[Path], wanted: tuple[str, ...]) -> Mo
     names = ", ".join(file.name for file in files[:5]) or "no files"
     more = f" and {len(files) - 5} more" if len(files) > 5 else ""
     return ModelError(f"{_NONE} {path} holds {names}{more}; put one model there: {titles}.{_hint(path)}")
+
+
+def _is_half_of_saved_model(path: Path, files: list[Path]) -> bool:
+    return (path / "variables").is_dir() or any(file.name in _BESIDE_SAVED_MODEL for file in files)
 
 
 def _hint(path: Path) -> str:

@@ -14,6 +14,7 @@ import structlog
 
 from cluster_serving.node.models import detect
 from cluster_serving.node.models.base import Array, Backend, LoadOptions, ModelError
+from cluster_serving.node.models.chosen_outputs import ChosenOutputs
 from cluster_serving.node.models.detect import Detected
 from cluster_serving.node.models.warm_up import copied, filled, fixed_batch
 from cluster_serving.node.specs import Engine
@@ -49,6 +50,13 @@ def load(detected: Detected, options: LoadOptions, engine: Engine, batch: int) -
     Raises:
         ModelError: the native backend cannot load the model, or `engine` is "openvino" and OpenVINO cannot.
     """
+    backend, chosen = _load(detected, options, engine, batch)
+    if options.outputs and detected.backend != "tensorflow":  # which cuts its graph to them
+        backend = ChosenOutputs(backend, options.outputs)
+    return backend, chosen
+
+
+def _load(detected: Detected, options: LoadOptions, engine: Engine, batch: int) -> tuple[Backend, Engine]:
     native = detect.load(detected, options)
     if engine == "native" or detected.backend == "openvino":
         return native, "openvino" if engine == "openvino" else "native"
@@ -105,7 +113,9 @@ def _converted(detected: Detected, native: Backend, options: LoadOptions) -> Bac
 def _faster(detected: Detected, native: Backend, options: LoadOptions, batch: int) -> tuple[Backend, Engine]:
     inputs = filled(native, fixed_batch(native) or batch, _Random())
     if inputs is None:
-        log.info("engine chosen", engine="native", reason="the model's inputs have a free shape, or are text")
+        log.info(
+            "engine chosen", engine="native", reason="inputs have a free shape (modelInputs can fix it), or are text"
+        )
         return native, "native"
     try:
         converted = _converted(detected, native, options)

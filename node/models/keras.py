@@ -11,7 +11,7 @@ import h5py
 
 from cluster_serving.node.models.base import LoadOptions, ModelError, numbered
 from cluster_serving.node.models.detect import Detected
-from cluster_serving.node.models.tensorflow_runtime import (
+from cluster_serving.node.models.tensorflow.runtime import (
     TensorflowBackend,
     faults_of,
     inputs_of,
@@ -23,6 +23,7 @@ from cluster_serving.node.models.tensorflow_runtime import (
 os.environ["KERAS_BACKEND"] = "tensorflow"  # Keras looks at it while it is imported
 
 import keras
+from keras.src.legacy.saving.legacy_h5_format import load_model_from_hdf5
 
 __all__ = ["keras", "load"]
 
@@ -45,41 +46,56 @@ def load(detected: Detected, options: LoadOptions) -> TensorflowBackend:
 
 
 def _load_model(path: Path, allow_code: bool) -> Any:
-    suffix = _true_suffix(path)
+    try:
+        return _load_hdf5(path, allow_code) if _is_hdf5(path) else _load_archive(path, allow_code)
+    except (ValueError, TypeError) as error:
+        if "safe_mode=False" in str(error):
+            raise ModelError(
+                f"{path} holds Python code of its own, as of a Lambda layer, and loading would run it: set allowPickle if you "
+                "trust it, or export the model with model.export(directory)."
+            ) from error
+        if "Could not locate" in str(error):
+            raise ModelError(
+                f"{path} needs a class of its author's, which is not here: export the model with model.export(directory), "
+                f"which keeps its computation. {str(error).partition('. ')[0]}."
+            ) from error
+        raise
+
+
+def _load_archive(path: Path, allow_code: bool) -> Any:
     # Keras goes by the extension, in lower case, and a file may have been renamed.
     with TemporaryDirectory() as directory:
-        link = Path(directory, path.stem).with_suffix(suffix)
+        link = Path(directory, path.stem).with_suffix(".keras")
         link.symlink_to(path.absolute())
-        try:
-            return keras.saving.load_model(link, compile=False, safe_mode=not allow_code)
-        except (ValueError, TypeError) as error:
-            if "safe_mode=False" in str(error):
-                raise ModelError(
-                    f"{path} holds Python code of its own, as of a Lambda layer, and loading would run it: set allowPickle if you "
-                    "trust it, or export the model with model.export(directory)."
-                ) from error
-            if "Could not locate" in str(error):
-                raise ModelError(
-                    f"{path} needs a class of its author's, which is not here: export the model with model.export(directory), "
-                    f"which keeps its computation. {str(error).partition('. ')[0]}."
-                ) from error
-            raise
+        return keras.saving.load_model(link, compile=False, safe_mode=not allow_code)
 
 
-def _true_suffix(path: Path) -> str:
+def _load_hdf5(path: Path, allow_code: bool) -> Any:
+    # Read by Python: the HDF5 library wants a real path, which a file opened in memory has not got. Keras has no public
+    # function that takes an open file.
+    with path.open("rb") as stream, h5py.File(stream) as file:
+        return load_model_from_hdf5(file, compile=False, safe_mode=not allow_code)
+
+
+def _is_hdf5(path: Path) -> bool:
+    """Whether a model is in an HDF5 file, or else in an archive of Keras."""
     if zipfile.is_zipfile(path):
-        return ".keras"
-    if not h5py.is_hdf5(path):
+        with zipfile.ZipFile(path) as archive:
+            if "config.json" not in archive.namelist():
+                raise ModelError(f"{path} is a zip archive without a Keras model in it: save one with model.save.")
+        return False
+    try:
+        with path.open("rb") as stream, h5py.File(stream) as file:
+            if "model_config" not in file.attrs:
+                raise ModelError(
+                    f"{path} holds weights and no model: load them where the model is made, with model.load_weights, and "
+                    "save the whole with model.save('model.keras')."
+                )
+    except OSError as error:
         raise ModelError(
             f"{path} is truncated, or it is no Keras model (.keras or HDF5): save it again with model.save."
-        )
-    with h5py.File(path) as file:
-        if "model_config" not in file.attrs:
-            raise ModelError(
-                f"{path} holds weights and no model: load them where the model is made, with model.load_weights, and save the "
-                "whole with model.save('model.keras')."
-            )
-    return ".h5"
+        ) from error
+    return True
 
 
 def _backend(model: Any, options: LoadOptions, path: Path) -> TensorflowBackend:
@@ -99,12 +115,13 @@ def _backend(model: Any, options: LoadOptions, path: Path) -> TensorflowBackend:
         return list(keras.tree.flatten(outputs))
 
     signature = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in model.inputs]
-    function = tf.function(infer, input_signature=signature).get_concrete_function()
+    function = tf.function(infer, input_signature=signature, autograph=False).get_concrete_function()
     return TensorflowBackend(
-        inputs_of(inputs, options.inputs, path),
+        inputs_of(inputs, options, path),
         [spec_of(name, tensor, path) for name, tensor in zip(names, function.structured_outputs, strict=True)],
         function,
         path,
+        owner=model,
     )
 
 

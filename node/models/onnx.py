@@ -1,6 +1,7 @@
 """ONNX models, run by ONNX Runtime."""
 
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -31,15 +32,20 @@ _DTYPES = {
     "tensor(uint64)": "uint64",
 }
 _ERRORS_ONLY = 3
+_NO_MODEL = ("Protobuf parsing failed", "No graph was found")
+# Where in ONNX Runtime's source an error arose: `/onnxruntime_src/x.h:46 void f(const T&) ` or `x.cc:461 Function `.
+_SOURCE = re.compile(r"\S*\.(?:cc|h):\d+ (?:[^()]*\(.*?\) |\w+ )")
 
 
 class OnnxBackend:
     """A session of ONNX Runtime on the CPU."""
 
-    def __init__(self, session: ort.InferenceSession, path: Path) -> None:
+    def __init__(self, session: ort.InferenceSession, options: LoadOptions, path: Path) -> None:
         # Initializers that may be overridden are not among get_inputs(), whatever the file's IR version.
-        self.inputs = tuple(_spec(value, path) for value in session.get_inputs())
+        self.inputs = options.shaped([_spec(value, path) for value in session.get_inputs()])
         self.outputs = tuple(_spec(value, path) for value in session.get_outputs())
+        if not self.inputs:
+            raise ModelError(f"{path} has no inputs: there is nothing to send it; export the model with its inputs.")
         self._session = session
         self._names = [spec.name for spec in self.outputs]
 
@@ -57,7 +63,8 @@ def load(detected: Detected, options: LoadOptions) -> OnnxBackend:
         options: the threads that one operator may use; ONNX Runtime computes in the types that the file states.
 
     Raises:
-        ModelError: the file is broken, holds an operator unknown here, or takes or gives something else than numbers.
+        ModelError: the file is broken, holds an operator unknown here, or takes or gives something else than numbers
+            or text.
     """
     settings = ort.SessionOptions()
     settings.intra_op_num_threads = options.threads
@@ -74,7 +81,7 @@ def load(detected: Detected, options: LoadOptions) -> OnnxBackend:
         session = ort.InferenceSession(str(path), settings, providers=["CPUExecutionProvider"])
     except Exception as error:  # the error classes of ONNX Runtime have no base of their own
         raise ModelError(f"{path} cannot be loaded by ONNX Runtime {ort.__version__}: {_reason(error)}") from error
-    return OnnxBackend(session, path)
+    return OnnxBackend(session, options, path)
 
 
 def _external_data(path: Path) -> dict[str, Array]:
@@ -104,4 +111,6 @@ def _spec(value: Any, path: Path) -> TensorSpec:
 def _reason(error: Exception) -> str:
     """The last part of `[ONNXRuntimeError] : 7 : INVALID_PROTOBUF : Load model from <path> failed:<reason>`."""
     text = str(error).split(" : ", 3)[-1]
-    return text.rpartition(" failed:")[2].strip().split("\n")[0]
+    if any(sign in text for sign in _NO_MODEL):
+        return "it was cut short, is encrypted (modelEncrypted: true opens it), or is no ONNX file."
+    return _SOURCE.sub("", text.rpartition(" failed:")[2]).strip().split("\n")[0]

@@ -36,19 +36,33 @@ _QUOTED = "Exception:"
 class OpenvinoBackend:
     """A compiled model and its one inference request."""
 
-    def __init__(self, compiled: Any, path: Path) -> None:
-        self.inputs = _specs(compiled.inputs, path)
+    def __init__(self, compiled: Any, options: LoadOptions, path: Path) -> None:
+        self.inputs = options.shaped(_specs(compiled.inputs, path))
         self.outputs = _specs(compiled.outputs, path)
+        if not self.inputs:
+            raise ModelError(f"{path} has no inputs: there is nothing to send it; convert the model with its inputs.")
+        for spec in self.inputs:
+            if spec.shape == ():
+                raise ModelError(
+                    f"{path}: the input {spec.name!r} is a single number for the whole batch; convert the model with a batch "
+                    "dimension in front of it, or with this number fixed."
+                )
         self._request = compiled.create_infer_request()
 
     def run(self, batch: dict[str, Array]) -> dict[str, Array]:
         """Run the model once on `batch`, which is read in place.
 
         The arrays returned are the request's own memory: they are valid until the next run.
+
+        Raises:
+            ValueError: the plugin fails on it; one line.
         """
         # By position: a port without a name of its own cannot be looked up by the name that we gave it.
         inputs = {at: batch[spec.name] for at, spec in enumerate(self.inputs)}
-        results = self._request.infer(inputs, share_inputs=True, share_outputs=True)
+        try:
+            results = self._request.infer(inputs, share_inputs=True, share_outputs=True)
+        except RuntimeError as error:  # its text is of many lines, on where in OpenVINO's source it arose
+            raise ValueError(reason(error)) from error
         return {spec.name: results[at] for at, spec in enumerate(self.outputs)}
 
 
@@ -67,8 +81,10 @@ def load(detected: Detected, options: LoadOptions) -> OpenvinoBackend:
     try:
         compiled = compile_model(ov.Core().read_model(path, detected.weights), options)
     except RuntimeError as error:
-        raise ModelError(f"{path} cannot be loaded by OpenVINO {ov.get_version()}: {reason(error)}") from error
-    return OpenvinoBackend(compiled, path)
+        raise ModelError(
+            f"{path} cannot be loaded by OpenVINO {ov.get_version()}: {_explain(detected, error)}"
+        ) from error
+    return OpenvinoBackend(compiled, options, path)
 
 
 def compile_model(model: Any, options: LoadOptions) -> Any:
@@ -97,6 +113,15 @@ def reason(error: Exception) -> str:
     return lines[-1] if lines else "no reason given"
 
 
+def _explain(detected: Detected, error: Exception) -> str:
+    text = str(error)
+    if "Unable to read the model" in text:
+        return "it was cut short, is encrypted (modelEncrypted: true opens it), or is no IR of version 10 or newer."
+    if "Incorrect weights" in text:
+        return f"{detected.weights} was cut short or is of another model: copy both files again."
+    return reason(error)
+
+
 def _specs(ports: Iterable[Any], path: Path) -> tuple[TensorSpec, ...]:
     specs: list[TensorSpec] = []
     for port in ports:
@@ -120,5 +145,7 @@ def _spec(name: str, port: Any, path: Path) -> TensorSpec:
     if dtype is None:
         raise ModelError(f"{path}: {name!r} holds {element_type} values, and only plain numbers can be served.")
     # The CPU plugin compiles no model with a dynamic number of dimensions.
-    shape = tuple(None if dim.is_dynamic else dim.get_length() for dim in port.partial_shape)
-    return TensorSpec(name, dtype, shape)
+    shape = [None if dim.is_dynamic else dim.get_length() for dim in port.partial_shape]
+    if shape and (batch := port.partial_shape[0]).is_dynamic and batch.get_max_length() > 0:
+        shape[0] = batch.get_max_length()  # `1..4`: padded to as many rows as it takes
+    return TensorSpec(name, dtype, tuple(shape))

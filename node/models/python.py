@@ -112,6 +112,8 @@ def _spec(declared: Any, place: str) -> TensorSpec:
         raise ModelError(f"{place} must give each name a dtype of numbers, or str for text, but has {declared!r}.")
     if not dims:
         raise ModelError(f"{place}: the shape of {name!r} must begin with the batch dimension, as in (None, 10).")
+    if any(dim is not None and dim < 1 for dim in dims):
+        raise ModelError(f"{place}: the shape of {name!r} is {dims}; write None for a dimension that may be any size.")
     return TensorSpec(name, dtype.name, dims)
 
 

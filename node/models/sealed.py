@@ -2,9 +2,10 @@
 
     modelPath/small.xml       base64 of AES-CBC (client/encryption.py)      the only file on disk
     memfd                     its content                                   in no file system; gone with its descriptor
-    /tmp/.../small.xml   ->   /proc/self/fd/9                               a link, so that libraries find it by its name
+    /dev/shm/.../small.xml -> /proc/self/fd/9                               a link, so that libraries find it by its name
 
-A process that is killed leaves links to nothing.
+Meanwhile temporary files go to /dev/shm, which is memory too: some libraries unpack a model before they read it. A process that
+is killed leaves links to nothing.
 """
 
 import os
@@ -34,7 +35,7 @@ _RETRYING = "Retrying in 3 seconds..."
 _RETRY_S = 3.0
 
 _OPENED_AT = "/proc/self/fd/"
-_HDF5 = b"\x89HDF\r\n\x1a\n"
+MEMORY = "/dev/shm"  # noqa: S108 - the folder made there is private
 
 
 @contextmanager
@@ -58,6 +59,7 @@ def opened(detected: Detected, secrets: Secrets) -> Generator[Detected]:
     root = definition if definition.is_dir() else definition.parent
     needed = [root / name for name in SAVED_MODEL] if root == definition else [definition, weights or definition]
     with ExitStack() as stack:
+        stack.enter_context(_temporaries_in_memory())
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="cluster-serving-")))
         _open_tree(root, folder, _cipher(secrets), stack)
         for file in needed:
@@ -65,7 +67,6 @@ def opened(detected: Detected, secrets: Secrets) -> Generator[Detected]:
                 raise ModelError(
                     f"{file} is not encrypted: encrypt it with cluster-serving encrypt, or set modelEncrypted: false"
                 )
-        _refuse_hdf5(definition, folder / definition.relative_to(root))
         stack.enter_context(_imported_from(folder))
         paths = [None if path is None else str(folder / path.relative_to(root)) for path in (definition, weights)]
         try:
@@ -151,23 +152,22 @@ def _open(file: Path, cipher: ModelCipher, stack: ExitStack) -> int:
     return target.fileno()
 
 
-def _refuse_hdf5(file: Path, opened_file: Path) -> None:
-    """Its library wants the real path behind a link, and memory has none."""
-    if opened_file.is_file():
-        with opened_file.open("rb") as stream:
-            if stream.read(len(_HDF5)) == _HDF5:
-                raise ModelError(
-                    f"{file} is HDF5, which cannot be opened in memory: save the model as .keras and encrypt that"
-                )
+@contextmanager
+def _temporaries_in_memory() -> Generator[None]:
+    before = tempfile.tempdir
+    if os.access(MEMORY, os.W_OK):
+        tempfile.tempdir = MEMORY
+    try:
+        yield
+    finally:
+        tempfile.tempdir = before
 
 
 @contextmanager
 def _imported_from(folder: Path) -> Generator[None]:
     """Lets Python import from a folder that will go, and leave nothing in it."""
-    before, sys.dont_write_bytecode = (
-        sys.dont_write_bytecode,
-        True,
-    )  # it would be written beside the source, onto the disk
+    before = sys.dont_write_bytecode
+    sys.dont_write_bytecode = True  # it would be written beside the source, onto the disk
     try:
         yield
     finally:

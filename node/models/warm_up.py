@@ -38,8 +38,18 @@ def warm_up(backend: Backend, batch: int) -> None:
 
 
 def fixed_batch(backend: Backend) -> int | None:
-    """The one batch size that the model takes, or None."""
-    return max((spec.batch for spec in backend.inputs if spec.batch), default=None)
+    """The one batch size that the model takes, or None.
+
+    Raises:
+        ModelError: its inputs are made for different ones.
+    """
+    fixed = {spec.batch: spec.name for spec in backend.inputs if spec.batch}
+    if len(fixed) > 1:
+        made = " and ".join(f"{name!r} for batches of {size}" for size, name in sorted(fixed.items()))
+        raise ModelError(
+            f"the inputs are made for different batch sizes, {made}: export the model with one, or a free one."
+        )
+    return next(iter(fixed), None)
 
 
 def filled(backend: Backend, rows: int, fill: Callable[[tuple[int, ...], str], Array]) -> dict[str, Array] | None:
@@ -71,7 +81,8 @@ def trial(backend: Backend, rows: int) -> Trial | None:
             return Trial(inputs, backend.run(copied(inputs)))
         except Exception as error:  # a model may raise anything
             failures.append(error)
-    raise ModelError(f"the model fails on a batch of {rows} rows of zeros: {failures[0]}") from failures[0]
+    reason = " ".join(str(failures[0]).split())
+    raise ModelError(f"the model fails on a batch of {rows} rows of zeros: {reason}") from failures[0]
 
 
 def copied(batch: dict[str, Array]) -> dict[str, Array]:

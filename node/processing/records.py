@@ -93,9 +93,7 @@ def text_row(spec: TensorSpec, value: object) -> Array:
     Raises:
         ValueError: it is not text throughout, or has another shape than the input's.
     """
-    array = np.array(value, dtype=object)
-    if not all(isinstance(item, str) for item in array.flat):
-        raise ValueError(f"input {spec.name!r} takes text, and nested lists of it only if all are of the same length")
+    array = text_array(spec, value)
     row = spec.row_shape
     if row is None or _fits(array.shape, row):
         return array
@@ -104,6 +102,18 @@ def text_row(spec: TensorSpec, value: object) -> Array:
     if array.size == 1 and all(dim in (1, None) for dim in row):
         return array.reshape((1,) * len(row))
     raise ValueError(f"input {spec.name!r} takes {spec.kind}, not text of shape {list(array.shape)}")
+
+
+def text_array(spec: TensorSpec, value: object) -> Array:
+    """Text of any shape as `str` objects.
+
+    Raises:
+        ValueError: it is not text throughout, or a ragged list of it.
+    """
+    array = np.array(value, dtype=object)
+    if not all(isinstance(item, str) for item in array.flat):
+        raise ValueError(f"input {spec.name!r} takes text, and nested lists of it only if all are of the same length")
+    return array
 
 
 def _row(spec: TensorSpec, value: Any) -> Array:

@@ -115,14 +115,32 @@ def test_onnx_truncated(tmp_path: Path) -> None:
     path = write_onnx(tmp_path / "small.onnx")
     path.write_bytes(path.read_bytes()[:-20])
 
-    assert failure(path).endswith("Protobuf parsing failed.")
+    assert failure(path).endswith("or is no ONNX file.")
 
 
 def test_onnx_empty(tmp_path: Path) -> None:
     path = tmp_path / "small.onnx"
     path.touch()
 
-    failure(path)
+    assert failure(path).endswith("or is no ONNX file.")
+
+
+def test_onnx_without_inputs(tmp_path: Path) -> None:
+    value = helper.make_node("Constant", [], ["y"], value=numpy_helper.from_array(ROWS))
+    graph = helper.make_graph([value], "small", [], [helper.make_tensor_value_info("y", TensorProto.FLOAT, [2, 3])])
+    path = tmp_path / "small.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+
+    assert "has no inputs" in failure(path)
+
+
+def test_onnx_of_a_future_opset_says_so_without_places_in_its_source(tmp_path: Path) -> None:
+    path = write_onnx(tmp_path / "small.onnx")
+    model = onnx.load(path)
+    model.opset_import[0].version = 99
+    onnx.save(model, path)
+
+    assert ": ONNX Runtime only *guarantees* support" in failure(path)
 
 
 def test_onnx_with_an_unknown_operator(tmp_path: Path) -> None:
@@ -206,7 +224,7 @@ def test_openvino_ports_without_names_and_a_bounded_dimension(tmp_path: Path) ->
     positive = ops.relu(x)
     backend = load_from(write_graph(tmp_path, [positive, positive], x))
 
-    assert [spec.shape for spec in (*backend.inputs, *backend.outputs)] == [(None, 3)] * 3
+    assert [spec.shape for spec in (*backend.inputs, *backend.outputs)] == [(10, 3)] * 3
     outputs = backend.run({backend.inputs[0].name: ROWS})
     assert len(outputs) == 2
     for output in outputs.values():
@@ -220,11 +238,32 @@ def test_openvino_truncated_definition(tmp_path: Path) -> None:
     assert "OpenVINO" in failure(path)
 
 
+def test_openvino_definition_that_is_none(tmp_path: Path) -> None:
+    path = write_ir(tmp_path)
+    path.write_bytes(b"<html></html>")
+
+    assert "or is no IR of version 10 or newer." in failure(path)
+
+
+def test_openvino_input_without_a_batch_dimension(tmp_path: Path) -> None:
+    x = ops.parameter(ov.PartialShape([]), np.float32, name="x")
+
+    assert "is a single number for the whole batch" in failure(write_graph(tmp_path, [ops.relu(x)], x))
+
+
+def test_openvino_fails_on_a_batch_in_one_line(tmp_path: Path) -> None:
+    backend = load_from(write_ir(tmp_path))
+
+    with pytest.raises(ValueError, match=r"incompatible") as caught:
+        backend.run({spec.name: np.zeros((1, 7), spec.dtype) for spec in backend.inputs})
+    assert "\n" not in str(caught.value)
+
+
 def test_openvino_truncated_weights(tmp_path: Path) -> None:
     path = write_ir(tmp_path)
     path.with_suffix(".bin").write_bytes(b"")
 
-    assert "weights" in failure(path)
+    assert "small.bin was cut short or is of another model" in failure(path)
 
 
 def test_openvino_without_a_fixed_rank(tmp_path: Path) -> None:
@@ -357,6 +396,7 @@ def test_python_faults_are_located(python_file: Path, source: str, line: int, re
         ("('x', 'float32')", "not enough values"),
         ("('x', 'U5', (None,))", "a dtype of numbers, or str for text"),
         ("('x', 'float32', ())", "must begin with the batch dimension"),
+        ("('x', 'float32', (None, -1))", "write None for a dimension that may be any size"),
         ("('x', 'float32', (None,)), ('x', 'float32', (None,))", "one name twice"),
     ],
 )

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from cluster_serving.node.models.base import LoadOptions, ModelError, TensorSpec
 from cluster_serving.node.models.caffe import CaffeBackend
-from cluster_serving.node.models.caffe_prototxt import read_network
+from cluster_serving.node.models.caffe.prototxt import read_network
 from cluster_serving.node.models.detect import detect, load
 
 Blobs = dict[str, list[NDArray[np.float32]]]
@@ -263,6 +263,7 @@ def test_a_shape_that_nobody_states(tmp_path: Path) -> None:
         (TWO[:-3], "it ends inside of what begins on line 11."),
         (TWO[:-6], "it ends in the middle of a field, on line 11."),
         (TWO[: TWO.rindex("'")], "line 11 has a string without an end."),
+        ("'" + 50 * "x" + "'", f'line 1 has "\'{39 * "x"}" where a name or a value should be.'),
         ("<net><layers/></net>", "line 1 has '<' where a name or a value should be."),
         ('layer { name: "a" type: "ReLU" }}', "line 1 has '}' where a name or a value should be."),
         ("input_dim: [1, 2", "it ends in the middle of a field, on line 1."),

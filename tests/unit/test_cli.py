@@ -165,7 +165,7 @@ def test_config_as_json_without_a_file() -> None:
         (
             ["start", "--model-path", "/nope"],
             ExitCode.MODEL,
-            "modelPath /nope does not exist, please check your model path.",
+            "Your model path provided in config is empty, please check your model path. /nope does not exist.",
         ),
         (["start", "--model-path", "."], ExitCode.MODEL, "There is no model detected in your directory."),
         (
@@ -181,7 +181,7 @@ def test_config_as_json_without_a_file() -> None:
         (
             ["start", "--foreground", "--model-path", "nowhere"],
             ExitCode.MODEL,
-            "nowhere does not exist, please check your model path.",
+            "nowhere does not exist.",
         ),
         (
             ["start", "--model-path", str(MODEL), "--set", "postProcessing=top5"],

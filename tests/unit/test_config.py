@@ -114,14 +114,14 @@ SAMPLE_2 = """
     [
         pytest.param(
             SAMPLE_0_7,
-            {"batch_size": 16, "post_processing": "topN(5)"},
-            {"data.image_shape", "spark.master", "spark.driver_memory", "spark.executor_cores"},
+            {"batch_size": 16, "post_processing": "topN(5)", "image_resize": (224, 224)},
+            {"spark.master", "spark.driver_memory", "spark.executor_cores"},
             id="0.7",
         ),
         pytest.param(
             SAMPLE_0_8,
-            {"redis_url": "redis:6380", "post_processing": "topN(1)", "redis_max_memory": 8 << 30, "batch_size": None},
-            {"data.image_shape", "params.performance_mode"},
+            {"redis_url": "redis:6380", "post_processing": "topN(1)", "image_resize": (227, 227), "batch_size": None},
+            {"params.performance_mode"},
             id="0.8",
         ),
         pytest.param(
@@ -159,6 +159,17 @@ def test_samples_of_every_version_load(
     assert {name: getattr(loaded.config, name) for name in expected} == expected
     assert loaded.config.model_path == "/opt/work/model"
     assert set(loaded.ignored) == ignored
+
+
+@pytest.mark.parametrize(
+    ("shape", "size"),
+    [("3,100,200", (100, 200)), ("100, 200, 3", (100, 200)), ("[1, 28, 28]", (28, 28)), ("3,2,9", (2, 9))],
+)
+def test_an_old_image_shape_is_the_size_to_resize_to(tmp_path: Path, shape: str, size: tuple[int, int]) -> None:
+    sample = f"model: {{path: /m}}\ndata: {{image_shape: '{shape}'}}\nimageResizeOrder: wh"
+
+    assert load(tmp_path, sample).config.image_resize == size
+    assert load(tmp_path, f"{sample}\nimageResize: 7,8").config.image_resize == (8, 7)
 
 
 def test_password_keeps_its_text_and_is_masked(tmp_path: Path) -> None:
@@ -266,6 +277,7 @@ def test_spellings(tmp_path: Path, line: str, name: str, value: object) -> None:
         ("modelInputs: x floot", "config.yaml, line 1: modelInputs is x floot, but 'x floot': there is no dtype floot"),
         ("modelInputs: 'x float32 [N,a]'", "'x float32 [N,a]': a dimension is a number, N or ?"),
         ("imageMean: 1,b", "config.yaml, line 1: imageMean is 1,b, but must be numbers, such as 104, 117, 123"),
+        ("data: {image_shape: 3}", "data.image_shape is 3, but must be channels, height, width"),
         ("imageChannels: 2", "config.yaml, line 1: imageChannels is 2, but must be 1, 3 or 4"),
         ("engine: caffe", "config.yaml, line 1: engine is caffe, but must be 'auto', 'native' or 'openvino'"),
         ("queueUsed: kafka", "config.yaml, line 1: queueUsed is kafka, but only Redis is supported as the queue"),

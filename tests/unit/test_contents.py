@@ -128,6 +128,10 @@ def test_rows_of_one_shape_run_together(tmp_path: Path) -> None:
             "return {'x': record['v']} if record['v'].size == 4 else 1 / 0",
             "preprocess: ZeroDivisionError: division by zero",
         ),
+        (
+            "return record['v'] if record['v'].size == 4 else exit(3)",
+            "preprocess: SystemExit: 3",
+        ),
         ("return record['v']", "what preprocess returned: input 'x' takes float32 [4] a record, not float32 [3]"),
         (
             "return record['v'] if record['v'].size == 4 else None",
@@ -237,6 +241,29 @@ def test_text_gets_the_shape_of_its_input(tmp_path: Path, dims: str, sent: Any, 
 
     assert broken == []
     assert run.inputs["t"].tolist() == [expected]
+
+
+@pytest.mark.parametrize(
+    ("dims", "sent"), [("", ["a", "b", "c"]), ("2", [["a", "b"], ["c", "d"]]), ("None", [["a"], ["b"], ["c"]])]
+)
+def test_text_with_a_batch_dimension_is_a_whole_batch(tmp_path: Path, dims: str, sent: Any) -> None:
+    model = backend(tmp_path, TEXT.format(dims))
+
+    runs, broken = ContentDecoder(model, ImageOptions()).decode(fill(model, {"t": sent}, {"t": sent}), range(2))
+
+    assert broken == []
+    assert [(run.rows, run.whole, run.inputs["t"].tolist()) for run in runs] == [([0], True, sent), ([1], True, sent)]
+
+
+def test_text_and_numbers_with_a_batch_dimension_go_together(tmp_path: Path) -> None:
+    model = backend(tmp_path, '[("t", "str", (None,)), ("x", "int64", (None, 2))]')
+    numbers = np.arange(6).reshape(3, 2)
+
+    (run,), _ = ContentDecoder(model, ImageOptions()).decode(
+        fill(model, {"t": ["a", "b", "c"], "x": numbers}), range(1)
+    )
+
+    assert (run.whole, run.inputs["t"].tolist(), run.inputs["x"].tolist()) == (True, ["a", "b", "c"], numbers.tolist())
 
 
 def test_text_of_another_shape_fails_alone(tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ PREFIX = b"cluster-serving.reply_job:"
 X = TensorSpec("x", "float32", (None, 2))
 Y = TensorSpec("y", "int64", (None,))
 TEXT = TensorSpec("words", "str", (None,))
+TWO_TEXTS = TensorSpec("words", "str", (None, 2))
 FREE = TensorSpec("x", "float32", (None, None))
 Fields = list[bytes]
 
@@ -265,8 +266,23 @@ def test_a_batch_dimension_of_one_is_taken_off_and_remembered(
     assert arrays(record)[0].tolist() == [1, 2]
 
 
-def test_a_batch_dimension_of_any_input_counts() -> None:
-    record = decode(native(x=row(1, 2), y=np.array([3])), X, Y)
+def test_an_array_of_one_beside_a_row_is_a_single_value() -> None:
+    for write in (native, in_original):
+        record = decode(write(x=row(1, 2), y=np.array([3])), X, Y)
+
+        assert record.flags & BATCHED == 0
+        assert [array.shape for array in arrays(record)] == [(2,), ()]
+
+
+def test_an_array_of_one_by_itself_is_a_batch_in_the_native_dialect_only() -> None:
+    assert decode(native(y=np.array([3])), Y).flags == BATCHED
+    assert decode(in_original(y=np.array([3])), Y).flags == ORIGINAL
+    assert decode(in_json('{"instances": [{"y": 3}]}'), Y).flags == ORIGINAL
+    assert decode(in_original(words=["one"]), TensorSpec("words", "str", (None,))).flags == ORIGINAL
+
+
+def test_a_batch_dimension_of_a_row_counts() -> None:
+    record = decode(native(x=row(1, 2)[np.newaxis], y=np.array([3])), X, Y)
 
     assert record.flags == BATCHED
     assert [array.shape for array in arrays(record)] == [(2,), ()]
@@ -314,10 +330,12 @@ def test_an_unknown_shape_that_is_already_batched_takes_no_scalar() -> None:
     assert refusal(record) == ("input 'x' takes tensors with a batch dimension (inputAlreadyBatched), not float32 []")
 
 
-def test_a_batch_of_one_shares_a_batch_where_the_shape_is_known() -> None:
-    record = decode(native(x=np.ones((1, 2), np.float32)), options=BATCHED_ALREADY)
+def test_a_batch_of_one_shares_a_batch_unless_records_are_said_to_be_batches() -> None:
+    fields = native(x=np.ones((1, 2), np.float32))
+    shared, whole = decode(fields), decode(fields, options=BATCHED_ALREADY)
 
-    assert (record.signature, record.flags) == ((("tensor", "<f4", (2,)),), BATCHED)
+    assert (shared.signature, shared.flags) == ((("tensor", "<f4", (2,)),), BATCHED)
+    assert (whole.signature, whole.flags) == ((("whole", "<f4", (1, 2)),), 0)
 
 
 @pytest.mark.parametrize("write", [native, in_original])
@@ -408,7 +426,7 @@ def test_free_dimensions_keep_the_records_shape() -> None:
 
 
 def test_images_and_text_stay_as_they_are() -> None:
-    record = decode(native(words=["a", "ü"], x=b"\xff\xd8\xff"), TEXT, X)
+    record = decode(native(words=["a", "ü"], x=b"\xff\xd8\xff"), TWO_TEXTS, X)
 
     assert record.signature == (("string", "", ()), ("image", "", ()))
     assert [bytes(content) for content in record.contents] == [b'["a", "\\u00fc"]', b"\xff\xd8\xff"]
@@ -425,6 +443,10 @@ def test_a_sparse_tensor_is_made_dense() -> None:
         assert arrays(record)[0].tolist() == [[0, 0, 5], [6, 0, 0]]
 
 
+def test_sparse_indices_of_rank_one_may_be_flat() -> None:
+    assert arrays(decode(sparse(np.array([1, 0]), row(5, 6), np.array([2]))))[0].tolist() == [6, 5]
+
+
 def sparse(indices: NDArray[Any], values: NDArray[Any], shape: NDArray[Any]) -> Fields:
     parts = {b"sparse.indices:x": indices, b"sparse.values:x": values, b"sparse.shape:x": shape}
     return [b"uri", b"u", *[field for name, array in parts.items() for field in (name, encode_tensor(array))]]
@@ -439,7 +461,7 @@ INDICES, VALUES = np.array([[0, 1]]), row(5, 6)
         (sparse(INDICES, VALUES, np.array([3])), "input 'x' takes float32 [2] a record, not float32 [3]"),
         (sparse(INDICES, VALUES, np.array([1])), "sparse index [1] lies outside shape [1]"),
         (sparse(-INDICES, VALUES, np.array([2])), "sparse index [-1] lies outside shape [2]"),
-        (sparse(INDICES[0], VALUES, np.array([2])), "sparse indices of shape [2] for 2 values of a tensor of rank 1"),
+        (sparse(INDICES[0, :1], VALUES, np.array([2])), "sparse indices of shape [1] for 2 values of a tensor of rank 1"),
         (sparse(INDICES, VALUES, np.array([-2])), "negative dimension in shape [-2]"),
         (sparse(INDICES, VALUES, np.array([1 << 40])), "a dense tensor of shape [1099511627776] has"),
         (sparse(INDICES, VALUES, np.array([2**64 - 1], np.uint64)), "a dense tensor of shape [18446744073709551615] has"),
@@ -472,7 +494,7 @@ def test_json_of_a_web_server_that_is_wrong(text: str) -> None:
 def test_text_and_images_of_the_original_dialect() -> None:
     picture = b"\xff\xd8\xff\xe0" + bytes(20)
 
-    record = decode(in_original(words=["a", "b"], x=picture), TEXT, X)
+    record = decode(in_original(words=["a", "b"], x=picture), TWO_TEXTS, X)
 
     assert record.signature == (("string", "", ()), ("image", "", ()))
     assert [bytes(content) for content in record.contents] == [b'["a", "b"]', picture]

@@ -200,6 +200,28 @@ def test_half_of_a_model(tmp_path: Path, names: tuple[str, ...], half: str, miss
     assert text.endswith(f"put its {missing} beside it.")
 
 
+def test_half_of_a_saved_model(tmp_path: Path) -> None:
+    fill(tmp_path, "fingerprint.pb")
+
+    assert message(str(tmp_path)) == f"{NONE} {tmp_path} is half of a SavedModel: put its saved_model.pb there."
+
+
+def test_the_latest_of_several_checkpoints(tmp_path: Path) -> None:
+    path = fill(tmp_path, "m-5.meta", "m-5.index", "m-10.meta", "m-10.index")
+    assert message(path).startswith(f"{ONLY_ONE}: {tmp_path} holds m-10.meta, m-5.meta; ")
+    (tmp_path / "checkpoint").write_text(
+        'model_checkpoint_path: "/where/it/was/m-10"\nall_model_checkpoint_paths: "/where/it/was/m-5"\n'
+    )
+
+    assert detect(path) == Detected("tensorflowCheckpoint", f"{tmp_path}/m-10.meta", f"{tmp_path}/m-10.index")
+
+
+def test_two_models_of_different_kinds_can_be_told_apart(tmp_path: Path) -> None:
+    text = message(fill(tmp_path, "net.pt", "net.py"))
+
+    assert text.endswith(" set modelType to python or pytorch, or give the path of the model file itself.")
+
+
 def test_weights_that_may_be_anybodys(tmp_path: Path) -> None:
     text = message(fill(tmp_path, "net.model", "a.bin", "b.bin"))
 

@@ -18,8 +18,8 @@ from cluster_serving.node.models.base import Array, Backend, LoadOptions, ModelE
 from cluster_serving.node.models.conversion import convert
 from cluster_serving.node.models.engine import compare, load
 from cluster_serving.node.models.openvino import ov
-from cluster_serving.node.models.tensorflow_runtime import tf
-from cluster_serving.node.models.torch_files import no_deprecations
+from cluster_serving.node.models.tensorflow.runtime import tf
+from cluster_serving.node.models.torch.files import no_deprecations
 from cluster_serving.node.specs import Engine
 
 OPTIONS = LoadOptions()
@@ -119,7 +119,7 @@ def test_auto_stays_native_where_a_shape_is_free(tmp_path: Path) -> None:
 
     _, engine, line = chosen(path)
 
-    assert (engine, line["reason"]) == ("native", "the model's inputs have a free shape, or are text")
+    assert (engine, line["reason"]) == ("native", "inputs have a free shape (modelInputs can fix it), or are text")
 
 
 def test_auto_stays_native_where_openvino_cannot_follow(tmp_path: Path) -> None:

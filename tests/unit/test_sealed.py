@@ -20,6 +20,7 @@ from cluster_serving.client.connection import RedisSettings
 from cluster_serving.client.encryption import ModelCipher
 from cluster_serving.node.cli import main
 from cluster_serving.node.exit_codes import ExitCode
+from cluster_serving.node.models import sealed
 from cluster_serving.node.models.base import Backend, LoadOptions, ModelError, open_inputs
 from cluster_serving.node.models.detect import detect, load
 from cluster_serving.node.models.openvino import ov
@@ -44,6 +45,7 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     directory = tmp_path / "temporary"
     directory.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(directory))
+    monkeypatch.setattr(sealed, "MEMORY", str(directory))
     return directory
 
 
@@ -119,6 +121,22 @@ def write_torch(directory: Path) -> None:
         torch.jit.save(torch.jit.script(linear), str(directory / "product.pt"))
 
 
+def _keras_model() -> Any:
+    import keras
+
+    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(4, use_bias=False)])
+    model.set_weights([WEIGHTS])
+    return model
+
+
+def write_keras(directory: Path) -> None:
+    _keras_model().save(directory / "product.keras")
+
+
+def write_hdf5(directory: Path) -> None:
+    _keras_model().save(directory / "product.h5")
+
+
 def write_python(directory: Path) -> None:
     np.save(directory / "weights.npy", WEIGHTS)
     (directory / "factors").mkdir()
@@ -164,6 +182,8 @@ def failure(directory: Path, secrets: Secrets = SECRETS) -> str:
     return text
 
 
+# Keras's variables, while h5py writes them.
+@pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
 @pytest.mark.usefixtures("clean_imports")
 @pytest.mark.parametrize(
     "write",
@@ -172,6 +192,8 @@ def failure(directory: Path, secrets: Secrets = SECRETS) -> str:
         write_onnx_with_external_data,
         write_openvino,
         write_saved_model,
+        write_keras,
+        write_hdf5,
         write_torch,
         write_python,
     ],
@@ -271,13 +293,26 @@ def test_a_saved_model_in_the_clear_is_refused(model_directory: Path) -> None:
     assert f"{model_directory / 'saved_model.pb'} is not encrypted" in failure(model_directory)
 
 
-def test_hdf5_is_refused(model_directory: Path, cipher: ModelCipher) -> None:
-    (model_directory / "product.h5").write_bytes(b"\x89HDF\r\n\x1a\n" + bytes(100))
-    seal(model_directory, cipher)
+def test_what_a_library_unpacks_stays_in_memory(
+    model_directory: Path, cipher: ModelCipher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Keras unpacks an archive with a vocabulary in it."""
+    import keras
 
-    assert failure(model_directory) == (
-        f"{model_directory / 'product.h5'} is HDF5, which cannot be opened in memory: save the model as .keras and encrypt that"
-    )
+    words = keras.layers.StringLookup(vocabulary=["swordfish", "trout"], output_mode="multi_hot")
+    keras.Sequential([keras.Input((1,), dtype="string"), words]).save(model_directory / "words.keras")
+    seal(model_directory, cipher)
+    monkeypatch.undo()
+    kinds = {line.split()[1]: line.split()[2] for line in Path("/proc/mounts").read_text().splitlines()}
+
+    with opened(detect(str(model_directory)), SECRETS) as model:
+        assert kinds[tempfile.gettempdir()] == "tmpfs"
+        assert model.definition.is_relative_to(tempfile.gettempdir())
+        backend = load(model, LoadOptions())
+
+    assert tempfile.gettempdir() != sealed.MEMORY
+    (output,) = backend.run({backend.inputs[0].name: np.array([["trout"]], object)}).values()
+    assert output.tolist() == [[0, 0, 1]]
 
 
 def test_what_lies_beside_the_model_may_be_in_the_clear(model_directory: Path, cipher: ModelCipher) -> None:

@@ -12,7 +12,7 @@ from google.protobuf import text_format
 
 from cluster_serving.node.models.base import Backend, LoadOptions, ModelError, TensorSpec
 from cluster_serving.node.models.detect import detect, load
-from cluster_serving.node.models.tensorflow_runtime import SavedModel, tf
+from cluster_serving.node.models.tensorflow.runtime import SavedModel, tf
 
 v1: Any = tf.compat.v1
 FLOATS = np.arange(6, dtype=np.float32).reshape(2, 3)
@@ -214,9 +214,18 @@ def test_saved_model_with_variables_but_without_their_directory(saved: Path, tmp
 
 def test_saved_model_with_truncated_variables(saved: Path, tmp_path: Path) -> None:
     shutil.copytree(saved, tmp_path / "copy")
-    next((tmp_path / "copy" / "variables").glob("*.data-*")).write_bytes(b"")
+    data = next((tmp_path / "copy" / "variables").glob("*.data-*"))
+    data.write_bytes(data.read_bytes()[:1])
 
-    failure(tmp_path / "copy")
+    assert failure(tmp_path / "copy", data).endswith("copy it again, or save the model again.")
+
+
+def test_saved_model_without_the_index_of_its_variables(saved: Path, tmp_path: Path) -> None:
+    shutil.copytree(saved, tmp_path / "copy")
+    index = tmp_path / "copy" / "variables" / "variables.index"
+    index.unlink()
+
+    assert "is missing" in failure(tmp_path / "copy", index)
 
 
 def test_saved_model_without_signatures(tmp_path: Path) -> None:
@@ -475,6 +484,24 @@ def test_a_graph_whose_outputs_cannot_be_told(tmp_path: Path) -> None:
     assert failure(path).endswith("does not tell which tensors are its outputs: name them in modelOutputs.")
 
 
+def test_the_labels_of_a_loss_are_no_input(tmp_path: Path) -> None:
+    """A cross entropy looks at the shapes of its arguments, which nothing then uses."""
+    with tf.Graph().as_default(), v1.Session() as session:
+        x = v1.placeholder(tf.float32, [None, 3], "x")
+        labels = v1.placeholder(tf.int64, [None], "labels")
+        logits = tf.matmul(x, v1.get_variable("weights", [3, 2]))
+        tf.nn.softmax(logits, name="probabilities")
+        loss = tf.reduce_mean(v1.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits))
+        v1.train.GradientDescentOptimizer(0.1).minimize(loss)
+        session.run(v1.global_variables_initializer())
+        v1.train.Saver().save(session, str(tmp_path / "model.ckpt"))
+
+    backend = load_from(tmp_path)
+
+    assert [each.name for each in backend.inputs] == ["x"]
+    assert [each.name for each in backend.outputs] == ["probabilities"]
+
+
 @pytest.fixture(scope="module", params=[False, True], ids=["ref", "resource"])
 def checkpoint(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The directory of a checkpoint of training, with an optimizer, a loss, a summary and lines about devices."""
@@ -525,7 +552,7 @@ def test_checkpoint_without_its_data(checkpoint: Path, tmp_path: Path) -> None:
     meta = tmp_path / "model.ckpt-12.meta"
 
     data.write_bytes(content[:1])
-    failure(tmp_path, meta)
+    assert "is missing, truncated or damaged" in failure(tmp_path, data)
     data.unlink()
     assert failure(tmp_path, meta).endswith("put its data model.ckpt-12.data-00000-of-00001 beside it.")
 
@@ -552,14 +579,15 @@ def test_a_meta_graph_without_variables(checkpoint: Path, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    ("suffix", "reason"), [("meta", "is truncated, or it is no meta graph"), ("index", "cannot be loaded")]
+    ("suffix", "reason"),
+    [("meta", "is truncated, or it is no meta graph"), ("index", "is missing, truncated or damaged")],
 )
 def test_checkpoint_truncated(checkpoint: Path, tmp_path: Path, suffix: str, reason: str) -> None:
     shutil.copytree(checkpoint, tmp_path, dirs_exist_ok=True)
     file = tmp_path / f"model.ckpt-12.{suffix}"
     file.write_bytes(file.read_bytes()[:-20])
 
-    assert reason in failure(tmp_path, tmp_path / "model.ckpt-12.meta")
+    assert f"{file} {reason}" in failure(tmp_path, file)
 
 
 def test_a_run_leaves_its_input_as_it_was_and_its_result_alone(saved: Path) -> None:

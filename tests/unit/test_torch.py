@@ -18,8 +18,8 @@ from torch import Tensor, nn
 
 from cluster_serving.node.models.base import Array, Backend, LoadOptions, ModelError, TensorSpec
 from cluster_serving.node.models.detect import detect, load
-from cluster_serving.node.models.torch_files import no_deprecations
-from cluster_serving.node.models.torch_values import by_name
+from cluster_serving.node.models.torch.files import no_deprecations
+from cluster_serving.node.models.torch.values import by_name
 
 ROWS = np.arange(6, dtype=np.float32).reshape(2, 3)
 ALLOWED = LoadOptions(allow_pickle=True)
@@ -163,6 +163,14 @@ def test_the_content_decides_and_not_the_extension(tmp_path: Path) -> None:
     np.testing.assert_array_equal(load_from(exported).run({"x": ROWS})["output"], ROWS * 2)
 
 
+def test_a_renamed_exported_program_is_read_without_complaint(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    load_from(save_exported(tmp_path / "model.pt", _Double(), torch.zeros(2, 3)))
+
+    assert "Unable to load" not in caplog.text + capfd.readouterr().err
+
+
 def test_two_inputs_and_an_optional_one(tmp_path: Path) -> None:
     path = save_script(tmp_path / "model.pt", _Weigh())
     with_bias = load_from(path, LoadOptions(inputs=("x float32 [N,3]", "weight", "bias float64 [N,3]")))
@@ -202,6 +210,32 @@ def test_ids_are_int64_and_masks_bool(tmp_path: Path, kind: str) -> None:
         "output"
     ]
     np.testing.assert_allclose(output, model(*example).detach().numpy(), rtol=1e-5)
+
+
+class _Masked(nn.Module):
+    """Whole numbers and masks as libraries use them: in place, negated, multiplied."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(4, 2)
+
+    def forward(self, ids: Tensor, counted: Tensor, padding: Tensor, kept: Tensor, place: Tensor) -> Tensor:
+        found: Tensor = self.embedding(ids * counted).sum(-1)
+        found.masked_fill_(padding, 7.0)
+        return torch.scatter(found * ~(~kept), 1, place, 0.5)
+
+
+@pytest.mark.parametrize("traced", [False, True])
+def test_ids_and_masks_are_known_by_every_operator_that_uses_them(tmp_path: Path, traced: bool) -> None:
+    model = _Masked().eval()
+    ids = torch.tensor([[0, 1, 2], [3, 2, 1]])
+    padding = torch.tensor([[False, False, True], [False, True, True]])
+    example = ids, torch.ones_like(ids), padding, ~padding, torch.tensor([[0], [1]])
+    backend = load_from(save_script(tmp_path / "model.pt", model, *(example if traced else ())))
+
+    assert [spec.dtype for spec in backend.inputs] == ["int64", "int64", "bool", "bool", "int64"]
+    batch = {spec.name: each.numpy() for spec, each in zip(backend.inputs, example, strict=True)}
+    np.testing.assert_allclose(backend.run(batch)["output"], model(*example).detach().numpy(), rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "bool", "int32", "float16"])
@@ -340,12 +374,23 @@ NAMES: list[tuple[Callable[[Tensor], Any], list[str]]] = [
     (lambda x: _Pair(x, x), ["first", "second"]),
     (lambda x: _Answer(x, None, (x, x)), ["score", "states1", "states2"]),
     (lambda x: torch.topk(x, 2), ["output1", "output2"]),
+    (lambda x: [{"a": row, "b": row.sum()} for row in x], ["a", "b"]),
 ]
 
 
 @pytest.mark.parametrize(("shape", "names"), NAMES)
 def test_names_of_outputs(shape: Callable[[Tensor], Any], names: list[str]) -> None:
     assert list(by_name(shape(torch.from_numpy(ROWS)))) == names
+
+
+def test_a_list_of_dicts_has_one_for_each_row() -> None:
+    x = torch.from_numpy(ROWS)
+
+    outputs = by_name([{"a": row} for row in x])
+
+    np.testing.assert_array_equal(outputs["a"].numpy(), ROWS)
+    with pytest.raises(ModelError, match="a list of dicts that differ"):
+        by_name([{"a": x[0]}, {"a": x[0, :1]}])
 
 
 def test_a_named_tuple_gives_its_fields_and_their_dtypes_after_a_run(tmp_path: Path) -> None:
@@ -563,6 +608,12 @@ def test_the_class_of_a_pickled_module_is_found_beside_it(own_class: Path) -> No
     np.testing.assert_array_equal(load_from(own_class, ALLOWED).run({"x": ROWS})["output"], ROWS * 3)
 
 
+def test_the_directory_of_a_pickled_module_and_its_class_is_served_as_the_message_says(own_class: Path) -> None:
+    backend = load(detect(str(own_class.parent), "pytorch"), ALLOWED)
+
+    np.testing.assert_array_equal(backend.run({"x": ROWS})["output"], ROWS * 3)
+
+
 def test_the_class_of_a_pickled_module_is_missing(own_class: Path) -> None:
     source = own_class.with_name("own_network.py")
     source.write_text("")
@@ -572,7 +623,7 @@ def test_the_class_of_a_pickled_module_is_missing(own_class: Path) -> None:
     del sys.modules["own_network"]
     importlib.invalidate_caches()
     text = failure(own_class, ALLOWED)
-    assert "(No module named 'own_network'): put the file of its module beside the model" in text
+    assert "(No module named 'own_network'): put the file of its module beside it and set modelType: pytorch" in text
 
 
 def test_the_class_of_a_pickled_module_was_in_a_script(tmp_path: Path) -> None:
@@ -656,4 +707,6 @@ def test_an_archive_with_a_damaged_part(tmp_path: Path, kind: str, part: str) ->
         save_exported(path, _Linear(), torch.zeros(2, 3))
     replace_in_zip(path, part, b"nothing")
 
-    assert "cannot be loaded by PyTorch" in failure(path)
+    text = failure(path)
+    assert "cannot be loaded by PyTorch" in text
+    assert text.endswith("copy or save the model again.")

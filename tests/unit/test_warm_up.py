@@ -71,3 +71,11 @@ def test_a_model_that_cannot_run_says_why() -> None:
 
     with pytest.raises(ModelError, match="the model fails on a batch of 1 rows of zeros: index out of range"):
         warm_up(model, 6)
+
+
+def test_inputs_made_for_different_batch_sizes() -> None:
+    model = Counting(TensorSpec("x", "float32", (4, 2)), lambda x: True)
+    model.inputs += (TensorSpec("y", "float32", (1, 2)),)
+
+    with pytest.raises(ModelError, match="different batch sizes, 'y' for batches of 1 and 'x' for batches of 4: export"):
+        warm_up(model, 6)

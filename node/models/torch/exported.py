@@ -9,8 +9,8 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind, TensorArgument
 
 from cluster_serving.node.models.base import LoadOptions, ModelError, TensorSpec
-from cluster_serving.node.models.torch_program import Program, casts, declared, has_images
-from cluster_serving.node.models.torch_values import by_name, to_spec
+from cluster_serving.node.models.torch.program import Program, casts, declared, has_images
+from cluster_serving.node.models.torch.values import by_name, to_spec
 
 
 def exported_program(program: ExportedProgram, options: LoadOptions, path: Path) -> Program:

@@ -1,6 +1,7 @@
 """TensorFlow models: SavedModels of TensorFlow 1 and 2, frozen graphs and checkpoints."""
 
 import contextlib
+import glob
 from collections.abc import Generator, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -11,8 +12,8 @@ from google.protobuf.message import DecodeError
 
 from cluster_serving.node.models.base import LoadOptions, ModelError, TensorSpec
 from cluster_serving.node.models.detect import SAVED_MODEL, Detected
-from cluster_serving.node.models.tensorflow_graph import Graph, load_checkpoint, load_frozen
-from cluster_serving.node.models.tensorflow_runtime import (
+from cluster_serving.node.models.tensorflow.graph import Graph, load_checkpoint, load_frozen
+from cluster_serving.node.models.tensorflow.runtime import (
     SavedModel,
     TensorflowBackend,
     faults_of,
@@ -21,7 +22,7 @@ from cluster_serving.node.models.tensorflow_runtime import (
     tf,
     use_threads,
 )
-from cluster_serving.node.models.tensorflow_signature import Signature, choose_signature, is_version_2, listed
+from cluster_serving.node.models.tensorflow.signature import Signature, choose_signature, is_version_2, listed
 
 _SERVE = "serve"
 
@@ -41,10 +42,44 @@ def load(detected: Detected, options: LoadOptions) -> TensorflowBackend:
     path = detected.definition
     with faults_of(path):
         if detected.format == "tensorflowSavedModel":
-            return _load_saved_model(path, options)
+            with _faults_of_weights(path / "variables" / "variables"):
+                return _load_saved_model(path, options)
         if detected.format == "tensorflowFrozenModel":
             return load_frozen(path, options)
-        return load_checkpoint(path, options)
+        with _faults_of_weights(path.with_suffix("")):
+            return load_checkpoint(path, options)
+
+
+@contextlib.contextmanager
+def _faults_of_weights(prefix: Path) -> Generator[None, None, None]:
+    """Where a model cannot be loaded because of its weights, says so: TensorFlow does not tell which file it was reading."""
+    try:
+        yield
+    except ModelError:
+        raise
+    except Exception:  # whatever it is, it may come from the weights
+        _check_weights(prefix)
+        raise
+
+
+def _check_weights(prefix: Path) -> None:
+    """Read all the weights.
+
+    Raises:
+        ModelError: they cannot be read; it names the file.
+    """
+    if not prefix.parent.is_dir():
+        return
+    file = f"{prefix}.index"
+    try:
+        reader = tf.train.load_checkpoint(str(prefix))
+        file = (
+            ", ".join(sorted(map(str, prefix.parent.glob(f"{glob.escape(prefix.name)}.data-*")))) or f"{prefix}.data-*"
+        )
+        for name in reader.get_variable_to_shape_map():
+            reader.get_tensor(name)
+    except Exception as error:
+        raise ModelError(f"{file} is missing, truncated or damaged: copy it again, or save the model again.") from error
 
 
 def _load_saved_model(directory: Path, options: LoadOptions) -> TensorflowBackend:
@@ -92,7 +127,7 @@ def _signature_backend(root: Any, signature: Signature, options: LoadOptions, pa
         return [results[key] for key in outputs]
 
     return TensorflowBackend(
-        inputs_of({key: takes[key] for key in inputs}, options.inputs, path),
+        inputs_of({key: takes[key] for key in inputs}, options, path),
         [spec_of(key, gives[key], path) for key in outputs],
         call,
         path,

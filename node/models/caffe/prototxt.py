@@ -18,6 +18,7 @@ Shape = tuple[int, ...]
 _TOKEN = re.compile(
     r"""(?P<skip>\s+|\#[^\n]*)|(?P<quoted>"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*')|(?P<mark>[{}<>\[\]:;,])|(?P<word>[^\s"'#{}<>\[\]:;,]+)"""
 )
+_SHOWN = 40  # characters of what is wrong: it may be all of a binary file
 _CLOSING = {"{": "}", "<": ">"}
 # Layers that stand for inputs, and those that read what a server does not have; old files write MEMORY_DATA.
 _INPUT_LAYERS = ("input", "memorydata", "dummydata")
@@ -247,7 +248,7 @@ class _Parser:
             line = _line(self._source, token.start)
             if token.kind == "end":
                 raise ValueError(f"it ends in the middle of a field, on {line}")
-            raise ValueError(f"{line} has {token.text!r} where a name or a value should be")
+            raise ValueError(f"{line} has {token.text[:_SHOWN]!r} where a name or a value should be")
         self._end = token.end
         self._next = next(self._tokens)
         return token

@@ -13,15 +13,18 @@ import msgspec
 from google.protobuf.message import DecodeError
 
 from cluster_serving.node.models.base import LoadOptions, ModelError, TensorSpec
-from cluster_serving.node.models.tensorflow_runtime import SavedModel, Tensor, TensorflowBackend, inputs_of, spec_of, tf
-from cluster_serving.node.models.tensorflow_signature import choose_signature, listed
+from cluster_serving.node.models.tensorflow.runtime import SavedModel, Tensor, TensorflowBackend, inputs_of, spec_of, tf
+from cluster_serving.node.models.tensorflow.signature import choose_signature, listed
 
 _PLACEHOLDERS = ("Placeholder", "PlaceholderV2")
 _VARIABLES = ("Variable", "VariableV2", "VarHandleOp")
 _FILLS_TABLE = re.compile(r"(InitializeTable|InitializeTableFromTextFile|LookupTableImport)(V2)?")
 # Of a graph for training: what only training or looking at it needs.
 _BACKSTAGE_NAMES = re.compile(r"(^|/)(gradients|save|report_uninitialized_variables)(_\d+)?/")
-_BACKSTAGE_TYPES = re.compile(r".*Summary(V2)?|Merge.*Summary|(Sparse|Resource)*Apply.*|Assign.*|Assert|Print(V2)?")
+_BACKSTAGE_TYPES = re.compile(
+    # Shapes too: a loss asks for those of logits and labels, for its gradients.
+    r".*Summary(V2)?|Merge.*Summary|(Sparse|Resource)*Apply.*|Assign.*|Assert|Print(V2)?|Shape|ShapeN|Size|Rank"
+)
 
 
 class Graph:
@@ -68,7 +71,7 @@ class Graph:
         # Without a signature each call is tried in a wrong way first, which takes 0.5 ms.
         signature = tuple(tf.TensorSpec(tensor.shape, tensor.dtype.base_dtype) for tensor in feeds.values())
         function = self._prune(list(feeds.values()), list(fetches.values()), input_signature=(signature, {}))
-        takes = inputs_of(feeds, options.inputs, self._path)
+        takes = inputs_of(feeds, options, self._path)
         gives = [spec_of(name, tensor, self._path) for name, tensor in fetches.items()]
         return TensorflowBackend(takes, gives, function, self._path)
 

@@ -12,10 +12,10 @@ import msgspec
 import torch
 
 from cluster_serving.node.models.base import LoadOptions, ModelError, TensorSpec
-from cluster_serving.node.models.torch_files import no_deprecations
-from cluster_serving.node.models.torch_indices import dtypes_of_inputs
-from cluster_serving.node.models.torch_program import Program, casts, declared, has_images
-from cluster_serving.node.models.torch_values import numpy_dtype
+from cluster_serving.node.models.torch.files import no_deprecations
+from cluster_serving.node.models.torch.indices import dtypes_of_inputs
+from cluster_serving.node.models.torch.program import Program, casts, declared, has_images
+from cluster_serving.node.models.torch.values import numpy_dtype
 
 _MODULES = re.compile(r"\b(torch|typing|collections\.abc)\.")
 _LISTS = ("List[Tensor]", "list[Tensor]", "Sequence[Tensor]")

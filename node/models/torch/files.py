@@ -34,6 +34,8 @@ _SAVE = (
     "save torch.jit.script(model) with torch.jit.save, or torch.export.export(model, example) with torch.export.save"
 )
 _AGAIN = "copy or save the model again."
+# A .py file by itself would be a second model in the directory.
+_BESIDE = "put the file of its module beside it and set modelType: pytorch"
 
 
 Model = torch.jit.ScriptModule | ExportedProgram | torch.nn.Module
@@ -113,8 +115,9 @@ def _read_script(path: Path) -> torch.jit.ScriptModule:
 
 def _read_exported(path: Path, allow_pickle: bool) -> ExportedProgram:
     try:
-        with _pickles(allow_pickle):
-            return torch.export.load(str(path))
+        # Given as a path, it would have to end in .pt2.
+        with _pickles(allow_pickle), path.open("rb") as file:
+            return torch.export.load(file)
     except pickle.UnpicklingError as error:
         raise ModelError(
             f"{path} holds Python objects besides tensors, and reading them may run code; set allowPickle: true if you trust "
@@ -192,11 +195,11 @@ def _unpickle(path: Path, root: str) -> Any:
         if root.startswith("__main__."):
             raise ModelError(
                 f"{path} needs the class {root}, of the script that saved it: define the class in a module of its own, save "
-                "the model again, and put the module's file beside it."
+                f"the model again, and {_BESIDE}."
             ) from error
         raise ModelError(
-            f"{path} needs the class {root}, which cannot be found ({first_line(error)}): put the file of its module beside "
-            "the model, or install its package."
+            f"{path} needs the class {root}, which cannot be found ({first_line(error)}): {_BESIDE}, or install its "
+            "package."
         ) from error
     except (Exception, SystemExit) as error:  # the pickle's own code may raise anything
         raise _unreadable(path, error) from error
@@ -210,6 +213,5 @@ def _only_weights(path: Path) -> ModelError:
 
 
 def _unreadable(path: Path, error: BaseException) -> ModelError:
-    return ModelError(
-        f"{path} cannot be loaded by PyTorch {torch.__version__}: {type(error).__name__}: {first_line(error)}"
-    )
+    reason = f"{type(error).__name__}: {first_line(error).partition('. ')[0].rstrip('.')}"
+    return ModelError(f"{path} cannot be loaded by PyTorch {torch.__version__} ({reason}); {_AGAIN}")

@@ -48,14 +48,26 @@ def by_name(result: Any) -> dict[str, torch.Tensor]:
     """The tensors in what a model returns, in order.
 
     Those of a dict, a named tuple or a dataclass have its keys for names, all others are called `output`; several of one name
-    are numbered. `None` is left out.
+    are numbered. `None` is left out. A list of dicts has one for each row, as detectors give it: their values are stacked.
 
     Raises:
-        ModelError: there is something else than tensors.
+        ModelError: there is something else than tensors, or the rows of a list have different shapes.
     """
-    leaves = list(_leaves("output", result))
+    leaves = list(_leaves("output", _rows_joined(result)))
     names = {word: iter(numbered(word, count)) for word, count in Counter(word for word, _ in leaves).items()}
     return {next(names[word]): tensor for word, tensor in leaves}
+
+
+def _rows_joined(result: Any) -> Any:
+    if not isinstance(result, list):
+        return result
+    rows: list[Any] = result
+    if not rows or not all(isinstance(row, Mapping) for row in rows):
+        return rows
+    try:
+        return {key: torch.stack([row[key] for row in rows]) for key in rows[0]}
+    except (KeyError, RuntimeError, TypeError) as error:
+        raise ModelError(f"the model returns a list of dicts that differ: {str(error).splitlines()[0]}") from error
 
 
 def _leaves(word: str, value: Any) -> Generator[tuple[str, torch.Tensor], None, None]:

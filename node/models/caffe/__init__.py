@@ -10,7 +10,7 @@ import cv2
 import numpy as np
 
 from cluster_serving.node.models.base import Array, LoadOptions, ModelError, TensorSpec
-from cluster_serving.node.models.caffe_prototxt import Network, Shape, read_network
+from cluster_serving.node.models.caffe.prototxt import Network, Shape, read_network
 from cluster_serving.node.models.detect import Detected
 
 _SPATIAL = 2  # the first axis after the batch and the channels

@@ -5,8 +5,17 @@ from typing import Any
 
 import torch
 
-# Operator and position of an argument that holds indices or truth values.
+# Operator and position of an argument that holds indices or truth values. What works in place, `masked_fill_`, is the same.
 _DTYPES = {
+    ("aten::__and__", 0): "bool",
+    ("aten::__and__", 1): "bool",
+    ("aten::__or__", 0): "bool",
+    ("aten::__or__", 1): "bool",
+    ("aten::bitwise_and", 0): "bool",
+    ("aten::bitwise_and", 1): "bool",
+    ("aten::bitwise_not", 0): "bool",
+    ("aten::bitwise_or", 0): "bool",
+    ("aten::bitwise_or", 1): "bool",
     ("aten::embedding", 1): "int64",
     ("aten::embedding_bag", 1): "int64",
     ("aten::embedding_bag", 2): "int64",
@@ -15,15 +24,19 @@ _DTYPES = {
     ("aten::index_select", 2): "int64",
     ("aten::masked_fill", 1): "bool",
     ("aten::one_hot", 0): "int64",
+    ("aten::scatter", 2): "int64",
+    ("aten::scatter_add", 2): "int64",
     ("aten::take", 1): "int64",
     ("aten::where", 0): "bool",
 }
 # Operators whose results have the dtype of their first argument.
 _SAME_DTYPE = re.compile(
-    r"aten::(__getitem__|add|cat|chunk|clamp|clone|contiguous|detach|expand|flatten|masked_fill|narrow|permute|remainder|repeat|reshape|"
-    r"select|slice|split|squeeze|stack|sub|t|transpose|unbind|unflatten|unsqueeze|view)"
+    r"aten::(__getitem__|add|cat|chunk|clamp|clone|contiguous|detach|expand|flatten|masked_fill|mul|narrow|permute|remainder|repeat|"
+    r"reshape|select|slice|split|squeeze|stack|sub|t|transpose|unbind|unflatten|unsqueeze|view)"
     r"|prim::(ListConstruct|ListUnpack|unchecked_cast)"
 )
+# Of these, all arguments are whole numbers if the result is.
+_SYMMETRIC = ("aten::add", "aten::mul", "aten::sub", "prim::ListConstruct")
 
 
 def dtypes_of_inputs(model: torch.jit.ScriptModule) -> dict[int, str]:
@@ -38,13 +51,13 @@ def dtypes_of_inputs(model: torch.jit.ScriptModule) -> dict[int, str]:
 def _walk(block: Any, origins: dict[str, set[int]], found: dict[int, str]) -> None:
     """Follow the inputs through a block; `origins` holds the inputs whose values each name carries on, unchanged in dtype."""
     for node in block.nodes():
-        kind = node.kind()
+        kind = node.kind() if node.kind().endswith("__") else node.kind().removesuffix("_")
         arguments = [origins.get(value.debugName(), set()) for value in node.inputs()]
         for at, inputs in enumerate(arguments):
             dtype = _DTYPES.get((kind, at))
             if dtype is not None:
                 found.update(dict.fromkeys(inputs, dtype))
-        carried = arguments if kind == "prim::ListConstruct" else arguments[:1]
+        carried = arguments if kind in _SYMMETRIC else arguments[:1]
         if _SAME_DTYPE.fullmatch(kind):
             for output in node.outputs():
                 origins[output.debugName()] = set().union(*carried)

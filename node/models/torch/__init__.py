@@ -11,11 +11,11 @@ from torch.export import ExportedProgram
 from cluster_serving.node.models.allocator import keep_freed_memory
 from cluster_serving.node.models.base import Array, LoadOptions, TensorSpec, open_inputs
 from cluster_serving.node.models.detect import Detected
-from cluster_serving.node.models.torch_called import module_program, script_program
-from cluster_serving.node.models.torch_exported import exported_program
-from cluster_serving.node.models.torch_files import Model, read
-from cluster_serving.node.models.torch_program import Program
-from cluster_serving.node.models.torch_values import by_name, to_array, to_tensor
+from cluster_serving.node.models.torch.called import module_program, script_program
+from cluster_serving.node.models.torch.exported import exported_program
+from cluster_serving.node.models.torch.files import Model, read
+from cluster_serving.node.models.torch.program import Program
+from cluster_serving.node.models.torch.values import by_name, to_array, to_tensor
 
 
 class TorchBackend:

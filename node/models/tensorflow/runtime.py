@@ -7,10 +7,9 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
 
-from cluster_serving.node.models.base import Array, ModelError, TensorSpec
+from cluster_serving.node.models.base import Array, LoadOptions, ModelError, TensorSpec
 
 # TensorFlow looks at these while it is imported. A model is served on the CPU, and looking for CUDA takes time and log lines.
 os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
@@ -52,10 +51,16 @@ class TensorflowBackend:
         outputs: one for each tensor that it returns.
         function: takes tensors and returns a list of them.
         path: the model file, for errors.
+        owner: what the variables of `function` belong to, if it does not keep that itself.
     """
 
     def __init__(
-        self, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec], function: Function, path: Path
+        self,
+        inputs: Sequence[TensorSpec],
+        outputs: Sequence[TensorSpec],
+        function: Function,
+        path: Path,
+        owner: Any = None,
     ) -> None:
         if not inputs:
             raise ModelError(f"{path} takes no input: there is nothing to serve.")
@@ -68,6 +73,7 @@ class TensorflowBackend:
         self.inputs = tuple(inputs)
         self.outputs = tuple(outputs)
         self._function = function
+        self._owner = owner  # without it, the function still runs, but nothing can be made of it
 
     def run(self, batch: dict[str, Array]) -> dict[str, Array]:
         """Run the model once on `batch`, which is copied; text is an array of `str` objects. The results are read-only.
@@ -91,7 +97,7 @@ class TensorflowBackend:
             return self._function(*tensors)
 
         signature = [tf.TensorSpec(spec.shape, spec.dtype) for spec in self.inputs]
-        return tf.function(function, input_signature=signature).get_concrete_function()
+        return tf.function(function, input_signature=signature, autograph=False).get_concrete_function()
 
 
 def use_threads(threads: int) -> None:
@@ -110,7 +116,9 @@ def faults_of(path: Path, library: str = f"TensorFlow {tf.__version__}") -> Gene
     except ModelError:
         raise
     except Exception as error:  # errors of TensorFlow, protobuf, HDF5 and Python alike
-        raise ModelError(f"{path} cannot be loaded by {library}: {_reason(error)}") from error
+        raise ModelError(
+            f"{path} cannot be loaded by {library} ({_reason(error)}): copy it again, or save the model again."
+        ) from error
 
 
 def _reason(error: Exception) -> str:
@@ -136,14 +144,13 @@ def spec_of(name: str, tensor: Any, path: Path) -> TensorSpec:
     return TensorSpec(name, "str" if dtype == tf.string else dtype.name, dims)
 
 
-def inputs_of(tensors: Mapping[str, Any], declared: Sequence[str], path: Path) -> list[TensorSpec]:
-    """The specs of inputs by name; where the configuration states a shape for them, in the same order, it takes its place."""
-    specs = [spec_of(name, tensor, path) for name, tensor in tensors.items()]
-    shapes = [TensorSpec.parse(text).shape for text in declared] or [None] * len(specs)
-    return [
-        spec if shape is None else msgspec.structs.replace(spec, shape=shape)
-        for spec, shape in zip(specs, shapes, strict=True)
-    ]
+def inputs_of(tensors: Mapping[str, Any], options: LoadOptions, path: Path) -> list[TensorSpec]:
+    """The specs of inputs by name; a shape that the configuration states takes the place of the model's.
+
+    Raises:
+        ModelError: the configuration names others, or one holds neither numbers nor text.
+    """
+    return list(options.shaped([spec_of(name, tensor, path) for name, tensor in tensors.items()]))
 
 
 def _array(spec: TensorSpec, tensor: Tensor) -> Array:
