@@ -79,14 +79,14 @@ class Input:
 
     def _is_row(self, shape: tuple[int, ...]) -> bool:
         """Whether a tensor of this shape is one row, without a batch dimension."""
-        return not self._options.already_batched if self._row is None else _matches(shape, self._row)
+        return not self._options.already_batched if self._row is None else matches(shape, self._row)
 
     def _fitted(self, array: Array) -> tuple[int | None, tuple[int, ...]]:
         """The batch dimension that a tensor carries, if it does, and the shape of its rows."""
         row, shape = self._row, array.shape
         if self._is_row(shape):
             return None, shape
-        if shape and shape[0] > 0 and (row is None or _matches(shape[1:], row)):
+        if shape and shape[0] > 0 and (row is None or matches(shape[1:], row)):
             return shape[0], shape[1:]
         if row is not None and array.size == 1 and all(dim in (1, None) for dim in row):
             return None, (1,) * len(row)
@@ -126,7 +126,7 @@ class Input:
             shape = np.array(texts, dtype=object).shape
         except ValueError:  # ragged: the worker says so
             return None
-        if self._is_row(shape) or not shape or (self._row is not None and not _matches(shape[1:], self._row)):
+        if self._is_row(shape) or not shape or (self._row is not None and not matches(shape[1:], self._row)):
             return None
         return shape[0] or None
 
@@ -218,5 +218,6 @@ def original_field(name: str, value: original.OriginalValue, encrypted: bool) ->
             return keys.STRING + name.encode(), json.dumps(nested).encode()
 
 
-def _matches(shape: tuple[int, ...], row: tuple[int | None, ...]) -> bool:
+def matches(shape: tuple[int, ...], row: tuple[int | None, ...]) -> bool:
+    """Whether a shape is that of a row, in which `None` is any size."""
     return len(shape) == len(row) and all(want in (None, dim) for dim, want in zip(shape, row, strict=True))

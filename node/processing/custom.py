@@ -1,11 +1,12 @@
 """The user's own `preprocess` and `postprocess`, around any model: `processing: steps.py:Steps` in config.yaml.
 
+    from pathlib import Path
     import cv2
     import numpy as np
 
     class Steps:
         def load(self):                     # optional: called once in each worker, before anything else
-            self.names = open("names.txt").read().split()
+            self.names = Path(__file__).with_name("names.txt").read_text().split()
 
         def preprocess(self, record):       # {"photo": bytes, "prompt": "a cat"} -> {"image": array, "length": 5}
             photo = cv2.imdecode(np.frombuffer(record["photo"], np.uint8), cv2.IMREAD_COLOR)

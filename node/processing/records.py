@@ -9,7 +9,7 @@ import numpy as np
 from cluster_serving.client import keys
 from cluster_serving.client.errors import CodecError
 from cluster_serving.client.wire import decode_tensor
-from cluster_serving.node.inputs import Input, InputValue
+from cluster_serving.node.inputs import Input, InputValue, matches
 from cluster_serving.node.models.base import Array, TensorSpec, open_inputs
 from cluster_serving.node.processing.custom import Processing
 from cluster_serving.node.specs import DecodeOptions
@@ -95,9 +95,9 @@ def text_row(spec: TensorSpec, value: object) -> Array:
     """
     array = text_array(spec, value)
     row = spec.row_shape
-    if row is None or _fits(array.shape, row):
+    if row is None or matches(array.shape, row):
         return array
-    if array.shape[:1] == (1,) and _fits(array.shape[1:], row):
+    if array.shape[:1] == (1,) and matches(array.shape[1:], row):
         return array.reshape(array.shape[1:])
     if array.size == 1 and all(dim in (1, None) for dim in row):
         return array.reshape((1,) * len(row))
@@ -146,7 +146,3 @@ def _value(name: str, fields: Mapping[bytes, bytes], open_image: Callable[[bytes
             return _array(taker.sparse(decode_tensor(indices), elements, decode_tensor(shape)))
         case _:
             raise ValueError("a sparse tensor needs its indices, values and shape")
-
-
-def _fits(shape: tuple[int, ...], row: tuple[int | None, ...]) -> bool:
-    return len(shape) == len(row) and all(want in (None, dim) for dim, want in zip(shape, row, strict=True))

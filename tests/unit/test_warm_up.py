@@ -77,5 +77,7 @@ def test_inputs_made_for_different_batch_sizes() -> None:
     model = Counting(TensorSpec("x", "float32", (4, 2)), lambda x: True)
     model.inputs += (TensorSpec("y", "float32", (1, 2)),)
 
-    with pytest.raises(ModelError, match="different batch sizes, 'y' for batches of 1 and 'x' for batches of 4: export"):
+    with pytest.raises(
+        ModelError, match="different batch sizes, 'y' for batches of 1 and 'x' for batches of 4: export"
+    ):
         warm_up(model, 6)
