@@ -44,7 +44,7 @@ def main() -> None:
         "--models", type=Path, default=_MODELS, metavar="DIR", help="where the squeezenet-* folders are"
     )
     parser.add_argument("--only", choices=_FOLDERS, action="append", help="a format; may be repeated")
-    parser.add_argument("--seconds", type=float, default=5, help="of each turn")
+    parser.add_argument("--seconds", type=float, default=8, help="of each turn")
     parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()
     with stage(_PORT) as place:
