@@ -167,8 +167,7 @@ class Input:
             case original.StringTensor([text], _) if self._options.encrypted and not self._is_text:
                 return self.image(text.encode())  # base64, which the worker opens
             case original.StringTensor(strings, shape):
-                nested = np.array(strings, dtype=object).reshape(shape).tolist()
-                return self.text(json.dumps(nested).encode())
+                return self.text(_json(strings, shape))
 
     def _converted(self, array: Array) -> Array:
         dtype = self._dtype
@@ -214,8 +213,12 @@ def original_field(name: str, value: original.OriginalValue, encrypted: bool) ->
         case original.StringTensor([text], _) if encrypted:
             return keys.IMAGE + name.encode(), text.encode()
         case original.StringTensor(strings, shape):
-            nested = np.array(strings, dtype=object).reshape(shape).tolist()
-            return keys.STRING + name.encode(), json.dumps(nested).encode()
+            return keys.STRING + name.encode(), _json(strings, shape)
+
+
+def _json(strings: Sequence[str], shape: tuple[int, ...]) -> bytes:
+    """Strings in C order as nested lists."""
+    return json.dumps(np.array(strings, dtype=object).reshape(shape).tolist()).encode()
 
 
 def matches(shape: tuple[int, ...], row: tuple[int | None, ...]) -> bool:

@@ -107,13 +107,18 @@ class LoadOptions(msgspec.Struct, frozen=True):
     signature: str = ""
     allow_pickle: bool = False
 
+    @property
+    def stated(self) -> tuple[TensorSpec, ...]:
+        """What `inputs` says."""
+        return tuple(TensorSpec.parse(text) for text in self.inputs)
+
     def declared(self, names: Sequence[str]) -> dict[str, TensorSpec]:
         """What the configuration says of the inputs called `names`, by these names: bound by name, else by position.
 
         Raises:
             ModelError: it names neither some of these nor as many.
         """
-        specs = [TensorSpec.parse(text) for text in self.inputs]
+        specs = self.stated
         by_name = {spec.name: spec for spec in specs}
         if by_name.keys() <= set(names):
             return by_name

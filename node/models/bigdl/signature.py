@@ -21,7 +21,7 @@ def inputs_of(root: Module, options: LoadOptions) -> tuple[TensorSpec, ...]:
     """
     entries = _entries(root)
     if not entries:
-        return tuple(TensorSpec.parse(text) for text in options.inputs)
+        return options.stated
     names = [each.given_name for each in entries]
     if len(names) == 1 or any(map(_MADE_UP.fullmatch, names)):
         names = numbered("input", len(entries))

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 from google.protobuf.message import DecodeError
 
-from cluster_serving.node.models.base import LoadOptions, ModelError, TensorSpec
+from cluster_serving.node.models.base import LoadOptions, ModelError
 from cluster_serving.node.models.tensorflow.runtime import SavedModel, Tensor, TensorflowBackend, inputs_of, spec_of, tf
 from cluster_serving.node.models.tensorflow.signature import choose_signature, listed
 
@@ -57,7 +57,7 @@ class Graph:
         Raises:
             ModelError: a name is unknown, nothing can be served, or an output needs further inputs.
         """
-        feeds = self._find([TensorSpec.parse(text).name for text in options.inputs], inputs, named_in)
+        feeds = self._find([spec.name for spec in options.stated], inputs, named_in)
         fetches = self._find(options.outputs, outputs, named_in) or self._sinks(
             [tensor.op for tensor in feeds.values()]
         )

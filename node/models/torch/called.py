@@ -115,7 +115,7 @@ def _program(
     images = has_images(model.parameters())
     chosen = _chosen(arguments, options, path)
     if chosen[0].takes_any_number:
-        inputs = tuple(TensorSpec.parse(text) for text in options.inputs)
+        inputs = options.stated
         spread = chosen[0].kind == _ANY_NUMBER
         return Program(
             lambda tensors: run(*tensors) if spread else run(list(tensors)), inputs, (), (None,) * len(inputs), images
@@ -134,7 +134,7 @@ def _program(
 
 def _chosen(arguments: Sequence[_Argument], options: LoadOptions, path: Path) -> list[_Argument]:
     """The arguments that are inputs: the required ones, and those of the others that the configuration names."""
-    configured = {TensorSpec.parse(text).name for text in options.inputs}
+    configured = {spec.name for spec in options.stated}
     chosen = [each for each in arguments if not each.optional or each.name in configured]
     if len(chosen) == 1 and chosen[0].takes_any_number:
         return chosen
