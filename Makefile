@@ -7,8 +7,9 @@ BIN := $(VENV)/bin
 # several gigabytes. With another index configured, or a wheel at hand: make TORCH=path/to/torch.whl test
 TORCH ?= torch==2.13.0
 PIP := $(BIN)/python -m pip --disable-pip-version-check
+FUZZ_SECONDS ?= 60
 
-.PHONY: quickstart test test-fast install format lint types architecture bench wheel clean
+.PHONY: quickstart test test-fast install format lint types architecture bench fuzz wheel clean
 
 quickstart: $(VENV)/installed-runtime ## serve a small model, send it images, show the answers
 	$(BIN)/python -m cluster_serving.node.quickstart
@@ -35,6 +36,9 @@ types: $(VENV)/installed-dev
 
 architecture: $(VENV)/installed-dev
 	$(BIN)/lint-imports
+
+fuzz: $(VENV)/installed-dev ## what decodes bytes from the wire, for FUZZ_SECONDS in all
+	cd tests && ../$(BIN)/python -m fuzz.fuzz_codecs --seconds $(FUZZ_SECONDS)
 
 bench: $(VENV)/installed-dev ## the queue, beside its floor
 	$(BIN)/python -m bench.queue

@@ -104,9 +104,9 @@ def serve(port: int) -> None:
         for _, entries in link.read() or ():
             for entry_id, fields in entries:
                 targets.append(fields[5])
-                arguments += (entry_id, b"reply", 6, keys.URI, fields[1], *answer)
+                arguments += (entry_id, b"reply", b"", 6, keys.URI, fields[1], *answer)
         if targets:
-            link.run(FINISH, [JOB, *targets], [keys.GROUP, 0, *arguments])
+            link.run(FINISH, [JOB, keys.dead_key(JOB), *targets], [keys.GROUP, 0, 0, *arguments])
 
 
 if __name__ == "__main__":

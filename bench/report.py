@@ -48,6 +48,14 @@ def show(title: str, rounds: Sequence[Mapping[str, float]]) -> None:
     Console().print(table)
 
 
+def show_once(title: str, figures: Mapping[str, float], told: str) -> None:
+    """Print the figures of a measurement without rounds; a `growth` is a share. `told`: what was measured, before the machine."""
+    table = Table("figure", "value", title=title, caption=f"{told}; {machine()}", title_justify="left")
+    for name, value in figures.items():
+        table.add_row(name, f"{value:+.1%}" if name.endswith("growth") else _number(value))
+    Console().print(table)
+
+
 def write(path: Path | None, rounds: Sequence[Mapping[str, float]]) -> None:
     """Write the medians as one flat JSON object."""
     if path is not None:

@@ -12,6 +12,7 @@ import sys
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from itertools import repeat
 from multiprocessing import get_context
 from multiprocessing.process import BaseProcess
@@ -120,8 +121,8 @@ def sample(watched: dict[psutil.Process, str], client: redis.Redis) -> Sample:
         time.sleep(_POLL_S)
     found: Sample = defaultdict(int)
     for process, name in watched.items():
-        found[name] += _anonymous_bytes(process.pid)
-    found["ring"] = _ring_bytes(next(process.pid for process, name in watched.items() if name == "supervisor"))
+        found[name] += anonymous_bytes(process.pid)
+    found["ring"] = ring_bytes(next(process.pid for process, name in watched.items() if name == "supervisor"))
     found[_REDIS] = int(client.info("memory")["used_memory"])
     return dict(found)
 
@@ -138,16 +139,20 @@ def _watched(senders: Sequence[BaseProcess]) -> Iterator[tuple[psutil.Process, s
         yield psutil.Process(sender.pid), "clients"
 
 
-def _anonymous_bytes(pid: int) -> int:
+def anonymous_bytes(pid: int) -> int:
     """What a process has of memory that no file stands behind, swapped out or not."""
     lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
     return sum(1024 * int(line.split()[1]) for line in lines if line.startswith(("Anonymous:", "Swap:")))
 
 
-def _ring_bytes(supervisor: int) -> int:
-    """What the shared memory of the lane takes: pages that nobody has touched are not there."""
-    descriptors = Path(f"/proc/{supervisor}/fd").iterdir()
-    return sum(path.stat().st_blocks * 512 for path in descriptors if "cluster-serving-ring" in str(path.readlink()))
+def ring_bytes(supervisor: int) -> int:
+    """What the shared memory of the lanes takes: pages that nobody has touched are not there."""
+    found = 0
+    for path in Path(f"/proc/{supervisor}/fd").iterdir():
+        with suppress(FileNotFoundError):  # closed by now
+            if "cluster-serving-ring" in str(path.readlink()):
+                found += path.stat().st_blocks * 512
+    return found
 
 
 def _of_node(sample: Sample) -> Sample:

@@ -1,24 +1,32 @@
-"""Put records on the queue and take results off it."""
+"""Put records on the queue and take results off it.
 
-from cluster_serving.client.aio_input_queue import AsyncInputQueue
-from cluster_serving.client.aio_output_queue import AsyncOutputQueue
-from cluster_serving.client.commands import Failed
-from cluster_serving.client.encryption import RecordCipher
-from cluster_serving.client.errors import (
-    ClusterServingError,
-    CodecError,
-    ConnectionLost,
-    ErrorCode,
-    InvalidValue,
-    QueueFull,
-    RecordFailed,
-    ResultTimeout,
-)
-from cluster_serving.client.frontend import perdict
-from cluster_serving.client.http_reply import http_json_to_ndarray, http_response_to_ndarray
-from cluster_serving.client.input_queue import InputQueue
-from cluster_serving.client.output_queue import OutputQueue
-from cluster_serving.client.wire import Result
+A name is imported when it is first used: the servers stand on parts of this package that need neither Redis nor numpy.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from cluster_serving.client.aio_input_queue import AsyncInputQueue
+    from cluster_serving.client.aio_output_queue import AsyncOutputQueue
+    from cluster_serving.client.commands import Failed
+    from cluster_serving.client.encryption import RecordCipher
+    from cluster_serving.client.errors import (
+        ClusterServingError,
+        CodecError,
+        ConnectionLost,
+        ErrorCode,
+        InvalidValue,
+        QueueFull,
+        RecordFailed,
+        RedisRefused,
+        ResultTimeout,
+    )
+    from cluster_serving.client.frontend import perdict
+    from cluster_serving.client.http_reply import http_json_to_ndarray, http_response_to_ndarray
+    from cluster_serving.client.input_queue import InputQueue
+    from cluster_serving.client.output_queue import OutputQueue
+    from cluster_serving.client.wire import Result
 
 __all__ = [
     "AsyncInputQueue",
@@ -34,9 +42,43 @@ __all__ = [
     "QueueFull",
     "RecordCipher",
     "RecordFailed",
+    "RedisRefused",
     "Result",
     "ResultTimeout",
     "http_json_to_ndarray",
     "http_response_to_ndarray",
     "perdict",
 ]
+
+_MODULES = {
+    "AsyncInputQueue": "aio_input_queue",
+    "AsyncOutputQueue": "aio_output_queue",
+    "ClusterServingError": "errors",
+    "CodecError": "errors",
+    "ConnectionLost": "errors",
+    "ErrorCode": "errors",
+    "Failed": "commands",
+    "InputQueue": "input_queue",
+    "InvalidValue": "errors",
+    "OutputQueue": "output_queue",
+    "QueueFull": "errors",
+    "RecordCipher": "encryption",
+    "RecordFailed": "errors",
+    "RedisRefused": "errors",
+    "Result": "wire",
+    "ResultTimeout": "errors",
+    "http_json_to_ndarray": "http_reply",
+    "http_response_to_ndarray": "http_reply",
+    "perdict": "frontend",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

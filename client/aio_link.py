@@ -1,8 +1,9 @@
 """One connection to Redis for raw commands, for asyncio."""
 
 import asyncio
-import math
+import select
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, cast
 
 import redis.asyncio
@@ -12,35 +13,93 @@ from redis.asyncio.sentinel import Sentinel
 from redis.backoff import NoBackoff
 
 from cluster_serving.client.connection import RedisSettings
-from cluster_serving.client.link import Argument, Script, connection_lost, pack
+from cluster_serving.client.errors import RedisRefused
+from cluster_serving.client.link import (
+    INCOMPLETE,
+    Argument,
+    Script,
+    cannot_serve,
+    connection_lost,
+    is_unknown_script,
+    new_reader,
+    pack,
+)
+
+
+class _Socket(asyncio.Protocol):
+    """What comes over a connection, as replies; one call waits at a time."""
+
+    def __init__(self) -> None:
+        self._reader = new_reader()
+        self._replies: list[Any] = []
+        self._wanted = 0
+        self._all: asyncio.Future[list[Any]] | None = None
+        self._lost: Exception | None = None
+
+    def next(self, count: int) -> asyncio.Future[list[Any]]:
+        """The next replies, once all of them are there."""
+        self._wanted = count
+        self._all = asyncio.get_running_loop().create_future()
+        if self._lost is not None:
+            self._all.set_exception(self._lost)
+        return self._all
+
+    def data_received(self, data: bytes) -> None:
+        """Parse what has come."""
+        reader, replies = self._reader, self._replies
+        try:
+            reader.feed(data)
+            while (reply := reader.gets(False)) is not INCOMPLETE:
+                replies.append(reply)
+        except redis.exceptions.InvalidResponse as error:
+            self.connection_lost(error)
+            return
+        if len(replies) >= self._wanted and self._all is not None and not self._all.done():
+            self._replies = []
+            self._all.set_result(replies)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Tell the call that waits."""
+        self._lost = exc or ConnectionError("closed by Redis")
+        if self._all is not None and not self._all.done():
+            self._all.set_exception(self._lost)
 
 
 class AsyncLink:
-    """`link.Link` for asyncio: one connection, one command or pipeline at a time."""
+    """`link.Link` for asyncio: one connection, one command or pipeline at a time.
+
+    redis-py connects and logs in; from then on the link reads and writes the transport itself. By redis-py's streams a lone call
+    took a fifth longer.
+    """
 
     def __init__(self, settings: RedisSettings) -> None:
         self._settings = settings
         self._pool, self._sentinels = _pool_of(settings)
         self._connection: Any = None
+        self._transport: Any = None
+        self._socket = _Socket()
+        self._news = select.poll()
         self._lock = asyncio.Lock()
 
     async def call(self, *commands: tuple[Argument, ...], timeout_s: float | None = None) -> list[Any]:
-        """Send commands in one write and read their replies; an error reply stands in the list.
+        """Send commands in one write and read their replies; an error reply stands in the list as `RedisRefused`.
 
         Raises:
             ConnectionLost: Redis cannot be reached, or went away.
         """
         seconds = self._settings.timeout_s if timeout_s is None else timeout_s
         async with self._lock:
+            sent = False
             try:
-                if self._connection is None:
-                    self._connection = await self._pool.get_connection()
-                connection = self._connection  # `close` may take it away in the meantime
-                await connection.send_packed_command([b"".join(map(pack, commands))], check_health=False)
-                return [await _read(connection, seconds) for _ in commands]
+                await self._connect_if_needed()
+                sent = True
+                replies = self._socket.next(len(commands))
+                self._transport.write(b"".join(map(pack, commands)))
+                async with asyncio.timeout(seconds):
+                    return await replies
             except (redis.RedisError, OSError) as error:
                 await self._drop()
-                raise connection_lost(self._settings, error) from error
+                raise connection_lost(self._settings, error, unsent=not sent) from error
             except BaseException:
                 await self._drop()  # replies are still to come, which the next command would take for its own
                 raise
@@ -49,28 +108,35 @@ class AsyncLink:
         """The same, where an error reply is raised once all replies are there.
 
         Raises:
-            ConnectionLost: Redis cannot be reached, or went away.
-            redis.ResponseError: Redis refused a command.
+            ConnectionLost: Redis cannot be reached, cannot serve, or went away.
+            RedisRefused: Redis refused a command.
         """
         replies = await self.call(*commands, timeout_s=timeout_s)
         for reply in replies:
-            if isinstance(reply, redis.ResponseError):
-                raise reply
+            if isinstance(reply, RedisRefused):
+                raise await self.raised_for(reply)
         return replies
+
+    async def raised_for(self, refusal: RedisRefused) -> Exception:
+        """What an error reply is to the caller; where Redis cannot serve now, the next connection may find one that can."""
+        if not cannot_serve(refusal):
+            return refusal
+        await self._drop()
+        return connection_lost(self._settings, refusal, unsent=True)
 
     async def run(self, script: Script, names: Sequence[Argument], arguments: Sequence[Argument]) -> Any:
         """Run a script, and load it first where Redis does not know it.
 
         Raises:
-            ConnectionLost: Redis cannot be reached, or went away.
-            redis.ResponseError: Redis refused it.
+            ConnectionLost: Redis cannot be reached, cannot serve, or went away.
+            RedisRefused: Redis refused it.
         """
-        (reply,) = await self.call(script.command(names, arguments))
-        if isinstance(reply, redis.exceptions.NoScriptError):
-            (reply,) = await self.call_checked(("EVAL", script.text, len(names), *names, *arguments))
-        if isinstance(reply, redis.ResponseError):
-            raise reply
-        return reply
+        try:
+            return (await self.call_checked(script.command(names, arguments)))[0]
+        except RedisRefused as error:
+            if not is_unknown_script(error):
+                raise
+            return (await self.call_checked(("EVAL", script.text, len(names), *names, *arguments)))[0]
 
     async def close(self) -> None:
         """Close the connection, if there is one."""
@@ -84,20 +150,27 @@ class AsyncLink:
         """Whether there is a connection now."""
         return self._connection is not None
 
+    async def _connect_if_needed(self) -> None:
+        """Have a connection. One that Redis has closed already is replaced: what went into it would have an unknown fate."""
+        if self._connection is not None and self._news.poll(0):
+            await self._drop()
+        if self._connection is not None:
+            return
+        self._connection = connection = await self._pool.get_connection()
+        await connection.send_command("PING")  # as `Link` does
+        with suppress(redis.exceptions.NoPermissionError):
+            await connection.read_response()
+        self._transport = connection._writer.transport  # redis-py shows it nowhere else
+        self._socket = _Socket()
+        self._transport.set_protocol(self._socket)
+        self._news = select.poll()
+        self._news.register(self._transport.get_extra_info("socket"), select.POLLIN)
+
     async def _drop(self) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
             await connection.disconnect(nowait=True)
             await self._pool.release(connection)
-
-
-async def _read(connection: Any, timeout_s: float) -> Any:
-    """The next reply. Not by redis-py's own timeout, which gives None and keeps a connection that still owes a reply."""
-    try:
-        async with asyncio.timeout(timeout_s):
-            return await connection.read_response(disable_decoding=True, timeout=math.inf)
-    except redis.ResponseError as error:
-        return error
 
 
 def _pool_of(settings: RedisSettings) -> tuple[Any, Sequence[redis.asyncio.Redis]]:

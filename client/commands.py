@@ -1,16 +1,26 @@
 """The commands that the queues send and what the replies mean, without any input or output: for threads and asyncio alike."""
 
 import json
+import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import repeat
 from pathlib import Path
 from typing import Any, Literal, cast
 
 import numpy as np
 
 from cluster_serving.client import keys, original
-from cluster_serving.client.errors import CodecError, InvalidValue, QueueFull, RecordFailed
-from cluster_serving.client.link import Argument, Script
+from cluster_serving.client.errors import (
+    CodecError,
+    ErrorCode,
+    InvalidValue,
+    QueueFull,
+    RecordFailed,
+    RedisRefused,
+    ResultTimeout,
+)
+from cluster_serving.client.link import Argument, Script, is_out_of_memory
 from cluster_serving.client.original.values import EncodedImage, text_value
 from cluster_serving.client.values import encode_record, encode_uri
 from cluster_serving.client.wire import Result, decode_result
@@ -30,7 +40,9 @@ CHUNK = 64
 WINDOW = 1024
 """Records that `predict_many` and `as_completed` keep under way."""
 
+# In the words that the original prints.
 _FULL = "Redis queue is full, please wait for inference or delete the unprocessed records."
+_REFUSED = "Please check if Redis version > 5, if yes, memory may be full, try dequeue or delete."
 
 
 class Failed(str):
@@ -116,23 +128,55 @@ def escape_glob(text: str) -> str:
     return re.sub(r"([*?\[\]\\^])", r"\\\1", text)
 
 
-def enqueue_arguments(job: str, batch: Sequence[Fields]) -> tuple[list[Argument], list[Argument]]:
-    """Keys and arguments of the enqueue script."""
+def enqueue_arguments(
+    job: str, batch: Sequence[Fields], lives_s: Iterable[float] = repeat(math.inf)
+) -> tuple[list[Argument], list[Argument]]:
+    """Keys and arguments of the enqueue script.
+
+    Args:
+        job: its name.
+        batch: the fields of each record.
+        lives_s: for each, the seconds in which a node must begin it.
+    """
     arguments: list[Argument] = [len(batch)]
-    for fields in batch:
-        arguments.append(len(fields))
-        arguments += fields
-    return [job, keys.limits_key(job)], arguments
+    for fields, life_s in zip(batch, lives_s, strict=False):
+        if life_s == math.inf:
+            arguments.append(len(fields))
+            arguments += fields
+        else:
+            arguments.append(len(fields) + 2)
+            arguments += fields
+            arguments += (keys.DEADLINE, max(0, round(1000 * life_s)))
+    return [job, keys.limits_key(job), keys.full_key(job)], arguments
 
 
-def queue_full(job: str, accepted: int) -> QueueFull:
-    """The error for a stream that has no room, in the words that the original prints."""
-    return QueueFull(f"{_FULL} (the stream {job} holds maxQueueLength records)", accepted)
+def admitted(job: str, reply: Any, count: int) -> tuple[list[bytes], QueueFull | None]:
+    """What the enqueue script's reply says.
+
+    Args:
+        job: its name.
+        reply: an error reply too.
+        count: how many records were sent.
+
+    Returns:
+        The ids of the entries, and why there are fewer than `count`.
+
+    Raises:
+        RedisRefused: Redis took none, and not for want of room.
+    """
+    if isinstance(reply, list):
+        taken = cast(list[bytes], reply)
+        return taken, None if len(taken) == count else queue_full(f"the stream {job} holds maxQueueLength records")
+    if not isinstance(reply, RedisRefused):
+        return [], queue_full(reply.decode(errors="replace"))
+    if is_out_of_memory(reply):
+        return [], queue_full(f"the stream {job}: {reply} {_REFUSED}")
+    raise RedisRefused(f"cannot enqueue to the job {job}: {reply}") from reply
 
 
-def memory_full(job: str, error: Exception, accepted: int) -> QueueFull:
-    """The error for a Redis that has no memory."""
-    return QueueFull(f"{_FULL} (the stream {job}: {error})", accepted)
+def queue_full(why: str) -> QueueFull:
+    """The error for records that are not admitted."""
+    return QueueFull(f"{_FULL} ({why})")
 
 
 def read_replies(reply: Any) -> list[tuple[bytes, Fields]]:
@@ -182,6 +226,23 @@ def plain(result: Result) -> Any:
         return result.value
     outputs = list(result.outputs.values())
     return outputs[0] if len(outputs) == 1 else outputs
+
+
+def no_result(what: str, *, stream_vanished: bool) -> ResultTimeout:
+    """The error for a result that did not come in time, and what may be the reason."""
+    why = "the reply stream was deleted meanwhile" if stream_vanished else "is a node of this job running?"
+    return ResultTimeout(f"no result {what}; {why}")
+
+
+def begun_in_time(result: Result) -> Result:
+    """The same result.
+
+    Raises:
+        ResultTimeout: the node let the record's deadline pass, which was the timeout of the call.
+    """
+    if result.error is not None and result.error[0] == ErrorCode.DEADLINE_EXCEEDED:
+        raise ResultTimeout(f"no result of {result.uri!r} in time; the node says: {result.error[1]}")
+    return result
 
 
 def plain_or_error(result: Result) -> Any:

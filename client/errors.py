@@ -1,8 +1,9 @@
 """Every error that a client can raise.
 
 ClusterServingError
-├── ConnectionLost      (also ConnectionError)   Redis cannot be reached, or left in the middle of a call
-├── QueueFull           (also RuntimeError)      the job's stream holds `maxQueueLength` records
+├── ConnectionLost      (also ConnectionError)   Redis cannot be reached, cannot serve, or left in the middle of a call
+├── RedisRefused        (also redis-py's)        Redis answered a command with an error: a key of another type, no right to it
+├── QueueFull           (also RuntimeError)      the job's stream holds `maxQueueLength` records, or Redis is short of memory
 ├── ResultTimeout       (also TimeoutError)      no result came in time
 ├── RecordFailed        (also RuntimeError)      the node answered with an error instead of a result
 ├── InvalidValue        (also TypeError)         a value that no field of a record can carry
@@ -10,6 +11,8 @@ ClusterServingError
 """
 
 from enum import StrEnum
+
+import redis
 
 
 class ErrorCode(StrEnum):
@@ -20,6 +23,8 @@ class ErrorCode(StrEnum):
     WORKER_DIED = "WorkerDied"
     RESULT_TOO_LARGE = "ResultTooLarge"
     DEADLINE_EXCEEDED = "DeadlineExceeded"
+    WORKER_HUNG = "WorkerHung"
+    DELIVERED_TOO_OFTEN = "DeliveredTooOften"
 
 
 class ClusterServingError(Exception):
@@ -29,16 +34,35 @@ class ClusterServingError(Exception):
 
 
 class ConnectionLost(ClusterServingError, ConnectionError):
-    """Redis cannot be reached, or the connection broke in the middle of a call.
+    """Redis cannot be reached, cannot serve (it loads, it is a read-only replica), or left in the middle of a call.
 
-    When it broke after a record was sent, whether Redis took the record is unknown: enqueue it again under the same uri.
+    When it left after a record was sent, whether Redis took the record is unknown: enqueue it again under the same uri.
+
+    Attributes:
+        unsent: whether it is certain that Redis took nothing of what this error broke off.
+        accepted: how many records of this call Redis took for certain before, in order.
     """
+
+    http_status = 503
+
+    def __init__(self, message: str, *, unsent: bool = False) -> None:
+        super().__init__(message)
+        self.unsent = unsent
+        self.accepted = 0
+
+
+class RedisRefused(ClusterServingError, redis.ResponseError):
+    """Redis answered a command with an error that waiting does not mend; the message is Redis's own."""
 
     http_status = 503
 
 
 class QueueFull(ClusterServingError, RuntimeError):
-    """The job's stream holds `maxQueueLength` records; `accepted` records of this call were taken before it filled up."""
+    """Nothing is admitted now: the stream holds `maxQueueLength` records, or Redis is short of memory.
+
+    Attributes:
+        accepted: how many records of this call were taken before, in order.
+    """
 
     http_status = 429
 

@@ -6,8 +6,17 @@ import urllib.request
 from http.client import HTTPException
 from typing import Any
 
-from cluster_serving.client.errors import CodecError, ConnectionLost, RecordFailed
+from cluster_serving.client.errors import (
+    ClusterServingError,
+    CodecError,
+    ConnectionLost,
+    QueueFull,
+    RecordFailed,
+    ResultTimeout,
+)
 from cluster_serving.client.http_reply import parse_prediction
+
+_GRACE_S = 1.0
 
 
 class Frontend:
@@ -29,24 +38,47 @@ class Frontend:
             timeout: seconds.
 
         Raises:
-            RecordFailed: the frontend answered with an error.
-            ConnectionLost: it cannot be reached.
+            RecordFailed: the frontend refused the request, or the record failed.
+            QueueFull: there is no room for it now.
+            ResultTimeout: no result came in time.
+            ConnectionLost: the frontend cannot be reached, or no node serves now.
         """
         body = request if isinstance(request, str) else json.dumps(request)
         try:
-            with self._open(self._request("/predict", body.encode()), timeout) as reply:
+            # The frontend is told, so that no node runs what nobody waits for; and gets time to say that it was too late.
+            with self._open(self._request("/predict", body.encode(), timeout), timeout + _GRACE_S) as reply:
                 first = str(json.load(reply)["predictions"][0])
         except urllib.error.HTTPError as error:
             with error:
-                raise RecordFailed(f"HTTP {error.code}", error.read().decode(errors="replace"), self._url) from error
+                raise self._refusal(error.code, error.read().decode(errors="replace")) from error
+        except TimeoutError as error:
+            raise ResultTimeout(f"no answer of the frontend at {self._url} in {timeout:g} s") from error
         except (OSError, HTTPException) as error:
             raise ConnectionLost(f"frontend at {self._url}: {error}") from error
         except (ValueError, LookupError, TypeError) as error:
             raise CodecError(f"the frontend at {self._url} answered without predictions: {error!r}") from error
         return parse_prediction(first)
 
-    def _request(self, path: str, body: bytes | None = None) -> urllib.request.Request:
+    def _refusal(self, status: int, body: str) -> ClusterServingError:
+        """The error that a reply stands for."""
+        try:
+            reason = str(json.loads(body)["error"])
+        except (ValueError, LookupError, TypeError):
+            reason = body  # a proxy, or the original: plain text
+        match status:
+            case 429:
+                return QueueFull(f"frontend at {self._url}: {reason}")
+            case 503:
+                return ConnectionLost(f"frontend at {self._url}: {reason}", unsent=True)
+            case 504:
+                return ResultTimeout(f"frontend at {self._url}: {reason}")
+            case _:
+                return RecordFailed(f"HTTP {status}", reason, self._url)
+
+    def _request(self, path: str, body: bytes | None = None, timeout: float | None = None) -> urllib.request.Request:
         headers = {"Content-Type": "application/json"}
+        if timeout is not None:
+            headers["X-Request-Timeout"] = f"{timeout:g}"
         return urllib.request.Request(self._url + path, data=body, headers=headers)  # noqa: S310 - the user's own URL
 
     def _open(self, request: urllib.request.Request, timeout: float) -> Any:

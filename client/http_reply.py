@@ -3,7 +3,8 @@ r"""Replies of an HTTP front end to `/predict`, of every version, to arrays.
 An element of `predictions` is one of
 
     {value=[[903,0.13]]}  {value=data=[0.1,0.2],shape=[2];}          0.9: no JSON
-    {"value":"[[903,0.13]]"}  {"value":"{\"data\":[..],\"shape\":[..]}"}  0.10 and later; several outputs one after the other
+    {"value":"[[903,0.13]]"}  {"value":"{\"data\":[..],\"shape\":[..]}"}  0.10 and later, and ours; several outputs one after the
+                                                                     other; the data may be text
     "/////7AAAA..."                                                  0.11, direct mode: a result's value, quoted
 """
 
@@ -50,7 +51,8 @@ def parse_prediction(text: str) -> ResultValue:
     """The value of one element of `predictions`, in any of its three forms.
 
     Returns:
-        The same as `decode_result`; arrays are float32.
+        The same as `decode_result`; text is a str or nested lists of them; whole numbers and bools keep their kind, and others
+        are float32.
 
     Raises:
         CodecError: the element begins as one of the forms and is a broken one.
@@ -59,7 +61,7 @@ def parse_prediction(text: str) -> ResultValue:
 
 
 def http_json_to_ndarray(json_str: str) -> HttpValue:
-    """The first prediction in the body of a reply; arrays written as text are float64.
+    """The first prediction in the body of a reply, as `parse_prediction`; but arrays written as text are float64.
 
     Raises:
         CodecError: the body is not a reply with predictions.
@@ -112,15 +114,15 @@ def _value(text: str, dtype: np.dtype[Any]) -> HttpValue:
     return outputs[0] if len(outputs) == 1 else outputs
 
 
-def _java_output(text: str, dtype: np.dtype[Any]) -> NDArray[Any]:
+def _java_output(text: str, dtype: np.dtype[Any]) -> Any:
     data, _, shape = text.removeprefix("data=").partition(",shape=")
-    return _array(_json(data), _json(shape), dtype)
+    return _output(_json(data), _json(shape), dtype)
 
 
-def _json_outputs(text: str, dtype: np.dtype[Any]) -> list[NDArray[Any]]:
+def _json_outputs(text: str, dtype: np.dtype[Any]) -> list[Any]:
     """The outputs of JSON objects that follow one another without a separator."""
     decoder = json.JSONDecoder()
-    outputs: list[NDArray[Any]] = []
+    outputs: list[Any] = []
     at = 0
     while at < len(text):
         try:
@@ -130,20 +132,30 @@ def _json_outputs(text: str, dtype: np.dtype[Any]) -> list[NDArray[Any]]:
         if not isinstance(document, dict):
             raise CodecError("the prediction's value is not a series of JSON objects")
         fields = cast("dict[str, Any]", document)
-        outputs.append(_array(fields.get("data"), fields.get("shape"), dtype))
+        outputs.append(_output(fields.get("data"), fields.get("shape"), dtype))
     return outputs
 
 
-def _array(data: Any, shape: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
+def _output(data: Any, shape: Any, dtype: np.dtype[Any]) -> Any:
+    """An array, or nested lists of text."""
     if not isinstance(data, list) or not isinstance(shape, list):
         raise CodecError("the prediction has no lists 'data' and 'shape'")
     if {*map(type, shape)} - {int}:
         raise CodecError(f"the prediction's shape {shape} is not of integers")
+    if {*map(type, data)} == {str}:
+        return restore_shape(np.array(data, object), shape).tolist()
+    return restore_shape(_numbers(data, dtype).ravel(), shape)
+
+
+def _numbers(data: list[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
     try:
-        values = np.array(data, dtype)
+        values = np.array(data)
+        if values.dtype.kind in "iub":
+            return values
+        with np.errstate(over="ignore"):  # what float32 cannot hold becomes infinity
+            return np.array(data, dtype) if values.dtype.kind == "O" else values.astype(dtype)
     except (ValueError, TypeError, OverflowError) as error:
         raise CodecError(f"the prediction's data are not numbers: {error}") from error
-    return restore_shape(values.ravel(), shape)
 
 
 def _json(text: str) -> Any:

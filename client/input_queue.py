@@ -10,9 +10,9 @@ from itertools import count, islice
 from typing import Any, Self
 
 import numpy as np
-import redis
 
 from cluster_serving.client import keys, original
+from cluster_serving.client.admission import Admission
 from cluster_serving.client.api import Api
 from cluster_serving.client.commands import (
     CHUNK,
@@ -22,24 +22,22 @@ from cluster_serving.client.commands import (
     Dialect,
     Fields,
     as_inputs,
+    begun_in_time,
     check_dialect,
     enqueue_arguments,
-    memory_full,
     plain,
     plain_or_error,
-    queue_full,
     request_fields,
     result_of,
 )
-from cluster_serving.client.errors import QueueFull, ResultTimeout
+from cluster_serving.client.errors import ConnectionLost, QueueFull, ResultTimeout
 from cluster_serving.client.frontend import Frontend
-from cluster_serving.client.link import Link, is_out_of_memory
+from cluster_serving.client.link import Link
 from cluster_serving.client.output_queue import OutputQueue
 from cluster_serving.client.replies import Replies
 from cluster_serving.client.values import encode_record
 from cluster_serving.client.wire import Result
 
-_CHUNK_BYTES = 8 << 20
 _SLOW_S = 0.005
 
 
@@ -49,24 +47,35 @@ class InputQueue(Api):
     Args:
         frontend_url: with it `predict` goes over HTTP.
         dialect: `native`, or `original` to write as the original's clients do (for servers of the original).
-        patience_s: how long `enqueue` waits for room in a full queue before it raises `QueueFull`.
+        patience_s: how long to try again while the queue is full, or Redis cannot be reached or cannot serve, before `QueueFull`
+            or `ConnectionLost` is raised. Nothing is sent again that Redis may have taken.
+        deadline_s: records that no node has begun so many seconds after they were enqueued are answered `DeadlineExceeded`;
+            default: never. `predict` and `predict_many` have their timeouts for that.
         settings: host, port, name, ...: see `Api`.
 
     Raises:
         ConnectionLost: from every method that talks to Redis.
+        RedisRefused: the same, where Redis answers with an error.
     """
 
     def __init__(
-        self, frontend_url: str | None = None, *, dialect: str = "native", patience_s: float = 10.0, **settings: Any
+        self,
+        frontend_url: str | None = None,
+        *,
+        dialect: str = "native",
+        patience_s: float = 10.0,
+        deadline_s: float | None = None,
+        **settings: Any,
     ) -> None:
         super().__init__(**settings)
         self._arguments = settings
         self.frontend_url = frontend_url
         self._frontend = Frontend(frontend_url) if frontend_url else None
         self._dialect: Dialect = check_dialect(dialect)
-        self._patience_s = patience_s
+        self._life_s = math.inf if deadline_s is None else deadline_s
         self._link = Link(self.settings)
         self._lock = threading.Lock()
+        self._admission = Admission(self._link, self._lock, self.name, patience_s)
         self._replies = Replies(self.settings, self.name, self._client_id)
         self._numbers = count()
         self.input_threshold = 0.6  # as programs of the original read them; what they meant is `maxQueueLength`'s now
@@ -91,7 +100,7 @@ class InputQueue(Api):
             InvalidValue: a value cannot be sent.
             QueueFull: there was no room for `patience_s`; nothing was enqueued.
         """
-        return self._admit([request_fields(self._dialect, uri, data)])[0]
+        return self._admission.put([request_fields(self._dialect, uri, data)], self._life_s)[0]
 
     def enqueue_many(self, records: Iterable[tuple[str, Mapping[str, Any]]]) -> int:
         """Put records on the queue, 64 at a time.
@@ -105,8 +114,11 @@ class InputQueue(Api):
         Raises:
             InvalidValue: a value cannot be sent; the chunks before it have been enqueued.
             QueueFull: there was no room for `patience_s`; its `accepted` says how many were enqueued, in order.
+            ConnectionLost: its `accepted` says the same; unless it is `unsent`, some more may have been.
         """
-        return self._admit_all(request_fields(self._dialect, uri, data) for uri, data in records)
+        return self._admission.put_all(
+            (request_fields(self._dialect, uri, data) for uri, data in records), self._life_s
+        )
 
     def enqueue_tensor(self, uri: str, data: Any) -> str:
         """Put one ndarray, or a list of them as inputs t0, t1, ..., on the queue; `enqueue` does the same and more."""
@@ -145,12 +157,12 @@ class InputQueue(Api):
         fields = self._with_reply(uri, as_inputs(request_data), self._replies)
         self._replies.expect([uri])
         try:
-            result = self._replies.ask(uri, ENQUEUE.command(*enqueue_arguments(self.name, [fields])), deadline_s)
+            result = self._ask(uri, fields, deadline_s)
             if result is None:
-                self._admit([fields], timeout)
+                self._admission.put([fields], deadline_s - time.monotonic(), self._replies)
                 result = self._replies.wait(uri, deadline_s)
             result.uri = ""  # a name that the caller has never seen
-            return plain(result)
+            return plain(begun_in_time(result))
         finally:
             self._replies.forget(uri)
 
@@ -214,7 +226,8 @@ class InputQueue(Api):
                     chunk = list(islice(remaining, min(CHUNK, window - under_way)))
                     more = bool(chunk)
                     replies.expect([uri for uri, _ in chunk])
-                    under_way += self._admit_all(self._with_reply(uri, data, replies) for uri, data in chunk)
+                    requests = (self._with_reply(uri, data, replies) for uri, data in chunk)
+                    under_way += self._admission.put_all(requests, self._life_s, replies)
                 if under_way:
                     arrived = replies.arrived(time.monotonic() + timeout)
                     under_way -= len(arrived)
@@ -255,11 +268,10 @@ class InputQueue(Api):
     def _send_chunk(self, requests: Sequence[Any], timeout: float) -> list[tuple[str, float]]:
         uris = [self._next_uri() for _ in requests]
         self._replies.expect(uris)
-        self._admit_all(
-            self._with_reply(uri, as_inputs(request), self._replies)
-            for uri, request in zip(uris, requests, strict=True)
-        )
         deadline_s = time.monotonic() + timeout
+        records = zip(uris, requests, strict=True)
+        fields = (self._with_reply(uri, as_inputs(request), self._replies) for uri, request in records)
+        self._admission.put_all(fields, timeout, self._replies)
         return [(uri, deadline_s) for uri in uris]
 
     def _next_answer(self, pending: deque[tuple[str, float]], number: int) -> Any:
@@ -267,11 +279,23 @@ class InputQueue(Api):
         result = self._replies.wait(uri, deadline_s)
         if result.error is not None:
             result.uri = f"request {number}"
-        return plain_or_error(result)
+        return plain_or_error(begun_in_time(result))
+
+    def _ask(self, uri: str, fields: Fields, deadline_s: float) -> Result | None:
+        """Send a record and wait for its result; None where nothing has been sent."""
+        command = ENQUEUE.command(*enqueue_arguments(self.name, [fields], [deadline_s - time.monotonic()]))
+        try:
+            return self._replies.ask(uri, command, deadline_s)
+        except QueueFull:
+            return None
+        except ConnectionLost as error:
+            if not error.unsent:
+                raise
+            return None
 
     def _predict_by_polling(self, uri: str, data: Mapping[str, Any], deadline_s: float) -> Any:
         """As the original does it: its servers know no reply stream."""
-        self._admit([request_fields(self._dialect, uri, data)], deadline_s - time.monotonic())
+        self._admission.put([request_fields(self._dialect, uri, data)], deadline_s - time.monotonic())
         key, pause_s = keys.result_prefix(self.name) + uri, 0.001
         while time.monotonic() < deadline_s:
             with self._lock:
@@ -281,46 +305,3 @@ class InputQueue(Api):
             time.sleep(pause_s)
             pause_s = min(2 * pause_s, 0.05)
         raise ResultTimeout(f"no result of {uri!r} in time; is a server of this job running?")
-
-    def _admit_all(self, records: Iterable[Fields]) -> int:
-        """Enqueue records, some at a time; how many there were."""
-        accepted = size = 0
-        chunk: list[Fields] = []
-
-        def flush() -> int:
-            try:
-                return len(self._admit(chunk)) if chunk else 0
-            except QueueFull as error:
-                error.accepted += accepted
-                raise
-
-        for fields in records:
-            chunk.append(fields)
-            size += sum(map(len, fields))
-            if len(chunk) == CHUNK or size > _CHUNK_BYTES:
-                accepted += flush()
-                chunk, size = [], 0
-        return accepted + flush()
-
-    def _admit(self, batch: Sequence[Fields], timeout: float = math.inf) -> list[str]:
-        """Enqueue all of these, waiting for room if need be; the ids."""
-        ids: list[str] = []
-        deadline_s = time.monotonic() + min(self._patience_s, timeout)
-        pause_s = 0.01
-        while True:
-            try:
-                with self._lock:
-                    taken = self._link.run(ENQUEUE, *enqueue_arguments(self.name, batch))
-                full = None if len(taken) == len(batch) else queue_full(self.name, len(ids) + len(taken))
-            except redis.ResponseError as error:
-                if not is_out_of_memory(error):
-                    raise
-                taken, full = [], memory_full(self.name, error, len(ids))
-            ids += [entry_id.decode() for entry_id in taken]
-            if full is None:
-                return ids
-            if time.monotonic() + pause_s > deadline_s:
-                raise full
-            batch = batch[len(taken) :]
-            time.sleep(pause_s)
-            pause_s = min(2 * pause_s, 0.5)

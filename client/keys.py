@@ -4,7 +4,11 @@
     cluster-serving_<job>:<uri>             hash      one result, until it is read or its time to live ends
     cluster-serving.reply_<job>:<client>    stream    results for one client that waits for them; expires with the client
     cluster-serving.node_<job>:<node>       string    JSON heartbeat of one node; expires after three missed ones
+    cluster-serving.nodes                   zset      the key of each heartbeat, by the Unix time in s at which it was told last
+    cluster-serving.reply_:<frontend>       stream    results for one process of a frontend, of every job that it serves
     cluster-serving.limits_<job>            hash      what admission checks: `maxQueueLength`
+    cluster-serving.full_<job>              string    why nothing is admitted now; a node sets it while Redis is short of memory
+    cluster-serving.dead_<job>              stream    dead letters, the newest `maxDeadLetters`
     model_secured                           hash      `secret` and `salt` of the encrypted models that wait for them
 
 Only results live below `cluster-serving_<job>:`, because clients of the original read and delete all that they find there.
@@ -21,7 +25,9 @@ Request fields, native dialect (values are bytes; `<name>` is a model input's na
     sparse.values:<name>    the same, (nnz,)
     sparse.shape:<name>     the same, int64 (rank,)
     reply                   key of the stream that the result goes to; without it: the result hash
-    deadline                Unix time in ms after which no answer is wanted
+    traceparent             W3C Trace Context of the call, for the logs of the node
+    deadline                Unix time in ms on the clock of Redis; a record that no node has begun by then is answered
+                            DeadlineExceeded
 
 Request fields, original dialect: `uri`, `data` (base64 of an Arrow stream), and optionally `serde`.
 
@@ -30,6 +36,9 @@ in the original dialect a base64 Arrow stream, or a filter's text); `error` (JSO
 stream, first of all, `uri`. Native results have a `receipt` (JSON): `entry`, the id in the stream; `node`; `batch`, its rows;
 `filled_ms`, Unix time when the batch was closed; `wait_ms` for a worker and `run_ms`; `outputs`, their names in the model's
 order where there are several.
+
+A dead letter has the field `dead_letter` first (JSON: `code`, `message`, `traceback`, `entry`, `node`, `deliveries`, `model`,
+`died_ms`; see `DeadLetter` in node/dead_letters.py), and behind it the request's fields exactly as they came.
 """
 
 from typing import Final
@@ -40,6 +49,7 @@ GROUP: Final = "serving"
 URI: Final = b"uri"
 REPLY: Final = b"reply"
 DEADLINE: Final = b"deadline"
+TRACEPARENT: Final = b"traceparent"
 DATA: Final = b"data"
 SERDE: Final = b"serde"
 
@@ -54,6 +64,9 @@ SPARSE_SHAPE: Final = b"sparse.shape:"
 VALUE: Final = b"value"
 ERROR: Final = b"error"
 RECEIPT: Final = b"receipt"
+DEAD_LETTER: Final = b"dead_letter"
+
+NODES: Final = "cluster-serving.nodes"
 
 MODEL_SECURED: Final = "model_secured"
 SECRET: Final = "secret"  # noqa: S105 - the name of a field
@@ -72,6 +85,11 @@ def reply_key(job: str, client: str) -> str:
     return f"cluster-serving.reply_{job}:{client}"
 
 
+def frontend_reply_key(frontend: str) -> str:
+    """The reply stream of one process of a frontend."""
+    return reply_key("", frontend)
+
+
 def node_key(job: str, node: str) -> str:
     """The heartbeat of one node."""
     return f"cluster-serving.node_{job}:{node}"
@@ -80,3 +98,13 @@ def node_key(job: str, node: str) -> str:
 def limits_key(job: str) -> str:
     """What admission checks."""
     return f"cluster-serving.limits_{job}"
+
+
+def full_key(job: str) -> str:
+    """There while nothing is admitted, whatever the stream holds: says why."""
+    return f"cluster-serving.full_{job}"
+
+
+def dead_key(job: str) -> str:
+    """The stream of dead letters."""
+    return f"cluster-serving.dead_{job}"

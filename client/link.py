@@ -5,10 +5,13 @@ parses them. Nothing is repeated behind the caller's back: redis-py's own retrie
 """
 
 import hashlib
+import re
+import select
 import socket
 import ssl
 import struct
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, cast
 
 import hiredis
@@ -17,7 +20,7 @@ import redis.exceptions
 from redis.sentinel import MasterNotFoundError
 
 from cluster_serving.client.connection import READ_BYTES, RedisSettings
-from cluster_serving.client.errors import ConnectionLost
+from cluster_serving.client.errors import ConnectionLost, RedisRefused
 
 Argument = bytes | str | int | float
 
@@ -53,7 +56,7 @@ class Link:
 
     Raises:
         ConnectionLost: from every method that talks to Redis; what was under way is lost.
-        redis.ResponseError: Redis refused the command.
+        RedisRefused: Redis refused the command.
     """
 
     def __init__(self, settings: RedisSettings, patience_s: float | None = None) -> None:
@@ -62,8 +65,14 @@ class Link:
         self._pool = settings.client().connection_pool
         self._connection: Any = None
         self._socket: Any = None
-        self._reader = _new_reader()
+        self._news = select.poll()
+        self._reader = new_reader()
         self._buffer = bytearray(READ_BYTES)
+
+    @property
+    def timeout_s(self) -> float:
+        """How long the settings say that a reply may take."""
+        return self._settings.timeout_s
 
     @property
     def connected(self) -> bool:
@@ -88,44 +97,49 @@ class Link:
 
     def read(self) -> Any:
         """The next reply; bytes stay bytes."""
-        self._connect()
-        reader, buffer = self._reader, self._buffer
-        try:
-            while (reply := reader.gets(False)) is _INCOMPLETE:
-                size = self._socket.recv_into(buffer)
-                if not size:
-                    raise ConnectionError("closed by Redis")
-                reader.feed(buffer, 0, size)
-        except (OSError, redis.exceptions.InvalidResponse) as error:
-            raise self._lost(error) from error
-        except BaseException:
-            # Interrupted: the reply is still to come, and the next command would take it for its own.
-            self.close()
-            raise
-        if isinstance(reply, redis.ResponseError):
-            if str(reply).startswith("LOADING"):
-                raise self._lost(reply)
-            raise reply
+        reply = self._next()
+        if isinstance(reply, RedisRefused):
+            raise self.raised_for(reply)
         return reply
+
+    def read_all(self, count: int) -> list[Any]:
+        """The next replies; an error reply stands among them as `RedisRefused`."""
+        return [self._next() for _ in range(count)]
+
+    def raised_for(self, refusal: RedisRefused) -> Exception:
+        """What an error reply is to the caller; where Redis cannot serve now, the next connection may find one that can."""
+        if not cannot_serve(refusal):
+            return refusal
+        return self._lost(refusal, unsent=True)
 
     def call(self, *command: Argument) -> Any:
         """Send one command and read its reply."""
         self.send(command)
         return self.read()
 
+    def drop_if_stale(self) -> None:
+        """Close the connection if Redis has closed it already. Only while no reply is under way.
+
+        What is sent from now on then goes over a new connection, and not into one where its fate would be unknown.
+        """
+        if self._connection is not None and self._news.poll(0):
+            self.close()
+
     def run(self, script: Script, keys: Sequence[Argument], arguments: Sequence[Argument]) -> Any:
         """Run a script, and load it first where Redis does not know it."""
         try:
             return self.call(*script.command(keys, arguments))
-        except redis.ResponseError as error:
-            if not str(error).startswith("NOSCRIPT"):
+        except RedisRefused as error:
+            if not is_unknown_script(error):
                 raise
             return self.call("EVAL", script.text, len(keys), *keys, *arguments)
 
     def close(self) -> None:
         """Close the connection, if there is one."""
-        connection, self._connection, self._socket = self._connection, None, None
+        connection, self._connection = self._connection, None
         if connection is not None:
+            self._news.unregister(self._socket)
+            self._socket = None
             connection.disconnect()
             self._pool.release(connection)
         self._pool.disconnect()
@@ -134,11 +148,23 @@ class Link:
         if self._connection is not None:
             return
         try:
-            self._connection = self._pool.get_connection()
-        except (redis.ConnectionError, redis.TimeoutError, OSError) as error:
-            raise self._lost(error) from error
+            connection: Any = self._pool.get_connection()
+            try:
+                # Asks whether it serves before anything is sent whose fate could be unknown. Of a client that has not logged in
+                # Redis reads no long command, but closes the connection.
+                connection.send_command("PING")
+                with suppress(redis.exceptions.NoPermissionError):
+                    connection.read_response()
+            except BaseException:
+                connection.disconnect()
+                self._pool.release(connection)
+                raise
+        except (redis.RedisError, OSError) as error:
+            raise self._lost(error, unsent=True) from error
+        self._connection = connection
         self._socket = self._connection._sock  # redis-py shows it nowhere else
-        self._reader = _new_reader()
+        self._news.register(self._socket, select.POLLIN)
+        self._reader = new_reader()
         self._apply_patience()
 
     def set_patience(self, seconds: float) -> None:
@@ -158,31 +184,74 @@ class Link:
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, timeout)
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, timeout)
 
-    def _lost(self, error: Exception) -> ConnectionLost:
+    def _next(self) -> Any:
+        self._connect()
+        reader, buffer = self._reader, self._buffer
+        try:
+            while (reply := reader.gets(False)) is INCOMPLETE:
+                size = self._socket.recv_into(buffer)
+                if not size:
+                    raise ConnectionError("closed by Redis")
+                reader.feed(buffer, 0, size)
+        except (OSError, redis.exceptions.InvalidResponse) as error:
+            raise self._lost(error) from error
+        except BaseException:
+            # Interrupted: the reply is still to come, and the next command would take it for its own.
+            self.close()
+            raise
+        return reply
+
+    def _lost(self, error: Exception, *, unsent: bool = False) -> ConnectionLost:
         self.close()
-        return connection_lost(self._settings, error)
+        return connection_lost(self._settings, error, unsent=unsent)
 
 
-def connection_lost(settings: RedisSettings, error: Exception) -> ConnectionLost:
-    """The error for a connection that broke, or could not be made."""
+def connection_lost(settings: RedisSettings, error: Exception, *, unsent: bool) -> ConnectionLost:
+    """The error for a connection that broke, or could not be made, or to a Redis that cannot serve."""
     why = str(error)
     if isinstance(error, (BlockingIOError, TimeoutError)):
         why = "no reply in time"
     elif isinstance(error, MasterNotFoundError):
         why = f"no Sentinel answers that knows a master named {settings.service}"
-    return ConnectionLost(f"Redis at {settings.describe()}: {why}")
+    elif wants_password(error):
+        why = "it wants a password: give it in the URL, or as `password`"
+    lost = ConnectionLost(f"Redis at {settings.describe()}: {why}", unsent=unsent)
+    lost.__cause__ = error
+    return lost
 
 
-def is_out_of_memory(error: redis.ResponseError) -> bool:
+def cannot_serve(refusal: RedisRefused) -> bool:
+    """Whether this Redis serves nobody now, or not this client: it loads, is a replica, wants a password. It has done nothing."""
+    return _CANNOT_SERVE.search(str(refusal)) is not None
+
+
+def wants_password(error: BaseException) -> bool:
+    """Whether Redis answered that the client has to log in first."""
+    return str(error).startswith("NOAUTH") or getattr(error, "status_code", None) == "NOAUTH"  # redis-py cuts it off
+
+
+def is_out_of_memory(refusal: redis.ResponseError) -> bool:
     """Whether Redis refused a command for want of memory."""
-    # redis-py's own parser cuts the OOM off a message that begins with it; a script's message has it in the middle.
-    return isinstance(error, redis.exceptions.OutOfMemoryError) or "OOM " in str(error)
+    return "OOM " in str(refusal)
 
 
-_INCOMPLETE = object()
+def is_unknown_script(refusal: RedisRefused) -> bool:
+    """Whether Redis does not know the script yet, or any more."""
+    return str(refusal).startswith("NOSCRIPT")
 
 
-def _new_reader() -> Any:
+# Not only at the beginning: Redis 6 puts the errors of a script's commands in the middle of its own.
+_CANNOT_SERVE = re.compile(
+    r"\b(LOADING|READONLY|MASTERDOWN|NOREPLICAS|MISCONF|BUSY|CLUSTERDOWN|TRYAGAIN|NOAUTH|max number of clients) "
+)
+
+
+INCOMPLETE = object()
+"""What a reader gives while a reply has not come whole."""
+
+
+def new_reader() -> Any:
+    """A parser of replies; an error reply is a `RedisRefused`, given and not raised."""
     return hiredis.Reader(
-        protocolError=redis.exceptions.InvalidResponse, replyError=redis.ResponseError, notEnoughData=_INCOMPLETE
+        protocolError=redis.exceptions.InvalidResponse, replyError=RedisRefused, notEnoughData=INCOMPLETE
     )

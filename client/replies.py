@@ -9,17 +9,25 @@ import threading
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-
-import redis
+from typing import Any, cast
 
 from cluster_serving.client import keys
-from cluster_serving.client.commands import REPLIES_AT_ONCE, REPLY_LIFE_MS, memory_full, next_id, read_replies, reply_of
+from cluster_serving.client.commands import (
+    REPLIES_AT_ONCE,
+    REPLY_LIFE_MS,
+    admitted,
+    next_id,
+    no_result,
+    queue_full,
+    read_replies,
+    reply_of,
+)
 from cluster_serving.client.connection import RedisSettings
-from cluster_serving.client.errors import ConnectionLost, InvalidValue, ResultTimeout
-from cluster_serving.client.link import Argument, Link, is_out_of_memory
+from cluster_serving.client.errors import ConnectionLost, InvalidValue, RedisRefused
+from cluster_serving.client.link import Argument, Link, cannot_serve, is_out_of_memory, is_unknown_script
 from cluster_serving.client.wire import Result
 
-_BLOCK_S = 10.0
+_BLOCK_S = 1.0  # a stream that has vanished is noticed so soon: Redis does not tell those that block on it
 _PATIENCE_S = 1.0  # beyond what a read blocks: then Redis is taken for lost
 _KEPT_S = REPLY_LIFE_MS / 6000  # the life of the stream is renewed at least so often
 _UNTRIMMED_BYTES = 1 << 16
@@ -30,10 +38,13 @@ class Replies:
 
     def __init__(self, settings: RedisSettings, job: str, client: str) -> None:
         self.key = keys.reply_key(job, client)
+        self._job = job
         self._link = Link(settings)
         self._last = b"0-0"
         self._touched_s = float("-inf")
         self._untrimmed = 0
+        self._idle = False  # whether the last read found nothing
+        self._vanished = False
         self._results: dict[str, Result | None] = {}
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
@@ -45,16 +56,26 @@ class Replies:
 
         Raises:
             InvalidValue: one of them is under way already.
-            QueueFull: Redis has no memory for a reply stream.
-            ConnectionLost: Redis cannot be reached.
         """
         with self._lock:
-            if time.monotonic() - self._touched_s > _KEPT_S and not self._reading:
-                self._open()
+            if not self._results:
+                self._vanished = False
             for uri in uris:
                 if uri in self._results:
                     raise InvalidValue(f"two records of uri {uri!r} are under way at once")
                 self._results[uri] = None
+
+    def have_stream(self) -> None:
+        """Make the stream, unless it is there. Call it before enqueueing: results go only to a stream that exists.
+
+        Raises:
+            QueueFull: Redis has no memory for it.
+            ConnectionLost: Redis cannot be reached; its `unsent` is true.
+            RedisRefused: its key holds something else.
+        """
+        with self._lock:
+            if not self._reading:
+                self._open_if_due()
 
     def forget(self, uri: str) -> None:
         """Nobody waits for this one any more."""
@@ -73,11 +94,14 @@ class Replies:
 
         Raises:
             ResultTimeout: it did not come in time.
-            ConnectionLost: Redis went away.
+            ConnectionLost: Redis went away; where its `unsent` is true nothing has been enqueued.
+            QueueFull: Redis has no memory for a reply stream.
+            RedisRefused: the reply stream's key, or the job's, holds something else.
         """
         with self._lock:
             if self._reading:
                 return None
+            self._open_if_due()
             if not self._read_for_all(min(deadline_s - time.monotonic(), _BLOCK_S), enqueue):
                 return None
         return self.wait(uri, deadline_s)
@@ -108,7 +132,7 @@ class Replies:
                         self._read_for_all(min(left_s, _BLOCK_S))
                     if left_s <= 0 and self._results[uri] is None:
                         self.forget(uri)
-                        raise ResultTimeout(f"no result of {uri!r} in time; is a node of this job running?")
+                        raise no_result(f"of {uri!r} in time", stream_vanished=self._vanished)
         self.forget(uri)
         return result
 
@@ -138,7 +162,7 @@ class Replies:
                     return found
                 left_s = deadline_s - time.monotonic()
                 if left_s <= 0:
-                    raise ResultTimeout("no result in time; is a node of this job running?")
+                    raise no_result("in time", stream_vanished=self._vanished)
                 self._read_for_all(min(left_s, _BLOCK_S))
 
     def close(self) -> None:
@@ -151,15 +175,26 @@ class Replies:
                     self._link.call("DEL", self.key)
             self._link.close()
 
+    def _open_if_due(self) -> None:
+        if time.monotonic() - self._touched_s <= _KEPT_S:
+            return
+        self._link.drop_if_stale()
+        try:
+            self._open()
+        except ConnectionLost as error:
+            error.unsent = True  # of whatever was to be enqueued
+            raise
+
     def _open(self) -> None:
         try:
             # The cheapest way to make an empty stream. Results go only to a stream that exists (NOMKSTREAM).
             self._link.call("XGROUP", "CREATE", self.key, "client", "$", "MKSTREAM")
-        except redis.ResponseError as error:
+            self._last = b"0-0"  # after a failover the ids of a new stream may be smaller than those of the old one
+        except RedisRefused as error:
             if is_out_of_memory(error):
-                raise memory_full(self.key, error, 0) from error
+                raise queue_full(f"the reply stream {self.key}: {error}") from error
             if not str(error).startswith("BUSYGROUP"):
-                raise
+                raise RedisRefused(f"cannot make the reply stream {self.key}: {error}") from error
         self._link.call("PEXPIRE", self.key, REPLY_LIFE_MS)
         self._touched_s = time.monotonic()
 
@@ -173,8 +208,8 @@ class Replies:
         self._lock.release()
         try:
             arrived = self._read(block_s, enqueue)
-        except ConnectionLost:
-            self._touched_s = float("-inf")  # a Redis that has come back may not have the stream
+        except ConnectionLost as error:
+            error.unsent = error.unsent and bool(enqueue)  # records of others that wait have been sent
             raise
         except BaseException:
             self._link.close()  # interrupted: a reply is still to come
@@ -193,6 +228,17 @@ class Replies:
 
     def _read(self, block_s: float, enqueue: Sequence[Argument]) -> list[Result] | None:
         """The results that have come, or None when Redis has not taken the record of `enqueue`."""
+        self._link.drop_if_stale()
+        if not self._link.connected:
+            self._touched_s = float("-inf")  # a Redis that has come back may not have the stream
+            self._open_if_due()
+        try:
+            return self._exchange(block_s, enqueue)
+        except ConnectionLost as error:
+            error.unsent = False
+            raise
+
+    def _exchange(self, block_s: float, enqueue: Sequence[Argument]) -> list[Result] | None:
         commands: list[Sequence[Argument]] = []
         due = self._due()
         if due:
@@ -203,27 +249,37 @@ class Replies:
         block = ("BLOCK", max(1, round(block_s * 1000))) if block_s > 0 else ()
         self._link.set_patience(_PATIENCE_S + math.ceil(max(block_s, 0)))
         self._link.send(*commands, ("XREAD", "COUNT", REPLIES_AT_ONCE, *block, "STREAMS", self.key, self._last))
-        try:
-            replies = [self._link.read() for _ in commands]
-        except redis.ResponseError:
-            self._link.close()  # replies to the other commands are still to come
-            if not enqueue:
-                raise
-            return None
-        if enqueue and not replies[-1]:
+        replies = self._link.read_all(len(commands))
+        if enqueue and not self._took(replies[-1]):
             self._link.close()  # the blocking read has been sent already, and there will be nothing to read
             return None
-        entries = read_replies(self._link.read())
+        entries = read_replies(self._checked([*replies, *self._link.read_all(1)])[-1])
         if due and not replies[0]:
-            self._open()  # it was gone: flushed, or lost with a master
+            self._vanished = True  # flushed, or lost with a master, and the results with it that came since then
+            self._open()
+        self._idle = block_s > 0 and not entries
         if entries:
             self._last = entries[-1][0]
         self._untrimmed += sum(sum(map(len, fields)) for _, fields in entries)
         return [reply_of(fields) for _, fields in entries]
 
+    def _checked(self, replies: list[Any]) -> list[Any]:
+        for reply in replies:
+            if isinstance(reply, RedisRefused):
+                raise self._link.raised_for(RedisRefused(f"the reply stream {self.key}: {reply}"))
+        return replies
+
+    def _took(self, reply: Any) -> bool:
+        """Whether Redis took the record, by the enqueue script's reply."""
+        if isinstance(reply, list):
+            return bool(cast(list[bytes], reply))
+        if isinstance(reply, RedisRefused) and (is_unknown_script(reply) or cannot_serve(reply)):
+            return False
+        return admitted(self._job, reply, 1)[1] is None
+
     def _due(self) -> bool:
         now_s = time.monotonic()
-        if self._untrimmed < _UNTRIMMED_BYTES and now_s - self._touched_s < _KEPT_S / 2:
+        if not self._idle and self._untrimmed < _UNTRIMMED_BYTES and now_s - self._touched_s < _KEPT_S / 2:
             return False
         self._untrimmed, self._touched_s = 0, now_s
         return True

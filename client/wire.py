@@ -10,6 +10,7 @@ header + bytes and decoding is one look-up: a third of the time that Arrow takes
 """
 
 import json
+import math
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple, cast
@@ -25,6 +26,8 @@ Array = NDArray[Any]
 
 _CONTINUATION = b"\xff\xff\xff\xff"
 _MAX_LAYOUTS = 4096
+_MAX_HEADER_BYTES = 8192  # one of 64 dimensions, the most that numpy has, takes 2496
+_MAX_EMPTY = 1 << 24
 
 
 class TensorLayout(NamedTuple):
@@ -78,6 +81,8 @@ def tensor_layout(message: bytes) -> TensorLayout | None:
     if message[:4] != _CONTINUATION:
         return None
     offset = 8 + int.from_bytes(message[4:8], "little")
+    if offset > _MAX_HEADER_BYTES:
+        raise CodecError(f"not a tensor message, or a truncated one: its header has {offset} bytes")
     layout = _layouts.get(message[:offset])
     if layout is None:
         array = _read_with_arrow(message)
@@ -113,8 +118,8 @@ def _read_with_arrow(message: bytes) -> Array:
         array: Array = pa.ipc.read_tensor(pa.BufferReader(message)).to_numpy()
     except (pa.ArrowException, OSError, ValueError) as error:
         raise CodecError(f"not a tensor message, or a truncated one: {error}") from error
-    # Strides of 0 make terabytes of a few bytes, for whoever copies them.
-    if array.nbytes > len(message):
+    # Strides of 0 make terabytes of a few bytes, for whoever copies them; a batch of 2**40 empty rows has as many results.
+    if array.nbytes > len(message) or (array.size == 0 and math.prod(filter(None, array.shape)) > _MAX_EMPTY):
         raise CodecError(f"a tensor of {array.dtype} {list(array.shape)} in {len(message)} bytes")
     return array
 
@@ -127,9 +132,10 @@ class Result:
         outputs: for each output its array; text is a str or nested lists of them.
         value: what a filter made of the outputs (JSON), or None.
         error: why there is no result, or None.
+        receipt_json: `receipt` as it came.
     """
 
-    __slots__ = ("_receipt", "error", "outputs", "uri", "value")
+    __slots__ = ("error", "outputs", "receipt_json", "uri", "value")
 
     def __init__(
         self,
@@ -143,12 +149,12 @@ class Result:
         self.outputs = outputs
         self.value = value
         self.error = error
-        self._receipt = receipt
+        self.receipt_json = receipt
 
     @property
     def receipt(self) -> dict[str, Any]:
         """How it went: node, batch size, and milliseconds of waiting and of the run."""
-        return _object(keys.RECEIPT, self._receipt)
+        return _object(keys.RECEIPT, self.receipt_json)
 
     def __repr__(self) -> str:
         what = (
@@ -200,7 +206,7 @@ def _json(field: bytes, content: bytes) -> Any:
     try:
         return json.loads(content)
     except (ValueError, RecursionError) as error:
-        raise CodecError(f"field {field.decode()} is not JSON: {error}") from error
+        raise CodecError(f"field {field.decode(errors='replace')} is not JSON: {error}") from error
 
 
 def _object(field: bytes, content: bytes) -> dict[str, Any]:

@@ -1,1 +1,6 @@
-"""HTTP for clients of the queue."""
+"""HTTP for programs that do not speak Redis.
+
+    request -> gate (key, token, timers) -> route (body to records) -> Served -> Calls -> Redis ... node ... Redis -> reply
+
+`app.py` puts it together, `server.py` runs it in several processes.
+"""

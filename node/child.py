@@ -3,7 +3,7 @@
     supervisor                                   child: python -P -m cluster_serving.node.child KIND
     Popen, environment, descriptors  ─────────►  affinity, then imports
     spec on standard input           ─────────►  KIND.main(spec, ready)
-    ready pipe                       ◄─────────  {"ready": {...}} or {"failed": "...", "code": n}; end of file: it died
+    ready pipe                       ◄─────────  {"ready": {...}} or {"failed": "...", "code": n}, and a newline
 
 A child dies with its parent: the kernel sends it SIGKILL (PR_SET_PDEATHSIG), even if it hangs in native code. This module is the
 first that a child imports, before numpy or a framework, so that thread counts and affinity are in place when these look.
@@ -24,7 +24,10 @@ from typing import Any
 
 import msgspec
 
+from cluster_serving.client.process.exit_codes import why_ended
+
 PR_SET_PDEATHSIG = 1
+PR_SET_PTRACER = 0x59616D61
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 
 _SPECS = {"reader": "ReaderSpec", "writer": "WriterSpec", "worker": "WorkerSpec"}
@@ -63,23 +66,39 @@ class Child:
         self.ready: dict[str, Any] | None = None
         self.failure: tuple[str, int] | None = None
         self.started_s = time.monotonic()
+        self.ready_s = 0.0
+        """When it said that it is ready, in seconds of the monotonic clock."""
         self._buffer = b""
         self._ready_fd, write_fd = os.pipe()
         os.set_blocking(self._ready_fd, False)
         boot = {"parent": os.getpid(), "name": name, "ready_fd": write_fd, "placement": msgspec.to_builtins(placement)}
         threads = dict.fromkeys(THREAD_VARIABLES, str(placement.threads))
-        self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "cluster_serving.node.child", kind],
-            stdin=subprocess.PIPE,
-            env={**os.environ, **threads, **(environment or {})},
-            pass_fds=(*descriptors, write_fd),
-        )
-        os.close(write_fd)
+        try:
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", "-m", "cluster_serving.node.child", kind],
+                stdin=subprocess.PIPE,
+                env={**os.environ, **threads, **(environment or {})},
+                pass_fds=(*descriptors, write_fd),
+            )
+        except OSError:
+            os.close(self._ready_fd)
+            raise
+        finally:
+            os.close(write_fd)
+        self.pid = self._process.pid
+        self.death_fd = self._watch_death()
         assert self._process.stdin is not None  # noqa: S101 - stdin=PIPE
         with contextlib.suppress(BrokenPipeError), self._process.stdin as stdin:  # broken: it died, as `reap` will tell
             stdin.write(msgspec.json.encode(boot) + b"\n" + msgspec.json.encode(spec))
-        self.pid = self._process.pid
-        self.death_fd = os.pidfd_open(self.pid)
+
+    def _watch_death(self) -> int:
+        try:
+            return os.pidfd_open(self.pid)
+        except OSError:  # nobody would see it end
+            self._process.kill()
+            self._process.wait()
+            os.close(self._ready_fd)
+            raise
 
     def fileno(self) -> int:
         """The ready pipe, for `select`, until it is closed by `hear`."""
@@ -94,9 +113,13 @@ class Child:
         """Read the ready pipe: sets `ready`, or `failure`, when the child has spoken."""
         while self.booting and (chunk := self._read()):
             self._buffer += chunk
-        if self._ready_fd < 0 and self._buffer:
+            if not self._buffer.endswith(b"\n"):
+                continue
+            # Not at the end of file: a process that the model has forked keeps the pipe open.
+            self._close_pipe()
             message = json.loads(self._buffer)
             self.ready = message.get("ready")
+            self.ready_s = time.monotonic()
             if self.ready is None:
                 self.failure = (message["failed"], message["code"])
 
@@ -106,9 +129,13 @@ class Child:
         except BlockingIOError:
             return b""
         if not chunk:
+            self._close_pipe()
+        return chunk
+
+    def _close_pipe(self) -> None:
+        if self.booting:
             os.close(self._ready_fd)
             self._ready_fd = -1
-        return chunk
 
     def signal(self, number: int) -> None:
         """Send a signal, if the child is still there."""
@@ -119,24 +146,24 @@ class Child:
         code = self._process.poll()
         if code is None:
             return None
-        if code == -signal.SIGKILL:
-            return "killed by SIGKILL; out of memory?"
-        return f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+        return why_ended(code)
 
     def close(self) -> None:
         """Give the descriptors back once the child has been reaped."""
         os.close(self.death_fd)
-        if self._ready_fd >= 0:
-            os.close(self._ready_fd)
-            self._ready_fd = -1
+        self._close_pipe()
 
 
 def main() -> None:
     """Be a child: read what to do from standard input, and do it."""
     kind = sys.argv[1]
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the supervisor decides what it means
+    prctl = ctypes.CDLL(None).prctl
+    prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    # Ctrl-C and the end of a terminal reach the whole group; the supervisor decides what they mean.
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
     boot = json.loads(sys.stdin.buffer.readline())
+    prctl(PR_SET_PTRACER, boot["parent"])  # Yama: what the supervisor starts may look at the stacks; an error elsewhere
     if os.getppid() != boot["parent"]:
         sys.exit("the supervisor died while this process started")
     if boot["placement"]["cores"]:
@@ -144,7 +171,7 @@ def main() -> None:
     ready_fd = int(boot["ready_fd"])
 
     def say(message: dict[str, Any]) -> None:
-        os.write(ready_fd, msgspec.json.encode(message))
+        os.write(ready_fd, msgspec.json.encode(message) + b"\n")
         os.close(ready_fd)
 
     def ready(**told: Any) -> None:
@@ -154,13 +181,15 @@ def main() -> None:
         say({"ready": told})
 
     # From here on numpy and the frameworks may be imported.
+    from cluster_serving.client.process.exit_codes import ExitCode
+    from cluster_serving.client.process.log import configure
+    from cluster_serving.client.process.redaction import hide, secrets_of_spec
     from cluster_serving.node import specs
-    from cluster_serving.node.exit_codes import ExitCode
-    from cluster_serving.node.log import configure
     from cluster_serving.node.models.base import ModelError
 
     configure(boot["name"])
     spec = msgspec.json.decode(sys.stdin.buffer.read(), type=getattr(specs, _SPECS[kind]))
+    hide(*secrets_of_spec(spec))
     run = importlib.import_module(f"cluster_serving.node.{kind}").main
     try:
         run(spec, ready)

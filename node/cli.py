@@ -1,30 +1,44 @@
 """The command line: one group, and the hyphenated names of the original for the same commands."""
 
 import sys
+from typing import NoReturn
 
 from cluster_serving import __version__
-from cluster_serving.node.commands.installed import CLIENT_ALONE, check_installed
-from cluster_serving.node.exit_codes import MEANINGS, ExitCode
+from cluster_serving.client.process.exit_codes import MEANINGS, ExitCode
+from cluster_serving.node.commands.installed import CLIENT_ALONE, NODE_MISSING, check_installed
 
-try:
-    check_installed()
-    import click
 
-    from cluster_serving.node.commands import encrypt, inspect, setup, start, status, stop
-    from cluster_serving.node.commands.guard import SETTINGS
-except ModuleNotFoundError as error:
-    if (error.name or "").startswith("cluster_serving"):
-        raise  # a fault of ours, not of the installation
-    print(CLIENT_ALONE, file=sys.stderr)
+def _end(sentence: str) -> NoReturn:
+    print(sentence, file=sys.stderr)
     sys.exit(ExitCode.USAGE)
 
-_EPILOG = "\b\nExit codes:\n" + "\n".join(f"  {code.value}  {meaning}" for code, meaning in MEANINGS.items())
+
+def _check_foreign(error: ModuleNotFoundError) -> None:
+    """A module of ours that is missing is a fault of ours, not of the installation."""
+    if (error.name or "").startswith("cluster_serving"):
+        raise error
 
 
-@click.group(
-    context_settings=SETTINGS,
-    epilog=_EPILOG,
-    commands=[
+try:
+    import click
+
+    from cluster_serving.client.process.command import SETTINGS
+    from cluster_serving.node.commands.brought import Group, some_installed
+except ModuleNotFoundError as error:
+    _check_foreign(error)
+    _end(CLIENT_ALONE)
+
+_commands: list[click.Command] = []
+_of_the_original: dict[str, click.Command] = {}
+try:
+    check_installed()
+    from cluster_serving.node.commands import chaos, dead_letters, encrypt, inspect, setup, start, status, stop
+except ModuleNotFoundError as error:
+    _check_foreign(error)
+    if not some_installed():
+        _end(CLIENT_ALONE)
+else:
+    _commands = [
         setup.init,
         start.start,
         stop.stop,
@@ -32,45 +46,65 @@ _EPILOG = "\b\nExit codes:\n" + "\n".join(f"  {code.value}  {meaning}" for code,
         stop.shutdown,
         status.status,
         inspect.list_,
+        dead_letters.dead_letters,
         setup.config,
         encrypt.encrypt,
+        chaos.chaos,
         inspect.logs,
         setup.completion,
-    ],
-)
+    ]
+    _of_the_original = {
+        "init": setup.init,
+        "start": start.start,
+        "stop": stop.stop,
+        "restart": start.restart,
+        "shutdown": stop.shutdown,
+        "cli": inspect.cli_of_the_original,
+    }
+
+_EPILOG = "\b\nExit codes:\n" + "\n".join(f"  {code.value}  {meaning}" for code, meaning in MEANINGS.items())
+
+
+@click.group(cls=Group, context_settings=SETTINGS, epilog=_EPILOG, commands=_commands)
 @click.version_option(__version__, prog_name="cluster-serving")
 def main() -> None:
     """Serve a model to programs that put records on a Redis stream."""
 
 
+def _alone(name: str) -> None:
+    if name not in _of_the_original:
+        _end(NODE_MISSING)
+    _of_the_original[name].main(prog_name=f"cluster-serving-{name}")
+
+
 def init_main() -> None:
     """`cluster-serving-init`."""
-    setup.init.main(prog_name="cluster-serving-init")
+    _alone("init")
 
 
 def start_main() -> None:
     """`cluster-serving-start`."""
-    start.start.main(prog_name="cluster-serving-start")
+    _alone("start")
 
 
 def stop_main() -> None:
     """`cluster-serving-stop`."""
-    stop.stop.main(prog_name="cluster-serving-stop")
+    _alone("stop")
 
 
 def restart_main() -> None:
     """`cluster-serving-restart`."""
-    start.restart.main(prog_name="cluster-serving-restart")
+    _alone("restart")
 
 
 def shutdown_main() -> None:
     """`cluster-serving-shutdown`."""
-    stop.shutdown.main(prog_name="cluster-serving-shutdown")
+    _alone("shutdown")
 
 
 def cli_main() -> None:
     """`cluster-serving-cli`."""
-    inspect.cli_of_the_original.main(prog_name="cluster-serving-cli")
+    _alone("cli")
 
 
 if __name__ == "__main__":

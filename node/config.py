@@ -1,32 +1,23 @@
 """Reads the settings of a node: flag, then environment, then file, then default.
 
 `load_config` is the only reader. What can be set is in `settings.py`, spellings of older versions are in `config_keys.py`, the
-reading is in `config_sources.py`.
+reading is in `client/config/`.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import get_args
 
-from pydantic import SecretStr, ValidationError
-
-from cluster_serving.node.config_errors import sentence
-from cluster_serving.node.config_keys import PATHS, ConfigError
-from cluster_serving.node.config_sources import Found, Setting, known_keys, read_environ, read_file, read_flags
-from cluster_serving.node.config_values import check_pem, check_port, local_path, mask_url
+from cluster_serving.client.config.loading import Loaded, load
+from cluster_serving.client.config.sources import Found
+from cluster_serving.client.config.spellings import ConfigError
+from cluster_serving.client.config.values import check_pem, check_port, mask_url
+from cluster_serving.node.config_keys import PATHS, SPELLINGS
 from cluster_serving.node.settings import PLACEHOLDER_PATH, Config
 
 __all__ = ["PLACEHOLDER_PATH", "Config", "ConfigError", "LoadedConfig", "load_config"]
 
 
-@dataclass(frozen=True)
-class LoadedConfig:
-    """A config, and for each key where its value came from; `ignored`: keys without a meaning any more, and why."""
-
-    config: Config
-    sources: dict[str, str]
-    ignored: dict[str, str]
+LoadedConfig = Loaded[Config]
 
 
 def load_config(path: Path | None, environ: Mapping[str, str], flags: Mapping[str, object]) -> LoadedConfig:
@@ -40,21 +31,10 @@ def load_config(path: Path | None, environ: Mapping[str, str], flags: Mapping[st
     Raises:
         ConfigError: the first thing that is wrong, in one sentence that starts with the place.
     """
-    aliases = {str(field.alias): field for field in Config.model_fields.values()}
-    secrets = frozenset(alias for alias, field in aliases.items() if SecretStr in get_args(field.annotation))
-    found = Found(known_keys(aliases), secrets)
-    if path is not None:
-        read_file(path, found)
-    read_environ(environ, found)
-    read_flags(flags, found)
-    try:
-        config = Config.model_validate({key: _resolved(setting) for key, setting in found.settings.items()})
-    except ValidationError as error:
-        raise ConfigError(sentence(error.errors()[0], found)) from None
-    _check_redis(config, found)
-    _check_together(config)
-    sources = {alias: found.settings[alias].source if alias in found.settings else "default" for alias in aliases}
-    return LoadedConfig(config, sources, found.ignored)
+    loaded = load(Config, SPELLINGS, path, environ, flags, PATHS)
+    _check_redis(loaded.config, loaded.found)
+    _check_together(loaded.config)
+    return loaded
 
 
 def effective(loaded: LoadedConfig) -> dict[str, object]:
@@ -100,12 +80,3 @@ def _check_together(config: Config) -> None:
         raise ConfigError("modelSecret and modelSalt belong together: set both, or neither to take both from Redis")
     if config.labels and not config.post_processing.strip().startswith("topN"):
         raise ConfigError("labels has names for the classes that topN finds: set postProcessing to topN(n) as well")
-
-
-def _resolved(setting: Setting) -> object:
-    if setting.key not in PATHS or not isinstance(setting.value, str):
-        return setting.value
-    try:
-        return local_path(setting.value, setting.base)
-    except ValueError as error:
-        raise ConfigError(f"{setting.where}: {setting.key} is {setting.value}, but {error}") from error

@@ -6,19 +6,12 @@ Flat keys are compared without case, `_` and `-`: `modelPath`, `MODEL_PATH` and 
 
 from typing import Final
 
-from cluster_serving.node.exit_codes import ExitCode, NodeFault
+from cluster_serving.client.config.spellings import Spellings
 
-
-class ConfigError(NodeFault):
-    """The configuration is wrong; the message names the place, the key, and what is expected."""
-
-    exit_code = ExitCode.CONFIG
-
-
-SECTIONS: Final = frozenset({"model", "data", "params", "redis", "secure", "spark", "flink"})
+_SECTIONS: Final = frozenset({"model", "data", "params", "redis", "secure", "spark", "flink", "frontend"})
 
 # Nested key -> flat key.
-NESTED: Final[dict[str, str]] = {
+_NESTED: Final[dict[str, str]] = {
     "model.path": "modelPath",
     "model.name": "jobName",
     "model.inputs": "modelInputs",
@@ -41,6 +34,7 @@ NESTED: Final[dict[str, str]] = {
     "secure.record_encrypted": "recordEncrypted",
     "spark.*": "spark",
     "flink.*": "flink",
+    "frontend.*": "frontend",
 }
 
 # Flat spelling, folded -> flat key.
@@ -53,15 +47,16 @@ ALIASES: Final[dict[str, str]] = {
 }
 
 # Flags that are not spelled like their key, folded -> flat key.
-FLAGS: Final[dict[str, str]] = {"parallelism": "modelParallelism", "omp": "threadPerModel"}
+_FLAGS: Final[dict[str, str]] = {"parallelism": "modelParallelism", "omp": "threadPerModel"}
 
 _JVM = "there is no JVM back end any more"
 _CLIENT = "a record says by itself what it holds"
 
 # Keys that mean nothing any more, nested or folded flat -> why.
-IGNORED: Final[dict[str, str]] = {
+_IGNORED: Final[dict[str, str]] = {
     "spark": _JVM,
     "flink": _JVM,
+    "frontend": "it is for the frontend, which reads it from the same file",
     "flinkresturl": _JVM,
     "performancemode": "processes are placed on cores in every mode",
     "params.performance_mode": "processes are placed on cores in every mode",
@@ -77,7 +72,7 @@ IGNORED: Final[dict[str, str]] = {
 }
 
 # Keys that are no error as long as they ask for nothing; folded flat -> (values that ask for nothing, what else they ask for).
-REFUSED: Final[dict[str, tuple[frozenset[str], str]]] = {
+_REFUSED: Final[dict[str, tuple[frozenset[str], str]]] = {
     "queueused": (frozenset({"redis", ""}), "only Redis is supported as the queue"),
 }
 
@@ -87,11 +82,4 @@ PATHS: Final = frozenset(
 )
 
 
-def fold(key: str) -> str:
-    """A flat key without what does not distinguish it: `Redis-Max_Memory` is `redismaxmemory`."""
-    return key.replace("_", "").replace("-", "").lower()
-
-
-def snake(alias: str) -> str:
-    """`modelPath` is `MODEL_PATH` in the environment."""
-    return "".join(f"_{letter}" if letter.isupper() else letter for letter in alias).upper()
+SPELLINGS: Final = Spellings(_SECTIONS, _NESTED, ALIASES, _FLAGS, _IGNORED, _REFUSED)

@@ -1,7 +1,7 @@
 """From what lies in a slot to the arrays that the model takes."""
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -62,19 +62,25 @@ class ContentDecoder:
         self._layouts: dict[bytes, Layout] = {}
         self._fits: dict[str, Callable[[bytes], Array]] = {}
 
-    def decode(self, slot: Slot, rows: range) -> tuple[list[Run], list[Outcome]]:
-        """Runs of rows with equal shapes, and errors for the rows whose contents are broken."""
+    def decode(self, slot: Slot, rows: range, without: Collection[int] = ()) -> tuple[list[Run], list[Outcome]]:
+        """Runs of rows with equal shapes, and errors for the rows whose contents are broken; `without` are left out."""
         layout = self._layout(slot.signature)
         specs = self._inputs or open_inputs(len(layout.inputs))
         whole = any(place.kind in _WHOLE for place in layout.inputs)
         if not layout.has_heap and not whole:
             inputs = {spec.name: _view(slot, place, rows) for spec, place in zip(specs, layout.inputs, strict=True)}
-            return [Run(list(rows), inputs)], []
+            if not without:
+                return [Run(list(rows), inputs)], []
+            kept = [row for row in rows if row not in without]
+            at = [row - rows.start for row in kept]
+            return [Run(kept, {name: array[at] for name, array in inputs.items()})] if kept else [], []
         spans = {row.place: row.spans for row in slot.table() if row.place in rows}
         groups: dict[tuple[tuple[int, ...], ...], list[tuple[int, list[Array]]]] = defaultdict(list)
         runs: list[Run] = []
         broken: list[Outcome] = []
         for row in rows:
+            if row in without:
+                continue
             try:
                 arrays = self._row(slot, specs, layout.inputs, row, spans[row])
             except Exception as error:  # whatever a decoder raises belongs to the record that makes it raise

@@ -17,11 +17,14 @@ from cluster_serving.node.layout import Signature
 from cluster_serving.node.models.base import TensorSpec, open_inputs
 from cluster_serving.node.slot import BATCHED, ORIGINAL, cut
 from cluster_serving.node.specs import DecodeOptions
+from cluster_serving.node.trace import bounded
 
 T = TypeVar("T")
 
 _KINDS = (keys.TENSOR, keys.BOOL, keys.IMAGE, keys.STRING, keys.SPARSE_INDICES, keys.SPARSE_VALUES, keys.SPARSE_SHAPE)
 _MAX_PLANS = 1024
+_MAX_NAMES_BYTES = 1 << 16  # longer ones are looked at each time, and not kept
+_DEADLINE_DIGITS = 18  # more do not fit into the row table
 
 
 class Record(NamedTuple):
@@ -33,6 +36,8 @@ class Record(NamedTuple):
     signature: Signature
     contents: Sequence[Content]
     error: tuple[str, str] | None = None
+    deadline_ms: int = 0
+    traceparent: bytes = b""
 
 
 class _Plan(NamedTuple):
@@ -41,10 +46,11 @@ class _Plan(NamedTuple):
     uri: int
     reply: int
     deadline: int
+    traceparent: int
     data: int
     serde: int
     inputs: list[dict[bytes, int]]  # in the model's order: for each kind of field where its content stands
-    tensors: list[tuple[Input, int]]  # the same where every input is a tensor and there is no deadline; else empty
+    tensors: list[tuple[Input, int]]  # the same where every input is a tensor; else empty
     takers: list[Input]
     fault: str | None
 
@@ -54,27 +60,31 @@ class RecordDecoder:
 
     Args:
         inputs: what the model takes; none: any number of tensors.
-        reply_prefix: reply streams must begin so: a request must not name another key of this Redis.
+        reply_prefix: reply streams must begin so, or as those of frontends: a request must not name another key of this Redis.
         options: how the job's configuration wants them read.
     """
 
     def __init__(self, inputs: Sequence[TensorSpec], reply_prefix: bytes, options: DecodeOptions | None = None) -> None:
         self._options = options or DecodeOptions()
         self._inputs = [Input(spec, self._options) for spec in inputs]
-        self._reply_prefix = reply_prefix
+        self._reply_prefixes = (reply_prefix, keys.frontend_reply_key("").encode())
         self._names = {spec.name for spec in inputs}
         self._takes = ", ".join(spec.describe() for spec in inputs)
         self._plans: dict[tuple[bytes, ...], _Plan] = {}
 
     def decode(self, entry_id: bytes, fields: Sequence[bytes], now_ms: float) -> Record:
-        """Decode one entry, given as `field, value, field, value, ...`. Never raises for what a client sent."""
+        """Decode one entry, given as `field, value, field, value, ...`. Never raises for what a client sent.
+
+        `now_ms` is Unix time on Redis' clock.
+        """
         names = tuple(fields[::2])
         plan = self._plans.get(names) or self._plan(names)
         uri = fields[plan.uri] if plan.uri >= 0 else b""
         reply = fields[plan.reply] if plan.reply >= 0 else b""
         contents: list[Content] = []
         good_uri = 0 < len(uri) <= keys.MAX_URI_BYTES and uri.isascii()
-        if plan.tensors and good_uri and (not reply or self._may_reply(reply)):
+        in_time = plan.deadline < 0 or _is_open(fields[plan.deadline], now_ms)
+        if plan.tensors and good_uri and in_time and (not reply or self._may_reply(reply)):
             signature: list[Key] = []
             for taker, at in plan.tensors:
                 message = fields[at]
@@ -84,8 +94,20 @@ class RecordDecoder:
                 signature.append(exact[0])
                 contents.append(memoryview(message)[exact[1] : exact[2]])
             else:
-                return Record(uri, reply, 0, tuple(signature), contents)
-        return self._decode_slowly(plan, entry_id, uri, reply, fields, now_ms)
+                deadline_ms = int(fields[plan.deadline]) if plan.deadline >= 0 else 0
+                traceparent = bounded(fields[plan.traceparent]) if plan.traceparent >= 0 else b""
+                return Record(uri, reply, 0, tuple(signature), contents, None, deadline_ms, traceparent)
+        record = self._decode_slowly(plan, entry_id, uri, reply, fields, now_ms)
+        return record if plan.traceparent < 0 else record._replace(traceparent=bounded(fields[plan.traceparent]))
+
+    def refuse(self, entry_id: bytes, fields: Sequence[bytes], error: tuple[str, str]) -> Record:
+        """The record of an entry that is answered with an error, and whose inputs are not looked at."""
+        given = dict(zip(fields[::2], fields[1::2], strict=True))
+        uri, reply = given.get(keys.URI, b""), given.get(keys.REPLY, b"")
+        reply = reply if self._may_reply(reply) else b""
+        flags = ORIGINAL if keys.DATA in given else 0
+        traceparent = bounded(given.get(keys.TRACEPARENT, b""))
+        return Record(uri if _is_uri(uri) else entry_id, reply, flags, (), (), error, 0, traceparent)
 
     def _decode_slowly(
         self, plan: _Plan, entry_id: bytes, uri: bytes, reply: bytes, fields: Sequence[bytes], now_ms: float
@@ -97,16 +119,17 @@ class RecordDecoder:
             _check_uri(uri)
             name = uri
             if reply and not self._may_reply(reply):
-                raise CodecError(f"the reply stream must begin with {self._reply_prefix.decode()}")
-            if plan.deadline >= 0 and _deadline_ms(fields[plan.deadline]) < now_ms:
-                message = "the deadline had passed before a node could take the record"
-                return Record(uri, reply, flags, (), (), (ErrorCode.DEADLINE_EXCEEDED, message))
+                raise CodecError(f"the reply stream must begin with {self._reply_prefixes[0].decode()}")
+            deadline_ms = _deadline_ms(fields[plan.deadline]) if plan.deadline >= 0 else 0
+            if plan.deadline >= 0 and deadline_ms < now_ms:
+                return Record(uri, reply, flags, (), (), late(now_ms - deadline_ms, "a node could take the record"))
             values = self._original(plan, fields) if flags else self._native(plan, fields)
             signature, batched = self._signature(values, flags)
         except Exception as fault:  # whatever a decoder raises belongs to the record that makes it raise
             error = (ErrorCode.INVALID_INPUT, cut(str(fault)))
             return Record(name, reply if self._may_reply(reply) else b"", flags, (), (), error)
-        return Record(uri, reply, flags | batched, signature, [value.content for value in values])
+        contents = [value.content for value in values]
+        return Record(uri, reply, flags | batched, signature, contents, None, deadline_ms)
 
     def _signature(self, values: Sequence[InputValue], dialect: int) -> tuple[Signature, int]:
         """The signature of a record, and its flag when it carries a batch dimension of 1."""
@@ -128,7 +151,7 @@ class RecordDecoder:
         return self._inputs or [Input(spec, self._options) for spec in open_inputs(count)]
 
     def _may_reply(self, reply: bytes) -> bool:
-        return reply.startswith(self._reply_prefix) and len(reply) <= keys.MAX_URI_BYTES
+        return reply.startswith(self._reply_prefixes) and len(reply) <= keys.MAX_URI_BYTES
 
     def _plan(self, names: tuple[bytes, ...]) -> _Plan:
         at = {name: 2 * index + 1 for index, name in enumerate(names)}
@@ -143,11 +166,12 @@ class RecordDecoder:
         except CodecError as error:
             inputs, fault = [], str(error)
         takers = self._takers(len(inputs))
-        plain = all(set(parts) == {keys.TENSOR} for parts in inputs) and not {keys.DEADLINE, keys.DATA} & set(at)
+        plain = all(set(parts) == {keys.TENSOR} for parts in inputs) and keys.DATA not in at
         plan = _Plan(
             uri=at.get(keys.URI, -1),
             reply=at.get(keys.REPLY, -1),
             deadline=at.get(keys.DEADLINE, -1),
+            traceparent=at.get(keys.TRACEPARENT, -1),
             data=at.get(keys.DATA, -1),
             serde=at.get(keys.SERDE, -1),
             inputs=inputs,
@@ -159,7 +183,8 @@ class RecordDecoder:
         )
         if len(self._plans) >= _MAX_PLANS:
             self._plans.clear()
-        self._plans[names] = plan
+        if sum(map(len, names)) <= _MAX_NAMES_BYTES:
+            self._plans[names] = plan
         return plan
 
     def _bind(self, given: Mapping[str, T]) -> list[T]:
@@ -201,6 +226,24 @@ def _is_input(field: bytes) -> bool:
     return field.startswith(_KINDS)
 
 
+def late(by_ms: float, what: str) -> tuple[str, str]:
+    """The error of a record whose deadline had passed, so many ms before something could happen."""
+    return ErrorCode.DEADLINE_EXCEEDED, f"the deadline had passed {by_ms:.0f} ms before {what}"
+
+
+def _is_open(deadline: bytes, now_ms: float) -> bool:
+    """Whether this is a deadline, and still to come."""
+    return deadline.isdigit() and len(deadline) < _DEADLINE_DIGITS and int(deadline) >= now_ms
+
+
+def _is_uri(uri: bytes) -> bool:
+    try:
+        _check_uri(uri)
+    except CodecError:
+        return False
+    return True
+
+
 def _check_uri(uri: bytes) -> None:
     if not 0 < len(uri) <= keys.MAX_URI_BYTES:
         raise CodecError(f"the record's uri has {len(uri)} bytes, it must have 1 to {keys.MAX_URI_BYTES}")
@@ -211,10 +254,9 @@ def _check_uri(uri: bytes) -> None:
 
 
 def _deadline_ms(field: bytes) -> int:
-    try:
-        return int(field)
-    except ValueError as error:
-        raise CodecError(f"the record's deadline is {field[:40]!r}, not a whole number of milliseconds") from error
+    if not field.isdigit() or len(field) >= _DEADLINE_DIGITS:
+        raise CodecError(f"the record's deadline is {field[:40]!r}, not a whole number of milliseconds of Unix time")
+    return int(field)
 
 
 def _not_tensor(taker: Input, parts: Mapping[bytes, int], fields: Sequence[bytes]) -> InputValue:

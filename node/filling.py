@@ -7,20 +7,23 @@ from cluster_serving.node.inputs import Content
 from cluster_serving.node.layout import Layout, encode_layout
 from cluster_serving.node.slot import LARGEST_ROW_ENTRY, Geometry, Row, Slot
 
-_ENTRY_OVERHEAD = 96
+_ENTRY_OVERHEAD = 112
 _SPAN_BYTES = 19  # of msgpack, at most
 
 
 class Filling:
     """Rows of one signature, written straight into a slot; the row table follows when the batch is closed."""
 
-    def __init__(self, index: int, slot: Slot, layout: Layout, geometry: Geometry, now_ms: float) -> None:
+    def __init__(
+        self, index: int, slot: Slot, layout: Layout, geometry: Geometry, now_ms: float, most_rows: int
+    ) -> None:
         self.index = index
         self.opened_ms = now_ms
         self._slot = slot
         self._inputs = slot.inputs
         self._layout = layout
         self._batch = geometry.batch
+        self._capacity = min(layout.capacity, most_rows)
         self._placed = 0
         self._has_heap = layout.has_heap
         self._heap = layout.heap
@@ -35,7 +38,7 @@ class Filling:
     @property
     def full(self) -> bool:
         """Whether it can take no further record."""
-        return self._placed >= self._layout.capacity or len(self._rows) >= self._batch or self._table_left < 0
+        return self._placed >= self._capacity or len(self._rows) >= self._batch or self._table_left < 0
 
     def fits(self, contents: Sequence[Content]) -> bool:
         """Whether the variable-length contents of this record fit."""
@@ -43,7 +46,8 @@ class Filling:
 
     def refuse(self, entry_id: bytes, record: Record) -> None:
         """Take a record that is answered with its error."""
-        self._append(Row(entry_id, record.uri, record.reply, record.flags, -1, [], record.error))
+        row = Row(entry_id, record.uri, record.reply, record.flags, -1, [], record.error, 0, record.traceparent)
+        self._append(row)
         self._table_left -= len(record.error[1].encode()) if record.error else 0
 
     def add(self, entry_id: bytes, record: Record) -> None:
@@ -60,7 +64,8 @@ class Filling:
                 start = place.offset + at * place.row_bytes
                 inputs[start : start + place.row_bytes] = content
         self._placed = at + 1
-        self._append(Row(entry_id, record.uri, record.reply, record.flags, at, spans))
+        uri, reply, flags, _, _, _, deadline_ms, traceparent = record
+        self._append(Row(entry_id, uri, reply, flags, at, spans, None, deadline_ms, traceparent))
 
     def close(self) -> None:
         """Write the row table: the slot can now be handed to a worker."""
@@ -68,5 +73,5 @@ class Filling:
 
     def _append(self, row: Row) -> None:
         self._rows.append(row)
-        spans = _SPAN_BYTES * len(row.spans)
-        self._table_left -= len(row.id) + len(row.uri) + len(row.reply) + spans + _ENTRY_OVERHEAD
+        texts = len(row.id) + len(row.uri) + len(row.reply) + len(row.traceparent)
+        self._table_left -= texts + _SPAN_BYTES * len(row.spans) + _ENTRY_OVERHEAD

@@ -9,8 +9,8 @@ import numpy as np
 
 from cluster_serving.client import keys, original
 from cluster_serving.client.errors import CodecError
+from cluster_serving.client.tensor_spec import MAX_DENSE_BYTES, TensorSpec, matches
 from cluster_serving.client.wire import Array, decode_tensor, encode_tensor, tensor_layout
-from cluster_serving.node.models.base import TensorSpec
 from cluster_serving.node.specs import DecodeOptions
 
 Content = memoryview | bytes
@@ -20,7 +20,6 @@ _IMAGE: Key = ("image", "", ())
 _TEXT: Key = ("string", "", ())
 _TEXTS: Key = ("strings", "", ())
 _RECORD: Key = ("record", "", ())
-_MAX_DENSE_BYTES = 1 << 28
 _MAX_HEADERS = 4096
 
 
@@ -72,29 +71,13 @@ class Input:
         """
         if self._is_text:
             raise CodecError(f"input {self.spec.name!r} takes text, not a tensor of {array.dtype}")
-        rows, shape = self._fitted(array)
-        converted = np.ascontiguousarray(self._converted(array))
+        rows, shape = self.spec.fitted(array, self._options.already_batched)
+        converted = np.ascontiguousarray(self.spec.converted(array))
         # Not memoryview.cast, which refuses arrays without elements.
         return InputValue(("tensor", converted.dtype.str, shape), converted.reshape(-1).view(np.uint8).data, rows)
 
     def _is_row(self, shape: tuple[int, ...]) -> bool:
-        """Whether a tensor of this shape is one row, without a batch dimension."""
-        return not self._options.already_batched if self._row is None else matches(shape, self._row)
-
-    def _fitted(self, array: Array) -> tuple[int | None, tuple[int, ...]]:
-        """The batch dimension that a tensor carries, if it does, and the shape of its rows."""
-        row, shape = self._row, array.shape
-        if self._is_row(shape):
-            return None, shape
-        if shape and shape[0] > 0 and (row is None or matches(shape[1:], row)):
-            return shape[0], shape[1:]
-        if row is not None and array.size == 1 and all(dim in (1, None) for dim in row):
-            return None, (1,) * len(row)
-        if row is None:
-            takes = "tensors with a batch dimension (inputAlreadyBatched)"
-        else:
-            takes = f"{self._dtype} [{','.join('?' if dim is None else str(dim) for dim in row)}] a record"
-        raise CodecError(f"input {self.spec.name!r} takes {takes}, not {array.dtype} {list(shape)}")
+        return self.spec.is_row(shape, self._options.already_batched)
 
     def image(self, encoded: bytes) -> InputValue:
         """An encoded image; a worker decodes it.
@@ -114,6 +97,10 @@ class Input:
         """
         if not self._is_text:
             raise CodecError(f"input {self.spec.name!r} takes {self.spec.kind}, not text")
+        if len(encoded) > original.MAX_JSON_BYTES:
+            raise CodecError(
+                f"input {self.spec.name!r} has {len(encoded)} bytes of JSON; at most {original.MAX_JSON_BYTES} are read"
+            )
         try:
             texts = json.loads(encoded)
         except (ValueError, RecursionError) as error:
@@ -149,7 +136,7 @@ class Input:
         return self._dense(indices, values, shape.tolist())
 
     def _dense(self, indices: Array, values: Array, shape: Sequence[int]) -> InputValue:
-        return self.tensor(original.densify(indices, values, shape, max_bytes=_MAX_DENSE_BYTES))
+        return self.tensor(original.densify(indices, values, shape, max_bytes=MAX_DENSE_BYTES))
 
     def original_value(self, value: original.OriginalValue) -> InputValue:
         """A value of the original dialect.
@@ -169,27 +156,6 @@ class Input:
             case original.StringTensor(strings, shape):
                 return self.text(_json(strings, shape))
 
-    def _converted(self, array: Array) -> Array:
-        dtype = self._dtype
-        # What numpy calls safe includes whole numbers of 64 bits that a float64 rounds.
-        rounds = dtype.kind == "f" and array.dtype.kind in "iu" and array.dtype.itemsize == 8
-        if not rounds and np.can_cast(array.dtype, dtype, "safe"):
-            return array.astype(dtype)
-        with np.errstate(all="ignore"):
-            converted = array.astype(dtype)
-            if array.dtype.kind == "f" and dtype.kind == "f":
-                # Rounding is what a float of fewer bits means; a number that becomes infinite is lost.
-                lost = np.isfinite(array) & ~np.isfinite(converted)
-            else:
-                # The sign too: -1 becomes 2**64 - 1 and comes back.
-                lost = (converted.astype(array.dtype) != array) | ((converted < 0) != (array < 0))
-        if lost.any():
-            example = array[lost].flat[0]
-            raise CodecError(
-                f"input {self.spec.name!r} takes {dtype}, and {example} of {array.dtype} would be lost in it"
-            )
-        return converted
-
 
 def raw_record(fields: Mapping[bytes, bytes]) -> InputValue:
     """All inputs of a record as the native fields that they came in, for `preprocess` in a worker; msgpack."""
@@ -206,7 +172,7 @@ def original_field(name: str, value: original.OriginalValue, encrypted: bool) ->
         case original.DenseTensor(array):
             return keys.TENSOR + name.encode(), encode_tensor(array)
         case original.SparseTensor(indices, values, shape):
-            dense = original.densify(indices, values, shape, max_bytes=_MAX_DENSE_BYTES)
+            dense = original.densify(indices, values, shape, max_bytes=MAX_DENSE_BYTES)
             return keys.TENSOR + name.encode(), encode_tensor(dense)
         case original.EncodedImage(content):
             return keys.IMAGE + name.encode(), content
@@ -219,8 +185,3 @@ def original_field(name: str, value: original.OriginalValue, encrypted: bool) ->
 def _json(strings: Sequence[str], shape: tuple[int, ...]) -> bytes:
     """Strings in C order as nested lists."""
     return json.dumps(np.array(strings, dtype=object).reshape(shape).tolist()).encode()
-
-
-def matches(shape: tuple[int, ...], row: tuple[int | None, ...]) -> bool:
-    """Whether a shape is that of a row, in which `None` is any size."""
-    return len(shape) == len(row) and all(want in (None, dim) for dim, want in zip(shape, row, strict=True))

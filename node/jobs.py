@@ -5,6 +5,8 @@
         node_id                   this machine's name in the job; stays the same for ever
         node.json                 how the node was started last
         node.log                  what it printed when started in the background
+        change.json               what `restart` asks the node to become; gone as soon as the node has read it
+        change.<pid>              a pipe to that `restart`, through which the node tells how it goes
         redis/                    the embedded Redis: redis.conf, redis.pid, redis.log, its data
 
 Home is `$CLUSTER_SERVING_HOME`, else `$XDG_STATE_HOME/cluster-serving`, else `~/.local/state/cluster-serving`.
@@ -26,17 +28,28 @@ from urllib.parse import quote, unquote
 import msgspec
 import psutil
 
-from cluster_serving.node.exit_codes import ExitCode, NodeFault
+from cluster_serving.client.process.exit_codes import ExitCode, Fault
 
 _LONGEST_NAME = 180  # file systems allow 255 bytes
 # A look whether the job runs takes the lock for an instant: no reason to call it taken.
 _LOCK_PATIENCE_S = 0.5
 
 
-class AlreadyRunning(NodeFault):
+class AlreadyRunning(Fault):
     """Another supervisor of this job runs on this machine."""
 
     exit_code = ExitCode.ALREADY_RUNNING
+
+
+class ChangeRequest(msgspec.Struct, frozen=True):
+    """What a running node is to become. It holds secrets, and lies in its owner's file until the node has read it."""
+
+    config_path: str | None
+    flags: list[str]  # of `start`, without the config path and without secrets
+    environ: dict[str, str]  # CLUSTER_SERVING_*
+    directory: str  # where relative paths of these begin
+    report: str  # the pipe
+    timeout_s: float
 
 
 class NodeRecord(msgspec.Struct, frozen=True):
@@ -51,6 +64,7 @@ class NodeRecord(msgspec.Struct, frozen=True):
     local_redis_port: int | None  # set when Redis is a plain one on this machine
     drain_timeout_s: float
     started_ms: int
+    version: str = ""  # of the package: a process of another one cannot be changed, only stopped
 
 
 def state_home(environ: Mapping[str, str]) -> Path:
@@ -152,6 +166,45 @@ class Job:
         except (OSError, msgspec.DecodeError):
             return None
 
+    @contextmanager
+    def asking(self) -> Generator[None]:
+        """Be the only one who asks the node of this job for a change, until the block ends.
+
+        Raises:
+            Fault: somebody else does.
+        """
+        descriptor = os.open(self.directory, os.O_RDONLY)
+        try:
+            if not _locked(descriptor):
+                raise Fault(f"another restart of job {self.name} is under way; try again when it has ended")
+            try:
+                yield
+            finally:
+                self._change_path.unlink(missing_ok=True)  # ours: nobody else asks
+        finally:
+            os.close(descriptor)
+
+    @property
+    def _change_path(self) -> Path:
+        return self.directory / "change.json"
+
+    def ask(self, request: ChangeRequest) -> None:
+        """Leave a request for the node, which reads it on SIGHUP."""
+        self._write(self._change_path.name, msgspec.json.encode(request))
+
+    def asked(self) -> bool:
+        """Whether a request lies there, as far as this user can see."""
+        return os.access(self._change_path, os.F_OK)
+
+    def take_request(self) -> ChangeRequest | None:
+        """Read the request and remove it; None when there is none that can be read."""
+        try:
+            content = self._change_path.read_bytes()
+            self._change_path.unlink()
+            return msgspec.json.decode(content, type=ChangeRequest)
+        except (OSError, msgspec.DecodeError):
+            return None
+
     def node_id(self) -> str:
         """This machine's name in the job: host name and six random digits, made once."""
         file = self.directory / "node_id"
@@ -170,9 +223,13 @@ class Job:
         """Replace a file in one step."""
         file, draft = self.directory / name, self.directory / f".{name}.{os.getpid()}"
         descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(descriptor, "wb") as stream:
-            stream.write(content)
-        return draft.replace(file)
+        try:
+            with os.fdopen(descriptor, "wb") as stream:
+                stream.write(content)
+            return draft.replace(file)
+        except OSError as error:
+            draft.unlink(missing_ok=True)
+            raise OSError(error.errno, error.strerror, str(file)) from error  # a full disk names no file
 
 
 def all_jobs(environ: Mapping[str, str] = os.environ) -> list[Job]:

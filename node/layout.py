@@ -12,6 +12,8 @@ from collections.abc import Sequence, Sized
 import msgspec
 import numpy as np
 
+from cluster_serving.node.slot import LARGEST_ROW_ENTRY, SIGNATURE_BYTES
+
 Signature = tuple[tuple[str, str, tuple[int, ...]], ...]
 """For each model input: kind, dtype and row shape.
 
@@ -22,6 +24,8 @@ neither dtype nor shape.
 
 _ALIGNMENT = 64
 _IN_PLACE = ("tensor", "whole")
+# A row's entry says for each where it lies, in up to 19 bytes, beside a uri and a reply stream of 4 KiB each.
+_MOST_IN_HEAP = (LARGEST_ROW_ENTRY - (9 << 10)) // 19
 
 
 class InputPlace(msgspec.Struct, frozen=True, array_like=True):
@@ -64,7 +68,8 @@ class Layout(msgspec.Struct, frozen=True, array_like=True):
 def plan(signature: Signature, batch: int, slot_bytes: int) -> Layout:
     """The layout of batches of one signature: as many rows as fit, at most `batch`.
 
-    Inputs of variable length get at least half of the slot.
+    Inputs of variable length get at least half of the slot. A model that takes any number of inputs may be sent more than a slot
+    has room to describe: no row of these fits.
     """
     sizes = [
         math.prod(shape) * np.dtype(dtype).itemsize if kind in _IN_PLACE else 0 for kind, dtype, shape in signature
@@ -77,7 +82,11 @@ def plan(signature: Signature, batch: int, slot_bytes: int) -> Layout:
     for (kind, dtype, shape), size in zip(signature, sizes, strict=True):
         places.append(InputPlace(kind, dtype, shape, at, size))
         at += -(-capacity * size // _ALIGNMENT) * _ALIGNMENT
-    return Layout(capacity, at, places)
+    layout = Layout(capacity, at, places)
+    in_heap = sum(place.in_heap for place in places)
+    if capacity and (in_heap > _MOST_IN_HEAP or len(encode_layout(layout)) > SIGNATURE_BYTES):
+        return Layout(0, at, places)
+    return layout
 
 
 encode_layout = msgspec.msgpack.Encoder().encode

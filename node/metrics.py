@@ -1,10 +1,13 @@
-"""What the processes of a lane count, in shared memory: each counter has one writer, and outlives it."""
+"""What the processes of a lane count and measure, in shared memory: each number has one writer, and outlives it."""
 
-from collections.abc import Sequence
+from bisect import bisect_left, bisect_right
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from enum import IntEnum
+from typing import Any, NamedTuple
 
 READER, WRITER, FIRST_WORKER = 0, 1, 2
-"""Rows of `Ring.counters`."""
+"""Rows of `Ring.counters` and `Ring.measures`."""
 
 
 class Count(IntEnum):
@@ -18,8 +21,96 @@ class Count(IntEnum):
     ANSWERED = 5  # writer: records finished with a result
     FAILED = 6  # writer: records finished with an error
     REPEATED = 7  # writer: records that somebody else had finished
+    DEAD = 8  # writer: of the failed ones, those that became dead letters
+    EXPIRED = 9  # writer: of the failed ones, those whose deadline had passed
+    RECONNECTS = 10  # reader, writer: connections to Redis after the first one
 
 
-def totals(counters: Sequence[Sequence[int]]) -> dict[str, int]:
-    """Each count summed over the processes of a lane."""
-    return {count.name.lower(): sum(process[count] for process in counters) for count in Count}
+_SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
+_ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
+
+
+class Measure(NamedTuple):
+    """A histogram's cells in a row of `Ring.measures`: a count for each bound, one for what is above all of them, and the sum.
+
+    A value belongs to the lowest bound that is not below it.
+    """
+
+    name: str
+    bounds: tuple[float, ...]
+    first: int
+
+    @property
+    def sum(self) -> int:
+        """The cell of the sum."""
+        return self.first + len(self.bounds) + 1
+
+    def observe(self, cells: "memoryview[float]", value: float, times: int = 1) -> None:
+        """Count a value that came so many times, into this process's row."""
+        cells[self.first + bisect_left(self.bounds, value)] += times
+        cells[self.first + len(self.bounds) + 1] += value * times
+
+    def described(self, cells: Sequence[float]) -> dict[str, Any]:
+        """For the heartbeat: the bounds, how many values came to each (the last: above all of them), and their sum."""
+        counts = [round(count) for count in cells[self.first : self.sum]]
+        return {"le": self.bounds, "counts": counts, "sum": cells[self.sum]}
+
+
+QUEUE_WAIT = Measure("queue_wait", _SECONDS, 0)
+"""Reader: seconds from the XADD of a record until its batch was closed."""
+INFERENCE = Measure("inference", _SECONDS, QUEUE_WAIT.sum + 1)
+"""Worker: seconds of one run of the model, one that fails too."""
+WRITE = Measure("write", _SECONDS, INFERENCE.sum + 1)
+"""Writer: seconds of one call of `finish.lua` that Redis answered."""
+BATCH_ROWS = Measure("batch_rows", _ROWS, WRITE.sum + 1)
+"""Worker: rows of one run."""
+
+MEASURES = (QUEUE_WAIT, INFERENCE, WRITE, BATCH_ROWS)
+MEASURE_CELLS = BATCH_ROWS.sum + 1
+"""Cells a row of `Ring.measures` has."""
+
+
+class Figures:
+    """What some processes have counted, by name, and measured, by cell. Sums of figures are figures.
+
+    Args:
+        counts: by name.
+        cells: as in a row of `Ring.measures`.
+    """
+
+    def __init__(
+        self, counts: Mapping[str, int] | None = None, cells: Sequence[float] = (0.0,) * MEASURE_CELLS
+    ) -> None:
+        self.counts = Counter(counts)
+        self._cells = cells
+
+    def __add__(self, other: "Figures") -> "Figures":
+        counts = Counter(self.counts)
+        counts.update(other.counts)
+        return Figures(counts, _summed((self._cells, other._cells)))
+
+    @classmethod
+    def of(cls, counters: Sequence[Sequence[int]], measures: Sequence[Sequence[float]]) -> "Figures":
+        """The figures of all processes of a lane."""
+        counts = {count.name.lower(): sum(process[count] for process in counters) for count in Count}
+        return cls(counts, _summed(measures))
+
+    def described(self) -> dict[str, Any]:
+        """For the heartbeat."""
+        return {**self.counts, "histograms": {measure.name: measure.described(self._cells) for measure in MEASURES}}
+
+
+def _summed(rows: Sequence[Sequence[float]]) -> list[float]:
+    return [sum(column) for column in zip(*rows, strict=True)]
+
+
+def observe_waits(cells: "memoryview[float]", ids: Sequence[bytes], now_ms: float) -> None:
+    """Count how long the entries of a closed batch have waited, at `now_ms` on Redis' clock."""
+    ids, at = sorted(ids), 0
+    while at < len(ids):
+        # The milliseconds of an id have 13 digits until the year 2286. Clients enqueue many at a time: few differ.
+        head = ids[at][:13]
+        end = bisect_right(ids, head + b"~", at)
+        waited_ms = now_ms - int(head.partition(b"-")[0])
+        QUEUE_WAIT.observe(cells, max(0.0, waited_ms / 1000), end - at)
+        at = end

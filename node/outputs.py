@@ -1,21 +1,25 @@
 """From what a run of the model gave to a slot: arrays, text, or what a filter or the user's `postprocess` makes of a record."""
 
 import json
+import traceback
 from collections.abc import Callable, Mapping
 
 import msgspec
 import numpy as np
 
 from cluster_serving.client.errors import ErrorCode
+from cluster_serving.client.process.redaction import redact
 from cluster_serving.node.contents import Run
 from cluster_serving.node.models.base import Array, ModelError
 from cluster_serving.node.processing.custom import Processing
 from cluster_serving.node.processing.topn import Filter, apply, apply_to_rows
-from cluster_serving.node.slot import Outcome, Placed, Slot, array_at, cut
+from cluster_serving.node.slot import Outcome, Placed, Slot, array_at, cut, cut_detail
 from cluster_serving.node.user_code import UserFault
 
 _ALIGNMENT = 64
 _NUMBERS = "fiub"
+# finish.lua takes 8000 values at once: beyond, it ends when the record is acknowledged and not answered.
+_MOST_OUTPUTS = 3500
 _LARGEST_ITEM = 8  # bytes: Arrow has no tensor of longer numbers
 
 Outputs = Mapping[str, Array]
@@ -25,6 +29,10 @@ _encode = msgspec.msgpack.Encoder().encode
 
 class ResultTooLargeError(Exception):
     """The results do not fit into the slot."""
+
+
+class NoRoomError(ResultTooLargeError):
+    """The outputs of the slot are full; perhaps only with those of others."""
 
 
 class OutputStore:
@@ -49,6 +57,11 @@ class OutputStore:
                     "them."
                 )
 
+    @property
+    def keeps_all(self) -> bool:
+        """Whether outputs are stored as the model gives them."""
+        return self._filter is None and self._postprocess is None
+
     def store(self, slot: Slot, run: Run, outputs: Outputs, used: int) -> tuple[list[Outcome], int]:
         """Store what a run gave.
 
@@ -63,7 +76,7 @@ class OutputStore:
 
         Raises:
             ModelError: an output has a dtype that cannot be sent.
-            ResultTooLargeError: the arrays do not fit.
+            NoRoomError: the arrays do not fit.
         """
         _check(outputs)
         if run.whole:
@@ -78,15 +91,22 @@ class OutputStore:
         return outcomes, area.used
 
 
-def describe(error: BaseException, hint: str = "") -> tuple[str, str]:
-    """Code and message of a record that failed in the model or after it; the `hint` goes with what the model raised."""
+def failed(row: int, error: BaseException, hint: str = "") -> Outcome:
+    """The outcome of a record that failed in the model or after it; the `hint` goes with what the model raised."""
     code = ErrorCode.RESULT_TOO_LARGE if isinstance(error, ResultTooLargeError) else ErrorCode.INFERENCE_FAILED
     own = isinstance(error, (ResultTooLargeError, ModelError, UserFault))
-    return code, cut(str(error) if own else f"{type(error).__name__}: {error}{hint}")
+    message = str(error) if own else f"{type(error).__name__}: {error}{hint}"
+    detail = "".join(traceback.format_exception(error))
+    return Outcome([row], error=(code, cut(redact(message))), detail=cut_detail(redact(detail)))
+
+
+def too_large(row: int, error: NoRoomError, used: int) -> Outcome:
+    """The outcome of a record for whose outputs there was no room behind `used` bytes of its neighbours'."""
+    return Outcome([row], again=True) if used else failed(row, error)
 
 
 class _Area:
-    """The outputs of a slot, filled one behind the other; what does not fit raises `ResultTooLargeError`."""
+    """The outputs of a slot, filled one behind the other; what does not fit raises `NoRoomError`."""
 
     def __init__(self, memory: memoryview, used: int) -> None:
         self._memory = memory
@@ -111,15 +131,17 @@ class _Area:
         return Placed(name, dtype, array.shape[1:], offset)
 
     def _take(self, start: int, size: int) -> int:
-        if start + size > len(self._memory):
-            raise ResultTooLargeError(
-                f"the results do not fit into the {len(self._memory)} bytes of a slot (slotBytes in config.yaml)"
-            )
+        most = len(self._memory)
+        if start + size > most:
+            kind = NoRoomError if size <= most else ResultTooLargeError
+            raise kind(f"the results do not fit into the {most} bytes of a slot (slotBytes in config.yaml)")
         self.used = start + size
         return start
 
 
 def _check(outputs: Outputs) -> None:
+    if len(outputs) > _MOST_OUTPUTS:
+        raise ModelError(f"the model gave {len(outputs)} outputs, and at most {_MOST_OUTPUTS} can be sent")
     for name, array in outputs.items():
         dtype = array.dtype
         if dtype.kind in _NUMBERS and dtype.itemsize <= _LARGEST_ITEM:
@@ -141,18 +163,21 @@ def _record(outputs: Outputs, index: int) -> dict[str, Array]:
 def _filtered(run: Run, outputs: Outputs, area: _Area, keep: Filter) -> list[Outcome]:
     rows: list[int] = []
     spans: list[tuple[int, int]] = []
-    failed: list[Outcome] = []
+    faults: list[Outcome] = []
     for index, row in enumerate(run.rows):
         record = _record(outputs, index)
+        used = area.used
         try:
             spans.append(area.put(_encode(apply_to_rows(keep, record) if run.whole else apply(keep, record))))
         except ValueError as error:
-            failed.append(Outcome([row], error=(ErrorCode.INFERENCE_FAILED, cut(str(error)))))
+            faults.append(failed(row, ModelError(str(error))))
+        except NoRoomError as error:
+            faults.append(too_large(row, error, used))
         except ResultTooLargeError as error:
-            failed.append(Outcome([row], error=describe(error)))
+            faults.append(failed(row, error))
         else:
             rows.append(row)
-    return [Outcome(rows, filtered=spans), *failed] if rows else failed
+    return [Outcome(rows, filtered=spans), *faults] if rows else faults
 
 
 def _customized(run: Run, outputs: Outputs, area: _Area, process: Postprocess) -> list[Outcome]:
@@ -161,9 +186,12 @@ def _customized(run: Run, outputs: Outputs, area: _Area, process: Postprocess) -
         used = area.used
         try:
             outcomes.append(_made(row, process(_record(outputs, index)), area))
+        except NoRoomError as error:
+            area.used = used
+            outcomes.append(too_large(row, error, used))
         except (UserFault, ModelError, ResultTooLargeError) as error:
             area.used = used
-            outcomes.append(Outcome([row], error=describe(error)))
+            outcomes.append(failed(row, error))
     return outcomes
 
 

@@ -2,16 +2,19 @@
 
     Redis --XREADGROUP--> backlog --decode--> filling, one batch a signature --> full --hand over--> worker
 
-It waits for two things at once, the reply to XREADGROUP and its bell, and never for a timer. What it has read and not yet
-handed over dies with it, and is not lost: its consumer name is stable, and the next reader begins with the entries that are
-pending under that name and in no slot of the ring.
+It waits for two things at once, the reply to XREADGROUP and its bell. What it has read and not yet handed over dies with it, and
+is not lost: its consumer name is stable, and the next reader begins with the entries that are pending under that name and in no
+slot of the ring. A few times a lease it renews what the lane holds (`leases.py`), and takes over what others hold and no
+longer renew.
+
+An entry that comes back a second time may be what its readers or their machines died with. Such suspects are taken one by one,
+with nothing else in the lane, so that the next death is put down to the one that deserves it.
 """
 
 import signal
 import time
-from collections import OrderedDict, deque
-from collections.abc import Callable
-from typing import Any
+from collections import deque
+from collections.abc import Callable, Sequence
 
 import redis
 import structlog
@@ -20,22 +23,21 @@ from cluster_serving.client import keys
 from cluster_serving.client.errors import ConnectionLost, ErrorCode
 from cluster_serving.client.link import Link
 from cluster_serving.node.backoff import Backoff
-from cluster_serving.node.batching import leaves
 from cluster_serving.node.bell import Bell, Ear
 from cluster_serving.node.decoding import Record, RecordDecoder
-from cluster_serving.node.filling import Filling
-from cluster_serving.node.layout import Layout, Signature, plan
+from cluster_serving.node.fillings import Fillings
+from cluster_serving.node.leases import Leases, Pending
 from cluster_serving.node.metrics import READER, Count
 from cluster_serving.node.ring import HANDED_OVER, Ring, State
 from cluster_serving.node.specs import ReaderSpec
+from cluster_serving.node.trace import traced
 
 log = structlog.get_logger(__name__)
 
 _BLOCK_MS = 500  # how long a stop may have to wait for the reply that is under way
 _LONGEST_WAIT_S = 0.05
-_PENDING_PAGE = 256
-_MAX_LAYOUTS = 4096
-_REFUSED: Signature = ()  # a batch of records that go to no model
+_RENEWALS_A_LEASE = 3
+_SEEN_AT_ONCE = 256
 
 Entry = tuple[bytes, list[bytes]]
 
@@ -53,17 +55,23 @@ class Reader:
         self._link = Link(lane.redis, _BLOCK_MS / 1000 + lane.redis.timeout_s)
         self._decoder = RecordDecoder(spec.inputs, keys.reply_key(lane.job, "").encode(), spec.decoding)
         self._count = self._ring.counters[READER]
-        self._layouts: dict[Signature, Layout] = {}
+        group = ("XREADGROUP", "GROUP", keys.GROUP, spec.consumer, "COUNT", lane.geometry.batch)
+        self._read_new = (*group, "BLOCK", _BLOCK_MS, "STREAMS", lane.job, ">")
+        self._leases = Leases(self._link, lane.job, spec.consumer, spec.lease_s)
+        self._renewal_due_s = 0.0
+        self._look_due = False  # for what others hold and do not renew
+        self._again: deque[bytes] = deque()
+        self._suspects: deque[bytes] = deque()
+        self._alone = False  # a suspect is in the lane
         self._backlog: deque[Entry] = deque()
-        self._filling: OrderedDict[Signature, Filling] = OrderedDict()
-        self._full: deque[Filling] = deque()
+        self._fillings = Fillings(self._ring)
         self._sequence = self._ring.newest()
         self._reading = False
         self._stopping = False
         self._backoff = Backoff()
 
     def stop(self, *_signal: object) -> None:
-        """Read no more, hand over what has been read, and return from `run`. Safe in a signal handler."""
+        """Read no more, and return from `run` when all that was read is finished. Safe in a signal handler."""
         self._stopping = True
         self._bell.ring()
 
@@ -78,6 +86,7 @@ class Reader:
         for bell in self._worker_bells:
             bell.ring()  # the reader before this one may have died between handing over and ringing
         while not self._finished():
+            self._ring.beat(READER)
             try:
                 if not self._link.connected and not self._stopping:
                     self._connect()
@@ -86,17 +95,22 @@ class Reader:
                 self._step()
             except (ConnectionLost, redis.ResponseError) as error:
                 # Whatever it was (gone, full, group or stream deleted): begin again from the connection.
+                self._ring.consuming = self._reading = False
                 self._ear.watch(None)
                 self._link.close()
-                self._reading = False
                 delay_s = self._backoff.next_s()
                 log.warning("cannot read from Redis", reason=str(error), retry_in_s=round(delay_s, 1))
                 self._ear.wait(delay_s)
+        self._ring.consuming = False
 
     def _connect(self) -> None:
         """Take again what is pending under this consumer's name and nowhere in the ring."""
+        self._set_clock()
+        held = self._held()
+        self._again.clear()
+        self._suspects.clear()
         try:
-            self._take_again()
+            self._note([entry for entry in self._leases.own() if entry.id not in held])
         except redis.ResponseError as error:
             if not str(error).startswith("NOGROUP"):
                 raise
@@ -104,40 +118,116 @@ class Reader:
             self._link.call("XGROUP", "CREATE", self._spec.lane.job, keys.GROUP, "0", "MKSTREAM")
         if self._backoff.failing:
             log.info("reading from Redis again")
+            self._count[Count.RECONNECTS] += 1
         self._backoff.reset()
         self._ear.watch(self._link.fileno())
+        self._ring.consuming = True
+
+    def _set_clock(self) -> None:
+        before_ms = time.time() * 1000
+        seconds, microseconds = self._link.call("TIME")
+        middle_ms = (before_ms + time.time() * 1000) / 2
+        self._ring.clock_offset_ms = round(int(seconds) * 1000 + int(microseconds) / 1000 - middle_ms)
+
+    def _held(self) -> set[bytes]:
+        """Every entry that the lane works on."""
+        held = {row.id for slot in self._ring.every(*HANDED_OVER) for row in self._ring.slots[slot].table()}
+        return held | self._fillings.ids | {entry_id for entry_id, _ in self._backlog}
+
+    def _note(self, pending: Sequence[Pending]) -> None:
+        """Take these later: as soon as there is room the ones that were delivered once, the suspects when their turn comes."""
+        innocent = min(1, self._spec.max_deliveries - 1)
+        self._again += (entry.id for entry in pending if entry.deliveries <= innocent)
+        # Those that were delivered most come last: the others are probably innocent.
+        suspects = sorted(
+            (entry for entry in pending if entry.deliveries > innocent), key=lambda entry: entry.deliveries
+        )
+        self._suspects += (entry.id for entry in suspects)
+        if pending:
+            log.info("taking what was read and not answered", records=len(pending), one_by_one=len(suspects))
+
+    def _keep(self) -> None:
+        """Renew what the lane holds."""
+        if time.monotonic() < self._renewal_due_s or self._reading:
+            return
+        self._renewal_due_s = time.monotonic() + self._spec.lease_s / _RENEWALS_A_LEASE
+        self._set_clock()  # again and again: either clock may be set
+        held = self._held()
+        self._leases.renew(list(held))
+        self._look_due = True
+
+    def _look(self) -> None:
+        """Look for what others hold and do not renew. Instead of reading, which under load goes on without a pause."""
+        held = self._held()
+        stale = self._leases.stale(_SEEN_AT_ONCE)
+        # Held, and stale all the same: somebody took it over and died. It is being worked on here.
+        free = [entry for entry in stale if entry.id not in held]
+        self._look_due = bool(free) and len(stale) == _SEEN_AT_ONCE
+        self._note(free)
+        for consumer in self._leases.prune():
+            log.info("removed a consumer that held nothing and was long silent", consumer=consumer)
 
     def _take_again(self) -> None:
-        known = {row.id for slot in self._ring.every(*HANDED_OVER) for row in self._ring.slots[slot].table()}
-        known |= {entry_id for batch in (*self._filling.values(), *self._full) for entry_id in batch.ids}
-        known |= {entry_id for entry_id, _ in self._backlog}
-        last: bytes | str = "0"
-        while (reply := self._link.call(*self._command(_PENDING_PAGE, last))) and reply[0][1]:
-            last = reply[0][1][-1][0]
-            lost = [entry for entry in self._entries(reply) if entry[0] not in known]
-            self._count[Count.REDELIVERED] += len(lost)
-            self._backlog += lost
-        if self._backlog:
-            log.info("taking again what was read and not answered", records=len(self._backlog))
+        """Take what was delivered before: a batch when there is room; one suspect when nothing else is in the lane."""
+        while self._may_take():
+            # No more: they come in one reply, and if they are the death of this reader, they are suspects.
+            count = min(len(self._again), self._spec.lane.geometry.batch)
+            claimed = self._leases.claim([self._again.popleft() for _ in range(count)])
+            self._count[Count.REDELIVERED] += len(claimed)
+            self._backlog += [(entry.id, entry.fields) for entry in claimed]
+        while self._suspects and not (self._stopping or self._again or self._backlog or self._works()):
+            self._take_suspect(self._suspects.popleft())
 
-    def _command(self, count: int, after: bytes | str, *block: str | int) -> tuple[bytes | str | int, ...]:
-        group = ("XREADGROUP", "GROUP", keys.GROUP, self._spec.consumer, "COUNT", count)
-        return (*group, *block, "STREAMS", self._spec.lane.job, after)
+    def _take_suspect(self, suspect: bytes) -> None:
+        """Take one suspect, unless somebody else has it by now."""
+        for entry_id, fields, deliveries in self._leases.claim([suspect]):
+            self._alone = True
+            self._count[Count.REDELIVERED] += 1
+            if deliveries < self._spec.max_deliveries:
+                self._backlog.append((entry_id, fields))
+                continue
+            message = f"delivered {deliveries} times, and every time the node that had it died (maxDeliveries)"
+            record = self._decoder.refuse(entry_id, fields, (ErrorCode.DELIVERED_TOO_OFTEN, message))
+            told = {"entry": entry_id.decode(), "deliveries": deliveries, **traced(record.traceparent)}
+            log.warning("a record is given up: its nodes died", **told)
+            self._place(entry_id, record)
 
     def _step(self) -> None:
         """One turn: decode, hand over, ask for entries if there is room, wait for them or the bell."""
         self._ring.reader_wants = True  # before looking: what becomes idle or free from now on rings
+        self._keep()
+        self._take_again()
         self._decode_backlog()
         self._hand_over()
-        if self._finished():
+        if self._finished() or self._may_take():
             return
-        if not self._reading and not self._stopping and not self._backlog and self._has_room():
-            self._link.send(self._command(self._spec.lane.geometry.batch, ">", "BLOCK", _BLOCK_MS))
+        if self._may_read():
+            if self._look_due:
+                self._look()
+                return
+            self._link.send(self._read_new)
             self._reading = True
-        wants = self._ring.reader_wants = bool(self._backlog) or self._unsent() or not self._reading
+        wants = self._ring.reader_wants = bool(self._backlog or self._fillings) or not self._reading
         # With nothing in hand only Redis can bring news, and one system call is less than two.
         if not wants or self._ear.wait(self._patience_s()):
             self._receive()
+
+    def _may_take(self) -> bool:
+        busy = self._stopping or self._backlog or self._is_alone()
+        return bool(self._again) and not busy and self._has_room()
+
+    def _may_read(self) -> bool:
+        waiting = self._backlog or self._again or self._suspects
+        return not (self._reading or self._stopping or waiting or self._is_alone()) and self._has_room()
+
+    def _is_alone(self) -> bool:
+        """Whether a suspect is in the lane."""
+        self._alone = self._alone and bool(self._backlog or self._works())
+        return self._alone
+
+    def _works(self) -> bool:
+        """Whether anything is in the lane."""
+        return bool(self._fillings or self._ring.every(*HANDED_OVER))
 
     def _patience_s(self) -> float:
         """How long to wait with something in hand.
@@ -145,136 +235,58 @@ class Reader:
         Until the oldest batch has waited for maxBatchDelayMs, and never long: on a processor that delays stores, the worker may
         have missed that the reader wants to be rung.
         """
-        if not self._filling or not self._spec.max_batch_delay_ms:
+        oldest_ms = self._fillings.oldest_ms if self._spec.max_batch_delay_ms else None
+        if oldest_ms is None:
             return _LONGEST_WAIT_S
-        oldest = min(filling.opened_ms for filling in self._filling.values())
-        left_ms = oldest + self._spec.max_batch_delay_ms - _now_ms()
+        left_ms = oldest_ms + self._spec.max_batch_delay_ms - _now_ms()
         return min(left_ms / 1000, _LONGEST_WAIT_S) if left_ms > 0 else _LONGEST_WAIT_S
 
     def _receive(self) -> None:
         self._reading = False
-        entries = self._entries(self._link.read())
+        entries = [(entry_id, fields) for _stream, found in self._link.read() or () for entry_id, fields in found]
         self._count[Count.READ] += len(entries)
         self._backlog += entries
-
-    def _entries(self, reply: Any) -> list[Entry]:
-        """Those of a reply to XREADGROUP; an entry that was deleted while it was pending is acknowledged."""
-        entries: list[Entry] = []
-        for _stream, found in reply or ():
-            for entry_id, fields in found:
-                if fields is None:
-                    self._link.call("XACK", self._spec.lane.job, keys.GROUP, entry_id)
-                else:
-                    entries.append((entry_id, fields))
-        return entries
 
     def _has_room(self) -> bool:
         return self._ring.first(State.FREE) is not None
 
     def _decode_backlog(self) -> None:
-        now_ms = _now_ms()
+        now_ms = self._ring.redis_ms()
         while self._backlog:
             entry_id, fields = self._backlog[0]
             record = self._decoder.decode(entry_id, fields, now_ms)
-            if not self._place(entry_id, record, now_ms):
+            if not self._place(entry_id, record):
                 return
             self._backlog.popleft()
 
-    def _place(self, entry_id: bytes, record: Record, now_ms: float) -> bool:
-        """Put a record into the batch of its signature; False: there is no free slot."""
-        if record.error is not None:
-            return self._refuse(entry_id, record, now_ms)
-        signature = record.signature
-        filling = self._filling.get(signature)
-        if filling is not None and not filling.fits(record.contents):
-            self._close(signature)
-            filling = None
-        if filling is None:
-            slot_bytes = self._spec.lane.geometry.slot_bytes
-            if not self._layout(signature).fits(record.contents, slot_bytes):
-                message = f"the record's inputs are larger than a slot of {slot_bytes} bytes (slotBytes in config.yaml)"
-                return self._refuse(entry_id, record._replace(error=(ErrorCode.INVALID_INPUT, message)), now_ms)
-            filling = self._open(signature, now_ms)
-            if filling is None:
-                return False
-        filling.add(entry_id, record)
-        if filling.full:
-            self._close(signature)
-        return True
-
-    def _refuse(self, entry_id: bytes, record: Record, now_ms: float) -> bool:
-        """Put a refused record beside the others of any batch: its answer leaves with theirs."""
-        signature = next(iter(self._filling), _REFUSED)
-        filling = self._filling.get(signature) or self._open(signature, now_ms)
-        if filling is None:
-            return False
-        filling.refuse(entry_id, record)
-        self._count[Count.REFUSED] += 1
-        if filling.full:
-            self._close(signature)
-        return True
-
-    def _open(self, signature: Signature, now_ms: float) -> Filling | None:
-        slot = self._ring.first(State.FREE)
-        if slot is None:
-            self._close_oldest()
-            return None
-        self._ring.move("reader", slot, State.FILLING)
-        ring = self._ring
-        filling = Filling(slot, ring.slots[slot], self._layout(signature), ring.geometry, now_ms)
-        self._filling[signature] = filling
-        return filling
-
-    def _layout(self, signature: Signature) -> Layout:
-        layout = self._layouts.get(signature)
-        if layout is None:
-            if len(self._layouts) >= _MAX_LAYOUTS:
-                self._layouts.clear()
-            geometry = self._spec.lane.geometry
-            layout = self._layouts[signature] = plan(signature, geometry.batch, geometry.slot_bytes)
-        return layout
-
-    def _close(self, signature: Signature) -> None:
-        filling = self._filling.pop(signature)
-        filling.close()
-        self._full.append(filling)
-
-    def _close_oldest(self) -> None:
-        """Many signatures can hold every slot half filled: let the oldest batch leave as it is."""
-        if self._filling:
-            self._close(next(iter(self._filling)))
+    def _place(self, entry_id: bytes, record: Record) -> bool:
+        placed = self._fillings.place(entry_id, record, _now_ms())
+        self._count[Count.REFUSED] += placed and record.error is not None
+        return placed
 
     def _finished(self) -> bool:
-        return self._stopping and not self._reading and not self._backlog and not self._unsent()
-
-    def _unsent(self) -> bool:
-        return bool(self._full or self._filling)
+        # To the end of the last batch: leases are still renewed.
+        return self._stopping and not (self._reading or self._backlog or self._works())
 
     def _hand_over(self) -> None:
         """Give batches to workers for as long as there is a batch that leaves and a worker that takes it."""
-        while self._unsent() and (least := self._ring.least_loaded()) is not None:
+        while self._fillings and (least := self._ring.least_loaded()) is not None:
             worker, load = least
-            if self._full:
-                if not leaves(True, load, 0, 0):
-                    return
-                filling = self._full.popleft()
-            else:
-                signature, filling = next(iter(self._filling.items()))
-                if not leaves(False, load, _now_ms() - filling.opened_ms, self._spec.max_batch_delay_ms):
-                    return
-                filling.close()
-                del self._filling[signature]
+            filling = self._fillings.leaving(load, _now_ms(), self._spec.max_batch_delay_ms)
+            if filling is None:
+                return
             self._sequence += 1
             self._ring.hand_over("reader", filling.index, worker, self._sequence)
             self._worker_bells[worker].ring()
 
 
+def _now_ms() -> float:
+    """Of a clock that nobody sets: it says how old a batch is."""
+    return time.monotonic() * 1000
+
+
 def _nothing() -> None:
     pass
-
-
-def _now_ms() -> float:
-    return time.time() * 1000
 
 
 def main(spec: ReaderSpec, ready: Callable[..., None]) -> None:

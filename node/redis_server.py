@@ -19,8 +19,8 @@ import psutil
 import redis
 
 from cluster_serving.client.connection import RedisSettings
+from cluster_serving.client.process.exit_codes import ExitCode, Fault
 from cluster_serving.node import detached
-from cluster_serving.node.exit_codes import ExitCode, NodeFault
 
 OLDEST = (6, 2)
 _NO_ANSWER_S = 10.0
@@ -45,7 +45,7 @@ maxmemory-policy noeviction
 """
 
 
-class RedisUnavailable(NodeFault):
+class RedisUnavailable(Fault):
     """Redis cannot be started, reached or used; the message says which and how to mend it."""
 
     exit_code = ExitCode.REDIS

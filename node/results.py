@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import lru_cache
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -10,10 +11,36 @@ import numpy as np
 from cluster_serving.client import keys, original
 from cluster_serving.client.errors import CodecError, ErrorCode
 from cluster_serving.client.wire import Array, tensor_header
+from cluster_serving.node.decoding import late
 from cluster_serving.node.processing.filter_text import json_text, legacy_text
 from cluster_serving.node.slot import BATCHED, ORIGINAL, Outcome, Placed, Row, Slot, array_at, cut
 
 Fields = list[bytes]
+
+
+class Finished(NamedTuple):
+    """What came of a record: the key that its result goes to, its row, and `field, value, ...`; of a failed one why."""
+
+    target: bytes
+    row: Row
+    fields: Fields
+    error: tuple[str, str] | None
+    detail: str
+
+
+_Answer = tuple[Fields, bytes, tuple[str, str] | None, str]
+"""Fields, the end of the receipt, and of a failed record why."""
+
+DEADLY = frozenset(
+    {
+        ErrorCode.INFERENCE_FAILED,
+        ErrorCode.RESULT_TOO_LARGE,
+        ErrorCode.WORKER_DIED,
+        ErrorCode.WORKER_HUNG,
+        ErrorCode.DELIVERED_TOO_OFTEN,
+    }
+)
+"""The errors of dead letters: no node could process the record, and another model or setting may. Not the client's own faults."""
 
 _NO_OUTCOME = (ErrorCode.INFERENCE_FAILED, "the worker gave no outcome for this record")
 
@@ -32,28 +59,36 @@ class Results:
         self._node = node
         self._original_text = legacy_text if legacy_filter_text else json_text
 
-    def of(self, slot: Slot) -> Iterator[tuple[bytes, Row, Fields]]:
-        """For each record of a slot: the key that its result goes to, its row, and `field, value, ...`."""
+    def of(self, slot: Slot, now_ms: float) -> Iterator[Finished]:
+        """What came of each record of a slot that is not to be run again; `now_ms` is Unix time on Redis' clock."""
+        overdue = 0 < slot.deadline_ms < now_ms
         table = slot.table()
-        found: list[tuple[Fields, bytes] | None] = [None] * slot.rows
+        found: list[_Answer | None] = [None] * slot.rows
         flags = {row.place: row.flags for row in table if row.flags}
         start = self._receipt(slot)
+        again: set[int] = set()
         for outcome in slot.outcomes():
+            if outcome.again:
+                again.update(outcome.rows)
+                continue
             receipt = start + _names(outcome)
             for place, fields in zip(outcome.rows, self._fields(slot, outcome, flags), strict=True):
-                found[place] = fields, receipt
-        failed = start + b"}"
+                found[place] = fields, receipt, outcome.error, outcome.detail
         for row in table:
-            answer, receipt = (found[row.place] if row.place >= 0 else None) or (
-                _error(row.error or _NO_OUTCOME, row.flags),
-                failed,
-            )
+            if row.place in again:
+                continue
+            answer = found[row.place] if row.place >= 0 else None
+            if answer is None:
+                answer = _failed(row.error or _NO_OUTCOME, row, start)
+            elif overdue and 0 < row.deadline_ms < now_ms and answer[2] is None:
+                answer = _failed(late(now_ms - row.deadline_ms, "the result could be published"), row, start)
+            fields, receipt, error, detail = answer
             if not row.flags & ORIGINAL:
-                answer += (keys.RECEIPT, b'{"entry":"%b",%b' % (row.id, receipt))
+                fields += (keys.RECEIPT, b'{"entry":"%b",%b' % (row.id, receipt))
             if row.reply:
-                yield row.reply, row, [keys.URI, row.uri, *answer]
+                yield Finished(row.reply, row, [keys.URI, row.uri, *fields], error, detail)
             else:
-                yield self._prefix + row.uri, row, answer
+                yield Finished(self._prefix + row.uri, row, fields, error, detail)
 
     def _receipt(self, slot: Slot) -> bytes:
         """The middle of the JSON object that says how a batch went; milliseconds."""
@@ -93,6 +128,10 @@ class Results:
             return [part for each in outcome.outputs for part in _output(slot, each, index, flags)]
         except Exception as fault:  # a result that cannot be encoded must not stop the others
             return _error((ErrorCode.INFERENCE_FAILED, cut(str(fault))), flags)
+
+
+def _failed(error: tuple[str, str], row: Row, receipt: bytes) -> _Answer:
+    return _error(error, row.flags), receipt + b"}", error, ""
 
 
 def _names(outcome: Outcome) -> bytes:

@@ -1,6 +1,6 @@
 """A ring of batch slots in one shared-memory segment.
 
-    | states | owners, flags | sequences | counters | slot 0 | slot 1 | ...          (a slot's bytes: slot.py)
+    | states | owners, flags, pulses | sequences | counters | measures | slot 0 | slot 1 | ...     (a slot's bytes: slot.py)
 
     FREE --reader--> FILLING --reader--> READY --worker--> RUNNING --worker--> DONE --writer--> PUBLISHING --writer--> FREE
 
@@ -16,9 +16,11 @@ page takes memory when it is first touched, so that a slot may be far larger tha
 
 import mmap
 import os
+import time
 from enum import IntEnum
 from itertools import pairwise
 
+from cluster_serving.node.metrics import MEASURE_CELLS
 from cluster_serving.node.slot import PAGE, Geometry, Slot, paged
 
 
@@ -47,7 +49,7 @@ TRANSITIONS: dict[str, frozenset[tuple[State, State]]] = {
 HANDED_OVER = (State.READY, State.RUNNING, State.DONE, State.PUBLISHING)
 """The states between reader and client."""
 
-COUNTERS = 8
+COUNTERS = 16
 """Counters a process; each has one writer (`metrics.py` names them)."""
 
 _MAX_SLOTS = 255
@@ -64,7 +66,8 @@ class Ring:
         if not 0 < geometry.slots <= _MAX_SLOTS:
             raise RingError(f"a ring has 1 to {_MAX_SLOTS} slots, not {geometry.slots}")
         processes = geometry.workers + 2
-        begin = 3 * PAGE + paged(8 * COUNTERS * processes)
+        measures_at = 3 * PAGE + paged(8 * COUNTERS * processes)
+        begin = measures_at + paged(8 * MEASURE_CELLS * processes)
         size = begin + geometry.slots * geometry.slot_stride
         if fd is None:
             fd = os.memfd_create("cluster-serving-ring")
@@ -76,9 +79,15 @@ class Ring:
         self._owners = view[PAGE : PAGE + geometry.slots]
         self._serving = view[PAGE + 256 : PAGE + 256 + geometry.workers]
         self._reader_wants = view[PAGE + 512 : PAGE + 513]
+        self._pulses = view[PAGE + 1024 : PAGE + 1024 + 8 * processes].cast("q")
+        self._consuming = view[PAGE + 2048 : PAGE + 2049]
+        self._clock_offset = view[PAGE + 2056 : PAGE + 2064].cast("q")
+        self._row_output_bytes = view[PAGE + 2064 : PAGE + 2072].cast("q")
         self._sequences = view[2 * PAGE : 2 * PAGE + 8 * geometry.slots].cast("q")
         counters = view[3 * PAGE : 3 * PAGE + 8 * COUNTERS * processes].cast("q")
-        self.counters = [counters[first : first + COUNTERS] for first in range(0, COUNTERS * processes, COUNTERS)]
+        self.counters = [counters[first : first + COUNTERS] for first in range(0, len(counters), COUNTERS)]
+        measures = view[measures_at : measures_at + 8 * MEASURE_CELLS * processes].cast("d")
+        self.measures = [measures[first : first + MEASURE_CELLS] for first in range(0, len(measures), MEASURE_CELLS)]
         ends = [begin + slot * geometry.slot_stride for slot in range(geometry.slots + 1)]
         self.slots = [Slot(view[start:end], geometry) for start, end in pairwise(ends)]
 
@@ -93,8 +102,14 @@ class Ring:
 
     def oldest(self, state: State, worker: int | None = None) -> int | None:
         """The slot that was handed over first of those in this state, of one worker if so asked; None: there is none."""
-        states, found = bytes(self._states), None
-        slot = states.find(state)
+        while True:
+            found = self._oldest(bytes(self._states), state, worker)
+            # A slot may have gone round the ring between the look at its state and the one at its owner: then look again.
+            if found is None or worker is None or (self._states[found], self._owners[found]) == (state, worker):
+                return found
+
+    def _oldest(self, states: bytes, state: State, worker: int | None) -> int | None:
+        found, slot = None, states.find(state)
         while slot >= 0:
             mine = worker is None or self._owners[slot] == worker
             if mine and (found is None or self._sequences[slot] < self._sequences[found]):
@@ -119,6 +134,45 @@ class Ring:
     @reader_wants.setter
     def reader_wants(self, wants: bool) -> None:
         self._reader_wants[0] = wants
+
+    @property
+    def consuming(self) -> bool:
+        """Whether the reader is connected to Redis and takes entries."""
+        return bool(self._consuming[0])
+
+    @consuming.setter
+    def consuming(self, consuming: bool) -> None:
+        self._consuming[0] = consuming
+
+    @property
+    def clock_offset_ms(self) -> int:
+        """How much Redis' clock is ahead of this machine's, as the reader has measured it: deadlines are on Redis' clock."""
+        return self._clock_offset[0]
+
+    @clock_offset_ms.setter
+    def clock_offset_ms(self, offset_ms: int) -> None:
+        self._clock_offset[0] = offset_ms
+
+    @property
+    def row_output_bytes(self) -> int:
+        """What the outputs of one row take, as the workers have seen it lately; 0: nothing is known."""
+        return self._row_output_bytes[0]
+
+    @row_output_bytes.setter
+    def row_output_bytes(self, size: int) -> None:
+        self._row_output_bytes[0] = size
+
+    def redis_ms(self) -> float:
+        """Unix time in ms on Redis' clock."""
+        return time.time() * 1000 + self.clock_offset_ms
+
+    def beat(self, process: int) -> None:
+        """Show a sign of life; `process` is a row of `counters`."""
+        self._pulses[process] = time.monotonic_ns()
+
+    def silent_s(self, process: int) -> float:
+        """Seconds since a process has shown a sign of life; since boot if it never did."""
+        return (time.monotonic_ns() - self._pulses[process]) / 1e9
 
     def least_loaded(self) -> tuple[int, int] | None:
         """The serving worker with the fewest slots, READY or RUNNING, and how many these are; None when none serves."""
@@ -147,10 +201,11 @@ class Ring:
 
     def hand_over(self, by: str, slot: int, worker: int, sequence: int | None = None) -> None:
         """Make a slot READY for a worker; a sequence number orders it behind the slots with lower ones."""
+        is_ready = self._states[slot] == State.READY  # before the owner is told: from then on it may take the slot
         self._owners[slot] = worker
         if sequence is not None:
             self._sequences[slot] = sequence
-        if self._states[slot] != State.READY:
+        if not is_ready:
             self.move(by, slot, State.READY)
 
     def newest(self) -> int:

@@ -15,9 +15,9 @@ from pydantic import (
 )
 from pydantic.alias_generators import to_camel
 
+from cluster_serving.client.config.spellings import ConfigError
+from cluster_serving.client.config.values import parse_numbers, parse_pair, parse_size, parse_words
 from cluster_serving.client.keys import DEFAULT_JOB
-from cluster_serving.node.config_keys import ConfigError
-from cluster_serving.node.config_values import parse_numbers, parse_pair, parse_size, parse_words
 from cluster_serving.node.models.base import LoadOptions, TensorSpec
 from cluster_serving.node.models.detect import MODEL_TYPES
 
@@ -165,8 +165,38 @@ class Config(BaseModel):
         le=60_000,
         description="Milliseconds that a free worker waits for a batch to fill up, 0 to 60000; 0: none.",
     )
+    run_timeout_s: float = Field(
+        default=60,
+        ge=0.1,
+        le=86_400,
+        alias="runTimeout",
+        description="Seconds that one run of the model may take; a worker that takes longer hangs, and is replaced.",
+    )
+    max_worker_memory: Size = Field(
+        default=0,
+        ge=0,
+        description="Bytes of a worker's own memory; one that has more is replaced; k, m, g; 0: no limit.",
+    )
     max_queue_length: int = Field(
         default=100_000, ge=0, description="Records that wait in the stream, at most; 0: no limit."
+    )
+    max_redis_memory_use: float = Field(
+        default=0.8, gt=0, le=1, description="Share of Redis' maxmemory beyond which no record is admitted, up to 1."
+    )
+    lease_s: float = Field(
+        default=10,
+        ge=2,
+        le=3600,
+        alias="lease",
+        description="Seconds, 2 to 3600, after which other nodes take what a node has read and shows no sign of working on.",
+    )
+    max_deliveries: int = Field(
+        default=5,
+        ge=1,
+        description="How often a record is tried whose node died with it, before it becomes a dead letter.",
+    )
+    max_dead_letters: int = Field(
+        default=1000, ge=0, description="Dead letters that are kept, the newest ones; 0: none."
     )
     result_time_to_live_s: float = Field(
         default=86_400,
@@ -220,7 +250,7 @@ class Config(BaseModel):
         ge=0,
         le=86_400,
         alias="drainTimeout",
-        description="Seconds that a stopping node may use to finish what it has read.",
+        description="Seconds that a stopping node may use to finish what it has read; the next node takes the rest.",
     )
     log_level: Annotated[Literal["debug", "info", "warning", "error"], BeforeValidator(_lower)] = Field(
         default="info", description="What goes to the log at least: debug, info, warning or error."

@@ -19,6 +19,7 @@ SIGNATURE_BYTES = 16 * PAGE  # an input takes about 40; some models have hundred
 LARGEST_ROW_ENTRY = 16 << 10
 """A row table entry is never larger: a uri has at most 4 KiB, an error message is cut to 2 KiB."""
 LARGEST_MESSAGE = 2 << 10
+LARGEST_DETAIL = 8 << 10
 LARGEST_OUTCOME = 16 << 10
 """An outcome of one row by itself is never larger."""
 
@@ -74,7 +75,8 @@ class Outcome(msgspec.Struct, frozen=True, array_like=True):
     """What came of some rows: outputs, or one error for all, or a value each (offset and length in the outputs).
 
     `values` are JSON, `filtered` are what a filter left in msgpack: the dialects write its numbers differently, and JSON has no
-    NaN.
+    NaN. `again`: there was no room for the outputs beside those of the neighbours; the rows are left pending, and come back.
+    `detail` is what an operator wants to know of an error and a client does not: a traceback, the stacks of a hung worker.
     """
 
     rows: list[int]
@@ -82,6 +84,8 @@ class Outcome(msgspec.Struct, frozen=True, array_like=True):
     values: list[tuple[int, int]] = []
     filtered: list[tuple[int, int]] = []
     error: tuple[str, str] | None = None
+    detail: str = ""
+    again: bool = False
 
     @property
     def is_large(self) -> bool:
@@ -93,6 +97,7 @@ class Row(msgspec.Struct, frozen=True, array_like=True):
     """One record in a slot: row `place` of the inputs, or -1 with the reason why it was refused.
 
     `spans` says where its variable-length inputs lie (offset and length in the inputs), in the order of the layout.
+    `deadline_ms` is Unix time on Redis' clock, or 0. `traceparent` is for log lines, and may be empty.
     """
 
     id: bytes
@@ -102,6 +107,8 @@ class Row(msgspec.Struct, frozen=True, array_like=True):
     place: int
     spans: list[tuple[int, int]] = []
     error: tuple[str, str] | None = None
+    deadline_ms: int = 0
+    traceparent: bytes = b""
 
 
 ORIGINAL = 1
@@ -116,8 +123,8 @@ _decode_outcome = msgspec.msgpack.Decoder(Outcome).decode
 
 # The header, int64 each.
 _ROWS, _SIGNATURE_BYTES, _TABLE_BYTES, _OUTCOME_BYTES, _OUTPUT_BYTES, _NEXT_ROW, _RUN_ROWS, _DEATHS_ALONE = range(8)
-_FILLED_US, _STARTED_US, _ENDED_US = range(8, 11)
-_HEADER_BYTES = 8 * 11
+_FILLED_US, _STARTED_US, _ENDED_US, _HANDED_NS, _DEADLINE_MS = range(8, 13)
+_HEADER_BYTES = 8 * 13
 
 
 class Slot:
@@ -164,6 +171,16 @@ class Slot:
         return header[_FILLED_US], header[_STARTED_US], header[_ENDED_US]
 
     @property
+    def handed_s(self) -> float:
+        """When it was last handed to a worker, in seconds of the monotonic clock."""
+        return self._header[_HANDED_NS] / 1e9
+
+    @property
+    def deadline_ms(self) -> int:
+        """The earliest deadline of its rows, 0 when none has one."""
+        return self._header[_DEADLINE_MS]
+
+    @property
     def signature(self) -> bytes:
         """The encoded layout of the inputs."""
         return bytes(self._signature[: self._header[_SIGNATURE_BYTES]])
@@ -173,9 +190,14 @@ class Slot:
         table = _encode(rows)
         self._signature[: len(signature)] = signature
         self._table[: len(table)] = table
+        deadline_ms = min((row.deadline_ms for row in rows if row.deadline_ms), default=0)
         lengths = (placed, len(signature), len(table), 0, 0, 0, 0, 0)
-        for field, value in enumerate((*lengths, now_us(), 0, 0)):
+        for field, value in enumerate((*lengths, now_us(), 0, 0, time.monotonic_ns(), deadline_ms)):
             self._header[field] = value
+
+    def handed_over(self) -> None:
+        """Supervisor: it goes to another worker, whose time begins now."""
+        self._header[_HANDED_NS] = time.monotonic_ns()
 
     def table(self) -> list[Row]:
         """Every record of the slot, refused ones too."""
@@ -217,7 +239,7 @@ class Slot:
             at += 4 + size
         return found
 
-    def worker_died(self, error: tuple[str, str]) -> None:
+    def worker_died(self, error: tuple[str, str], detail: str = "") -> None:
         """Supervisor: the worker died in a run. Halve the runs; a row that was alone twice gets the error."""
         running = self.run_rows
         if running > 1:
@@ -226,13 +248,19 @@ class Slot:
         self._header[_DEATHS_ALONE] += 1
         # Once may be the kernel or an operator that killed the worker; twice is the record.
         if running == 1 and self._header[_DEATHS_ALONE] > 1:
-            self.add([Outcome([self.next_row], error=error)], self.next_row + 1, self.output_bytes)
+            outcome = Outcome([self.next_row], error=error, detail=cut_detail(detail))
+            self.add([outcome], self.next_row + 1, self.output_bytes)
             self.isolate(0)
 
 
 def cut(message: str) -> str:
     """The message, cut to `LARGEST_MESSAGE` bytes of UTF-8."""
     return message.encode(errors="replace")[:LARGEST_MESSAGE].decode(errors="ignore")
+
+
+def cut_detail(detail: str) -> str:
+    """The end of a traceback or dump, which tells most, cut to `LARGEST_DETAIL` bytes of UTF-8."""
+    return detail.encode(errors="replace")[-LARGEST_DETAIL:].decode(errors="ignore")
 
 
 def now_us() -> int:

@@ -41,21 +41,33 @@ class DecodeOptions(msgspec.Struct, frozen=True):
 
 
 class ReaderSpec(msgspec.Struct, frozen=True):
-    """For the reader; `inputs` is empty where the model takes any number of tensors."""
+    """For the reader; `inputs` is empty where the model takes any number of tensors.
+
+    `consumer` is its name in the group: no other process reads under it at the same time, and who reads under it later takes
+    over what it has left. `lease_s` and `max_deliveries` are the configuration's.
+    """
 
     lane: LaneSpec
     consumer: str
     inputs: tuple[TensorSpec, ...]
     max_batch_delay_ms: float
     decoding: DecodeOptions
+    lease_s: float
+    max_deliveries: int
 
 
 class WriterSpec(msgspec.Struct, frozen=True):
-    """For the writer; `legacy_filter_text`: answers in the original dialect have the exact text of the original's filters."""
+    """For the writer.
+
+    `legacy_filter_text`: answers in the original dialect have the exact text of the original's filters. `model_hash` goes into
+    dead letters, of which the newest `max_dead_letters` are kept.
+    """
 
     lane: LaneSpec
     result_ttl_ms: int
     legacy_filter_text: bool
+    model_hash: str
+    max_dead_letters: int
 
 
 class ImageOptions(msgspec.Struct, frozen=True):

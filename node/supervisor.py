@@ -1,40 +1,37 @@
-"""The supervisor: starts a lane, watches it, tells Redis how it is, and drains it when it is asked to stop.
+"""The supervisor: starts a lane, watches it, tells Redis how it is, changes it, and drains it when it is asked to stop.
 
 It loads no framework. A signal handler only queues; the loop acts.
 """
 
+import gc
 import os
 import select
 import signal
+import sys
 import time
 from collections import deque
-from collections.abc import Callable
 from enum import StrEnum
 
-import msgspec
-import redis
 import structlog
 
-from cluster_serving.client import keys
+from cluster_serving.client.process.exit_codes import ExitCode
 from cluster_serving.node.bell import Bell
+from cluster_serving.node.change import Change, Plans, Report, refuse
 from cluster_serving.node.config import Config
-from cluster_serving.node.exit_codes import ExitCode
+from cluster_serving.node.crew import consumer_of
+from cluster_serving.node.heartbeat import Heartbeat
 from cluster_serving.node.jobs import Job
 from cluster_serving.node.lane import Lane
-from cluster_serving.node.metrics import totals
+from cluster_serving.node.metrics import Figures
 from cluster_serving.node.models.base import ModelError
 from cluster_serving.node.models.detect import Detected, detect
 from cluster_serving.node.processing.topn import parse_filter
 
 log = structlog.get_logger(__name__)
 
-Report = Callable[[str, str], None]
-"""Told how the start goes: an event (`progress`, `ready` or `failed`) and a sentence."""
-
-HEARTBEAT_S = 2.0
-_HEARTBEAT_LIFE_MS = 6000
 _TURN_S = 0.5
 _DRAINING_TURN_S = 0.02
+_STOPPED = "the node was told to stop"
 
 
 class Phase(StrEnum):
@@ -42,29 +39,29 @@ class Phase(StrEnum):
 
     STARTING = "starting"
     READY = "ready"
-    DRAINING = "draining"  # the reader finishes what it has read
-    STOPPING = "stopping"  # the ring is empty; everybody leaves
+    UNREADY = "unready"  # it has served, and cannot now: no worker, no reader, or no Redis
+    DRAINING = "draining"  # it finishes what it has read, and ends
 
 
 class Supervisor:
-    """One node."""
+    """One node; `report` is told how the start goes, `plans` say what to change to."""
 
-    def __init__(self, config: Config, node: str, model: Detected, report: Report) -> None:
-        self._config = config
+    def __init__(self, config: Config, node: str, model: Detected, report: Report, plans: Plans) -> None:
         self._node = node
-        self._model = model
-        self._name = model.definition.name
         self._report = report
-        workers, threads = config.resolved_parallelism(model.backend, len(os.sched_getaffinity(0)))
-        self._lane = Lane(config, node, model, workers, threads)
-        self._workers, self._threads = workers, threads
+        self._plans = plans
+        self._lane = self._new_lane(config, model, 0)
+        self._change: Change | None = None
+        self._change_wanted = False
+        self._retired: list[Lane] = []
+        self._past = Figures()
+        """What lanes have counted and measured that are no more."""
+        self._heartbeat = Heartbeat(config, node)
         self._signals: deque[int] = deque()
         self._bell = Bell()
-        self._redis = config.redis_settings(timeout_s=1.0).client()
+        self._on_terminal = sys.stdout.isatty()  # asked now: one that has gone says no
         self._phase = Phase.STARTING
         self._exit = ExitCode.OK
-        self._started_ms = round(time.time() * 1000)
-        self._beat_due_s = 0.0
         self._deadline_s = float("inf")
 
     def on_signal(self, number: int, _frame: object = None) -> None:
@@ -74,149 +71,207 @@ class Supervisor:
 
     def run(self) -> ExitCode:
         """Serve until a signal, or until the start fails."""
-        self._report("progress", f"loading {self._name} into {_counted(self._workers, 'worker')}")
-        if self._config.model_encrypted and not self._config.model_secret:
-            self._report("progress", "waiting for the model's secret and salt in the Redis hash model_secured")
-        self._lane.start_workers()
-        while not self._lane.ended:
+        _tell_loading(self._lane, self._report, "")
+        self._lane.start()
+        while not all(lane.ended for lane in self._lanes()):
             self._wait()
             while self._signals:
                 self._act_on(self._signals.popleft())
             self._bury_dead_children()
-            self._lane.revive()
+            self._look_after_lanes()
+            self._forget_ended_lanes()
             self._advance()
+            self._advance_change()
             self._publish_heartbeat()
         self._retire()
         return self._exit
 
+    def _lanes(self) -> list[Lane]:
+        return [self._lane, *self._retired, *([self._change.lane] if self._change else [])]
+
     def _wait(self) -> None:
         """Until a signal, a word or the death of a child, or the next turn."""
-        children = list(self._lane.children())
-        speaking = {child.fileno(): child for child in children if child.booting}
+        children = [(child, lane) for lane in self._lanes() for child in lane.children()]
+        speaking = {child.fileno(): (child, lane) for child, lane in children if child.booting}
         poll = select.poll()
-        for descriptor in (self._bell.fileno(), *speaking, *(child.death_fd for child in children)):
+        for descriptor in (self._bell.fileno(), *speaking, *(child.death_fd for child, _ in children)):
             poll.register(descriptor, select.POLLIN)
-        turn_s = _TURN_S if self._phase in (Phase.STARTING, Phase.READY) else _DRAINING_TURN_S
+        turn_s = _DRAINING_TURN_S if self._retired or self._phase is Phase.DRAINING else _TURN_S
         ready = {descriptor for descriptor, _ in poll.poll(turn_s * 1000)}
         if self._bell.fileno() in ready:
             self._bell.hear()
         for descriptor in speaking.keys() & ready:
-            self._lane.hear(speaking[descriptor])
+            child, lane = speaking[descriptor]
+            lane.hear(child)
 
     def _act_on(self, number: int) -> None:
-        if self._phase in (Phase.DRAINING, Phase.STOPPING):
-            log.warning("stopping at once", signal=signal.Signals(number).name)
+        name = signal.Signals(number).name
+        if number == signal.SIGHUP and (self._plans.asked() or not self._on_terminal):
+            log.info("to be changed", signal=name)
+            self._change_wanted = True
+        elif self._phase is Phase.DRAINING and number != signal.SIGHUP:
+            log.warning("stopping at once", signal=name)
             self._exit = ExitCode.FAILED
-            self._lane.kill()
-            return
-        log.info("draining", signal=signal.Signals(number).name, within_s=self._config.drain_timeout_s)
+            for lane in self._lanes():
+                lane.kill()
+        elif self._phase is not Phase.DRAINING:
+            log.info("draining", signal=name, within_s=self._lane.config.drain_timeout_s)
+            self._drain()
+
+    def _drain(self) -> None:
+        """Unready, then stop reading; what was read is finished and published."""
         was_starting = self._phase is Phase.STARTING
+        self._deadline_s = time.monotonic() + self._lane.config.drain_timeout_s
         self._enter(Phase.DRAINING)
-        self._deadline_s = time.monotonic() + self._config.drain_timeout_s
+        if self._change is not None:
+            log.warning("the change is given up", reason=_STOPPED)
+            self._change.plan.report("failed", _STOPPED, ExitCode.FAILED)
+            self._give_up(self._change)
         if was_starting:
             self._lane.kill()
         else:
-            self._lane.stop_reading()
+            self._lane.drain()
 
     def _bury_dead_children(self) -> None:
-        for child in list(self._lane.children()):
-            reason = child.reap()
-            if reason is None:
-                continue
-            self._lane.bury(child, reason)
-            if self._phase is Phase.STARTING:
-                sentence, code = child.failure or (
-                    f"the {child.name} ended while it started: {reason}",
-                    ExitCode.FAILED,
-                )
-                self._fail(sentence, ExitCode(code))
+        for lane in self._lanes():
+            for child in list(lane.children()):
+                reason = child.reap()
+                if reason is not None:
+                    lane.bury(child, reason)
 
-    def _fail(self, sentence: str, code: ExitCode) -> None:
-        """A child that cannot boot stops the node: nothing would be better the second time."""
-        self._exit = code
-        self._report("failed", sentence)
-        self._enter(Phase.STOPPING)
-        self._lane.kill()
+    def _look_after_lanes(self) -> None:
+        for lane in self._lanes():
+            lane.look_after()
+
+    def _forget_ended_lanes(self) -> None:
+        if any(lane.ended for lane in self._retired):
+            self._close_ended_lanes()
+            gc.collect()  # a lane and its parts know each other; with them goes the memory of its ring
+
+    def _close_ended_lanes(self) -> None:
+        for lane in [lane for lane in self._retired if lane.ended]:
+            self._past += lane.figures
+            self._retired.remove(lane)
+            lane.close()
 
     def _advance(self) -> None:
         """Move on when what this phase waits for has come."""
-        if self._phase is Phase.STARTING and self._lane.serving:
+        if self._phase is Phase.STARTING and self._lane.failure is not None:
+            # A child that cannot boot stops the node: nothing would be better the second time.
+            sentence, code = self._lane.failure
+            self._exit = ExitCode(code)
+            self._report("failed", sentence)
+            self._enter(Phase.DRAINING)
+            self._lane.kill()
+        elif self._phase is Phase.STARTING and self._lane.serving:
             self._enter(Phase.READY)
-            log.info(
-                "serving", job=self._config.job_name, model=self._name, engine=self._lane.engine, workers=self._workers
-            )
-            self._report("ready", self._describe())
-        elif self._phase is Phase.DRAINING and self._lane.drained:
-            self._enter(Phase.STOPPING)
-            self._lane.dismiss()
-        if self._phase in (Phase.DRAINING, Phase.STOPPING) and time.monotonic() > self._deadline_s:
+            self._announce(self._lane, self._report)
+        if self._phase is Phase.DRAINING and time.monotonic() > self._deadline_s:
             # What was read and not answered stays pending in Redis, and is taken again by the next start of this node.
             log.warning("the drain timeout is over; unanswered records stay in the stream")
             self._deadline_s = float("inf")
-            self._lane.kill()
+            for lane in self._lanes():
+                lane.kill()
+
+    def _advance_change(self) -> None:
+        """Begin a change that is wanted, give up one that has failed, take over when it serves."""
+        if self._change is None:
+            # One at a time, and the lane before it has to be gone: there are two consumers' names.
+            if self._change_wanted and self._phase is Phase.READY and not self._retired:
+                self._begin_change()
+        elif self._change.failure is not None:
+            refuse(self._change.plan.report, *self._change.failure)
+            self._give_up(self._change)
+        elif self._change.lane.serving:
+            self._take_over(self._change)
+
+    def _begin_change(self) -> None:
+        self._change_wanted = False
+        plan = self._plans.next()
+        if plan is None:
+            return
+        try:
+            lane = self._new_lane(plan.config, plan.model, self._lane.generation + 1)
+        except OSError as error:
+            refuse(plan.report, str(error), ExitCode.FAILED)
+            return
+        _tell_loading(lane, plan.report, " beside the old one")
+        self._change = Change(plan, lane)
+
+    def _give_up(self, change: Change) -> None:
+        self._change = None
+        self._retired.append(change.lane)
+        change.lane.kill()
+
+    def _take_over(self, change: Change) -> None:
+        self._change = None
+        self._retired.append(self._lane)
+        self._lane.drain()
+        self._lane = change.lane
+        self._heartbeat.adopt(change.plan.config)
+        change.plan.commit()
+        self._announce(self._lane, change.plan.report)
+
+    def _announce(self, lane: Lane, report: Report) -> None:
+        model = lane.model.definition.name
+        log.info("serving", job=lane.config.job_name, model=model, engine=lane.engine, workers=lane.workers)
+        report("ready", _described(lane))
 
     def _enter(self, phase: Phase) -> None:
         self._phase = phase
-        self._beat_due_s = 0.0
-
-    def _describe(self) -> str:
-        takes = ", ".join(spec.describe() for spec in self._lane.inputs)
-        gives = ", ".join(spec.describe() for spec in self._lane.outputs)
-        many = f"{_counted(self._workers, 'worker')} x {_counted(self._threads, 'thread')}"
-        runtime = (
-            self._model.backend if self._lane.engine == "native" else f"{self._model.backend}, on {self._lane.engine}"
-        )
-        return f"{self._name} ({runtime}): {takes} -> {gives}; {many}, batch {self._lane.batch}"
+        self._publish_heartbeat()
 
     def _publish_heartbeat(self) -> None:
-        if time.monotonic() < self._beat_due_s:
-            return
-        self._beat_due_s = time.monotonic() + HEARTBEAT_S
-        job = self._config.job_name
-        beat = {
-            "state": self._phase,
-            "pid": os.getpid(),
-            "started_ms": self._started_ms,
-            "model": self._model.definition_path,
-            "backend": self._model.backend,
-            "engine": self._lane.engine,
-            "inputs": self._lane.inputs,
-            "outputs": self._lane.outputs,
-            "workers_alive": self._lane.workers_ready,
-            "workers": self._workers,
-            "batch_size": self._lane.batch,
-            "restarts": self._lane.restarts,
-            **totals(self._lane.ring.counters),
-        }
-        try:
-            pipe = self._redis.pipeline(transaction=False)
-            pipe.set(keys.node_key(job, self._node), msgspec.json.encode(beat), px=_HEARTBEAT_LIFE_MS)
-            pipe.hset(keys.limits_key(job), "maxQueueLength", str(self._config.max_queue_length))
-            pipe.execute()
-        except (redis.RedisError, OSError) as error:
-            log.warning("no heartbeat: Redis cannot be reached", reason=str(error))
+        state = self._phase
+        if state is Phase.READY and not self._lane.consuming:
+            state = Phase.UNREADY
+        if self._heartbeat.is_due(state):
+            self._lane.limit_memory()
+            self._heartbeat.publish(state, self._lane, self._figures())
+
+    def _figures(self) -> Figures:
+        """What all lanes have counted and measured since the start."""
+        return sum((lane.figures for lane in self._lanes()), self._past)
 
     def _retire(self) -> None:
-        try:
-            self._redis.delete(keys.node_key(self._config.job_name, self._node))
-        except (redis.RedisError, OSError):
-            log.debug("the heartbeat could not be withdrawn; it expires by itself")
-        self._lane.close()
+        self._heartbeat.withdraw([consumer_of(self._node, generation) for generation in (0, 1)])
+        for lane in self._lanes():
+            lane.close()
         self._bell.close()
-        log.info("stopped", answered=totals(self._lane.ring.counters)["answered"])
+        log.info("stopped", answered=self._figures().counts["answered"])
+
+    def _new_lane(self, config: Config, model: Detected, generation: int) -> Lane:
+        return Lane(config, model, self._node, generation, len(os.sched_getaffinity(0)))
+
+
+def _tell_loading(lane: Lane, report: Report, where: str) -> None:
+    report("progress", f"loading {lane.model.definition.name} into {_counted(lane.workers, 'worker')}{where}")
+    if lane.config.model_encrypted and not lane.config.model_secret:
+        report("progress", "waiting for the model's secret and salt in the Redis hash model_secured")
+
+
+def _described(lane: Lane) -> str:
+    takes = ", ".join(spec.describe() for spec in lane.inputs)
+    gives = ", ".join(spec.describe() for spec in lane.outputs)
+    many = f"{_counted(lane.workers, 'worker')} x {_counted(lane.threads, 'thread')}"
+    backend = lane.model.backend
+    runtime = backend if lane.engine == "native" else f"{backend}, on {lane.engine}"
+    batch = lane.ring.geometry.batch
+    return f"{lane.model.definition.name} ({runtime}): {takes} -> {gives}; {many}, batch {batch}"
 
 
 def _counted(count: int, noun: str) -> str:
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
-def serve(config: Config, job: Job, report: Report) -> int:
+def serve(config: Config, job: Job, report: Report, plans: Plans) -> int:
     """Run the node of a job until SIGTERM or SIGINT.
 
     Args:
         config: a complete one.
         job: its directory on this machine; the caller holds its lock.
         report: told how the start goes.
+        plans: say what to change to on SIGHUP.
 
     Returns:
         The exit code of the process.
@@ -227,7 +282,7 @@ def serve(config: Config, job: Job, report: Report) -> int:
     except (ModelError, ValueError) as error:
         report("failed", str(error))
         return ExitCode.MODEL if isinstance(error, ModelError) else ExitCode.CONFIG
-    supervisor = Supervisor(config, job.node_id(), model, report)
-    for number in (signal.SIGTERM, signal.SIGINT):
+    supervisor = Supervisor(config, job.node_id(), model, report, plans)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, supervisor.on_signal)
     return supervisor.run()

@@ -4,7 +4,9 @@ Inputs are views of the slot, outputs are copied into it. Images and text are de
 a run fails, it is tried again in halves until the row at fault is alone: its neighbours get their answers.
 """
 
+import os
 import signal
+import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
@@ -14,13 +16,15 @@ import structlog
 from numpy.typing import NDArray
 
 from cluster_serving.node.bell import Bell
+from cluster_serving.node.chaos.poison import poisoned
 from cluster_serving.node.contents import ContentDecoder, Run
-from cluster_serving.node.metrics import FIRST_WORKER, Count
+from cluster_serving.node.decoding import late
+from cluster_serving.node.metrics import BATCH_ROWS, FIRST_WORKER, INFERENCE, Count
 from cluster_serving.node.models.base import Array, Backend, ModelError
 from cluster_serving.node.models.engine import load
 from cluster_serving.node.models.sealed import opened, wait_for_secrets
 from cluster_serving.node.models.warm_up import fixed_batch, warm_up
-from cluster_serving.node.outputs import OutputStore, describe
+from cluster_serving.node.outputs import NoRoomError, OutputStore, failed, too_large
 from cluster_serving.node.processing.custom import load as load_processing
 from cluster_serving.node.processing.labels import with_labels
 from cluster_serving.node.processing.topn import parse_filter
@@ -45,12 +49,16 @@ class Worker:
         self._bell = Bell(lane.worker_bells[spec.worker])
         self._writer_bell = Bell(lane.writer_bell)
         self._reader_bell = Bell(lane.reader_bell)
-        self._count = self._ring.counters[FIRST_WORKER + spec.worker]
+        self._process = FIRST_WORKER + spec.worker
+        self._count = self._ring.counters[self._process]
+        self._measures = self._ring.measures[self._process]
         processing = load_processing(spec.processing) if spec.processing else None
         self.raw = processing is not None and processing.has_preprocess
         self._contents = ContentDecoder(backend, spec.images, spec.record_secrets, processing)
         self._store = OutputStore(with_labels(parse_filter(spec.post_processing), spec.labels), processing)
         self._fixed = fixed_batch(backend)
+        if self._store.keeps_all:
+            self._learn(sum(spec.row_bytes for spec in backend.outputs))
         self._hint = _HINT if any(spec.shape is None for spec in backend.inputs) else ""
         self._stopping = False
 
@@ -67,6 +75,7 @@ class Worker:
                 self._ring.move("worker", slot, State.RUNNING)
                 self._finish(self._ring.slots[slot])
                 self._ring.move("worker", slot, State.DONE)
+                self._ring.beat(self._process)
                 self._writer_bell.ring()
                 if self._ring.reader_wants:
                     self._reader_bell.ring()
@@ -79,30 +88,65 @@ class Worker:
         """Give every row of a slot an outcome."""
         slot.begin()
         while (count := slot.run_rows) > 0:
+            self._ring.beat(self._process)
             first = slot.next_row
             count = min(count, self._fixed or count)
-            runs, outcomes = self._contents.decode(slot, range(first, first + count))
+            rows = range(first, first + count)
+            expired = self._expired(slot, rows)
+            runs, outcomes = self._contents.decode(slot, rows, [outcome.rows[0] for outcome in expired])
+            outcomes += expired
             used = slot.output_bytes
             for run in runs:
                 found, used = self._outcomes(slot, run, used)
                 outcomes += found
             slot.add(outcomes, first + count, used)
 
+    def _expired(self, slot: Slot, rows: range) -> list[Outcome]:
+        """The outcomes of those of these rows whose deadline has passed."""
+        if not slot.deadline_ms or (now_ms := self._ring.redis_ms()) <= slot.deadline_ms:
+            return []
+        expired = [row for row in slot.table() if row.place in rows and 0 < row.deadline_ms < now_ms]
+        return [
+            Outcome([row.place], error=late(now_ms - row.deadline_ms, "a worker could begin with it"))
+            for row in expired
+        ]
+
     def _outcomes(self, slot: Slot, run: Run, used: int) -> tuple[list[Outcome], int]:
         """Run the model on some rows, in halves where it fails; outcomes, and how far the outputs are in use."""
+        self._ring.beat(self._process)
         self._count[Count.RUNS] += 1
         self._count[Count.ROWS] += len(run.rows)
+        BATCH_ROWS.observe(self._measures, len(run.rows))
         try:
-            outputs = self._run_whole(run.inputs) if run.whole else self._run_padded(run.inputs, len(run.rows))
-            return self._store.store(slot, run, outputs, used)
+            outputs = self._run(run)
+            outcomes, end = self._store.store(slot, run, outputs, used)
+            if not run.whole:
+                self._learn((end - used) // len(run.rows))
+            return outcomes, end
+        except NoRoomError as error:
+            if len(run.rows) == 1:
+                return [too_large(run.rows[0], error, used)], used
         except (Exception, SystemExit) as error:  # whatever a model raises belongs to the record that makes it raise
             if len(run.rows) == 1:
-                return [Outcome(run.rows, error=describe(error, self._hint))], used
-        outcomes: list[Outcome] = []
+                return [failed(run.rows[0], error, self._hint)], used
+        outcomes = []
         for half in run.halves():
             found, used = self._outcomes(slot, half, used)
             outcomes += found
         return outcomes, used
+
+    def _learn(self, row_bytes: int) -> None:
+        """Outputs of one row take so much: later batches are made to fit. What was more is forgotten by and by."""
+        known = self._ring.row_output_bytes
+        if row_bytes != known:
+            self._ring.row_output_bytes = max(row_bytes, known - known // 8 - 1)
+
+    def _run(self, run: Run) -> dict[str, Array]:
+        begun_s = time.perf_counter()
+        try:
+            return self._run_whole(run.inputs) if run.whole else self._run_padded(run.inputs, len(run.rows))
+        finally:
+            INFERENCE.observe(self._measures, time.perf_counter() - begun_s)
 
     def _run_padded(self, inputs: dict[str, Array], rows: int) -> dict[str, Array]:
         """Run the model on at most as many rows as it takes at once."""
@@ -146,7 +190,7 @@ def main(spec: WorkerSpec, ready: Callable[..., None]) -> None:
             model = stack.enter_context(opened(model, wait_for_secrets(spec.lane.redis, log.info, spec.model_secrets)))
         backend, engine = load(model, spec.options, spec.engine, batch)
         warm_up(backend, batch)
-    worker = Worker(spec, backend)
+    worker = Worker(spec, poisoned(backend, os.environ))
     signal.signal(signal.SIGTERM, worker.stop)
     ready(inputs=backend.inputs, outputs=backend.outputs, engine=engine, raw=worker.raw)
     worker.run()

@@ -5,6 +5,8 @@ time changes nothing.
 """
 
 import signal
+import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,20 +14,26 @@ import redis
 import structlog
 
 from cluster_serving.client import keys
-from cluster_serving.client.errors import ConnectionLost
+from cluster_serving.client.errors import ConnectionLost, ErrorCode
 from cluster_serving.client.link import Argument, Link, Script
 from cluster_serving.node.backoff import Backoff
 from cluster_serving.node.bell import Bell, Ear
-from cluster_serving.node.metrics import WRITER, Count
-from cluster_serving.node.results import Results
+from cluster_serving.node.dead_letters import encode_reason
+from cluster_serving.node.metrics import WRITE, WRITER, Count
+from cluster_serving.node.results import DEADLY, Finished, Results
 from cluster_serving.node.ring import Ring, State
-from cluster_serving.node.slot import Slot
+from cluster_serving.node.slot import Row, Slot
 from cluster_serving.node.specs import WriterSpec
+from cluster_serving.node.trace import traced
 
 log = structlog.get_logger(__name__)
 
 FINISH = Script(Path(__file__).with_name("finish.lua").read_text())
 _MOST_BYTES_A_CALL = 16 << 20
+
+# What a row counts as.
+_ANSWERED, _REPEATED, _FAILED = (Count.ANSWERED,), (Count.REPEATED,), (Count.FAILED,)
+_DEAD, _EXPIRED = (Count.FAILED, Count.DEAD), (Count.FAILED, Count.EXPIRED)
 
 
 class Writer:
@@ -40,10 +48,15 @@ class Writer:
         self._ear = Ear(self._bell)
         self._reader_bell = Bell(lane.reader_bell)
         self._link = Link(lane.redis)
+        self._node = lane.node
+        self._model_hash = spec.model_hash
+        self._max_dead_letters = spec.max_dead_letters
         self._results = Results(lane.job, lane.node, legacy_filter_text=spec.legacy_filter_text)
         self._count = self._ring.counters[WRITER]
+        self._measures = self._ring.measures[WRITER]
         self._stopping = False
         self._backoff = Backoff()
+        self._untold, self._told_s = 0, float("-inf")
 
     def stop(self, *_signal: object) -> None:
         """Return from `run` once nothing is left to publish. Safe in a signal handler."""
@@ -68,39 +81,86 @@ class Writer:
                 self._bell.hear()
 
     def _publish(self, slot: Slot) -> None:
-        targets: list[Argument] = []
-        arguments: list[Argument] = []
-        rows = failed = size = 0
-        for target, row, fields in self._results.of(slot):
-            targets.append(target)
-            arguments += (row.id, b"reply" if row.reply else b"hash", len(fields), *fields)
-            rows += 1
-            failed += keys.ERROR in fields
-            size += sum(map(len, fields))
-            if size > _MOST_BYTES_A_CALL:
-                self._finish(targets, arguments, rows, failed)
-                targets, arguments, rows, failed, size = [], [], 0, 0, 0
-        if rows:
-            self._finish(targets, arguments, rows, failed)
+        call = _Call()
+        for finished in self._results.of(slot, self._ring.redis_ms()):
+            call.add(finished, self._why(finished))
+            if call.size > _MOST_BYTES_A_CALL:
+                self._finish(call)
+                call = _Call()
+        if call.targets:
+            self._finish(call)
 
-    def _finish(self, targets: list[Argument], arguments: list[Argument], rows: int, failed: int) -> None:
+    def _why(self, finished: Finished) -> bytes:
+        """Why a record is a dead letter; empty: it is none."""
+        if finished.error is None or finished.error[0] not in DEADLY:
+            return b""
+        self._tell(finished.row, *finished.error)
+        return encode_reason(
+            code=finished.error[0],
+            message=finished.error[1],
+            traceback=finished.detail,
+            entry=finished.row.id.decode(),
+            node=self._node,
+            model=self._model_hash,
+            died_ms=round(self._ring.redis_ms()),
+        )
+
+    def _tell(self, row: Row, code: str, message: str) -> None:
+        """Log a dead letter; one a second, and how many there were meanwhile."""
+        self._untold += 1
+        if time.monotonic() - self._told_s >= 1:
+            told = {"code": code, "reason": message, "records": self._untold, **traced(row.traceparent)}
+            log.warning("dead letter", uri=row.uri.decode(errors="replace"), **told)
+            self._untold, self._told_s = 0, time.monotonic()
+
+    def _finish(self, call: "_Call") -> None:
+        keys_of_call = [self._stream, keys.dead_key(self._stream), *call.targets]
+        arguments = [keys.GROUP, self._ttl_ms, self._max_dead_letters, *call.arguments]
         while True:
+            self._ring.beat(WRITER)
+            begun_s = time.perf_counter()
             try:
-                finished = self._link.run(FINISH, [self._stream, *targets], [keys.GROUP, self._ttl_ms, *arguments])
+                repeated = self._link.run(FINISH, keys_of_call, arguments)
             except (ConnectionLost, redis.ResponseError) as error:
                 self._link.close()  # the next connection may reach a master that can be written
                 delay_s = self._backoff.next_s()
                 log.warning("cannot publish to Redis", reason=str(error), retry_in_s=round(delay_s, 1))
                 self._ear.wait(delay_s)
                 continue
+            WRITE.observe(self._measures, time.perf_counter() - begun_s)
             if self._backoff.failing:
                 log.info("publishing to Redis again")
+                self._count[Count.RECONNECTS] += 1
             self._backoff.reset()
-            repeated = rows - int(finished)
-            self._count[Count.REPEATED] += repeated
-            self._count[Count.FAILED] += failed
-            self._count[Count.ANSWERED] += rows - failed - repeated
+            for number in repeated:
+                call.counts[number - 1] = _REPEATED
+            for counts, rows in Counter(call.counts).items():
+                for count in counts:
+                    self._count[count] += rows
             return
+
+
+class _Call:
+    """The rows of one call of the script."""
+
+    def __init__(self) -> None:
+        self.targets: list[Argument] = []
+        self.arguments: list[Argument] = []
+        self.counts: list[tuple[Count, ...]] = []
+        self.size = 0
+
+    def add(self, finished: Finished, why: bytes) -> None:
+        """Add a row, and why it is a dead letter."""
+        row, fields = finished.row, finished.fields
+        self.targets.append(finished.target)
+        self.arguments += (row.id, b"reply" if row.reply else b"hash", why, len(fields), *fields)
+        self.size += sum(map(len, fields))
+        if why:
+            self.counts.append(_DEAD)
+        elif finished.error is not None and finished.error[0] == ErrorCode.DEADLINE_EXCEEDED:
+            self.counts.append(_EXPIRED)
+        else:
+            self.counts.append(_FAILED if keys.ERROR in fields else _ANSWERED)
 
 
 def main(spec: WriterSpec, ready: Callable[..., None]) -> None:

@@ -34,6 +34,7 @@ from cluster_serving.client.original.result import (
     get_ndarray_from_record_batch,
 )
 from cluster_serving.client.original.values import (
+    MAX_JSON_BYTES,
     DenseTensor,
     EncodedImage,
     OriginalValue,
@@ -44,6 +45,7 @@ from cluster_serving.client.original.values import (
 )
 
 __all__ = [
+    "MAX_JSON_BYTES",
     "DenseTensor",
     "EncodedImage",
     "OriginalValue",

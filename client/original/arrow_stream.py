@@ -18,6 +18,7 @@ from cluster_serving.client.errors import CodecError
 ARROW_ERRORS: Final = (pa.ArrowException, OSError, ValueError)
 """What pyarrow raises for bytes that are not Arrow; UnicodeDecodeError of a name is a ValueError."""
 
+_MAX_METADATA_BYTES = 1 << 20  # of one message; a column takes about 440
 _FILE_MAGIC = b"ARROW1"
 _FILE_HEADER_BYTES = 8
 _WHITESPACE = b" \t\r\n"
@@ -55,10 +56,13 @@ def to_base64(content: bytes) -> bytes:
 def read_batches(message: bytes) -> Iterator[Any]:
     """The record batches of an Arrow stream or file, each checked from end to end before it is given out.
 
-    Compressed batches are refused: their declared sizes would be allocated, and no writer of this dialect makes them.
+    Compressed batches are refused: their declared sizes would be allocated, and no writer of this dialect makes them. So are
+    types that no writer makes: to check views would take as long as views are many times as their text is long, and a run of
+    2**60 equal values is 20 bytes.
 
     Raises:
-        CodecError: the bytes are not an Arrow stream, or are truncated.
+        CodecError: the bytes are not an Arrow stream, are truncated, or hold another type than numbers, text, and structs of
+            lists of these.
     """
     if message.startswith(_FILE_MAGIC):
         message = message[_FILE_HEADER_BYTES:]
@@ -67,8 +71,11 @@ def read_batches(message: bytes) -> Iterator[Any]:
         first = messages.read_next_message()
         if first.type != "schema":  # given another message, read_schema ends the process (pyarrow 26)
             raise CodecError(f"not an Arrow stream: it begins with a {first.type} message")
+        _check_length(first)
         schema = pa.ipc.read_schema(first)
+        _check_types(schema)
         for batch_message in messages:
+            _check_length(batch_message)
             if batch_message.type != "record batch":
                 raise CodecError(f"a {batch_message.type} message where a record batch is expected")
             if _is_compressed(batch_message.metadata.to_pybytes()):
@@ -83,6 +90,26 @@ def read_batches(message: bytes) -> Iterator[Any]:
         raise CodecError("not an Arrow stream: it has no schema") from None
     except (*ARROW_ERRORS, struct.error) as error:
         raise CodecError(f"not an Arrow stream, or a truncated one: {error}") from error
+
+
+def _check_length(message: Any) -> None:
+    if message.metadata.size > _MAX_METADATA_BYTES:
+        raise CodecError(
+            f"a message's metadata have {message.metadata.size} bytes; at most {_MAX_METADATA_BYTES} are read"
+        )
+
+
+def _check_types(schema: Any) -> None:
+    for name, kind in zip(schema.names, schema.types, strict=True):
+        parts = [field.type for field in kind] if pa.types.is_struct(kind) else [kind]
+        if not all(_is_plain(part.value_type if pa.types.is_list(part) else part) for part in parts):
+            raise CodecError(f"column {name!r} has type {kind}, which is neither a tensor, text nor a number")
+
+
+def _is_plain(kind: Any) -> bool:
+    types = pa.types
+    is_number = types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind)
+    return bool(is_number or types.is_string(kind) or types.is_binary(kind))
 
 
 def _is_compressed(metadata: bytes) -> bool:

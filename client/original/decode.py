@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from cluster_serving.client.errors import CodecError
 from cluster_serving.client.original.arrow_stream import ARROW_ERRORS, from_base64, read_batches
 from cluster_serving.client.original.values import (
+    MAX_STRINGS,
     DenseTensor,
     EncodedImage,
     OriginalValue,
@@ -150,9 +151,15 @@ def _text_value(name: str, column: Any) -> EncodedImage | StringTensor:
             return EncodedImage(content)
         content = content.decode()
     if "|" in content:
+        _check_count(name, content.count("|") + 1)
         strings = content.split("|")
         return StringTensor(strings, (len(strings),))
     return text_value(name, content)
+
+
+def _check_count(name: str, strings: int) -> None:
+    if strings > MAX_STRINGS:
+        raise CodecError(f"column {name!r} holds {strings} strings; at most {MAX_STRINGS} are read")
 
 
 def _tensor_value(name: str, column: Any, sparse_layout: SparseLayout) -> OriginalValue:
@@ -164,6 +171,7 @@ def _tensor_value(name: str, column: Any, sparse_layout: SparseLayout) -> Origin
     shape = _dimensions(name, leaves["shape"])
     data = leaves["data"]
     if pa.types.is_string(data.type):
+        _check_count(name, len(data))
         return StringTensor(data.to_pylist(), check_shape(name, shape, len(data)))
     indices_shape = _dimensions(name, leaves["indiceShape"]) if "indiceShape" in leaves else []
     if not indices_shape:

@@ -18,6 +18,7 @@ import numpy as np
 
 from cluster_serving.client.errors import CodecError
 from cluster_serving.client.original.values import (
+    MAX_JSON_BYTES,
     DenseTensor,
     OriginalValue,
     StringTensor,
@@ -34,6 +35,8 @@ def decode_json_record(body: bytes | str) -> list[tuple[str, OriginalValue]]:
     Raises:
         CodecError: the body is not such JSON; the message names the input.
     """
+    if len(body) > MAX_JSON_BYTES:
+        raise CodecError(f"the record's JSON has {len(body)} bytes; at most {MAX_JSON_BYTES} are read")
     try:
         document: Any = json.loads(body)
     except (ValueError, RecursionError) as error:

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from cluster_serving.client.errors import CodecError
 from cluster_serving.client.original.arrow_stream import StreamTemplate, from_base64, read_batches, write_stream
+from cluster_serving.client.original.values import MAX_RANK
 
 Shape = tuple[int, ...]
 ResultValue = NDArray[np.float32] | list[NDArray[np.float32]] | list[Any] | str
@@ -161,6 +162,8 @@ def restore_shape(values: NDArray[Any], dimensions: Sequence[int]) -> NDArray[An
     if values.size == 0:
         return values
     shape = [dimension for dimension in dimensions if dimension]
+    if len(shape) > MAX_RANK:
+        raise CodecError(f"the result's shape has {len(shape)} dimensions")
     size = math.prod(shape)
     if len(shape) == values.size and 0 < size < values.size and values.size % size == 0:
         shape.append(values.size // size)

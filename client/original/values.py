@@ -17,6 +17,12 @@ SparseLayout = Literal["ndim-major", "nnz-major"]
 """How to read square indices: a row for each dimension, (rank, nnz), or one for each value, (nnz, rank)."""
 
 _MAX_DENSE_BYTES = 1 << 30
+MAX_RANK = 64
+MAX_STRINGS = 1 << 20
+MAX_JSON_BYTES = 32 << 20
+"""Of one text: `[[],[],...]` becomes 25 times as many bytes of objects."""
+_MAX_DIMENSION = (1 << 64) - 1
+_MAX_EMPTY = 1 << 24
 # The longest signature below ends at byte 12; 16 characters of base64 are those 12 bytes.
 _SIGNATURE_CHARACTERS = 16
 _SIGNATURES = (
@@ -104,13 +110,24 @@ def check_shape(name: str, shape: Sequence[int], count: int) -> tuple[int, ...]:
     """The shape, when it is that of `count` elements.
 
     Raises:
-        CodecError: a dimension is negative, or the product is another number.
+        CodecError: a dimension is negative or too large, they are too many, or the product is another number.
     """
-    if any(dimension < 0 for dimension in shape):
-        raise CodecError(f"column {name!r}: negative dimension in shape {list(shape)}")
+    _check_dimensions(f"column {name!r}: ", shape)
     if math.prod(shape) != count:
         raise CodecError(f"column {name!r}: {count} elements where shape {list(shape)} has {math.prod(shape)}")
     return tuple(shape)
+
+
+def _check_dimensions(prefix: str, shape: Sequence[int]) -> None:
+    # Before they are multiplied: the product of 100,000 dimensions takes half a minute.
+    if len(shape) > MAX_RANK:
+        raise CodecError(f"{prefix}shape of {len(shape)} dimensions; at most {MAX_RANK} are allowed")
+    if any(dimension < 0 for dimension in shape):
+        raise CodecError(f"{prefix}negative dimension in shape {list(shape)}")
+    if max(shape, default=0) > _MAX_DIMENSION:
+        raise CodecError(f"{prefix}a dimension in the shape is larger than {_MAX_DIMENSION}")
+    if 0 in shape and math.prod(filter(None, shape)) > _MAX_EMPTY:
+        raise CodecError(f"{prefix}shape {list(shape)} of a tensor without elements")
 
 
 def dense_value(name: str, values: NDArray[Any], shape: Sequence[int]) -> DenseTensor:
@@ -148,8 +165,7 @@ def sparse_value(
         CodecError: the parts do not fit each other.
     """
     rank, nnz = len(shape), values.size
-    if any(dimension < 0 for dimension in shape):
-        raise CodecError(f"column {name!r}: negative dimension in shape {list(shape)}")
+    _check_dimensions(f"column {name!r}: ", shape)
     rows = check_shape(f"{name} (indices)", indices_shape, indices.size)
     if rank == 1 and rows == (nnz,):
         rows = (1, nnz)
@@ -182,8 +198,7 @@ def densify(
     Raises:
         CodecError: the parts do not fit each other, an index lies outside the shape, or the result would be too large.
     """
-    if any(dimension < 0 for dimension in shape):
-        raise CodecError(f"negative dimension in shape {list(shape)}")
+    _check_dimensions("", shape)
     if indices.shape != (len(shape), values.size):
         raise CodecError(
             f"sparse indices of shape {list(indices.shape)} for {values.size} values of a tensor of rank {len(shape)}"
@@ -197,7 +212,8 @@ def densify(
         raise CodecError(f"sparse index {indices[:, column].tolist()} lies outside shape {list(shape)}")
     try:
         dense = np.zeros(tuple(shape), values.dtype)
-    except ValueError as error:  # more dimensions than numpy has
+        if values.size:
+            dense[tuple(indices)] = values
+    except ValueError as error:  # more dimensions than numpy has, or none and several values
         raise CodecError(f"shape of {len(shape)} dimensions: {error}") from error
-    dense[tuple(indices)] = values
     return dense

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING
 import click
 import psutil
 
+from cluster_serving.client.process.exit_codes import ExitCode, Fault
 from cluster_serving.node import detached
 from cluster_serving.node.commands.options import StartOptions
 from cluster_serving.node.commands.prepare import prepare
 from cluster_serving.node.commands.reporting import Event, follow
 from cluster_serving.node.commands.stop import stop_redis
-from cluster_serving.node.exit_codes import ExitCode, NodeFault
 from cluster_serving.node.jobs import Job
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _END_S = 5.0
 
 
-class NotReady(NodeFault):
+class NotReady(Fault):
     """The node that was started did not get ready."""
 
     def __init__(self, message: str, exit_code: int) -> None:
@@ -42,7 +42,7 @@ def run(options: StartOptions, timeout_s: float) -> None:
     """Start a node and wait for it.
 
     Raises:
-        NodeFault: the config, the model or Redis is at fault.
+        Fault: the config, the model or Redis is at fault.
         NotReady: the node did not get ready; it has been stopped.
     """
     loaded, _ = options.load()
@@ -55,6 +55,11 @@ def run(options: StartOptions, timeout_s: float) -> None:
         if started_redis:
             stop_redis(job)
         raise
+    say_ready(job, text)
+
+
+def say_ready(job: Job, text: str) -> None:
+    """Say that a node serves, where its log is, and how to stop it."""
     click.echo(f"Cluster Serving job {job.name} is ready: {text}")
     click.echo(f"Log: {job.log_path}")
     click.echo(f"Stop it with: cluster-serving-stop {shlex.quote(job.name)}")
@@ -65,10 +70,10 @@ def _start_node(options: StartOptions, job: Job, timeout_s: float, stop_timeout_
     log_start = job.log_path.stat().st_size if job.log_path.exists() else 0
     public, secrets = options.without_secrets()
     with _pipe() as (reading, writing):
-        pid = detached.spawn(_command(public), job.log_path, _environ(secrets), writing)
+        pid = detached.spawn(_command(public), job.log_path, environ_with(secrets), writing)
         os.close(writing)
         try:
-            with _Display() as display:
+            with Display() as display:
                 event = follow(reading, timeout_s, display.show)
         except (KeyboardInterrupt, TimeoutError) as error:
             _stop(pid, stop_timeout_s)
@@ -80,8 +85,8 @@ def _start_node(options: StartOptions, job: Job, timeout_s: float, stop_timeout_
     return event.text
 
 
-def _environ(secrets: dict[str, str]) -> dict[str, str]:
-    """The environment of the node: ours, and the secrets in place of the files that would hold them."""
+def environ_with(secrets: dict[str, str]) -> dict[str, str]:
+    """The environment of a node: ours, and the secrets in place of the files that would hold them."""
     files = {f"{name}_FILE" for name in secrets}
     return {name: value for name, value in os.environ.items() if name not in files} | secrets
 
@@ -135,14 +140,14 @@ def _failure(event: Event | None, code: int, log: Path, log_start: int) -> NotRe
     return NotReady(f"the node ended before it was ready{last} (see {log})", code)
 
 
-class _Display:
+class Display:
     """Shows progress: one line that changes on a terminal, lines elsewhere."""
 
     def __init__(self) -> None:
         self._status: Status | None = None
         self._started = time.monotonic()
 
-    def __enter__(self) -> "_Display":
+    def __enter__(self) -> "Display":
         if sys.stdout.isatty():
             from rich.console import Console
 

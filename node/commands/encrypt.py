@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cluster_serving.node.commands.guard import SETTINGS, Command
-from cluster_serving.node.exit_codes import NodeFault
+from cluster_serving.client.process.command import SETTINGS, Command
+from cluster_serving.client.process.exit_codes import Fault
 
 if TYPE_CHECKING:
     from pydantic import SecretStr
@@ -62,16 +62,16 @@ def _check(source: Path, target: Path, pairs: list[tuple[Path, Path]], force: bo
     from cluster_serving.node.models.sealed import is_sealed
 
     if not pairs:
-        raise NodeFault(f"{source} holds no files")
+        raise Fault(f"{source} holds no files")
     if source.is_dir() and target.resolve().is_relative_to(source.resolve()):
-        raise NodeFault(f"{target} lies in {source}: give another place for the encrypted files")
+        raise Fault(f"{target} lies in {source}: give another place for the encrypted files")
     for clear, sealed in pairs:
         if is_sealed(clear):
-            raise NodeFault(f"{clear} is encrypted already")
+            raise Fault(f"{clear} is encrypted already")
         if sealed.exists() and sealed.samefile(clear):
-            raise NodeFault(f"{clear} would replace itself: give another place for the encrypted file")
+            raise Fault(f"{clear} would replace itself: give another place for the encrypted file")
         if sealed.exists() and not force:
-            raise NodeFault(f"{sealed} exists already; give another place, or replace it with --force")
+            raise Fault(f"{sealed} exists already; give another place, or replace it with --force")
 
 
 def _cipher(secret_file: Path | None, salt_file: Path | None) -> "ModelCipher":
@@ -84,7 +84,7 @@ def _cipher(secret_file: Path | None, salt_file: Path | None) -> "ModelCipher":
     try:
         return ModelCipher(secret, salt)
     except (ValueError, ModuleNotFoundError) as error:
-        raise NodeFault(f"nothing was encrypted: {error}") from error
+        raise Fault(f"nothing was encrypted: {error}") from error
 
 
 def _value(name: str, file: Path | None, given: "SecretStr | None") -> str:
@@ -95,11 +95,11 @@ def _value(name: str, file: Path | None, given: "SecretStr | None") -> str:
         return given.get_secret_value()
     if sys.stdin.isatty():
         return str(click.prompt(name.capitalize(), hide_input=True, confirmation_prompt=True))
-    raise NodeFault(f"the {name} is missing: give --{name}-file, or set CLUSTER_SERVING_MODEL_{name.upper()}_FILE")
+    raise Fault(f"the {name} is missing: give --{name}-file, or set CLUSTER_SERVING_MODEL_{name.upper()}_FILE")
 
 
 def _read(file: Path) -> str:
     try:
         return file.read_text(encoding="utf-8").rstrip("\r\n")
     except UnicodeDecodeError as error:
-        raise NodeFault(f"{file} is not text") from error
+        raise Fault(f"{file} is not text") from error

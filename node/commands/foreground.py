@@ -2,16 +2,19 @@
 
 import os
 import time
+from pathlib import Path
 
 import structlog
 
-from cluster_serving.node import log
+from cluster_serving import __version__
+from cluster_serving.client.process import log
+from cluster_serving.client.process.exit_codes import Fault
+from cluster_serving.client.process.redaction import hide, secrets_of_config
 from cluster_serving.node.commands.options import StartOptions
 from cluster_serving.node.commands.prepare import prepare
 from cluster_serving.node.commands.reporting import Event, Reporter
 from cluster_serving.node.commands.stop import stop_redis
 from cluster_serving.node.config import Config
-from cluster_serving.node.exit_codes import NodeFault
 from cluster_serving.node.jobs import Job, NodeRecord
 
 
@@ -26,12 +29,12 @@ def run(options: StartOptions, report_fd: int | None) -> int:
         The exit code.
 
     Raises:
-        NodeFault: the node could not start; also told through the pipe.
+        Fault: the node could not start; also told through the pipe.
     """
     report = Reporter(report_fd)
     try:
         return _serve(options, report)
-    except NodeFault as fault:
+    except Fault as fault:
         report.send(Event("failed", str(fault), fault.exit_code))
         raise
     except OSError as error:
@@ -41,9 +44,11 @@ def run(options: StartOptions, report_fd: int | None) -> int:
 
 
 def _serve(options: StartOptions, report: Reporter) -> int:
+    environ = dict(os.environ)  # as it was given: `log.configure` adds to it
     loaded, path = options.load()
     config = loaded.config
     job = Job.of(config.job_name)
+    hide(*secrets_of_config(config))
     log.configure("supervisor", config.log_level)
     logger = structlog.get_logger(__name__)
     for key, why in loaded.ignored.items():
@@ -52,13 +57,17 @@ def _serve(options: StartOptions, report: Reporter) -> int:
         options = StartOptions(config_path=str(path)).over(options)
     started_redis = prepare(config, job, logger.info)
 
+    from cluster_serving.node.commands.changing import Changes, Given
     from cluster_serving.node.supervisor import serve
+
+    def remember(options: StartOptions, config: Config) -> None:
+        job.record(_record(options, config, job, os.getpid()))
 
     try:
         with job.acquire():
-            job.record(_record(options, config, job, os.getpid()))
+            remember(options, config)
             logger.info("starting", job=job.name, node=job.node_id(), redis=config.redis_settings().describe())
-            return serve(config, job, report)
+            return serve(config, job, report, Changes(job, config, Given(options, environ, Path.cwd()), remember))
     finally:
         if started_redis and not report.was_ready:
             stop_redis(job)
@@ -76,4 +85,5 @@ def _record(options: StartOptions, config: Config, job: Job, pid: int) -> NodeRe
         local_redis_port=settings.port if settings.is_local_default else None,
         drain_timeout_s=config.drain_timeout_s,
         started_ms=time.time_ns() // 1_000_000,
+        version=__version__,
     )

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cluster_serving.node.commands.guard import SETTINGS, Command, chosen_job
-from cluster_serving.node.exit_codes import ExitCode, NodeFault
+from cluster_serving.client.process.command import SETTINGS, Command
+from cluster_serving.client.process.exit_codes import ExitCode, Fault
+from cluster_serving.node.commands.chosen import chosen_job
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -40,7 +41,7 @@ def logs(name: str | None, follow: bool, lines: int) -> None:
     """Print the end of a job's log."""
     job = chosen_job(name)
     if not job.log_path.exists():
-        raise NodeFault(f"job {job.name} has no log: it was never started in the background on this machine")
+        raise Fault(f"job {job.name} has no log: it was never started in the background on this machine")
     with job.log_path.open(encoding="utf-8", errors="replace") as stream:
         for line in deque(stream, maxlen=lines):
             click.echo(line, nl=False)
@@ -75,7 +76,7 @@ def cli_of_the_original(context: click.Context, words: tuple[str, ...]) -> None:
         case ("stop",) | ("stop", _):
             _stop(words[1] if len(words) > 1 else None)
         case _:
-            raise NodeFault(f"Not supported for command: {words[0]}, please refer to document.")
+            raise Fault(f"Not supported for command: {words[0]}, please refer to document.")
 
 
 def _stop(name: str | None) -> None:

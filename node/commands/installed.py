@@ -2,10 +2,10 @@
 
 from importlib.util import find_spec
 
-CLIENT_ALONE = (
-    "This is the client of Cluster Serving alone; to run a node: pip install 'cluster-serving[onnx]', "
-    "or from a checkout: pip install '.[onnx]'."
-)
+_HOW = "pip install 'cluster-serving[onnx]', or from a checkout: pip install '.[onnx]'."
+
+CLIENT_ALONE = f"This is the client of Cluster Serving alone; to run a node: {_HOW}"
+NODE_MISSING = f"What a node needs is not installed here; to run one: {_HOW}"
 
 _PACKAGES = ("click", "cv2", "msgspec", "psutil", "pydantic", "rich", "structlog", "yaml")
 

@@ -1,15 +1,16 @@
 """The options of `start`, kept so that `restart` can give them again."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from cluster_serving.node.config_keys import ALIASES, fold, snake
-from cluster_serving.node.config_values import split_password
+from cluster_serving.client.config.spellings import fold, snake
+from cluster_serving.client.config.values import split_password
+from cluster_serving.node.config_keys import ALIASES
 
 if TYPE_CHECKING:
     from cluster_serving.node.config import LoadedConfig
@@ -72,7 +73,7 @@ class StartOptions:
 
         A URL stays, without its password: a restart must not go to another Redis.
         """
-        from cluster_serving.node.config_sources import ENVIRON_PREFIX
+        from cluster_serving.client.config.sources import ENVIRON_PREFIX
 
         redis_url, password_of_url = split_password(self.redis_url) if self.redis_url else (self.redis_url, None)
         settings: list[str] = []
@@ -99,7 +100,7 @@ class StartOptions:
         # A later `--set` of the same key wins.
         return replace(earlier, **given | {"settings": (*earlier.settings, *self.settings)})
 
-    def load(self) -> "tuple[LoadedConfig, Path | None]":
+    def load(self, environ: Mapping[str, str] = os.environ) -> "tuple[LoadedConfig, Path | None]":
         """The config, and the file that was read.
 
         Raises:
@@ -109,10 +110,10 @@ class StartOptions:
 
         path = Path(self.config_path or DEFAULT_CONFIG).absolute()
         if self.config_path is None and not path.exists():
-            loaded = load_config(None, os.environ, self.flags())
+            loaded = load_config(None, environ, self.flags())
             if loaded.config.model_path:
                 return loaded, None
-        return load_config(path, os.environ, self.flags()), path
+        return load_config(path, environ, self.flags()), path
 
 
 _VALUES = [field.name for field in fields(StartOptions) if field.name not in {"config_path", "settings"}]

@@ -3,17 +3,20 @@
 import os
 import shlex
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import redis
 from redis import exceptions
 
 from cluster_serving.client.connection import RedisSettings
+from cluster_serving.client.process.exit_codes import ModelFault
 from cluster_serving.node import redis_server
 from cluster_serving.node.config import Config
-from cluster_serving.node.exit_codes import ModelFault
 from cluster_serving.node.jobs import AlreadyRunning, Job
 from cluster_serving.node.redis_server import Listener, RedisUnavailable
+
+if TYPE_CHECKING:
+    from cluster_serving.node.models.detect import Detected
 
 _FIRST_ANSWER_S = 2.0  # a wrong address is told soon, whatever `redisTimeout` is
 
@@ -22,10 +25,10 @@ def check(config: Config) -> None:
     """Check everything that a start needs, and change nothing.
 
     Raises:
-        NodeFault: what is wrong, by its kind.
+        Fault: what is wrong, by its kind.
     """
     config.check_model_path()
-    _check_model(config)
+    find_model(config)
     settings = _settings(config)
     if settings.is_local_default and _found(settings.port) is Listener.NOBODY:
         redis_server.find_server(os.environ)
@@ -40,11 +43,11 @@ def prepare(config: Config, job: Job, say: Callable[[str], None]) -> bool:
         Whether it started a Redis; who fails after that stops it again.
 
     Raises:
-        NodeFault: what is wrong, by its kind.
+        Fault: what is wrong, by its kind.
     """
     config.check_model_path()
     check_free(job)
-    _check_model(config)
+    find_model(config)
     job.create()
     if problem := redis_server.redis_home_problem(os.environ):
         say(problem)
@@ -76,12 +79,17 @@ def _settings(config: Config) -> RedisSettings:
     return config.redis_settings(min(_FIRST_ANSWER_S, config.redis_timeout / 1000))
 
 
-def _check_model(config: Config) -> None:
+def find_model(config: Config) -> "Detected":
+    """What `modelPath` holds.
+
+    Raises:
+        ModelFault: nothing that can be served.
+    """
     from cluster_serving.node.models.base import ModelError
     from cluster_serving.node.models.detect import detect
 
     try:
-        detect(config.model_path, config.model_type, config.beside_model)
+        return detect(config.model_path, config.model_type, config.beside_model)
     except ModelError as error:
         raise ModelFault(str(error)) from error
 

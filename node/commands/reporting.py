@@ -1,4 +1,4 @@
-"""How a node in the background tells the `start` that waits for it: JSON lines through a pipe.
+"""How a node in the background tells the `start` or `restart` that waits for it: JSON lines through a pipe.
 
 {"event": "progress", "text": ...}              any number of times
 {"event": "ready", "text": ...}                 once, and nothing after it
@@ -13,6 +13,8 @@ from contextlib import suppress
 
 import msgspec
 
+_LOOK_S = 1.0
+
 
 class Event(msgspec.Struct, omit_defaults=True):
     """One line."""
@@ -23,7 +25,7 @@ class Event(msgspec.Struct, omit_defaults=True):
 
 
 class Reporter:
-    """The node's end; without a descriptor it is silent. Callable as `report(event, text)`."""
+    """The node's end; without a descriptor it is silent. Callable as `report(event, text, code)`."""
 
     def __init__(self, descriptor: int | None) -> None:
         self._descriptor = descriptor
@@ -31,9 +33,9 @@ class Reporter:
         if descriptor is not None:
             os.set_inheritable(descriptor, False)  # a child that held it would hide the node's death
 
-    def __call__(self, event: str, text: str) -> None:
+    def __call__(self, event: str, text: str, code: int = 0) -> None:
         """Tell one event."""
-        self.send(Event(event, text))
+        self.send(Event(event, text, code))
 
     def send(self, event: Event) -> None:
         """Tell one event; `ready` and `failed` close the pipe, and what comes later is dropped."""
@@ -47,11 +49,19 @@ class Reporter:
             self._descriptor = None
 
 
-def follow(descriptor: int, timeout_s: float, show: Callable[[str], None]) -> Event | None:
+def follow(
+    descriptor: int, timeout_s: float, show: Callable[[str], None], alive: Callable[[], bool] = lambda: True
+) -> Event | None:
     """The waiting end: pass progress on until the node is ready or has failed.
 
+    Args:
+        descriptor: the pipe.
+        timeout_s: how long to wait in all.
+        show: told the progress.
+        alive: asked now and then, whether the node is there at all: nobody may have opened the pipe yet.
+
     Returns:
-        The last event; None when the pipe ended without one.
+        The last event; None when the pipe ended without one, or the node is not alive.
 
     Raises:
         TimeoutError: neither happened in `timeout_s`.
@@ -67,8 +77,13 @@ def follow(descriptor: int, timeout_s: float, show: Callable[[str], None]) -> Ev
                 return event
             show(event.text)
             continue
-        if not select.select([descriptor], [], [], max(0.0, deadline - time.monotonic()))[0]:
-            raise TimeoutError
+        left_s = max(0.0, deadline - time.monotonic())
+        if not select.select([descriptor], [], [], min(left_s, _LOOK_S))[0]:
+            if left_s == 0.0:
+                raise TimeoutError
+            if not alive():
+                return None
+            continue
         received = os.read(descriptor, 1 << 16)
         if not received:
             return None

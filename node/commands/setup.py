@@ -7,9 +7,9 @@ from typing import Any
 
 import click
 
-from cluster_serving.node.commands.guard import SETTINGS, Command
+from cluster_serving.client.process.command import SETTINGS, Command
+from cluster_serving.client.process.exit_codes import Fault
 from cluster_serving.node.commands.options import DEFAULT_CONFIG, StartOptions, start_options
-from cluster_serving.node.exit_codes import NodeFault
 
 _TEMPLATE = Path(__file__).parents[1] / DEFAULT_CONFIG
 
@@ -25,7 +25,7 @@ def init() -> None:
     except FileExistsError:
         already = "already "
     except OSError as error:
-        raise NodeFault(f"{file.absolute()}: {error.strerror}. Initialization failed.") from error
+        raise Fault(f"{file.absolute()}: {error.strerror}. Initialization failed.") from error
     click.echo("Cluster Serving config file prepared.")
     click.echo(f"Cluster Serving environment {already}set up. Initialization success.")
     if not already:
@@ -77,6 +77,6 @@ def completion(context: click.Context, shell: str) -> None:
 
     kind = get_completion_class(shell)
     if kind is None:
-        raise NodeFault(f"no completion for {shell}")
+        raise Fault(f"no completion for {shell}")
     program = context.find_root().command
     click.echo(kind(program, {}, "cluster-serving", "_CLUSTER_SERVING_COMPLETE").source())

@@ -4,22 +4,28 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cluster_serving.node.commands.guard import SETTINGS, Command, chosen_job
+from cluster_serving.client.process.command import SETTINGS, Command
+from cluster_serving.client.process.exit_codes import Fault, NotStarted
+from cluster_serving.node.commands.chosen import chosen_job
 from cluster_serving.node.commands.options import StartOptions, start_options
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from cluster_serving.node.jobs import NodeRecord
 
-_TIMEOUT_S = 600.0
+TIMEOUT_S = 600.0
 
 
 @click.command(cls=Command, context_settings=SETTINGS)
 @start_options
 @click.option(
-    "--foreground", is_flag=True, help="Serve in this process, log to standard output, until SIGTERM or Ctrl-C."
+    "--foreground",
+    is_flag=True,
+    help="Serve in this process, log to standard output, until SIGTERM or Ctrl-C; a second one ends it at once.",
 )
 @click.option(
-    "--timeout", "timeout_s", type=float, default=_TIMEOUT_S, metavar="S", help="Seconds to wait until ready; 600."
+    "--timeout", "timeout_s", type=float, default=TIMEOUT_S, metavar="S", help="Seconds to wait until ready; 600."
 )
 @click.option("--report-fd", type=int, hidden=True)
 @click.pass_context
@@ -42,20 +48,27 @@ def start(context: click.Context, /, foreground: bool, timeout_s: float, report_
 @click.argument("name", required=False)
 @start_options
 @click.option(
-    "--timeout", "timeout_s", type=float, default=_TIMEOUT_S, metavar="S", help="Seconds to wait until ready; 600."
+    "--timeout", "timeout_s", type=float, default=TIMEOUT_S, metavar="S", help="Seconds to wait until ready; 600."
 )
-def restart(name: str | None, timeout_s: float, **values: Any) -> None:
-    """Stop a job and start it again.
+@click.option(
+    "--cold", is_flag=True, help="Stop first, then start: for where there is no memory for two copies of the model."
+)
+def restart(name: str | None, timeout_s: float, cold: bool, **values: Any) -> None:
+    """Start a job anew while it goes on serving.
+
+    The new model and settings are loaded beside the old ones and take over when they can answer; when they cannot be loaded, the
+    old ones stay. A job that does not run is started. With another Redis or job name, or --cold, the job is stopped first.
 
     It starts as it was started last; options given now come on top.
     What came from the environment then, and every password, has to be given again. Redis and its data stay.
     """
     from cluster_serving.node.commands import background
     from cluster_serving.node.commands.prepare import check, check_free
+    from cluster_serving.node.commands.replacing import can_replace, replace
     from cluster_serving.node.commands.stop import stop_job
     from cluster_serving.node.jobs import Job
 
-    options = StartOptions.of(values)
+    options, named = StartOptions.of(values), name
     if name is None:
         name = options.job_name
     if name is None and options.config_path is not None:
@@ -69,13 +82,30 @@ def restart(name: str | None, timeout_s: float, **values: Any) -> None:
     click.echo(f"Config file: {path}" if path else "Config file: none; flags and environment only.")
     new = Job.of(loaded.config.job_name)
     if new != job:
+        if named is not None and record is None:
+            raise NotStarted(
+                f"no job {named} was ever started on this machine; this configuration is of job {new.name}"
+            )
         check_free(new)
-    check(loaded.config)
+    try:
+        check(loaded.config)
+    except Fault:
+        if job.running():
+            click.echo(f"Nothing is changed: job {job.name} goes on serving.", err=True)
+        raise
+    if not cold and can_replace(job, record, loaded.config):
+        replace(job, options if path is None else StartOptions(config_path=str(path)).over(options), timeout_s)
+        return
     stop_job(job)
     background.run(options, timeout_s)
 
 
 def recorded_options(record: "NodeRecord") -> StartOptions:
     """The options that a node was started with last."""
-    flags = StartOptions.of(start.make_context("start", list(record.flags)).params)
-    return StartOptions(config_path=record.config_path).over(flags)
+    return options_of(record.config_path, record.flags)
+
+
+def options_of(config_path: str | None, flags: "Sequence[str]") -> StartOptions:
+    """The options that stand on a command line of `start`."""
+    given = StartOptions.of(start.make_context("start", list(flags)).params)
+    return StartOptions(config_path=config_path).over(given)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cluster_serving.node.commands.guard import SETTINGS, Command
-from cluster_serving.node.exit_codes import ExitCode
+from cluster_serving.client.process.command import SETTINGS, Command
+from cluster_serving.client.process.exit_codes import ExitCode
 
 if TYPE_CHECKING:
     import redis
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _FIRST_ANSWER_S = 2.0
 NOT_RUNNING = "not running"
 UNKNOWN = "unknown"
-_NUMBERS = ("answered", "failed", "redelivered", "restarts")
+_NUMBERS = ("answered", "failed", "dead", "redelivered", "restarts", "recycled", "reconnects")
 
 
 @click.command(cls=Command, context_settings=SETTINGS)
@@ -31,6 +31,9 @@ def status(context: click.Context, name: str | None, as_json: bool) -> None:
 
     Exits with 0 when every job that runs is ready, with 3 when none runs, and with 1 otherwise. Without NAME it shows the jobs
     that run, and those that do not but have records waiting.
+
+    Counts are since the node started. dead: failed records that are kept as dead letters; redelivered: records taken again after
+    a process or a node had died; restarts: of its processes; recycled: workers replaced because of their memory.
     """
     from cluster_serving.node.jobs import Job, all_jobs
 
@@ -75,9 +78,9 @@ def _from_redis(record: "NodeRecord", is_running: bool) -> dict[str, Any]:
     """What Redis knows: the queue, and the heartbeat of the node while it runs."""
     import redis
 
+    from cluster_serving.client.process.exit_codes import Fault
     from cluster_serving.node.commands.start import recorded_options
     from cluster_serving.node.config import load_config
-    from cluster_serving.node.exit_codes import NodeFault
 
     path = Path(record.config_path) if record.config_path else None
     try:
@@ -85,7 +88,7 @@ def _from_redis(record: "NodeRecord", is_running: bool) -> dict[str, Any]:
         with config.redis_settings(_FIRST_ANSWER_S).client() as client:
             found = _queue(client, record.job)
             return found | _heartbeat(client, record, is_running)
-    except NodeFault as fault:
+    except Fault as fault:
         return {"problem": str(fault)}
     except (redis.RedisError, OSError) as error:
         return {"problem": f"Redis at {record.redis}: {error}"}

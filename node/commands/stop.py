@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cluster_serving.node.commands.guard import SETTINGS, Command, chosen_job
-from cluster_serving.node.exit_codes import NodeFault
+from cluster_serving.client.process.command import SETTINGS, Command
+from cluster_serving.client.process.exit_codes import Fault
+from cluster_serving.node.commands.chosen import chosen_job
 
 if TYPE_CHECKING:
     import psutil
@@ -60,7 +61,7 @@ def stop_job(job: "Job") -> bool:
         Whether it ran.
 
     Raises:
-        NodeFault: it runs, but this user cannot stop it, or it does not end.
+        Fault: it runs, but this user cannot stop it, or it does not end.
     """
     import psutil
 
@@ -71,14 +72,14 @@ def stop_job(job: "Job") -> bool:
     record = job.read()
     try:
         if process is None:
-            raise NodeFault(
+            raise Fault(
                 f"job {job.name} runs, but its process cannot be seen from here: another user's or container's?"
             )
         process.terminate()
     except psutil.NoSuchProcess:
         return True
     except psutil.AccessDenied as error:
-        raise NodeFault(f"job {job.name} runs as process {error.pid}, which this user may not stop") from error
+        raise Fault(f"job {job.name} runs as process {error.pid}, which this user may not stop") from error
     click.echo("Stop signal sent to serving.")
     timeout_s = (record.drain_timeout_s if record else _DRAIN_S) + _GRACE_S
     if not _wait(job, process, timeout_s):
@@ -87,7 +88,7 @@ def stop_job(job: "Job") -> bool:
         )
         process.kill()
         if not _wait(job, process, _GRACE_S):
-            raise NodeFault(f"job {job.name} (process {process.pid}) does not end")
+            raise Fault(f"job {job.name} (process {process.pid}) does not end")
     click.echo(f"Cluster Serving job {job.name} stopped.")
     return True
 
@@ -122,7 +123,7 @@ def stop_redis(job: "Job") -> bool:
         Whether nothing of this job runs any more.
 
     Raises:
-        NodeFault: it does not end.
+        Fault: it does not end.
     """
     from cluster_serving.node import redis_server
     from cluster_serving.node.jobs import all_jobs

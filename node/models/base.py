@@ -1,85 +1,16 @@
 """What every backend must have."""
 
-import re
 from collections.abc import Sequence
-from typing import Any, Protocol, Self
+from typing import Any, Protocol
 
 import msgspec
-import numpy as np
 from numpy.typing import NDArray
 
+from cluster_serving.client.tensor_spec import TensorSpec
+
+__all__ = ["Array", "Backend", "LoadOptions", "ModelError", "TensorSpec", "numbered", "open_inputs"]
+
 Array = NDArray[Any]
-
-_SPEC = re.compile(r"(?P<name>\S+)(?:\s+(?P<dtype>\w+))?(?:\s*\[(?P<dims>[^\[\]]*)\])?")
-_NUMBERS = "biuf"
-
-
-class TensorSpec(msgspec.Struct, frozen=True):
-    """One input or output of a model.
-
-    `dtype` is that of numpy, or "str" for text. `shape` includes the batch dimension; a dimension of `None` is free, and a
-    shape of `None` is not known: any number of dimensions, the batch dimension first.
-    """
-
-    name: str
-    dtype: str
-    shape: tuple[int | None, ...] | None
-
-    @property
-    def row_shape(self) -> tuple[int | None, ...] | None:
-        """The shape of one row: without the batch dimension."""
-        return None if self.shape is None else self.shape[1:]
-
-    @property
-    def batch(self) -> int | None:
-        """The one batch size that the model was made for, if it was."""
-        return self.shape[0] if self.shape else None
-
-    @property
-    def is_text(self) -> bool:
-        """Whether this input or output holds strings."""
-        return self.dtype == "str"
-
-    def describe(self) -> str:
-        """For people: `data float32 [N,3,227,227]`; `parse` reads it."""
-        return f"{self.name} {self.kind}"
-
-    @property
-    def kind(self) -> str:
-        """For people: `float32 [N,3,227,227]`; a free first dimension is N, others are ?, an unknown shape is [N,...]."""
-        if self.shape is None:
-            return f"{self.dtype} [N,...]"
-        dims = [
-            "N" if dim is None and at == 0 else "?" if dim is None else str(dim) for at, dim in enumerate(self.shape)
-        ]
-        return f"{self.dtype} [{','.join(dims)}]"
-
-    @classmethod
-    def parse(cls, text: str) -> Self:
-        """Read `ids`, `ids int64` or `ids int64 [N,12]`: float32 and an unknown shape unless stated.
-
-        Raises:
-            ValueError: it is none of these.
-        """
-        match = _SPEC.fullmatch(text.strip())
-        if match is None:
-            raise ValueError(f"{text!r} is not of the form: name dtype [N,3,224,224]")
-        try:
-            dtype = np.dtype(match["dtype"] or "float32")
-        except TypeError as error:
-            raise ValueError(f"{text!r}: there is no dtype {match['dtype']}") from error
-        if dtype.kind not in _NUMBERS and dtype.name != "str":
-            raise ValueError(f"{text!r}: {match['dtype']} is neither numbers nor str")
-        return cls(match["name"], dtype.name, _shape(match["dims"], text))
-
-
-def _shape(dims: str | None, text: str) -> tuple[int | None, ...] | None:
-    if dims is None or [dim.strip() for dim in dims.split(",")][1:] == ["..."]:
-        return None
-    try:
-        return tuple(None if dim.strip() in ("N", "?", "None") else int(dim) for dim in dims.split(","))
-    except ValueError as error:
-        raise ValueError(f"{text!r}: a dimension is a number, N or ?") from error
 
 
 def open_inputs(count: int) -> tuple[TensorSpec, ...]:

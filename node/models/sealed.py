@@ -22,6 +22,7 @@ import redis
 from cluster_serving.client import keys
 from cluster_serving.client.connection import RedisSettings
 from cluster_serving.client.encryption import SEALED_HEAD_BYTES, ModelCipher, looks_sealed
+from cluster_serving.client.process.redaction import hide
 from cluster_serving.node.models.base import ModelError
 from cluster_serving.node.models.detect import SAVED_MODEL, Detected
 from cluster_serving.node.specs import Secrets
@@ -107,6 +108,7 @@ def wait_for_secrets(settings: RedisSettings, say: Callable[[str], object], give
     while True:
         found = _from_redis(settings, say)
         if found.secret and found.salt:
+            hide(found.secret, found.salt)
             return found
         say(_WAITING)
         say(_RETRYING)

@@ -24,6 +24,7 @@ _GREY, _COLOUR, _WITH_ALPHA = _CHANNELS
 _TO_RGB = {_COLOUR: cv2.COLOR_BGR2RGB, _WITH_ALPHA: cv2.COLOR_BGRA2RGBA}
 _FROM_8_TO_16_BIT = 257  # 255 becomes 65535
 _OPEN_EXR = b"\x76\x2f\x31\x01"
+_PNG = b"\x89PNG\r\n\x1a\n"
 _ONLY = "only 8- and 16-bit images are decoded"
 # Every image format has a byte outside of the base64 alphabet among its first eight (PNM: a line feed).
 _BASE64_START = re.compile(rb"\s*[A-Za-z0-9+/]{8}")
@@ -229,6 +230,7 @@ def _read(encoded: NDArray[np.uint8], flags: int) -> Array:
         raise ValueError("the image is empty: 0 bytes")
     if encoded[:4].tobytes() == _OPEN_EXR:
         raise ValueError(f"the image holds floating-point values (OpenEXR), and {_ONLY}")
+    _check_png(encoded)
     image = _imdecode(encoded, flags)
     if image is None:
         # Some images of floating-point numbers are read only as they are.
@@ -241,6 +243,18 @@ def _read(encoded: NDArray[np.uint8], flags: int) -> Array:
     if image.dtype.name not in ("uint8", "uint16"):
         raise ValueError(f"the image holds {image.dtype} values, and {_ONLY}")
     return image
+
+
+def _check_png(encoded: NDArray[np.uint8]) -> None:
+    """OpenCV 4.14 makes room for a chunk before it reads it: 80 bytes that say so take 1.4 GB and a second."""
+    if encoded[: len(_PNG)].tobytes() != _PNG:
+        return
+    content, at = encoded.data, len(_PNG)
+    while at + 8 <= len(content):
+        length = int.from_bytes(content[at : at + 4])
+        if length > len(content):
+            raise ValueError(f"not an image, or a broken one: a PNG of {len(content)} bytes with a chunk of {length}")
+        at += 12 + length  # length, type, data, checksum
 
 
 def _imdecode(encoded: NDArray[np.uint8], flags: int) -> Array | None:

@@ -8,8 +8,10 @@ import numpy as np
 
 from cluster_serving.client import keys
 from cluster_serving.client.errors import CodecError
+from cluster_serving.client.original import MAX_JSON_BYTES
+from cluster_serving.client.tensor_spec import matches
 from cluster_serving.client.wire import decode_tensor
-from cluster_serving.node.inputs import Input, InputValue, matches
+from cluster_serving.node.inputs import Input, InputValue
 from cluster_serving.node.models.base import Array, TensorSpec, open_inputs
 from cluster_serving.node.processing.custom import Processing
 from cluster_serving.node.specs import DecodeOptions
@@ -139,6 +141,8 @@ def _value(name: str, fields: Mapping[bytes, bytes], open_image: Callable[[bytes
         case {keys.IMAGE: encoded}:
             return open_image(encoded)
         case {keys.STRING: encoded}:
+            if len(encoded) > MAX_JSON_BYTES:
+                raise ValueError(f"{len(encoded)} bytes of JSON; at most {MAX_JSON_BYTES} are read")
             return msgspec.json.decode(encoded)
         case {keys.SPARSE_INDICES: indices, keys.SPARSE_VALUES: values, keys.SPARSE_SHAPE: shape}:
             elements = decode_tensor(values)

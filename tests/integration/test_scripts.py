@@ -62,13 +62,23 @@ def pending(client: redis.Redis, link: Link, job: str, records: int) -> list[byt
     return ids
 
 
-def finish(link: Link, job: str, *rows: tuple[bytes, str, str, Sequence[Argument]], ttl_ms: int = 0) -> int:
-    """Rows: entry id, 'hash' or 'reply', key, fields."""
+def finish(
+    link: Link,
+    job: str,
+    *rows: tuple[bytes, str, str, Sequence[Argument]],
+    ttl_ms: int = 0,
+    why: bytes = b"",
+    dead_letters: int = 10,
+) -> int:
+    """How many were finished. Rows: entry id, 'hash' or 'reply', key, fields; `why` they are dead letters."""
     arguments: list[Argument] = []
     for entry_id, kind, _, fields in rows:
-        arguments += (entry_id, kind, len(fields), *fields)
-    finished: int = link.run(FINISH, [job, *[key for _, _, key, _ in rows]], [keys.GROUP, ttl_ms, *arguments])
-    return finished
+        arguments += (entry_id, kind, why, len(fields), *fields)
+    targets = [key for _, _, key, _ in rows]
+    repeated: list[int] = link.run(
+        FINISH, [job, keys.dead_key(job), *targets], [keys.GROUP, ttl_ms, dead_letters, *arguments]
+    )
+    return len(rows) - len(repeated)
 
 
 def left(client: redis.Redis, job: str) -> tuple[int, int]:
@@ -280,3 +290,56 @@ def test_a_refused_command_leaves_the_link_usable(client: redis.Redis, link: Lin
         enqueue(link, job, b"a")
 
     assert link.call("PING") == b"PONG"
+
+
+def test_a_dead_letter_is_the_record_and_why(client: redis.Redis, link: Link, job: str) -> None:
+    (entry_id,) = pending(client, link, job, 1)
+    result: list[Argument] = [b"error", b"{}"]
+
+    finish(link, job, (entry_id, "hash", f"{job}:u", result), why=b'{"code":"X"')
+    finish(link, job, (entry_id, "hash", f"{job}:u", result), why=b'{"code":"again"')
+
+    ((_, letter),) = entries(client, keys.dead_key(job))
+    assert letter == {b"dead_letter": b'{"code":"X","deliveries":1}', b"uri": b"u", b"tensor:x": b"\x00\xff"}
+    assert client.hgetall(f"{job}:u") == {b"error": b"{}"}
+    assert left(client, job) == (0, 0)
+
+
+def test_the_newest_dead_letters_are_kept(client: redis.Redis, link: Link, job: str) -> None:
+    ids = pending(client, link, job, 5)
+
+    for entry_id in ids[:4]:
+        finish(
+            link,
+            job,
+            (entry_id, "hash", f"{job}:u", [b"error", entry_id]),
+            why=b'{"code":"%b"' % entry_id,
+            dead_letters=2,
+        )
+    finish(link, job, (ids[4], "hash", f"{job}:u", [b"error", b"none"]), why=b'{"code":"none"', dead_letters=0)
+
+    codes = [letter[b"dead_letter"] for _, letter in entries(client, keys.dead_key(job))]
+    assert codes == [b'{"code":"%b","deliveries":1}' % entry_id for entry_id in ids[2:4]]
+
+
+def test_a_dead_letter_of_very_many_fields_is_cut(client: redis.Redis, link: Link, job: str) -> None:
+    client.xgroup_create(job, keys.GROUP, "0", mkstream=True)
+    entry_id = link.call("XADD", job, "*", b"uri", b"u", *[b"v"] * 8000)
+    client.xreadgroup(keys.GROUP, "node", {job: ">"})
+
+    assert finish(link, job, (entry_id, "hash", f"{job}:u", [b"error", b"{}"]), why=b'{"code":"X"') == 1
+
+    ((_, letter),) = entries(client, keys.dead_key(job))
+    assert letter[b"uri"] == b"u"
+
+
+def test_a_dead_letter_fits_into_a_full_redis(client: redis.Redis, link: Link, job: str) -> None:
+    (entry_id,) = pending(client, link, job, 1)
+    client.config_set("maxmemory", "1")
+    try:
+        finish(link, job, (entry_id, "hash", f"{job}:u", [b"error", b"{}"]), why=b'{"code":"X"')
+    finally:
+        client.config_set("maxmemory", "0")
+
+    assert client.xlen(keys.dead_key(job)) == 1
+    assert client.exists(f"{job}:u")

@@ -64,7 +64,9 @@ class RunningNode:
         with self._server.client() as client:
             try:
                 for key in client.scan_iter(keys.node_key(self.job, "*")):
-                    return dict(json.loads(client.get(key) or "{}"))
+                    beat = dict(json.loads(client.get(key) or "{}"))
+                    if beat.get("pid") == self.process.pid:
+                        return beat
             except redis.ConnectionError:
                 pass
         return {}
@@ -84,7 +86,7 @@ class RunningNode:
 
     def _ready_or_dead(self) -> bool:
         beat = self.heartbeat()
-        return self.process.poll() is not None or (beat.get("state") == "ready" and beat["pid"] == self.process.pid)
+        return self.process.poll() is not None or beat.get("state") == "ready"
 
 
 def _arguments(process: psutil.Process) -> list[str]:

@@ -182,7 +182,7 @@ def settled(node: RunningNode, server: PrivateRedis) -> None:
         wait_until(lambda: client.xlen(JOB) == 0, "the stream is empty")
         assert client.xpending(JOB, keys.GROUP)["pending"] == 0
         left = {key for key in client.keys("*") if b"node_" not in key}
-        assert left == {JOB.encode(), keys.limits_key(JOB).encode()}
+        assert left == {JOB.encode(), keys.limits_key(JOB).encode(), keys.NODES.encode()}
     wait_until(lambda: not any(slot_states(node)), "every slot is free")
     beat = wait_until(lambda: beat if (beat := node.heartbeat())["read"] == RECORDS else {}, "all have been counted")
     assert (beat["answered"], beat["failed"]) == (RECORDS - BAD, BAD)

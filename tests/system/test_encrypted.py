@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from cluster_serving.client import ErrorCode, InputQueue, OutputQueue, RecordFailed, keys
 from cluster_serving.client.connection import RedisSettings
 from cluster_serving.client.encryption import ModelCipher, RecordCipher
+from cluster_serving.client.process.exit_codes import ExitCode
 from cluster_serving.node import quickstart
-from cluster_serving.node.exit_codes import ExitCode
 from cluster_serving.node.models import sealed
 from cluster_serving.node.models.base import LoadOptions
 from cluster_serving.node.models.detect import detect, load

@@ -14,13 +14,13 @@ import pytest
 import structlog
 from click.testing import CliRunner, Result
 
+from cluster_serving.client.process.exit_codes import ExitCode
 from cluster_serving.node.cli import main
 from cluster_serving.node.commands import background, reporting, stop
 from cluster_serving.node.commands.inspect import cli_of_the_original
 from cluster_serving.node.commands.options import StartOptions
 from cluster_serving.node.commands.start import recorded_options
 from cluster_serving.node.config import Config
-from cluster_serving.node.exit_codes import ExitCode
 from cluster_serving.node.jobs import Job, NodeRecord
 
 MODEL = Path(__file__).parents[2] / "node" / "quickstart" / "model"
@@ -333,7 +333,7 @@ def test_foreground_serves(monkeypatch: pytest.MonkeyPatch) -> None:
     """It holds the lock, writes its record, passes the config on, and exits as the supervisor says."""
     seen: list[object] = []
 
-    def serve(config: Config, job: Job, report: reporting.Reporter) -> int:
+    def serve(config: Config, job: Job, report: reporting.Reporter, _changes: object) -> int:
         seen.extend([config.model_parallelism, job.running(), job.read()])
         report("ready", "text")
         return 6

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from cluster_serving.client.config.values import mask_url, split_password
 from cluster_serving.node.config import Config, ConfigError, LoadedConfig, effective, load_config
-from cluster_serving.node.config_values import mask_url, split_password
 
 
 def load(tmp_path: Path, text: str, environ: dict[str, str] | None = None, **flags: object) -> LoadedConfig:

@@ -53,7 +53,7 @@ def fill(model: Backend, *records: Mapping[str, Any], raw: bool = False) -> Slot
         record = decoder.decode(b"1-%d" % number, encode_record(f"u{number}", values), 0)
         assert record.error is None
         layout = plan(record.signature, GEOMETRY.batch, GEOMETRY.slot_bytes)
-        filling = filling or Filling(0, slot, layout, GEOMETRY, 0)
+        filling = filling or Filling(0, slot, layout, GEOMETRY, 0, GEOMETRY.batch)
         filling.add(b"1-%d" % number, record)
     assert filling is not None
     filling.close()

@@ -505,9 +505,11 @@ def test_a_deadline(encode: Callable[..., Fields]) -> None:
     fields = [*encode(x=row(1, 2)), b"deadline", b"1000"]
 
     assert decode(fields, now_ms=1000).error is None
-    late = decode(fields, now_ms=1000.5)
+    assert decode(fields, now_ms=1000).deadline_ms == 1000
+    late = decode(fields, now_ms=1004)
 
-    assert late.error == (ErrorCode.DEADLINE_EXCEEDED, "the deadline had passed before a node could take the record")
+    message = "the deadline had passed 4 ms before a node could take the record"
+    assert late.error == (ErrorCode.DEADLINE_EXCEEDED, message)
     assert late.uri == b"u"
 
 
@@ -517,7 +519,44 @@ def test_a_deadline_is_seen_in_a_record_of_a_known_look() -> None:
     decoder.decode(b"5-1", fields, 0)
     decoder.decode(b"5-1", [*fields, b"deadline", b"1000"], 0)
 
+    assert decoder.decode(b"5-1", [*fields, b"deadline", b"1000"], 900).deadline_ms == 1000
     assert decoder.decode(b"5-1", [*fields, b"deadline", b"1000"], 2000).error is not None
+    assert decoder.decode(b"5-1", [*fields, b"deadline", b"9" * 30], 2000).error is not None
+
+
+TRACE = b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+
+
+@pytest.mark.parametrize(("field", "kept"), [(TRACE, TRACE), (b"x" * 256, b"x" * 256), (b"x" * 257, b""), (b"", b"")])
+@pytest.mark.parametrize("encode", [native, in_original])
+def test_a_trace_is_carried_along_as_far_as_it_is_short(
+    encode: Callable[..., Fields], field: bytes, kept: bytes
+) -> None:
+    decoder = RecordDecoder((X,), PREFIX)
+
+    for values in ({"x": row(1, 2)}, {"x": row(1, 2)}, {"x": row(1)}):  # the last one is refused
+        assert decoder.decode(b"5-1", [*encode(**values), b"traceparent", field], 0).traceparent == kept
+
+    assert decoder.decode(b"5-1", encode(x=row(1, 2)), 0).traceparent == b""
+
+
+def test_a_late_record_keeps_its_trace() -> None:
+    record = decode([*native(x=row(1, 2)), b"deadline", b"1000", b"traceparent", TRACE], now_ms=2000)
+
+    assert record.error is not None
+    assert record.traceparent == TRACE
+
+
+def test_a_refused_record_keeps_its_name_its_way_back_and_its_trace() -> None:
+    decoder = RecordDecoder((X,), PREFIX)
+    error = (ErrorCode.DELIVERED_TOO_OFTEN, "why")
+
+    fields = [b"uri", b"u", b"tensor:x", b"broken", b"reply", PREFIX + b"c", b"traceparent", TRACE]
+    native_one = decoder.refuse(b"5-1", fields, error)
+    original_one = decoder.refuse(b"5-2", [b"uri", b"", b"data", b"broken", b"reply", b"other"], error)
+
+    assert native_one == Record(b"u", PREFIX + b"c", 0, (), (), error, 0, TRACE)
+    assert original_one == Record(b"5-2", b"", ORIGINAL, (), (), error)
 
 
 @pytest.mark.parametrize("reply", [b"other_key", b"cluster-serving.reply_job", b"job", PREFIX + b"x" * 4096])

@@ -8,6 +8,7 @@ from cluster_serving.node.decoding import Record
 from cluster_serving.node.filling import Filling
 from cluster_serving.node.layout import Signature, decode_layout, plan
 from cluster_serving.node.slot import LARGEST_MESSAGE, ORIGINAL, Geometry, Row, Slot, array_at, cut
+from cluster_serving.node.trace import MAX_TRACEPARENT_BYTES
 
 GEOMETRY = Geometry(slots=1, batch=4, slot_bytes=4096, workers=1)
 PAIR: Signature = (("tensor", "<f4", (3,)), ("tensor", "|u1", (2,)))
@@ -16,15 +17,15 @@ MIXED: Signature = (("image", "", ()), ("tensor", "<f4", (3,)), ("string", "", (
 
 def begin(signature: Signature, geometry: Geometry = GEOMETRY) -> tuple[Slot, Filling]:
     slot = Slot(memoryview(bytearray(geometry.slot_stride)), geometry)
-    return slot, Filling(7, slot, plan(signature, geometry.batch, geometry.slot_bytes), geometry, 12.5)
+    return slot, Filling(7, slot, plan(signature, geometry.batch, geometry.slot_bytes), geometry, 12.5, geometry.batch)
 
 
 def floats(*values: float) -> memoryview:
     return memoryview(np.array(values, np.float32).tobytes())
 
 
-def refused(message: str, uri: bytes = b"bad", reply: bytes = b"") -> Record:
-    return Record(uri, reply, 0, (), (), (ErrorCode.INVALID_INPUT, message))
+def refused(message: str, uri: bytes = b"bad", reply: bytes = b"", traceparent: bytes = b"") -> Record:
+    return Record(uri, reply, 0, (), (), (ErrorCode.INVALID_INPUT, message), 0, traceparent)
 
 
 def test_rows_lie_in_one_array_for_each_input() -> None:
@@ -53,6 +54,16 @@ def test_contents_of_variable_length_lie_in_the_heap() -> None:
     assert spans == [[b"image one", b'"text"'], [b"", b'"more text"']]
     place = decode_layout(slot.signature).inputs[1]
     assert array_at(slot.inputs, "<f4", (2, 3), place.offset).tolist() == [[1, 2, 3], [4, 5, 6]]
+
+
+def test_rows_keep_their_deadlines_and_traces() -> None:
+    slot, filling = begin(PAIR)
+
+    filling.add(b"1-0", Record(b"a", b"", 0, PAIR, [floats(1, 2, 3), b"\x01\x02"], None, 17, b"00-a"))
+    filling.refuse(b"1-1", refused("why", traceparent=b"00-b"))
+    filling.close()
+
+    assert [(row.deadline_ms, row.traceparent) for row in slot.table()] == [(17, b"00-a"), (0, b"00-b")]
 
 
 def test_an_empty_one_knows_when_it_was_opened() -> None:
@@ -138,7 +149,9 @@ def test_the_largest_entries_never_outgrow_the_row_table(batch: int, message: st
 
     count = 0
     while not filling.full:
-        filling.refuse(b"18446744073709551615-%d" % count, refused(message, largest, largest))
+        filling.refuse(
+            b"18446744073709551615-%d" % count, refused(message, largest, largest, b"t" * MAX_TRACEPARENT_BYTES)
+        )
         count += 1
     filling.close()
 

@@ -7,7 +7,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
-from cluster_serving.client import ConnectionLost, InputQueue, RecordFailed, perdict
+from cluster_serving.client import ConnectionLost, InputQueue, QueueFull, RecordFailed, ResultTimeout, frontend, perdict
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -18,9 +18,13 @@ class Handler(BaseHTTPRequestHandler):
         self._answer(200, "welcome")
 
     def do_POST(self) -> None:
-        """One prediction, or an error for a request without instances."""
+        """One prediction, or an error for a request without instances; or what the body asks for."""
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        if "instances" in body:
+        if "status" in body:
+            self._answer(body["status"], json.dumps({"error": f"it takes {self.headers['X-Request-Timeout']} s"}))
+        elif "hang" in body:
+            self.server.hold.wait(20)  # type: ignore[attr-defined]
+        elif "instances" in body:
             self._answer(200, json.dumps({"predictions": ['{"value":"[[903,0.13]]"}']}))
         else:
             self._answer(400, "Wrong content format.")
@@ -37,9 +41,12 @@ class Handler(BaseHTTPRequestHandler):
 @pytest.fixture
 def url() -> Iterator[str]:
     with HTTPServer(("127.0.0.1", 0), Handler) as server:
+        hold = threading.Event()
+        server.hold = hold  # type: ignore[attr-defined]
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         yield f"http://127.0.0.1:{server.server_port}"
+        hold.set()
         server.shutdown()
         thread.join()
 
@@ -55,6 +62,22 @@ def test_predict_goes_over_http(url: str, capsys: pytest.CaptureFixture[str]) ->
 def test_an_error_of_the_frontend_is_raised(url: str) -> None:
     with pytest.raises(RecordFailed, match="Wrong content format"):
         InputQueue(frontend_url=url).predict("{}")
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [(400, RecordFailed), (429, QueueFull), (500, RecordFailed), (503, ConnectionLost), (504, ResultTimeout)],
+)
+def test_each_status_is_the_error_that_the_queue_would_raise(url: str, status: int, kind: type[Exception]) -> None:
+    with pytest.raises(kind, match=r"it takes 2\.5 s"):
+        InputQueue(frontend_url=url).predict({"status": status}, timeout=2.5)
+
+
+def test_a_frontend_that_does_not_answer(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(frontend, "_GRACE_S", 0.1)
+
+    with pytest.raises(ResultTimeout, match=r"in 0\.1 s"):
+        InputQueue(frontend_url=url).predict({"hang": True}, timeout=0.1)
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:1", "1.1.1.1:1"])

@@ -62,6 +62,31 @@ def test_several_outputs_are_a_list(text: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("data", "shape", "value"),
+    [
+        (["a", "b"], [2], ["a", "b"]),
+        (["a", "b"], [2, 1], [["a"], ["b"]]),
+        (["a"], [], "a"),
+        (["1.5"], [1], ["1.5"]),
+    ],
+)
+def test_text_is_read_in_its_shape(data: list[str], shape: list[int], value: object) -> None:
+    assert parse_prediction(json.dumps({"value": json.dumps({"data": data, "shape": shape})})) == value
+
+
+@pytest.mark.parametrize(
+    ("data", "kind"),
+    [([16777217, 1], "int64"), ([2**63], "uint64"), ([True], "bool"), ([1, 2.5], "float32"), ([None, 1.5], "float32")],
+)
+def test_whole_numbers_stay_whole(data: list[float], kind: str) -> None:
+    value = parse_prediction(json.dumps({"value": json.dumps({"data": data, "shape": [len(data)]})}))
+
+    assert isinstance(value, np.ndarray)
+    assert value.dtype == kind
+    assert np.array_equal(value, np.array(data, kind), equal_nan=kind == "float32")
+
+
+@pytest.mark.parametrize(
     ("text", "sentence"),
     [
         ("{broken", "not JSON"),
@@ -70,7 +95,7 @@ def test_several_outputs_are_a_list(text: str) -> None:
         ('{"value": "{} 1"}', "no lists 'data' and 'shape'"),
         (json.dumps({"value": element([1], [1]) + "1"}), "not a series of JSON objects"),
         (json.dumps({"value": element([1, 2], [3])}), "2 elements and shape"),
-        (json.dumps({"value": '{"data": ["a"], "shape": [1]}'}), "not numbers"),
+        (json.dumps({"value": '{"data": ["a", 1], "shape": [2]}'}), "not numbers"),
         (json.dumps({"value": '{"data": [1], "shape": [1.5]}'}), "not of integers"),
         ("{value=data=[1.0;}", "not JSON"),
     ],

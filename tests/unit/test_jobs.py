@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from cluster_serving.node.jobs import AlreadyRunning, Job, NodeRecord, all_jobs, state_home
+from cluster_serving.client.process.exit_codes import Fault
+from cluster_serving.node.jobs import AlreadyRunning, ChangeRequest, Job, NodeRecord, all_jobs, state_home
 
 RECORD = NodeRecord(
     job="a/b",
@@ -134,3 +135,17 @@ def test_all_jobs(home: dict[str, str]) -> None:
 
     assert [job.name for job in all_jobs(home)] == ["a/b", "b", "x" * 300]
     assert all(job == Job.of(job.name, home) for job in all_jobs(home))
+
+
+def test_who_may_not_ask_removes_no_request(home: dict[str, str]) -> None:
+    """It is that of the other one, and the node may not have read it yet."""
+    job = Job.of("j", home)
+    job.create()
+    with job.asking():
+        job.ask(ChangeRequest(None, [], {}, "/", "/pipe", 1.0))
+
+        with pytest.raises(Fault, match="another restart of job j is under way"), job.asking():
+            pass
+
+        assert job.asked()
+    assert not job.asked()

@@ -43,7 +43,7 @@ def place(slot: Slot, **outputs: NDArray[Any]) -> list[Placed]:
 
 
 def fields_of(slot: Slot) -> list[list[bytes]]:
-    return [fields for _, _, fields in Results("job", "node-1").of(slot)]
+    return [found.fields for found in Results("job", "node-1").of(slot, 0)]
 
 
 def results_of(slot: Slot) -> list[Result]:
@@ -146,7 +146,7 @@ def test_values_are_the_same_json_in_both_dialects() -> None:
     slot.add([Outcome([0, 1], values=put(slot, b'{"name":"cat"}', b"[1,2]"))], 2, 0)
 
     for legacy in (False, True):
-        native, original = (fields for _, _, fields in Results("job", "n", legacy_filter_text=legacy).of(slot))
+        native, original = (found.fields for found in Results("job", "n", legacy_filter_text=legacy).of(slot, 0))
 
         assert decode_result("u", native).value == {"name": "cat"}
         assert original == [b"value", b"[1,2]"]
@@ -176,7 +176,7 @@ def test_a_filters_value_is_json_or_the_originals_text(filtered: Any, json_text:
     slot.add([Outcome([0, 1], filtered=put(slot, packed, packed))], 2, 0)
 
     for legacy, expected in ((False, json_text), (True, legacy_text)):
-        native, original = (fields for _, _, fields in Results("job", "n", legacy_filter_text=legacy).of(slot))
+        native, original = (found.fields for found in Results("job", "n", legacy_filter_text=legacy).of(slot, 0))
 
         assert native[:2] == [b"value", json_text.encode()]
         assert original == [b"value", expected.encode()]
@@ -314,16 +314,16 @@ def test_where_results_go() -> None:
     slot = new_slot(row(0), row(1, reply=b"cluster-serving.reply_job:c"), row(-1, error=ERROR))
     slot.add([Outcome([0, 1], error=ERROR)], 2, 0)
 
-    found = list(Results("job", "n").of(slot))
+    found = list(Results("job", "n").of(slot, 0))
 
-    assert [target for target, _, _ in found] == [
+    assert [each.target for each in found] == [
         b"cluster-serving_job:uri 0",
         b"cluster-serving.reply_job:c",
         b"cluster-serving_job:uri -1",
     ]
-    assert [row.place for _, row, _ in found] == [0, 1, -1]
-    assert found[1][2][:2] == [b"uri", b"uri 1"]
-    assert b"uri" not in found[0][2]
+    assert [each.row.place for each in found] == [0, 1, -1]
+    assert found[1].fields[:2] == [b"uri", b"uri 1"]
+    assert b"uri" not in found[0].fields
 
 
 def test_native_receipts_say_how_it_went() -> None:
@@ -353,8 +353,8 @@ def test_names_are_written_as_json() -> None:
     slot = new_slot(row(0))
     slot.add([Outcome([0], outputs=place(slot, **{'q"': np.zeros((1, 1)), "ü": np.zeros((1, 1))}))], 1, 0)
 
-    ((_, _, fields),) = Results("job", 'no"de').of(slot)
+    (found,) = Results("job", 'no"de').of(slot, 0)
 
-    result = decode_result("u", fields)
+    result = decode_result("u", found.fields)
     assert list(result.outputs) == ['q"', "ü"]
     assert result.receipt["node"] == 'no"de'

@@ -1,11 +1,12 @@
 """The ring: its state machine, its look-ups, and what two processes see of one segment."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import product
 
 import pytest
 
+from cluster_serving.node.metrics import MEASURE_CELLS
 from cluster_serving.node.ring import COUNTERS, TRANSITIONS, Ring, RingError, State
 from cluster_serving.node.slot import Geometry, Row
 
@@ -85,6 +86,8 @@ def test_the_largest_ring_keeps_its_parts_apart() -> None:
         lead(ring, slot, READY, worker=slot, sequence=slot + 1)
     for process in ring.counters:
         process[COUNTERS - 1] = -1
+    for cells in ring.measures:
+        cells[0], cells[MEASURE_CELLS - 1] = 0.5, 1.5
     ring.slots[0].fill(b"first", [], 0)
     ring.slots[254].fill(b"last", [], 0)
 
@@ -93,6 +96,8 @@ def test_the_largest_ring_keeps_its_parts_apart() -> None:
     assert ring.least_loaded() == (0, 1)
     assert ring.newest() == 255
     assert ring.reader_wants
+    assert all(process.tolist() == [0] * (COUNTERS - 1) + [-1] for process in ring.counters)
+    assert all(cells.tolist() == [0.5, *[0] * (MEASURE_CELLS - 2), 1.5] for cells in ring.measures)
     assert (ring.slots[0].signature, ring.slots[254].signature) == (b"first", b"last")
     ring.close()
 
@@ -178,6 +183,7 @@ def test_two_processes_see_each_others_moves(ring: Ring) -> None:
     ring.set_serving(1, True)
     ring.reader_wants = True
     ring.counters[3][5] = 123
+    ring.measures[3][5] = 0.25
     other.move("worker", 2, RUNNING)
 
     assert ring.state(2) == RUNNING
@@ -186,6 +192,7 @@ def test_two_processes_see_each_others_moves(ring: Ring) -> None:
     assert other.newest() == 4
     assert other.reader_wants
     assert other.counters[3][5] == 123
+    assert other.measures[3][5] == 0.25
     assert (other.slots[2].signature, other.slots[2].rows) == (b"layout", 1)
     assert other.slots[2].table() == ring.slots[2].table()
     assert bytes(other.slots[2].inputs[:4]) == b"data"
@@ -200,3 +207,36 @@ def test_every_process_has_its_own_counters(ring: Ring) -> None:
     assert [list(counters) for counters in ring.counters] == [
         list(range(first, first + COUNTERS)) for first in range(0, 5 * COUNTERS, COUNTERS)
     ]
+
+
+class Owners:
+    """The owners of slots, and somebody who acts as soon as one is told."""
+
+    def __init__(self, owners: memoryview, act: Callable[[], None]) -> None:
+        self._owners = owners
+        self._act = act
+
+    def __getitem__(self, slot: int) -> int:
+        return self._owners[slot]
+
+    def __setitem__(self, slot: int, worker: int) -> None:
+        self._owners[slot] = worker
+        self._act()
+
+
+@pytest.mark.parametrize("steps", [[RUNNING], [RUNNING, DONE]])
+def test_a_slot_may_be_taken_the_moment_its_new_owner_is_told(
+    ring: Ring, steps: list[State], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lead(ring, 0, READY, 0)
+
+    def run() -> None:
+        for step in steps:
+            ring.move("worker", 0, step)
+
+    monkeypatch.setattr(ring, "_owners", Owners(vars(ring)["_owners"], run))
+
+    ring.hand_over("supervisor", 0, 1)
+
+    assert ring.state(0) == steps[-1]
+    assert ring.owned(1, steps[-1]) == [0]

@@ -18,8 +18,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 from cluster_serving.client.connection import RedisSettings
 from cluster_serving.client.encryption import ModelCipher
+from cluster_serving.client.process.exit_codes import ExitCode
 from cluster_serving.node.cli import main
-from cluster_serving.node.exit_codes import ExitCode
 from cluster_serving.node.models import sealed
 from cluster_serving.node.models.base import Backend, LoadOptions, ModelError, open_inputs
 from cluster_serving.node.models.detect import detect, load

@@ -20,6 +20,7 @@ from cluster_serving.node.slot import (
     cut,
     paged,
 )
+from cluster_serving.node.trace import MAX_TRACEPARENT_BYTES
 
 GEOMETRY = Geometry(slots=1, batch=8, slot_bytes=5000, workers=1)
 DIED = (ErrorCode.WORKER_DIED.value, "killed")
@@ -46,12 +47,13 @@ def test_what_the_reader_writes_comes_back() -> None:
         Row(b"1-0", b"plain", b"", 0, 0),
         Row(b"1-1", b"\xff\x00", b"reply", ORIGINAL | BATCHED, 1, [(0, 5), (2**40, 2**33)]),
         Row(b"1-2", b"bad", b"", 0, -1, [], (ErrorCode.INVALID_INPUT.value, "why ü")),
+        Row(b"1-3", b"traced", b"", 0, 2, [], None, 2**53, b"00-\xff"),
     ]
 
-    slot.fill(b"signature", rows, 2)
+    slot.fill(b"signature", rows, 3)
 
     assert slot.table() == rows
-    assert (slot.rows, slot.next_row, slot.run_rows, slot.output_bytes) == (2, 0, 2, 0)
+    assert (slot.rows, slot.next_row, slot.run_rows, slot.output_bytes) == (3, 0, 3, 0)
     assert slot.signature == b"signature"
     assert slot.outcomes() == []
 
@@ -218,8 +220,9 @@ def test_the_largest_entry_is_as_large_as_said() -> None:
     slot = new_slot()
     largest = b"x" * keys.MAX_URI_BYTES
     message = cut("\N{SNOWMAN}" * LARGEST_MESSAGE)
-    entry = Row(b"1-0", largest, largest, 3, -1, [], ("InferenceFailed", message))
-    rest = LARGEST_ROW_ENTRY - 2 * keys.MAX_URI_BYTES - len(message.encode())
+    traceparent = b"x" * MAX_TRACEPARENT_BYTES
+    entry = Row(b"1-0", largest, largest, 3, -1, [], ("InferenceFailed", message), 10**17, traceparent)
+    rest = LARGEST_ROW_ENTRY - 2 * keys.MAX_URI_BYTES - len(message.encode()) - len(traceparent)
 
     slot.fill(b"", [entry], 0)
 

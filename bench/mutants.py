@@ -1,0 +1,143 @@
+"""Shows that `cluster-serving chaos` notices what it is there to notice: copies of the product with one fault each must not pass.
+
+`python -m bench.mutants [--only NAME] [--seeds 3] [--seconds 60]`: a mutant is caught when a run fails; it gets so many seeds.
+`--only none` runs the copy without a fault, which has to pass.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+from rich.console import Console
+from rich.table import Table
+
+_ROOT = Path(__file__).resolve().parents[1]
+_MODEL = _ROOT / "tests" / "support" / "models" / "affine.py"
+
+
+class Mutant(NamedTuple):
+    """One fault: in this file of the package, this text becomes that one."""
+
+    file: str
+    before: str
+    after: str
+
+
+MUTANTS = {
+    "no XACK fence in finish": Mutant(
+        "node/finish.lua",
+        "if redis.call('XACK', KEYS[1], group, id) == 1 then",
+        "if redis.call('XACK', KEYS[1], group, id) >= 0 then",
+    ),
+    "slot freed before Redis answered": Mutant(
+        "node/writer.py",
+        """\
+                self._publish(self._ring.slots[slot])
+                self._ring.move("writer", slot, State.FREE)
+""",
+        """\
+                self._ring.move("writer", slot, State.FREE)
+                self._publish(self._ring.slots[slot])
+""",
+    ),
+    "no lease renewal": Mutant("node/reader.py", "self._leases.renew(list(held))", "pass"),
+    "batch retried as a whole": Mutant("node/slot.py", "self.isolate(running // 2)", "self.isolate(running)"),
+    "group re-created at $": Mutant("node/reader.py", 'keys.GROUP, "0", "MKSTREAM"', 'keys.GROUP, "$", "MKSTREAM"'),
+    "deadline ignored": Mutant("node/decoding.py", "deadline=at.get(keys.DEADLINE, -1)", "deadline=-1"),
+}
+
+
+class Run(NamedTuple):
+    """One run of chaos: whether it passed, and what it noticed first."""
+
+    passed: bool
+    noticed: str
+    seconds: float
+
+
+def main() -> None:
+    """Run every mutant until it is caught; exit code 1 if one is not."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--only", choices=["none", *MUTANTS], help="this mutant alone")
+    parser.add_argument("--seeds", type=int, default=3, help="seeds that each one gets")
+    parser.add_argument("--first-seed", type=int, default=1)
+    parser.add_argument("--seconds", type=float, default=60.0, help="of faults, in each run")
+    options = parser.parse_args()
+    chosen = [options.only] if options.only else list(MUTANTS)
+    table = Table("mutant", "caught", "seeds", "seconds", "noticed first", title_justify="left")
+    missed = 0
+    for name in chosen:
+        runs = hunt(name, range(options.first_seed, options.first_seed + options.seeds), options.seconds)
+        caught = not runs[-1].passed
+        missed += caught == (name == "none")
+        table.add_row(
+            name, "yes" if caught else "no", str(len(runs)), f"{sum(r.seconds for r in runs):.0f}", runs[-1].noticed
+        )
+    Console().print(table)
+    sys.exit(1 if missed else 0)
+
+
+def hunt(name: str, seeds: range, seconds: float) -> list[Run]:
+    """Run a mutant with one seed after the other until a run fails."""
+    with tempfile.TemporaryDirectory(prefix="cluster-serving-mutant-") as directory:
+        place = Path(directory)
+        copy(place, MUTANTS.get(name))
+        config = place / "config.yaml"
+        config.write_text(f"modelPath: {_MODEL}\njobName: mutant\n", encoding="utf-8")
+        runs: list[Run] = []
+        for seed in seeds:
+            runs.append(run(place, config, seed, seconds))
+            print(f"{name}, seed {seed}: {'passed' if runs[-1].passed else runs[-1].noticed}", flush=True)
+            if not runs[-1].passed:
+                break
+        return runs
+
+
+def copy(place: Path, mutant: Mutant | None) -> None:
+    """Copy the package, with a fault if one is given.
+
+    Raises:
+        SystemExit: the text is not there exactly once: the product has changed, and the mutant must too.
+    """
+    package = place / "cluster_serving"
+    shutil.copytree(_ROOT / "src" / "cluster_serving", package, ignore=shutil.ignore_patterns("__pycache__"))
+    if mutant is None:
+        return
+    file = package / mutant.file
+    text = file.read_text(encoding="utf-8")
+    if text.count(mutant.before) != 1:
+        sys.exit(f"{mutant.file} holds this {text.count(mutant.before)} times, not once:\n{mutant.before}")
+    file.write_text(text.replace(mutant.before, mutant.after), encoding="utf-8")
+
+
+def run(place: Path, config: Path, seed: int, seconds: float) -> Run:
+    """Run chaos on the copy.
+
+    Raises:
+        SystemExit: it could not begin.
+    """
+    command = [sys.executable, "-P", "-m", "cluster_serving.node.cli", "chaos", "--json", "-c", str(config)]
+    command += ["--seed", str(seed), "--seconds", str(seconds)]
+    begun_s = time.monotonic()
+    environment = os.environ | {"PYTHONPATH": str(place), "TMPDIR": str(place)}
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    took_s = time.monotonic() - begun_s
+    if not ended.stdout:
+        lines = ended.stderr.strip().splitlines()
+        if ended.returncode != 1 or "Traceback" in ended.stderr:
+            sys.exit(f"chaos ended with {ended.returncode}:\n{ended.stderr}")
+        return Run(False, lines[-1], took_s)
+    report = json.loads(ended.stdout)
+    failed = [f"{check['check']}: {check['failed']}, {check['first']}" for check in report["checks"] if check["failed"]]
+    return Run(bool(report["passed"]), failed[0] if failed else "", took_s)
+
+
+if __name__ == "__main__":
+    main()

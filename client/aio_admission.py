@@ -1,0 +1,172 @@
+"""Gets records into a job's stream, for asyncio: what calls bring while one trip to Redis is under way shares the next."""
+
+import asyncio
+from collections import deque
+from contextlib import suppress
+from copy import copy
+from typing import Any
+
+from cluster_serving.client.admission import check
+from cluster_serving.client.aio_link import AsyncLink
+from cluster_serving.client.commands import CHUNK, ENQUEUE, Fields, admitted, enqueue_arguments
+from cluster_serving.client.errors import ConnectionLost, QueueFull, RedisRefused
+from cluster_serving.client.retrying import Attempts
+
+
+class _Call:
+    """Records that are enqueued together: those that are still left, and the ids of all, once they have been taken."""
+
+    __slots__ = ("_taken", "attempts", "ids", "left", "until_s")
+
+    def __init__(
+        self, records: list[Fields], ids: asyncio.Future[list[bytes]], until_s: float, give_up_s: float
+    ) -> None:
+        self.left = records
+        self.ids = ids
+        self.until_s = until_s
+        self.attempts = Attempts(give_up_s)
+        self._taken: list[bytes] = []
+
+    def accept(self, entry_ids: list[bytes]) -> None:
+        """Redis has taken the first of those that are left."""
+        self._taken += entry_ids
+        self.left = self.left[len(entry_ids) :]
+        if not self.left and not self.ids.done():
+            self.ids.set_result(self._taken)
+
+    def fail(self, error: Exception) -> None:
+        """Redis will not take the others."""
+        if isinstance(error, (QueueFull, ConnectionLost)):
+            cause = error.__cause__
+            error = copy(error)
+            error.__cause__, error.accepted = cause, len(self._taken)
+        fail(self.ids, error)
+
+
+class AsyncAdmission:
+    """`admission.Admission` for asyncio, over a link of its own use or another's.
+
+    `window_s`: how long a call waits for others to be sent with, unless `window_calls` of them have come.
+    """
+
+    def __init__(
+        self, link: AsyncLink, job: str, patience_s: float, window_s: float = 0, window_calls: int = CHUNK
+    ) -> None:
+        self._link = link
+        self.job = job
+        self._patience_s = patience_s
+        self._window_s = window_s
+        self._window_calls = window_calls
+        self._enough = asyncio.Event()
+        self._unsent: deque[_Call] = deque()
+        self._sender: asyncio.Task[None] | None = None
+
+    def put(self, records: list[Fields], life_s: float) -> asyncio.Future[list[bytes]]:
+        """Enqueue all of these; their ids to come. As `Admission.put`."""
+        for fields in records:
+            check(fields)
+        loop = asyncio.get_running_loop()
+        until_s = loop.time() + life_s
+        call = _Call(records, loop.create_future(), until_s, min(loop.time() + self._patience_s, until_s))
+        self._unsent.append(call)
+        if len(self._unsent) >= self._window_calls:
+            self._enough.set()
+        if self._sender is None or self._sender.done():
+            self._sender = asyncio.create_task(self._send_gathered())
+        return call.ids
+
+    def withdraw(self, ids: asyncio.Future[list[bytes]]) -> bool:
+        """Enqueue nothing of this call of `put` any more; whether nothing has been sent of it."""
+        for call in self._unsent:
+            if call.ids is ids:
+                self._unsent.remove(call)
+                ids.cancel()
+                return True
+        return ids.cancelled()
+
+    async def close(self) -> None:
+        """Cancel what has not been sent, and what is under way."""
+        while self._unsent:
+            self._unsent.popleft().ids.cancel()
+        if self._sender is not None:
+            self._sender.cancel()
+            await asyncio.gather(self._sender, return_exceptions=True)
+
+    async def _send_gathered(self) -> None:
+        while self._unsent:
+            if self._window_s > 0:
+                await self._wait_for_more()
+            calls = self._gather()
+            try:
+                await self._put_until_done(calls)
+            except Exception as error:
+                for call in calls:
+                    call.fail(error)
+            finally:
+                for call in calls:
+                    call.ids.cancel()  # does nothing to those that are done: all, unless `close` has ended this task
+
+    async def _wait_for_more(self) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._window_s):
+                await self._enough.wait()
+        self._enough.clear()
+
+    def _gather(self) -> list[_Call]:
+        """The calls whose records go out next, together."""
+        calls: list[_Call] = []
+        size = 0
+        while self._unsent and size < CHUNK:
+            calls.append(self._unsent.popleft())
+            size += len(calls[-1].left)
+        return calls
+
+    async def _put_until_done(self, calls: list[_Call]) -> None:
+        """Enqueue the records of these calls in order, trying again if need be."""
+        while calls := [call for call in calls if not call.ids.done()]:
+            try:
+                await self._put_once(calls)
+            except (QueueFull, ConnectionLost) as error:
+                await _pause([call for call in calls if not call.ids.done()], error)
+
+    async def _put_once(self, calls: list[_Call]) -> None:
+        """Enqueue what there is room for.
+
+        Raises:
+            QueueFull: it was not all.
+            ConnectionLost, RedisRefused: it was none.
+        """
+        now_s = asyncio.get_running_loop().time()
+        batch = [fields for call in calls for fields in call.left]
+        lives_s = [call.until_s - now_s for call in calls for _ in call.left]
+        try:
+            reply = await self._link.run(ENQUEUE, *enqueue_arguments(self.job, batch, lives_s))
+        except RedisRefused as error:
+            reply = error
+        taken, full = admitted(self.job, reply, len(batch))
+        last = 0
+        for call in calls:
+            first, last = last, last + len(call.left)
+            call.accept(taken[first:last])
+        if full is not None:
+            raise full
+
+
+async def _pause(calls: list[_Call], error: QueueFull | ConnectionLost) -> None:
+    """Wait before the next attempt; a call that makes none fails."""
+    now_s = asyncio.get_running_loop().time()
+    pauses_s: list[float] = []
+    for call in calls:
+        try:
+            pauses_s.append(call.attempts.pause_s(error, now_s))
+        except (QueueFull, ConnectionLost):
+            call.fail(error)
+    if pauses_s:
+        await asyncio.sleep(min(pauses_s))
+
+
+def fail(future: asyncio.Future[Any], error: Exception) -> None:
+    """Give an error to whoever waits for this future, if anybody still does."""
+    if not future.done():
+        future.set_exception(error)
+        future.exception()  # now seen: whoever waited may have ended by another error, and the event loop would complain

@@ -1,0 +1,185 @@
+"""One reply stream for all calls of an event loop that wait for their results: one blocking read serves all of them."""
+
+import asyncio
+from collections.abc import Callable, Collection
+from contextlib import suppress
+from time import monotonic, perf_counter
+from typing import Any, TypeGuard
+
+from cluster_serving.client.aio_admission import fail
+from cluster_serving.client.aio_link import AsyncLink
+from cluster_serving.client.commands import REPLIES_AT_ONCE, REPLY_LIFE_MS, next_id, queue_full, read_replies, reply_of
+from cluster_serving.client.connection import RedisSettings
+from cluster_serving.client.errors import ConnectionLost, InvalidValue, QueueFull, RedisRefused
+from cluster_serving.client.link import Argument, is_out_of_memory
+from cluster_serving.client.retrying import Attempts
+from cluster_serving.client.wire import Result
+
+_BLOCK_MS = 1000
+_KEPT_S = REPLY_LIFE_MS / 6000  # the life of the stream is renewed at least so often
+_UNTRIMMED_BYTES = 1 << 16
+
+
+class AsyncReplies:
+    """`replies.Replies` for asyncio.
+
+    Args:
+        settings: of the connection that reads.
+        key: of the stream.
+        sending: the connection that makes the stream.
+        on_read: told how many seconds it took to make results of what one read has brought.
+
+    Attributes:
+        vanished: whether the stream has been deleted while calls were waiting.
+    """
+
+    def __init__(
+        self,
+        settings: RedisSettings,
+        key: str,
+        sending: AsyncLink,
+        on_read: Callable[[float], None] = lambda _: None,
+    ) -> None:
+        self.key = key
+        self.vanished = False
+        self._settings = settings
+        self._sending = sending
+        self._on_read = on_read
+        self._receiving = AsyncLink(settings)
+        self._last = b"0-0"
+        self._idle = True  # whether the last read found nothing
+        self._untrimmed = 0
+        self._touched_s = float("-inf")
+        self._waiting: dict[str, asyncio.Future[Result]] = {}
+        self._opener: asyncio.Task[None] | None = None
+        self._receiver: asyncio.Task[None] | None = None
+
+    def expect(self, uri: str) -> asyncio.Future[Result]:
+        """The result of a record to come; call it before the record is enqueued.
+
+        Raises:
+            InvalidValue: it is under way already.
+        """
+        if uri in self._waiting:
+            raise InvalidValue(f"two records under way have the uri {uri!r}")
+        if not self._waiting:
+            self.vanished = False
+        future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
+        self._waiting[uri] = future
+        return future
+
+    def forget(self, uri: str) -> None:
+        """Nobody waits for this one any more."""
+        del self._waiting[uri]
+
+    def cancel(self) -> None:
+        """Cancel whoever waits."""
+        for waiting in self._waiting.values():
+            waiting.cancel()
+
+    async def close(self) -> None:
+        """Delete the stream and close the connection that reads; `sending` stays open."""
+        await cancel([task for task in (self._opener, self._receiver) if task is not None])
+        if self._sending.connected:
+            with suppress(ConnectionLost):  # then it expires by itself
+                await self._sending.call(("DEL", self.key))
+        await self._receiving.close()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there is a stream and a task that reads it."""
+        return _is_running(self._receiver)
+
+    async def have_stream(self, patience_s: float) -> None:
+        """Have a reply stream and a task that reads it; calls that come at once share one opening.
+
+        Call it before enqueueing: results go only to a stream that exists.
+
+        Raises:
+            QueueFull: Redis has no memory for it.
+            ConnectionLost: Redis cannot be reached; its `unsent` is true.
+            RedisRefused: its key holds something else.
+        """
+        loop = asyncio.get_running_loop()
+        attempts = Attempts(loop.time() + patience_s)
+        while not _is_running(self._receiver):
+            if not _is_running(self._opener):
+                self._opener = asyncio.create_task(self._open())
+            try:
+                await asyncio.shield(self._opener)
+            except (QueueFull, ConnectionLost) as error:
+                await asyncio.sleep(attempts.pause_s(error, loop.time()))
+
+    async def _open(self) -> None:
+        try:
+            await self._make_stream()
+        except ConnectionLost as error:
+            error.unsent = True  # of whatever was to be enqueued
+            raise
+        self._receiver = asyncio.create_task(self._receive())
+
+    async def _make_stream(self) -> None:
+        """Make the reply stream, unless it is there: results go only to a stream that exists (NOMKSTREAM)."""
+        made, _ = await self._sending.call(
+            ("XGROUP", "CREATE", self.key, "client", "$", "MKSTREAM"),
+            ("PEXPIRE", self.key, REPLY_LIFE_MS),
+        )
+        if not isinstance(made, RedisRefused):
+            self._last = b"0-0"  # after a failover the ids of a new stream may be smaller than those of the old one
+        elif is_out_of_memory(made):
+            raise queue_full(f"the reply stream {self.key}: {made}")
+        elif not str(made).startswith("BUSYGROUP"):
+            raise await self._sending.raised_for(RedisRefused(f"cannot make the reply stream {self.key}: {made}"))
+
+    async def _receive(self) -> None:
+        """Read the reply stream for everybody, for as long as somebody waits."""
+        try:
+            while self._waiting:
+                await self._read_replies()
+        except Exception as error:
+            if isinstance(error, ConnectionLost):
+                error.unsent = False  # the records of these calls have been sent
+            for waiting in self._waiting.values():
+                fail(waiting, error)
+
+    async def _read_replies(self) -> None:
+        commands: list[tuple[Argument, ...]] = []
+        due = self._due()
+        if due:
+            # Keep the stream alive, and delete from it what has been read.
+            commands += (("PEXPIRE", self.key, REPLY_LIFE_MS), ("XTRIM", self.key, "MINID", next_id(self._last)))
+        commands.append(("XREAD", "COUNT", REPLIES_AT_ONCE, "BLOCK", _BLOCK_MS, "STREAMS", self.key, self._last))
+        replies = await self._receiving.call_checked(*commands, timeout_s=_BLOCK_MS / 1000 + self._settings.timeout_s)
+        if due and not replies[0]:  # FLUSHALL, a failover, or this process slept for longer than the stream lives
+            self.vanished = True
+            await self._make_stream()
+        begun_s = perf_counter()
+        entries = read_replies(replies[-1])
+        for entry_id, fields in entries:
+            self._last = entry_id
+            self._untrimmed += sum(map(len, fields))
+            result = reply_of(fields)
+            future = self._waiting.get(result.uri)
+            if future is not None and not future.done():
+                future.set_result(result)
+        self._idle = not entries
+        self._on_read(perf_counter() - begun_s)
+
+    def _due(self) -> bool:
+        """Whether the stream wants to be looked after; one that has vanished is noticed when nothing comes."""
+        now_s = monotonic()
+        if not self._idle and self._untrimmed < _UNTRIMMED_BYTES and now_s - self._touched_s < _KEPT_S:
+            return False
+        self._untrimmed, self._touched_s = 0, now_s
+        return True
+
+
+def _is_running(task: asyncio.Task[None] | None) -> TypeGuard[asyncio.Task[None]]:
+    return task is not None and not task.done()
+
+
+async def cancel(tasks: Collection[asyncio.Task[Any]]) -> None:
+    """Cancel tasks and wait until they have ended."""
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,39 @@
+"""What pydantic found, in one sentence that starts with the place: `config.yaml, line 3: batchSize is many, but must be ...`."""
+
+from typing import Any
+
+from pydantic_core import ErrorDetails
+
+from cluster_serving.client.config.sources import Found, Setting
+
+_EXPECTED = {
+    "int_parsing": "must be a whole number",
+    "int_type": "must be a whole number",
+    "int_from_float": "must be a whole number",
+    "float_parsing": "must be a number",
+    "float_type": "must be a number",
+    "finite_number": "must be a number",
+    "bool_parsing": "must be true or false",
+    "bool_type": "must be true or false",
+    "string_type": "must be one text",
+    "greater_than_equal": "must be {ge:g} or more",
+    "less_than_equal": "must be {le:g} or less",
+    "literal_error": "must be {expected}",
+}
+
+
+def sentence(detail: ErrorDetails, found: Found) -> str:
+    """One sentence on one error of pydantic."""
+    context: dict[str, Any] = detail.get("ctx", {})
+    message = str(context["error"]) if "error" in context else detail["msg"]
+    expected = _EXPECTED.get(detail["type"], message).format(**context)
+    setting = found.settings.get(str(detail["loc"][0])) if detail["loc"] else None
+    if setting is None:
+        return expected
+    shown = "not shown" if setting.key in found.secrets else _shown(setting)
+    return f"{setting.where}: {setting.key} is {shown}, but {expected}"
+
+
+def _shown(setting: Setting) -> str:
+    value = setting.value
+    return repr(value) if isinstance(value, str) and (not value or value != value.strip()) else str(value)

@@ -1,0 +1,258 @@
+"""Reads config keys from a file, the environment and flags; what they mean is the server's business.
+
+Every value keeps the text that was written (`jobName: 007` is not 7, `redisPassword: on` is not true), the name of its source
+for `cluster-serving config`, and the place for error messages.
+"""
+
+import difflib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import yaml
+
+from cluster_serving.client.config.spellings import ConfigError, Spellings, fold, snake
+
+ENVIRON_PREFIX = "CLUSTER_SERVING_"
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One value: its flat key, the value as written, the source as shown to people, the place for error messages."""
+
+    key: str
+    value: object
+    source: str
+    where: str
+    base: Path = field(default_factory=Path.cwd)
+
+
+@dataclass
+class Found:
+    """What the sources said so far: a later source replaces what an earlier one said of the same key."""
+
+    spellings: Spellings
+    known: Mapping[str, str]  # folded key -> flat key
+    secrets: frozenset[str]
+    settings: dict[str, Setting] = field(default_factory=dict[str, Setting])
+    ignored: dict[str, str] = field(default_factory=dict[str, str])
+
+    def take(self, setting: Setting) -> None:
+        """Add a setting; one without a value does not count."""
+        if setting.value is not None:
+            self.settings[setting.key] = setting
+
+    def resolve(self, written: str) -> str | None:
+        """The flat key that a flat spelling means."""
+        folded = fold(written)
+        return self.known.get(folded) or self.spellings.aliases.get(folded)
+
+    def obsolete(self, written: str, folded: str, value: object, where: str) -> bool:
+        """Whether this key no longer means anything; one that asks for what is not there any more is an error."""
+        if folded in self.spellings.refused:
+            harmless, why = self.spellings.refused[folded]
+            if value is not None and str(value).strip().lower() not in harmless:
+                raise ConfigError(f"{where}: {written} is {value}, but {why}")
+            self.ignored[written] = f"{value} is the only choice" if value is not None else "it has no value"
+            return True
+        why_ignored = self.spellings.ignored.get(folded)
+        if why_ignored and value not in (None, ""):
+            self.ignored[written] = why_ignored
+        return why_ignored is not None
+
+    def unknown(self, written: str, where: str, candidates: Iterable[str]) -> ConfigError:
+        """The error for a key that nobody knows."""
+        return ConfigError(f"{where}: unknown key {written}{_suggestion(written, candidates)}")
+
+
+def read_file(path: Path, found: Found) -> None:
+    """Read a YAML file of any version into `found`; flat keys win over nested ones, those of the server's own section over both.
+
+    Raises:
+        ConfigError: the file cannot be read, is not YAML, or holds an unknown key.
+    """
+    root = _compose(path)
+    if root is None or (isinstance(root, yaml.ScalarNode) and _value(root) is None):
+        return
+    if not isinstance(root, yaml.MappingNode):
+        raise ConfigError(f"{path.name}, line {_line(root)}: expected lines of the form key: value")
+    flat: list[tuple[yaml.Node, yaml.Node]] = []
+    own: list[tuple[yaml.Node, yaml.Node]] = []
+    for key_node, node in root.value:
+        section = str(key_node.value).lower()
+        if section and section == found.spellings.own:
+            own += _pairs(section, node, path)
+        elif section in found.spellings.sections and isinstance(node, yaml.MappingNode):
+            _read_section(section, node, path, found)
+        elif section not in found.spellings.sections or _value(node) is not None:
+            flat.append((key_node, node))
+    if found.spellings.own:
+        flat = [pair for pair in flat if _is_shared(*pair, path, found)]
+    _read_flat(flat, path, found)
+    _read_flat(own, path, found)
+
+
+def _pairs(section: str, node: yaml.Node, path: Path) -> list[tuple[yaml.Node, yaml.Node]]:
+    if isinstance(node, yaml.MappingNode):
+        return list(node.value)
+    if _value(node) is None:
+        return []
+    raise ConfigError(f"{path.name}, line {_line(node)}: expected lines of the form key: value below {section}")
+
+
+def _is_shared(key_node: yaml.Node, _node: yaml.Node, path: Path, found: Found) -> bool:
+    """Whether a key outside of the server's own section is meant for it; one that can only be meant so is an error."""
+    written = str(key_node.value)
+    key = found.resolve(written)
+    if key is not None and key not in found.spellings.shared:
+        own = found.spellings.own
+        raise ConfigError(f"{path.name}, line {_line(key_node)}: {written} belongs below {own}: write it there")
+    return key is not None
+
+
+def _read_flat(pairs: Iterable[tuple[yaml.Node, yaml.Node]], path: Path, found: Found) -> None:
+    seen: dict[str, tuple[object, int]] = {}
+    for key_node, node in pairs:
+        written, value, line = str(key_node.value), _value(node), _line(key_node)
+        where = f"{path.name}, line {line}"
+        key = found.resolve(written)
+        if key is None:
+            if not found.obsolete(written, fold(written), value, where):
+                raise found.unknown(written, where, found.known.values())
+            continue
+        earlier = seen.setdefault(key, (value, line))
+        if earlier[0] != value:
+            raise ConfigError(f"{where}: {key} was given another value in line {earlier[1]}")
+        found.take(Setting(key, value, path.name, where, path.absolute().parent))
+
+
+def _read_section(section: str, node: yaml.MappingNode, path: Path, found: Found) -> None:
+    for key_node, value_node in node.value:
+        written, value = f"{section}.{key_node.value}", _value(value_node)
+        where = f"{path.name}, line {_line(key_node)}"
+        folded = written.lower()
+        meant = found.spellings.nested.get(folded) or found.spellings.nested.get(f"{section}.*")
+        if meant in found.known.values():
+            if value is not None and folded == "params.top_n":
+                value = f"topN({value})"
+                if "postProcessing" in found.settings:
+                    continue
+            if folded == "data.filter" and value == "None":
+                value = ""
+            if folded == "data.image_shape" and value is not None:
+                value = _height_and_width(value, where)
+            found.take(Setting(str(meant), value, path.name, where, path.absolute().parent))
+        elif not found.obsolete(written, fold(meant) if meant else folded, value, where):
+            names = [
+                name for name in (*found.spellings.nested, *found.spellings.ignored) if name.startswith(f"{section}.")
+            ]
+            raise found.unknown(written, where, names)
+
+
+def _height_and_width(shape: object, where: str) -> tuple[int, int]:
+    """The image size in `C,H,W`: as the original's clients read it, the first dimension of 1 to 4 is C, the others are H and W."""
+    parts = shape if isinstance(shape, list) else str(shape).strip("[]").split(",")
+    try:
+        dims = [int(str(part)) for part in parts]
+        dims.remove(next(dim for dim in dims if 1 <= dim <= 4))
+        height, width = dims
+    except (ValueError, StopIteration) as error:
+        raise ConfigError(f"{where}: data.image_shape is {shape}, but must be channels, height, width") from error
+    return height, width
+
+
+def read_environ(environ: Mapping[str, str], found: Found) -> None:
+    """Read `CLUSTER_SERVING_<KEY>`, and `CLUSTER_SERVING_<KEY>_FILE` for secrets; an empty variable counts as unset.
+
+    Raises:
+        ConfigError: the file of a secret cannot be read, or a secret is given in both ways.
+    """
+    names = {ENVIRON_PREFIX + snake(key): key for key in found.known.values()}
+    files = {f"{name}_FILE": name for name, key in names.items() if key in found.secrets}
+    for name, value in environ.items():
+        if not name.startswith(ENVIRON_PREFIX) or not value:
+            continue
+        if name in names:
+            found.take(Setting(names[name], value, name, name))
+        elif name in files:
+            if environ.get(files[name]):
+                raise ConfigError(f"{name}: {files[name]} is set too; set one of them")
+            found.take(Setting(names[files[name]], _secret(name, Path(value)), name, name))
+        else:
+            _note_misspelled(name, [*names, *files], found)
+
+
+def _note_misspelled(name: str, names: Iterable[str], found: Found) -> None:
+    # No error: container platforms put variables of their own making under a service's name.
+    close = difflib.get_close_matches(name, names, 1, 0.9)
+    if close:
+        found.ignored[name] = f"no such variable; did you mean {close[0]}?"
+
+
+def _secret(name: str, path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8").rstrip("\r\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{name}: cannot read {path}: {_reason(error)}") from error
+
+
+def read_flags(flags: Mapping[str, object], found: Found) -> None:
+    """Read flags: `--model-path`, `--set modelPath`, or a bare key, each with its value.
+
+    Raises:
+        ConfigError: `--set` names an unknown key.
+    """
+    for flag, value in flags.items():
+        written = flag.removeprefix("--set ")
+        key = found.resolve(written) or found.spellings.flags.get(fold(written))
+        if key is not None:
+            found.take(Setting(key, value, flag, flag))
+        elif not found.obsolete(written, fold(written), value, flag):
+            raise found.unknown(written, flag, found.known.values())
+
+
+def _compose(path: Path) -> yaml.Node | None:
+    try:
+        text = path.read_bytes()
+        node: yaml.Node | None = yaml.compose(text, Loader=yaml.SafeLoader)
+    except FileNotFoundError as error:
+        raise ConfigError(
+            f"{path}: there is no such file; create one with cluster-serving-init, or give --config-path"
+        ) from error
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot read the file: {_reason(error)}") from error
+    except yaml.MarkedYAMLError as error:
+        line = f", line {error.problem_mark.line + 1}" if error.problem_mark else ""
+        raise ConfigError(f"{path.name}{line}: not valid YAML: {error.problem}") from error
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{path.name}: not valid YAML: {str(error).splitlines()[0]}") from error
+    return node
+
+
+def _value(node: yaml.Node) -> object:
+    """The text of a scalar as written, None for null, a list of texts for a list."""
+    if isinstance(node, yaml.ScalarNode):
+        return None if node.tag == "tag:yaml.org,2002:null" else str(node.value)
+    if isinstance(node, yaml.SequenceNode):
+        return [_value(item) for item in node.value]
+    return {str(key.value): _value(item) for key, item in node.value} if isinstance(node, yaml.MappingNode) else None
+
+
+def _line(node: yaml.Node) -> int:
+    mark = node.start_mark
+    return int(mark.line) + 1 if mark else 0
+
+
+def _reason(error: OSError | UnicodeDecodeError) -> str:
+    return error.strerror or str(error) if isinstance(error, OSError) else "it is not text"
+
+
+def _suggestion(written: str, candidates: Iterable[str]) -> str:
+    folded = {fold(name): name for name in candidates}
+    close = difflib.get_close_matches(fold(written), folded, 1, 0.6)
+    return f"; did you mean {folded[close[0]]}?" if close else ""
+
+
+def known_keys(aliases: Iterable[str]) -> dict[str, str]:
+    """Folded spelling -> flat key."""
+    return {fold(alias): alias for alias in aliases}

@@ -1,0 +1,26 @@
+"""What every command has in common: faults end it with one sentence and an exit code; `-h` works."""
+
+from typing import Any
+
+import click
+
+from cluster_serving.client.process.exit_codes import Fault
+
+SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+
+
+class Command(click.Command):
+    """A command that ends with a sentence on standard error, and an exit code, for every fault which a person can mend."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run it."""
+        try:
+            return super().invoke(ctx)
+        except Fault as fault:
+            click.echo(str(fault), err=True)
+            ctx.exit(fault.exit_code)
+        except OSError as error:
+            if error.filename is None:
+                raise
+            click.echo(f"{error.filename}: {error.strerror}", err=True)
+            ctx.exit(Fault.exit_code)

@@ -1,0 +1,64 @@
+"""Every exit code of the commands, what it means, and the faults that end a command with one.
+
+Fault                     what a person can mend: shown as one sentence, never with a stack trace
+├── NotReady              the node's own    node/commands/background.py
+├── NotInstalled          USAGE             frontend/installed.py
+├── ConfigError           CONFIG            client/config/spellings.py
+├── ModelFault            MODEL             here
+├── RedisUnavailable      REDIS             node/redis_server.py
+├── NotStarted            NOT_RUNNING       here
+└── AlreadyRunning        ALREADY_RUNNING   node/jobs.py
+"""
+
+import signal
+from enum import IntEnum
+
+
+class ExitCode(IntEnum):
+    """How a command ended; the same for every command."""
+
+    OK = 0
+    FAILED = 1
+    USAGE = 2  # click's own
+    NOT_RUNNING = 3
+    CONFIG = 4
+    MODEL = 5
+    REDIS = 6
+    ALREADY_RUNNING = 7
+
+
+MEANINGS: dict[ExitCode, str] = {
+    ExitCode.OK: "done; status: the job is ready",
+    ExitCode.FAILED: "failed for another reason; status: running, but not ready",
+    ExitCode.USAGE: "wrong arguments, or what the command needs is not installed",
+    ExitCode.NOT_RUNNING: "the job is not running",
+    ExitCode.CONFIG: "the configuration is wrong",
+    ExitCode.MODEL: "the model cannot be loaded",
+    ExitCode.REDIS: "Redis cannot be reached, started or used",
+    ExitCode.ALREADY_RUNNING: "a node of this job already runs on this machine",
+}
+
+
+class Fault(Exception):
+    """What a person can mend; the message is one sentence that says how."""
+
+    exit_code: ExitCode = ExitCode.FAILED
+
+
+class NotStarted(Fault):
+    """A job of this name was never started on this machine."""
+
+    exit_code = ExitCode.NOT_RUNNING
+
+
+class ModelFault(Fault):
+    """There is no model, or it cannot be loaded."""
+
+    exit_code = ExitCode.MODEL
+
+
+def why_ended(code: int) -> str:
+    """For people, why a child ended that returned this; a negative number is a signal's."""
+    if code == -signal.SIGKILL:
+        return "killed by SIGKILL; out of memory?"
+    return f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"

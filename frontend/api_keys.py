@@ -1,0 +1,91 @@
+"""The API keys that a file lists; who changes the file need not restart the frontend."""
+
+import hmac
+import stat
+from hashlib import sha256
+from pathlib import Path
+
+import structlog
+
+from cluster_serving.client.config.spellings import ConfigError
+
+log = structlog.get_logger(__name__)
+
+_LOOK_S = 1.0
+
+
+class ApiKeys:
+    """One key a line, `key` or `name:key`; empty lines and lines that begin with `#` do not count.
+
+    The file is looked at once a second at most. While it cannot be read, the keys that it held last go on counting.
+
+    Args:
+        path: of the file.
+
+    Raises:
+        ConfigError: it cannot be read, holds no key, or anybody on this machine could add one.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._path = Path(path)
+        self._version: tuple[int, int, int] | None = None
+        self._looked_s = float("-inf")
+        self._digests = self._read()
+
+    def allows(self, key: str, now_s: float) -> bool:
+        """Whether the file lists this key. Takes as long for a wrong key as for a right one.
+
+        Args:
+            key: what a request shows.
+            now_s: of a clock that never goes back.
+        """
+        if now_s - self._looked_s >= _LOOK_S:
+            self._looked_s = now_s
+            self._look()
+        digest = _digest(key)
+        # Every key is compared, in constant time each: how long it takes says nothing about which began alike.
+        return sum([hmac.compare_digest(digest, known) for known in self._digests]) > 0
+
+    def _look(self) -> None:
+        try:
+            if self._stat() == self._version:
+                return
+            self._digests = self._read()
+        except (ConfigError, OSError) as error:
+            if self._version is not None:  # said once, until it can be read again
+                log.warning("the API keys of before go on counting", reason=str(error))
+            self._version = None
+        else:
+            log.info("API keys read anew", path=str(self._path), keys=len(self._digests))
+
+    def _stat(self) -> tuple[int, int, int]:
+        found = self._path.stat()
+        return found.st_mtime_ns, found.st_size, found.st_ino
+
+    def _read(self) -> list[bytes]:
+        try:
+            version, mode = self._stat(), self._path.stat().st_mode
+            lines = self._path.read_text(encoding="utf-8-sig").splitlines()
+        except OSError as error:
+            raise ConfigError(f"apiKeysFile {self._path} cannot be read: {error.strerror}") from error
+        except UnicodeDecodeError as error:
+            raise ConfigError(f"apiKeysFile {self._path} is not text") from error
+        if mode & stat.S_IWOTH:
+            raise ConfigError(f"apiKeysFile {self._path} can be written by everybody on this machine: chmod o-w it")
+        digests = [_digest(key) for key in map(_key, lines) if key]
+        if not digests:
+            raise ConfigError(f"apiKeysFile {self._path} holds no key; nobody could call")
+        # Not refused: secrets that Docker and Kubernetes mount can be read by everybody in the container.
+        if mode & stat.S_IROTH:
+            log.warning("the API keys can be read by everybody on this machine", path=str(self._path), mend="chmod o-r")
+        self._version = version
+        return digests
+
+
+def _key(line: str) -> str:
+    before, colon, after = line.strip().partition(":")
+    return "" if before.startswith("#") else (after if colon else before).strip()
+
+
+def _digest(key: str) -> bytes:
+    return sha256(key.encode(errors="surrogateescape")).digest()

@@ -1,0 +1,71 @@
+"""The application: its routes, and what begins and ends with each process of it."""
+
+import asyncio
+from typing import Any
+
+from sanic import Sanic
+
+from cluster_serving.frontend import cors, gate
+from cluster_serving.frontend.api_keys import ApiKeys
+from cluster_serving.frontend.limits import bucket_of
+from cluster_serving.frontend.models import Models
+from cluster_serving.frontend.routes import docs, health, metrics, models, predict, secure, v1, v2
+from cluster_serving.frontend.servables import Servable, read_servables
+from cluster_serving.frontend.settings import FrontendConfig
+from cluster_serving.frontend.state import Frontend
+from cluster_serving.frontend.timers import Timers, WorkerTimers
+
+_FLUSH_S = 0.25
+_ROUTES = (predict, models, secure, v1, v2, health, metrics, docs)
+
+
+def create_app(config: FrontendConfig, timers: Timers, process: int = 0) -> Sanic[Any, Any]:
+    """The application of one process.
+
+    Args:
+        config: the settings.
+        timers: of all processes.
+        process: which of them this one is.
+    """
+    app: Sanic[Any, Any] = Sanic("cluster-serving", configure_logging=False, env_prefix="CLUSTER_SERVING_SANIC_")
+    app.config.FALLBACK_ERROR_FORMAT = "json"
+    for routes in _ROUTES:
+        routes.add(app)
+    gate.add_error_handlers(app)
+    if config.cors_origins:
+        cors.add(app, config.cors_origins)
+
+    async def begin(app: Sanic[Any, Any]) -> None:
+        servables = _servables(config)
+        own = timers.of(process)
+        frontend = app.ctx.frontend = Frontend(
+            config=config,
+            models=Models(config, servables, own),
+            timers=own,
+            all_timers=timers,
+            bucket=bucket_of(config, config),
+            api_keys=ApiKeys(config.api_keys_file) if config.api_keys_file else None,
+        )
+        await frontend.models.start()
+        app.ctx.flushing = asyncio.create_task(_flush(own))
+
+    async def end(app: Sanic[Any, Any]) -> None:
+        app.ctx.flushing.cancel()
+        app.ctx.frontend.timers.flush()
+        await app.ctx.frontend.models.close()
+
+    app.before_server_start(begin)
+    app.after_server_stop(end)
+    return app
+
+
+def _servables(config: FrontendConfig) -> list[Servable]:
+    path = config.servable_manager_conf_path
+    return read_servables(path, config.redis_settings()) if path else []
+
+
+async def _flush(timers: WorkerTimers) -> None:
+    """Let other processes see what this one has measured; ends with the process."""
+    while True:
+        await asyncio.sleep(_FLUSH_S)
+        timers.flush()

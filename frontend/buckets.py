@@ -1,0 +1,88 @@
+"""Times in log-scaled buckets: their bounds, and what can be said of the times that fell into them."""
+
+import math
+from itertools import pairwise
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+Numbers = NDArray[np.float64]
+
+LE_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 25.0, 50.0, 100.0)
+"""Upper bounds of the buckets that Prometheus gets, in seconds."""
+
+_FINENESS = 1.1  # the ratio of a bound to the one before it, at most: what is within a bucket is known to 5 %
+_LEAST_S, _MOST_S = 1e-5, 120.0
+
+
+def _bounds() -> list[float]:
+    bounds = [_LEAST_S]
+    for lower, upper in pairwise((_LEAST_S, *LE_S, _MOST_S)):
+        steps = math.ceil(math.log(upper / lower) / math.log(_FINENESS))
+        bounds += [lower * (upper / lower) ** (step / steps) for step in range(1, steps)]
+        bounds.append(upper)
+    return bounds
+
+
+BOUNDS_S = _bounds()
+"""Upper bounds of all buckets but the last, in seconds; `LE_S` are among them."""
+
+_LE_AT = [BOUNDS_S.index(bound) for bound in LE_S]
+
+
+class Times(msgspec.Struct, frozen=True):
+    """What a timer has observed.
+
+    Attributes:
+        counts: how many times fell into each bucket, since the start.
+        total_s: their sum.
+        recent: the same of the last five to ten minutes, as all that follows.
+        recent_s: their sum.
+        squares: the sum of their squares.
+        least_s: the shortest; 0: there was none.
+        most_s: the longest.
+    """
+
+    counts: Numbers
+    total_s: float
+    recent: Numbers
+    recent_s: float
+    squares: float
+    least_s: float
+    most_s: float
+
+    @property
+    def count(self) -> int:
+        """How many, since the start."""
+        return int(self.counts.sum())
+
+    @property
+    def mean_s(self) -> float:
+        """The mean of the recent ones; 0: there was none."""
+        return self.recent_s / max(float(self.recent.sum()), 1)
+
+    @property
+    def deviation_s(self) -> float:
+        """The standard deviation of the recent ones."""
+        variance = self.squares / max(float(self.recent.sum()), 1) - self.mean_s**2
+        return math.sqrt(max(variance, 0))
+
+    def quantile_s(self, share: float) -> float:
+        """The time that `share` of the recent ones did not exceed, to 5 %; 0: there was none."""
+        ranks = self.recent.cumsum()
+        rank = share * ranks[-1]
+        at = int(np.searchsorted(ranks, rank))
+        lower = BOUNDS_S[at - 1] if at else 0.0
+        upper = BOUNDS_S[at] if at < len(BOUNDS_S) else self.most_s
+        inside = (rank - ranks[at] + self.recent[at]) / max(self.recent[at], 1)
+        return float(min(max(lower + inside * (upper - lower), self.least_s), self.most_s))
+
+    def up_to(self) -> list[int]:
+        """How many took no longer than each of `LE_S`, and all of them, since the start."""
+        ranks = self.counts.cumsum()
+        return [int(ranks[at]) for at in (*_LE_AT, -1)]
+
+
+NONE = Times(np.zeros(len(BOUNDS_S) + 1), 0, np.zeros(len(BOUNDS_S) + 1), 0, 0, 0, 0)
+"""Of a timer that has observed nothing."""

@@ -1,0 +1,74 @@
+"""The command `frontend`: its options are the fields of the settings, and nothing else is written out here."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import click
+
+from cluster_serving.client.config.spellings import fold
+from cluster_serving.client.process.command import SETTINGS, Command
+from cluster_serving.frontend.installed import check_installed
+
+check_installed()
+
+_CONFIG = "config.yaml"
+
+
+class _Frontend(Command):
+    """Makes its options from the settings when they are asked for: importing pydantic takes a tenth of a second."""
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        """Those written below, and one for each key."""
+        from cluster_serving.frontend.options import settings_options
+
+        return [*super().get_params(ctx), *settings_options()]
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Name an unknown option as it was typed, and suggest one as the help spells it."""
+        typed = {fold(word): word for word in (word.partition("=")[0] for word in args)}
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            spelled = {fold(name): name for option in self.get_params(ctx) for name in option.opts}
+            close = [spelled.get(fold(name), name) for name in error.possibilities or ()]
+            name = typed.get(fold(error.option_name), error.option_name)
+            raise click.NoSuchOption(name, possibilities=close, ctx=ctx) from None
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Options in groups, those of the command itself first."""
+        from cluster_serving.frontend.options import write_groups
+
+        own = [record for option in super().get_params(ctx) if (record := option.get_help_record(ctx))]
+        with formatter.section("Options"):
+            formatter.write_dl(own)
+        write_groups(formatter)
+
+
+@click.command(cls=_Frontend, context_settings=SETTINGS | {"token_normalize_func": fold})
+@click.option("-c", "--config-path", metavar="PATH", help="Config file; default: config.yaml, if there is one.")
+@click.option("--print-config", is_flag=True, help="Print every setting and where it came from; serve nothing.")
+@click.pass_context
+def frontend(context: click.Context, /, config_path: str | None, print_config: bool, **values: Any) -> None:
+    """Answer requests over HTTP with the predictions of the nodes.
+
+    Every setting can come from an option, the environment (CLUSTER_SERVING_PORT), or the section `frontend:` of config.yaml, in
+    this order. An option may be spelled as its key too, as in the original: --tokensPerSecond is --tokens-per-second; an option
+    of true|false that stands alone means true.
+
+    Others on this machine can read a command line. Passwords are safer in the environment, or in a file that it names:
+    CLUSTER_SERVING_REDIS_PASSWORD_FILE.
+    """
+    from cluster_serving.frontend.config import load_frontend_config
+
+    flags: dict[str, object] = {f"--{name.replace('_', '-')}": value for name, value in values.items()}
+    path = Path(config_path or _CONFIG)
+    loaded = load_frontend_config(path if config_path or path.exists() else None, os.environ, flags)
+    if print_config:
+        from cluster_serving.frontend.options import describe
+
+        click.echo("\n".join(describe(loaded)))
+        return
+    from cluster_serving.frontend.server import serve
+
+    context.exit(serve(loaded.config, loaded.ignored))

@@ -1,0 +1,51 @@
+"""Compressed bodies: gzip and deflate (which is zlib's format: RFC 9110, 8.4.1.2)."""
+
+import zlib
+
+from sanic.exceptions import PayloadTooLarge
+
+from cluster_serving.frontend.errors import BadRequest, UnsupportedMediaType
+
+_EITHER_FORMAT = 32 + zlib.MAX_WBITS
+_WINDOWS = {"gzip": 16 + zlib.MAX_WBITS, "deflate": zlib.MAX_WBITS}
+_LEAST_BYTES = 1024  # below, the head of the response is most of it
+_LEVEL = 1
+
+
+def inflate(body: bytes, encoding: str, most: int) -> bytes:
+    """A request's body without its compression.
+
+    Args:
+        body: as it came.
+        encoding: the header `Content-Encoding`, in small letters.
+        most: bytes that it may have without.
+
+    Raises:
+        PayloadTooLarge: it would have more; no more than these are made.
+        BadRequest: it is damaged.
+        UnsupportedMediaType: the encoding is neither gzip nor deflate.
+    """
+    if encoding not in _WINDOWS:
+        raise UnsupportedMediaType(f"the content encoding is {encoding[:40]!r}; gzip, deflate and none are read")
+    stream = zlib.decompressobj(_EITHER_FORMAT)
+    try:
+        content = stream.decompress(body, most + 1)
+    except zlib.error as error:
+        raise BadRequest(f"the body is not {encoding}: {error}") from error
+    if len(content) > most:
+        raise PayloadTooLarge(f"the body has more than {most} bytes without its compression")
+    if not stream.eof or stream.unused_data:
+        raise BadRequest(f"the body is not {encoding}: it {'goes on behind its end' if stream.eof else 'is cut off'}")
+    return content
+
+
+def deflate(body: bytes, accepted: str) -> tuple[bytes, str]:
+    """A response's body compressed as the header `Accept-Encoding` allows, and the encoding; empty: it is as it was."""
+    if len(body) < _LEAST_BYTES:
+        return body, ""
+    for offer in accepted.lower().split(","):
+        name, _, quality = offer.replace(" ", "").partition(";")
+        if name in _WINDOWS and quality not in ("q=0", "q=0.0"):
+            stream = zlib.compressobj(_LEVEL, wbits=_WINDOWS[name])
+            return stream.compress(body) + stream.flush(), name
+    return body, ""

@@ -1,0 +1,124 @@
+"""Reads the settings of a frontend: flag, then environment, then file, then default.
+
+`load_frontend_config` is the only reader. What can be set is in `settings.py`, spellings of older versions are in
+`config_keys.py`, the reading is in `client/config/`.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from cluster_serving.client.config.loading import Loaded, load
+from cluster_serving.client.config.sources import ENVIRON_PREFIX, Found, Setting
+from cluster_serving.client.config.spellings import ConfigError
+from cluster_serving.client.config.values import check_pem, check_port, mask_url
+from cluster_serving.client.connection import RedisSettings
+from cluster_serving.frontend.api_keys import ApiKeys
+from cluster_serving.frontend.config_keys import OUTPUT_QUEUE, PATHS, SPELLINGS
+from cluster_serving.frontend.servables import read_servables, warn_of_moved
+from cluster_serving.frontend.settings import FrontendConfig
+from cluster_serving.frontend.tls import server_context
+
+__all__ = ["ConfigError", "LoadedFrontendConfig", "check_files", "effective", "load_frontend_config"]
+
+_SERVABLES = "servables-conf.yaml"
+
+LoadedFrontendConfig = Loaded[FrontendConfig]
+
+
+def load_frontend_config(
+    path: Path | None, environ: Mapping[str, str], flags: Mapping[str, object]
+) -> LoadedFrontendConfig:
+    """Read, merge and check every setting.
+
+    Args:
+        path: a config file of any version; None for none.
+        environ: `CLUSTER_SERVING_PORT` and so on; `CLUSTER_SERVING_REDIS_PASSWORD_FILE` names a file with the value.
+        flags: flag to value: `--port`, `--tokensPerSecond`, or a bare key; None: not given.
+
+    Raises:
+        ConfigError: the first thing that is wrong, in one sentence that starts with the place.
+    """
+    foreign = {name for name, value in environ.items() if _is_of_kubernetes(name, value)}
+    own = {name: value for name, value in environ.items() if name not in foreign}
+    loaded = load(FrontendConfig, SPELLINGS, path, own, flags, PATHS, _settle)
+    loaded.ignored.update(dict.fromkeys(sorted(foreign), "it is what Kubernetes says of a service of this name"))
+    _check_redis(loaded.config, loaded.found)
+    if loaded.config.https_enabled and not loaded.config.https_key_store_path:
+        raise ConfigError("httpsEnabled is true, so httpsKeyStorePath must be set: a PKCS12 or PEM file")
+    if loaded.config.https_enabled and loaded.config.port == loaded.config.secure_port != 0:
+        raise ConfigError(f"port and securePort are both {loaded.config.port}; HTTP and HTTPS need one each")
+    flag = f"--{OUTPUT_QUEUE}"
+    if _is_usual(flags.get(flag), loaded.config.job_name):
+        loaded.ignored.pop(flag)
+    return loaded
+
+
+def check_files(config: FrontendConfig) -> None:
+    """Check the files that the settings name, before any process is started that needs them; the log gets what is to be known.
+
+    Raises:
+        ConfigError: one cannot be used.
+    """
+    if config.https_enabled:
+        token = config.https_key_store_token
+        try:
+            server_context(
+                config.https_key_store_path, token.get_secret_value() if token else None, config.https_key_path
+            )
+        except ValueError as error:
+            raise ConfigError(f"httpsKeyStorePath: {error}") from None
+    if config.api_keys_file:
+        ApiKeys(config.api_keys_file)
+    if config.servable_manager_conf_path:
+        warn_of_moved(read_servables(config.servable_manager_conf_path, config.redis_settings()))
+
+
+def effective(config: FrontendConfig) -> dict[str, object]:
+    """Key to value as people may see it: secrets are masked."""
+    dumped: dict[str, object] = config.model_dump(by_alias=True, mode="json")
+    values = {key: ", ".join(map(str, value)) if isinstance(value, list) else value for key, value in dumped.items()}
+    return values | {"redisUrl": mask_url(config.redis_url)}
+
+
+def _settle(found: Found) -> None:
+    """Leave out host and port of Redis where a stronger source says both with `redisUrl`; find the original's file of models."""
+    here = Path(_SERVABLES)
+    if "servableManagerConfPath" not in found.settings and here.exists():
+        found.take(Setting("servableManagerConfPath", str(here), "found here", _SERVABLES))
+    url = found.settings.get("redisUrl")
+    for key in ("redisHost", "redisPort"):
+        part = found.settings.get(key)
+        if url and part and _rank(url) > _rank(part):
+            del found.settings[key]
+
+
+def _is_of_kubernetes(name: str, value: str) -> bool:
+    """Whether a variable was put there for a service named `cluster-serving` or `cluster-serving-redis`, and not by a person."""
+    return name.startswith(ENVIRON_PREFIX) and name.endswith("PORT") and value.startswith(("tcp://", "udp://"))
+
+
+def _rank(setting: Setting) -> int:
+    return 2 if setting.source.startswith("--") else int(setting.source.startswith(ENVIRON_PREFIX))
+
+
+def _check_redis(config: FrontendConfig, found: Found) -> None:
+    places = {key: f"{setting.where}: " for key, setting in found.settings.items()}
+    try:
+        check_port(config.redis_url.strip())
+        RedisSettings.parse(config.redis_url.strip())
+    except ValueError as error:
+        raise ConfigError(f"{places.get('redisUrl', '')}redisUrl is {mask_url(config.redis_url)}: {error}") from error
+    try:
+        settings = config.redis_settings()
+    except ValueError as error:
+        raise ConfigError(f"{places['redisSecureTrustStorePath']}redisSecureTrustStorePath {error}") from error
+    for key, path in (("redisCertFile", settings.cert_file), ("redisKeyFile", settings.key_file)):
+        if path and settings.tls:
+            try:
+                check_pem(path)
+            except ValueError as error:
+                raise ConfigError(f"{places[key]}{key} {path} {error}") from error
+
+
+def _is_usual(output_queue: object, job: str) -> bool:
+    return output_queue in {f"cluster-serving_{job}:", "result:"}

@@ -1,0 +1,72 @@
+"""The instances of a JSON request to the fields of native records, checked before anything is enqueued."""
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+from cluster_serving.client.errors import CodecError
+from cluster_serving.client.tensor_spec import TensorSpec
+from cluster_serving.frontend.errors import BadRequest
+from cluster_serving.frontend.job import Job
+from cluster_serving.frontend.json_values import Fields, JsonInput, listed
+
+_MAX_INPUTS = 1024
+_LARGEST_KEPT = 4096  # characters of names: longer ones are looked at each time, and not kept
+
+
+def encode_instance(instance: Any, job: Job) -> Fields:
+    """The fields of one record: `field, value, ...`, without `uri`.
+
+    Args:
+        instance: for each input its value, as `json_values.py` describes it; bound by name where all names are those of the
+            model, else by position where none is.
+        job: whose model it is for.
+
+    Raises:
+        BadRequest: it is not of the grammar, or not what the model takes; the message names the input.
+    """
+    if not isinstance(instance, dict):
+        raise BadRequest(f"it is not a JSON object that has a value for each input: {_takes(job.inputs)}")
+    if len(instance) > _MAX_INPUTS:
+        raise BadRequest(f"it has {len(instance)} inputs; at most {_MAX_INPUTS} are taken")
+    node = job.described
+    names = tuple(instance)
+    plan = _kept_plan if sum(map(len, names)) <= _LARGEST_KEPT else _plan
+    fields: Fields = []
+    try:
+        for name, taker in plan(node.inputs, node.raw, node.already_batched, names):
+            fields += taker.fields(instance[name])
+    except CodecError as error:
+        raise BadRequest(str(error)) from error
+    return fields
+
+
+def _plan(
+    inputs: tuple[TensorSpec, ...], raw: bool, already_batched: bool, names: tuple[str, ...]
+) -> list[tuple[str, JsonInput]]:
+    """For each name in a record the input that takes its value.
+
+    Raises:
+        BadRequest: the names do not fit the inputs.
+    """
+    if names and raw:
+        return [(name, JsonInput(None, name, already_batched)) for name in names]
+    if names and not inputs:
+        return [(name, JsonInput(TensorSpec(name, "float32", None), name, already_batched)) for name in names]
+    return [(name, JsonInput(spec, spec.name, already_batched)) for name, spec in _bound(inputs, names).items()]
+
+
+_kept_plan = lru_cache(maxsize=1024)(_plan)
+
+
+def _bound(inputs: tuple[TensorSpec, ...], names: tuple[str, ...]) -> Mapping[str, TensorSpec]:
+    known = {spec.name: spec for spec in inputs}
+    if names and known.keys() == set(names):
+        return known
+    if names and len(names) == len(inputs) and known.keys().isdisjoint(names):
+        return dict(zip(names, inputs, strict=True))
+    raise BadRequest(f"the record's inputs are {listed(names)}; the model takes {_takes(inputs)}")
+
+
+def _takes(inputs: tuple[TensorSpec, ...]) -> str:
+    return ", ".join(spec.describe() for spec in inputs) or "one or more tensors"

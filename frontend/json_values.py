@@ -1,0 +1,242 @@
+"""One value of a JSON instance to the native fields of one input, checked against what the model takes.
+
+    VALUE := number, true, false                    tensor of shape []
+           | (nested) list of these                 tensor
+           | text                                   image, in base64 (`data:image/png;base64,` may stand before it); text for an
+                                                    input of text
+           | (nested) list of text                  text
+           | {"b64": text}                          image; for an input of text its UTF-8
+           | {"shape": [..], "data": [..], "indices": [[..], ..]}    sparse tensor; a row of indices for each of the data
+           | bytes                                  a file that was uploaded: image
+
+Where it is not known what the model takes, a text is an image if it is the base64 of one.
+"""
+
+import math
+import struct
+from collections.abc import Sequence
+from typing import Any, NoReturn, cast
+
+import numpy as np
+import orjson
+
+from cluster_serving.client import keys
+from cluster_serving.client.errors import CodecError
+from cluster_serving.client.original.arrow_stream import from_base64
+from cluster_serving.client.original.values import EncodedImage, text_value
+from cluster_serving.client.tensor_spec import MAX_DENSE_BYTES, TensorSpec
+from cluster_serving.client.wire import Array, encode_tensor, tensor_header
+from cluster_serving.frontend.json_numbers import MAX_RANK, PACKED, flatten, natural, numbers
+
+Fields = list[bytes]
+
+_IMAGE_RANKS = (2, 3)  # of a row: height, width; and channels
+_SHOWN = 60
+
+
+class JsonInput:
+    """One input, as the JSON of requests gives it.
+
+    Args:
+        spec: what the model takes, or `None` for the user's own `preprocess`, which takes anything: nothing is checked then.
+        name: of the input on the wire.
+        already_batched: tensors have the batch dimension always.
+    """
+
+    def __init__(self, spec: TensorSpec | None, name: str, already_batched: bool) -> None:
+        self._spec = spec
+        self._name = name
+        self._wire_name = name.encode()
+        self._already_batched = already_batched
+        self._is_text = spec is not None and spec.is_text
+        self._is_open = spec is None or spec.shape is None
+        self._tensor = keys.TENSOR + self._wire_name
+        self._prepare_rows()
+
+    def _prepare_rows(self) -> None:
+        """What is the same for all rows of one dimension of known length: their header."""
+        self._length = -1
+        spec = self._spec
+        row = None if spec is None or self._already_batched else spec.row_shape
+        if spec is None or row is None or len(row) != 1 or row[0] is None:
+            return
+        code = PACKED.get(spec.dtype)
+        if code is not None and np.dtype(spec.dtype) == np.dtype(code):
+            self._length, self._pack = row[0], struct.Struct(f"={row[0]}{code}").pack
+            self._header = tensor_header(np.dtype(spec.dtype), (row[0],))
+
+    def fields(self, value: Any) -> Fields:
+        """`field, value, ...`.
+
+        Raises:
+            CodecError: the value is not of the grammar, or not what the model takes.
+        """
+        if type(value) is list and len(value) == self._length:
+            row = self._row(value)
+            if row is not None:
+                return [self._tensor, row]
+        match value:
+            case str():
+                return self._text(value)
+            case dict():
+                return self._object(cast("dict[str, Any]", value))
+            case bytes():
+                return self._image(value)
+            case _:
+                return self._list(value)
+
+    def _row(self, value: list[Any]) -> bytes | None:
+        """The message of a row as most are; None: look at it more closely."""
+        try:
+            return self._header + self._pack(*value)  # a third of the time that numpy takes
+        except (struct.error, OverflowError):
+            return None
+
+    def _list(self, value: Any) -> Fields:
+        """Nested lists, or a single number."""
+        leaves, shape = flatten(self._name, value)
+        if any(type(leaf) in (str, dict) for leaf in leaves[:1]):
+            return self._texts(leaves, shape)
+        return self._dense(leaves, shape)
+
+    def _dense(self, leaves: list[Any], shape: tuple[int, ...]) -> Fields:
+        self._refuse_for_text("numbers")
+        found = natural(self._name, leaves) if self._spec is None else numbers(self._spec, leaves)
+        found = found.reshape(shape)
+        self._check_shape(found)
+        if found.dtype == np.bool_:
+            return [keys.BOOL + self._wire_name, encode_tensor(found.view(np.uint8))]
+        return [self._tensor, encode_tensor(found)]
+
+    def _text(self, text: str) -> Fields:
+        if self._is_text:
+            return self._string(text, ())
+        head, comma, rest = text.partition(",")
+        if comma and head.startswith("data:") and head.endswith(";base64"):
+            text = rest
+        elif self._is_open:
+            found = text_value(self._name, text)
+            return self._image(found.content) if isinstance(found, EncodedImage) else self._string(text, ())
+        if not text:
+            raise CodecError(f"input {self._name!r} is an empty text")
+        self._check_image_fits()
+        return self._image(from_base64(text, f"the image of input {self._name!r}"))
+
+    def _image(self, content: bytes) -> Fields:
+        self._check_image_fits()
+        return [keys.IMAGE + self._wire_name, content]
+
+    def _check_image_fits(self) -> None:
+        row = None if self._spec is None else self._spec.row_shape
+        if self._is_text or (row is not None and len(row) not in _IMAGE_RANKS):
+            self._refuse("an image, or text")
+
+    def _texts(self, leaves: list[Any], shape: tuple[int, ...]) -> Fields:
+        texts = [_bytes_as_text(self._name, leaf["b64"]) if _is_bytes(leaf) else leaf for leaf in leaves]
+        if {*map(type, texts)} != {str}:
+            raise CodecError(f"input {self._name!r} is a list of text and of what is none")
+        if not (self._is_text or self._is_open):
+            self._refuse("lists of text")
+        return self._string(np.array(texts, object).reshape(shape).tolist(), shape)
+
+    def _string(self, texts: Any, shape: tuple[int, ...]) -> Fields:
+        if self._is_text:
+            try:
+                self._check_shape(np.broadcast_to(np.empty((), object), shape))
+            except CodecError as error:
+                raise CodecError(f"input {self._name!r} takes {self._kind}, not text of shape {list(shape)}") from error
+        return [keys.STRING + self._wire_name, orjson.dumps(texts)]
+
+    def _object(self, value: dict[str, Any]) -> Fields:
+        match value:
+            case {"b64": str() as text} if self._is_text:
+                return self._string(_bytes_as_text(self._name, text), ())
+            case {"b64": str() as text}:
+                return self._image(from_base64(text, f"the 'b64' of input {self._name!r}"))
+            case {"shape": list() as shape, "data": list() as data, "indices": list() as indices}:
+                self._refuse_for_text("a sparse tensor")
+                return self._sparse(shape, data, indices)
+            case _:
+                found = ", ".join(f"{key[:_SHOWN]!r}" for key in list(value)[:4]) or "no keys"
+                raise CodecError(
+                    f"input {self._name!r} is an object with {found}; one has the text 'b64', or the lists 'shape', 'data' "
+                    "and 'indices'"
+                )
+
+    def _sparse(self, shape: list[Any], data: Any, indices: Any) -> Fields:
+        leaves, counted = flatten(self._name, data)
+        values = natural(self._name, leaves) if self._spec is None else numbers(self._spec, leaves)
+        if len(counted) != 1:
+            raise CodecError(f"input {self._name!r}: the data of a sparse tensor are one list of numbers")
+        if not 0 < len(shape) <= MAX_RANK or not all(type(dim) is int and dim > 0 for dim in shape):
+            raise CodecError(f"input {self._name!r}: the shape of a sparse tensor is a list of whole numbers above 0")
+        if math.prod(shape) * values.itemsize > MAX_DENSE_BYTES:
+            raise CodecError(
+                f"input {self._name!r}: a tensor of shape {shape} would have more than {MAX_DENSE_BYTES} bytes"
+            )
+        self._check_shape(np.broadcast_to(values[:1].reshape(-1) if values.size else values.dtype.type(0), shape))
+        places = self._places(indices, len(shape), values.size)
+        outside = ((places < 0) | (places >= np.array(shape).reshape(-1, 1))).any(axis=0)
+        if outside.any():
+            at = places[:, int(outside.argmax())].tolist()
+            raise CodecError(f"input {self._name!r}: the sparse index {at} lies outside of the shape {shape}")
+        if len(shape) == values.size > 1:
+            # Nodes read a square table by their `sparseLayout`; that the last element comes twice changes nothing else.
+            places, values = np.hstack((places, places[:, -1:])), np.append(values, values[-1:])
+        return [
+            keys.SPARSE_INDICES + self._wire_name,
+            encode_tensor(places),
+            keys.SPARSE_VALUES + self._wire_name,
+            encode_tensor(values.view(np.uint8) if values.dtype == np.bool_ else values),
+            keys.SPARSE_SHAPE + self._wire_name,
+            encode_tensor(np.array(shape, np.int64)),
+        ]
+
+    def _places(self, indices: Any, rank: int, count: int) -> Array:
+        """The indices of a sparse tensor, int64 (rank, count)."""
+        leaves, shape = flatten(self._name, indices)
+        if not leaves and not count:
+            return np.empty((rank, 0), np.int64)
+        table = natural(self._name, leaves)
+        if table.dtype != np.int64:
+            raise CodecError(f"input {self._name!r}: the indices of a sparse tensor are whole numbers")
+        if shape == (count, rank) or (rank == 1 and shape == (count,)):
+            return np.ascontiguousarray(table.reshape(count, rank).T)
+        if shape == (rank, count):
+            return table.reshape(shape)
+        raise CodecError(
+            f"input {self._name!r}: indices of shape {list(shape)} for {count} values of a sparse tensor of rank {rank}; "
+            f"they are a list of {count} lists of {rank}"
+        )
+
+    def _check_shape(self, found: Array) -> None:
+        if self._spec is not None:
+            self._spec.fitted(found, self._already_batched)
+
+    @property
+    def _kind(self) -> str:
+        return "" if self._spec is None else self._spec.kind
+
+    def _refuse_for_text(self, what: str) -> None:
+        if self._is_text:
+            self._refuse(what)
+
+    def _refuse(self, what: str) -> NoReturn:
+        raise CodecError(f"input {self._name!r} takes {self._kind}, not {what}")
+
+
+def _is_bytes(leaf: Any) -> bool:
+    return isinstance(leaf, dict) and isinstance(cast("dict[str, Any]", leaf).get("b64"), str)
+
+
+def _bytes_as_text(name: str, encoded: str) -> str:
+    try:
+        return from_base64(encoded, f"the 'b64' of input {name!r}").decode()
+    except UnicodeDecodeError as error:
+        raise CodecError(f"input {name!r} takes text, and its 'b64' is not UTF-8: {error}") from error
+
+
+def listed(names: Sequence[str]) -> str:
+    """Names for a message: none of them long, and not too many."""
+    shown = ", ".join(repr(name[:_SHOWN]) for name in names[:16])
+    return f"{shown}, and {len(names) - 16} more" if len(names) > 16 else shown or "none"

@@ -1,0 +1,233 @@
+"""The models that can be called: jobs with a live node, and the names that servables-conf.yaml gives to jobs."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from time import perf_counter
+
+import orjson
+from sanic import Request
+
+from cluster_serving.client.aio_admission import AsyncAdmission
+from cluster_serving.client.commands import Fields
+from cluster_serving.client.connection import RedisSettings
+from cluster_serving.client.errors import QueueFull
+from cluster_serving.client.wire import Result
+from cluster_serving.frontend.calls import Calls
+from cluster_serving.frontend.errors import NotReady, Overloaded, UnknownModel
+from cluster_serving.frontend.job import Job
+from cluster_serving.frontend.limits import bucket_of, take_token
+from cluster_serving.frontend.registry import Registry
+from cluster_serving.frontend.servables import Servable
+from cluster_serving.frontend.settings import FrontendConfig
+from cluster_serving.frontend.timers import Count, Timer, WorkerTimers
+from cluster_serving.frontend.token_bucket import TokenBucket
+from cluster_serving.frontend.visit import Visit
+
+VERSION = "1"
+"""The version of a job: it serves one model at a time."""
+
+_RETRY_S = 1
+_LONGEST_SHOWN = 100
+
+
+@dataclass(frozen=True)
+class Backend:
+    """One Redis: what its nodes serve, and the way to them."""
+
+    registry: Registry
+    calls: Calls
+
+
+class Served:
+    """A model under one name and version."""
+
+    def __init__(
+        self,
+        name: str,
+        version: str,
+        job: Job,
+        backend: Backend,
+        admission: AsyncAdmission,
+        servable: Servable | None,
+        bucket: TokenBucket | None,
+        timers: WorkerTimers,
+    ) -> None:
+        self._bucket = bucket
+        self._timers = timers
+        self.name = name
+        self.version = version
+        self.job = job
+        self.servable = servable
+        self._backend = backend
+        self._admission = admission
+
+    @property
+    def is_current(self) -> bool:
+        """Whether its nodes still say the same."""
+        return self._backend.registry.jobs.get(self.job.name) is self.job
+
+    def check_ready(self) -> None:
+        """Check that some node takes records.
+
+        Raises:
+            NotReady: none does.
+        """
+        if not self.job.ready:
+            states = ", ".join(f"{node.node} {node.state}" for node in self.job.nodes)
+            raise NotReady(f"no node of {self.name} is ready: {states}", _RETRY_S)
+
+    async def predict(self, records: Sequence[Fields], request: Request) -> list[Result]:
+        """Enqueue records and wait for their results, in order; of a record that failed its error.
+
+        Raises:
+            Limited: more requests a second than servables-conf.yaml lets through to this model.
+            NotReady: no node takes records.
+            Overloaded: the queue is full, or the results could not be there in time.
+            ConnectionLost: Redis cannot be reached, or went away.
+            RedisRefused: the same, where trying again is of no use.
+        """
+        self.check_ready()
+        if self._bucket is not None:
+            await take_token(self._bucket, self._timers)
+        visit: Visit = request.ctx.visit
+        registry, name, timers = self._backend.registry, self.job.name, self._timers
+        timers.count(Count.RECORDS, len(records))
+        wait_s = registry.wait_s(name)
+        if wait_s > visit.timeout_s:
+            timers.count(Count.PREDICTED_WAIT)
+            raise Overloaded(
+                f"the records that wait for {self.name} take {wait_s:.1f} s, longer than the {visit.timeout_s:g} s "
+                "that this request has",
+                registry.retry_after_s(name),
+            )
+        begun_s = perf_counter()
+        try:
+            results = await self._backend.calls.run(self._admission, records, visit.timeout_s, visit.traceparent)
+        except QueueFull as error:
+            timers.count(Count.QUEUE_FULL)
+            raise Overloaded(str(error), registry.retry_after_s(name)) from error
+        elapsed_s = perf_counter() - begun_s
+        timers.observe(Timer.INFERENCE, elapsed_s)
+        visit.receipt = orjson.loads(results[0].receipt_json)
+        timers.observe_model(self.name, self.version, elapsed_s, visit.run_s)
+        return results
+
+
+class Models:
+    """What one process of a frontend can call.
+
+    Args:
+        config: of the frontend.
+        servables: what servables-conf.yaml names.
+        timers: of this process.
+    """
+
+    def __init__(self, config: FrontendConfig, servables: Sequence[Servable], timers: WorkerTimers) -> None:
+        self._config = config
+        self._timers = timers
+        self._servables = {(servable.name, servable.version): servable for servable in servables}
+        self._buckets = {key: bucket_of(servable, config) for key, servable in self._servables.items()}
+        self._backends: dict[RedisSettings, Backend] = {}
+        self._found: dict[tuple[str, str | None], Served] = {}
+        self._default = self._backend(config.redis_settings())
+        for servable in servables:
+            self._backend(servable.redis)
+
+    @property
+    def registries(self) -> list[Registry]:
+        """Of every Redis."""
+        return [backend.registry for backend in self._backends.values()]
+
+    @property
+    def calls(self) -> Calls:
+        """To the frontend's own Redis."""
+        return self._default.calls
+
+    async def start(self) -> None:
+        """Look for nodes, once, and from now on in the background."""
+        for registry in self.registries:
+            await registry.start()
+
+    async def close(self) -> None:
+        """Close every connection."""
+        for backend in self._backends.values():
+            await backend.registry.close()
+            await backend.calls.close()
+
+    def find(self, name: str | None = None, version: str | None = None) -> Served:
+        """A model by its name, and the version that is asked for; without a name that of the default job.
+
+        Raises:
+            UnknownModel: there is no such model.
+            NotReady: none of its nodes lives now.
+        """
+        begun_s = perf_counter()
+        name = name or self._config.job_name
+        try:
+            served = self._found.get((name, version))
+            if served is None or not served.is_current:
+                served = self._found[name, version] = self._find(name, version)
+            return served
+        finally:
+            self._timers.observe(Timer.FIND_MODEL, perf_counter() - begun_s)
+
+    def _find(self, name: str, version: str | None) -> Served:
+        servable = self._servable(name, version)
+        if servable is not None:
+            return self._served(name, servable.version, self._backend(servable.redis), servable.job, servable)
+        if self._versions(name) or version not in (None, VERSION):
+            raise self._unknown(name, version)
+        return self._served(name, VERSION, self._default, name, None)
+
+    def all(self) -> Iterator[Served]:
+        """Every model with a live node."""
+        for (name, version), servable in self._servables.items():
+            if servable.job in self._backend(servable.redis).registry.jobs:
+                yield self._find(name, version)
+        named = {name for name, _ in self._servables}
+        for name in self._default.registry.jobs:
+            if name not in named:
+                yield self._find(name, None)
+
+    def _served(self, name: str, version: str, backend: Backend, job: str, servable: Servable | None) -> Served:
+        found = backend.registry.jobs.get(job)
+        if found is None:
+            raise self._missing(name, backend, servable, job)
+        window_ms = servable.time_window if servable else self._config.time_window
+        calls = servable.count_window if servable else self._config.count_window
+        admission = backend.calls.open(job, window_ms / 1000, calls)
+        return Served(
+            name, version, found, backend, admission, servable, self._buckets.get((name, version)), self._timers
+        )
+
+    def _missing(self, name: str, backend: Backend, servable: Servable | None, job: str) -> UnknownModel | NotReady:
+        if not backend.registry.reachable:
+            return NotReady(f"Redis at {backend.registry.described} cannot be reached", _RETRY_S)
+        if servable is not None or backend.registry.was_seen(job) or name == self._config.job_name:
+            where = f"no node of the job {job} lives on {backend.registry.described}"
+            return NotReady(f"{where}: start one, with jobName: {job}", _RETRY_S)
+        return self._unknown(name, None)
+
+    def _unknown(self, name: str, version: str | None) -> UnknownModel:
+        name = name if len(name) <= _LONGEST_SHOWN else f"{name[:_LONGEST_SHOWN]}..."
+        versions = self._versions(name) or ([VERSION] if name in self._default.registry.jobs else [])
+        if versions:
+            return UnknownModel(
+                f"model not exist. Model Name: {name}, Model Version: {version}; versions: {', '.join(versions)}"
+            )
+        names = ", ".join(sorted({served.name for served in self.all()})) or "none, for no node lives on this Redis"
+        return UnknownModel(f"model not exist. Model Name: {name}; models: {names}")
+
+    def _versions(self, name: str) -> list[str]:
+        return [version for known, version in self._servables if known == name]
+
+    def _servable(self, name: str, version: str | None) -> Servable | None:
+        if version is not None:
+            return self._servables.get((name, version))
+        found = [servable for (known, _), servable in self._servables.items() if known == name]
+        return found[-1] if found else None
+
+    def _backend(self, settings: RedisSettings) -> Backend:
+        if settings not in self._backends:
+            self._backends[settings] = Backend(Registry(settings), Calls(settings, self._timers))
+        return self._backends[settings]

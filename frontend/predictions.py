@@ -1,0 +1,59 @@
+r"""Results as the elements of `predictions`, in the form of version 0.10 of the original: a text of JSON.
+
+    {"value":"{\"data\":[0.1,0.2],\"shape\":[2]}"}      one output; several stand one after the other, without separator
+    {"value":"[[903,0.13]]"}                              what topN, pickTopN or the user's `postprocess` made
+    {"value":"NaN"}                                       the record failed
+
+The data are flat, in C order. NaN and the infinities are written as Python's json reads them: NaN, Infinity, -Infinity.
+"""
+
+import json
+from typing import Any
+
+import numpy as np
+import orjson
+
+from cluster_serving.client.wire import Array, Result
+
+_FAILED = '{"value":"NaN"}'
+_NOT_FINITE = {"nan": b"NaN", "inf": b"Infinity", "-inf": b"-Infinity"}
+
+
+def prediction_text(result: Result) -> str:
+    """The text of one result."""
+    if result.error is not None:
+        return _FAILED
+    if not result.outputs:
+        return _wrapped(json.dumps(result.value, separators=(",", ":")))
+    texts = [_output(value) for value in result.outputs.values()]
+    return f'{{"value":"{"".join(texts)}"}}'
+
+
+def _wrapped(text: str) -> str:
+    return orjson.dumps({"value": text}).decode()
+
+
+def _output(value: Any) -> str:
+    """`{"data":[..],"shape":[..]}` as it stands within a text: quotes are escaped."""
+    if not isinstance(value, np.ndarray):
+        return _texts(value)
+    shape = ",".join(map(str, value.shape))
+    return f'{{\\"data\\":{_numbers(value.reshape(-1)).decode()},\\"shape\\":[{shape}]}}'
+
+
+def _numbers(flat: Array) -> bytes:
+    """A list of numbers: each the shortest that is read as the same value of its dtype."""
+    text = orjson.dumps(flat, option=orjson.OPT_SERIALIZE_NUMPY)
+    if b"null" not in text:
+        return text
+    each = text[1:-1].split(b",")
+    for at in np.flatnonzero(~np.isfinite(flat)).tolist():
+        each[at] = _NOT_FINITE[str(float(flat[at]))]
+    return b"[%b]" % b",".join(each)
+
+
+def _texts(value: Any) -> str:
+    """Text, or nested lists of it; escaped twice, as ASCII: it may hold what UTF-8 has no bytes for."""
+    texts = np.array(value, object)
+    document = {"data": texts.reshape(-1).tolist(), "shape": list(texts.shape)}
+    return json.dumps(json.dumps(document, separators=(",", ":")))[1:-1]

@@ -1,0 +1,212 @@
+"""A process of a frontend: answers requests on the sockets that it inherits, until SIGTERM.
+
+    server                                       process: python -P -m cluster_serving.frontend.process
+    descriptors, spec on standard input  ─────►  makes the application, accepts connections
+    ready pipe                           ◄─────  {"pid": ...} or {"failed": "...", "code": n}, and a newline
+    SIGTERM                              ─────►  accepts no more, answers what it has, ends
+
+It dies with the server: the kernel sends it SIGKILL (PR_SET_PDEATHSIG).
+"""
+
+import asyncio
+import contextlib
+import ctypes
+import gc
+import logging
+import os
+import resource
+import signal
+import socket
+import ssl
+import sys
+from typing import Any
+
+import msgspec
+import structlog
+import uvloop
+from sanic.application.state import ApplicationServerInfo
+from sanic.http import Stage
+from sanic.http.constants import HTTP
+from sanic.server import serve as sanic_serve
+
+from cluster_serving.client.process import log
+from cluster_serving.client.process.exit_codes import ExitCode, Fault
+from cluster_serving.client.process.redaction import hide, secrets_of_config
+from cluster_serving.frontend.app import create_app
+from cluster_serving.frontend.child import Spec
+from cluster_serving.frontend.connection import HEADER_TIMEOUT_S, Connection, configure
+from cluster_serving.frontend.settings import FrontendConfig
+from cluster_serving.frontend.timers import Timers
+from cluster_serving.frontend.tls import server_context
+
+logger = structlog.get_logger(__name__)
+
+PR_SET_PDEATHSIG = 1
+_BACKLOG = 1024
+_M_MMAP_THRESHOLD = -3
+_LARGE_BYTES = 1 << 20
+"""Blocks from this size on go back to the kernel when they are freed; by itself glibc keeps ever larger ones."""
+_LOOK_S = 0.02
+_LINGER_S = 0.5
+"""How long a connection without a request is kept, for one that is on its way."""
+_NOTHING_ASKED = "NONE http:///*"
+"""What Sanic logs, as status 500, of a connection that ends before the headers of a request do."""
+
+
+class _Process:
+    def __init__(self, spec: Spec, config: FrontendConfig) -> None:
+        self._spec = spec
+        self._config = config
+        self._app = create_app(config, Timers(config.workers, spec.timers), spec.number)
+        configure(self._app, config)
+        # Sanic rewrites its own code for what it knows of the servers, and is a tenth faster for it.
+        self._app.state.server_info.append(ApplicationServerInfo({"version": HTTP.VERSION_1}))
+        self._connections: set[Any] = set()
+        self._stop = asyncio.Event()
+
+    async def start(self) -> list[Any]:
+        """Accept connections; the servers, one a socket."""
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGTERM, self._stop.set)
+        tls = self._tls()
+        servers = [await self._server(descriptor, None) for descriptor in self._spec.http]
+        servers += [await self._server(descriptor, tls) for descriptor in self._spec.https]
+        await servers[0].startup()
+        await servers[0].before_start()
+        for server in servers:
+            await server.start_serving()
+        await servers[0].after_start()
+        gc.freeze()  # what is there now stays: the collector need not look at it again and again
+        gc.set_threshold(50_000, 20, 100)
+        _say(self._spec.ready, {"pid": os.getpid()})
+        return servers
+
+    async def run(self, servers: list[Any]) -> None:
+        """Serve until SIGTERM."""
+        await self._stop.wait()
+        await self._drain(servers)
+
+    async def _server(self, descriptor: int, tls: ssl.SSLContext | None) -> Any:
+        """A server of Sanic's, which has no types, on one socket."""
+        made: Any = sanic_serve(
+            None,
+            None,
+            self._app,
+            ssl=tls,
+            sock=socket.socket(fileno=descriptor),
+            loop=asyncio.get_running_loop(),
+            protocol=Connection,
+            backlog=_BACKLOG,
+            run_async=True,
+            connections=self._connections,
+            asyncio_server_kwargs={"start_serving": False, "ssl_handshake_timeout": tls and HEADER_TIMEOUT_S},
+        )
+        return await made
+
+    def _tls(self) -> ssl.SSLContext | None:
+        config = self._config
+        if not self._spec.https:
+            return None
+        token = config.https_key_store_token
+        return server_context(
+            config.https_key_store_path, token.get_secret_value() if token else None, config.https_key_path
+        )
+
+    async def _drain(self, servers: list[Any]) -> None:
+        """Accept no more, answer what has come, then close what Redis has for us.
+
+        Sanic closes the connections that are idle when it is told to stop, and then waits for all others in vain: one that becomes
+        idle later stays open until its time is up. So each is looked at until it is idle; and none is closed at once, because a
+        request may be on its way: its answer says that it is the last.
+        """
+        for server in servers:
+            server.close()
+        self._app.config.KEEP_ALIVE = False  # for requests that are read from now on
+        await servers[0].before_stop()
+        clock = asyncio.get_running_loop().time
+        begun_s = clock()
+        while self._connections and clock() - begun_s < self._config.drain_timeout_s:
+            for connection in list(self._connections):
+                if connection.http is not None and connection.http.stage is not Stage.IDLE:
+                    connection.http.keep_alive = False
+                elif clock() - begun_s > _LINGER_S and not connection.recv_buffer:
+                    connection.close()
+            await asyncio.sleep(_LOOK_S)
+        if self._connections:
+            logger.warning("requests given up", reason="drainTimeout is over", connections=len(self._connections))
+        for connection in list(self._connections):
+            connection.abort()
+        await servers[0].after_stop()
+
+
+def _say(descriptor: int, message: dict[str, Any]) -> None:
+    with contextlib.suppress(BrokenPipeError):
+        os.write(descriptor, msgspec.json.encode(message) + b"\n")
+    os.close(descriptor)
+
+
+class _ToStructlog(logging.Handler):
+    """What Sanic and other libraries log, in our lines."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write one."""
+        if record.name == "sanic.access":
+            self._emit_request(vars(record))
+        else:
+            level = record.levelname.lower()
+            getattr(logger, level, logger.error)(record.getMessage(), logger=record.name, exc_info=record.exc_info)
+
+    @staticmethod
+    def _emit_request(said: dict[str, Any]) -> None:
+        if said["byte"] == "DISCONNECTED" or (said["request"] == _NOTHING_ASKED and said["status"] == 500):
+            return  # the end of a connection, not a request
+        fields = {"client": said["host"], "request": said["request"], "status": said["status"], "bytes": said["byte"]}
+        took = str(said["duration"]).strip().removesuffix("ms")
+        logger.info("request", **fields, **({"ms": float(took)} if took else {}))
+
+
+def _quiet_sanic() -> None:
+    handler = _ToStructlog()
+    for name, level in (
+        ("sanic.root", logging.WARNING),
+        ("sanic.server", logging.WARNING),
+        ("sanic.error", logging.WARNING),
+        ("sanic.access", logging.INFO),
+        ("asyncio", logging.WARNING),
+    ):
+        library = logging.getLogger(name)
+        library.handlers = [handler]
+        library.setLevel(level)
+        library.propagate = False
+
+
+def main() -> None:
+    """Be a process of a frontend."""
+    libc = ctypes.CDLL(None)
+    libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    libc.mallopt(_M_MMAP_THRESHOLD, _LARGE_BYTES)
+    # Ctrl-C, and a terminal that closes, reach the whole group; the server decides what they mean.
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # as many connections as this user may have; 1024 is usual
+    spec = msgspec.json.decode(sys.stdin.buffer.read(), type=Spec)
+    if os.getppid() != spec.parent:
+        sys.exit("the frontend died while this process started")
+    config = FrontendConfig.model_validate(spec.config)
+    hide(*secrets_of_config(config))
+    log.configure(f"frontend-{spec.number}")
+    _quiet_sanic()
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        try:
+            process = _Process(spec, config)
+            servers = runner.run(process.start())
+        except (Fault, ValueError) as fault:
+            code = fault.exit_code if isinstance(fault, Fault) else ExitCode.CONFIG
+            _say(spec.ready, {"failed": str(fault), "code": int(code)})
+            sys.exit(code)
+        runner.run(process.run(servers))
+
+
+if __name__ == "__main__":
+    main()

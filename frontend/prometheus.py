@@ -1,0 +1,251 @@
+"""Timers, counts, and what the heartbeats of the nodes say, for Prometheus: its text, or OpenMetrics."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import accumulate
+from typing import Annotated
+
+import msgspec
+from prometheus_client import exposition
+from prometheus_client.metrics_core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
+from prometheus_client.openmetrics import exposition as openmetrics
+
+from cluster_serving.frontend.buckets import LE_S, Times
+from cluster_serving.frontend.job import Node
+from cluster_serving.frontend.timers import Count, Reading, Timer
+
+_OF_NODE = ("job_name", "node")  # Prometheus itself gives each series a label `job`, and renames one of ours
+
+_TIMERS = {
+    Timer.OVERALL: ("request", "A request of any kind, to its answer."),
+    Timer.PREDICT: ("predict_request", "A request that is answered with predictions, to its answer."),
+    Timer.METRICS: ("metrics_request", "A request for /metrics, to its answer."),
+    Timer.FIND_MODEL: ("find_model", "Finding the model that a request names."),
+    Timer.LIST_MODELS: ("list_models", "Listing models, or the versions of one."),
+    Timer.MAKE_RECORDS: ("make_records", "From the body of a request to records."),
+    Timer.INFERENCE: ("backend_inference", "The records of a request, from before the queue to the last answer."),
+    Timer.REDIS_PUT: ("redis_put", "The records of a request until Redis has taken them; requests share pipelines."),
+    Timer.REDIS_WAIT: ("redis_wait", "The records of a request from being in the queue to the last answer."),
+    Timer.REDIS_GET: ("redis_get", "Making results of what one read of the reply stream brought."),
+    Timer.MAKE_RESPONSE: ("make_response", "From results to the body of a response."),
+}
+
+_REASONS = {
+    Count.LIMITED: "limited",
+    Count.QUEUE_FULL: "queue_full",
+    Count.PREDICTED_WAIT: "predicted_wait",
+}
+
+_NODE_COUNTERS = {
+    "read": ("records_read", "Records that the node took from the queue."),
+    "refused": (
+        "records_refused",
+        "Of the records read, those answered with an error at once: not what the model takes.",
+    ),
+    "redelivered": ("records_redelivered", "Records taken again after a process or a node died with them."),
+    "answered": ("records_answered", "Records answered with a result."),
+    "failed": ("records_failed", "Records answered with an error."),
+    "expired": ("records_expired", "Of the records failed, those whose deadline had passed."),
+    "dead": ("records_dead", "Of the records failed, those that became dead letters."),
+    "repeated": ("records_repeated", "Records that another node had finished already; not answered again."),
+    "runs": ("runs", "Runs of the model: batches."),
+    "rows": ("rows", "Rows in these batches."),
+    "restarts": ("restarts", "Processes of the node started again after they had died or hung."),
+    "recycled": ("workers_recycled", "Workers replaced because they used more memory than maxWorkerMemory."),
+    "reconnects": ("reconnects", "Connections to Redis after the first one."),
+}
+
+_NODE_GAUGES = {
+    "workers": ("workers", "Workers that the node has when none is missing."),
+    "workers_alive": ("workers_alive", "Workers that have loaded the model and run."),
+    "batch_size": ("batch_size", "Rows of a full batch."),
+}
+
+_NODE_HISTOGRAMS = {
+    "queue_wait": (
+        "queue_wait_seconds",
+        "From the moment a record is enqueued until its batch is closed, in the node that read it.",
+    ),
+    "inference": ("inference_seconds", "Runs of the model, one for each batch."),
+    "write": ("write_seconds", "Publishing results: one call of Redis, for a batch or a part of it."),
+    "batch_rows": ("batch_rows", "Rows in the batches that were run."),
+}
+
+_JOB_GAUGES: dict[str, tuple[str, str, float]] = {
+    "backlog": ("backlog", "Records in the queue of the job, those that nodes work on included.", 1),
+    "oldest_ms": ("oldest_age_seconds", "Age of the oldest record in the queue of the job; 0: it is empty.", 1e-3),
+    "dead_letters": ("dead_letters", "Dead letters that are kept for the job.", 1),
+}
+
+
+_MOST = 2.0**53
+"""More than that is no count: Python cannot even make a float of every number that JSON can write."""
+
+_Number = Annotated[float, msgspec.Meta(ge=-_MOST, le=_MOST)]
+_Tally = Annotated[int, msgspec.Meta(ge=0, le=1 << 53)]
+
+
+class _Histogram(msgspec.Struct):
+    """As heartbeats have it: a count for each bucket, one more than there are bounds.
+
+    Raises:
+        ValueError: it is not so.
+    """
+
+    le: list[_Number]
+    counts: list[_Tally]
+    sum: _Number
+
+    def __post_init__(self) -> None:
+        if len(self.counts) != len(self.le) + 1:
+            raise ValueError(f"{len(self.counts)} counts for {len(self.le)} bounds")
+
+    def cumulative(self) -> list[tuple[str, float]]:
+        return _cumulative(self.le, list(accumulate(self.counts)))
+
+
+class _Families:
+    """What the exposition functions want: a thing with `collect`."""
+
+    def __init__(self, families: Iterable[Metric]) -> None:
+        self._families = families
+
+    def collect(self) -> Iterable[Metric]:
+        """All of them."""
+        return self._families
+
+
+def prometheus_text(reading: Reading, nodes: Sequence[Node], *, is_openmetrics: bool) -> bytes:
+    """Everything that is known of this frontend and the nodes it sees.
+
+    Args:
+        reading: of the timers.
+        nodes: those alive.
+        is_openmetrics: OpenMetrics 1.0 instead of Prometheus' own text 0.0.4.
+    """
+    once = {
+        (node.job, node.node): node for node in nodes
+    }  # a name and its twin on another Redis would void the whole text
+    families = _Families([*_of_frontend(reading), *_of_nodes(list(once.values()))])
+    render: Callable[[_Families], bytes] = openmetrics.generate_latest if is_openmetrics else exposition.generate_latest
+    return render(families)
+
+
+def _of_frontend(reading: Reading) -> Iterator[Metric]:
+    counts = reading.counts
+    requests = CounterMetricFamily(
+        "cluster_serving_requests", "Requests answered, by route and HTTP status.", labels=("route", "code")
+    )
+    for labels, number in sorted(reading.requests.items()):
+        requests.add_metric(labels, number)
+    yield requests
+    yield CounterMetricFamily(
+        "cluster_serving_records", "Records that requests brought for a queue.", counts[Count.RECORDS]
+    )
+    rejected = CounterMetricFamily(
+        "cluster_serving_rejected",
+        "Requests refused: no token, no room in the queue, or too long a wait.",
+        labels=("reason",),
+    )
+    for count, reason in _REASONS.items():
+        rejected.add_metric((reason,), counts[count])
+    yield rejected
+    yield GaugeMetricFamily(
+        "cluster_serving_in_flight", "Requests that have begun and not ended.", counts[Count.IN_FLIGHT]
+    )
+    yield GaugeMetricFamily(
+        "cluster_serving_frontend_processes", "Processes of this frontend that live.", reading.processes
+    )
+    yield GaugeMetricFamily(
+        "cluster_serving_frontend_uptime_seconds", "Since this frontend was started.", reading.uptime_s
+    )
+    for timer, (name, meaning) in _TIMERS.items():
+        family = HistogramMetricFamily(f"cluster_serving_{name}_seconds", meaning, labels=())
+        _add_times(family, (), reading.timers[timer])
+        yield family
+    models = HistogramMetricFamily(
+        "cluster_serving_model_request_seconds",
+        "The records of a request, from before the queue to the last answer, by model.",
+        labels=("model", "version"),
+    )
+    for labels, (calls, _) in sorted(reading.models.items()):
+        _add_times(models, labels, calls)
+    yield models
+
+
+def _of_nodes(nodes: Sequence[Node]) -> Iterator[Metric]:
+    ready = GaugeMetricFamily("cluster_serving_node_ready", "Whether the node takes records: 1 or 0.", labels=_OF_NODE)
+    for node in nodes:
+        ready.add_metric((node.job, node.node), node.ready)
+    yield ready
+    for figure, (name, meaning) in _NODE_COUNTERS.items():
+        yield _figures(CounterMetricFamily, figure, name, meaning, nodes)
+    for figure, (name, meaning) in _NODE_GAUGES.items():
+        yield _figures(GaugeMetricFamily, figure, name, meaning, nodes)
+    for figure, (name, meaning, unit) in _JOB_GAUGES.items():
+        family = GaugeMetricFamily(f"cluster_serving_{name}", meaning, labels=("job_name",))
+        for job, value in _of_jobs(figure, nodes).items():
+            family.add_metric((job,), value * unit)
+        yield family
+    for figure, (name, meaning) in _NODE_HISTOGRAMS.items():
+        yield _histograms(figure, name, meaning, nodes)
+
+
+def _figures(
+    kind: Callable[..., CounterMetricFamily | GaugeMetricFamily],
+    figure: str,
+    name: str,
+    meaning: str,
+    nodes: Sequence[Node],
+) -> Metric:
+    family = kind(f"cluster_serving_{name}", meaning, labels=_OF_NODE)
+    for node in nodes:
+        value = _figure(node, figure)
+        if value is not None:
+            family.add_metric((node.job, node.node), value)
+    return family
+
+
+def _figure(node: Node, figure: str) -> float | None:
+    """What a node says, if that is a number: one heartbeat that is damaged must not take the metrics of all others with it."""
+    value = node.figures.get(figure)
+    return value if isinstance(value, int | float) and abs(value) <= _MOST else None
+
+
+def _of_jobs(figure: str, nodes: Sequence[Node]) -> dict[str, float]:
+    """What the nodes of a job say of its queue; each looked at another time, and the worst counts."""
+    jobs: dict[str, float] = {}
+    for node in nodes:
+        value = _figure(node, figure)
+        if value is not None:
+            jobs[node.job] = max(jobs.get(node.job, 0), value)
+    return jobs
+
+
+def _histograms(figure: str, name: str, meaning: str, nodes: Sequence[Node]) -> Metric:
+    family = HistogramMetricFamily(f"cluster_serving_{name}", meaning, labels=_OF_NODE)
+    for node in nodes:
+        histogram = _histogram(node, figure)
+        if histogram is not None:
+            family.add_metric((node.job, node.node), histogram.cumulative(), histogram.sum)
+    return family
+
+
+def _histogram(node: Node, figure: str) -> _Histogram | None:
+    told = node.figures.get("histograms")
+    try:
+        return msgspec.convert(told.get(figure), _Histogram | None) if isinstance(told, dict) else None
+    except msgspec.ValidationError:
+        return None
+
+
+def _add_times(family: HistogramMetricFamily, labels: Sequence[str], times: Times) -> None:
+    family.add_metric(labels, _cumulative(LE_S, times.up_to()), times.total_s)
+
+
+def _cumulative(bounds: Sequence[float], ranks: Sequence[float]) -> list[tuple[str, float]]:
+    return list(zip([*map(str, map(float, bounds)), "+Inf"], ranks, strict=True))

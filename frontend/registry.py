@@ -1,0 +1,148 @@
+"""Which jobs the nodes of one Redis serve, how much waits for them, and how fast they are."""
+
+import asyncio
+import math
+import time
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+import structlog
+
+from cluster_serving.client import keys
+from cluster_serving.client.aio_link import AsyncLink
+from cluster_serving.client.connection import RedisSettings
+from cluster_serving.client.errors import ConnectionLost, RedisRefused
+from cluster_serving.frontend.job import Job, Node
+
+log = structlog.get_logger(__name__)
+
+INTERVAL_S = 0.5
+_REMEMBERED_S = 60.0  # so long after its last heartbeat a job is known and not ready, and then unknown
+_LEAST_OBSERVED_S = 1.5  # heartbeats come every two seconds
+_LONGEST_PAUSE_S = 60
+
+
+class Registry:
+    """The jobs of one Redis, looked at twice a second.
+
+    Attributes:
+        jobs: those with a live node, by name.
+        reachable: whether Redis answered the last time.
+    """
+
+    def __init__(self, settings: RedisSettings) -> None:
+        self.jobs: dict[str, Job] = {}
+        self.reachable = False
+        self._told_reachable = True
+        self.described = settings.describe()
+        self._link = AsyncLink(settings)
+        self._seen_s: dict[str, float] = {}
+        self._backlog: dict[str, int] = {}
+        self._paces: dict[str, _Pace] = {}
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Look once, and go on looking in the background."""
+        await self._look()
+        self._task = asyncio.create_task(self._keep_looking())
+
+    async def close(self) -> None:
+        """Look no more."""
+        if self._task is not None:
+            self._task.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._task
+        await self._link.close()
+
+    def was_seen(self, job: str) -> bool:
+        """Whether a node has served it lately, though none may now."""
+        return time.monotonic() - self._seen_s.get(job, -math.inf) < _REMEMBERED_S
+
+    def wait_s(self, job: str) -> float:
+        """How long a record that is enqueued now will wait for a node, as it looks; 0 where nothing is known."""
+        rate = self._paces[job].rate if job in self._paces else 0
+        return self._backlog.get(job, 0) / rate if rate > 0 else 0
+
+    def retry_after_s(self, job: str) -> int:
+        """When it makes sense to try again what was refused: whole seconds."""
+        return min(_LONGEST_PAUSE_S, max(1, math.ceil(self.wait_s(job))))
+
+    async def _keep_looking(self) -> None:
+        while True:
+            await asyncio.sleep(INTERVAL_S)
+            try:
+                await self._look()
+            except Exception as error:  # whatever a heartbeat holds must not end the looking
+                log.error("a look at the nodes failed", exc_info=error)
+
+    async def _look(self) -> None:
+        try:
+            beats = await self._beats()
+            jobs = _jobs(beats)
+            lengths = await self._link.call(*(("XLEN", name) for name in jobs)) if jobs else []
+        except (ConnectionLost, RedisRefused) as error:
+            self._tell(False, str(error))
+            return
+        self._backlog = {name: length for name, length in zip(jobs, lengths, strict=True) if isinstance(length, int)}
+        now_s = time.monotonic()
+        for name, job in jobs.items():
+            self._seen_s[name] = now_s
+            self._paces.setdefault(name, _Pace()).observe(job, self._backlog.get(name, 0), now_s)
+        self._tell(True)
+        self.jobs = jobs
+
+    def _tell(self, reachable: bool, reason: str = "") -> None:
+        self.reachable = reachable
+        if reachable != self._told_reachable:
+            if reachable:
+                log.info("the nodes are seen again", redis=self.described)
+            else:
+                log.warning("the nodes cannot be seen", reason=reason)
+        self._told_reachable = reachable
+
+    async def _beats(self) -> list[bytes]:
+        (names,) = await self._link.call_checked(("ZRANGE", keys.NODES, 0, -1))
+        if not names:
+            return []
+        (beats,) = await self._link.call_checked(("MGET", *names))
+        return [beat for beat in beats if beat is not None]
+
+
+class _Pace:
+    """How many records a second the nodes of a job finish while they have enough to do."""
+
+    def __init__(self) -> None:
+        self.rate = 0.0
+        self._done = 0
+        self._since_s = -math.inf
+        self._busy = False
+
+    def observe(self, job: Job, backlog: int, now_s: float) -> None:
+        """Take note of what has been finished."""
+        told = [node.figures.get(name) for node in job.nodes for name in ("answered", "failed")]
+        done = sum(number for number in told if isinstance(number, int))
+        elapsed_s = now_s - self._since_s
+        self._busy = self._busy and backlog > 0
+        if elapsed_s < _LEAST_OBSERVED_S:
+            return
+        if self._busy and done > self._done:
+            rate = (done - self._done) / elapsed_s
+            self.rate = (self.rate + rate) / 2 if self.rate else rate
+        self._done, self._since_s, self._busy = done, now_s, backlog > 0
+
+
+def _jobs(beats: list[bytes]) -> dict[str, Job]:
+    nodes: dict[str, list[Node]] = {}
+    for beat in beats:
+        try:
+            node = Node.decode(beat)
+        except msgspec.MsgspecError as error:
+            log.warning("a heartbeat cannot be read", reason=str(error))
+            continue
+        nodes.setdefault(node.job, []).append(node)
+    return {name: Job(name, tuple(sorted(found, key=_rank))) for name, found in sorted(nodes.items())}
+
+
+def _rank(node: Node) -> tuple[Any, ...]:
+    return (not node.ready, not node.inputs, -node.started_ms, node.node)

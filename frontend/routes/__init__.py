@@ -1,0 +1,1 @@
+"""What the frontend answers: one file a kind of client."""

@@ -1,0 +1,94 @@
+"""`/openapi.json`: what this API is, for programs; `/docs`: the same, for people.
+
+The page is Swagger UI out of the package swagger-ui-py: it comes from this server whole, and loads nothing from elsewhere.
+"""
+
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import yaml
+from sanic import HTTPResponse, Request, Sanic
+from sanic.response import redirect
+
+import cluster_serving
+from cluster_serving.frontend.gate import json_response, route
+
+_DOCUMENT = Path(__file__).parents[1] / "openapi.yaml"
+_PAGE = """<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<title>Cluster Serving</title>
+<link rel="stylesheet" href="docs/swagger-ui.css">
+<link rel="icon" type="image/png" href="docs/favicon-32x32.png">
+</head>
+<body>
+<div id="swagger-ui"></div>
+<script src="docs/swagger-ui-bundle.js"></script>
+<script src="docs/start.js"></script>
+</body>
+</html>
+"""
+# A file of its own: the policy below lets no script run that stands in the page.
+_START = 'SwaggerUIBundle({url: "openapi.json", dom_id: "#swagger-ui", deepLinking: true});\n'
+_TYPES = {
+    "start.js": "text/javascript; charset=utf-8",
+    "swagger-ui-bundle.js": "text/javascript; charset=utf-8",
+    "swagger-ui.css": "text/css; charset=utf-8",
+    "favicon-32x32.png": "image/png",
+}
+_HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+}
+
+
+def add(app: Sanic[Any, Any]) -> None:
+    """Add the routes."""
+    route(app, "/openapi.json", ["GET"], _openapi, name="openapi", is_open=True)
+    route(app, "/docs", ["GET"], _page, name="docs", is_open=True)
+    route(app, "/docs/<file:str>", ["GET"], _file, name="docs_file", is_open=True)
+
+
+@cache
+def document() -> dict[str, Any]:
+    """The OpenAPI document, without the address of the server; `openapi.yaml` has the text."""
+    found: dict[str, Any] = yaml.safe_load(_DOCUMENT.read_text())
+    found["info"]["version"] = cluster_serving.__version__
+    return found
+
+
+async def _openapi(request: Request) -> HTTPResponse:
+    return json_response({**document(), "servers": [{"url": f"{request.scheme}://{request.host}"}]})
+
+
+async def _page(request: Request) -> HTTPResponse:
+    if request.path.endswith("/"):
+        return redirect("../docs")  # what the page loads is named relative to it: a proxy may put it under a prefix
+    return HTTPResponse(_PAGE, headers=_HEADERS, content_type="text/html; charset=utf-8")
+
+
+async def _file(_request: Request, file: str) -> HTTPResponse:
+    if file not in _TYPES:
+        return json_response({"error": f"/docs has no such file; it has {', '.join(_TYPES)}"}, 404)
+    headers = {**_HEADERS, "Cache-Control": "max-age=3600"}
+    return HTTPResponse(_content(file), headers=headers, content_type=_TYPES[file])
+
+
+@cache
+def _content(file: str) -> bytes:
+    if file == "start.js":
+        return _START.encode()
+    return (_package() / "static" / file).read_bytes()
+
+
+def _package() -> Path:
+    """Where swagger-ui-py lies; it is not imported: its files are all that is needed of it."""
+    spec = find_spec("swagger_ui")
+    if spec is None or not spec.submodule_search_locations:
+        raise FileNotFoundError("/docs needs swagger-ui-py; run: pip install 'cluster-serving[http]'")
+    return Path(spec.submodule_search_locations[0])

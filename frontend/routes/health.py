@@ -1,0 +1,28 @@
+"""`/livez`: the process answers; `/readyz`: it can serve."""
+
+from typing import Any
+
+from sanic import HTTPResponse, Request, Sanic
+
+from cluster_serving.frontend.gate import json_response, route
+
+
+def add(app: Sanic[Any, Any]) -> None:
+    """Add the routes."""
+    route(app, "/livez", ["GET"], _live, name="livez", is_open=True)
+    route(app, "/readyz", ["GET"], _ready, name="readyz", is_open=True)
+
+
+async def _live(_request: Request) -> HTTPResponse:
+    return json_response({"live": True})
+
+
+async def _ready(request: Request) -> HTTPResponse:
+    """200 when Redis can be reached and some model is ready; 503 and why otherwise."""
+    models = request.app.ctx.frontend.models
+    ready = sorted({served.name for served in models.all() if served.job.ready})
+    unreachable = [registry.described for registry in models.registries if not registry.reachable]
+    if ready and not unreachable:
+        return json_response({"ready": True, "models": ready})
+    why = f"Redis at {', '.join(unreachable)} cannot be reached" if unreachable else "no node is ready"
+    return json_response({"ready": False, "models": ready, "error": why}, 503)

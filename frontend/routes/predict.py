@@ -1,0 +1,139 @@
+"""`/` and `/predict`: the original's API.
+
+POST /predict               to the default job
+POST /predict/<job>
+{"instances": [{"<input>": VALUE, ...}, ...]}        a form or an image too; see `json_values.py` and `uploads.py`
+
+{"predictions": ["...", ...]}                        in order; see `predictions.py`
+{"predictions": [...], "errors": [{"index": 1, "code": "...", "message": "..."}]}        some instances failed
+"""
+
+from collections.abc import Sequence
+from functools import partial
+from time import perf_counter
+from typing import Any
+from urllib.parse import unquote
+
+from sanic import HTTPResponse, Request, Sanic
+from sanic.response import text
+
+from cluster_serving.client.wire import Result
+from cluster_serving.frontend.body import read
+from cluster_serving.frontend.errors import STATUS_OF_RECORD, BadRequest, UnsupportedMediaType
+from cluster_serving.frontend.gate import json_response, route
+from cluster_serving.frontend.instances import encode_instance
+from cluster_serving.frontend.job import Job
+from cluster_serving.frontend.json_body import parse
+from cluster_serving.frontend.json_values import Fields
+from cluster_serving.frontend.models import Served
+from cluster_serving.frontend.predictions import prediction_text
+from cluster_serving.frontend.state import Frontend
+from cluster_serving.frontend.timers import Timer
+from cluster_serving.frontend.uploads import form_instances, image_instances
+
+WELCOME = "welcome to analytics zoo web serving frontend"
+_NO_INSTANCE = "no instance can be found, please check your input or json(keyword should be 'instances')"
+_METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
+
+
+def add(app: Sanic[Any, Any]) -> None:
+    """Add the routes."""
+    route(app, "/", _METHODS, _welcome, name="welcome", is_open=True)
+    route(app, "/predict", ["POST"], _predict, name="predict")
+    route(app, "/predict/<job:str>", ["POST"], _predict, name="predict_job")
+
+
+async def answer(served: Served, request: Request) -> HTTPResponse:
+    """The predictions for the instances of a request.
+
+    Raises:
+        BadRequest: the instances are not what the model takes.
+        NotReady: no node takes records.
+        ClusterServingError: what `Served.predict` raises.
+    """
+    frontend: Frontend = request.app.ctx.frontend
+    config = frontend.config
+    served.check_ready()
+    begun_s = perf_counter()
+    reader = partial(_read, request.headers.get("content-type", ""), served.job, config.max_instances)
+    try:
+        records = await read(request, config.max_body_size, reader)
+    except BadRequest as error:
+        raise BadRequest(_wrong(str(error))) from error
+    frontend.timers.observe(Timer.MAKE_RECORDS, perf_counter() - begun_s)
+    results = await served.predict(records, request)
+    predicted_s = perf_counter()
+    response = _response(results)
+    ended_s = perf_counter()
+    frontend.timers.observe(Timer.MAKE_RESPONSE, ended_s - predicted_s)
+    frontend.timers.observe(Timer.PREDICT, ended_s - begun_s)
+    return response
+
+
+async def _welcome(_request: Request) -> HTTPResponse:
+    return text(WELCOME)
+
+
+async def _predict(request: Request, job: str | None = None) -> HTTPResponse:
+    frontend: Frontend = request.app.ctx.frontend
+    return await answer(frontend.models.find(unquote(job) if job else None), request)
+
+
+def _read(content_type: str, job: Job, most: int, body: bytes) -> list[Fields]:
+    return _records(_instances(content_type, job, body), job, most)
+
+
+def _instances(content_type: str, job: Job, body: bytes) -> Any:
+    """What stands in the place of the instances, whatever it is."""
+    kind = content_type.partition(";")[0].strip().lower()
+    if kind == "multipart/form-data":
+        return form_instances(body, content_type, job)
+    if kind.startswith("image/"):
+        return image_instances(body)
+    if kind == "application/octet-stream":
+        raise UnsupportedMediaType(
+            "a body of application/octet-stream is not read: send JSON, multipart/form-data, or an image as image/jpeg, "
+            "image/png, ..."
+        )
+    document = parse(body)
+    return document.get("instances") if isinstance(document, dict) else None
+
+
+def _records(instances: Any, job: Job, most: int) -> list[Fields]:
+    if not isinstance(instances, list) or not instances:
+        raise BadRequest(_NO_INSTANCE)
+    if len(instances) > most:
+        raise BadRequest(f"the request has {len(instances)} instances; at most {most} are taken (maxInstances)")
+    records: list[Fields] = []
+    for index, instance in enumerate(instances):
+        try:
+            records.append(encode_instance(instance, job))
+        except BadRequest as error:
+            raise BadRequest(f"instances[{index}]: {error}") from error
+    return records
+
+
+def _response(results: Sequence[Result]) -> HTTPResponse:
+    errors = [
+        {"index": index, "code": result.error[0], "message": result.error[1]}
+        for index, result in enumerate(results)
+        if result.error is not None
+    ]
+    if len(errors) == len(results):
+        return _failed(errors)
+    document: dict[str, Any] = {"predictions": [prediction_text(result) for result in results]}
+    if errors:
+        document["errors"] = errors
+    return json_response(document)
+
+
+def _failed(errors: list[dict[str, Any]]) -> HTTPResponse:
+    """What is answered when every instance failed: the first one's error."""
+    first = errors[0]
+    status = STATUS_OF_RECORD.get(first["code"], 500)
+    message = f"instances[{first['index']}]: {first['message']}"
+    return json_response({"error": _wrong(message) if status == 400 else message, "errors": errors}, status)
+
+
+def _wrong(details: str) -> str:
+    return f"Wrong content format.\nDetails: {details}"

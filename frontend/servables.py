@@ -1,0 +1,246 @@
+"""Reads `servables-conf.yaml` of the original: names and versions of models, each on a job, maybe on a Redis of its own.
+
+    modelMetaDataList:
+      - !<ClusterServingMetaData>           served by the nodes of a job
+        modelName: "m1"
+        modelVersion: "1.0"
+        redisHost: "localhost"
+        redisPort: "6381"
+        redisInputQueue: "serving_stream2"
+        ...
+      - !<InferenceModelMetaData>           ran in the original's frontend; needs a node of the job of its name now
+        modelName: "m2"
+        modelPath: "/models/m2"
+        ...
+
+Instead of the tag, a property `type` may say which it is.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import structlog
+import yaml
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, TypeAdapter, ValidationError
+from pydantic.alias_generators import to_camel
+
+from cluster_serving.client.config.spellings import ConfigError
+from cluster_serving.client.connection import RedisSettings
+from cluster_serving.frontend.tls import trusted_file
+
+log = structlog.get_logger(__name__)
+
+_LIST = "modelMetaDataList"
+_HIDDEN = "*******"  # as the original's replies have it
+_TYPES = ("ClusterServingMetaData", "InferenceModelMetaData")
+# The example that the original prints when it cannot load the file spells it so.
+_MISSPELLED = "InflerenceModelMetaData"
+
+
+def _as_text(value: object) -> object:
+    return str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
+
+
+Text = Annotated[str, BeforeValidator(_as_text)]
+
+
+class _Entry(BaseModel):
+    model_config = ConfigDict(frozen=True, alias_generator=to_camel, extra="ignore", hide_input_in_errors=True)
+
+    model_name: Annotated[Text, Field(min_length=1)]
+    model_version: Text = "1.0"
+    input_compile_type: Literal["direct", "instance"] = "direct"
+    features: tuple[str, ...] | None = ()
+
+
+class _ClusterServing(_Entry):
+    type: Literal["ClusterServingMetaData"]
+    redis_host: str | None = None
+    redis_port: int | None = Field(default=None, ge=1, le=65_535)
+    redis_input_queue: Text = "serving_stream"
+    redis_output_queue: str | None = None
+    time_window: float = Field(default=0, ge=0)
+    count_window: int = Field(default=56, ge=0)
+    token_bucket_enabled: bool = False
+    tokens_per_second: float = Field(default=100, gt=0)
+    redis_secure_enabled: bool = False
+    redis_trust_store_path: str | None = None
+    redis_trust_store_token: SecretStr | None = None
+
+
+class _InferenceModel(_Entry):
+    type: Literal["InferenceModelMetaData"]
+    model_path: str = ""
+    model_type: str = ""
+    weight_path: str | None = ""
+    model_con_current_num: int = 1
+
+
+_ENTRIES: TypeAdapter[list[_ClusterServing | _InferenceModel]] = TypeAdapter(
+    list[Annotated[_ClusterServing | _InferenceModel, Field(discriminator="type")]]
+)
+
+
+@dataclass(frozen=True)
+class Servable:
+    """One version of a model, and the job that serves it.
+
+    Attributes:
+        name: of the model.
+        version: of the model.
+        job: whose nodes serve it.
+        redis: where that job is.
+        time_window: milliseconds that a record waits for others.
+        count_window: calls that end a time window early.
+        token_bucket_enabled: whether requests a second are limited.
+        tokens_per_second: requests a second, with the bucket.
+        input_compile_type: `direct` or `instance`; both are read in the same way now.
+        features: names of the inputs, as the file has them.
+    """
+
+    name: str
+    version: str
+    job: str
+    redis: RedisSettings
+    time_window: float
+    count_window: int
+    token_bucket_enabled: bool
+    tokens_per_second: float
+    input_compile_type: str
+    features: tuple[str, ...]
+    _shown: Mapping[str, Any] = field(repr=False)
+
+    def metadata(self) -> dict[str, Any]:
+        """What the original's replies say of it, without secrets."""
+        return dict(self._shown)
+
+
+def read_servables(path: str, default: RedisSettings) -> list[Servable]:
+    """Every model of the file.
+
+    Args:
+        path: of the file.
+        default: the frontend's Redis; a model that names the same host and port, or none, is there.
+
+    Raises:
+        ConfigError: the file cannot be read, is not what it should be, or names one version of a model twice.
+    """
+    servables: dict[tuple[str, str], Servable] = {}
+    for entry in _entries(path):
+        name, version = entry.model_name, entry.model_version
+        if (name, version) in servables:
+            raise ConfigError(f"{path}: duplicated model info. Model Name: {name}, Model Version: {version}")
+        servables[name, version] = _servable(entry, default, Path(path))
+    return list(servables.values())
+
+
+def warn_of_moved(servables: Iterable[Servable]) -> None:
+    """Tell the log which models ran in the original's frontend, and need a node now."""
+    for shown in (servable.metadata() for servable in servables):
+        if shown["type"] == _TYPES[1]:
+            log.warning(
+                "a model runs in a node now: start one of this job",
+                jobName=shown["modelName"],
+                modelPath=shown["modelPath"],
+                modelParallelism=shown["modelConCurrentNum"],
+            )
+
+
+def _servable(entry: _ClusterServing | _InferenceModel, default: RedisSettings, path: Path) -> Servable:
+    if isinstance(entry, _InferenceModel):
+        entry_of_job = _ClusterServing.model_validate(
+            {"type": _TYPES[0], "modelName": entry.model_name, "redisInputQueue": entry.model_name}
+        )
+    else:
+        entry_of_job = entry
+    return Servable(
+        name=entry.model_name,
+        version=entry.model_version,
+        job=entry_of_job.redis_input_queue,
+        redis=_redis(entry_of_job, default, path),
+        time_window=entry_of_job.time_window,
+        count_window=entry_of_job.count_window,
+        token_bucket_enabled=entry_of_job.token_bucket_enabled,
+        tokens_per_second=entry_of_job.tokens_per_second,
+        input_compile_type=entry.input_compile_type,
+        features=entry.features or (),
+        _shown=_shown(entry),
+    )
+
+
+def _redis(entry: _ClusterServing, default: RedisSettings, path: Path) -> RedisSettings:
+    host, port = entry.redis_host or default.host, entry.redis_port or default.port
+    named = entry.redis_host is not None or entry.redis_port is not None
+    if not named or ((host, port) == (default.host, default.port) and not default.unix_path and not default.sentinels):
+        return default
+    if not entry.redis_secure_enabled:
+        return RedisSettings(host, port, timeout_s=default.timeout_s)
+    token = entry.redis_trust_store_token
+    store = str(path.absolute().parent / entry.redis_trust_store_path) if entry.redis_trust_store_path else ""
+    try:
+        ca_file = trusted_file(store, token.get_secret_value() if token else None)
+    except ValueError as error:
+        raise ConfigError(f"{path}: redisTrustStorePath of {entry.model_name}: {error}") from error
+    return RedisSettings(host, port, tls=True, ca_file=ca_file, timeout_s=default.timeout_s)
+
+
+def _shown(entry: _Entry) -> dict[str, Any]:
+    shown = entry.model_dump(mode="json", by_alias=True)
+    if isinstance(entry, _ClusterServing):
+        shown |= {"redisTrustStorePath": _HIDDEN, "redisTrustStoreToken": _HIDDEN}
+        shown["redisPort"] = str(shown["redisPort"]) if shown["redisPort"] else None  # the original's is a string
+    kind = shown.pop("type")
+    return {"type": kind, **shown}
+
+
+def _entries(path: str) -> list[_ClusterServing | _InferenceModel]:
+    try:
+        document = _Loader(Path(path).read_bytes()).get_single_data()
+    except FileNotFoundError:
+        raise ConfigError(f"servable Manager config dir not exist: there is no {path}") from None
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
+    except yaml.MarkedYAMLError as error:
+        line = f", line {error.problem_mark.line + 1}" if error.problem_mark else ""
+        raise ConfigError(f"{path}{line}: not valid YAML: {error.problem}") from error
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{path}: not valid YAML: {str(error).splitlines()[0]}") from error
+    if not isinstance(document, dict) or not isinstance(document.get(_LIST), list):
+        raise ConfigError(f"{path}: expected {_LIST}: and below it a list of models")
+    try:
+        return _ENTRIES.validate_python([_typed(entry) for entry in document[_LIST]])
+    except ValidationError as error:
+        raise ConfigError(f"{path}: {_sentence(error, document[_LIST])}") from None
+
+
+def _typed(entry: object) -> object:
+    """An entry, its type spelled right; one without a type is served by the nodes of a job."""
+    if not isinstance(entry, dict):
+        return entry
+    kind = entry.get("type", _TYPES[0])
+    return {**entry, "type": _TYPES[1] if kind == _MISSPELLED else kind}
+
+
+def _sentence(error: ValidationError, entries: list[Any]) -> str:
+    detail = error.errors()[0]
+    number, *keys = [part for part in detail["loc"] if part not in _TYPES]
+    name = entries[int(number)].get("modelName") if isinstance(entries[int(number)], dict) else None
+    key = f"{'.'.join(map(str, keys))}: " if keys else ""
+    return f"model {int(number) + 1}{f' ({name})' if name else ''}: {key}{detail['msg']}"
+
+
+class _Loader(yaml.SafeLoader):
+    """Plain data, and a mapping with one of the original's tags has it as its `type`."""
+
+
+def _tagged(loader: Any, node: yaml.Node) -> dict[Any, Any]:
+    if not isinstance(node, yaml.MappingNode):
+        raise yaml.constructor.ConstructorError(None, None, "expected keys and values", node.start_mark)
+    return {"type": str(node.tag).removeprefix("!"), **loader.construct_mapping(node, deep=True)}
+
+
+for _tag in (*_TYPES, _MISSPELLED):
+    for _mark in ("", "!"):  # `!<Name>` and `!Name`
+        _Loader.add_constructor(f"{_mark}{_tag}", _tagged)

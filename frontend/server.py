@@ -1,0 +1,207 @@
+"""The frontend's own process: opens the ports, starts the processes that answer, starts those anew that die, and stops them all.
+
+Sanic's manager is not used: a worker that is killed it calls FAILED, and starts no other; it wakes up ten times a second; and
+while it stops, a connection that becomes idle stays open until the time is up. What is left of it is the loop below. A signal
+handler only queues; the loop acts. The answers are all given by `process.py`.
+"""
+
+import os
+import select
+import signal
+import time
+from collections import deque
+from collections.abc import Mapping
+
+import structlog
+
+from cluster_serving.client.process import log as logs
+from cluster_serving.client.process.exit_codes import ExitCode, Fault
+from cluster_serving.client.process.redaction import hide, secrets_of_config
+from cluster_serving.frontend.child import Child
+from cluster_serving.frontend.config import check_files
+from cluster_serving.frontend.listeners import Listener, listen
+from cluster_serving.frontend.settings import FrontendConfig
+from cluster_serving.frontend.timers import Timers
+
+log = structlog.get_logger(__name__)
+
+_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+_GRACE_S = 5.0
+"""What a process may take to end beyond `drainTimeout`."""
+_STEADY_S = 10.0
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 5.0
+
+
+def serve(config: FrontendConfig, ignored: Mapping[str, str]) -> int:
+    """Serve until SIGTERM, SIGINT or SIGHUP.
+
+    Args:
+        config: the settings.
+        ignored: keys that mean nothing any more, and why; for the log.
+
+    Returns:
+        The exit code.
+
+    Raises:
+        Fault: it could not start: a port is taken, or a file cannot be used.
+    """
+    hide(*secrets_of_config(config))
+    logs.configure("frontend", config.log_level)
+    for key, why in ignored.items():
+        log.info("config key ignored", key=key, why=why)
+    check_files(config)
+    listeners = [listen("http", config.interface, config.port, config.workers)]
+    if config.https_enabled:
+        listeners.append(listen("https", config.interface, config.secure_port, config.workers))
+    return Server(config, listeners).run()
+
+
+class Server:
+    """The processes of one frontend, one for each group of sockets in `listeners`."""
+
+    def __init__(self, config: FrontendConfig, listeners: list[Listener]) -> None:
+        self._config = config
+        self._listeners = listeners
+        self._timers = Timers(config.workers)
+        self._children: dict[int, Child] = {}
+        self._due_s = dict.fromkeys(range(config.workers), 0.0)
+        """When a process that does not run is to be started, by number."""
+        self._pause_s = dict.fromkeys(range(config.workers), _FIRST_PAUSE_S)
+        self._signals: deque[int] = deque()
+        self._wake_fd, self._ring_fd = os.pipe()
+        self._was_ready = False
+        self._deadline_s: float | None = None
+        """When those that still run are killed; None: not stopping."""
+        self._exit = ExitCode.OK
+
+    def run(self) -> int:
+        """Serve until a signal, or until the start fails."""
+        os.set_blocking(self._ring_fd, False)
+        os.set_blocking(self._wake_fd, False)
+        signal.set_wakeup_fd(self._ring_fd, warn_on_full_buffer=False)
+        for number in _SIGNALS:
+            signal.signal(number, lambda number, _frame: self._signals.append(number))
+        if os.getpid() == 1:
+            signal.signal(signal.SIGCHLD, _ignore)  # wakes the loop: orphans of others are ours to reap
+        while self._deadline_s is None or self._children:
+            self._start_those_due()
+            self._wait()
+            while self._signals:
+                self._act_on(self._signals.popleft())
+            self._bury_the_dead()
+            self._reap_strangers()
+            self._kill_the_late()
+        log.info("stopped")
+        return self._exit
+
+    def _start_those_due(self) -> None:
+        if self._deadline_s is not None:
+            return
+        for number, due_s in list(self._due_s.items()):
+            if due_s <= time.monotonic():
+                del self._due_s[number]
+                self._start(number)
+
+    def _start(self, number: int) -> None:
+        try:
+            self._children[number] = Child(number, self._listeners, self._config, self._timers.fd)
+        except OSError as error:  # no memory, or too many processes
+            if not self._was_ready:
+                raise Fault(f"a process could not be started: {error.strerror}") from error
+            log.error("a process could not be started", number=number, reason=error.strerror)
+            self._due_s[number] = time.monotonic() + _LONGEST_PAUSE_S
+
+    def _wait(self) -> None:
+        """Until a signal, the word or the death of a process, or something is due."""
+        poll = select.poll()
+        poll.register(self._wake_fd, select.POLLIN)
+        starting = {child.ready_fd: child for child in self._children.values() if child.ready_fd >= 0}
+        for descriptor in (*starting, *(child.death_fd for child in self._children.values())):
+            poll.register(descriptor, select.POLLIN)
+        due = list(self._due_s.values()) if self._deadline_s is None else [self._deadline_s]
+        wait_ms = max(0.0, min(due) - time.monotonic()) * 1000 + 1 if due else None
+        ready = {descriptor for descriptor, _ in poll.poll(wait_ms)}
+        if self._wake_fd in ready:
+            os.read(self._wake_fd, 4096)
+        for descriptor in starting.keys() & ready:
+            starting[descriptor].hear()
+        self._tell_when_all_are_ready()
+
+    def _tell_when_all_are_ready(self) -> None:
+        if self._was_ready or self._due_s or not all(child.is_ready for child in self._children.values()):
+            return
+        self._was_ready = True
+        redis, job = self._config.redis_settings().describe(), self._config.job_name
+        urls = {listener.scheme: listener.url for listener in self._listeners}
+        log.info("listening", **urls, redis=redis, job=job, processes=self._config.workers)
+
+    def _act_on(self, number: int) -> None:
+        name = signal.Signals(number).name
+        if self._deadline_s is None:
+            log.info("stopping", signal=name, within_s=self._config.drain_timeout_s)
+            self._stop(signal.SIGTERM)
+        else:
+            log.warning("stopping at once", signal=name)
+            self._exit = ExitCode.FAILED
+            self._deadline_s = 0.0
+
+    def _stop(self, number: int) -> None:
+        self._deadline_s = time.monotonic() + self._config.drain_timeout_s + _GRACE_S
+        for listener in self._listeners:
+            listener.close()
+        for child in self._children.values():
+            child.signal(number)
+
+    def _bury_the_dead(self) -> None:
+        for number, child in list(self._children.items()):
+            reason = child.reap()
+            if reason is None:
+                continue
+            del self._children[number]
+            if self._deadline_s is None:
+                self._replace(child, reason)
+            elif child.is_ready and reason != "exit code 0":
+                log.warning("a process ended before it had answered all", number=number, reason=reason)
+
+    def _replace(self, child: Child, reason: str) -> None:
+        """Have another one started; a frontend that cannot start at all ends."""
+        if not self._was_ready:
+            text, code = child.failure or (f"a process could not start: {reason}", ExitCode.FAILED)
+            log.error("cannot start", reason=text)
+            self._exit = ExitCode(code)
+            self._stop(signal.SIGKILL)
+            return
+        if child.is_ready and time.monotonic() - child.began_s > _STEADY_S:
+            self._pause_s[child.number] = _FIRST_PAUSE_S
+        pause_s = self._pause_s[child.number]
+        self._pause_s[child.number] = min(2 * pause_s, _LONGEST_PAUSE_S)
+        log.error(
+            "a process died",
+            number=child.number,
+            reason=child.failure[0] if child.failure else reason,
+            again_in_s=pause_s,
+        )
+        self._due_s[child.number] = time.monotonic() + pause_s
+
+    def _reap_strangers(self) -> None:
+        """As process 1 of a container: what others have left behind."""
+        if os.getpid() != 1:
+            return
+        own = {child.pid for child in self._children.values()}
+        while True:
+            try:
+                found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            except ChildProcessError:
+                return
+            if found is None or found.si_pid in own:  # an own one is buried first, in the next turn
+                return
+            os.waitpid(found.si_pid, 0)
+
+    def _kill_the_late(self) -> None:
+        if self._deadline_s is not None and time.monotonic() >= self._deadline_s:
+            for child in self._children.values():
+                child.signal(signal.SIGKILL)
+
+
+def _ignore(_number: int, _frame: object) -> None:
+    """Unlike SIG_IGN, which would reap a process before we learn how it ended."""

@@ -1,0 +1,162 @@
+"""What can be set for a frontend: one field a key, one class a group of them; `config.py` reads them.
+
+The command line, its help, the environment and the file know the keys from here alone.
+"""
+
+from dataclasses import replace
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr
+from pydantic.alias_generators import to_camel
+
+from cluster_serving.client.config.values import parse_size, parse_words
+from cluster_serving.client.connection import RedisSettings
+from cluster_serving.client.keys import DEFAULT_JOB
+from cluster_serving.frontend.tls import trusted_file
+
+
+def _number(value: object) -> object:
+    return int(value) if isinstance(value, str) and value.strip().isdecimal() else value
+
+
+Size = Annotated[int, BeforeValidator(parse_size)]
+Words = Annotated[tuple[str, ...], BeforeValidator(parse_words)]
+Port = Annotated[int, Field(ge=0, le=65_535)]
+
+
+class _Group(BaseModel):
+    model_config = ConfigDict(
+        frozen=True, alias_generator=to_camel, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True
+    )
+
+
+class Listening(_Group):
+    """Listening."""
+
+    interface: str = Field(default="0.0.0.0", description="Address to listen on.")  # noqa: S104 - the original's default
+    port: Port = Field(default=10020, description="Port of HTTP; 0: any that is free.")
+    secure_port: Port = Field(default=10023, description="Port of HTTPS; 0: any that is free.")
+    workers: int = Field(default=1, ge=1, le=256, description="Processes that answer requests.")
+    drain_timeout_s: float = Field(
+        default=15,
+        ge=0,
+        le=86_400,
+        alias="drainTimeout",
+        description="Seconds that a stopping frontend may use to answer the requests that it has.",
+    )
+
+
+class Https(_Group):
+    """HTTPS."""
+
+    https_enabled: bool = Field(default=False, description="Whether to listen on securePort too; HTTP stays open.")
+    https_key_store_path: str = Field(default="", description="File of certificate and key: PKCS12 or PEM.")
+    https_key_store_token: SecretStr | None = Field(default=None, description="Password of the key store.")
+    https_key_path: str = Field(default="", description="PEM file of the key, where it is not with the certificate.")
+
+
+class Serving(_Group):
+    """Serving."""
+
+    job_name: str = Field(
+        default=DEFAULT_JOB, min_length=1, description="Job that /predict goes to; also: --redisInputQueue."
+    )
+    request_timeout_s: float = Field(
+        default=100, gt=0, le=86_400, alias="requestTimeout", description="Seconds that a request may take, at most."
+    )
+    time_window: float = Field(
+        default=0, ge=0, le=60_000, description="Milliseconds that a record waits for others to be sent with; 0: none."
+    )
+    count_window: int = Field(default=56, ge=0, description="Calls that end a time window early; 0: at once.")
+    servable_manager_conf_path: str = Field(
+        default="",
+        description="File of the original: names and versions for jobs; unset: servables-conf.yaml, if there is one.",
+    )
+    model_secure_enabled: bool = Field(default=True, description="Whether POST /model-secure is answered.")
+
+
+class Limits(_Group):
+    """Limits and access."""
+
+    max_body_size: Size = Field(
+        default=100 << 20, ge=1, description="Bytes of a request's body, at most; k, m, g allowed."
+    )
+    max_instances: int = Field(default=1024, ge=1, description="Records in one request, at most.")
+    token_bucket_enabled: bool = Field(default=False, description="Whether requests a second are limited.")
+    tokens_per_second: float = Field(default=100, gt=0, description="Requests a second, with the token bucket.")
+    token_acquire_timeout: float = Field(
+        default=100, ge=0, description="Milliseconds that a request waits for its token, at most."
+    )
+    rate_limit_status: Annotated[Literal[429, 500], BeforeValidator(_number)] = Field(
+        default=429, description="Status of a request that got no token; the original's was 500."
+    )
+    api_keys_file: str = Field(default="", description="File of API keys, one a line; empty: everybody may call.")
+    cors_origins: Words = Field(default=(), description="Origins whose pages may call, with commas; empty: none.")
+
+
+class Redis(_Group):
+    """Redis."""
+
+    redis_url: str = Field(
+        default="localhost:6379",
+        description="host:port, redis[s]://[user:password@]host:port/db, unix:///path or redis+sentinel://.",
+    )
+    redis_host: str | None = Field(default=None, min_length=1, description="Host, instead of the one of redisUrl.")
+    redis_port: int | None = Field(default=None, ge=1, le=65_535, description="Port, instead of the one of redisUrl.")
+    redis_timeout: int = Field(default=5000, ge=1, le=3_600_000, description="Milliseconds to connect to Redis.")
+    redis_username: str | None = Field(default=None, description="ACL user; unset: the default user.")
+    redis_password: SecretStr | None = Field(default=None, description="Password.")
+    redis_db: int | None = Field(default=None, ge=0, description="Number of the database.")
+    redis_secure_enabled: bool = Field(default=False, description="Whether to connect with TLS.")
+    redis_secure_trust_store_path: str = Field(
+        default="",
+        description="Who signed Redis' certificate: PEM or PKCS12 file; also: --redissTrustStorePath.",
+    )
+    redis_secure_trust_store_password: SecretStr | None = Field(
+        default=None, description="Password of a PKCS12 trust store; also: --redissTrustStoreToken."
+    )
+    redis_cert_file: str | None = Field(default=None, description="PEM file of the client's certificate.")
+    redis_key_file: str | None = Field(default=None, description="PEM file of the key of redisCertFile.")
+
+
+class Log(_Group):
+    """Log."""
+
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        default="info", description="What goes to the log, at least."
+    )
+    access_log: bool = Field(default=False, description="Whether every request is logged.")
+
+
+# The last base's fields come first.
+class FrontendConfig(Log, Redis, Limits, Serving, Https, Listening):
+    """The settings of one frontend; every process of it reads the same."""
+
+    def redis_settings(self) -> RedisSettings:
+        """How to connect to Redis.
+
+        Raises:
+            ValueError: `redisUrl` is not valid, or the trust store cannot be read; never from a config that was loaded.
+        """
+        settings = RedisSettings.parse(
+            self.redis_url.strip(),
+            username=self.redis_username,
+            password=self.redis_password.get_secret_value() if self.redis_password else None,
+            db=self.redis_db,
+            tls=self.redis_secure_enabled,
+            cert_file=self.redis_cert_file,
+            key_file=self.redis_key_file,
+            timeout_s=self.redis_timeout / 1000,
+        )
+        if settings.tls:
+            secret = self.redis_secure_trust_store_password
+            store = trusted_file(self.redis_secure_trust_store_path, secret.get_secret_value() if secret else None)
+            settings = replace(settings, ca_file=store)
+        if self.redis_host is None and self.redis_port is None:
+            return settings
+        host, port = self.redis_host or settings.host, self.redis_port or settings.port
+        return replace(settings, host=host, port=port, unix_path=None, sentinels=(), service=None)
+
+
+GROUPS: tuple[type[BaseModel], ...] = (Listening, Https, Serving, Limits, Redis, Log)
+"""In the order of the help; the docstring is the title."""

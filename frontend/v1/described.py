@@ -1,0 +1,57 @@
+"""What is told about a model: the state of its versions, and what it takes and gives."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from cluster_serving.client.tensor_spec import TensorSpec
+from cluster_serving.frontend.models import Served
+
+SIGNATURE = "serving_default"
+
+_DTYPES = {
+    "float16": "DT_HALF",
+    "float32": "DT_FLOAT",
+    "float64": "DT_DOUBLE",
+    "bool": "DT_BOOL",
+    "str": "DT_STRING",
+    **{
+        name: f"DT_{name.upper()}"
+        for name in ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
+    },
+}
+_STATES = {"starting": "LOADING", "ready": "AVAILABLE", "draining": "UNLOADING"}
+
+
+def versions(served: Sequence[Served]) -> dict[str, Any]:
+    """The answer to `GET /v1/models/<model>`."""
+    return {"model_version_status": [_version(each) for each in served]}
+
+
+def _version(served: Served) -> dict[str, Any]:
+    state = _STATES.get(served.job.described.state, "UNKNOWN")
+    available = state == "AVAILABLE"
+    message = "" if available else ", ".join(f"{node.node} is {node.state}" for node in served.job.nodes)
+    status = {"error_code": "OK" if available else "UNAVAILABLE", "error_message": message}
+    return {"version": served.version, "state": state, "status": status}
+
+
+def metadata(served: Served) -> dict[str, Any]:
+    """The answer to `GET /v1/models/<model>/metadata`."""
+    signature = {
+        "inputs": {spec.name: _tensor(spec) for spec in served.job.inputs},
+        "outputs": {spec.name: _tensor(spec) for spec in served.job.outputs},
+        "method_name": "tensorflow/serving/predict",
+    }
+    return {
+        "model_spec": {"name": served.name, "signature_name": "", "version": served.version},
+        "metadata": {"signature_def": {"signature_def": {SIGNATURE: signature}}},
+    }
+
+
+def _tensor(spec: TensorSpec) -> dict[str, Any]:
+    dims = [{"size": str(-1 if dim is None else dim), "name": ""} for dim in spec.shape or ()]
+    return {
+        "dtype": _DTYPES.get(spec.dtype, "DT_INVALID"),
+        "tensor_shape": {"dim": dims, "unknown_rank": spec.shape is None},
+        "name": spec.name,
+    }

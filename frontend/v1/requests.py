@@ -1,0 +1,157 @@
+"""The body of a request to records: rows (`instances`, `examples`) or columns (`inputs`).
+
+    {"instances": [{"x": [1, 2], "flag": 1}, ...]}     a row each: an object by name
+    {"instances": [[1, 2], ...]}                       the same where the model has one input
+    {"inputs": {"x": [[1, 2], ...], "flag": [1, ...]}} a tensor each, the batch dimension in front
+    {"inputs": [[1, 2], ...]}                          the same where the model has one input
+    {"context": {...}, "examples": [{...}, ...]}       of classify and regress: the context belongs to every example
+
+A row is a record of its own, which the node puts into a batch with those of others. Where the node wants its inputs batched
+already (`inputAlreadyBatched`), all rows are one record.
+"""
+
+from typing import Any, cast
+
+from cluster_serving.client.commands import Fields
+from cluster_serving.frontend.errors import BadRequest
+from cluster_serving.frontend.instances import encode_instance
+from cluster_serving.frontend.job import Job
+
+Row = dict[str, Any]
+
+_ANY_NAME = "x"  # a single input is found by its place
+_BYTES = {"b64"}
+
+
+class Rows:
+    """What a request asks about.
+
+    Attributes:
+        rows: for each input its value; in column format too.
+        columns: whether they came in column format.
+    """
+
+    def __init__(self, rows: list[Row], columns: bool = False) -> None:
+        self.rows = rows
+        self.columns = columns
+
+    def records(self, job: Job) -> list[Fields]:
+        """The records of these rows.
+
+        Raises:
+            BadRequest: a value is not what the model takes; the message names row and input.
+        """
+        if job.described.already_batched:
+            return [_encoded("", self._batch(), job)]
+        return [_encoded(f"row {at}: ", row, job) for at, row in enumerate(self.rows)]
+
+    def _batch(self) -> Row:
+        names = self.rows[0].keys()
+        for at, row in enumerate(self.rows):
+            if row.keys() != names:
+                raise BadRequest(f"row {at} has other inputs than row 0, and the model takes all rows as one batch")
+        return {name: [row[name] for row in self.rows] for name in names}
+
+
+def read_predict(document: Any, job: Job, most: int) -> Rows:
+    """The rows of a request to `:predict`.
+
+    Args:
+        document: the JSON of the body.
+        job: whose model it is for.
+        most: how many rows are allowed.
+
+    Raises:
+        BadRequest: the document is not of this form.
+    """
+    fields = _fields(document)
+    if ("instances" in fields) == ("inputs" in fields):
+        raise BadRequest("the body has either instances (a list of rows) or inputs (a tensor for each input)")
+    if "inputs" in fields:
+        return Rows(_transposed(fields["inputs"], job, most), columns=True)
+    instances = _listed("instances", fields["instances"], most)
+    return Rows([_row(at, instance, job) for at, instance in enumerate(instances)])
+
+
+def read_examples(document: Any, most: int) -> Rows:
+    """The rows of a request to `:classify` or `:regress`.
+
+    Raises:
+        BadRequest: the document is not of this form.
+    """
+    fields = _fields(document)
+    if "examples" not in fields:
+        raise BadRequest("the body has examples: a list of objects that have a value for each input")
+    context = _object("context", fields.get("context", {}))
+    examples = _listed("examples", fields["examples"], most)
+    return Rows([{**context, **_object(f"example {at}", example)} for at, example in enumerate(examples)])
+
+
+def _fields(document: Any) -> Row:
+    fields = _object("the body", document)
+    signature = fields.get("signature_name", "")
+    if not isinstance(signature, str):
+        raise BadRequest("signature_name is text")
+    return fields
+
+
+def _object(what: str, value: Any) -> Row:
+    if not isinstance(value, dict):
+        raise BadRequest(f"{what} is a JSON object, not {_kind(value)}")
+    return cast(Row, value)
+
+
+def _listed(what: str, value: Any, most: int) -> list[Any]:
+    if not isinstance(value, list):
+        raise BadRequest(f"{what} is a list, not {_kind(value)}")
+    rows: list[Any] = value
+    if not rows:
+        raise BadRequest(f"{what} is an empty list")
+    if len(rows) > most:
+        raise BadRequest(f"{what} has {len(rows)} rows; at most {most} are taken (maxInstances)")
+    return rows
+
+
+def _row(at: int, instance: Any, job: Job) -> Row:
+    if isinstance(instance, dict) and not _is_bytes(cast(Row, instance), job):
+        return cast(Row, instance)
+    return {_only_input(f"row {at}", job): instance}
+
+
+def _transposed(inputs: Any, job: Job, most: int) -> list[Row]:
+    """Columns to rows."""
+    if not isinstance(inputs, dict) or _is_bytes(cast(Row, inputs), job):
+        inputs = {_only_input("inputs", job): inputs}
+    columns = {name: _listed(f"input {name!r}", column, most) for name, column in cast(Row, inputs).items()}
+    if not columns:
+        raise BadRequest("inputs is an empty object")
+    lengths = {name: len(column) for name, column in columns.items()}
+    if len({*lengths.values()}) > 1:
+        told = ", ".join(f"{name} has {length}" for name, length in lengths.items())
+        raise BadRequest(f"all inputs have the same number of rows, the first dimension: {told}")
+    return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+
+
+def _is_bytes(value: Row, job: Job) -> bool:
+    """Whether this is a value, `{"b64": ...}`, and no object of values."""
+    return value.keys() == _BYTES and all(spec.name != "b64" for spec in job.inputs)
+
+
+def _only_input(what: str, job: Job) -> str:
+    """The name of the input that a value without a name is for."""
+    if len(job.inputs) > 1:
+        names = ", ".join(spec.name for spec in job.inputs)
+        raise BadRequest(f"{what} is a value without a name, and the model takes {names}: give an object of these")
+    return job.inputs[0].name if job.inputs else _ANY_NAME
+
+
+def _encoded(where: str, row: Row, job: Job) -> Fields:
+    try:
+        return encode_instance(row, job)
+    except BadRequest as error:
+        raise BadRequest(f"{where}{error}") from error
+
+
+def _kind(value: Any) -> str:
+    kinds = {type(None): "null", str: "text", dict: "an object", list: "a list", bool: "true or false"}
+    return kinds.get(type(value), "a number")

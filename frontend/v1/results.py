@@ -1,0 +1,135 @@
+"""Results to the body of a response.
+
+    {"predictions": [[0.1, 0.2], ...]}                of rows: a value each, or an object by output name where there are several
+    {"outputs": [[0.1, 0.2], ...]}                    of columns: a tensor, or an object of tensors by output name
+    {"results": [[["cat", 0.9], ["dog", 0.1]], ...]}  of classify: label and score, for each example
+    {"results": [2.5, ...]}                           of regress: a number for each example
+
+What a filter or the user's `postprocess` made of a row is its value. The text of an output whose name ends in `_bytes` is
+`{"b64": ...}`. NaN and the infinities are null: TensorFlow Serving writes them as words that are not JSON, and most parsers
+then lose the whole answer.
+"""
+
+import base64
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from cluster_serving.client.wire import Result
+from cluster_serving.frontend.errors import BadRequest
+
+_VALUE = ""  # the name of what stands in the place of outputs
+_BYTES_NAME = "_bytes"
+
+
+def predictions(results: Sequence[Result], batched: bool) -> dict[str, Any]:
+    """The answer to rows.
+
+    Args:
+        results: without errors, and of the same outputs; one for each row.
+        batched: there is a single one for all rows instead, and the first dimension of its outputs is theirs.
+
+    Raises:
+        BadRequest: the outputs of a batch are not of one length.
+    """
+    columns = _rows(results, batched)
+    if len(columns) == 1:
+        return {"predictions": next(iter(columns.values()))}
+    return {"predictions": [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]}
+
+
+def outputs(results: Sequence[Result], batched: bool) -> dict[str, Any]:
+    """The answer to columns; the arguments are those of `predictions`."""
+    columns = _columns(results, batched)
+    return {"outputs": next(iter(columns.values())) if len(columns) == 1 else columns}
+
+
+def classes(results: Sequence[Result], batched: bool) -> dict[str, Any]:
+    """The answer to examples for classification; the arguments are those of `predictions`.
+
+    The labels are those that the node has (`labels`), or the text that the model gives, or else the index of the class.
+
+    Raises:
+        BadRequest: what the model gives are no scores.
+    """
+    columns = _rows(results, batched)
+    if _VALUE in columns:
+        return {"results": [_ranked(value) for value in columns[_VALUE]]}
+    texts = [name for name, column in columns.items() if column and not isinstance(column[0], np.ndarray | np.generic)]
+    scores = [name for name in columns if name not in texts]
+    if len(scores) != 1 or len(texts) > 1:
+        raise _no_scores(f"it gives {', '.join(columns)}")
+    labels = columns[texts[0]] if texts else [None] * len(columns[scores[0]])
+    return {"results": [_labelled(*pair) for pair in zip(labels, columns[scores[0]], strict=True)]}
+
+
+def numbers(results: Sequence[Result], batched: bool) -> dict[str, Any]:
+    """The answer to examples for regression; the arguments are those of `predictions`.
+
+    Raises:
+        BadRequest: the model gives something else than one number a row.
+    """
+    columns = _rows(results, batched)
+    found = [np.asarray(value) for value in next(iter(columns.values()))]
+    if len(columns) > 1 or any(value.size != 1 or value.dtype.kind not in "biuf" for value in found):
+        told = ", ".join(name or "a list" for name in columns)
+        raise BadRequest(f"regress needs a model that gives one number a row, and this one gives {told}: use :predict")
+    return {"results": [value.reshape(-1)[0] for value in found]}
+
+
+def _rows(results: Sequence[Result], batched: bool) -> dict[str, list[Any]]:
+    """For each output its values, one a row.
+
+    Raises:
+        BadRequest: they are not of one length.
+    """
+    columns = _columns(results, batched)
+    lengths = {len(column) for column in columns.values()}
+    if len(lengths) > 1:
+        raise BadRequest("the outputs of this model are not a value for each row: ask with inputs, not instances")
+    return columns
+
+
+def _columns(results: Sequence[Result], batched: bool) -> dict[str, list[Any]]:
+    if not results[0].outputs:
+        return {_VALUE: [result.value for result in results]}
+    return {name: _column(name, results, batched) for name in results[0].outputs}
+
+
+def _column(name: str, results: Sequence[Result], batched: bool) -> list[Any]:
+    values = [result.outputs[name] for result in results]
+    if batched and np.ndim(values[0]) > 0:
+        values = list(values[0])
+    if not values:
+        return []
+    if isinstance(values[0], np.ndarray):
+        # orjson takes no array without dimensions, but the number in it.
+        return [value[()] for value in values] if values[0].ndim == 0 else values
+    return _as_bytes(values) if name.endswith(_BYTES_NAME) else values
+
+
+def _as_bytes(text: Any) -> Any:
+    if isinstance(text, list):
+        return [*map(_as_bytes, text)]
+    return {"b64": base64.b64encode(str(text).encode(errors="replace")).decode()}
+
+
+def _ranked(value: Any) -> list[list[Any]]:
+    """What topN left of a row: `[index, score]` or `[index, score, label]` each."""
+    try:
+        return [[str(pair[-1] if len(pair) > 2 and pair[-1] else pair[0]), float(pair[1])] for pair in value]
+    except (TypeError, ValueError, IndexError, KeyError) as error:
+        raise _no_scores("a filter or `postprocess` makes something else of them") from error
+
+
+def _labelled(labels: Any, scores: Any) -> list[list[Any]]:
+    flat = np.asarray(scores).reshape(-1)
+    names = map(str, range(flat.size) if labels is None else np.array(labels, object).reshape(-1))
+    return [list(pair) for pair in zip(names, flat, strict=False)]
+
+
+def _no_scores(found: str) -> BadRequest:
+    return BadRequest(
+        f"classify needs a model that gives the scores of classes, or the filter topN; {found}: use :predict"
+    )

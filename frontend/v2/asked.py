@@ -1,0 +1,69 @@
+"""What a request asks for beside its tensors: its outputs, and how it wants them."""
+
+from typing import NamedTuple
+
+from cluster_serving.frontend.errors import BadRequest
+from cluster_serving.frontend.v2.request import InferRequest, OutputHead, Parameters, is_size, refuse_shared_memory
+
+_MAX_TIMEOUT_US = 1 << 53
+
+
+class Wanted(NamedTuple):
+    """How one output is wanted; `classes`: so many of its highest values instead of all, 0: all."""
+
+    name: str
+    binary: bool
+    classes: int = 0
+
+
+class Asked(NamedTuple):
+    """What a request asks for.
+
+    Attributes:
+        id: the client's own name for the request; empty: it has none.
+        outputs: those that are wanted; empty: all.
+        all_binary: whether all are wanted in binary, where all are wanted.
+        timeout_s: how long it may take, if it says so.
+    """
+
+    id: str
+    outputs: tuple[Wanted, ...]
+    all_binary: bool
+    timeout_s: float | None
+
+    @classmethod
+    def of(cls, request: InferRequest) -> "Asked":
+        """What this request asks for. Parameters that have no meaning here, such as `priority`, are left alone.
+
+        Raises:
+            BadRequest: a parameter is not what it should be, or an output is asked for twice.
+        """
+        binary = _flag(request.parameters, "binary_data_output", False, "the request")
+        outputs = tuple(_wanted(output, binary) for output in request.outputs or ())
+        if len({output.name for output in outputs}) < len(outputs):
+            raise BadRequest("the request asks for an output twice")
+        return cls(request.id or "", outputs, binary, _timeout_s(request.parameters))
+
+
+def _wanted(output: OutputHead, default: bool) -> Wanted:
+    place = f"output {output.name!r}"
+    refuse_shared_memory(output.parameters, place)
+    classes = (output.parameters or {}).get("classification", 0)
+    if not is_size(classes):
+        raise BadRequest(f"{place}: the parameter classification is {str(classes)[:40]}, not a number of classes")
+    return Wanted(output.name, _flag(output.parameters, "binary_data", default, place), classes)
+
+
+def _flag(parameters: Parameters | None, name: str, default: bool, place: str) -> bool:
+    value = (parameters or {}).get(name, default)
+    if not isinstance(value, bool):
+        raise BadRequest(f"{place}: the parameter {name} is {str(value)[:40]}, not true or false")
+    return value
+
+
+def _timeout_s(parameters: Parameters | None) -> float | None:
+    """The parameter has microseconds, and 0 for no word of it."""
+    timeout_us = (parameters or {}).get("timeout", 0)
+    if not is_size(timeout_us) or timeout_us > _MAX_TIMEOUT_US:
+        raise BadRequest(f"the parameter timeout is {str(timeout_us)[:40]}, not a whole number of microseconds")
+    return timeout_us / 1e6 if timeout_us else None

@@ -1,0 +1,76 @@
+"""What the protocol asks about the server and its models, in its words and in those of Triton's model configuration."""
+
+from typing import Any
+
+import cluster_serving
+from cluster_serving.client.tensor_spec import TensorSpec
+from cluster_serving.frontend.models import Served
+from cluster_serving.frontend.v2.datatypes import datatype_of, shape_of
+
+_EXTENSIONS = ("binary_tensor_data", "classification", "model_configuration", "statistics")
+_PLATFORMS = {
+    "onnx": "onnxruntime_onnx",
+    "torch": "pytorch_libtorch",
+    "tensorflow": "tensorflow_savedmodel",
+    "openvino": "openvino",
+}
+"""Those that clients know; others have the name of the backend."""
+_TRITON_BACKENDS = {"onnx": "onnxruntime", "torch": "pytorch"}
+
+
+def server_metadata() -> dict[str, Any]:
+    """The answer to `GET /v2`."""
+    return {"name": "cluster-serving", "version": cluster_serving.__version__, "extensions": _EXTENSIONS}
+
+
+def model_metadata(served: Served) -> dict[str, Any]:
+    """The answer to `GET /v2/models/<model>`; without inputs and outputs where they are not known."""
+    node = served.job.described
+    return {
+        "name": served.name,
+        "versions": [served.version],
+        "platform": _PLATFORMS.get(node.backend, node.backend),
+        "inputs": [_tensor(spec, node.already_batched) for spec in node.inputs],
+        "outputs": [_tensor(spec, node.already_batched) for spec in node.outputs],
+    }
+
+
+def model_config(served: Served, most_rows: int) -> dict[str, Any]:
+    """The model configuration of Triton: of its many fields those that have a meaning here.
+
+    Args:
+        served: the model.
+        most_rows: what one request may have.
+    """
+    node = served.job.described
+    return {
+        "name": served.name,
+        "platform": _PLATFORMS.get(node.backend, node.backend),
+        "backend": _TRITON_BACKENDS.get(node.backend, node.backend),
+        "max_batch_size": 0 if node.already_batched else most_rows,
+        "input": [_configured(spec, node.already_batched) for spec in node.inputs],
+        "output": [_configured(spec, node.already_batched) for spec in node.outputs],
+        "dynamic_batching": {"preferred_batch_size": [node.batch_size]},
+    }
+
+
+def index_entry(served: Served) -> dict[str, str]:
+    """One model in the repository index."""
+    node = served.job.described
+    state, reason = ("READY", "") if served.job.ready else ("UNAVAILABLE", f"{node.node} is {node.state}")
+    return {"name": served.name, "version": served.version, "state": state, "reason": reason}
+
+
+def _tensor(spec: TensorSpec, batched: bool) -> dict[str, Any]:
+    return {"name": spec.name, "datatype": datatype_of(spec.dtype), "shape": shape_of(spec, batched=batched)}
+
+
+def _configured(spec: TensorSpec, batched: bool) -> dict[str, Any]:
+    """Where batches are gathered, the batch dimension is not written down."""
+    datatype = datatype_of(spec.dtype)
+    dims = shape_of(spec, batched=batched)
+    return {
+        "name": spec.name,
+        "data_type": f"TYPE_{'STRING' if datatype == 'BYTES' else datatype}",
+        "dims": dims if batched or spec.shape is None else dims[1:],
+    }

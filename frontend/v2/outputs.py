@@ -1,0 +1,52 @@
+"""From the results of a request's records to the tensors of its answer."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from cluster_serving.client.wire import Array, Result
+from cluster_serving.frontend.errors import BadRequest
+from cluster_serving.frontend.json_body import write
+from cluster_serving.frontend.results import check_all
+
+VALUE = "value"
+"""The output of a job whose filter or `postprocess` makes a JSON document of each record."""
+
+
+def joined(results: Sequence[Result], stacked: bool) -> dict[str, Array]:
+    """The outputs of a request by name, in the model's order; text as `str` objects.
+
+    Args:
+        results: of its records, in order.
+        stacked: whether they are rows; else the only one is all.
+
+    Raises:
+        RecordFailed: a record failed.
+        BadRequest: the rows have different outputs, or those of an output different shapes.
+    """
+    check_all(results)
+    columns = [_outputs(result) for result in results]
+    if not stacked:
+        return columns[0]
+    return {name: _stack(name, [column[name] for column in columns]) for name in columns[0]}
+
+
+def _outputs(result: Result) -> dict[str, Array]:
+    if not result.outputs:
+        return {VALUE: np.array(write(result.value).decode(), object)}
+    return {
+        name: output if isinstance(output, np.ndarray) else np.array(output, object)
+        for name, output in result.outputs.items()
+    }
+
+
+def _stack(name: str, rows: Sequence[Array]) -> Array:
+    if len(rows) == 1:
+        return rows[0][np.newaxis]
+    shapes = {row.shape for row in rows}
+    if len(shapes) > 1:
+        named = " and ".join(str(list(shape)) for shape in sorted(shapes)[:2])
+        raise BadRequest(
+            f"the rows of output {name!r} have different shapes, {named}, which no tensor holds: ask for them one by one"
+        )
+    return np.stack(rows)

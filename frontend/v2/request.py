@@ -1,0 +1,117 @@
+"""The request of `infer`: a JSON head, and behind it the data of the tensors that are sent in binary.
+
+| {"inputs": [{"name", "shape", "datatype", "parameters": {"binary_data_size": n}}, ...], ...} | n bytes | ...
+|<------------------------ Inference-Header-Content-Length ---------------------------------->|
+"""
+
+from collections.abc import Sequence
+from typing import Annotated, Any, TypeGuard
+
+import msgspec
+from msgspec import Meta
+
+from cluster_serving.frontend.errors import BadRequest
+from cluster_serving.frontend.json_body import check_parts
+
+_MAX_DIGITS = 18
+
+Parameters = dict[str, Any]
+Name = Annotated[str, Meta(min_length=1, max_length=1024)]
+
+
+class InputHead(msgspec.Struct, frozen=True):
+    """One tensor; its `data` unless they are binary."""
+
+    name: Name
+    shape: tuple[int, ...]
+    datatype: str
+    parameters: Parameters | None = None
+    data: Any = None
+
+
+class OutputHead(msgspec.Struct, frozen=True):
+    """One output that is asked for."""
+
+    name: Name
+    parameters: Parameters | None = None
+
+
+class InferRequest(msgspec.Struct, frozen=True):
+    """The head of a request."""
+
+    inputs: Annotated[tuple[InputHead, ...], Meta(max_length=1024)]
+    id: str | None = None
+    parameters: Parameters | None = None
+    outputs: tuple[OutputHead, ...] | None = None
+
+
+_decoder = msgspec.json.Decoder(InferRequest)
+
+
+def decode_request(body: bytes, head_bytes: str | None) -> tuple[InferRequest, list[memoryview | None]]:
+    """The head of a request, and the binary data of each input that has them.
+
+    Args:
+        body: without compression.
+        head_bytes: the header `Inference-Header-Content-Length`; None: all of the body is the head.
+
+    Raises:
+        BadRequest: it is not what the protocol says.
+    """
+    length = _head_length(head_bytes, len(body))
+    head = body[:length]
+    check_parts(head)
+    try:
+        request = _decoder.decode(head)
+    except (ValueError, RecursionError) as error:  # msgspec's own are ValueErrors
+        raise BadRequest(f"the request is not one of the Open Inference Protocol: {error}") from error
+    return request, _binary(request.inputs, memoryview(body)[length:])
+
+
+def refuse_shared_memory(parameters: Parameters | None, place: str) -> None:
+    """Refuse a tensor in shared memory.
+
+    Raises:
+        BadRequest: it is there.
+    """
+    if parameters and "shared_memory_region" in parameters:
+        raise BadRequest(f"{place} is in shared memory, which is not supported: send and take the data in the body")
+
+
+def _head_length(text: str | None, body_bytes: int) -> int:
+    if text is None:
+        return body_bytes
+    if not (text.isascii() and text.isdigit() and len(text) <= _MAX_DIGITS):
+        raise BadRequest(f"Inference-Header-Content-Length is {text[:40]!r}, not a number of bytes")
+    if not 0 < int(text) <= body_bytes:
+        raise BadRequest(f"Inference-Header-Content-Length is {text}, and the body has {body_bytes} bytes")
+    return int(text)
+
+
+def _binary(inputs: Sequence[InputHead], data: memoryview) -> list[memoryview | None]:
+    parts: list[memoryview | None] = []
+    start = 0
+    for tensor in inputs:
+        refuse_shared_memory(tensor.parameters, f"input {tensor.name!r}")
+        size = (tensor.parameters or {}).get("binary_data_size")
+        if size is None:
+            parts.append(None)
+            continue
+        if not is_size(size):
+            raise BadRequest(f"input {tensor.name!r}: binary_data_size is {str(size)[:40]}, not a number of bytes")
+        if tensor.data is not None:
+            raise BadRequest(f"input {tensor.name!r} has data, and binary_data_size too: only one of them can be")
+        if size > len(data) - start:
+            raise BadRequest(
+                f"input {tensor.name!r}: binary_data_size is {size}, and the body has {len(data) - start} bytes left for it"
+            )
+        parts.append(data[start : start + size])
+        start += size
+    if start != len(data):
+        raise BadRequest(f"the body has {len(data) - start} bytes behind the data of the last input")
+    return parts
+
+
+def is_size(value: object) -> TypeGuard[int]:
+    """Whether a parameter is a whole number of 0 or more."""
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0

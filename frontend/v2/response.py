@@ -1,0 +1,74 @@
+"""The response of `infer`: a JSON head, and behind it the data of the outputs that are wanted in binary."""
+
+import struct
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import orjson
+
+from cluster_serving.client.wire import Array
+from cluster_serving.frontend.errors import BadRequest
+from cluster_serving.frontend.v2.asked import Asked, Wanted
+from cluster_serving.frontend.v2.classification import classify
+from cluster_serving.frontend.v2.datatypes import BYTES, datatype_of
+
+_LENGTH = struct.Struct("<I")
+
+
+def encode_response(
+    head: Mapping[str, Any], outputs: Mapping[str, Array], asked: Asked, batched: bool
+) -> tuple[bytes, int | None]:
+    """The body of a response.
+
+    Args:
+        head: the model's name and version.
+        outputs: by name.
+        asked: which of them are wanted, and how.
+        batched: whether their first dimension is that of rows.
+
+    Returns:
+        The body, and how many bytes of it are the JSON head; None: all.
+
+    Raises:
+        BadRequest: one is asked for that is not there, or the classes of text.
+    """
+    described: list[dict[str, Any]] = []
+    binary: list[bytes] = []
+    for each in asked.outputs or [Wanted(name, asked.all_binary) for name in outputs]:
+        if each.name not in outputs:
+            raise BadRequest(f"there is no output {each.name!r}; the model gives {', '.join(map(repr, outputs))}")
+        array = _classified(outputs[each.name], each, batched)
+        tensor: dict[str, Any] = {"name": each.name, "datatype": datatype_of(array.dtype.name), "shape": array.shape}
+        if each.binary:
+            data = _binary(array)
+            binary.append(data)
+            tensor["parameters"] = {"binary_data_size": len(data)}
+        else:
+            tensor["data"] = _json(array)
+        described.append(tensor)
+    named = {**head, "id": asked.id} if asked.id else head
+    text = orjson.dumps({**named, "outputs": described}, option=orjson.OPT_SERIALIZE_NUMPY)
+    return (b"".join([text, *binary]), len(text)) if binary else (text, None)
+
+
+def _classified(array: Array, each: Wanted, batched: bool) -> Array:
+    if not each.classes:
+        return array
+    if datatype_of(array.dtype.name) == BYTES:
+        raise BadRequest(f"output {each.name!r} is text, which has no classes")
+    return classify(array, each.classes, batched)
+
+
+def _binary(array: Array) -> bytes:
+    if array.dtype.kind != "O":
+        return array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes()
+    texts = [text.encode(errors="replace") for text in array.reshape(-1)]
+    return b"".join(part for text in texts for part in (_LENGTH.pack(len(text)), text))
+
+
+def _json(array: Array) -> Any:
+    """The data, flat."""
+    if array.dtype.kind == "O":
+        return [text.encode(errors="replace").decode() for text in array.reshape(-1)]
+    return np.ascontiguousarray(array).reshape(-1)

@@ -1,0 +1,182 @@
+"""From the tensors of a request to records, one for each row.
+
+A record is one row, so that rows of many requests share a batch. Where nothing says what a row is, because the model wants
+whole batches (`inputAlreadyBatched`) or a user's `preprocess` reads the record, all of the request is one record.
+"""
+
+import base64
+import binascii
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import orjson
+
+from cluster_serving.client import keys
+from cluster_serving.client.commands import Fields
+from cluster_serving.client.errors import CodecError
+from cluster_serving.client.tensor_spec import TensorSpec
+from cluster_serving.client.wire import Array, tensor_header
+from cluster_serving.frontend.errors import BadRequest
+from cluster_serving.frontend.job import Node
+from cluster_serving.frontend.v2.datatypes import BYTES, described
+from cluster_serving.frontend.v2.tensors import Tensor
+
+
+class Rows(NamedTuple):
+    """The records of a request; `stacked`: the results are rows of the answer, else the only one is the answer."""
+
+    records: list[Fields]
+    stacked: bool
+
+
+class _Column(NamedTuple):
+    """What the rows have for one input; `size` is the batch dimension, None where the tensor is a row without one."""
+
+    name: str
+    field: bytes
+    size: int | None
+    contents: Callable[[], Sequence[bytes]]
+
+
+def split(tensors: Mapping[str, Tensor], node: Node, most: int) -> Rows:
+    """The records of a request.
+
+    Args:
+        tensors: by name.
+        node: whose word is taken for what the model takes.
+        most: records that one request may have.
+
+    Raises:
+        BadRequest: the model has other inputs, or takes other tensors, or the tensors have different numbers of rows.
+        CodecError: a value would be lost in the model's dtype.
+    """
+    if node.raw:
+        return Rows([[part for tensor in tensors.values() for part in _raw(tensor)]], stacked=False)
+    specs = node.inputs or tuple(TensorSpec(name, "float32", None) for name in tensors)
+    _check_names(tensors, specs)
+    columns = [_column(spec, tensors[spec.name], node.already_batched) for spec in specs]
+    counts = {column.size for column in columns}
+    if len(counts - {None}) > 1 or (None in counts and len(counts) > 1 and 1 not in counts):
+        named = ", ".join(f"{column.name!r} {column.size or 'one, without a batch dimension'}" for column in columns)
+        raise BadRequest(f"all inputs must have the same number of rows, and they have: {named}")
+    rows = max(count or 1 for count in counts)
+    if rows > most:
+        raise BadRequest(f"the request has {rows} rows; at most {most} are taken at once (maxInstances)")
+    contents = zip(*(column.contents() for column in columns), strict=True)
+    records = [
+        [part for column, content in zip(columns, row, strict=True) for part in (column.field, content)]
+        for row in contents
+    ]
+    return Rows(records, stacked=counts != {None})
+
+
+def _check_names(tensors: Mapping[str, Tensor], specs: tuple[TensorSpec, ...]) -> None:
+    if set(tensors) != {spec.name for spec in specs}:
+        has = ", ".join(f"{tensor.name!r} {tensor.described}" for tensor in tensors.values())
+        takes = ", ".join(f"{spec.name!r} {described(spec)}" for spec in specs)
+        raise BadRequest(f"the request has the inputs {has[:2000]}; the model takes {takes}")
+
+
+def _column(spec: TensorSpec, tensor: Tensor, already_batched: bool) -> _Column:
+    if spec.is_text != (tensor.datatype == BYTES):
+        if not spec.is_text:
+            return _images(spec, tensor)
+        raise _misfit(spec, tensor)
+    size, row = (None, tensor.array.shape) if already_batched else _fit(spec, tensor)
+    array = _text(tensor) if spec.is_text else _converted(spec, tensor)
+    rows = array.reshape((size or 1, *row))
+    if spec.is_text:
+        return _Column(spec.name, _field(keys.STRING, spec.name), size, lambda: [*map(orjson.dumps, rows.tolist())])
+    return _Column(spec.name, _field(_kind(array), spec.name), size, lambda: _messages(rows))
+
+
+def _fit(spec: TensorSpec, tensor: Tensor) -> tuple[int | None, tuple[int, ...]]:
+    """The batch dimension of a tensor, if it has one, and the shape of its rows."""
+    shape = tensor.array.shape
+    if spec.shape is None and shape:  # the protocol's tensors begin with the batch dimension
+        if shape[0] == 0:
+            raise _misfit(spec, tensor)
+        return shape[0], shape[1:]
+    if spec.shape is not None and shape[:1] > (0,) and shape[1:] == spec.shape[1:]:  # as below, in a tenth of its time
+        return shape[0], shape[1:]
+    try:
+        return spec.fitted(tensor.array)
+    except CodecError as error:
+        raise _misfit(spec, tensor) from error
+
+
+def _misfit(spec: TensorSpec, tensor: Tensor) -> BadRequest:
+    return BadRequest(f"input {spec.name!r} is {tensor.described}, and the model takes {described(spec)}")
+
+
+def _converted(spec: TensorSpec, tensor: Tensor) -> Array:
+    return tensor.array if tensor.array.dtype == spec.dtype else spec.converted(tensor.array)
+
+
+def _images(spec: TensorSpec, tensor: Tensor) -> _Column:
+    """Encoded images, one a row: what BYTES are for an input that takes numbers."""
+    array = tensor.array
+    if array.size == 0 or any(dim != 1 for dim in array.shape[1:]):
+        raise BadRequest(
+            f"input {spec.name!r} is {tensor.described}, and the model takes {described(spec)}, or BYTES [-1] with an "
+            "encoded image for each row"
+        )
+    images = [_image(spec.name, element) for element in array.reshape(-1)]
+    return _Column(spec.name, _field(keys.IMAGE, spec.name), len(images) if array.ndim else None, lambda: images)
+
+
+def _image(name: str, element: bytes | str) -> bytes:
+    """In JSON, which has no bytes, an image is base64."""
+    if isinstance(element, bytes):
+        return element
+    try:
+        return base64.b64decode(element, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise BadRequest(f"input {name!r}: in JSON an image is base64 text, and this is not: {error}") from error
+
+
+def _text(tensor: Tensor) -> Array:
+    """The same as `str` objects."""
+    texts = np.empty(tensor.array.size, object)
+    for at, element in enumerate(tensor.array.reshape(-1)):
+        try:
+            texts[at] = element.decode() if isinstance(element, bytes) else element
+        except UnicodeDecodeError as error:
+            raise BadRequest(f"input {tensor.name!r}: element {at} is not text in UTF-8: {error.reason}") from error
+    return texts.reshape(tensor.array.shape)
+
+
+def _raw(tensor: Tensor) -> tuple[bytes, bytes]:
+    """A field for `preprocess`: an array, a text or nested lists of texts, or an image, which is no text in UTF-8."""
+    if tensor.datatype != BYTES:
+        [message] = _messages(tensor.array[np.newaxis])
+        return _field(_kind(tensor.array), tensor.name), message
+    if tensor.array.size == 1 and isinstance(only := tensor.array.item(), bytes) and not _is_utf8(only):
+        return _field(keys.IMAGE, tensor.name), only
+    texts = _text(tensor)
+    return _field(keys.STRING, tensor.name), orjson.dumps(texts.item() if texts.size == 1 else texts.tolist())
+
+
+def _is_utf8(content: bytes) -> bool:
+    try:
+        content.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _field(kind: bytes, name: str) -> bytes:
+    return kind + name.encode()
+
+
+def _kind(array: Array) -> bytes:
+    return keys.BOOL if array.dtype.kind == "b" else keys.TENSOR
+
+
+def _messages(rows: Array) -> list[bytes]:
+    """The tensor message of each row; their data are copied once."""
+    wire = np.ascontiguousarray(rows.view(np.uint8) if rows.dtype.kind == "b" else rows)
+    header, data = tensor_header(wire.dtype, wire.shape[1:]), wire.reshape(-1).view(np.uint8).data
+    size = len(data) // len(wire)
+    return [b"".join((header, data[row * size : (row + 1) * size])) for row in range(len(wire))]

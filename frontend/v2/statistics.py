@@ -1,0 +1,46 @@
+"""The statistics extension: what the nodes of a model have counted since their start, summed."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from cluster_serving.frontend.job import Node
+from cluster_serving.frontend.models import Served
+
+_NS = 1e9
+
+
+def model_statistics(served: Served) -> dict[str, Any]:
+    """One entry of `model_stats`.
+
+    Times are those of the nodes' histograms: of a record from its XADD until its batch was closed (`queue`), of a run of the
+    model (`compute_infer`), of the trip to Redis with a batch of results (`compute_output`); `success` and `fail` count
+    records, and nobody measures their whole time.
+    """
+    nodes = served.job.nodes
+    return {
+        "name": served.name,
+        "version": served.version,
+        "inference_count": _sum(nodes, "rows"),
+        "execution_count": _sum(nodes, "runs"),
+        "inference_stats": {
+            "success": {"count": _sum(nodes, "answered"), "ns": 0},
+            "fail": {"count": _sum(nodes, "failed"), "ns": 0},
+            "queue": _timed(nodes, "queue_wait"),
+            "compute_infer": _timed(nodes, "inference"),
+            "compute_output": _timed(nodes, "write"),
+        },
+        "batch_stats": [],
+    }
+
+
+def _sum(nodes: tuple[Node, ...], figure: str) -> int:
+    return sum(int(node.figures.get(figure, 0)) for node in nodes)
+
+
+def _timed(nodes: tuple[Node, ...], histogram: str) -> dict[str, int]:
+    count, seconds = 0, 0.0
+    for node in nodes:
+        measured: Mapping[str, Any] = node.figures.get("histograms", {}).get(histogram, {})
+        count += sum(measured.get("counts", ()))
+        seconds += measured.get("sum", 0.0)
+    return {"count": count, "ns": round(seconds * _NS)}

@@ -1,0 +1,74 @@
+"""A change of what a node serves: another lane is loaded beside the one that serves, and takes over when it can.
+
+asked ──► loading ──► serving: the old lane drains ──► done
+             └── failed, or too late: the new lane is killed, the old one has never noticed
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import structlog
+
+from cluster_serving.client.process.exit_codes import ExitCode
+from cluster_serving.node.config import Config
+from cluster_serving.node.lane import Lane
+from cluster_serving.node.models.detect import Detected
+
+log = structlog.get_logger(__name__)
+
+
+class Report(Protocol):
+    """Told how a start or a change goes."""
+
+    def __call__(self, event: str, text: str, code: int = 0) -> None:
+        """An event (`progress`, `ready` or `failed`), a sentence, and for `failed` an exit code; 0: that of the process."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a node is to serve from now on.
+
+    `report` is told how it goes; `commit` is called once it serves; loading may take `timeout_s`.
+    """
+
+    config: Config
+    model: Detected
+    report: Report
+    commit: Callable[[], None]
+    timeout_s: float
+
+
+def refuse(report: Report, reason: str, code: int) -> None:
+    """Tell that there will be no change, to the log and to who waits."""
+    log.error("no change; the old model goes on serving", reason=reason)
+    report("failed", f"{reason.removesuffix('.')}; the old model goes on serving", code)
+
+
+class Plans(Protocol):
+    """Where the supervisor learns what it is to change to."""
+
+    def asked(self) -> bool:
+        """Whether somebody waits for a change that he has described."""
+        ...
+
+    def next(self) -> Plan | None:
+        """What to change to; None when that cannot be, which has been told to whom it concerns."""
+
+
+class Change:
+    """A change under way."""
+
+    def __init__(self, plan: Plan, lane: Lane) -> None:
+        self.plan = plan
+        self.lane = lane
+        self._deadline_s = time.monotonic() + plan.timeout_s
+        lane.start()
+
+    @property
+    def failure(self) -> tuple[str, int] | None:
+        """Why it has failed, and the exit code that tells it; None while there is hope."""
+        if self.lane.failure is None and time.monotonic() > self._deadline_s:
+            return f"not ready after {self.plan.timeout_s:g} s", ExitCode.FAILED
+        return self.lane.failure

@@ -1,0 +1,127 @@
+"""Does to nodes and Redis what the schedule says."""
+
+import signal
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+
+import psutil
+import redis
+
+from cluster_serving.client import keys
+from cluster_serving.node.chaos import pace
+from cluster_serving.node.chaos.nodes import Node, wait_for
+from cluster_serving.node.chaos.private_redis import PrivateRedis
+from cluster_serving.node.chaos.schedule import CHILDREN, Act, Fault, Target
+
+_CHILD_S = 20.0  # how long a child that died may take to be started again
+_GATHER_S = 0.3
+
+
+class Faults:
+    """Carries faults out, one after the other; after each, what it befell is there again or on its way.
+
+    Args:
+        nodes: both.
+        server: their Redis.
+        job: its stream.
+        patience_s: how long a node may take to be ready again; longer raises `NodeEnded`.
+    """
+
+    def __init__(self, nodes: Sequence[Node], server: PrivateRedis, job: str, patience_s: float) -> None:
+        self._nodes = nodes
+        self._redis = server
+        self._job = job
+        self._patience_s = patience_s
+        self.done = 0
+
+    def do(self, fault: Fault) -> None:
+        """Carry out one fault."""
+        if fault.target in CHILDREN:
+            node = self._nodes[fault.node]
+            node.await_ready(self._patience_s)  # one whose child dies while it starts gives up, as it should
+            self._to_child(node, fault.target, fault.act)
+        elif fault.target is Target.GROUP:
+            self._destroy_group()
+        elif fault.target is Target.REDIS:
+            self._await_nodes()  # a node that starts while Redis is away would give up
+            self._to_redis(fault)
+        elif fault.act is Act.PAUSE:
+            whole = fault.target is Target.NODE
+            victims = self._nodes[fault.node].everybody()
+            _pause(victims if whole else victims[:1], pace.PAUSE_S)
+        else:
+            self._await_nodes()  # one node at a time is away
+            self._to_node(fault)
+        self.done += 1
+
+    def _to_child(self, node: Node, kind: str, act: Act) -> None:
+        wait_for(lambda: bool(node.children(kind)), _CHILD_S)
+        for child in node.children(kind)[:1]:
+            if act is Act.PAUSE:
+                _pause([child], pace.PAUSE_S)
+            else:
+                with suppress(psutil.NoSuchProcess):
+                    child.send_signal(signal.SIGKILL if act is Act.KILL else signal.SIGTERM)
+
+    def _to_node(self, fault: Fault) -> None:
+        node = self._nodes[fault.node]
+        whole = fault.target is Target.NODE
+        if fault.act is Act.RESTART:
+            node.end(signal.SIGTERM)
+        else:
+            for process in node.everybody()[1:] if whole else ():
+                with suppress(psutil.NoSuchProcess):
+                    process.kill()
+            node.end(signal.SIGKILL)
+        if whole:
+            time.sleep(pace.PAUSE_S)  # the other node takes over
+        node.start()
+
+    def _to_redis(self, fault: Fault) -> None:
+        def meanwhile() -> None:
+            if fault.meanwhile is not None:
+                self._to_child(self._nodes[fault.node], fault.meanwhile, Act.KILL)
+
+        if fault.act is Act.PAUSE:
+            self._redis.suspend()
+            try:
+                time.sleep(pace.PAUSE_S / 2)
+                meanwhile()
+                time.sleep(pace.PAUSE_S / 2)
+            finally:
+                self._redis.resume()
+            return
+        self._redis.end(signal.SIGKILL if fault.act is Act.KILL else signal.SIGTERM)
+        meanwhile()
+        time.sleep(pace.AWAY_S)
+        self._redis.start()
+
+    def _destroy_group(self) -> None:
+        """Destroy the group while the stream holds records that nobody has read."""
+        readers = [reader for node in self._nodes for reader in node.children(Target.READER)]
+        _signal(readers, psutil.Process.suspend)
+        try:
+            time.sleep(_GATHER_S)
+            with suppress(redis.RedisError), self._redis.settings().client() as client:
+                client.xgroup_destroy(self._job, keys.GROUP)
+        finally:
+            _signal(readers, psutil.Process.resume)
+
+    def _await_nodes(self) -> None:
+        for node in self._nodes:
+            node.await_ready(self._patience_s)
+
+
+def _pause(victims: Sequence[psutil.Process], seconds: float) -> None:
+    _signal(victims, psutil.Process.suspend)
+    try:
+        time.sleep(seconds)
+    finally:
+        _signal(victims, psutil.Process.resume)
+
+
+def _signal(victims: Sequence[psutil.Process], act: Callable[[psutil.Process], None]) -> None:
+    for victim in victims:
+        with suppress(psutil.NoSuchProcess):
+            act(victim)

@@ -1,0 +1,226 @@
+"""What happened to every record of a run, and what was wrong with it. Pure: others read Redis and note down here."""
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from enum import StrEnum
+
+import msgspec
+
+from cluster_serving.node.chaos.records import EXPECTED, POISON, RIGHT, Kind, Record
+
+
+class Acceptance(StrEnum):
+    """What came of enqueueing a record."""
+
+    ACCEPTED = "accepted"
+    REFUSED = "refused"  # nothing was enqueued: the queue or Redis was full
+    UNKNOWN = "unknown"  # the connection broke before Redis answered
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """What a client finds for a record: `what` is "right", "wrong" or an `ErrorCode`; `digest` of all its bytes."""
+
+    what: str
+    detail: str
+    digest: bytes
+
+
+class DeadLetter(msgspec.Struct, frozen=True):
+    """A dead letter: of which record, why, and how often it had been delivered."""
+
+    uri: str
+    code: str
+    deliveries: int = 1
+
+
+class Remains(msgspec.Struct):
+    """What is left when all nodes have ended; `endings`: nodes that ended otherwise than they should."""
+
+    processes: list[str] = []
+    segments: list[str] = []
+    endings: list[str] = []
+    consumers: list[str] = []
+    pending: int = 0
+    entries: int = 0
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """One check: of how many things, how many failed, and the first of these."""
+
+    check: str
+    count: int
+    failed: int = 0
+    first: str = ""
+
+    @property
+    def passed(self) -> bool:
+        """Whether none failed."""
+        return not self.failed
+
+
+class History:
+    """All that is known of a run. Written by several threads, each field of a record by one."""
+
+    def __init__(self, batch: int) -> None:
+        self.batch = batch
+        self.records: dict[str, Record] = {}
+        self.acceptance: dict[str, Acceptance] = {}
+        self.entries: dict[str, str] = {}
+        self.accepted = 0
+        self.outcomes: dict[str, Outcome] = {}
+        self.changed: dict[str, str] = {}
+        self.replies: Counter[str] = Counter()
+        self.dead_letters: list[DeadLetter] = []
+        self.runs: dict[int, int] = {}
+        self.calm: set[str] = set()  # records that were sent, and answered, while nothing was done to anybody
+        self.disturbances = 0  # faults after which a record may be run anew without being counted as delivered again
+        self.remains = Remains()
+
+    def sending(self, record: Record) -> None:
+        """A record is about to be sent: its outcome may be there before Redis' answer."""
+        self.acceptance[record.uri] = Acceptance.UNKNOWN
+        self.records[record.uri] = record
+
+    def sent(self, uri: str, acceptance: Acceptance, entry: str = "") -> None:
+        """What Redis said to a record; `entry`: the id of its entry, if it has one."""
+        self.entries[uri] = entry
+        self.acceptance[uri] = acceptance
+        self.accepted += acceptance is Acceptance.ACCEPTED
+
+    def seen(self, uri: str, outcome: Outcome) -> None:
+        """The outcome of a record was read; the first time it counts, and every other time it must be the same."""
+        first = self.outcomes.setdefault(uri, outcome)
+        if first.digest != outcome.digest:
+            self.changed[uri] = f"was {first.what}, became {outcome.what}: {outcome.detail}"
+
+    def vanished(self, uri: str) -> None:
+        """An outcome that had been there is no longer."""
+        self.changed[uri] = "is gone"
+
+    @property
+    def unanswered(self) -> list[str]:
+        """Accepted records without an outcome."""
+        return [uri for uri in self._of(Acceptance.ACCEPTED) if uri not in self.outcomes]
+
+    def taken(self) -> Iterable[Record]:
+        """Records that Redis took: accepted ones, and those of unknown acceptance that have an outcome."""
+        for uri, record in self.records.items():
+            known = self.acceptance[uri]
+            if known is Acceptance.ACCEPTED or (known is Acceptance.UNKNOWN and uri in self.outcomes):
+                yield record
+
+    def _of(self, acceptance: Acceptance) -> list[str]:
+        return [uri for uri, known in list(self.acceptance.items()) if known is acceptance]
+
+    def describe(self, uri: str) -> str:
+        """A record for people."""
+        record = self.records[uri]
+        flaw = f" ({record.flaw})" if record.flaw else ""
+        return f"record {uri}, {record.kind}{flaw}, {record.dialect}, {self.acceptance[uri]}"
+
+
+def check(history: History) -> list[Verdict]:
+    """Everything that must be true of a run that is over, in the order of a record's life."""
+    return [
+        _answered(history),
+        _unchanged(history),
+        *_expected(history),
+        _refused(history),
+        _one_reply(history),
+        *_dead_letters(history),
+        *_runs(history),
+        *_remains(history.remains),
+    ]
+
+
+def _verdict(name: str, count: int, offenders: Sequence[str]) -> Verdict:
+    return Verdict(name, count, len(offenders), offenders[0] if offenders else "")
+
+
+def _answered(history: History) -> Verdict:
+    lost = [f"{history.describe(uri)}: no outcome" for uri in history.unanswered]
+    return _verdict("accepted records have an outcome", history.accepted, lost)
+
+
+def _unchanged(history: History) -> Verdict:
+    changed = [f"{history.describe(uri)}: {how}" for uri, how in history.changed.items()]
+    return _verdict("an outcome never changes", len(history.outcomes), changed)
+
+
+def _expected(history: History) -> Iterable[Verdict]:
+    for kind, expected in EXPECTED.items():
+        found = [(each.uri, history.outcomes[each.uri]) for each in history.taken() if each.uri in history.outcomes]
+        found = [(uri, outcome) for uri, outcome in found if history.records[uri].kind is kind]
+        wrong = [
+            f"{history.describe(uri)}: {outcome.what}: {outcome.detail}"
+            for uri, outcome in found
+            if outcome.what not in expected
+        ]
+        named = " or ".join(
+            "the right answer" if what == RIGHT else str(what) for what in sorted(expected, reverse=True)
+        )
+        yield _verdict(f"{kind} records get {named}", len(found), wrong)
+
+
+def _refused(history: History) -> Verdict:
+    refused = [uri for uri, known in history.acceptance.items() if known is Acceptance.REFUSED]
+    return _verdict(
+        "refused records have no outcome",
+        len(refused),
+        [f"{history.describe(uri)}: {history.outcomes[uri].what}" for uri in refused if uri in history.outcomes],
+    )
+
+
+def _one_reply(history: History) -> Verdict:
+    wanted = [record.uri for record in history.taken() if record.replies]
+    wrong = [f"{history.describe(uri)}: {history.replies[uri]} replies" for uri in wanted if history.replies[uri] != 1]
+    return _verdict("a record that waits gets one reply", len(wanted), wrong)
+
+
+def _dead_letters(history: History) -> Iterable[Verdict]:
+    poison = {record.uri for record in history.taken() if record.kind in POISON}
+    found = Counter(letter.uri for letter in history.dead_letters)
+    wrong = [f"{history.describe(uri)}: {found[uri]} dead letters" for uri in poison if found[uri] != 1]
+    others = [uri for uri in found if uri not in poison]
+    wrong += [f"{history.describe(uri) if uri in history.records else uri}: a dead letter" for uri in others]
+    yield _verdict("dead letters are the poison records, once each", len(poison), wrong)
+    codes = [
+        f"{history.describe(letter.uri)}: answered {history.outcomes[letter.uri].what}, dead letter says {letter.code}"
+        for letter in history.dead_letters
+        if letter.uri in history.outcomes and history.outcomes[letter.uri].what != letter.code
+    ]
+    yield _verdict("a dead letter says what the answer says", len(history.dead_letters), codes)
+
+
+def _runs(history: History) -> Iterable[Verdict]:
+    """How often rows were run whose runs are counted; each has a row of its own, or shares it with others of its kind."""
+    most = math.ceil(math.log2(max(history.batch, 2))) + 2
+    deliveries = {letter.uri: letter.deliveries for letter in history.dead_letters}
+    allowed: Counter[int] = Counter()
+    for record in history.taken():
+        if record.kind in POISON:
+            tries = 1 if record.uri in history.calm else deliveries.get(record.uri, 1) + history.disturbances
+            allowed[record.sample] += most * tries
+    wrong = [
+        f"the row of sample {sample} was run {history.runs[sample]} times, at most {limit} are needed"
+        for sample, limit in allowed.items()
+        if history.runs.get(sample, 0) > limit
+    ]
+    yield _verdict("a poison record is run log2(batch)+2 times a delivery, at most", len(allowed), wrong)
+    slow = [record for record in history.taken() if record.kind is Kind.SLOW and record.uri in history.calm]
+    again = [
+        f"{history.describe(record.uri)}: {history.runs.get(record.sample, 0)} runs"
+        for record in slow
+        if history.runs.get(record.sample, 0) != 1
+    ]
+    yield _verdict("a slow record is run once: its lease is renewed", len(slow), again)
+
+
+def _remains(remains: Remains) -> Iterable[Verdict]:
+    yield _verdict("nodes come back, and end only when they are told to, with exit code 0", 2, remains.endings)
+    yield _verdict("no process is left", 0, remains.processes)
+    yield _verdict("no memory segment is left", 0, remains.segments)
+    yield _verdict("no consumer is left in the group", 0, remains.consumers)
+    yield Verdict("nothing is pending", 0, remains.pending, f"{remains.pending} entries" if remains.pending else "")
+    yield Verdict("the stream is empty", 0, remains.entries, f"{remains.entries} entries" if remains.entries else "")

@@ -1,0 +1,87 @@
+"""What the model answers while nothing is wrong, and whether an answer is one of these."""
+
+import re
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from cluster_serving.client import keys
+from cluster_serving.client.commands import ENQUEUE, Dialect, Fields, enqueue_arguments, result_of
+from cluster_serving.client.connection import RedisSettings
+from cluster_serving.client.link import Link
+from cluster_serving.client.wire import Result
+
+_CHUNK = 16
+_NUMBER = re.compile(r"-?\d+\.?\d*(?:[eE][+-]?\d+)?")
+
+
+class Answers:
+    """The right answers of each sample in each dialect."""
+
+    def __init__(self) -> None:
+        self._right: dict[tuple[Dialect, int], list[object]] = {}
+
+    def learn(self, dialect: Dialect, sample: int, result: Result) -> bool:
+        """Take a result for right; False: it is an error, or none of those that the same sample had before."""
+        if result.error is not None:
+            return False
+        known = self._right.setdefault((dialect, sample), [])
+        answer = _answer(result)
+        if known and not any(alike(answer, each) for each in known):
+            return False
+        known.append(answer)
+        return True
+
+    def right(self, dialect: Dialect, sample: int, result: Result) -> bool:
+        """Whether a result is right."""
+        return any(alike(_answer(result), each) for each in self._right.get((dialect, sample), ()))
+
+
+def _answer(result: Result) -> object:
+    return result.outputs or result.value
+
+
+def alike(one: Any, other: Any) -> bool:
+    """Whether two answers are the same but for rounding: the rows beside a row change the order of its sums."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        return list(one) == list(other) and all(alike(one[name], other[name]) for name in one)
+    if isinstance(one, list | tuple) and isinstance(other, list | tuple):
+        return len(one) == len(other) and all(map(alike, one, other))
+    if isinstance(one, np.ndarray) and isinstance(other, np.ndarray):
+        return one.dtype == other.dtype and one.shape == other.shape and _close(one, other)
+    if isinstance(one, float) or isinstance(other, float):
+        return _close(np.asarray(one), np.asarray(other))
+    if isinstance(one, str) and isinstance(other, str):
+        numbers, others = _NUMBER.findall(one), _NUMBER.findall(other)
+        same_text = _NUMBER.split(one) == _NUMBER.split(other)
+        return one == other or (same_text and _close(np.array(numbers, float), np.array(others, float)))
+    return type(one) is type(other) and bool(one == other)
+
+
+def _close(one: np.ndarray[Any, Any], other: np.ndarray[Any, Any]) -> bool:
+    if one.dtype.kind not in "fc":
+        return bool(np.array_equal(one, other))
+    scale = float(np.max(np.abs(other), initial=0.0, where=np.isfinite(other)))
+    return bool(np.allclose(one, other, rtol=1e-3, atol=1e-3 * scale, equal_nan=True))
+
+
+def ask(
+    settings: RedisSettings, job: str, records: Sequence[tuple[str, Fields]], timeout_s: float
+) -> Mapping[str, Result]:
+    """Send records and read their results, which stay where they are; those that came in time."""
+    link = Link(settings)
+    try:
+        for first in range(0, len(records), _CHUNK):
+            link.run(ENQUEUE, *enqueue_arguments(job, [fields for _, fields in records[first : first + _CHUNK]]))
+        found: dict[str, Result] = {}
+        deadline_s = time.monotonic() + timeout_s
+        while len(found) < len(records) and time.monotonic() < deadline_s:
+            for uri, _ in records:
+                if uri not in found and (fields := link.call("HGETALL", keys.result_prefix(job) + uri)):
+                    found[uri] = result_of(fields, uri)
+            time.sleep(0.02)
+        return found
+    finally:
+        link.close()

@@ -1,0 +1,92 @@
+"""Sends records for as long as a run has faults, at a steady rate, and notes what Redis said to each."""
+
+import threading
+import time
+from collections.abc import Sequence
+from itertools import zip_longest
+
+import redis
+
+from cluster_serving.client.commands import ENQUEUE, enqueue_arguments
+from cluster_serving.client.connection import RedisSettings
+from cluster_serving.client.errors import ConnectionLost
+from cluster_serving.client.link import Link
+from cluster_serving.node.chaos.history import Acceptance, History
+from cluster_serving.node.chaos.records import Encoder, Mix, Record
+
+_TICK_S = 0.02
+_CHUNK = 16
+
+
+class Load(threading.Thread):
+    """A client that never sends a record twice.
+
+    Args:
+        settings: the run's Redis.
+        job: its stream.
+        mix: says which record comes next.
+        encoder: makes its fields.
+        history: is told what was sent.
+        rate: records a second, at most: no more than `rate` records wait for their outcome.
+    """
+
+    def __init__(
+        self, settings: RedisSettings, job: str, mix: Mix, encoder: Encoder, history: History, rate: float
+    ) -> None:
+        super().__init__(name="load", daemon=True)
+        self._link = Link(settings)
+        self._job = job
+        self._mix = mix
+        self._encoder = encoder
+        self._history = history
+        self._rate = rate
+        self._over = threading.Event()
+        self.failure: BaseException | None = None
+
+    def cease(self) -> None:
+        """Send no more."""
+        self._over.set()
+
+    def finish(self) -> None:
+        """Send no more, and wait until that is so."""
+        self.cease()
+        self.join()
+        if self.failure is not None:
+            raise self.failure
+
+    def run(self) -> None:
+        """Send until told to finish."""
+        try:
+            self._send_until_over()
+        except BaseException as error:  # told to whoever finishes the load
+            self.failure = error
+        finally:
+            self._link.close()
+
+    def _send_until_over(self) -> None:
+        begun_s = time.monotonic()
+        due = 0.0
+        while not self._over.wait(_TICK_S):
+            at_s = time.monotonic() - begun_s
+            waiting = self._history.accepted - len(self._history.outcomes)
+            # What could not be sent in time is not sent in a burst later.
+            due = min(due + self._rate * _TICK_S, 2 * _CHUNK, self._rate - waiting)
+            while due >= 1:
+                records = [self._mix.next(at_s, time.time_ns() // 1_000_000) for _ in range(min(int(due), _CHUNK))]
+                self._send(records)
+                due -= len(records)
+
+    def _send(self, records: Sequence[Record]) -> None:
+        batch = [self._encoder.fields(record) for record in records]
+        for record in records:
+            self._history.sending(record)
+        taken: list[bytes] = []
+        rest = Acceptance.REFUSED
+        try:
+            taken = self._link.run(ENQUEUE, *enqueue_arguments(self._job, batch))
+        except ConnectionLost:
+            rest = Acceptance.UNKNOWN
+        except redis.ResponseError:
+            self._link.close()
+        for record, entry in zip_longest(records, taken):
+            self._history.sent(record.uri, Acceptance.ACCEPTED if entry else rest, entry.decode() if entry else "")

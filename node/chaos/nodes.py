@@ -1,0 +1,204 @@
+"""The two nodes of a run: real ones, as `start --foreground` makes them, on the run's own Redis."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import psutil
+import redis
+import yaml
+from pydantic import SecretStr
+
+from cluster_serving.client import keys
+from cluster_serving.client.config.sources import ENVIRON_PREFIX
+from cluster_serving.client.process.exit_codes import ExitCode, Fault
+from cluster_serving.node.chaos import pace, processes
+from cluster_serving.node.chaos.poison import VARIABLE
+from cluster_serving.node.chaos.private_redis import PrivateRedis
+from cluster_serving.node.config import Config
+
+_TURN_S = 0.05
+_MANY = 1_000_000
+
+
+def run_config(config: Config, url: str) -> Config:
+    """The user's configuration, at the pace of a run and on the Redis of the run."""
+    defaults = Config()
+    redis_keys = [name for name in Config.model_fields if name.startswith("redis_") and name != "redis_timeout"]
+    update: dict[str, Any] = {name: getattr(defaults, name) for name in redis_keys}
+    update |= {
+        "redis_url": url,
+        "redis_timeout": min(config.redis_timeout, 2000),
+        "lease_s": pace.LEASE_S,
+        "run_timeout_s": pace.RUN_TIMEOUT_S,
+        "drain_timeout_s": pace.DRAIN_S,
+        "batch_size": min(config.batch_size or pace.BATCH, pace.BATCH),
+        "model_parallelism": min(config.model_parallelism or pace.WORKERS, pace.WORKERS),
+        # A run reads what a client and an operator would, all of it, at the end.
+        "result_time_to_live_s": 86_400.0,
+        "max_dead_letters": _MANY,
+        # Not more often than the run itself disturbs a record that has done nothing.
+        "max_deliveries": max(config.max_deliveries, 50),
+    }
+    return config.model_copy(update=update)
+
+
+def write_config(config: Config, path: Path) -> None:
+    """Write a configuration, with its secrets, for the eyes of its owner."""
+    dumped = config.model_dump(by_alias=True, exclude_defaults=True)
+    values = {key: value.get_secret_value() if isinstance(value, SecretStr) else value for key, value in dumped.items()}
+    values = {key: list(value) if isinstance(value, tuple) else value for key, value in values.items()}
+    if config.image_resize:
+        values |= {"imageResize": ",".join(map(str, config.image_resize)), "imageResizeOrder": "hw"}
+    path.touch(mode=0o600)
+    path.write_text(yaml.safe_dump(values), encoding="utf-8")
+
+
+class Node:
+    """One node, with a home of its own."""
+
+    def __init__(
+        self, number: int, directory: Path, config: Path, job: str, server: PrivateRedis, poison: Path
+    ) -> None:
+        self.number = number
+        self.log_path = directory / f"node-{number + 1}.log"
+        self.rings: set[int] = set()
+        self.endings: list[str] = []
+        self._home = directory / f"node-{number + 1}"
+        self._config = config
+        self._job = job
+        self._redis = server
+        self._environment = node_environment(os.environ, self._home, poison)
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start it; it is ready later."""
+        command = [
+            sys.executable,
+            "-P",
+            "-m",
+            "cluster_serving.node.cli",
+            "start",
+            "--foreground",
+            "-c",
+            str(self._config),
+        ]
+        self._process = processes.spawn(command, self.log_path, self._environment)
+
+    @property
+    def runs(self) -> bool:
+        """Whether it has been started and has not ended."""
+        return self._process is not None and self._process.poll() is None
+
+    def beat(self) -> dict[str, Any]:
+        """What it tells Redis; empty when it says nothing."""
+        if self._process is None:
+            return {}
+        with suppress(redis.RedisError, OSError, ValueError), self._redis.settings(1.0).client() as client:
+            for key in client.scan_iter(keys.node_key(self._job, "*")):
+                text: Any = client.get(key)
+                beat: dict[str, Any] = json.loads(text or b"{}")
+                if beat.get("pid") == self._process.pid:
+                    return beat
+        return {}
+
+    @property
+    def whole(self) -> bool:
+        """Whether it is ready and lacks no worker."""
+        beat = self.beat()
+        return beat.get("state") == "ready" and beat.get("workers_alive") == beat.get("workers")
+
+    def await_ready(self, timeout_s: float = pace.READY_S) -> dict[str, Any]:
+        """Wait until it is ready; what it then tells Redis.
+
+        Raises:
+            NodeEnded: it ended, or was not ready in time; with the last line of its log.
+        """
+        deadline_s = time.monotonic() + timeout_s
+        while True:
+            beat = self.beat()
+            if beat.get("state") == "ready":
+                self.rings |= processes.rings(int(beat["pid"]))
+                return beat
+            code = self._process.poll() if self._process else None
+            if code is not None or time.monotonic() > deadline_s:
+                why = "is not ready in time" if code is None else f"ended by itself with exit code {code}"
+                raise NodeEnded(f"node {self.number + 1} {why}; its log says: {self._fault()}")
+            time.sleep(_TURN_S)
+
+    def children(self, kind: str) -> list[psutil.Process]:
+        """Its reader, writer or workers, oldest first."""
+        with suppress(psutil.Error):
+            if self._process is not None:
+                found = psutil.Process(self._process.pid).children()
+                return sorted((child for child in found if _kind(child) == kind), key=lambda child: child.pid)
+        return []
+
+    def everybody(self) -> list[psutil.Process]:
+        """Its supervisor and all its children."""
+        with suppress(psutil.Error):
+            if self._process is not None:
+                supervisor = psutil.Process(self._process.pid)
+                return [supervisor, *supervisor.children(recursive=True)]
+        return []
+
+    def end(self, number: int, timeout_s: float = pace.DRAIN_S + 20) -> None:
+        """End it with a signal, and note if it did not end as it should."""
+        if self._process is None:
+            return
+        if self._process.poll() is not None:
+            self.endings.append(f"node {self.number + 1} ended by itself with exit code {self._process.returncode}")
+            return
+        self._process.send_signal(number)
+        try:
+            code = self._process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+            self.endings.append(f"node {self.number + 1} did not end within {timeout_s:.0f} s of SIGTERM")
+            return
+        if number == signal.SIGTERM and code:
+            self.endings.append(f"node {self.number + 1} ended with exit code {code} after SIGTERM")
+
+    def _fault(self) -> str:
+        """The last line of its log that tells of an error, or else the last one."""
+        lines = self.log_path.read_text(encoding="utf-8", errors="replace").splitlines()
+        errors = [line for line in lines if "level=error" in line]
+        return (errors or lines or ["nothing"])[-1]
+
+
+class NodeEnded(Fault):
+    """A node of the run does not serve."""
+
+    exit_code = ExitCode.FAILED
+
+
+def node_environment(environ: Mapping[str, str], home: Path, poison: Path) -> dict[str, str]:
+    """The environment of a node: its configuration is all in its file."""
+    kept = {name: value for name, value in environ.items() if not name.startswith(ENVIRON_PREFIX)}
+    return kept | {"CLUSTER_SERVING_HOME": str(home), VARIABLE: str(poison)}
+
+
+def _kind(process: psutil.Process) -> str:
+    try:
+        arguments = process.cmdline()
+    except psutil.Error:
+        return ""
+    return arguments[-1] if "cluster_serving.node.child" in arguments else ""
+
+
+def wait_for(condition: Callable[[], bool], timeout_s: float) -> bool:
+    """Whether a condition came true in time."""
+    deadline_s = time.monotonic() + timeout_s
+    while not condition():
+        if time.monotonic() > deadline_s:
+            return False
+        time.sleep(_TURN_S)
+    return True

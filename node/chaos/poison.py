@@ -1,0 +1,150 @@
+"""Records that make a worker misbehave, whatever the model: a wrapper around it that knows some rows by heart.
+
+`cluster-serving chaos` names a file in the environment of its nodes (`VARIABLE`) and writes it when it knows the model's inputs;
+until then, and for every other row, the model runs as it is. Each run with such a row is noted in a log beside the file.
+"""
+
+import os
+import resource
+import signal
+import time
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import numpy as np
+
+from cluster_serving.node.models.base import Array, Backend, TensorSpec
+
+VARIABLE: Final = "CHAOS_POISON"
+"""Environment variable: path of the file that holds `Poison`."""
+_LEADING = 64  # values of an input by which a row is known
+
+
+class Effect(StrEnum):
+    """What a row does to the worker that runs it."""
+
+    RAISE = "raise"
+    CRASH = "crash"
+    HANG = "hang"
+    SLEEP = "sleep"  # for `sleep_s`; then the model runs
+
+
+class MagicRow(msgspec.Struct, frozen=True):
+    """One row that misbehaves: its number for the log, and its `row_keys`."""
+
+    number: int
+    key: bytes
+    effect: Effect
+
+
+class Poison(msgspec.Struct, frozen=True):
+    """What the file holds, as JSON."""
+
+    sleep_s: float
+    rows: list[MagicRow]
+
+    def write(self, path: Path) -> None:
+        """Write the file in one step."""
+        draft = path.with_suffix(".draft")
+        draft.write_bytes(msgspec.json.encode(self))
+        draft.replace(path)
+
+
+def row_keys(batch: Mapping[str, Array]) -> list[bytes]:
+    """For each row of a batch what it is known by: the first values of every input."""
+    return [b"\0".join(parts) for parts in zip(*map(_leading, batch.values()), strict=False)]
+
+
+def _leading(array: Array) -> Iterable[bytes]:
+    flat = array.reshape(len(array), -1)[:, :_LEADING]
+    return [str(row.tolist()).encode() if row.dtype == object else row.tobytes() for row in flat]
+
+
+def log_of(path: Path) -> Path:
+    """The log of the runs with magic rows: a line each, with the time (Unix s), the pid and the rows' numbers."""
+    return path.with_suffix(".log")
+
+
+def runs_of(path: Path) -> dict[int, int]:
+    """How often each magic row has been run so far."""
+    runs: dict[int, int] = {}
+    log = log_of(path)
+    for line in log.read_text(encoding="ascii").splitlines() if log.exists() else ():
+        for number in map(int, line.split()[2:]):
+            runs[number] = runs.get(number, 0) + 1
+    return runs
+
+
+class Poisoned:
+    """A backend that misbehaves on magic rows, and runs the model on all others.
+
+    Args:
+        backend: the model.
+        path: of the file; it may come later.
+    """
+
+    def __init__(self, backend: Backend, path: Path) -> None:
+        self.inputs: tuple[TensorSpec, ...] = backend.inputs
+        self.outputs: tuple[TensorSpec, ...] = backend.outputs
+        self._backend = backend
+        self._path = path
+        self._log = log_of(path)
+        self._sleep_s = 0.0
+        self._rows: dict[bytes, MagicRow] = {}
+
+    def run(self, batch: dict[str, Array]) -> dict[str, Array]:
+        """Run the model, unless a row of the batch says otherwise.
+
+        Raises:
+            ValueError: a row says so.
+        """
+        if not self._rows and self._path.exists():
+            poison = msgspec.json.decode(self._path.read_bytes(), type=Poison)
+            self._sleep_s = poison.sleep_s
+            self._rows = {row.key: row for row in poison.rows}
+        if self._rows:
+            found = [self._rows[key] for key in row_keys(batch) if key in self._rows]
+            if found:
+                self._misbehave(found)
+        return self._backend.run(batch)
+
+    def _misbehave(self, rows: list[MagicRow]) -> None:
+        self._note(rows)
+        effects = {row.effect for row in rows}
+        if Effect.CRASH in effects:
+            _crash(rows[0].number)
+        if Effect.HANG in effects:
+            time.sleep(86_400)
+        if Effect.SLEEP in effects:
+            time.sleep(self._sleep_s)
+        if Effect.RAISE in effects:
+            raise ValueError("a record that raises, sent by cluster-serving chaos")
+
+    def _note(self, rows: list[MagicRow]) -> None:
+        line = f"{time.time():.3f} {os.getpid()} {' '.join(str(row.number) for row in rows)}\n"
+        descriptor = os.open(self._log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        try:
+            os.write(descriptor, line.encode())  # one write: workers of two nodes share the log
+        finally:
+            os.close(descriptor)
+
+
+def _crash(number: int) -> None:
+    """Die, as native code does or as the kernel makes it."""
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    os.kill(os.getpid(), signal.SIGABRT if number % 2 else signal.SIGKILL)
+    time.sleep(60)
+
+
+def as_batch(sample: Mapping[str, Array]) -> dict[str, Array]:
+    """One sample as the batch of one row that a backend sees."""
+    return {name: np.asarray(value)[np.newaxis] for name, value in sample.items()}
+
+
+def poisoned(backend: Backend, environ: Mapping[str, str]) -> Backend:
+    """The backend itself, unless the environment is that of a run of chaos."""
+    path = environ.get(VARIABLE)
+    return Poisoned(backend, Path(path)) if path else backend

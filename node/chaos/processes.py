@@ -1,0 +1,85 @@
+"""The processes of a run: they die with it, and are known by the path of its poison file in their environment."""
+
+import ctypes
+import os
+import signal
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+
+from cluster_serving.node.chaos.poison import VARIABLE
+from cluster_serving.node.child import PR_SET_PDEATHSIG
+
+_LIBC = ctypes.CDLL(None)
+_RING = "memfd:cluster-serving-ring"
+
+
+def spawn(command: Sequence[str], log: Path, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    """Start a process that dies with this thread, in a session of its own: Ctrl-C is for the run, not for what it watches."""
+    with log.open("ab") as stream:
+        return subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=stream,
+            stderr=stream,
+            env=dict(environment),
+            start_new_session=True,
+            preexec_fn=_die_with_parent,  # one system call: nothing that could wait for a lock of another thread
+        )
+
+
+def _die_with_parent() -> None:
+    _LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def of_run(poison: Path) -> list[psutil.Process]:
+    """Every living process that this run has started, directly or not."""
+    return [process for process in psutil.process_iter() if _environment(process).get(VARIABLE) == str(poison)]
+
+
+def kill_all(poison: Path) -> None:
+    """End every process of this run, stopped ones too."""
+    for _ in range(3):  # a supervisor may have started one more
+        processes = of_run(poison)
+        for process in processes:
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
+        psutil.wait_procs(processes, timeout=10)
+
+
+def describe(process: psutil.Process) -> str:
+    """A process for people."""
+    try:
+        return f"{process.pid}: {' '.join(process.cmdline()[-3:])}"
+    except psutil.Error:
+        return str(process.pid)
+
+
+def rings(pid: int) -> set[int]:
+    """The inodes of the rings that a process has open."""
+    return set(_open_rings(pid))
+
+
+def holders(inodes: set[int]) -> Iterator[str]:
+    """Processes that hold one of these rings."""
+    for pid in psutil.pids():
+        if inodes.intersection(_open_rings(pid)):
+            yield f"process {pid} holds a ring of this run"
+
+
+def _open_rings(pid: int) -> Iterator[int]:
+    with suppress(OSError):
+        for entry in Path(f"/proc/{pid}/fd").iterdir():
+            with suppress(OSError):
+                if _RING in str(entry.readlink()):
+                    yield entry.stat().st_ino
+
+
+def _environment(process: psutil.Process) -> dict[str, str]:
+    try:
+        return {} if process.pid == os.getpid() or process.status() == psutil.STATUS_ZOMBIE else process.environ()
+    except psutil.Error:
+        return {}

@@ -1,0 +1,246 @@
+"""What a run sends: which kind of record when, and its fields on the wire. Pure."""
+
+from collections.abc import Callable, Mapping, Sequence
+from enum import StrEnum
+from random import Random
+from typing import Final
+
+import msgspec
+import numpy as np
+
+from cluster_serving.client import keys
+from cluster_serving.client.commands import Dialect, Fields, request_fields
+from cluster_serving.client.errors import ErrorCode
+from cluster_serving.client.values import encode_record
+from cluster_serving.client.wire import encode_tensor, tensor_header
+from cluster_serving.node.chaos.samples import Sample
+from cluster_serving.node.models.base import TensorSpec
+
+
+class Kind(StrEnum):
+    """What is special about a record."""
+
+    GOOD = "good"
+    SLOW = "slow"  # good, and takes longer than the lease
+    IMPATIENT = "impatient"  # good, and to be begun within milliseconds
+    EXPIRED = "expired"  # its deadline had passed when it was sent
+    RAISING = "raising"
+    CRASHING = "crashing"
+    HANGING = "hanging"
+    MALFORMED = "malformed"
+
+
+POISON: Final = (Kind.RAISING, Kind.CRASHING, Kind.HANGING)
+RIGHT: Final = "right"
+"""The outcome of a record that has the answer which the model gives to it when nothing is wrong."""
+
+EXPECTED: Final[Mapping[Kind, frozenset[str]]] = {
+    Kind.GOOD: frozenset({RIGHT}),
+    Kind.SLOW: frozenset({RIGHT}),
+    Kind.IMPATIENT: frozenset({RIGHT, ErrorCode.DEADLINE_EXCEEDED}),
+    Kind.EXPIRED: frozenset({ErrorCode.DEADLINE_EXCEEDED}),
+    Kind.RAISING: frozenset({ErrorCode.INFERENCE_FAILED}),
+    Kind.CRASHING: frozenset({ErrorCode.WORKER_DIED, ErrorCode.DELIVERED_TOO_OFTEN}),
+    Kind.HANGING: frozenset({ErrorCode.WORKER_HUNG, ErrorCode.WORKER_DIED, ErrorCode.DELIVERED_TOO_OFTEN}),
+    Kind.MALFORMED: frozenset({ErrorCode.INVALID_INPUT}),
+}
+"""The outcomes that a record of each kind may have."""
+
+_SPACING_S = 2.0
+NO_URI: Final = "no uri"
+"""The flaw of a record whose answer is found under the id of its entry."""
+
+
+class Record(msgspec.Struct, frozen=True):
+    """One record; `uri` names it even where it is sent without.
+
+    `deadline_ms` is Unix time, `life_ms` counts from when Redis takes it; `flaw` is that of a malformed one.
+    """
+
+    uri: str
+    kind: Kind
+    sample: int
+    dialect: Dialect = "native"
+    replies: bool = False
+    deadline_ms: int | None = None
+    life_ms: int | None = None
+    flaw: str = ""
+
+
+class Pools(msgspec.Struct, frozen=True):
+    """Which samples each kind of record uses; without `poison` there are only good ones."""
+
+    good: Sequence[int]
+    magic: Mapping[Kind, Sequence[int]]
+    dialects: Sequence[Dialect]
+    flaws: Sequence[str]
+
+
+class Mix:
+    """Which record comes next; the same ones in the same order for the same seed."""
+
+    def __init__(self, seed: int, seconds: float, pools: Pools) -> None:
+        self._rng = Random(f"records {seed}")  # noqa: S311 - not for secrets
+        self._pools = pools
+        self._due = _planned(self._rng, seconds) if pools.magic else []
+        self._next_costly_s = 0.0
+        self._numbers: dict[Kind, int] = {}
+        self._count = 0
+
+    def next(self, at_s: float, now_ms: int) -> Record:
+        """The record that is sent `at_s` seconds after the load began, at `now_ms` Unix time."""
+        kind = self._costly(at_s) or self._common()
+        self._count += 1
+        uri = f"{self._count}"
+        pools, rng = self._pools, self._rng
+        if kind is Kind.MALFORMED:
+            return Record(uri, kind, rng.choice(pools.good), flaw=rng.choice(pools.flaws))
+        if kind is Kind.EXPIRED:
+            # With the row of one that raises: whoever runs it shows that it did.
+            sample = rng.choice(pools.magic.get(Kind.RAISING) or pools.good)
+            return Record(uri, kind, sample, replies=rng.random() < 0.3, deadline_ms=now_ms - rng.randint(1, 60_000))
+        if kind is Kind.IMPATIENT:
+            return Record(uri, kind, rng.choice(pools.good), life_ms=rng.randint(2, 50))
+        dialect = rng.choice(pools.dialects)
+        return Record(uri, kind, self._sample(kind), dialect, replies=dialect == "native" and rng.random() < 0.3)
+
+    def _costly(self, at_s: float) -> Kind | None:
+        """One of those that cost much, if one is due; never two in one batch, which would have to be halved for each."""
+        if not self._due or self._due[0][0] > at_s or at_s < self._next_costly_s:
+            return None
+        self._next_costly_s = at_s + _SPACING_S
+        return self._due.pop(0)[1]
+
+    def _common(self) -> Kind:
+        chances = {Kind.GOOD: 90.0, Kind.MALFORMED: 4.0, Kind.EXPIRED: 2.0, Kind.IMPATIENT: 3.0}
+        if not self._pools.flaws:
+            del chances[Kind.MALFORMED]
+        if self._pools.magic:
+            chances[Kind.RAISING] = 1.0
+        return self._rng.choices(list(chances), list(chances.values()))[0]
+
+    def _sample(self, kind: Kind) -> int:
+        if kind not in self._pools.magic:
+            return self._rng.choice(self._pools.good)
+        number = self._numbers[kind] = self._numbers.get(kind, -1) + 1
+        samples = self._pools.magic[kind]
+        return samples[number % len(samples)]
+
+
+def _planned(rng: Random, seconds: float) -> list[tuple[float, Kind]]:
+    """When the records come that cost much: those that hang early, for they are waited for again and again."""
+    many = {Kind.SLOW: (seconds / 12, 1.0), Kind.CRASHING: (seconds / 15, 0.8), Kind.HANGING: (seconds / 40, 0.5)}
+    return sorted(
+        (rng.uniform(0, until * seconds), kind)
+        for kind, (count, until) in many.items()
+        for _ in range(max(1, int(count)))
+    )
+
+
+class Encoder:
+    """Makes the fields of records.
+
+    Args:
+        samples: what records refer to.
+        reply: key of the stream that replies go to.
+        batched: every record carries a batch dimension.
+    """
+
+    def __init__(self, samples: Sequence[Sample], reply: str, *, batched: bool) -> None:
+        self._samples = samples
+        self._reply = reply.encode()
+        self._batched = batched
+
+    def fields(self, record: Record) -> Fields:
+        """What the entry of this record holds."""
+        uri, sample = record.uri, self._value(record.sample)
+        if record.flaw:
+            return _FLAWS[record.flaw](uri, sample)
+        data = {name: list(value.ravel()) if _joins(value, record.dialect) else value for name, value in sample.items()}
+        fields = request_fields(record.dialect, uri, data)
+        if record.replies:
+            fields += (keys.REPLY, self._reply)
+        if record.deadline_ms is not None:
+            fields[2:2] = (keys.DEADLINE, b"%d" % record.deadline_ms)  # where the script that enqueues leaves it alone
+        if record.life_ms is not None:
+            fields += (keys.DEADLINE, b"%d" % record.life_ms)
+        return fields
+
+    def _value(self, sample: int) -> Sample:
+        found = self._samples[sample]
+        return {name: np.asarray(value)[np.newaxis] for name, value in found.items()} if self._batched else found
+
+
+def _joins(value: np.ndarray[tuple[int, ...], np.dtype[np.generic]], dialect: Dialect) -> bool:
+    """Whether a text has to be a list of strings: the original dialect has no arrays of them."""
+    return dialect == "original" and value.dtype == object
+
+
+def flaws_for(inputs: Sequence[TensorSpec], *, own_processing: bool) -> list[str]:
+    """What can be wrong with a record so that a node must say so; what `preprocess` of the user makes of it is not known."""
+    always = [NO_URI, "a deadline that is no number", "broken Arrow", "broken JSON"]
+    if own_processing:
+        return always
+    of_input = _OF_TEXT if inputs and inputs[0].is_text else _OF_TENSOR if inputs else []
+    return [*always, "no inputs", *(["an unknown input"] if inputs else []), *of_input]
+
+
+def _first(sample: Sample) -> tuple[bytes, np.ndarray[tuple[int, ...], np.dtype[np.generic]]]:
+    name, value = next(iter(sample.items()))
+    return name.encode(), np.asarray(value)
+
+
+def _without_first(uri: str, sample: Sample) -> Fields:
+    rest = dict(list(sample.items())[1:])
+    return encode_record(uri, rest) if rest else [keys.URI, uri.encode()]
+
+
+def _truncated(uri: str, sample: Sample) -> Fields:
+    name, value = _first(sample)
+    message = encode_tensor(_sendable(value))
+    return [*_without_first(uri, sample), keys.TENSOR + name, message[: -max(1, value.nbytes // 2)]]
+
+
+def _lying(uri: str, sample: Sample) -> Fields:
+    name, value = _first(sample)
+    array = _sendable(value)
+    header = tensor_header(array.dtype, (1000, *array.shape))
+    return [*_without_first(uri, sample), keys.TENSOR + name, header + array.tobytes()]
+
+
+def _too_many_dimensions(uri: str, sample: Sample) -> Fields:
+    name, value = _first(sample)
+    array = np.stack([_sendable(value)] * 2)[:, np.newaxis]
+    return [*_without_first(uri, sample), keys.TENSOR + name, encode_tensor(array)]
+
+
+def _sendable(
+    value: np.ndarray[tuple[int, ...], np.dtype[np.generic]],
+) -> np.ndarray[tuple[int, ...], np.dtype[np.generic]]:
+    return value.view(np.uint8) if value.dtype == np.bool_ else value
+
+
+_OF_TENSOR: Final = ["a truncated tensor", "a shape that lies", "too many dimensions", "text for a number"]
+_OF_TEXT: Final = ["a tensor for text", "text that is no JSON"]
+_FLAWS: Final[Mapping[str, Callable[[str, Sample], Fields]]] = {
+    NO_URI: lambda uri, sample: encode_record(uri, sample)[2:],
+    "a deadline that is no number": lambda uri, sample: [keys.DEADLINE, b"tomorrow", *encode_record(uri, sample)],
+    "broken Arrow": lambda uri, _: [keys.URI, uri.encode(), keys.DATA, b"/////wAAAA" * 3],
+    "broken JSON": lambda uri, _: [keys.URI, uri.encode(), keys.DATA, b'{"instances": [{', keys.SERDE, b"stream"],
+    "no inputs": lambda uri, _: [keys.URI, uri.encode()],
+    "an unknown input": lambda uri, sample: encode_record(uri, {**sample, "no_such_input": np.zeros(2, np.float32)}),
+    "a truncated tensor": _truncated,
+    "a shape that lies": _lying,
+    "too many dimensions": _too_many_dimensions,
+    "text for a number": lambda uri, sample: [
+        *_without_first(uri, sample),
+        keys.STRING + _first(sample)[0],
+        b'"seven"',
+    ],
+    "a tensor for text": lambda uri, sample: [
+        *_without_first(uri, sample),
+        keys.TENSOR + _first(sample)[0],
+        encode_tensor(np.zeros(3, np.float32)),
+    ],
+    "text that is no JSON": lambda uri, sample: [*_without_first(uri, sample), keys.STRING + _first(sample)[0], b'["'],
+}

@@ -1,0 +1,145 @@
+"""Before anything is done to anybody: which inputs the model takes, what it answers, and which rows are to be poison."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+
+from cluster_serving.client import keys
+from cluster_serving.client.commands import Dialect
+from cluster_serving.client.errors import InvalidValue
+from cluster_serving.client.process.exit_codes import Fault
+from cluster_serving.client.wire import Result
+from cluster_serving.node.chaos import pace
+from cluster_serving.node.chaos.learn import Answers, ask
+from cluster_serving.node.chaos.poison import Effect, MagicRow, Poison, as_batch, row_keys
+from cluster_serving.node.chaos.records import Encoder, Kind, Pools, Record, flaws_for
+from cluster_serving.node.chaos.samples import Sample, made_up, read
+from cluster_serving.node.chaos.sandbox import Sandbox
+from cluster_serving.node.models.base import TensorSpec
+
+_SAMPLES = 48
+_TIMES = 3
+_PATIENCE_S = 60.0
+_EFFECTS: Final = {
+    Kind.SLOW: Effect.SLEEP,
+    Kind.RAISING: Effect.RAISE,
+    Kind.CRASHING: Effect.CRASH,
+    Kind.HANGING: Effect.HANG,
+}
+# How many samples are poison of each kind; the calm has its own, whose runs are counted by themselves.
+_CALM: Final = (Kind.RAISING, Kind.SLOW, Kind.SLOW)
+_LOAD: Final = {Kind.SLOW: 3, Kind.RAISING: 8, Kind.CRASHING: 5, Kind.HANGING: 3}
+_LEAST_GOOD = 6
+
+
+class Rehearsal:
+    """What a run is made of.
+
+    Attributes:
+        encoder: makes fields of records.
+        answers: which ones are right.
+        reply: key of the stream that replies go to.
+        pools: which samples each kind of record uses.
+        probe: the record that showed that poison works; None: it does not.
+        calm: the records that are to be sent before the faults.
+        record_bytes: of one record, at most.
+        notes: what is not tried, and why.
+    """
+
+    def __init__(self, place: Sandbox, samples: Sequence[Sample]) -> None:
+        self.reply = keys.reply_key(place.job, "chaos")
+        self.encoder = Encoder(samples, self.reply, batched=place.config.input_already_batched)
+        self.answers = Answers()
+        self.pools = Pools([], {}, [], [])
+        self.probe: Record | None = None
+        self.calm: list[Record] = []
+        self.notes: list[str] = []
+        self._place = place
+        self._samples = samples
+
+    @property
+    def record_bytes(self) -> int:
+        """Bytes of one record's fields, at most."""
+        records = (Record("0", Kind.GOOD, sample) for sample in self.pools.good)
+        return max(sum(map(len, self.encoder.fields(record))) for record in records)
+
+    def learn(self, dialect: Dialect, samples: Sequence[int], times: int) -> list[int]:
+        """Send each sample so often; those that got an answer, always the same one.
+
+        Raises:
+            Fault: there is none.
+        """
+        results: list[tuple[int, Result | None]] = []
+        for turn in range(times):
+            records = [Record(f"{dialect}-{times}-{turn}-{at}", Kind.GOOD, at, dialect) for at in samples]
+            found = self._ask(records)
+            results += [(record.sample, found.get(record.uri)) for record in records]
+        bad = {at for at, result in results if result is None or not self.answers.learn(dialect, at, result)}
+        good = [at for at in samples if at not in bad]
+        if not good:
+            raise Fault(_why(results))
+        return good
+
+    def allot(self, good: Sequence[int], dialects: Sequence[Dialect], flaws: Sequence[str]) -> None:
+        """Decide which samples are poison, and tell the workers."""
+        left = list(good)
+        self.pools = Pools(left, {}, dialects, flaws)
+        if len(left) < sum((len(_CALM), *_LOAD.values(), _LEAST_GOOD)):
+            self.notes.append("no poison is tried: the model's inputs have too little room for rows known by heart")
+            return
+        probe, *calm = [Record(f"calm-{at}", kind, left.pop()) for at, kind in enumerate(_CALM)]
+        magic = {kind: [left.pop() for _ in range(count)] for kind, count in _LOAD.items()}
+        rows = [(record.sample, record.kind) for record in (probe, *calm)]
+        rows += [(sample, kind) for kind, found in magic.items() for sample in found]
+        keyed = [(sample, row_keys(as_batch(self._samples[sample]))[0], _EFFECTS[kind]) for sample, kind in rows]
+        Poison(pace.SLOW_S, [MagicRow(*row) for row in keyed]).write(self._place.poison)
+        result = self._ask([probe]).get(probe.uri)
+        if result is not None and self.answers.right(probe.dialect, probe.sample, result):
+            self.notes.append("no poison is tried: rows do not reach the model as they were sent (preprocess)")
+            return
+        self.probe, self.calm = probe, calm
+        self.pools = Pools(left, magic, dialects, flaws)
+
+    def _ask(self, records: Sequence[Record]) -> Mapping[str, Result]:
+        fields = [(record.uri, self.encoder.fields(record)) for record in records]
+        return ask(self._place.redis.settings(), self._place.job, fields, _PATIENCE_S)
+
+
+def rehearse(place: Sandbox, beat: Mapping[str, Any], seed: int, file: Path | None) -> Rehearsal:
+    """Find out what a run needs to know of the model.
+
+    Args:
+        place: with nodes that are ready.
+        beat: what one of them tells.
+        seed: of the run.
+        file: an .npz file with samples; None: they are made up.
+
+    Raises:
+        Fault: the model answers none of the samples, or never twice alike.
+    """
+    inputs = msgspec.convert(beat["inputs"], list[TensorSpec])
+    samples = read(file, _SAMPLES) if file else made_up(inputs, np.random.default_rng(seed), _SAMPLES)
+    rehearsal = Rehearsal(place, samples)
+    good = rehearsal.learn("native", range(len(samples)), 1)[:_SAMPLES]
+    good = rehearsal.learn("native", good, _TIMES - 1)
+    dialects: list[Dialect] = ["native"]
+    try:
+        good = rehearsal.learn("original", good, _TIMES - 1)
+        dialects.append("original")
+    except (Fault, InvalidValue) as fault:
+        rehearsal.notes.append(f"the original dialect is not tried: {fault}")
+    rehearsal.allot(good, dialects, flaws_for(inputs, own_processing=bool(place.config.processing)))
+    return rehearsal
+
+
+def _why(results: Sequence[tuple[int, Result | None]]) -> str:
+    mend = "name an .npz file with inputs for it with --samples"
+    for _sample, result in results:
+        if result is None:
+            return f"a record is not answered within {_PATIENCE_S:.0f} s while nothing is wrong"
+        if result.error is not None:
+            return f"the model refuses the inputs that were made up for it ({result.error[1]}): {mend}"
+    return "the model answers the same inputs differently each time: there is no right answer to compare with"

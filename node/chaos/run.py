@@ -1,0 +1,225 @@
+"""One run, from an empty directory to the verdicts.
+
+Redis, two nodes ──► rehearsal ──► calm: slow records ──► load and faults ──► settle ──► nodes told to stop
+    ──► everything read once more ──► verdicts
+"""
+
+import signal
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+
+import msgspec
+
+from cluster_serving.client.commands import ENQUEUE, enqueue_arguments
+from cluster_serving.client.link import Link
+from cluster_serving.node.chaos import pace, processes
+from cluster_serving.node.chaos.faults import Faults
+from cluster_serving.node.chaos.history import Acceptance, History, Remains, Verdict, check
+from cluster_serving.node.chaos.load import Load
+from cluster_serving.node.chaos.nodes import NodeEnded, wait_for
+from cluster_serving.node.chaos.poison import runs_of
+from cluster_serving.node.chaos.records import Mix
+from cluster_serving.node.chaos.rehearsal import Rehearsal, rehearse
+from cluster_serving.node.chaos.sandbox import Sandbox, sandbox
+from cluster_serving.node.chaos.schedule import Target, plan
+from cluster_serving.node.chaos.watch import Watch
+from cluster_serving.node.config import Config
+
+_BYTES_A_SECOND = 16 << 20  # more would measure the disk below the append-only file
+_TURN_S = 0.2
+
+Say = Callable[[str], None]
+
+
+class Options(msgspec.Struct, frozen=True):
+    """What a run is told: `rate` in records a second; `samples`: an .npz file with inputs, None: they are made up."""
+
+    seed: int
+    seconds: float
+    rate: float
+    samples: Path | None = None
+    keep: bool = False
+
+
+class Report(msgspec.Struct):
+    """What a run found; `notes`: what was not tried, and why; `directory` with the logs, if it is kept."""
+
+    seed: int
+    verdicts: list[Verdict]
+    figures: dict[str, float]
+    notes: list[str]
+    directory: str | None = None
+
+    @property
+    def passed(self) -> bool:
+        """Whether every check did."""
+        return all(verdict.passed for verdict in self.verdicts)
+
+
+def run(config: Config, options: Options, say: Say) -> Report:
+    """Run it; nothing is left of it, whatever happens, but the logs of a run that failed.
+
+    Args:
+        config: the user's.
+        options: of this run.
+        say: told what is going on, some times a second.
+
+    Raises:
+        Fault: the run could not begin, or a node does not serve any more.
+    """
+    with sandbox(config) as place:
+        report = _Run(place, options, say).run()
+        place.keep = options.keep or not report.passed
+        report.directory = str(place.directory) if place.keep else None
+        return report
+
+
+class _Run:
+    """The phases of a run, in order."""
+
+    def __init__(self, place: Sandbox, options: Options, say: Say) -> None:
+        self._place = place
+        self._options = options
+        self._say = say
+        self._plan = plan(options.seed, options.seconds)
+        self._now = "none"
+        self._stuck: list[str] = []
+
+    def run(self) -> Report:
+        """All of them."""
+        place, options = self._place, self._options
+        self._say("starting two nodes")
+        begun_s = time.monotonic()
+        for node in place.nodes:
+            node.start()
+        beats = [node.await_ready() for node in place.nodes]
+        self._patience_s = pace.SETTLE_S + pace.STARTS * (time.monotonic() - begun_s)
+        self._faults = Faults(place.nodes, place.redis, place.job, self._patience_s)
+        self._say("learning what the model answers")
+        rehearsal = rehearse(place, beats[0], options.seed, options.samples)
+        self._history = History(int(beats[0]["batch_size"]))
+        self._watch = Watch(place.redis.settings(), place.job, rehearsal.reply, rehearsal.answers, self._history)
+        with ExitStack() as stack:
+            stack.callback(self._watch.cease)
+            self._watch.open()
+            self._watch.start()
+            self._calm(rehearsal)
+            begun_s = time.monotonic()
+            self._storm(rehearsal)
+            storm_s = time.monotonic() - begun_s
+            self._settle()
+            settled_s = time.monotonic() - begun_s - storm_s
+            self._say("stopping the nodes, reading everything once more")
+            for node in place.nodes:
+                node.end(signal.SIGTERM)
+            self._watch.finish()
+        self._history.runs = runs_of(place.poison)
+        self._history.remains = self._remains()
+        figures = self._figures(storm_s, settled_s)
+        return Report(options.seed, check(self._history), figures, rehearsal.notes)
+
+    def _figures(self, storm_s: float, settled_s: float) -> dict[str, float]:
+        history, total = self._history, self._watch.total
+        return {
+            "seconds": round(storm_s, 1),
+            "settled after s": round(settled_s, 1),
+            "records sent": len(history.records),
+            "accepted": history.accepted,
+            "answered": len(history.outcomes),
+            "records/s": round(len(history.outcomes) / storm_s, 1),
+            "faults": self._faults.done,
+            "restarts": total("restarts"),
+            "redelivered": total("redelivered"),
+            "reconnects": total("reconnects"),
+            "dead letters": len(history.dead_letters),
+        }
+
+    def _calm(self, rehearsal: Rehearsal) -> None:
+        """Records that are slower than the lease, while nothing is done to anybody."""
+        history = self._history
+        if rehearsal.probe is None:
+            return
+        history.calm = {rehearsal.probe.uri, *(record.uri for record in rehearsal.calm)}
+        history.sending(rehearsal.probe)
+        history.sent(rehearsal.probe.uri, Acceptance.ACCEPTED)
+        self._say("calm: records that take longer than the lease")
+        link = Link(self._place.redis.settings())
+        for record in rehearsal.calm:
+            history.sending(record)
+            (entry,) = link.run(ENQUEUE, *enqueue_arguments(self._place.job, [rehearsal.encoder.fields(record)]))
+            history.sent(record.uri, Acceptance.ACCEPTED, entry.decode())
+        link.close()
+        wait_for(self._answered, self._patience_s)
+
+    def _storm(self, rehearsal: Rehearsal) -> None:
+        """Load and faults."""
+        options, history = self._options, self._history
+        mix = Mix(options.seed, options.seconds, rehearsal.pools)
+        rate = min(options.rate, _BYTES_A_SECOND / rehearsal.record_bytes)
+        load = Load(self._place.redis.settings(), self._place.job, mix, rehearsal.encoder, history, rate)
+        begun_s = time.monotonic()
+        with ExitStack() as stack:
+            stack.callback(load.cease)
+            load.start()
+            try:
+                self._do_faults(begun_s)
+            except NodeEnded as ended:
+                self._stuck.append(str(ended))  # a finding like any other, beside what else can be found
+            self._go_on_until(begun_s, options.seconds)
+            load.finish()
+
+    def _do_faults(self, begun_s: float) -> None:
+        for fault in self._plan:
+            self._go_on_until(begun_s, fault.at_s)
+            self._now = fault.describe()
+            self._go_on_until(begun_s, 0)
+            again = fault.target in (Target.GROUP, Target.WORKER) or fault.meanwhile is not None
+            self._history.disturbances += again
+            self._faults.do(fault)
+
+    def _go_on_until(self, begun_s: float, until_s: float) -> None:
+        """Wait, and tell how it goes."""
+        history, planned = self._history, len(self._plan)
+        while True:
+            self._watch.check()
+            at_s = time.monotonic() - begun_s
+            self._say(
+                f"{at_s:.0f} of {self._options.seconds:.0f} s: {history.accepted} records accepted, "
+                f"{len(history.outcomes)} answered; {self._faults.done} of {planned} faults, last: {self._now}"
+            )
+            if at_s >= until_s:
+                return
+            time.sleep(min(until_s - at_s, _TURN_S))
+
+    def _settle(self) -> None:
+        """Wait until nobody lacks anything and nothing waits."""
+        self._say("settling: every node whole, every record answered")
+        wait_for(lambda: self._settled() or not all(node.runs for node in self._place.nodes), self._patience_s)
+
+    def _answered(self) -> bool:
+        self._watch.check()
+        return not self._history.unanswered
+
+    def _settled(self) -> bool:
+        if not self._answered():
+            return False
+        pending, entries, _ = self._watch.left_in_redis()
+        return not pending and not entries and all(node.whole for node in self._place.nodes)
+
+    def _remains(self) -> Remains:
+        """What is left of the nodes; ends Redis."""
+        place = self._place
+        pending, entries, consumers = self._watch.left_in_redis()
+        place.redis.end()
+        left = processes.of_run(place.poison)
+        rings = set[int]().union(*(node.rings for node in place.nodes))
+        return Remains(
+            processes=[processes.describe(process) for process in left],
+            segments=list(processes.holders(rings)),
+            endings=[*self._stuck, *(ending for node in place.nodes for ending in node.endings)],
+            consumers=[f"consumer {name} is left in the group" for name in consumers],
+            pending=pending,
+            entries=entries,
+        )

@@ -1,0 +1,78 @@
+"""Inputs for the records of a run: made up from what the model says that it takes, or read from a file."""
+
+import zipfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from cluster_serving.client.process.exit_codes import Fault
+from cluster_serving.node.chaos.poison import as_batch, row_keys
+from cluster_serving.node.models.base import Array, TensorSpec
+
+Sample = Mapping[str, Array]
+"""For each input of the model the value of one record, without a batch dimension."""
+
+_SIZES = (8, 16, 32, 64, 224)  # of a free dimension: one will do for most models
+_HIGHEST = (2, 10, 100)  # of whole numbers: they may be indices
+_WORDS = ["river", "stone", "cloud", "amber", "table", "seven", "light", "garden", "paper", "wind"]
+
+
+def made_up(inputs: Sequence[TensorSpec], rng: np.random.Generator, count: int) -> list[Sample]:
+    """Samples that differ; fewer than `count` where the inputs have no room for so many.
+
+    More where it is not sure that the model can run them: it may want other numbers, or other sizes of a free dimension.
+
+    Raises:
+        Fault: the model does not tell what it takes.
+    """
+    if not inputs or any(spec.shape is None for spec in inputs):
+        raise Fault("the model does not tell what it takes: name an .npz file with inputs for it with --samples")
+    sure = all(
+        not spec.is_text and np.dtype(spec.dtype).kind == "f" and None not in (spec.row_shape or ()) for spec in inputs
+    )
+    count = count if sure else count * len(_SIZES)
+    samples: list[Sample] = []
+    seen: set[bytes] = set()
+    for attempt in range(4 * count):
+        size, highest = _SIZES[attempt % len(_SIZES)], _HIGHEST[attempt % len(_HIGHEST)]
+        sample = {spec.name: _value(spec, rng, size, highest) for spec in inputs}
+        (known,) = row_keys(as_batch(sample))
+        if known not in seen:
+            seen.add(known)
+            samples.append(sample)
+        if len(samples) == count:
+            break
+    return samples
+
+
+def _value(spec: TensorSpec, rng: np.random.Generator, size: int, highest: int) -> Array:
+    shape = tuple(size if dim is None else dim for dim in spec.row_shape or ())
+    if spec.is_text:
+        words = [" ".join(rng.choice(_WORDS, 5)) for _ in range(int(np.prod(shape, dtype=np.int64)))]
+        return np.array(words, dtype=object).reshape(shape)
+    dtype = np.dtype(spec.dtype)
+    if dtype.kind == "f":
+        return rng.random(shape, np.float32).astype(dtype)
+    if dtype.kind == "b":
+        return rng.integers(0, 2, shape).astype(dtype)
+    return rng.integers(0, highest, shape).astype(dtype)
+
+
+def read(path: Path, count: int) -> list[Sample]:
+    """At most `count` samples of an .npz file: an array for each input, records first; texts are arrays of `str`.
+
+    Raises:
+        Fault: it is no such file, or the arrays have different numbers of records.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as found:
+            columns = {str(name): np.asarray(found[name]) for name in found.files}
+    except (OSError, ValueError, zipfile.BadZipFile) as error:
+        raise Fault(f"{path} is no .npz file of arrays: {error}") from error
+    sizes = {name: len(column) if column.ndim else 0 for name, column in columns.items()}
+    if len(set(sizes.values())) != 1 or not all(sizes.values()):
+        named = ", ".join(f"{name} {size}" for name, size in sizes.items()) or "there is none"
+        raise Fault(f"{path}: every array holds one value a record, and as many as the others ({named})")
+    texts = {name: column.astype(object) if column.dtype.kind == "U" else column for name, column in columns.items()}
+    return [{name: column[at] for name, column in texts.items()} for at in range(min(count, *sizes.values()))]

@@ -1,0 +1,79 @@
+"""The faults of a run, planned from its seed. Pure."""
+
+from enum import StrEnum
+from random import Random
+from typing import Final
+
+import msgspec
+
+_SPACING_S = 3.0
+
+
+class Target(StrEnum):
+    """What a fault befalls."""
+
+    READER = "reader"
+    WORKER = "worker"
+    WRITER = "writer"
+    SUPERVISOR = "supervisor"
+    NODE = "node"
+    REDIS = "Redis"
+    GROUP = "consumer group"
+
+
+class Act(StrEnum):
+    """What happens to it."""
+
+    KILL = "kill"  # SIGKILL, and started again
+    PAUSE = "pause"  # SIGSTOP for longer than the lease, then SIGCONT
+    RESTART = "restart"  # SIGTERM, and started again
+    DESTROY = "destroy"
+
+
+CHILDREN: Final = (Target.READER, Target.WORKER, Target.WRITER)
+KINDS: Final = (
+    *((target, act) for target in Target if target is not Target.GROUP for act in Act if act is not Act.DESTROY),
+    (Target.GROUP, Act.DESTROY),
+)
+"""Every kind of fault."""
+
+# A writer that dies while Redis does not answer has published nobody knows what.
+_MEANWHILE = {Act.PAUSE: Target.WRITER, Act.KILL: Target.READER, Act.RESTART: Target.WORKER}
+
+
+class Fault(msgspec.Struct, frozen=True):
+    """One fault: `at_s` seconds after the load began, on node 0 or 1; `meanwhile`: a child killed while Redis is away."""
+
+    at_s: float
+    target: Target
+    act: Act
+    node: int
+    meanwhile: Target | None = None
+
+    def describe(self) -> str:
+        """For people."""
+        if self.target is Target.GROUP:
+            return "the consumer group destroyed"
+        done = {Act.KILL: "killed", Act.PAUSE: "paused", Act.RESTART: "restarted"}[self.act]
+        if self.target is Target.REDIS:
+            return f"Redis {done}, a {self.meanwhile} of node {self.node + 1} killed meanwhile"
+        whose = f"node {self.node + 1}" if self.target is Target.NODE else f"{self.target} of node {self.node + 1}"
+        return f"{whose} {done}"
+
+
+def plan(seed: int, seconds: float) -> list[Fault]:
+    """The faults of a run, in order of time: every kind once in a random order, then every kind again, one each 3 s.
+
+    A run of 60 s or more has every kind.
+    """
+    rng = Random(f"faults {seed}")  # noqa: S311 - not for secrets
+    count = max(1, round(seconds / _SPACING_S))
+    kinds: list[tuple[Target, Act]] = []
+    while len(kinds) < count:
+        kinds += rng.sample(KINDS, len(KINDS))
+    faults: list[Fault] = []
+    for at, (target, act) in enumerate(kinds[:count]):
+        meanwhile = _MEANWHILE[act] if target is Target.REDIS else None
+        at_s = (at + rng.uniform(0.1, 0.9)) * seconds / count
+        faults.append(Fault(round(at_s, 3), target, act, rng.randrange(2), meanwhile))
+    return faults

@@ -1,0 +1,161 @@
+"""Reads what clients and operators can see of a run, again and again, and notes it down."""
+
+import hashlib
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from random import Random
+from typing import Any
+
+import msgspec
+import redis
+
+from cluster_serving.client import keys
+from cluster_serving.client.commands import result_of
+from cluster_serving.client.connection import RedisSettings
+from cluster_serving.client.errors import CodecError
+from cluster_serving.node.chaos.history import DeadLetter, History, Outcome
+from cluster_serving.node.chaos.learn import Answers
+from cluster_serving.node.chaos.records import NO_URI, RIGHT, Record
+
+_TURN_S = 0.05
+_PAGE = 500
+_AGAIN = 50  # outcomes that are read again in each turn
+
+
+class Watch(threading.Thread):
+    """A client that looks at outcomes and takes none.
+
+    Args:
+        settings: the run's Redis.
+        job: its stream.
+        reply: key of the stream that replies go to.
+        answers: which ones are right.
+        history: is told what was seen.
+    """
+
+    def __init__(self, settings: RedisSettings, job: str, reply: str, answers: Answers, history: History) -> None:
+        super().__init__(name="watch", daemon=True)
+        self._redis: Any = settings.client()
+        self._job = job
+        self._prefix = keys.result_prefix(job)
+        self._reply = reply
+        self._answers = answers
+        self._history = history
+        self._last_reply = b"0-0"
+        self._beats: dict[tuple[int, int], Mapping[str, Any]] = {}
+        self._rng = Random(0)  # noqa: S311 - not for secrets
+        self._over = threading.Event()
+        self.failure: BaseException | None = None
+
+    def open(self) -> None:
+        """Make the reply stream: results go only to one that exists."""
+        self._redis.xgroup_create(self._reply, "chaos", "$", mkstream=True)
+
+    def cease(self) -> None:
+        """Look no more."""
+        self._over.set()
+
+    def finish(self) -> None:
+        """Look no more; then read every outcome once more."""
+        self.cease()
+        self.join()
+        self.check()
+        self.look(list(self._history.records))
+        self._history.replies.clear()  # one may have come before its record was noted down
+        self._last_reply = b"0-0"
+        self._count_replies()
+        self._history.dead_letters = list(self._dead_letters())
+        self._redis.close()
+
+    def check(self) -> None:
+        """Raise what has kept it from looking."""
+        if self.failure is not None:
+            raise self.failure
+
+    def run(self) -> None:
+        """Look until told to finish."""
+        while not self._over.wait(_TURN_S):
+            try:
+                known = self._history.outcomes
+                waiting = [uri for uri in list(self._history.records) if uri not in known]
+                self.look(waiting + self._rng.sample(list(known), min(_AGAIN, len(known))))
+                self._count_replies()
+                self._hear_beats()
+            except (redis.RedisError, OSError):
+                self._redis.connection_pool.disconnect()  # Redis is away, as planned
+            except BaseException as error:  # told to whoever finishes the watch
+                self.failure = error
+                return
+
+    def look(self, uris: Sequence[str]) -> None:
+        """Read the results of these records."""
+        records = [self._history.records[uri] for uri in uris]
+        hashes = [record for record in records if not record.replies]
+        for first in range(0, len(hashes), _PAGE):
+            page = hashes[first : first + _PAGE]
+            pipe = self._redis.pipeline(transaction=False)
+            for record in page:
+                pipe.hgetall(self._prefix + self._found_under(record))
+            for record, found in zip(page, pipe.execute(), strict=True):
+                self._note(record, found)
+
+    def _found_under(self, record: Record) -> str:
+        return self._history.entries.get(record.uri, "-") if record.flaw == NO_URI else record.uri
+
+    def _note(self, record: Record, found: Mapping[bytes, bytes]) -> None:
+        if found:
+            self._history.seen(record.uri, self._outcome(record, [part for pair in found.items() for part in pair]))
+        elif record.uri in self._history.outcomes:
+            self._history.vanished(record.uri)
+
+    def _outcome(self, record: Record, fields: Sequence[bytes]) -> Outcome:
+        pairs = sorted(zip(fields[::2], fields[1::2], strict=True))
+        digest = hashlib.blake2b(repr(pairs).encode(), digest_size=16).digest()
+        try:
+            result = result_of(fields, record.uri)
+        except CodecError as error:
+            return Outcome("wrong", f"cannot be read: {error}", digest)
+        receipt = result.receipt
+        by = f" (node {receipt.get('node')}, entry {receipt.get('entry')})" if receipt else ""
+        if result.error is not None:
+            return Outcome(result.error[0], result.error[1] + by, digest)
+        if self._answers.right(record.dialect, record.sample, result):
+            return Outcome(RIGHT, by, digest)
+        return Outcome("wrong", f"{result!r}"[:200] + by, digest)
+
+    def _count_replies(self) -> None:
+        while found := self._redis.xread({self._reply: self._last_reply}, count=_PAGE):
+            for entry_id, fields in found[0][1]:
+                self._last_reply = entry_id
+                uri = fields[keys.URI].decode()
+                if uri not in self._history.records:
+                    continue
+                self._history.replies[uri] += 1
+                flat = [part for name, value in fields.items() if name != keys.URI for part in (name, value)]
+                self._history.seen(uri, self._outcome(self._history.records[uri], flat))
+
+    def _hear_beats(self) -> None:
+        for key in self._redis.scan_iter(keys.node_key(self._job, "*"), count=_PAGE):
+            beat = msgspec.json.decode(self._redis.get(key) or b"{}", type=dict[str, Any])
+            if beat:
+                self._beats[int(beat["pid"]), int(beat["started_ms"])] = beat
+
+    def total(self, count: str) -> int:
+        """A count of the heartbeats, over all lives of all nodes, as far as they told."""
+        return sum(int(beat.get(count, 0)) for beat in self._beats.values())
+
+    def _dead_letters(self) -> Iterable[DeadLetter]:
+        for _entry, fields in self._redis.xrange(keys.dead_key(self._job)):
+            told: dict[str, Any] = msgspec.json.decode(fields[keys.DEAD_LETTER])
+            uri = fields.get(keys.URI, b"").decode()
+            yield DeadLetter(uri, str(told.get("code")), int(told.get("deliveries", 1)))
+
+    def left_in_redis(self) -> tuple[int, int, list[str]]:
+        """Entries pending, entries in the stream, and the consumers of the group."""
+        with_group: Any = self._redis
+        try:
+            pending = int(with_group.xpending(self._job, keys.GROUP)["pending"])
+            consumers = [each["name"].decode() for each in with_group.xinfo_consumers(self._job, keys.GROUP)]
+        except redis.ResponseError:
+            pending, consumers = 0, []  # no group
+        return pending, int(with_group.xlen(self._job)), consumers

@@ -1,0 +1,166 @@
+"""`dead-letters`: look at the records that no node could process, put them back, keep a copy of them, delete them."""
+
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import click
+
+from cluster_serving.client.process.command import SETTINGS, Command
+from cluster_serving.client.process.exit_codes import ExitCode, Fault
+from cluster_serving.node.commands.reach import Reached, Where, reach, where_options
+from cluster_serving.node.commands.selection import Selection, age_s, letter_id, no_such, selection_options
+
+if TYPE_CHECKING:
+    from cluster_serving.node.dead_letters import DeadLetters
+
+_YES = click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+
+
+@click.group("dead-letters", context_settings=SETTINGS)
+def dead_letters() -> None:
+    """Look at records that no node could process, put them back, delete them.
+
+    Each is kept with the reason. Job and Redis are those of the last start on this machine, else of config.yaml; with --job and
+    --redis-url it works from any machine.
+    """
+
+
+@dead_letters.command("list", cls=Command, context_settings=SETTINGS)
+@where_options
+@click.option("-n", "--limit", type=click.IntRange(1), default=20, metavar="N", help="Show the newest N; 20.")
+@click.option("--code", help="Only those with this code, such as WorkerDied.")
+@click.option("--uri", metavar="GLOB", help="Only records whose uri matches, as 'img-*'.")
+@click.option("--json", "as_json", is_flag=True, help="JSON: one object a line.")
+def list_(where: Where, limit: int, code: str | None, uri: str | None, as_json: bool) -> None:
+    """List dead letters, the newest first."""
+    from cluster_serving.node.commands import dead_letters_text as text
+
+    with _reached(where) as (reached, letters):
+        total = len(letters)
+        if not total:
+            click.echo(f"No dead letters in job {reached.job}.", err=as_json)
+            return
+        summaries = text.newest(letters, limit, code, uri)
+        if as_json:
+            for summary in summaries:
+                click.echo(text.as_json(summary))
+            return
+        rows = list(summaries)
+        shown = "" if len(rows) == total else f", {len(rows)} shown"
+        click.echo(f"Dead letters of job {reached.job}: {total} in all{shown}")
+        for line in text.table(rows, time.time()):
+            click.echo(line)
+
+
+@dead_letters.command(cls=Command, context_settings=SETTINGS)
+@click.argument("wanted", metavar="ID", callback=letter_id)
+@where_options
+@click.option("--json", "as_json", is_flag=True, help="JSON: one object.")
+def show(wanted: str, where: Where, as_json: bool) -> None:
+    """Show everything about one dead letter."""
+    from cluster_serving.node.commands import dead_letters_text as text
+
+    with _reached(where) as (reached, letters):
+        letter = letters.get(wanted)
+        if letter is None:
+            raise Fault(no_such(reached.job, wanted))
+        details = text.details(letter, reached.job, hide_content=reached.config.record_encrypted)
+        click.echo(text.as_json(details) if as_json else "\n".join(text.page(details, time.time())))
+
+
+@dead_letters.command(cls=Command, context_settings=SETTINGS)
+@selection_options
+@where_options
+@click.option("--to", "target", metavar="JOB", help="Put them into this job; default: where they died.")
+@_YES
+@click.pass_context
+def replay(context: click.Context, selection: Selection, where: Where, target: str | None, yes: bool) -> None:
+    """Put dead letters back into the queue, as new records.
+
+    Nobody waits for their answers any more: these go to the result hash, where `query` finds them.
+    """
+    with _reached(where) as (reached, letters):
+        goal = target or reached.job
+        _warn_of_unknown(reached, goal)
+        chosen = [letter.id for letter in selection.of(letters)]
+        selection.confirm(f"Put {_count(len(chosen))} of job {reached.job} back into job {goal}?", yes)
+        done = 0
+        try:
+            for each in chosen:
+                if letters.replay(each, goal) is None:  # somebody else was faster
+                    selection.miss(reached.job, each)
+                else:
+                    done += 1
+        finally:  # when it was interrupted, too
+            click.echo(f"{_count(done)} put back into job {goal}.")
+    context.exit(_exit_code(selection))
+
+
+@dead_letters.command(cls=Command, context_settings=SETTINGS)
+@selection_options
+@where_options
+@click.option("-o", "--output", required=True, metavar="FILE", help="File to write; - is standard output.")
+@click.option("--force", is_flag=True, help="Write over a file that exists.")
+@click.pass_context
+def export(context: click.Context, selection: Selection, where: Where, output: str, force: bool) -> None:
+    """Write dead letters to a file, with all that the records hold.
+
+    It has a JSON object a line; what is not UTF-8 text stands as {"b64": ...}. Only you can read the file.
+    """
+    from cluster_serving.node.commands import dead_letters_text as text
+
+    with _reached(where) as (reached, letters), text.private_file(output, force) as stream:
+        done = 0
+        for letter in selection.of(letters):
+            stream.write(text.as_json(text.exported(letter, reached.job)) + "\n")
+            done += 1
+    click.echo(f"{_count(done)} of job {reached.job} written.", err=True)
+    context.exit(_exit_code(selection))
+
+
+@dead_letters.command(cls=Command, context_settings=SETTINGS)
+@selection_options
+@where_options
+@click.option(
+    "--older-than", "older_than_s", callback=age_s, metavar="AGE", help="With --all: only those older, as 7d."
+)
+@_YES
+@click.pass_context
+def purge(context: click.Context, selection: Selection, where: Where, yes: bool) -> None:
+    """Delete dead letters for ever."""
+    with _reached(where) as (reached, letters):
+        chosen = [letter.id for letter in selection.of(letters)]
+        selection.confirm(f"Delete {_count(len(chosen))} of job {reached.job} for ever?", yes)
+        click.echo(f"{_count(letters.purge(chosen))} of job {reached.job} deleted.")
+    context.exit(_exit_code(selection))
+
+
+@contextmanager
+def _reached(where: Where) -> "Generator[tuple[Reached, DeadLetters]]":
+    from cluster_serving.client.keys import dead_key
+    from cluster_serving.node.dead_letters import DeadLetters
+
+    with reach(where) as reached:
+        kind = reached.link.call("TYPE", dead_key(reached.job)).decode()
+        if kind not in {"stream", "none"}:
+            raise Fault(
+                f"the key {dead_key(reached.job)} in Redis is a {kind} and not a stream of dead letters: delete it"
+            )
+        yield reached, DeadLetters(reached.link, reached.job)
+
+
+def _warn_of_unknown(reached: Reached, job: str) -> None:
+    from cluster_serving.client.keys import limits_key
+
+    if not reached.link.call("EXISTS", job, limits_key(job)):
+        click.echo(f"No node has served job {job} with this Redis yet: the records will wait for one.", err=True)
+
+
+def _count(letters: int) -> str:
+    return f"{letters} dead letter{'' if letters == 1 else 's'}"
+
+
+def _exit_code(selection: Selection) -> ExitCode:
+    return ExitCode.FAILED if selection.missing else ExitCode.OK

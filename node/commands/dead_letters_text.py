@@ -1,0 +1,192 @@
+"""Dead letters as text: the table of `list`, the page of `show`, and the JSON of these and of `export`.
+
+A uri, a message or a traceback may come from anybody who can enqueue: control characters, which could take over a terminal, are
+written as escapes, and the secrets of the configuration as `***`.
+"""
+
+import base64
+import json
+import os
+import sys
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from fnmatch import fnmatchcase
+from pathlib import Path
+from shutil import get_terminal_size
+from typing import Any, TextIO
+
+import msgspec
+from rich.cells import cell_len, set_cell_size
+
+from cluster_serving.client.process.exit_codes import Fault
+from cluster_serving.client.process.redaction import redact
+from cluster_serving.node.dead_letters import DeadLetter, DeadLetters
+from cluster_serving.node.record_view import FieldView, view_fields
+
+_MAX_NODE = 20
+_HEADINGS = ("id", "died", "uri", "code", "deliveries", "node")
+_URI, _DELIVERIES, _NODE = 2, 4, 5
+_UNITS = ((86_400, "d"), (3600, "h"), (60, "m"), (1, "s"))
+
+
+def newest(letters: DeadLetters, limit: int, code: str | None, uri: str | None) -> Iterator[dict[str, Any]]:
+    """What a line of `list` tells of each letter, the newest first; `uri` is a glob."""
+    for letter in letters.newest_first():
+        if limit == 0:
+            return
+        if code in (None, letter.reason.code) and (uri is None or fnmatchcase(letter.uri, uri)):
+            limit -= 1
+            reason = _reason(letter)
+            del reason["traceback"]
+            yield {"id": letter.id, "uri": letter.uri} | reason
+
+
+def table(summaries: list[dict[str, Any]], now_s: float) -> Iterator[str]:
+    """Two lines a letter, none wider than the terminal: the second is the message."""
+    width = get_terminal_size().columns
+    rows = [_HEADINGS, *(_cells(summary, now_s) for summary in summaries)]
+    widths = [max(cell_len(row[column]) for row in rows) for column in range(len(_HEADINGS))]
+    widths[_NODE] = min(widths[_NODE], _MAX_NODE)
+    spare = width - sum(widths) + widths[_URI] - 2 * (len(widths) - 1)
+    widths[_URI] = min(widths[_URI], max(spare, len("uri")))
+    for row, summary in zip(rows, [None, *summaries], strict=True):
+        cells = [_fit(cell, size) for cell, size in zip(row, widths, strict=True)]
+        cells[_DELIVERIES] = cells[_DELIVERIES].rstrip().rjust(widths[_DELIVERIES])
+        yield _fit("  ".join(cells), width).rstrip()
+        if summary is not None:
+            yield _fit(f"    {printable(summary['message'])}", width).rstrip()
+
+
+def details(letter: DeadLetter, job: str, *, hide_content: bool) -> dict[str, Any]:
+    """Everything about a letter, for `show`."""
+    views = list(view_fields(letter.fields, hide_content=hide_content))
+    fields = [
+        msgspec.structs.replace(view, preview=redact(view.preview), problem=redact(view.problem)) for view in views
+    ]
+    return {
+        "id": letter.id,
+        "job": job,
+        "uri": letter.uri,
+        **_reason(letter),
+        "enqueued_ms": _enqueued_ms(letter.reason.entry),
+        "fields": msgspec.to_builtins(fields),
+    }
+
+
+def page(details: dict[str, Any], now_s: float) -> Iterator[str]:
+    """The same for people."""
+    times = {"died": details["died_ms"], "enqueued": details["enqueued_ms"]}
+    shown = {name: details[name] for name in ("job", "uri", "code", "message")}
+    shown |= {name: f"{_time(at)}, {_age(at, now_s)} ago" for name, at in times.items() if at}
+    shown |= {name: details[name] for name in ("entry", "node", "deliveries", "model")}
+    yield f"Dead letter {details['id']}"
+    for name, value in shown.items():
+        yield f"  {name:<12}{printable(str(value)) or '-'}"
+    yield ""
+    yield "Fields"
+    views = msgspec.convert(details["fields"], list[FieldView])
+    width = max((cell_len(printable(view.name)) for view in views), default=0)
+    for view in views:
+        yield f"  {set_cell_size(printable(view.name), width)}  {_described(view)}".rstrip()
+        if glance := view.problem or view.preview:
+            yield f"      {printable(glance)}"
+    if details["traceback"]:
+        yield ""
+        yield "Traceback"
+        yield from (f"  {printable(line)}" for line in details["traceback"].splitlines())
+
+
+def exported(letter: DeadLetter, job: str) -> dict[str, Any]:
+    """A letter with the record itself, in pairs of field and value, exactly as they came."""
+    fields = [[_portable(field), _portable(value)] for field, value in letter.fields]
+    return {"id": letter.id, "job": job, **_reason(letter), "fields": fields}
+
+
+def as_json(document: dict[str, Any]) -> str:
+    """One line of ASCII."""
+    return json.dumps(document)
+
+
+def printable(text: str) -> str:
+    """A text on one line, with control characters as escapes."""
+    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
+
+
+@contextmanager
+def private_file(path: str, overwrite: bool) -> Generator[TextIO]:
+    """A file that only its owner may read, for a block; `-` is standard output. One that could not be finished is removed.
+
+    Raises:
+        Fault: it exists.
+        OSError: it cannot be written.
+    """
+    if path == "-":
+        yield sys.stdout
+        sys.stdout.flush()
+        return
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | (os.O_TRUNC if overwrite else os.O_EXCL), 0o600)
+    except FileExistsError as error:
+        raise Fault(f"{path} exists: name another file, or add --force to write over it") from error
+    try:
+        with os.fdopen(descriptor, "w", encoding="ascii") as stream:
+            os.fchmod(descriptor, 0o600)
+            yield stream
+    except BaseException:
+        Path(path).unlink(missing_ok=True)
+        raise
+
+
+def _reason(letter: DeadLetter) -> dict[str, Any]:
+    reason = msgspec.to_builtins(letter.reason)
+    return {name: redact(value) if isinstance(value, str) else value for name, value in reason.items()}
+
+
+def _portable(content: bytes) -> str | dict[str, str]:
+    try:
+        return content.decode()
+    except UnicodeDecodeError:
+        return {"b64": base64.b64encode(content).decode()}
+
+
+def _cells(summary: dict[str, Any], now_s: float) -> tuple[str, ...]:
+    age = _age(summary["died_ms"], now_s) if summary["died_ms"] else "-"
+    deliveries = str(summary["deliveries"] or "-")
+    uri, code, node = (printable(summary[name]) or "-" for name in ("uri", "code", "node"))
+    return summary["id"], age, uri, code, deliveries, node
+
+
+def _described(view: FieldView) -> str:
+    shape = "" if view.shape is None else f"{view.shape}"
+    return "  ".join(part for part in (view.kind, view.dtype, shape, _size(view.size)) if part)
+
+
+def _fit(text: str, width: int) -> str:
+    """A text of exactly this many columns; what does not fit is cut off."""
+    return set_cell_size(text, width) if cell_len(text) <= width else f"{set_cell_size(text, width - 1)}…"
+
+
+def _age(at_ms: int, now_s: float) -> str:
+    seconds = max(0, round(now_s - at_ms / 1000))
+    unit, name = next((each for each in _UNITS if seconds >= each[0]), _UNITS[-1])
+    return f"{seconds // unit} {name}"
+
+
+def _time(at_ms: int) -> str:
+    try:
+        return f"{datetime.fromtimestamp(at_ms / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
+    except (OverflowError, ValueError, OSError):
+        return f"{at_ms} ms"
+
+
+def _enqueued_ms(entry: str) -> int:
+    """When a record was enqueued: an entry's id begins with it."""
+    head = entry.partition("-")[0]
+    return int(head) if head.isdecimal() and len(head) < 16 else 0
+
+
+def _size(size: int) -> str:
+    if size < 1024:
+        return f"{size} bytes"
+    return f"{size / 1024:.1f} KiB" if size < 1 << 20 else f"{size / (1 << 20):.1f} MiB"

@@ -1,0 +1,102 @@
+"""Finds the job and the Redis that a command means, for commands that look at a job in Redis from any machine."""
+
+import functools
+import os
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import click
+
+from cluster_serving.node.commands.chosen import chosen_job
+from cluster_serving.node.commands.options import DEFAULT_CONFIG
+
+if TYPE_CHECKING:
+    from cluster_serving.client.link import Link
+    from cluster_serving.node.config import Config
+
+
+class Where(NamedTuple):
+    """What the command line says about a job and its Redis; None: nothing."""
+
+    job: str | None
+    config_path: str | None
+    redis_url: str | None
+
+
+class Reached(NamedTuple):
+    """A job, the connection to its Redis, and the configuration as far as it is known here."""
+
+    job: str
+    link: "Link"
+    config: "Config"
+
+
+def where_options(function: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options that tell job and Redis; it takes them as `where`."""
+
+    @functools.wraps(function)
+    def with_where(*, job: str | None, config_path: str | None, redis_url: str | None, **values: Any) -> None:
+        function(where=Where(job, config_path, redis_url), **values)
+
+    command: Callable[..., None] = with_where
+    options = [
+        click.option("--job", metavar="NAME", help="The job; default: that of config.yaml, or the one that runs here."),
+        click.option("-c", "--config-path", metavar="PATH", help="Config file that says where Redis is."),
+        click.option("--redis-url", help="host:port or URL of Redis."),
+    ]
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+@contextmanager
+def reach(where: Where) -> Generator[Reached]:
+    """A connection to the Redis of a job, for a block.
+
+    Where the command line says neither a config file nor Redis, it is the one with which the job was started last on this
+    machine. Otherwise, and where it never was, it is that of the config file (default: config.yaml, if there is one) and the
+    environment.
+
+    Raises:
+        Fault: the configuration is wrong; or, in the block, Redis cannot be reached, or refuses a command.
+    """
+    import redis
+
+    from cluster_serving.client.errors import ConnectionLost
+    from cluster_serving.client.link import Link
+    from cluster_serving.client.process.redaction import hide, secrets_of_config
+    from cluster_serving.node.redis_server import RedisUnavailable
+
+    job, config = _configured(where)
+    hide(*secrets_of_config(config))
+    settings = config.redis_settings()
+    link = Link(settings)
+    try:
+        yield Reached(job, link, config)
+    except ConnectionLost as error:
+        why = str(error).rstrip(".")
+        raise RedisUnavailable(f"{why}; check redisUrl and redisPassword, or give --redis-url") from error
+    except redis.ResponseError as error:
+        raise RedisUnavailable(f"Redis at {settings.describe()} refuses: {error}") from error
+    finally:
+        link.close()
+
+
+def _configured(where: Where) -> "tuple[str, Config]":
+    from cluster_serving.node.commands.start import recorded_options
+    from cluster_serving.node.config import load_config
+
+    name = where.job
+    if where.config_path is None and where.redis_url is None:
+        job = chosen_job(name)
+        record = job.read()
+        if record is not None:
+            path = Path(record.config_path) if record.config_path else None
+            return job.name, load_config(path, os.environ, recorded_options(record).flags()).config
+        name = job.name
+    here = Path(where.config_path or DEFAULT_CONFIG)
+    path = here if where.config_path is not None or here.exists() else None
+    config = load_config(path, os.environ, {"--redis-url": where.redis_url}).config
+    return name or config.job_name, config

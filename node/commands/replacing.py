@@ -1,0 +1,103 @@
+"""The `restart` of a node that goes on serving: it loads the new model beside the old one, and this command waits for it."""
+
+import os
+import signal
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+import click
+import psutil
+
+from cluster_serving import __version__
+from cluster_serving.client.config.sources import ENVIRON_PREFIX
+from cluster_serving.client.process.exit_codes import ExitCode, Fault
+from cluster_serving.node.commands.background import Display, NotReady, environ_with, say_ready
+from cluster_serving.node.commands.options import StartOptions
+from cluster_serving.node.commands.prepare import check_redis
+from cluster_serving.node.commands.reporting import follow
+from cluster_serving.node.config import Config
+from cluster_serving.node.jobs import ChangeRequest, Job, NodeRecord
+from cluster_serving.node.redis_server import RedisUnavailable
+
+_END_S = 10.0  # what the node may need to see that the time is over, and to tell
+
+
+def can_replace(job: Job, record: NodeRecord | None, config: Config) -> bool:
+    """Whether the node of a job can become this without being stopped: same job, same Redis, same version of this package."""
+    settings = config.redis_settings()
+    if record is None or not job.running() or record.version != __version__ or Job.of(config.job_name) != job:
+        return False
+    if record.redis != settings.describe():
+        return False
+    try:
+        check_redis(settings)
+    except RedisUnavailable:
+        return False  # `start` may run it
+    return True
+
+
+def replace(job: Job, options: StartOptions, timeout_s: float) -> None:
+    """Have a running node change to these options, and wait until it has.
+
+    Raises:
+        Fault: the node cannot be told.
+        NotReady: the change has failed.
+    """
+    public, secrets = options.without_secrets()
+    environ = {name: value for name, value in environ_with(secrets).items() if name.startswith(ENVIRON_PREFIX)}
+    with job.asking(), _pipe(job) as (path, descriptor):
+        request = ChangeRequest(
+            config_path=public.config_path,
+            flags=public.argv(),
+            environ=environ,
+            directory=str(Path.cwd()),
+            report=str(path),
+            timeout_s=timeout_s,
+        )
+        job.ask(request)
+        _signal(job)
+        try:
+            with Display() as display:
+                event = follow(descriptor, timeout_s + _END_S, display.show, job.running)
+        except KeyboardInterrupt:
+            click.echo("The node goes on with the change: see cluster-serving status.", err=True)
+            raise
+        except TimeoutError as error:
+            raise NotReady(f"not ready after {timeout_s:g} s; see {job.log_path}", ExitCode.FAILED) from error
+    if event is None:
+        raise NotReady(f"the node ended before it had changed; see {job.log_path}", ExitCode.FAILED)
+    if event.event != "ready":
+        raise NotReady(event.text, event.code or ExitCode.FAILED)
+    say_ready(job, event.text)
+
+
+def _signal(job: Job) -> None:
+    process = job.supervisor()
+    try:
+        if process is None:
+            raise Fault(
+                f"job {job.name} runs, but its process cannot be seen from here: another user's or container's?"
+            )
+        process.send_signal(signal.SIGHUP)
+    except psutil.NoSuchProcess as error:
+        raise Fault(f"job {job.name} has just ended; start it") from error
+    except psutil.AccessDenied as error:
+        raise Fault(f"job {job.name} runs as process {error.pid}, which this user may not change") from error
+
+
+@contextmanager
+def _pipe(job: Job) -> Generator[tuple[Path, int]]:
+    """A named pipe that the node can write to, open for reading."""
+    for left in (*job.directory.glob("change.*"), *job.directory.glob(".change.*")):
+        left.unlink(missing_ok=True)  # of a `restart` that was killed: there is only one at a time
+    path = job.directory / f"change.{os.getpid()}"
+    os.mkfifo(path, 0o600)
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # does not wait for the node
+        try:
+            yield path, descriptor
+        finally:
+            os.close(descriptor)
+    finally:
+        path.unlink(missing_ok=True)

@@ -1,0 +1,127 @@
+"""What a node says of itself in Redis every two seconds, and what it finds out about Redis then."""
+
+import os
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import redis
+import structlog
+
+from cluster_serving.client import keys
+from cluster_serving.node.config import Config
+from cluster_serving.node.lane import Lane
+from cluster_serving.node.leases import leave
+from cluster_serving.node.metrics import Figures
+
+log = structlog.get_logger(__name__)
+
+HEARTBEAT, LISTING = (Path(__file__).with_name(f"{name}.lua").read_text() for name in ("heartbeat", "listing"))
+INTERVAL_S = 2.0
+_LIFE_MS = 6000
+_TIMEOUT_S = 1.0
+_MB = 1e6
+
+
+class Heartbeat:
+    """The heartbeat of one node, and its connection to Redis."""
+
+    def __init__(self, config: Config, node: str) -> None:
+        self._node = node
+        self._started_ms = round(time.time() * 1000)
+        self._due_s = 0.0
+        self._told_state = ""
+        self._told_full = False
+        self._may_look = self._is_listed = True
+        self._config = config
+        self._redis = config.redis_settings(timeout_s=_TIMEOUT_S).client()
+
+    def adopt(self, config: Config) -> None:
+        """Go by this configuration from now on."""
+        self._redis.close()
+        self._config = config
+        self._redis = config.redis_settings(timeout_s=_TIMEOUT_S).client()
+
+    def is_due(self, state: str) -> bool:
+        """Whether it is time, or the state is another one than was told last."""
+        return state != self._told_state or time.monotonic() >= self._due_s
+
+    def publish(self, state: str, lane: Lane, figures: Figures) -> None:
+        """Tell the state of the node, the lane that serves, and what was counted and measured since the start."""
+        self._due_s = time.monotonic() + INTERVAL_S
+        self._told_state = state
+        job = self._config.job_name
+        beat = {
+            "job": job,
+            "node": self._node,
+            "state": state,
+            "pid": os.getpid(),
+            "started_ms": self._started_ms,
+            "model": lane.model.definition_path,
+            "model_hash": lane.model_hash,
+            "backend": lane.model.backend,
+            "engine": lane.engine,
+            "inputs": lane.inputs,
+            "outputs": lane.outputs,
+            "raw": lane.raw,
+            "already_batched": self._config.input_already_batched,
+            "workers_alive": lane.workers_ready,
+            "workers": lane.workers,
+            "batch_size": lane.ring.geometry.batch,
+            **figures.described(),
+        }
+        try:
+            full = self._full()
+            me = keys.node_key(job, self._node)
+            names = (me, keys.limits_key(job), keys.full_key(job), job, keys.dead_key(job))
+            told = (msgspec.json.encode(beat)[:-1], _LIFE_MS, self._config.max_queue_length, full, keys.GROUP)
+            self._redis.eval(HEARTBEAT, len(names), *names, *told)
+            self._list(me)
+        except (redis.RedisError, OSError) as error:
+            log.warning("no heartbeat: Redis cannot be reached", reason=str(error))
+        else:
+            if bool(full) != self._told_full:
+                log.warning("nothing is admitted", reason=full) if full else log.info("records are admitted again")
+            self._told_full = bool(full)
+
+    def withdraw(self, consumers: Sequence[str]) -> None:
+        """Say nothing more, and take the names of this node out of the group as far as nothing is pending under them."""
+        job = self._config.job_name
+        try:
+            self._redis.delete(keys.node_key(job, self._node), *([keys.full_key(job)] if self._told_full else []))
+            leave(self._redis, job, consumers)
+            self._redis.zrem(keys.NODES, keys.node_key(job, self._node))
+        except (redis.RedisError, OSError) as error:
+            log.debug("the heartbeat could not be withdrawn; it expires by itself", reason=str(error))
+        self._redis.close()
+
+    def _list(self, key: str) -> None:
+        """Say where the heartbeat is. By itself: on Redis Cluster, that may be for another shard than the job's to keep."""
+        try:
+            self._redis.eval(LISTING, 1, keys.NODES, key)
+        except redis.ResponseError as error:
+            if self._is_listed:
+                log.warning("frontends cannot find this node", reason=str(error))
+            self._is_listed = False
+        else:
+            self._is_listed = True
+
+    def _full(self) -> str:
+        """Why nothing more is to be admitted: Redis has little memory left; empty while it has enough, or may not be asked."""
+        if not self._may_look:
+            return ""
+        try:
+            memory: dict[str, Any] = self._redis.info("memory")
+        except redis.ResponseError:
+            self._may_look = False
+            return ""
+        used, most, share = (
+            int(memory["used_memory"]),
+            int(memory.get("maxmemory", 0)),
+            self._config.max_redis_memory_use,
+        )
+        if not most or used <= share * most:
+            return ""
+        return f"Redis uses {used / _MB:.0f} of its {most / _MB:.0f} MB (maxRedisMemoryUse {share:g})"

@@ -1,0 +1,145 @@
+"""What a record's fields hold, in words for people: kind, dtype, shape, size and a glance at the content.
+
+Nothing that a record holds is trusted here either: it may be the one that crashed a worker, so no image is decoded.
+"""
+
+import math
+from codecs import getincrementaldecoder
+from collections.abc import Iterator, Sequence
+
+import msgspec
+import numpy as np
+
+from cluster_serving.client import keys, original
+from cluster_serving.client.wire import Array, decode_tensor
+
+_VALUES = 6
+_TEXT = 60
+_ENVELOPE = (keys.URI, keys.REPLY, keys.DEADLINE, keys.TRACEPARENT, keys.SERDE)
+_TENSORS = {
+    keys.TENSOR: "tensor",
+    keys.BOOL: "bool",
+    keys.SPARSE_INDICES: "sparse indices",
+    keys.SPARSE_VALUES: "sparse values",
+    keys.SPARSE_SHAPE: "sparse shape",
+}
+_IMAGES = {
+    b"\xff\xd8\xff": "JPEG",
+    b"\x89PNG\r\n\x1a\n": "PNG",
+    b"GIF8": "GIF",
+    b"BM": "BMP",
+    b"II*\x00": "TIFF",
+    b"MM\x00*": "TIFF",
+    b"\x00\x00\x00\x0cjP  ": "JPEG 2000",
+}
+
+
+class FieldView(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One field, or one column of an original record's `data`.
+
+    `kind` is tensor, bool, sparse ..., image, string, text, original or unknown; `size` is in bytes; `preview` is empty where
+    the content must not be shown; `problem` says why the content cannot be read.
+    """
+
+    name: str
+    kind: str
+    size: int
+    dtype: str = ""
+    shape: list[int] | None = None
+    preview: str = ""
+    problem: str = ""
+
+
+def view_fields(fields: Sequence[tuple[bytes, bytes]], *, hide_content: bool = False) -> Iterator[FieldView]:
+    """What each field of a record is; that of the original dialect is followed by its columns.
+
+    Args:
+        fields: of a request, in either dialect.
+        hide_content: show no content, as where records are encrypted.
+    """
+    is_json = dict(fields).get(keys.SERDE) == b"stream"
+    for field, content in fields:
+        if field == keys.DATA:
+            yield FieldView("data", "original", len(content), "JSON" if is_json else "Arrow")
+            yield from (_blank(view) if hide_content else view for view in _columns(content, is_json))
+        else:
+            view = _view(field, content)
+            yield _blank(view) if hide_content and field not in _ENVELOPE else view
+
+
+def _blank(view: FieldView) -> FieldView:
+    return msgspec.structs.replace(view, preview="")
+
+
+def _view(field: bytes, content: bytes) -> FieldView:
+    name = field.decode(errors="replace")
+    kind = field.partition(b":")[0] + b":"
+    try:
+        if kind in _TENSORS:
+            return _array(name, _TENSORS[kind], decode_tensor(content), len(content))
+    except Exception as error:  # whatever is wrong with the content is what the reader of this wants to know
+        return FieldView(name, _TENSORS[kind], len(content), problem=str(error))
+    if kind == keys.IMAGE:
+        return FieldView(name, "image", len(content), image_kind(content))
+    if kind == keys.STRING:
+        return FieldView(name, "string", len(content), "JSON", preview=_cut(content))
+    return FieldView(name, "text" if _is_text(content) else "unknown", len(content), preview=_cut(content))
+
+
+def _columns(content: bytes, is_json: bool) -> Iterator[FieldView]:
+    try:
+        columns = original.decode_json_record(content) if is_json else original.decode_record(content)
+    except Exception as error:  # as above
+        yield FieldView("data", "unknown", len(content), problem=str(error))
+        return
+    for column, value in columns:
+        name = f"data: {column}"
+        match value:
+            case original.DenseTensor(array):
+                yield _array(name, "tensor", array, array.nbytes)
+            case original.SparseTensor(indices, values, shape):
+                view = _array(name, "sparse", values, indices.nbytes + values.nbytes)
+                yield msgspec.structs.replace(view, shape=list(shape))
+            case original.EncodedImage(image):
+                yield FieldView(name, "image", len(image), image_kind(image))
+            case original.StringTensor(strings, shape):
+                texts = [text.encode(errors="replace") for text in strings]
+                preview = _cut(b", ".join(texts[:_VALUES]))
+                yield FieldView(name, "string", sum(map(len, texts)), shape=list(shape), preview=preview)
+
+
+def _array(name: str, kind: str, array: Array, size: int) -> FieldView:
+    first = array.reshape(-1)[:_VALUES]
+    if kind == "bool":
+        first = first.astype(np.bool_)
+    values = [f"{value:.6g}" if isinstance(value, float) else str(value) for value in first.tolist()]
+    more = ["..."] if math.prod(array.shape) > len(values) else []
+    dtype = "bool" if kind == "bool" else str(array.dtype)
+    return FieldView(name, kind, size, dtype, list(array.shape), ", ".join(values + more))
+
+
+def image_kind(content: bytes) -> str:
+    """The format of an encoded image, told by how it begins."""
+    if content[:4] == b"RIFF" and content[8:12] == b"WEBP":
+        return "WebP"
+    if content[4:8] == b"ftyp":
+        return "AVIF"
+    return next((kind for start, kind in _IMAGES.items() if content.startswith(start)), "no known format")
+
+
+def _is_text(content: bytes) -> bool:
+    try:
+        return content.decode().isprintable()
+    except UnicodeDecodeError:
+        return False
+
+
+def _cut(content: bytes) -> str:
+    """The beginning of a text, or of bytes in hexadecimal."""
+    head = content[: 4 * _TEXT]
+    try:
+        text = getincrementaldecoder("utf-8")().decode(head, final=len(head) == len(content))
+    except UnicodeDecodeError:
+        text = content[: _TEXT // 3].hex(" ")
+        return f"{text} ..." if len(content) > _TEXT // 3 else text
+    return f"{text[:_TEXT]}..." if len(text) > _TEXT or len(head) < len(content) else text

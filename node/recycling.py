@@ -1,0 +1,76 @@
+"""Replaces the workers of a lane that have more memory than `maxWorkerMemory`, one at a time and without loss."""
+
+import time
+from collections.abc import Sequence
+
+import psutil
+import structlog
+
+from cluster_serving.node.child import Child
+from cluster_serving.node.post import Post
+from cluster_serving.node.ring import Ring
+
+log = structlog.get_logger(__name__)
+
+# A worker serves for so many times as long as it took to start, whatever it takes: else a lane would do nothing but load.
+_WORTH_STARTING = 3.0
+_MB = 1e6
+
+
+class Recycling:
+    """The memory limit of a lane's workers; `limit_bytes` 0: none."""
+
+    def __init__(self, ring: Ring, workers: Sequence[Post], limit_bytes: int) -> None:
+        self._ring = ring
+        self._workers = workers
+        self._limit = limit_bytes
+
+    def welcome(self, post: Post) -> None:
+        """A worker has become ready. One that begins above the limit shows that no worker can keep it."""
+        post.recycling = False
+        if not self._limit or post.child is None:
+            return
+        used = own_bytes(post.child)
+        if used > self._limit:
+            log.error(
+                "maxWorkerMemory is not kept from now on: a worker that has just loaded the model takes more; set it higher",
+                child=post.name,
+                limit_mb=_mb(self._limit),
+                memory_mb=_mb(used),
+            )
+            self._limit = 0
+
+    def look(self) -> None:
+        """Take the first worker that is above the limit out of service: it finishes what it has, and ends."""
+        if not self._limit or any(post.recycling for post in self._workers):
+            return
+        for index, post in enumerate(self._workers):
+            child = post.ready
+            if child is None or not post.wanted or _is_young(child) or (used := own_bytes(child)) <= self._limit:
+                continue
+            log.warning(
+                "takes more than maxWorkerMemory, and is replaced",
+                child=post.name,
+                pid=child.pid,
+                limit_mb=_mb(self._limit),
+                memory_mb=_mb(used),
+            )
+            self._ring.set_serving(index, False)
+            post.recycle()
+            return
+
+
+def own_bytes(child: Child) -> int:
+    """What a process has of memory that would be free without it (USS); 0 when it has ended, or cannot be looked at."""
+    try:
+        return int(psutil.Process(child.pid).memory_full_info().uss)
+    except (psutil.Error, OSError):
+        return 0
+
+
+def _is_young(child: Child) -> bool:
+    return time.monotonic() - child.ready_s < _WORTH_STARTING * (child.ready_s - child.started_s)
+
+
+def _mb(size: int) -> float:
+    return round(size / _MB, 1)

@@ -1,0 +1,20 @@
+-- Put one dead letter back into a job's stream, as a new record, and take it off the dead letters.
+-- KEYS[1] the stream of dead letters; KEYS[2] the stream that the record goes to
+-- ARGV[1] the letter's id
+-- Returns the id of the new record, or nil when there is no such letter. When the XADD fails, nothing has changed.
+local letter = redis.call('XRANGE', KEYS[1], ARGV[1], ARGV[1])[1]
+if not letter then
+  return false
+end
+local came = letter[2]
+local fields = {}
+for i = came[1] == 'dead_letter' and 3 or 1, #came, 2 do
+  -- Who waited for the reply has gone, and the time that it gave is up: the result goes to the result hash.
+  if came[i] ~= 'reply' and came[i] ~= 'deadline' then
+    fields[#fields + 1] = came[i]
+    fields[#fields + 1] = came[i + 1]
+  end
+end
+local id = redis.call('XADD', KEYS[2], '*', unpack(fields))
+redis.call('XDEL', KEYS[1], ARGV[1])
+return id

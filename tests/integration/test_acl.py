@@ -1,0 +1,186 @@
+"""The users of node/users.acl: a node, a client and an operator do all they do, and nothing else."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import redis
+
+from cluster_serving import node as node_package
+from cluster_serving.client import InputQueue, OutputQueue, RecordFailed, keys
+from support.models import MODELS, affine
+from support.private_redis import PrivateRedis
+from support.running_node import RunningNode, running_node
+from support.wait import wait_until
+
+ACL = Path(node_package.__file__).with_name("users.acl")
+JOB = "serving_stream"  # whose keys the file names
+ADMIN = "user admin on >all-rights ~* &* +@all\n"
+ONES = np.ones(4, np.float32)
+
+
+class GuardedRedis(PrivateRedis):
+    """A Redis with the users of the file, and one more for the test."""
+
+    def client(self) -> Any:
+        """As the one who may do everything."""
+        return redis.Redis(port=self.port, username="admin", password="all-rights")  # noqa: S106
+
+    def user(self, name: str) -> Any:
+        """As one of the file's users."""
+        return redis.Redis(port=self.port, username=name, password=secret(name))
+
+    def denied(self) -> list[str]:
+        """What Redis has refused so far, and to whom; CLIENT SETINFO, which redis-py tries and Redis 7.0 does not know, aside."""
+        with self.client() as client:
+            found = client.acl_log()
+        named = [f"{entry['username']} {entry['reason']} {entry['object']}" for entry in found]
+        return [name for name in named if "command client" not in name]
+
+
+def secret(name: str) -> str:
+    return f"SECRET-OF-{name.upper()}S"
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GuardedRedis]:
+    directory = tmp_path_factory.mktemp("redis")
+    users = directory / "users.acl"
+    users.write_text(ACL.read_text(encoding="utf-8") + ADMIN, encoding="utf-8")
+    server = GuardedRedis(directory, "--aclfile", str(users))
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="module")
+def node(server: GuardedRedis, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningNode]:
+    named = {"redisUsername": "node", "redisPassword": secret("node")}
+    model = str(MODELS / "affine.py")
+    home = tmp_path_factory.mktemp("node")
+    with running_node(home, server, modelPath=model, jobName=JOB, lease=2, runTimeout=2, **named) as node:
+        yield node
+
+
+def login(server: GuardedRedis, user: str) -> dict[str, Any]:
+    return {"port": server.port, "name": JOB, "username": user, "password": secret(user)}
+
+
+@pytest.mark.parametrize("user", ["client", "frontend"])
+def test_a_client_does_all_that_it_does(node: RunningNode, server: GuardedRedis, user: str) -> None:
+    with (
+        InputQueue(**login(server, user)) as queue,
+        OutputQueue(**login(server, user)) as output,
+    ):
+        assert queue.predict(ONES)[1] == 4
+        queue.enqueue("one", x=ONES)
+        wait_until(lambda: output.query("one") != "[]", "the result of one")
+        queue.enqueue("two", x=ONES)
+        wait_until(lambda: "two" in output.dequeue(), "the result of two")
+        answers = list(queue.predict_many([{"x": ONES}] * 50))
+
+    assert len(answers) == 50
+    assert server.denied() == []
+
+
+def test_a_node_does_all_that_it_does(node: RunningNode, server: GuardedRedis) -> None:
+    """Also renew leases, find poison by itself, keep a dead letter, and take over what a reader had that died."""
+    with InputQueue(**login(server, "client")) as queue:
+        with pytest.raises(RecordFailed):
+            queue.predict(np.array([affine.KILLS, 0, 0, 0], np.float32), timeout=60)
+        for reader in node.children("reader"):
+            reader.kill()
+        assert queue.predict(ONES, timeout=60)[1] == 4
+    with server.client() as client:
+        assert client.xlen(keys.dead_key(JOB)) == 1
+        assert client.exists(keys.limits_key(JOB))
+    with server.user("operator") as operator:
+        assert operator.xlen(keys.dead_key(JOB)) == 1
+
+    assert server.denied() == []
+
+
+def test_an_operator_looks_after_dead_letters(node: RunningNode, server: GuardedRedis) -> None:
+    with InputQueue(**login(server, "client")) as queue, pytest.raises(RecordFailed):
+        queue.predict(np.array([affine.KILLS, 0, 0, 0], np.float32), timeout=60)
+
+    for words in (["list"], ["replay", "--all", "--yes"], ["purge", "--all", "--yes"]):
+        done = dead_letters(server, *words)
+
+        assert done.returncode == 0, done.stdout + done.stderr
+    assert server.denied() == []
+
+
+def dead_letters(server: GuardedRedis, *words: str) -> subprocess.CompletedProcess[str]:
+    environment = {
+        "CLUSTER_SERVING_REDIS_USERNAME": "operator",
+        "CLUSTER_SERVING_REDIS_PASSWORD": secret("operator"),
+        "CLUSTER_SERVING_REDIS_URL": server.url,
+    }
+    command = [sys.executable, "-P", "-m", "cluster_serving.node.cli", "dead-letters", *words, "--job", JOB]
+    return subprocess.run(
+        command, env=os.environ | environment, capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+def test_a_node_starts_and_stops(server: GuardedRedis, tmp_path: Path) -> None:
+    """The first connection, an empty Redis, and the end of its consumers and its heartbeat."""
+    named = {"redisUsername": "node", "redisPassword": secret("node")}
+    with running_node(tmp_path, server, modelPath=str(MODELS / "affine.py"), jobName=JOB, **named) as other:
+        assert other.stop() == 0
+
+    assert secret("node") not in other.log
+    assert server.denied() == []
+
+
+OTHERS = "another_job"
+FORBIDDEN: list[tuple[str, Callable[[Any], object]]] = [
+    ("keys", lambda client: client.keys("*")),
+    ("flushall", lambda client: client.flushall()),
+    ("flushdb", lambda client: client.flushdb()),
+    ("config", lambda client: client.config_get("*")),
+    ("shutdown", lambda client: client.execute_command("SHUTDOWN", "NOSAVE")),
+    ("acl", lambda client: client.acl_list()),
+    ("monitor", lambda client: client.execute_command("MONITOR")),
+    ("script", lambda client: client.script_flush()),
+    ("replicaof", lambda client: client.execute_command("REPLICAOF", "NO", "ONE")),
+    ("module", lambda client: client.execute_command("MODULE", "LIST")),
+    ("publish", lambda client: client.publish("channel", "x")),
+    ("another job", lambda client: client.xadd(OTHERS, {"a": "b"})),
+    ("its results", lambda client: client.hgetall(f"{keys.result_prefix(OTHERS)}u")),
+    ("a script", lambda client: client.eval("return redis.call('XLEN', KEYS[1])", 1, OTHERS)),
+    ("a key behind a script", lambda client: client.eval(f"return redis.call('XLEN', '{OTHERS}')", 0)),
+]
+
+
+@pytest.mark.parametrize("user", ["node", "client", "frontend", "operator"])
+@pytest.mark.parametrize(("what", "call"), FORBIDDEN, ids=[what for what, _ in FORBIDDEN])
+def test_everything_else_is_refused(server: GuardedRedis, user: str, what: str, call: Callable[[Any], object]) -> None:
+    with server.user(user) as client, pytest.raises(redis.ResponseError, match=r"(?i)no permission|can't access"):
+        call(client)
+    with server.client() as admin:
+        admin.execute_command("ACL", "LOG", "RESET")
+
+
+@pytest.mark.parametrize("user", ["client", "frontend"])
+def test_a_client_sees_neither_secrets_nor_dead_letters(server: GuardedRedis, user: str) -> None:
+    reads: list[Callable[[Any], object]] = [
+        lambda client: client.hgetall(keys.MODEL_SECURED),
+        lambda client: client.xread({keys.dead_key(JOB): "0"}),
+        lambda client: client.xrange(JOB),
+    ]
+    for read in reads:
+        with server.user(user) as client, pytest.raises(redis.ResponseError):
+            read(client)
+    with suppress(redis.ResponseError), server.client() as admin:
+        admin.execute_command("ACL", "LOG", "RESET")
+
+
+def test_without_a_login_nothing_is_answered(server: GuardedRedis) -> None:
+    with redis.Redis(port=server.port) as client, pytest.raises(redis.AuthenticationError):
+        client.ping()

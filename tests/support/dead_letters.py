@@ -1,0 +1,59 @@
+"""Dead letters of a test's own job, and the commands at it."""
+
+import json
+from collections.abc import Sequence
+
+from click.testing import CliRunner, Result
+
+from cluster_serving.client import keys
+from cluster_serving.client.connection import RedisSettings
+from cluster_serving.client.link import Link
+from cluster_serving.node.cli import main
+from cluster_serving.node.dead_letters import encode_reason
+from support.private_redis import PrivateRedis
+
+DIED_MS = 1763657000000
+MODEL = "sha256:0123456789abcdef"
+
+
+class Letters:
+    """Runs the commands at one job."""
+
+    def __init__(self, server: PrivateRedis, job: str) -> None:
+        self.server = server
+        self.job = job
+        self.redis = server.client()
+        self.where = ("--redis-url", server.url, "--job", job)
+
+    def put(
+        self, fields: Sequence[bytes], code: str = "WorkerDied", died_ms: int = DIED_MS, message: str = "it died"
+    ) -> str:
+        """A letter."""
+        reason = encode_reason(code, message, "Traceback: here", f"{died_ms - 1000}-0", "node-1", MODEL, died_ms)
+        entry = [keys.DEAD_LETTER, reason + b',"deliveries":2}', *fields]
+        added: bytes = self.redis.execute_command("XADD", keys.dead_key(self.job), f"{died_ms}-*", *entry)
+        return added.decode()
+
+    def put_named(self, *names: str, code: str = "WorkerDied", died_ms: int = DIED_MS) -> list[str]:
+        """Small letters with these uris."""
+        return [self.put([b"uri", name.encode(), b"string:x", b'"text"'], code, died_ms) for name in names]
+
+    def run(self, *words: str) -> Result:
+        """A command."""
+        return CliRunner().invoke(main, ["dead-letters", *words, *self.where], catch_exceptions=False)
+
+    def listed(self, *words: str) -> list[str]:
+        """The uris that `list` shows."""
+        return [json.loads(line)["uri"] for line in self.run("list", "--json", *words).stdout.splitlines()]
+
+    def stream(self, job: str) -> list[list[bytes]]:
+        """What lies in the stream of a job: for each entry `field, value, ...`."""
+        link = Link(RedisSettings.parse(self.server.url))
+        try:
+            return [fields for _, fields in link.call("XRANGE", job, "-", "+")]
+        finally:
+            link.close()
+
+    def uris(self, job: str) -> list[str]:
+        """The names of the records in the stream of a job."""
+        return [fields[1].decode() for fields in self.stream(job)]

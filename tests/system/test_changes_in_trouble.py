@@ -1,0 +1,231 @@
+"""Changes of a running node that meet trouble: the node goes on serving, and whoever waits is told what is so."""
+
+import os
+import resource
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+import yaml
+
+from cluster_serving.client import InputQueue
+from support.models import MODELS
+from support.private_redis import PrivateRedis
+from support.running_node import RunningNode, running_node
+from support.wait import wait_until
+
+JOB = "trouble"
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where the node is started; a test may delete it."""
+    here = tmp_path / "here"
+    here.mkdir()
+    monkeypatch.chdir(here)
+    return here
+
+
+@pytest.fixture
+def node(own_redis: PrivateRedis, tmp_path: Path, home: Path) -> Iterator[RunningNode]:
+    del home
+    settings = {
+        "modelPath": str(MODELS / "affine.py"),
+        "jobName": JOB,
+        "runTimeout": 1,
+        "lease": 2,
+        "redisTimeout": 500,
+    }
+    with running_node(tmp_path / "node", own_redis, **settings) as node:
+        yield node
+
+
+def slow_model(directory: Path) -> str:
+    path = directory / "slow.py"
+    path.write_text("import time; time.sleep(60)")
+    return str(path)
+
+
+def begin_restart(node: RunningNode, *words: str) -> subprocess.Popen[str]:
+    """The command, under way."""
+    environment = os.environ | {"CLUSTER_SERVING_HOME": str(node.config_path.parent / "state")}
+    command = [sys.executable, "-P", "-m", "cluster_serving.node.cli", "restart", JOB, *words]
+    directory = node.config_path.parent
+    return subprocess.Popen(
+        command, env=environment, cwd=directory, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+
+
+def state_directory(node: RunningNode) -> Path:
+    (directory,) = (node.config_path.parent / "state").iterdir()
+    return directory
+
+
+def answers(server: PrivateRedis) -> bool:
+    with InputQueue(port=server.port, name=JOB) as queue:
+        return bool(queue.predict(np.ones(4, np.float32), timeout=20)[1] == 4)
+
+
+def test_a_second_restart_is_refused_and_takes_nothing_from_the_first(node: RunningNode) -> None:
+    node.process.send_signal(signal.SIGSTOP)  # it has not read the first request yet
+    first = begin_restart(node, "--set", "batchSize=7", "--timeout", "30")
+    wait_until(lambda: (state_directory(node) / "change.json").exists(), "the first has asked", 30)
+
+    second, _ = begin_restart(node, "--set", "batchSize=8").communicate(timeout=30)
+    node.process.send_signal(signal.SIGCONT)
+    told, _ = first.communicate(timeout=60)
+
+    assert "another restart of job trouble is under way" in second
+    assert first.returncode == 0, told
+    wait_until(lambda: node.heartbeat().get("batch_size") == 7, "it has changed to what the first asked for")
+
+
+def test_a_node_whose_directory_was_deleted_can_be_changed(node: RunningNode, home: Path) -> None:
+    home.rmdir()
+
+    restart = begin_restart(node, "--set", "batchSize=7")
+    told, _ = restart.communicate(timeout=60)
+
+    assert restart.returncode == 0, told
+
+
+def test_whoever_waits_is_not_told_that_a_stopping_node_goes_on(node: RunningNode, tmp_path: Path) -> None:
+    restart = begin_restart(node, "--model-path", slow_model(tmp_path))
+    wait_until(lambda: len(node.children("worker")) == 2, "the new model is being loaded", 30)
+
+    assert node.stop() == 0
+    told, _ = restart.communicate(timeout=30)
+
+    assert told.splitlines()[-1] == "the node was told to stop"
+    assert restart.returncode == 1
+
+
+def test_what_a_killed_restart_has_left_is_removed_by_the_next(node: RunningNode, tmp_path: Path) -> None:
+    killed = begin_restart(node, "--model-path", slow_model(tmp_path), "--timeout", "3")
+    wait_until(lambda: len(node.children("worker")) == 2, "the new model is being loaded", 30)
+    killed.kill()
+    killed.communicate()
+    wait_until(lambda: "not ready after 3 s" in node.log, "the change is given up", 30)
+
+    told, _ = begin_restart(node, "--set", "batchSize=7").communicate(timeout=60)
+
+    assert "is ready" in told
+    assert sorted(path.name for path in state_directory(node).iterdir()) == ["lock", "node.json", "node_id"]
+
+
+def test_a_model_that_has_forked_is_heard(node: RunningNode, own_redis: PrivateRedis, tmp_path: Path) -> None:
+    """The process that it forked keeps the pipe open on which the worker says that it is ready."""
+    model = tmp_path / "forks.py"
+    fork = "import os, time\nif os.fork() == 0:\n    time.sleep(20)\n    os._exit(0)\n"
+    model.write_text(fork + (MODELS / "affine.py").read_text())
+
+    restart = begin_restart(node, "--model-path", str(model), "--timeout", "15")
+    told, _ = restart.communicate(timeout=60)
+
+    assert restart.returncode == 0, told
+    assert answers(own_redis)
+
+
+@pytest.mark.parametrize("spare", [1, 6, 9, 12])
+def test_a_node_without_descriptors_for_a_change_goes_on(
+    spare: int, node: RunningNode, own_redis: PrivateRedis
+) -> None:
+    process = psutil.Process(node.process.pid)
+    before = process.num_fds()
+    _, hard = process.rlimit(psutil.RLIMIT_NOFILE)
+    process.rlimit(psutil.RLIMIT_NOFILE, (before + spare, hard))
+
+    node.process.send_signal(signal.SIGHUP)
+
+    wait_until(lambda: "no change; the old model goes on serving" in node.log, "it says so", 30)
+    assert "Too many open files" in node.log
+    assert answers(own_redis)
+    wait_until(lambda: process.num_fds() <= before, "it has given back what it took")
+    process.rlimit(psutil.RLIMIT_NOFILE, (hard, hard))
+    node.process.send_signal(signal.SIGHUP)
+    wait_until(lambda: node.log.count("event=serving ") == 2, "the next change succeeds", 60)
+
+
+def test_a_request_that_cannot_be_written_is_one_sentence(node: RunningNode) -> None:
+    environment = os.environ | {"CLUSTER_SERVING_HOME": str(node.config_path.parent / "state")}
+    command = [sys.executable, "-P", "-m", "cluster_serving.node.cli", "restart", JOB]
+    done = subprocess.run(
+        command,
+        # Coverage would write a file, too.
+        env={name: value for name, value in environment.items() if not name.startswith("COVERAGE")},
+        capture_output=True,
+        text=True,
+        check=False,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0)),
+    )
+
+    assert done.returncode == 1
+    assert done.stderr == f"{state_directory(node) / 'change.json'}: File too large\n"
+    assert sorted(path.name for path in state_directory(node).iterdir()) == ["lock", "node.json", "node_id"]
+
+
+def test_a_node_whose_log_cannot_be_written_goes_on(own_redis: PrivateRedis, tmp_path: Path) -> None:
+    """A full disk, and a reader of the log that has gone."""
+    config = tmp_path / "config.yaml"
+    settings = {
+        "modelPath": str(MODELS / "affine.py"),
+        "jobName": JOB,
+        "redisUrl": own_redis.url,
+        "modelParallelism": 1,
+    }
+    config.write_text(yaml.safe_dump(settings))
+    command = [sys.executable, "-P", "-m", "cluster_serving.node.cli", "start", "--foreground", "-c", str(config)]
+    environment = os.environ | {"CLUSTER_SERVING_HOME": str(tmp_path / "state")}
+    with Path("/dev/full").open("w") as full:
+        node = subprocess.Popen(command, stdout=full, stderr=subprocess.PIPE, text=True, env=environment)
+    try:
+        assert answers(own_redis)
+    finally:
+        node.terminate()
+        _, said = node.communicate(timeout=20)
+
+    assert (node.returncode, said) == (0, "")
+
+
+@pytest.mark.parametrize("kind", ["worker", "writer", "reader"])
+def test_a_child_that_never_gets_ready_is_replaced(kind: str, node: RunningNode, own_redis: PrivateRedis) -> None:
+    (first,) = node.children(kind)
+    first.kill()
+    followers = wait_until(
+        lambda: [child for child in node.children(kind) if child.pid != first.pid], "another one", 20
+    )
+    followers[0].suspend()
+
+    wait_until(lambda: f"child={kind}" in node.log and "not ready after" in node.log, "it is killed", 60)
+
+    assert answers(own_redis)
+
+
+def test_a_node_whose_reader_is_stopped_is_not_ready(own_redis: PrivateRedis, tmp_path: Path) -> None:
+    settings = {"modelPath": str(MODELS / "affine.py"), "jobName": JOB, "lease": 60}
+    with running_node(tmp_path / "node", own_redis, **settings) as node:
+        (reader,) = node.children("reader")
+        reader.suspend()
+
+        wait_until(lambda: node.heartbeat().get("state") == "unready", "it says so", 20)
+
+        reader.resume()
+        wait_until(lambda: node.heartbeat().get("state") == "ready", "it is ready again", 20)
+
+
+def test_a_stop_does_not_wait_for_a_fingerprint(node: RunningNode, tmp_path: Path) -> None:
+    """Of a model of many gigabytes."""
+    model = tmp_path / "large.py"
+    model.write_text("# reads weights.bin\n" + (MODELS / "affine.py").read_text())
+    with (tmp_path / "weights.bin").open("wb") as weights:
+        weights.truncate(1 << 40)  # sparse
+    restart = begin_restart(node, "--model-path", str(model))
+    wait_until(lambda: node.log.count("child=worker-0") == 2, "the new worker is ready", 30)
+
+    assert node.stop(timeout_s=10) == 0
+    assert "the node was told to stop" in restart.communicate(timeout=30)[0]

@@ -1,0 +1,176 @@
+"""What a node says of itself: ready only while it consumes, what it has measured, and what it sees of Redis."""
+
+import json
+import signal
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import redis
+
+from cluster_serving.client import InputQueue, keys
+from cluster_serving.client.values import encode_record
+from support.models import MODELS, affine
+from support.private_redis import PrivateRedis, free_port, private_redis
+from support.running_node import RunningNode, running_node
+from support.wait import wait_until
+
+JOB = "heartbeats"
+
+
+@pytest.fixture
+def node(own_redis: PrivateRedis, tmp_path: Path) -> Iterator[RunningNode]:
+    settings = {"modelPath": str(MODELS / "affine.py"), "jobName": JOB, "maxRedisMemoryUse": 0.5, "redisTimeout": 500}
+    with running_node(tmp_path / "node", own_redis, **settings) as node:
+        yield node
+
+
+def states_of(node: RunningNode, stop: threading.Event, found: list[str]) -> None:
+    while not stop.is_set():
+        state = node.heartbeat().get("state", "")
+        if not found or found[-1] != state:
+            found.append(state)
+
+
+def test_a_node_whose_worker_is_gone_is_unready_until_another_is_there(node: RunningNode) -> None:
+    (worker,) = node.children("worker")
+    worker.kill()
+
+    wait_until(lambda: node.heartbeat().get("state") == "unready", "it says that it cannot answer")
+    wait_until(lambda: node.heartbeat().get("state") == "ready", "it can again")
+
+
+def test_a_stopping_node_says_so_before_it_ends(node: RunningNode) -> None:
+    found: list[str] = []
+    stop = threading.Event()
+    watching = threading.Thread(target=states_of, args=(node, stop, found))
+    watching.start()
+    wait_until(lambda: found, "it is looked at")
+
+    assert node.stop() == 0
+    stop.set()
+    watching.join()
+
+    assert "draining" in found
+
+
+def test_it_names_the_model(node: RunningNode) -> None:
+    assert node.heartbeat()["model_hash"].startswith("sha256:")
+
+
+def measured(node: RunningNode) -> dict[str, int]:
+    """How many values each histogram of the heartbeat has."""
+    return {name: sum(found["counts"]) for name, found in node.heartbeat()["histograms"].items()}
+
+
+def test_it_is_listed_while_it_lives(node: RunningNode, own_redis: PrivateRedis) -> None:
+    with own_redis.client() as client:
+        (key,) = client.zrange(keys.NODES, 0, -1)
+        beat = json.loads(client.get(key))
+
+        assert node.stop(signal.SIGTERM) == 0
+
+        assert client.zrange(keys.NODES, 0, -1) == []
+        assert not client.exists(key)
+    assert (beat["job"], beat["raw"], beat["already_batched"]) == (JOB, False, False)
+    assert key.decode() == keys.node_key(JOB, beat["node"])
+
+
+def test_it_tells_what_was_measured_and_goes_on_when_it_has_changed(node: RunningNode, own_redis: PrivateRedis) -> None:
+    with InputQueue(port=own_redis.port, name=JOB) as queue:
+        answers = list(queue.predict_many([{"x": np.ones(4, np.float32)}] * 100))
+        wait_until(lambda: node.heartbeat()["answered"] == 100, "the node knows that all are answered")
+        beat = node.heartbeat()
+        found = beat["histograms"]
+        assert len(answers) == measured(node)["queue_wait"] == 100
+        assert found["batch_rows"]["sum"] == beat["rows"] == 100
+        assert measured(node)["inference"] == measured(node)["batch_rows"] == beat["runs"]
+        assert 0 < found["inference"]["sum"] < found["inference"]["le"][-1]
+        assert found["write"]["sum"] > 0
+        assert 0 <= found["queue_wait"]["sum"] < 100 * 60
+
+        node.process.send_signal(signal.SIGHUP)
+        wait_until(lambda: node.log.count("event=serving") == 2, "a new lane serves")
+        queue.predict(np.ones(4, np.float32))
+
+        wait_until(lambda: node.heartbeat()["answered"] == 101, "both lanes are told together")
+        assert measured(node)["queue_wait"] == 101
+        assert measured(node)["inference"] == beat["runs"] + 1
+
+
+def test_it_tells_what_waits_and_for_how_long(node: RunningNode, own_redis: PrivateRedis) -> None:
+    assert node.heartbeat()["oldest_ms"] == 0
+    with own_redis.client() as client, InputQueue(port=own_redis.port, name=JOB) as queue:
+        node.children("writer")[0].suspend()
+        queue.enqueue("waits", x=np.ones(4, np.float32))
+
+        wait_until(lambda: (beat := node.heartbeat())["backlog"] == 1 and beat["oldest_ms"] > 1000, "one waits")
+        node.children("writer")[0].resume()
+
+        wait_until(lambda: (beat := node.heartbeat())["backlog"] == 0 and beat["oldest_ms"] == 0, "none waits")
+        assert client.xlen(JOB) == 0
+
+
+def test_a_dead_letter_names_its_trace(node: RunningNode, own_redis: PrivateRedis) -> None:
+    trace = b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    fields = encode_record("bad", {"x": np.array([affine.RAISES, 0, 0, 0], np.float32)})
+    with own_redis.client() as client:
+        client.execute_command("XADD", JOB, "*", *fields, keys.TRACEPARENT, trace)
+
+        wait_until(lambda: node.heartbeat()["dead_letters"] == 1, "it is dead")
+
+        ((_, letter),) = client.xrange(keys.dead_key(JOB))
+    assert letter[keys.TRACEPARENT] == trace
+    (line,) = [line for line in node.log.splitlines() if "dead letter" in line]
+    assert f"traceparent={trace.decode()}" in line
+
+
+def test_a_job_with_a_hash_tag_needs_one_shard_of_a_redis_cluster(tmp_path: Path) -> None:
+    """The one whose keys it has; where the names of the nodes are kept is no matter to it."""
+    job = "{tagged}"
+    (tmp_path / "redis").mkdir()
+    options = ("--cluster-enabled", "yes", "--cluster-port", str(free_port()))
+    with private_redis(tmp_path / "redis", *options) as server, server.client() as client:
+        names_slot = client.execute_command("CLUSTER KEYSLOT", keys.NODES)
+        client.execute_command("CLUSTER ADDSLOTSRANGE", 0, names_slot - 1, names_slot + 1, 16383)
+        client.config_set("cluster-require-full-coverage", "no")
+        wait_until(lambda: can_write(client, job), "the cluster takes writes")
+        with running_node(tmp_path / "node", server, modelPath=str(MODELS / "affine.py"), jobName=job) as node:
+            with InputQueue(port=server.port, name=job) as queue:
+                assert queue.predict(np.ones(4, np.float32))[1] == 4
+            assert node.log.count("frontends cannot find this node") == 1
+            assert "no heartbeat" not in node.log
+
+
+def can_write(client: Any, job: str) -> bool:
+    try:
+        return bool(client.set(f"{job}x", "1", px=1))
+    except redis.ResponseError:
+        return False
+
+
+def test_nothing_is_admitted_while_redis_lacks_memory(node: RunningNode, own_redis: PrivateRedis) -> None:
+    with own_redis.client() as client, InputQueue(port=own_redis.port, name=JOB) as queue:
+        used = client.info("memory")["used_memory"]
+        client.config_set("maxmemory", str(round(used * 1.5)))
+        why = wait_until(lambda: client.get(keys.full_key(JOB)), "the node says that Redis is full")
+        assert b"(maxRedisMemoryUse 0.5)" in why
+        assert 0 < client.pttl(keys.full_key(JOB)) <= 6000
+
+        client.config_set("maxmemory", "0")
+
+        wait_until(lambda: not client.exists(keys.full_key(JOB)), "it says so no more")
+        assert queue.predict(np.ones(4, np.float32))[1] == 4
+
+
+def test_a_user_that_may_not_ask_for_the_memory_is_no_trouble(own_redis: PrivateRedis, tmp_path: Path) -> None:
+    with own_redis.client() as client:
+        client.execute_command("ACL", "SETUSER", "node", "on", ">geheim", "~*", "&*", "+@all", "-info")
+    settings = {"modelPath": str(MODELS / "affine.py"), "jobName": JOB}
+    with running_node(tmp_path / "node", own_redis, **settings, redisUsername="node", redisPassword="geheim") as node:
+        assert node.heartbeat()["state"] == "ready"
+        assert "Redis cannot be reached" not in node.log
+        assert node.stop() == 0

@@ -1,0 +1,143 @@
+"""Connections: how long they are held by clients that do not send, do not read, or send what nobody wants."""
+
+import http.client
+import socket
+import ssl
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+import pytest
+
+from support.certificates import PASSWORD, write_certificates
+from support.private_redis import PrivateRedis, free_port
+from support.running_frontend import RunningFrontend, running_frontend
+from support.wait import wait_until
+
+HEAD = b"POST %b HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n"
+TOO_LARGE = 30_000_000
+
+
+@pytest.fixture(scope="module")
+def frontend(redis_server: PrivateRedis, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningFrontend]:
+    home = tmp_path_factory.mktemp("frontend")
+    with running_frontend(home, redis_server, requestTimeout=1, maxBodySize="64k") as frontend:
+        yield frontend
+
+
+def connect(frontend: RunningFrontend) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", frontend.port), timeout=20)
+
+
+def descriptors(frontend: RunningFrontend) -> int:
+    (process,) = psutil.Process(frontend.process.pid).children()
+    return int(process.num_fds())
+
+
+BEGUN = [
+    (b"GET / HT", 408),
+    (HEAD % (b"/predict", 60_000), 408),
+    (HEAD.replace(b"\r\n\r\n", b"\r\nExpect: 100-continue\r\n\r\n") % (b"/predict", 60_000), 408),
+    (b"POST /predict HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n10\r\nabc", 408),
+    (HEAD % (b"/predict", TOO_LARGE), 413),
+    (HEAD % (b"/nowhere", TOO_LARGE), 404),
+    (HEAD % (b"/nowhere", 60_000), 404),
+]
+
+
+@pytest.mark.parametrize("drips", [False, True])
+def test_connections_whose_body_never_comes_end_after_the_answer(frontend: RunningFrontend, drips: bool) -> None:
+    held = descriptors(frontend)
+    connections = [connect(frontend) for _ in BEGUN]
+    try:
+        for connection, (sent, _) in zip(connections, BEGUN, strict=True):
+            connection.sendall(sent)
+        for connection, (_, status) in zip(connections, BEGUN, strict=True):
+            answer = connection.recv(1 << 16).removeprefix(b"HTTP/1.1 100 Continue\r\n\r\n") or connection.recv(1 << 16)
+            assert answer.startswith(f"HTTP/1.1 {status} ".encode())
+
+        def are_closed() -> bool:
+            for connection in connections if drips else ():
+                with suppress(OSError):
+                    connection.send(b"x")
+            return descriptors(frontend) <= held
+
+        wait_until(are_closed, "the frontend has closed them", 20)
+    finally:
+        for connection in connections:
+            connection.close()
+
+
+@pytest.mark.parametrize("path", ["/predict", "/nowhere"])
+def test_a_client_that_sends_all_of_a_body_that_is_too_large_reads_why(frontend: RunningFrontend, path: str) -> None:
+    connection = http.client.HTTPConnection("127.0.0.1", frontend.port, timeout=30)
+    try:
+        connection.request("POST", path, bytes(TOO_LARGE))
+        response = connection.getresponse()
+        answer = response.read()
+    finally:
+        connection.close()
+
+    assert response.status == (413 if path == "/predict" else 404)
+    assert answer.startswith(b'{"error":')
+
+
+def test_a_wrong_path_costs_no_connection_when_the_body_is_there(frontend: RunningFrontend) -> None:
+    with connect(frontend) as connection:
+        for _ in range(2):
+            connection.sendall(HEAD % (b"/nowhere", 3) + b"abc")
+            answer = connection.recv(1 << 16)
+            assert answer.startswith(b"HTTP/1.1 404 ")
+            assert b"connection: keep-alive" in answer
+
+
+def test_requests_that_come_together_are_answered_in_order(frontend: RunningFrontend) -> None:
+    paths = ["/livez", "/nowhere", "/"] * 100
+    answers = b""
+    with connect(frontend) as connection:
+        connection.sendall("".join(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n" for path in paths).encode())
+        while answers.count(b"HTTP/1.1 ") < len(paths):
+            answers += connection.recv(1 << 16)
+
+    assert [answer[:3] for answer in answers.split(b"HTTP/1.1 ")[1:]] == [b"200", b"404", b"200"] * 100
+
+
+def test_one_that_does_not_read_does_not_hinder_others(frontend: RunningFrontend) -> None:
+    asked = b"GET /openapi.json HTTP/1.1\r\nHost: x\r\n\r\n" * 500
+    connections = [connect(frontend) for _ in range(20)]
+    try:
+        for connection in connections:
+            connection.sendall(asked)
+        assert frontend.answers()
+    finally:
+        for connection in connections:
+            connection.close()
+
+
+def test_half_a_request_is_given_up_in_silence(redis_server: PrivateRedis, tmp_path: Path) -> None:
+    """`stop` finds tracebacks in the log."""
+    with running_frontend(tmp_path, redis_server, drainTimeout=0.2) as frontend:
+        with connect(frontend) as half:
+            half.sendall(b"GET / HT")
+        with connect(frontend) as half:
+            half.sendall(b"GET / HT")
+            wait_until(lambda: descriptors(frontend), "it is there")
+            assert frontend.stop() == 0
+
+
+def test_a_handshake_that_does_not_end_does_not_hinder_a_stop(redis_server: PrivateRedis, tmp_path: Path) -> None:
+    write_certificates(tmp_path)
+    https = {"httpsKeyStorePath": str(tmp_path / "store.p12"), "httpsKeyStoreToken": PASSWORD, "httpsEnabled": True}
+    port = free_port()
+    trusting = ssl.create_default_context(cafile=tmp_path / "cert.pem")
+    with running_frontend(tmp_path / "frontend", redis_server, securePort=port, **https) as frontend:
+        silent = socket.create_connection(("127.0.0.1", port))
+        raw = socket.create_connection(("127.0.0.1", port), timeout=20)
+        with silent, trusting.wrap_socket(raw, server_hostname="localhost") as encrypted:
+            silent.sendall(b"\x16\x03\x01")
+            encrypted.sendall(HEAD % (b"/predict", 1 << 40))
+            assert encrypted.recv(1 << 16).startswith(b"HTTP/1.1 413 ")
+            code = frontend.stop(timeout_s=10)
+
+    assert code == 0

@@ -1,0 +1,116 @@
+"""The OpenAPI document and its page, from a real frontend: the examples in it work, and the page needs no internet."""
+
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import cluster_serving
+from support.example_models import example_models
+from support.running_frontend import RunningFrontend
+from support.wait import wait_until
+
+EXAMPLE = re.compile(r"^curl .*?(?<!\\)$", re.MULTILINE | re.DOTALL)
+SHOWN = "http://localhost:10020"
+FLAGS = (
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--virtual-time-budget=20000",
+)
+
+
+@pytest.fixture(scope="module")
+def frontend(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningFrontend]:
+    with example_models(tmp_path_factory.mktemp("docs")) as frontend:
+        yield frontend
+
+
+def get(frontend: RunningFrontend, path: str) -> Any:
+    return urllib.request.urlopen(f"{frontend.url}{path}", timeout=30)  # noqa: S310 - our own http URL
+
+
+@pytest.fixture(scope="module")
+def document(frontend: RunningFrontend) -> dict[str, Any]:
+    with get(frontend, "/openapi.json") as response:
+        return dict(json.load(response))
+
+
+def test_the_document_has_the_version_and_the_address(frontend: RunningFrontend, document: dict[str, Any]) -> None:
+    assert document["info"]["version"] == cluster_serving.__version__
+    assert document["servers"] == [{"url": frontend.url}]
+
+
+def test_every_example_works(frontend: RunningFrontend, document: dict[str, Any]) -> None:
+    texts = [operation["description"] for item in document["paths"].values() for operation in item.values()]
+    examples = [example for text in texts for example in EXAMPLE.findall(text) if "squeezenet" not in example]
+    assert len(examples) >= len(document["paths"])
+
+    for example in examples:
+        command = shlex.split(example.replace("\\\n", " ").replace(SHOWN, frontend.url))
+        done = subprocess.run([*command, "-sS", "--fail-with-body"], capture_output=True, timeout=30, check=False)
+        assert done.returncode == 0, (example, done.stdout, done.stderr)
+
+
+@pytest.mark.parametrize("path", ["/docs", "/docs/"])
+def test_the_page_runs_no_script_of_others(frontend: RunningFrontend, path: str) -> None:
+    with get(frontend, path) as response:
+        policy = response.headers["Content-Security-Policy"]
+        page = response.read().decode()
+
+    assert "default-src 'none'" in policy
+    assert "unsafe" not in policy
+    assert not re.search(r"https?://", page)
+
+
+def test_the_page_shows_every_operation_and_loads_nothing_from_elsewhere(
+    frontend: RunningFrontend, document: dict[str, Any], tmp_path: Path
+) -> None:
+    browser = shutil.which("chromium")
+    if browser is None and not os.environ.get("CI"):
+        pytest.skip("chromium is not installed")
+    assert browser is not None
+    log = tmp_path / "net.json"
+
+    shown = subprocess.run(
+        [
+            browser,
+            *FLAGS,
+            f"--user-data-dir={tmp_path / 'user'}",
+            f"--log-net-log={log}",
+            "--dump-dom",
+            f"{frontend.url}/docs",
+        ],
+        capture_output=True,
+        text=True,
+        timeout=90,
+        check=True,
+    ).stdout
+
+    paths = {path.replace("\u200b", "") for path in re.findall(r'data-path="([^"]*)"', shown)}
+    assert paths == set(document["paths"])
+    loaded = _requests_of_page(log, frontend.url)
+    assert f"{frontend.url}/openapi.json" in loaded
+    assert all(url.startswith(frontend.url) for url in loaded), loaded
+
+
+def _requests_of_page(log: Path, origin: str) -> set[str]:
+    """What a page of this origin asked for; the browser's own calls home have no origin."""
+    wait_until(log.exists, "the browser has written its log")
+    found = json.loads(log.read_text())
+    start = found["constants"]["logEventTypes"]["URL_REQUEST_START_JOB"]
+    asked = [event["params"] for event in found["events"] if event["type"] == start and "params" in event]
+    return {params["url"] for params in asked if params.get("initiator") == origin}

@@ -1,0 +1,46 @@
+"""A place in a lane: whoever dies again and again is started again later and later."""
+
+import time
+
+import pytest
+
+from cluster_serving.node.child import Child
+from cluster_serving.node.post import Post
+
+
+def nobody() -> Child:
+    raise OSError("no process left")
+
+
+def delay_s(post: Post) -> float:
+    """How long it waits from now on, after another failure."""
+    with pytest.raises(OSError, match="no process left"):
+        post.start()
+    return post.due_s - time.monotonic()
+
+
+def test_the_next_child_waits_for_longer_than_the_one_before() -> None:
+    post = Post("worker-0", nobody)
+
+    delays = [delay_s(post) for _ in range(12)]
+
+    # Each is shortened by up to a half at random, so that only every second one is certainly longer.
+    assert all(later > earlier for earlier, later in zip(delays[:4], delays[2:6], strict=True))
+    assert all(0.9 < delay <= 2 for delay in delays[5:])
+
+
+def is_due(post: Post) -> bool:
+    return post.is_due
+
+
+def test_it_is_due_when_it_is_wanted_and_has_waited() -> None:
+    post = Post("worker-0", nobody)
+    assert not is_due(post)
+
+    delay_s(post)
+
+    assert not is_due(post)
+    post.due_s = time.monotonic()
+    assert is_due(post)
+    post.dismiss()
+    assert not is_due(post)

@@ -1,0 +1,69 @@
+"""The slot state machine, tried exhaustively: every order of steps, and a death at every step, against the table of `ring.py`."""
+
+import pytest
+
+from cluster_serving.node.ring import TRANSITIONS
+from cluster_serving.node.slot import Geometry, Outcome, Row
+from cluster_serving.node.slot import Slot as RealSlot
+from support.exploration import explore
+from support.slot_model import Lane
+from support.slot_mutants import MUTANTS
+from support.slot_world import GOOD, Slot
+
+ARROWS = {(by, *arrow) for by, arrows in TRANSITIONS.items() for arrow in arrows}
+NO_POISON = -1
+
+
+def test_whatever_dies_each_record_gets_one_result_and_each_slot_becomes_free() -> None:
+    """Two records, of which one kills its worker, and one trouble more, at any step."""
+    lane = Lane(records=2, poison=1, troubles=1)
+
+    found = explore(lane)
+
+    print(f"{found.states} states, {found.steps} steps")
+    assert not found.wrong, found.wrong
+    assert lane.taken == ARROWS, "an arrow of the table that nobody takes"
+
+
+@pytest.mark.parametrize(("records", "poison", "troubles"), [(3, NO_POISON, 0), (2, NO_POISON, 1), (2, 0, 0)], ids=str)
+def test_other_loads(records: int, poison: int, troubles: int) -> None:
+    found = explore(Lane(records=records, poison=poison, troubles=troubles))
+
+    print(f"{found.states} states, {found.steps} steps")
+    assert not found.wrong, found.wrong
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.__name__)
+def test_what_is_wrong_is_found(mutant: type[Lane]) -> None:
+    loads = [(2, 1, 0), (2, NO_POISON, 1)]
+    ways = (
+        explore(mutant(records=records, poison=poison, troubles=troubles)).wrong for records, poison, troubles in loads
+    )
+
+    way = next(filter(None, ways), "")
+
+    print(way)
+    assert way, f"nobody noticed: {mutant.__doc__}"
+
+
+@pytest.mark.parametrize("rows", range(1, 6))
+@pytest.mark.parametrize("fates", range(64), ids="{:06b}".format)
+def test_the_model_and_the_real_slot_run_the_same_rows(rows: int, fates: int) -> None:
+    """For each run its fate: the worker dies, or the rows get outcomes."""
+    geometry = Geometry(slots=1, batch=rows, slot_bytes=64, workers=1)
+    real = RealSlot(memoryview(bytearray(geometry.slot_stride)), geometry)
+    real.fill(b"", [Row(b"%d-0" % row, b"u", b"", 0, row) for row in range(rows)], rows)
+    model = Slot(rows=tuple(range(rows)), outcomes=(0,) * rows)
+
+    for bit in range(6):
+        if fates >> bit & 1:
+            real.worker_died(("WorkerDied", "killed"))
+            model = model.worker_died()
+        elif count := real.run_rows:
+            first = real.next_row
+            real.add([Outcome([row]) for row in range(first, first + count)], first + count, 0)
+            model = model.with_outcomes(count, GOOD)._replace(next_row=first + count, deaths_alone=0)
+
+        assert (model.next_row, model.run_rows) == (real.next_row, real.run_rows)
+        blamed = {row for outcome in real.outcomes() if outcome.error for row in outcome.rows}
+        assert {row for row, outcome in enumerate(model.outcomes) if outcome > GOOD} == blamed

@@ -1,0 +1,106 @@
+"""Forms and files to instances."""
+
+from typing import Any
+
+import pytest
+
+from cluster_serving.client.tensor_spec import TensorSpec
+from cluster_serving.frontend.errors import BadRequest
+from cluster_serving.frontend.job import Job, Node
+from cluster_serving.frontend.uploads import form_instances, image_instances
+
+TYPE = "multipart/form-data; boundary=bound"
+
+
+def job(*inputs: TensorSpec) -> Job:
+    return Job("job", (Node("job", "n", "ready", "m", "h", "b", "e", inputs, (), 1, False, False, 0, {}),))
+
+
+def part(words: str, content: bytes, kind: str = "text/plain") -> bytes:
+    return (
+        f"--bound\r\nContent-Disposition: form-data; {words}\r\nContent-Type: {kind}\r\n\r\n".encode()
+        + content
+        + b"\r\n"
+    )
+
+
+def instances(*parts: bytes, inputs: tuple[TensorSpec, ...] = ()) -> list[dict[str, Any]]:
+    return form_instances(b"".join([*parts, b"--bound--\r\n"]), TYPE, job(*inputs))
+
+
+@pytest.mark.parametrize(
+    ("content", "value"),
+    [
+        (b"5", 5),
+        (b"[1.5, 2]", [1.5, 2]),
+        (b"a cat", "a cat"),
+        (b'{"b64": "aGVsbG8="}', {"b64": "aGVsbG8="}),
+    ],
+)
+def test_a_field_is_json_else_text(content: bytes, value: Any) -> None:
+    assert instances(part('name="x"', content)) == [{"x": value}]
+
+
+@pytest.mark.parametrize(
+    ("shape", "content", "value"),
+    [
+        ((None,), b"5", "5"),
+        ((None,), b'["a", "b"]', '["a", "b"]'),
+        ((None, 2), b'["a", "b"]', ["a", "b"]),
+        ((None, 1), b"5", "5"),
+        (None, b"[1]", "[1]"),
+    ],
+)
+@pytest.mark.parametrize("words", ['name="t"', 'name="t"; filename="a.txt"', 'name="another"'])
+def test_for_an_input_of_text_it_is_text(shape: Any, content: bytes, value: Any, words: str) -> None:
+    (instance,) = instances(part(words, content), inputs=(TensorSpec("t", "str", shape),))
+
+    assert list(instance.values()) == [value]
+
+
+def test_a_file_is_its_bytes() -> None:
+    assert instances(part('name="x"; filename="a"', b"\xff\r\n\x00", "image/jpeg")) == [{"x": b"\xff\r\n\x00"}]
+
+
+def test_text_that_is_not_utf_8() -> None:
+    with pytest.raises(BadRequest, match="input 't': this part is text that is not UTF-8"):
+        instances(part('name="t"; filename="a"', b"\xff"), inputs=(TensorSpec("t", "str", (None,)),))
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"--bound\r\nno colon\r\n\r\nx\r\n--bound--\r\n",
+        b"--bound\r\n\xff: x\r\n\r\nx\r\n--bound--\r\n",
+        b'--bound\r\nContent-Disposition: form-data; name="x"\r\n\r\n1\r\n--bound\r\n',
+        b'--bound\r\nContent-Disposition: form-data; name="x"\r\n\r\n1',
+        b'--bound\r\nContent-Disposition: form-data; name="x"; filename="%b"\r\n\r\n1\r\n--bound--\r\n' % bytes(9000),
+        b"--bound",
+        b"--bound--bound--bound",
+        b"",
+    ],
+)
+def test_what_is_no_form(body: bytes) -> None:
+    with pytest.raises(BadRequest, match=r"the form (cannot be read|has no parts with a name)"):
+        form_instances(body, TYPE, job())
+
+
+@pytest.mark.parametrize("word", [b"bound", b"\xff"])
+def test_data_may_hold_the_word_of_the_boundary(word: bytes) -> None:
+    body = b'--%b\r\nContent-Disposition: form-data; name="x"; filename="a"\r\n\r\na%bc\r\n--%b--' % (word, word, word)
+    boundary = word.decode(errors="surrogateescape")  # as Sanic reads headers
+
+    assert form_instances(body, f'multipart/form-data; boundary="{boundary}"', job()) == [{"x": b"a%bc" % word}]
+
+
+@pytest.mark.parametrize("kind", ["text/plain", "application/json"])
+def test_a_form_is_no_way_round_the_limits_of_json(kind: str) -> None:
+    words = 'name="x"; filename="a"' if kind == "application/json" else 'name="x"'
+    with pytest.raises(BadRequest, match="lists, objects and texts"):
+        instances(*[part(words, b"[%b]" % b",".join([b"[]"] * 500_000), kind)] * 9)
+
+
+def test_an_image_is_one_instance() -> None:
+    assert image_instances(b"file") == [{"image": b"file"}]
+    with pytest.raises(BadRequest, match="is empty"):
+        image_instances(b"")

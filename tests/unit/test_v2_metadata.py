@@ -1,0 +1,93 @@
+"""What the Open Inference Protocol is told about models."""
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from cluster_serving.client.tensor_spec import TensorSpec
+from cluster_serving.frontend.job import Job, Node
+from cluster_serving.frontend.models import Served
+from cluster_serving.frontend.v2.metadata import index_entry, model_config, model_metadata
+from cluster_serving.frontend.v2.statistics import model_statistics
+
+INPUTS = (TensorSpec("pixels", "float32", (8, 3, None)), TensorSpec("words", "str", None))
+
+
+def node(**rest: Any) -> Node:
+    fields: dict[str, Any] = {
+        "job": "j",
+        "node": "n1",
+        "state": "ready",
+        "model": "m",
+        "model_hash": "",
+        "backend": "onnx",
+        "engine": "native",
+        "inputs": INPUTS,
+        "outputs": (TensorSpec("y", "bool", (None,)),),
+        "batch_size": 4,
+        "raw": False,
+        "already_batched": False,
+        "started_ms": 0,
+        "figures": {},
+    }
+    return Node(**fields | rest)
+
+
+def served(*nodes: Node) -> Served:
+    """As far as it is looked at here."""
+    return cast(Served, SimpleNamespace(name="name", version="3", job=Job("j", nodes)))
+
+
+def test_free_and_unknown_dimensions_are_minus_one() -> None:
+    metadata = model_metadata(served(node()))
+
+    assert (metadata["name"], metadata["versions"], metadata["platform"]) == ("name", ["3"], "onnxruntime_onnx")
+    assert metadata["inputs"] == [
+        {"name": "pixels", "datatype": "FP32", "shape": [-1, 3, -1]},
+        {"name": "words", "datatype": "BYTES", "shape": [-1]},
+    ]
+    assert metadata["outputs"] == [{"name": "y", "datatype": "BOOL", "shape": [-1]}]
+
+
+def test_whole_batches_have_the_models_own_batch_dimension() -> None:
+    described = served(node(already_batched=True, backend="bigdl"))
+
+    assert model_metadata(described)["inputs"][0]["shape"] == [8, 3, -1]
+    assert model_metadata(described)["platform"] == "bigdl"
+    config = model_config(described, 100)
+    assert (config["max_batch_size"], config["input"][0]["dims"]) == (0, [8, 3, -1])
+
+
+def test_the_configuration_leaves_out_the_batch_dimension() -> None:
+    config = model_config(served(node()), 100)
+
+    assert (config["max_batch_size"], config["backend"]) == (100, "onnxruntime")
+    assert config["input"] == [
+        {"name": "pixels", "data_type": "TYPE_FP32", "dims": [3, -1]},
+        {"name": "words", "data_type": "TYPE_STRING", "dims": [-1]},
+    ]
+    assert config["output"] == [{"name": "y", "data_type": "TYPE_BOOL", "dims": []}]
+
+
+@pytest.mark.parametrize(
+    ("state", "entry"), [("ready", ("READY", "")), ("starting", ("UNAVAILABLE", "n1 is starting"))]
+)
+def test_the_index_says_who_can_be_called(state: str, entry: tuple[str, str]) -> None:
+    found = index_entry(served(node(state=state)))
+
+    assert (found["state"], found["reason"]) == entry
+
+
+def test_statistics_are_the_sums_of_all_nodes() -> None:
+    histogram = {"le": [0.5, 1], "counts": [3, 1, 0], "sum": 1.25}
+    first = node(figures={"rows": 40, "runs": 4, "answered": 38, "failed": 2, "histograms": {"inference": histogram}})
+    older = node(figures={"rows": 10, "runs": 5, "answered": 10, "failed": 0})
+
+    found = model_statistics(served(first, older))
+
+    assert (found["inference_count"], found["execution_count"]) == (50, 9)
+    assert found["inference_stats"]["success"]["count"] == 48
+    assert found["inference_stats"]["fail"]["count"] == 2
+    assert found["inference_stats"]["compute_infer"] == {"count": 4, "ns": 1_250_000_000}
+    assert found["inference_stats"]["queue"] == {"count": 0, "ns": 0}
