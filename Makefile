@@ -15,7 +15,7 @@ quickstart: $(VENV)/installed-runtime ## serve a small model, send it images, sh
 	$(BIN)/python -m cluster_serving.node.quickstart
 
 test: $(VENV)/installed-dev ## every test, with the coverage gate
-	$(BIN)/python -m pytest --cov --cov-report=term:skip-covered
+	$(BIN)/python -m pytest --cov --cov-report=term:skip-covered -rR
 
 test-fast: $(VENV)/installed-dev ## the unit tests
 	$(BIN)/python -m pytest tests/unit

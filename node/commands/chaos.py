@@ -2,18 +2,15 @@
 
 import secrets
 import signal
-import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Never
+from typing import Any
 
 import click
 
 from cluster_serving.client.process.command import SETTINGS, Command
 from cluster_serving.client.process.exit_codes import ExitCode
 from cluster_serving.node.commands.options import StartOptions, start_options
-
-_INTERRUPTED = 130  # as shells tell of Ctrl-C
-_TERMINATED = 143
 
 
 @click.command(cls=Command, context_settings=SETTINGS)
@@ -66,13 +63,15 @@ def chaos(
     options = Options(secrets.randbelow(1_000_000) if seed is None else seed, seconds, rate, samples, keep)
     console = Console(stderr=as_json)
     console.print(f"Seed {options.seed}", highlight=False)
-    signal.signal(signal.SIGTERM, _leave)
+    end = _End()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, end.on_signal)
     try:
         with console.status("") if console.is_terminal else _Silent() as status:
-            found = run(loaded.config, options, status.update)
-    except KeyboardInterrupt:
+            found = run(loaded.config, options, end.before(status.update))
+    except _Told as told:
         click.echo("Interrupted; everything that was started has been ended.", err=True)
-        context.exit(_INTERRUPTED)
+        context.exit(128 + told.number)  # as shells tell of it
     if as_json:
         click.echo(report.as_json(found))
     else:
@@ -80,8 +79,35 @@ def chaos(
     context.exit(ExitCode.OK if found.passed else ExitCode.FAILED)
 
 
-def _leave(_number: int, _frame: object) -> Never:
-    sys.exit(_TERMINATED)
+class _Told(BaseException):
+    """The run is to end, by the signal of this number."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+
+class _End:
+    """Ends the run by a signal. What a handler raises inside a finalizer is lost, so the next word of the run raises it again."""
+
+    def __init__(self) -> None:
+        self._told: _Told | None = None
+
+    def on_signal(self, number: int, _frame: object) -> None:
+        """The first one ends the run; clean-up is not cut short by a second."""
+        if self._told is None:
+            self._told = _Told(number)
+            raise self._told
+
+    def before(self, say: Callable[[str], None]) -> Callable[[str], None]:
+        """`say`, for as long as the run goes on."""
+
+        def say_unless_told(text: str) -> None:
+            if self._told is not None:
+                raise self._told
+            say(text)
+
+        return say_unless_told
 
 
 class _Silent:

@@ -37,10 +37,11 @@ class Chaos:
 
     def ended(self, timeout_s: float) -> tuple[int, str, str]:
         """Its exit code, and what it printed to standard output and error."""
-        try:
-            output, errors = self.process.communicate(timeout=timeout_s)
-        finally:
-            self.process.kill()
+        with self.process:
+            try:
+                output, errors = self.process.communicate(timeout=timeout_s)
+            finally:
+                self.process.kill()
         return self.process.returncode, output, errors
 
     def left(self) -> list[str]:
