@@ -92,7 +92,7 @@ def test_all_is_asked_for_on_a_terminal(letters: Letters) -> None:
 
 
 def test_an_interrupted_replay_says_how_far_it_came(letters: Letters) -> None:
-    total = 20_000
+    total = 100_000
     script = "for i = 1, ARGV[1] do redis.call('XADD', KEYS[1], '*', 'dead_letter', '{}', 'uri', i) end"
     letters.redis.eval(script, 1, keys.dead_key(letters.job), total)
     with subprocess.Popen(
