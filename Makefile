@@ -9,7 +9,7 @@ TORCH ?= torch==2.13.0
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 FUZZ_SECONDS ?= 60
 
-.PHONY: quickstart test test-fast install format lint types architecture bench fuzz wheel clean
+.PHONY: quickstart test test-fast test-swarm install format lint types architecture bench fuzz wheel images clean
 
 quickstart: $(VENV)/installed-runtime ## serve a small model, send it images, show the answers
 	$(BIN)/python -m cluster_serving.node.quickstart
@@ -19,6 +19,9 @@ test: $(VENV)/installed-dev ## every test, with the coverage gate
 
 test-fast: $(VENV)/installed-dev ## the unit tests
 	$(BIN)/python -m pytest tests/unit
+
+test-swarm: $(VENV)/installed-dev ## a stack on a real Swarm of three hosts, minutes; skipped, with the reason, where there can be none
+	$(BIN)/python -m pytest -m swarm -s -rs tests/system/test_swarm.py
 
 install: $(VENV)/installed-dev ## what a developer needs
 
@@ -48,6 +51,18 @@ wheel: $(VENV)/installed-dev ## build it, and run the quick start from it in an 
 	$(PYTHON) -m venv build/wheel/venv
 	build/wheel/venv/bin/python -m pip install -q "$$(ls build/wheel/dist/*.whl)[onnx]"
 	cd build/wheel && venv/bin/python -P -m cluster_serving.node.quickstart
+
+# Others: make images EXTRAS=torch TAG=1.0-torch DOCKER_BUILD_ARGS='--build-arg PIP_EXTRA_INDEX_URL=...'
+EXTRAS ?= onnx
+TAG ?= $(shell sed -n 's/__version__ = "\(.*\)"/\1/p' src/cluster_serving/__init__.py)
+DOCKER ?= docker
+DOCKER_BUILD_ARGS ?=
+DOCKER_BUILD = DOCKER_BUILDKIT=1 $(DOCKER) build -f docker/Dockerfile --build-arg VERSION=$(TAG) \
+  --build-arg REVISION=$(shell git rev-parse HEAD 2>/dev/null || echo unknown) $(DOCKER_BUILD_ARGS)
+
+images: ## cluster-serving-node with the backends of EXTRAS, and cluster-serving-frontend; of tag TAG, and latest
+	$(DOCKER_BUILD) --target node --build-arg EXTRAS=$(EXTRAS) -t cluster-serving-node:$(TAG) -t cluster-serving-node:latest .
+	$(DOCKER_BUILD) --target frontend -t cluster-serving-frontend:$(TAG) -t cluster-serving-frontend:latest .
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .coverage* .mypy_cache .pytest_cache .ruff_cache .import_linter_cache

@@ -6,6 +6,7 @@
         node.json                 how the node was started last
         node.log                  what it printed when started in the background
         change.json               what `restart` asks the node to become; gone as soon as the node has read it
+        serving                   touched every two seconds while the node serves, gone otherwise: for health checks
         change.<pid>              a pipe to that `restart`, through which the node tells how it goes
         redis/                    the embedded Redis: redis.conf, redis.pid, redis.log, its data
 
@@ -20,7 +21,7 @@ import secrets
 import socket
 import time
 from collections.abc import Generator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote, unquote
@@ -165,6 +166,15 @@ class Job:
             return msgspec.json.decode((self.directory / "node.json").read_bytes(), type=NodeRecord)
         except (OSError, msgspec.DecodeError):
             return None
+
+    def show_serving(self, serving: bool) -> None:
+        """Let a look from outside see whether the node serves."""
+        sign = self.directory / "serving"
+        with suppress(OSError):  # nobody will see it; no reason to stop
+            if serving:
+                sign.touch(mode=0o600)
+            else:
+                sign.unlink(missing_ok=True)
 
     @contextmanager
     def asking(self) -> Generator[None]:

@@ -148,7 +148,7 @@ def test_restart_changes_settings_and_remembers_them(node: RunningNode, own_redi
     beat = wait_until(lambda: (beat := node.heartbeat())["batch_size"] == 7 and beat, "it says so")
     (job,) = (node.config_path.parent / "state").iterdir()
     assert "--set=batchSize=7" in json.loads((job / "node.json").read_text())["flags"]
-    assert sorted(path.name for path in job.iterdir()) == ["lock", "node.json", "node_id"]
+    assert sorted(path.name for path in job.iterdir()) == ["lock", "node.json", "node_id", "serving"]
     assert beat["workers"] == 1
     caller.finish()
 
