@@ -1,0 +1,1 @@
+"""The commands of `cluster-serving swarm`, one a file."""

@@ -1,0 +1,38 @@
+"""`swarm check`."""
+
+import json
+from typing import Any
+
+import click
+
+from cluster_serving.client.process.command import SETTINGS, Command
+from cluster_serving.client.process.exit_codes import ExitCode
+from cluster_serving.swarm.commands.options import json_option, source_options
+
+
+@click.command(
+    cls=Command, context_settings=SETTINGS, short_help="Tell what is wrong with a stack before it is deployed."
+)
+@source_options
+@json_option
+@click.pass_context
+def check(context: click.Context, /, as_json: bool, **values: Any) -> None:
+    """Tell what is wrong with a stack before it is deployed.
+
+    Exits with 1 where there is an error: something that would lose records, give a secret away, or not work. A warning may be
+    meant. No Swarm is asked.
+    """
+    from cluster_serving.swarm import stack
+    from cluster_serving.swarm.commands.findings import count, lines
+    from cluster_serving.swarm.commands.options import source_of
+    from cluster_serving.swarm.lint import check as lint
+
+    found = lint.check(stack.render(source_of(values, None)))
+    if as_json:
+        click.echo(json.dumps([vars(finding) for finding in found], indent=2))
+    else:
+        for line in lines(found):
+            click.echo(line)
+        click.echo(count(found))
+    if any(finding.level == "error" for finding in found):
+        context.exit(ExitCode.FAILED)

@@ -1,0 +1,96 @@
+"""`swarm deploy`."""
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from cluster_serving.client.process.command import SETTINGS, Command
+from cluster_serving.client.process.exit_codes import Fault
+from cluster_serving.swarm.commands.options import source_options, timeout_option
+
+if TYPE_CHECKING:
+    from cluster_serving.swarm.live import Stack
+
+
+@click.command(cls=Command, context_settings=SETTINGS, short_help="Start or update a stack; wait until it is ready.")
+@source_options
+@click.option(
+    "--resolve-image",
+    type=click.Choice(["always", "changed", "never"]),
+    default="always",
+    help="Whether to ask the registry for digests; never: images are on every machine already.",
+)
+@click.option("--with-registry-auth", is_flag=True, help="Let the machines pull with your login.")
+@timeout_option
+def deploy(resolve_image: str, with_registry_auth: bool, timeout_s: float, **values: Any) -> None:
+    """Start a stack, or update one, and return when all of it is ready.
+
+    What is given neither here nor in the environment stays as it runs: the number of nodes, the model, images. config.yaml and
+    redis_password.txt are read from this folder; a password that is missing is made. A service whose update fails is rolled back.
+    """
+    from cluster_serving.swarm import stack
+    from cluster_serving.swarm.commands.options import source_of
+    from cluster_serving.swarm.live import find_stack
+    from cluster_serving.swarm.watching import goes_on_without_us, wait_until_settled
+
+    before = find_stack(values["name"])
+    source = source_of(values, before)
+    document = _checked(source, before)
+    options = ["--resolve-image", resolve_image, *(["--with-registry-auth"] if with_registry_auth else [])]
+    with goes_on_without_us("deploy", source.name):
+        _deploy(source.name, stack.to_text(document), options)
+        wait_until_settled(source.name, before, timeout_s)
+    click.echo(f"Stack {source.name} is ready.")
+    for line in _addresses(document):
+        click.echo(line)
+
+
+def _checked(source: Any, before: "Stack | None") -> dict[str, Any]:
+    """The stack to deploy, with its passwords made.
+
+    Raises:
+        Fault: there is something in it that must not be deployed.
+    """
+    from cluster_serving.swarm import stack
+    from cluster_serving.swarm.commands.findings import count, lines
+    from cluster_serving.swarm.lint.check import check
+
+    document = stack.render(source)
+    stack.settle_names(document, source.name)
+    if before is not None:
+        for name in stack.keep_what_runs(document, before):
+            click.echo(f"Keeping {name}, which the stack has; its file is not here.")
+    for path in stack.make_passwords(document):
+        click.echo(f"Made {path}: keep it, and keep it secret.")
+    found = check(document)
+    for line in lines(found):
+        click.echo(line, err=True)
+    if any(finding.level == "error" for finding in found):
+        raise Fault(f"Nothing is deployed: {count(found)}")
+    return document
+
+
+def _deploy(name: str, text: str, options: list[str]) -> None:
+    from cluster_serving.swarm import docker
+
+    try:
+        docker.run(["stack", "deploy", "--detach=true", *options, "-c", "-", name], stdin=text, timeout_s=300)
+    except docker.DockerFailed as error:
+        if "only updates to Labels are allowed" in str(error):
+            raise Fault(
+                f"{error}\nSwarm never changes a secret. Put the old content back, or end the stack first: cluster-serving swarm rm"
+            ) from error
+        raise
+
+
+def _addresses(document: dict[str, Any]) -> list[str]:
+    ports = [
+        (name, port)
+        for name, service in document["services"].items()
+        for port in service.get("ports") or ()
+        if port.get("published")
+    ]
+    where = {"host": "the machines that run it"}
+    return [
+        f"{name}: port {port['published']} of {where.get(port.get('mode'), 'every machine')}" for name, port in ports
+    ]

@@ -1,0 +1,33 @@
+"""`swarm scale`."""
+
+import click
+
+from cluster_serving.client.process.command import SETTINGS, Command
+from cluster_serving.swarm.commands.options import name_option, timeout_option
+
+
+@click.command(cls=Command, context_settings=SETTINGS, short_help="Have N nodes.")
+@click.argument("number", type=click.IntRange(0), metavar="N")
+@click.option("--service", default="node", metavar="SERVICE", help="node, frontend; node.")
+@name_option
+@timeout_option
+def scale(number: int, service: str, name: str, timeout_s: float) -> None:
+    """Have N nodes, and return when they are ready; those that are too many finish what they have read.
+
+    A later deploy keeps the number.
+    """
+    from cluster_serving.client.process.exit_codes import Fault
+    from cluster_serving.swarm import docker
+    from cluster_serving.swarm.live import read_stack
+    from cluster_serving.swarm.watching import goes_on_without_us, wait_until_settled
+
+    before = read_stack(name)
+    replicated = before.service(service).spec.mode.replicated
+    if replicated is None:
+        raise Fault(f"service {service} of stack {name} is global: it has one task on every machine it may use")
+    if service == "redis":
+        raise Fault("redis has one task: a second one would be a queue of its own")
+    with goes_on_without_us("change", name):
+        docker.run(["service", "scale", "--detach", f"{name}_{service}={number}"])
+        wait_until_settled(name, before, timeout_s, drained=True)
+    click.echo(f"Stack {name} has {number} of {service}; it had {replicated.replicas}.")

@@ -1,0 +1,130 @@
+"""`swarm status`."""
+
+import json
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import click
+
+from cluster_serving.client.process.command import SETTINGS, Command
+from cluster_serving.client.process.exit_codes import ExitCode
+from cluster_serving.swarm.commands.options import json_option, name_option
+
+if TYPE_CHECKING:
+    from cluster_serving.swarm.frontends import Known
+    from cluster_serving.swarm.live import Stack, Task
+
+_NOT_SHOWN = {"shutdown", "complete", "remove"}
+_FAILED = {"failed", "rejected"}
+
+
+@click.command(cls=Command, context_settings=SETTINGS, short_help="Tell how a stack, its tasks and its nodes are.")
+@name_option
+@json_option
+@click.pass_context
+def status(context: click.Context, /, name: str, as_json: bool) -> None:
+    """Tell how a stack is: its services, its tasks on each machine, and what its nodes say.
+
+    Exits with 0 when all of it is ready, with 3 when there is no such stack, and with 1 otherwise. What the nodes say comes from a
+    frontend, if one can be reached from here. A task that failed is shown until another runs in its place.
+    """
+    from cluster_serving.swarm.frontends import ask
+    from cluster_serving.swarm.live import read_stack
+    from cluster_serving.swarm.progress import progress_of
+
+    stack = read_stack(name)
+    services = [progress_of(service, spec, stack) for service, spec in stack.services.items()]
+    tasks = _tasks(stack)
+    known = ask(stack)
+    if as_json:
+        report = {
+            "stack": name,
+            "services": [vars(one) | {"settled": one.is_settled} for one in services],
+            "tasks": tasks,
+            "nodes": [{"job": job, "node": node, **numbers} for (job, node), numbers in known.nodes.items()],
+            "jobs": known.jobs,
+            "problem": known.problem or None,
+        }
+        click.echo(json.dumps(report, indent=2))
+    else:
+        table = [[one.service, f"{one.ready}/{one.wanted}", one.sentence()] for one in services]
+        _print_table(["service", "ready", ""], table)
+        _print_table(["task", "machine", "for", "state"], [[str(task[key]) for key in _COLUMNS] for task in tasks])
+        _print_nodes(known)
+    if not all(one.is_settled for one in services):
+        context.exit(ExitCode.FAILED)
+
+
+_COLUMNS = ("task", "machine", "for", "state")
+
+
+def _tasks(stack: "Stack") -> list[dict[str, str]]:
+    """The tasks that live, and the newest failure of each place that has none running."""
+    from cluster_serving.swarm.reasons import explained
+
+    rows: list[dict[str, str]] = []
+    for name, service in stack.services.items():
+        running = {_place(task) for task in stack.tasks_of(service) if task.status.state == "running"}
+        told: set[str] = set()
+        for task in stack.tasks_of(service):
+            place, state = _place(task), task.status.state
+            if state in _NOT_SHOWN or (state in _FAILED and (place in running or place in told)):
+                continue
+            told |= {place} if state in _FAILED else set()
+            leaving = ", leaving" if state == "running" and task.desired_state != "running" else ""
+            error = f": {explained(task)}" if task.status.err else ""
+            rows.append(
+                {
+                    "task": f"{name}.{task.slot}" if task.slot else name,
+                    "machine": stack.machine_of(task),
+                    "for": _age(task.status.timestamp),
+                    "state": f"{state}{leaving}{error}",
+                }
+            )
+    return sorted(rows, key=lambda row: row["task"])
+
+
+def _place(task: "Task") -> str:
+    return str(task.slot or task.node_id)
+
+
+def _age(timestamp: str) -> str:
+    """How long ago, in its largest unit."""
+    if not timestamp:
+        return "-"
+    then = datetime.fromisoformat(timestamp[:19]).replace(tzinfo=UTC)
+    seconds = max(0, int((datetime.now(UTC) - then).total_seconds()))
+    for unit, size in (("d", 86_400), ("h", 3600), ("m", 60)):
+        if seconds >= size:
+            return f"{seconds // size} {unit}"
+    return f"{seconds} s"
+
+
+def _print_nodes(known: "Known") -> None:
+    if known.problem:
+        click.echo(f"What the nodes say is not known: {known.problem}.")
+        return
+    rows = [
+        [
+            node,
+            job,
+            "ready" if numbers.get("node_ready") else "not ready",
+            f"{numbers.get('workers_alive', 0):.0f}/{numbers.get('workers', 0):.0f}",
+            *(f"{numbers.get(f'{key}_total', 0):.0f}" for key in ("records_answered", "records_failed", "restarts")),
+        ]
+        for (job, node), numbers in sorted(known.nodes.items())
+    ]
+    if not rows:
+        click.echo("No node says anything.")
+        return
+    _print_table(["node", "job", "says", "workers", "answered", "failed", "restarts"], rows)
+    for job, numbers in sorted(known.jobs.items()):
+        waiting, oldest_s, dead = (numbers.get(key, 0) for key in ("backlog", "oldest_age_seconds", "dead_letters"))
+        click.echo(f"{job}: {waiting:.0f} records wait, the oldest for {oldest_s:.1f} s; {dead:.0f} dead letters")
+
+
+def _print_table(head: list[str], rows: list[list[str]]) -> None:
+    widths = [max(len(row[column]) for row in [head, *rows]) for column in range(len(head))]
+    for row in [head, *rows]:
+        click.echo("  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip())
+    click.echo()

@@ -1,0 +1,114 @@
+"""The `docker` command: how it is called, and what becomes of what it says."""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+
+from cluster_serving.client.process.exit_codes import ExitCode, Fault
+
+_ANSWER_S = 60.0
+_NOT_A_MANAGER = "not a swarm manager"
+_UNKNOWN = ("is not a docker command", "unknown command", "unknown shorthand flag", "unknown flag")
+
+
+class DockerMissing(Fault):
+    """There is no `docker` command."""
+
+    exit_code = ExitCode.USAGE
+
+
+class DockerFailed(Fault):
+    """A docker command ended with an error; the message is docker's own, and how to mend it where that is known."""
+
+
+def run(
+    arguments: Sequence[str],
+    stdin: str | None = None,
+    environ: Mapping[str, str] | None = None,
+    timeout_s: float = _ANSWER_S,
+    *,
+    partly: bool = False,
+) -> str:
+    """What a docker command prints.
+
+    Args:
+        arguments: without the word `docker`.
+        stdin: what it reads.
+        environ: variables on top of this process'.
+        timeout_s: how long it may take.
+        partly: whether some of what was asked for may be gone: what is there is enough.
+
+    Raises:
+        DockerMissing: there is none.
+        DockerFailed: it ended with an error, or not in time.
+    """
+    try:
+        done = subprocess.run(
+            [_program(), *arguments],
+            input=stdin,
+            env={**os.environ, **(environ or {})},
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=timeout_s,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise DockerFailed(f"docker {' '.join(arguments[:2])} did not end within {timeout_s:g} s") from None
+    if done.returncode != 0 and not (partly and done.stdout.strip()):
+        raise DockerFailed(_explained(arguments, done.stderr.strip() or done.stdout.strip()))
+    return done.stdout
+
+
+def inspect(kind: str, names: Sequence[str]) -> bytes:
+    """What docker knows of services, tasks, nodes or configs: a JSON list of those that (still) exist.
+
+    Raises:
+        DockerMissing: there is no docker command.
+        DockerFailed: the engine does not answer, or manages no Swarm.
+    """
+    return run(["inspect", "--type", kind, *names], partly=True).encode() if names else b"[]"
+
+
+def last_lines(task: str, count: int, timeout_s: float) -> list[str]:
+    """The last lines that a task's container wrote; none where its machine does not answer."""
+    try:
+        done = subprocess.run(
+            [_program(), "service", "logs", "--raw", "--tail", str(count), task],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            timeout=timeout_s,
+            check=True,
+        )
+    except (subprocess.TimeoutExpired, subprocess.CalledProcessError):
+        return []
+    return [line.rstrip() for line in done.stdout.splitlines() if line.strip()][-count:]
+
+
+def attach(arguments: Sequence[str]) -> int:
+    """Let a docker command write to this terminal until it ends; its exit code."""
+    return subprocess.run([_program(), *arguments], check=False).returncode
+
+
+def _program() -> str:
+    program = shutil.which("docker")
+    if program is None:
+        raise DockerMissing("there is no docker command on PATH; install Docker (docs.docker.com/engine/install)")
+    return program
+
+
+def _explained(arguments: Sequence[str], said: str) -> str:
+    if _NOT_A_MANAGER in said:
+        return (
+            "this Docker engine does not manage a Swarm: make it a manager with docker swarm init, or name one that is by "
+            "DOCKER_HOST or docker context use"
+        )
+    if any(word in said for word in _UNKNOWN):
+        version = subprocess.run([_program(), "--version"], capture_output=True, text=True, check=False).stdout.strip()
+        return (
+            f"{version} does not know `docker {' '.join(arguments[:2])}`: version 25 or newer of the command is needed"
+        )
+    return said.removeprefix("Error response from daemon: ") or f"docker {' '.join(arguments[:2])} failed"

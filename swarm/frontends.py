@@ -1,0 +1,91 @@
+"""What the frontends of a stack know of its nodes, where one can be reached from here."""
+
+import re
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import msgspec
+
+from cluster_serving.swarm import docker
+from cluster_serving.swarm.live import Stack
+from cluster_serving.swarm.variables import FRONTEND_PORT
+
+_ANSWER_S = 2.0
+_PREFIX = "cluster_serving_"
+_SAMPLE = re.compile(rf"^{_PREFIX}(\w+)\{{([^}}]*)\}} (\S+)", re.MULTILINE)  # the text format of Prometheus
+_LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
+_OF_NODE = (
+    "node_ready",
+    "workers_alive",
+    "workers",
+    "records_answered_total",
+    "records_failed_total",
+    "restarts_total",
+)
+_OF_JOB = ("backlog", "oldest_age_seconds", "dead_letters")
+
+
+@dataclass
+class Known:
+    """What one frontend said.
+
+    Attributes:
+        nodes: (job, node) to numbers by name.
+        jobs: job to numbers by name.
+        problem: why nothing is known; empty: it is.
+    """
+
+    nodes: dict[tuple[str, str], dict[str, float]] = field(default_factory=dict[tuple[str, str], dict[str, float]])
+    jobs: dict[str, dict[str, float]] = field(default_factory=dict[str, dict[str, float]])
+    problem: str = ""
+
+
+def ask(stack: Stack) -> Known:
+    """Ask the first frontend that answers."""
+    why = "no frontend publishes a port"
+    for url in _urls(stack):
+        request = urllib.request.Request(f"{url}/metrics", headers={"Accept": "text/plain"})  # noqa: S310  # always http
+        try:
+            with urllib.request.urlopen(request, timeout=_ANSWER_S) as answer:  # noqa: S310
+                return parse(answer.read().decode())
+        except urllib.error.HTTPError as error:
+            why = f"{url} wants an API key" if error.code == 401 else f"{url} answers {error.code}"
+        except OSError as error:
+            why = f"{url} cannot be reached from here: {getattr(error, 'reason', error)}"
+    return Known(problem=why)
+
+
+def parse(text: str) -> Known:
+    """What stands in a frontend's metrics, in Prometheus' text format."""
+    known = Known()
+    for name, labels, value in _SAMPLE.findall(text):
+        found = dict(_LABEL.findall(labels))
+        if name in _OF_NODE and "node" in found:
+            known.nodes.setdefault((found["job_name"], found["node"]), {})[name] = float(value)
+        elif name in _OF_JOB and "job_name" in found:
+            known.jobs.setdefault(found["job_name"], {})[name] = float(value)
+    return known
+
+
+class _Status(msgspec.Struct, rename="pascal"):
+    addr: str = ""
+
+
+class _Host(msgspec.Struct, rename="pascal"):
+    status: _Status
+
+
+def _urls(stack: Stack) -> Iterator[str]:
+    """Where frontends listen: the machines that have one, which is right for ports in either mode."""
+    service = stack.services.get("frontend")
+    if service is None:
+        return
+    ports = (service.endpoint.get("Spec") or {}).get("Ports") or []
+    port = next((one["PublishedPort"] for one in ports if one.get("TargetPort") == FRONTEND_PORT), None)
+    tasks = [task for task in stack.tasks_of(service) if task.status.state == "running" and task.node_id]
+    if port is None or not tasks:
+        return
+    nodes = msgspec.json.decode(docker.inspect("node", sorted({task.node_id for task in tasks})), type=list[_Host])
+    yield from (f"http://{node.status.addr}:{port}" for node in nodes)

@@ -1,0 +1,15 @@
+"""All rules over a stack."""
+
+from typing import Any
+
+from cluster_serving.swarm.lint import exposure, redis, resilience, settings
+from cluster_serving.swarm.lint.finding import Finding, parts_of
+
+_RULES = (redis.findings, settings.findings, resilience.findings, exposure.findings)
+
+
+def check(document: dict[str, Any]) -> list[Finding]:
+    """What is wrong with a stack that `docker stack config` has merged, errors first."""
+    found = [finding for part in parts_of(document) for rule in _RULES for finding in rule(part)]
+    found += exposure.of_secrets(document)
+    return sorted(found, key=lambda finding: (finding.level != "error", finding.service))

@@ -1,0 +1,103 @@
+"""Ports that are open, and secrets that can be read."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from cluster_serving.swarm.lint.finding import Finding, Part
+
+_SECRET = re.compile(r"(password|passwd|secret|token|salt|api_?key|private_?key)", re.IGNORECASE)
+_NO_SECRET = re.compile(r"(_file|file|path|enabled|username|perSecond|timeout|__file)$", re.IGNORECASE)
+_IN_URL = re.compile(r"[a-z+]+://[^\s/@]*:[^\s/@$]+@")
+_IN_COMMAND = re.compile(
+    r"""--?(?:pass|password|token|secret|requirepass|masterauth)[\s=]+(?!["']?\$|/run/secrets|-)\S+""", re.IGNORECASE
+)
+_IN_REDIS_CONF = re.compile(r"""^\s*(requirepass|masterauth)\s+(?!["']?\$|\{\{)\S""", re.MULTILINE)
+
+
+def findings(part: Part) -> Iterator[Finding]:
+    """What others can reach or read of one service."""
+    yield from _ports(part)
+    for name, value in part.environ.items():
+        if value and (_is_secret(name, value) or _IN_URL.search(value)):
+            yield part.error(
+                f"has a secret in its variable {name}, where docker inspect shows it",
+                f"make it a secret of the stack, and name its file: {name}_FILE=/run/secrets/...",
+            )
+    words = part.words
+    if found := (_IN_COMMAND.search(words) or _IN_REDIS_CONF.search(words) or _IN_URL.search(words)):
+        yield part.error(
+            f"has a secret in its command line ({found[0].split()[0].partition('=')[0].partition('://')[0]})",
+            "make it a secret of the stack, and read it from /run/secrets",
+        )
+    for target, file in part.files().items():
+        for key in _secret_keys(file):
+            yield part.error(
+                f"has a secret in {file.name} ({key}), which is a config: everybody who reaches the Swarm can read it",
+                f"make it a secret of the stack; {target} is no place for it",
+            )
+
+
+def of_secrets(document: dict[str, Any]) -> Iterator[Finding]:
+    """What is wrong with the files of the stack's secrets and configs."""
+    for part, kind in (("secrets", "secret"), ("configs", "config")):
+        for key, entry in (document.get(part) or {}).items():
+            file = (entry or {}).get("file")
+            if file is None:
+                continue
+            path = Path(file)
+            if not path.is_file() and key.endswith("password"):
+                yield Finding(
+                    "warning", "", f"{kind} {key}: there is no file {path}", "swarm deploy and swarm render make it"
+                )
+            elif not path.is_file():
+                yield Finding("error", "", f"{kind} {key}: there is no file {path}", "put it there")
+            elif kind == "secret" and not path.read_bytes().strip():
+                yield Finding("error", "", f"{kind} {key}: {path} is empty", "write the secret into it")
+            elif kind == "secret" and path.stat().st_mode & 0o044:
+                yield Finding("warning", "", f"{kind} {key}: others can read {path}", f"chmod 600 {path.name}")
+
+
+def _ports(part: Part) -> Iterator[Finding]:
+    ports = part.spec.get("ports") or ()
+    if ports and part.role == "redis":
+        yield part.error(
+            "is open to everybody who reaches a machine of the Swarm",
+            "remove ports:; nodes and frontends reach it by name",
+        )
+    elif ports and part.role == "node":
+        yield part.warning("publishes a port, but nobody connects to a node", "remove ports:")
+
+
+def _is_secret(name: str, value: str) -> bool:
+    if name.endswith("_FILE") or value.startswith("/run/secrets/"):
+        return False
+    return bool(_SECRET.search(name)) and not _NO_SECRET.search(name)
+
+
+def _secret_keys(file: Path) -> Iterator[str]:
+    """The keys of a YAML file or a redis.conf that hold a secret."""
+    try:
+        text = file.read_text(encoding="utf-8")
+        content = yaml.safe_load(text) if file.suffix in {".yaml", ".yml"} else None
+    except (OSError, UnicodeDecodeError, yaml.YAMLError):
+        return  # others tell
+    yield from _keys_in(content)
+    yield from _IN_REDIS_CONF.findall(text)
+
+
+def _keys_in(content: object) -> Iterator[str]:
+    if isinstance(content, dict):
+        for key, value in content.items():
+            if isinstance(value, dict | list):
+                yield from _keys_in(value)
+            elif value not in (None, "", False, True) and (
+                _is_secret(str(key), str(value)) or _IN_URL.search(str(value))
+            ):
+                yield str(key)
+    elif isinstance(content, list):
+        for item in content:
+            yield from _keys_in(item)

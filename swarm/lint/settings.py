@@ -1,0 +1,76 @@
+"""What nodes and frontends will read: config.yaml below the variables of the stack, as they do themselves."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from pydantic import BaseModel
+
+from cluster_serving.client.config.loading import load
+from cluster_serving.client.config.spellings import ConfigError, Spellings
+from cluster_serving.frontend import config_keys as frontend_keys
+from cluster_serving.frontend.settings import FrontendConfig
+from cluster_serving.node import config_keys as node_keys
+from cluster_serving.node.settings import PLACEHOLDER_PATH, Config
+from cluster_serving.swarm.lint.finding import Finding, Part
+
+_TARGET = "/etc/cluster-serving/config.yaml"
+
+_READERS: dict[str, tuple[type[BaseModel], Spellings]] = {
+    "node": (Config, node_keys.SPELLINGS),
+    "frontend": (FrontendConfig, frontend_keys.SPELLINGS),
+}
+
+
+def drain_s(part: Part) -> float | None:
+    """Seconds that a node or a frontend may use to finish; None: it is neither, or its settings cannot be read."""
+    try:
+        settings = _read(part)
+    except ConfigError:
+        return None
+    return float(settings.drain_timeout_s) if isinstance(settings, Config | FrontendConfig) else None
+
+
+def findings(part: Part) -> Iterator[Finding]:
+    """What is wrong with its settings."""
+    try:
+        settings = _read(part)
+    except ConfigError as error:
+        yield part.error(f"cannot read its settings: {error}", "mend that line")
+        return
+    if isinstance(settings, Config):
+        yield from _model(part, settings)
+
+
+def _read(part: Part) -> BaseModel | None:
+    if part.role not in _READERS:
+        return None
+    model, spellings = _READERS[part.role]
+    # Files of secrets are in the containers alone.
+    environ = {name: value for name, value in part.environ.items() if not name.endswith("_FILE")}
+    return load(model, spellings, _config_file(part), environ, {}).config
+
+
+def _config_file(part: Part) -> Path | None:
+    file = part.files().get(_TARGET)
+    return file if file is not None and file.exists() else None
+
+
+def _model(part: Part, settings: Config) -> Iterator[Finding]:
+    path = settings.model_path
+    if path in {"", PLACEHOLDER_PATH}:
+        if not any(name == _TARGET for name in _kept_configs(part)):
+            yield part.error("has no model", "deploy with --model, or set modelPath in config.yaml")
+        return
+    targets = [str(volume.get("target", "")) for volume in part.spec.get("volumes") or () if isinstance(volume, dict)]
+    if "://" not in path and not any(Path(path).is_relative_to(target) for target in targets if target):
+        yield part.warning(
+            f"is to serve {path}, and nothing is mounted there", "mount it below volumes:, unless it is in the image"
+        )
+
+
+def _kept_configs(part: Part) -> Iterator[str]:
+    """Targets of configs that are in the Swarm already, whose content is not here."""
+    configs = part.document.get("configs") or {}
+    for entry in part.spec.get("configs") or ():
+        if isinstance(entry, dict) and (configs.get(entry["source"]) or {}).get("external"):
+            yield str(entry.get("target", ""))

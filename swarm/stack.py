@@ -1,0 +1,171 @@
+"""The stack to be deployed: files merged and variables filled in by `docker stack config`, then made to last.
+
+A configuration that Swarm keeps never changes: each gets a name with a hash of its content, so that an edited file is a new one,
+and its services are updated. A file that is not here, but was when the stack was deployed, is what Swarm has kept of it.
+"""
+
+import hashlib
+import os
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from cluster_serving.client.process.exit_codes import Fault
+from cluster_serving.swarm import docker
+from cluster_serving.swarm.live import Stack
+
+PACKAGED = Path(__file__).parent
+CONFIG = "config.yaml"
+ADDITIONS = ("monitoring", "tls")
+_HASH_DIGITS = 8
+_PASSWORD_BYTES = 24
+
+Document = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Source:
+    """What a stack is made from.
+
+    Attributes:
+        name: of the stack.
+        files: stack files, later ones over earlier ones.
+        folder: where config.yaml and the passwords lie.
+        variables: for what the files leave open.
+    """
+
+    name: str
+    files: tuple[Path, ...]
+    folder: Path
+    variables: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    def paths(self) -> dict[str, Path]:
+        """Variable to file, for what the files name beside themselves."""
+        own_config = self.folder / CONFIG
+        return {
+            "CLUSTER_SERVING_CONFIG": own_config if own_config.exists() else PACKAGED / CONFIG,
+            "CLUSTER_SERVING_REDIS_PASSWORD_FILE": self.folder / "redis_password.txt",
+            "CLUSTER_SERVING_GRAFANA_PASSWORD_FILE": self.folder / "grafana_password.txt",
+            "CLUSTER_SERVING_TLS": self.folder / "frontend.pem",
+            "CLUSTER_SERVING_MONITORING": PACKAGED / "monitoring",
+            "CLUSTER_SERVING_DASHBOARD": PACKAGED.parent / "frontend" / "grafana" / "cluster-serving.json",
+        }
+
+
+def stack_files(given: tuple[str, ...], additions: tuple[str, ...]) -> tuple[Path, ...]:
+    """The files of a stack: those given, else ours; and our additions.
+
+    Raises:
+        Fault: one is not there.
+    """
+    files = [Path(name).absolute() for name in given] or [PACKAGED / "stack.yml"]
+    for file in files:
+        if not file.is_file():
+            raise Fault(
+                f"{file}: there is no such file; without -c, the stack file that comes with this command is used"
+            )
+    return (*files, *(PACKAGED / f"{name}.yml" for name in additions))
+
+
+def render(source: Source) -> Document:
+    """The merged stack with all variables filled in; paths are absolute.
+
+    Raises:
+        DockerMissing: there is no docker command.
+        DockerFailed: it refuses the files; the message says which part.
+    """
+    # A path in the environment starts where the command was called, and not where the first file lies.
+    paths = {name: Path(os.environ.get(name) or path).absolute() for name, path in source.paths().items()}
+    options = [word for file in source.files for word in ("-c", str(file))]
+    text = docker.run(
+        ["stack", "config", *options], environ={**{name: str(path) for name, path in paths.items()}, **source.variables}
+    )
+    document: Document = yaml.safe_load(text)
+    return {key: value for key, value in document.items() if not key.startswith("x-")}
+
+
+def settle_names(document: Document, name: str) -> None:
+    """Name every configuration by its content; one whose file is not there keeps its name."""
+    for key, config in _files_of(document, "configs"):
+        if (path := Path(config["file"])).is_file():
+            digest = hashlib.sha256(path.read_bytes()).hexdigest()[:_HASH_DIGITS]
+            config.setdefault("name", f"{name}_{key}_{digest}")
+
+
+def make_passwords(document: Document) -> list[Path]:
+    """Make the password files that are missing, for their owner's eyes only; which ones."""
+    made: list[Path] = []
+    for key, secret in _files_of(document, "secrets"):
+        path = Path(secret["file"])
+        if key.endswith("password") and not path.exists():
+            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            with os.fdopen(descriptor, "w") as stream:
+                stream.write(f"{secrets.token_hex(_PASSWORD_BYTES)}\n")
+            made.append(path)
+    return made
+
+
+def keep_what_runs(document: Document, running: Stack) -> list[str]:
+    """Use what Swarm has kept of files that are not here any more; their names.
+
+    Args:
+        document: changed where it names such a file, or, for config.yaml, the one that comes with this command.
+        running: the stack that the document is of.
+    """
+    kept: list[str] = []
+    for part, kind in (("configs", "Config"), ("secrets", "Secret")):
+        for key, entry in _files_of(document, part):
+            name = _name_in_use(running, kind, key)
+            if (
+                name
+                and name != entry.get("name")
+                and (not Path(entry["file"]).exists() or Path(entry["file"]) == PACKAGED / CONFIG)
+            ):
+                document[part][key] = {"external": True, "name": name}
+                kept.append(name)
+    return kept
+
+
+def to_text(document: Document) -> str:
+    """The stack as `docker stack deploy` reads it: a $ that stands for itself is written twice."""
+    text: str = yaml.dump(document, Dumper=_Dumper, sort_keys=False, width=132)
+    return text.replace("$", "$$")
+
+
+def save(document: Document, folder: Path) -> None:
+    """Write the stack into a folder, and every file that it names from elsewhere beside it."""
+    for part in ("configs", "secrets"):
+        for _, entry in _files_of(document, part):
+            path = Path(entry["file"])
+            if not path.is_relative_to(folder) and path.exists():
+                (folder / path.name).write_bytes(path.read_bytes())
+                path = folder / path.name
+            entry["file"] = f"./{path.relative_to(folder)}" if path.is_relative_to(folder) else str(path)
+    (folder / "stack.yml").write_text(to_text(document), encoding="utf-8")
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes a text of several lines as one reads it."""
+
+    def represent_str(self, data: str) -> yaml.ScalarNode:
+        """One text."""
+        return self.represent_scalar("tag:yaml.org,2002:str", data, style="|" if "\n" in data else None)
+
+
+_Dumper.add_representer(str, _Dumper.represent_str)
+
+
+def _files_of(document: Document, part: str) -> list[tuple[str, dict[str, Any]]]:
+    return [(key, entry) for key, entry in (document.get(part) or {}).items() if "file" in (entry or {})]
+
+
+def _name_in_use(running: Stack, kind: str, key: str) -> str | None:
+    """The name under which the services of a stack have a config or a secret."""
+    plain = f"{running.name}_{key}"
+    entries = (entry for service in running.services.values() for entry in service.container.get(f"{kind}s") or ())
+    names = (str(entry[f"{kind}Name"]) for entry in entries)
+    return next((name for name in names if name == plain or name.startswith(f"{plain}_")), None)

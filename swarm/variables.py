@@ -1,0 +1,169 @@
+"""The variables of stack.yml that have an option, and where a running stack keeps what was given for them.
+
+What is not given keeps its value: a new deploy must not undo what `scale` and `update-model` did.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Any
+
+from cluster_serving import __version__
+from cluster_serving.client.config.sources import ENVIRON_PREFIX
+from cluster_serving.client.process.exit_codes import Fault
+from cluster_serving.swarm.live import Service, Stack
+
+MODELS_MOUNT = "/models"
+MODEL_PATH = f"{ENVIRON_PREFIX}MODEL_PATH"
+MODEL_CHECKSUM = f"{ENVIRON_PREFIX}MODEL_CHECKSUM"
+MODELS = f"{ENVIRON_PREFIX}MODELS"
+FRONTEND_PORT = 10020  # in the container
+_MODELS_VOLUME = "models"  # of stack.yml: for models that come by URL
+
+
+@dataclass(frozen=True)
+class Variable:
+    """One variable.
+
+    Attributes:
+        name: in the stack file.
+        option: of `deploy`; empty: none of its own.
+        help: of the option.
+        service: whose specification says what it is now.
+        read: from that service; None or empty: it says nothing.
+        default: unless the one in the stack file will do.
+    """
+
+    name: str
+    option: str
+    help: str
+    service: str
+    read: Callable[[Service], object]
+    default: str = ""
+
+
+def _replicas(service: Service) -> object:
+    replicated = service.spec.mode.replicated
+    return None if replicated is None else replicated.replicas
+
+
+def _image(service: Service) -> object:
+    return str(service.container["Image"]).partition("@")[0]
+
+
+def _limit(name: str, unit: float) -> Callable[[Service], object]:
+    def read(service: Service) -> object:
+        limit = ((service.spec.task_template.get("Resources") or {}).get("Limits") or {}).get(name)
+        return limit and f"{limit / unit:g}" if unit != 1 else limit
+
+    return read
+
+
+def _environ(name: str) -> Callable[[Service], object]:
+    return lambda service: service.environ.get(name)
+
+
+def _port(service: Service) -> object:
+    ports: list[dict[str, Any]] = (service.endpoint.get("Spec") or {}).get("Ports") or []
+    return next((port.get("PublishedPort") for port in ports if port.get("TargetPort") == FRONTEND_PORT), None)
+
+
+def _models(service: Service) -> object:
+    mount = models_mount(service)
+    return None if mount is None else mount["Source"] if mount["Type"] == "bind" else _MODELS_VOLUME
+
+
+VARIABLES = (
+    Variable("CLUSTER_SERVING_NODES", "--nodes", "Number of nodes; 2.", "node", _replicas),
+    Variable("CLUSTER_SERVING_FRONTENDS", "--frontends", "Number of frontends; 2.", "frontend", _replicas),
+    Variable("CLUSTER_SERVING_PORT", "--port", "Port of HTTP on every machine; 10020.", "frontend", _port),
+    Variable("CLUSTER_SERVING_NODE_CPUS", "--cpus", "Cores of one node, at most; 2.", "node", _limit("NanoCPUs", 1e9)),
+    Variable(
+        "CLUSTER_SERVING_NODE_MEMORY", "--memory", "Memory of one node, at most; 4g.", "node", _limit("MemoryBytes", 1)
+    ),
+    Variable(
+        "CLUSTER_SERVING_NODE_IMAGE",
+        "--node-image",
+        "Image of the nodes; cluster-serving-node of this version.",
+        "node",
+        _image,
+        f"cluster-serving-node:{__version__}",
+    ),
+    Variable(
+        "CLUSTER_SERVING_FRONTEND_IMAGE",
+        "--frontend-image",
+        "Image of the frontends; cluster-serving-frontend of this version.",
+        "frontend",
+        _image,
+        f"cluster-serving-frontend:{__version__}",
+    ),
+    Variable("CLUSTER_SERVING_REDIS_IMAGE", "--redis-image", "Image of Redis; redis:7.4-bookworm.", "redis", _image),
+    Variable(MODELS, "", "", "node", _models),
+    Variable(MODEL_PATH, "", "", "node", _environ(MODEL_PATH)),
+    Variable(MODEL_CHECKSUM, "", "", "node", _environ(MODEL_CHECKSUM)),
+)
+
+
+def variables(given: Mapping[str, str], environ: Mapping[str, str], running: Stack | None) -> dict[str, str]:
+    """What each variable is to be: as given, as the environment says, as it is, or its default, in this order.
+
+    A model that is given settles all that says where it is.
+    """
+    of_model = {MODELS, MODEL_PATH, MODEL_CHECKSUM} if MODEL_PATH in given else set[str]()
+    found: dict[str, str] = {}
+    for variable in VARIABLES:
+        name = variable.name
+        if name in given or name in of_model:
+            found[name] = given.get(name, "")  # an empty one counts: the environment may have another
+        elif not environ.get(name) and (value := _as_it_is(variable, running) or variable.default):
+            found[name] = value
+    return found
+
+
+def _as_it_is(variable: Variable, running: Stack | None) -> str:
+    """What a running stack has for it; empty: nothing."""
+    service = running.services.get(variable.service) if running else None
+    value = variable.read(service) if service else None
+    return "" if value is None else str(value)
+
+
+def given_model(reference: str, checksum: str | None) -> dict[str, str]:
+    """The variables for a model: a directory that every machine has, or a URL.
+
+    Raises:
+        Fault: it is neither.
+    """
+    given = {MODEL_PATH: reference, MODEL_CHECKSUM: checksum or ""}
+    if "://" in reference:
+        return given | {MODELS: _MODELS_VOLUME}
+    path = PurePosixPath(reference)
+    if not path.is_absolute() or path == PurePosixPath("/"):
+        raise Fault(
+            f"--model is {reference}, but must be the full path of a directory that every machine has, or a URL"
+        )
+    return given | {MODELS: str(path.parent), MODEL_PATH: f"{MODELS_MOUNT}/{path.name}"}
+
+
+def model_in_container(reference: str, node: Service) -> str:
+    """Where a running node finds a model: a URL, a path of the machine below what is mounted, one below /models, or a name there.
+
+    Raises:
+        Fault: nodes cannot see that path.
+    """
+    if "://" in reference or reference.startswith(f"{MODELS_MOUNT}/"):
+        return reference
+    path, mount = PurePosixPath(reference), models_mount(node)
+    if not path.is_absolute():
+        return f"{MODELS_MOUNT}/{path}"
+    if mount and mount["Type"] == "bind" and path.is_relative_to(mount["Source"]):
+        return str(PurePosixPath(MODELS_MOUNT) / path.relative_to(mount["Source"]))
+    where = mount["Source"] if mount else "nothing"
+    raise Fault(
+        f"the nodes do not see {reference}: {where} is mounted at {MODELS_MOUNT}; put the model there, or deploy with --model"
+    )
+
+
+def models_mount(node: Service) -> dict[str, Any] | None:
+    """What is mounted at /models."""
+    mounts: list[dict[str, Any]] = node.container.get("Mounts") or []
+    return next((mount for mount in mounts if mount.get("Target") == MODELS_MOUNT), None)

@@ -1,0 +1,310 @@
+"""`swarm render` and `swarm check` with the real docker command, which needs no engine for them; and what is read from a stack."""
+
+import json
+import shutil
+import stat
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+
+from cluster_serving import __version__
+from cluster_serving.client.process.exit_codes import ExitCode, Fault
+from cluster_serving.swarm.cli import swarm
+from cluster_serving.swarm.frontends import parse
+from cluster_serving.swarm.live import Service, Stack
+from cluster_serving.swarm.stack import PACKAGED, keep_what_runs
+from cluster_serving.swarm.variables import given_model, model_in_container, variables
+
+_DOCKER = shutil.which("docker")
+
+
+def _merges() -> bool:
+    """Whether there is a docker command that knows `docker stack config`: 25 or newer."""
+    if _DOCKER is None:
+        return False
+    told = subprocess.run([_DOCKER, "stack", "config", "--help"], capture_output=True, text=True, check=False)
+    return "docker stack config" in told.stdout
+
+
+merges = pytest.mark.skipif(not _merges(), reason="needs the docker command, 25 or newer; no engine")
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("DOCKER_HOST", "unix:///nowhere")  # nothing here may ask an engine
+    return tmp_path
+
+
+def call(*arguments: str) -> Result:
+    return CliRunner().invoke(swarm, arguments)
+
+
+def rendered(*arguments: str) -> dict[str, Any]:
+    """What `docker stack deploy` will make of it."""
+    result = call("render", *arguments)
+    assert result.exit_code == ExitCode.OK, result.output
+    return dict(yaml.safe_load(result.stdout.replace("$$", "$")))
+
+
+@merges
+def test_a_model_is_all_that_a_first_deploy_needs(folder: Path) -> None:
+    document = rendered("--model", "/srv/models/resnet")
+
+    node, frontend = document["services"]["node"], document["services"]["frontend"]
+    assert node["image"] == f"cluster-serving-node:{__version__}"
+    assert node["environment"]["CLUSTER_SERVING_MODEL_PATH"] == "/models/resnet"
+    assert {"type": "bind", "source": "/srv/models", "target": "/models", "read_only": True} in node["volumes"]
+    assert (node["deploy"]["replicas"], frontend["deploy"]["replicas"]) == (2, 2)
+    assert frontend["ports"] == [{"target": 10020, "published": 10020}]
+    assert document["secrets"]["redis_password"]["file"] == str(folder / "redis_password.txt")
+    assert list(folder.iterdir()) == []
+
+
+@merges
+def test_options_come_before_the_environment_and_that_before_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CLUSTER_SERVING_NODES", "5")
+    monkeypatch.setenv("CLUSTER_SERVING_FRONTENDS", "4")
+
+    services = rendered("--nodes", "3", "--cpus", "0.5", "--memory", "1g", "--port", "80")["services"]
+
+    assert (services["node"]["deploy"]["replicas"], services["frontend"]["deploy"]["replicas"]) == (3, 4)
+    assert services["node"]["deploy"]["resources"]["limits"] == {"cpus": "0.5", "memory": str(2**30)}
+    assert services["frontend"]["ports"][0]["published"] == 80
+
+
+@merges
+def test_no_password_is_in_what_docker_inspect_shows() -> None:
+    redis = rendered()["services"]["redis"]
+
+    assert "requirepass" not in yaml.safe_dump(redis)
+    assert "/run/secrets/redis_password" in redis["command"][-1]
+    assert "exec setpriv" in redis["command"][-1]
+
+
+@merges
+def test_a_config_is_named_by_its_content(folder: Path) -> None:
+    names = []
+    for text in ("drainTimeout: 5\n", "drainTimeout: 6\n", "drainTimeout: 5\n"):
+        (folder / "config.yaml").write_text(text)
+        names.append(rendered("--stack", "shop")["configs"]["serving_config"]["name"])
+
+    assert names[0] == names[2] != names[1]
+    assert all(name.startswith("shop_serving_config_") for name in names)
+
+
+@merges
+def test_a_saved_stack_is_whole_and_says_the_same(folder: Path) -> None:
+    result = call("render", "--model", "/srv/models/x", "--with", "monitoring", "--output", "out")
+
+    out = folder / "out"
+    assert result.exit_code == ExitCode.OK, result.output
+    assert {path.name for path in out.iterdir()} == {
+        "stack.yml",
+        "config.yaml",
+        "redis_password.txt",
+        "grafana_password.txt",
+        "prometheus.yml",
+        "datasource.yml",
+        "dashboards.yml",
+        "cluster-serving.json",
+    }
+    password = out / "redis_password.txt"
+    assert stat.S_IMODE(password.stat().st_mode) == 0o600
+    assert len(password.read_text().strip()) == 48
+    merged = subprocess.run(
+        [_DOCKER or "", "stack", "config", "-c", out / "stack.yml"], capture_output=True, text=True, check=True
+    )
+    again, printed = yaml.safe_load(merged.stdout), rendered("--model", "/srv/models/x", "--with", "monitoring")
+    assert again["services"] == printed["services"]
+    assert {name: one["name"] for name, one in again["configs"].items()} == {
+        name: one["name"] for name, one in printed["configs"].items()
+    }
+
+
+@merges
+def test_a_password_that_is_there_stays(folder: Path) -> None:
+    (folder / "redis_password.txt").write_text("mine")
+
+    call("render", "--output", ".")
+
+    assert (folder / "redis_password.txt").read_text() == "mine"
+
+
+@merges
+def test_files_are_laid_over_each_other(folder: Path) -> None:
+    (folder / "base.yml").write_text((PACKAGED / "stack.yml").read_text())
+    (folder / "more.yml").write_text('version: "3.8"\nservices: {node: {deploy: {resources: {limits: {cpus: "7"}}}}}\n')
+
+    services = rendered("-c", "base.yml", "-c", "more.yml")["services"]
+
+    assert services["node"]["deploy"]["resources"]["limits"] == {"cpus": "7", "memory": str(4 * 2**30)}
+
+
+@merges
+def test_check_tells_by_its_exit_code(folder: Path) -> None:
+    (folder / "redis_password.txt").touch(mode=0o600)
+    (folder / "redis_password.txt").write_text("x")
+
+    good, bad, listed = call("check", "--model", "/srv/models/x"), call("check"), call("check", "--json")
+
+    assert (good.exit_code, good.output) == (ExitCode.OK, "Nothing is wrong.\n")
+    assert bad.exit_code == ExitCode.FAILED
+    assert bad.output == (
+        "error: node has no model\n  -> deploy with --model, or set modelPath in config.yaml\n1 error, 0 warnings.\n"
+    )
+    assert [finding["service"] for finding in json.loads(listed.stdout)] == ["node"]
+    assert listed.exit_code == ExitCode.FAILED
+
+
+@merges
+def test_what_docker_refuses_is_told_in_its_words(folder: Path) -> None:
+    (folder / "bad.yml").write_text('version: "3.8"\nservices: {node: {image: x, bogus: "0"}}\n')
+
+    result = call("check", "-c", "bad.yml")
+
+    assert result.exit_code == ExitCode.FAILED
+    assert "bogus" in result.output
+
+
+def test_a_file_that_is_not_there_is_named() -> None:
+    result = call("check", "-c", "nowhere.yml")
+
+    assert result.exit_code == ExitCode.FAILED
+    assert "nowhere.yml: there is no such file" in result.output
+
+
+def test_an_option_without_effect_is_refused(folder: Path) -> None:
+    (folder / "mine.yml").write_text('version: "3.8"\nservices: {node: {image: x}}\n')
+
+    result = call("render", "-c", "mine.yml", "--nodes", "3")
+
+    assert result.exit_code == ExitCode.FAILED
+    assert "no stack file says ${CLUSTER_SERVING_NODES}" in result.output
+
+
+@pytest.mark.parametrize("command", ["render", "check", "deploy", "status", "scale 2", "update-model x", "logs", "rm"])
+def test_without_a_docker_command_each_says_so(command: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(folder))
+
+    result = call(*command.split())
+
+    assert result.exit_code == ExitCode.USAGE
+    assert "there is no docker command on PATH" in result.output
+
+
+@pytest.mark.skipif(_DOCKER is None, reason="needs the docker command")
+@pytest.mark.parametrize("command", ["deploy", "status", "scale 2", "update-model x", "logs", "rm"])
+def test_without_an_engine_each_says_so(command: str) -> None:
+    result = call(*command.split())
+
+    assert result.exit_code == ExitCode.FAILED
+    assert "unix:///nowhere" in result.output
+
+
+def service(name: str, environ: dict[str, str] | None = None, source: str = "/srv/models", **more: Any) -> Service:
+    container = {
+        "Image": f"cluster-serving-{name}:1.0@sha256:0123",
+        "Env": [f"{key}={value}" for key, value in (environ or {}).items()],
+        "Mounts": [{"Type": "bind" if source.startswith("/") else "volume", "Source": source, "Target": "/models"}],
+        "Configs": [{"ConfigName": "serving_serving_config_0a1b2c3d", "File": {"Name": "/etc/x"}}],
+        "Secrets": [{"SecretName": "serving_redis_password", "File": {"Name": "redis_password"}}],
+    }
+    limits = {"NanoCPUs": 1_500_000_000, "MemoryBytes": 2**30}
+    spec = {
+        "Name": f"serving_{name}",
+        "TaskTemplate": {"ContainerSpec": container, "Resources": {"Limits": limits}},
+        "Mode": {"Replicated": {"Replicas": 7}},
+    }
+    return msgspec.convert({"ID": name, "Spec": spec, **more}, Service)
+
+
+@pytest.fixture
+def running() -> Stack:
+    ports = {"Spec": {"Ports": [{"TargetPort": 10020, "PublishedPort": 8080}]}}
+    environ = {"CLUSTER_SERVING_MODEL_PATH": "/models/resnet-2", "CLUSTER_SERVING_MODEL_CHECKSUM": ""}
+    return Stack("serving", {"node": service("node", environ), "frontend": service("frontend", Endpoint=ports)}, [])
+
+
+def test_what_is_not_given_stays_as_it_runs(running: Stack) -> None:
+    kept = variables({"CLUSTER_SERVING_FRONTENDS": "1"}, {"CLUSTER_SERVING_NODE_IMAGE": "mine:2"}, running)
+
+    assert kept == {
+        "CLUSTER_SERVING_NODES": "7",
+        "CLUSTER_SERVING_FRONTENDS": "1",
+        "CLUSTER_SERVING_PORT": "8080",
+        "CLUSTER_SERVING_NODE_CPUS": "1.5",
+        "CLUSTER_SERVING_NODE_MEMORY": str(2**30),
+        "CLUSTER_SERVING_FRONTEND_IMAGE": "cluster-serving-frontend:1.0",
+        "CLUSTER_SERVING_MODELS": "/srv/models",
+        "CLUSTER_SERVING_MODEL_PATH": "/models/resnet-2",
+    }
+
+
+def test_a_model_that_is_given_settles_all_that_says_where_it_is(running: Stack) -> None:
+    environ = {"CLUSTER_SERVING_MODEL_CHECKSUM": "sha256:old"}
+
+    kept = variables(given_model("/data/bert", None), environ, running)
+    fetched = variables(given_model("https://models.local/bert.tar.gz", "sha256:ab"), {}, running)
+
+    of_model = ("CLUSTER_SERVING_MODELS", "CLUSTER_SERVING_MODEL_PATH", "CLUSTER_SERVING_MODEL_CHECKSUM")
+    assert [kept[name] for name in of_model] == ["/data", "/models/bert", ""]
+    assert [fetched[name] for name in of_model] == ["models", "https://models.local/bert.tar.gz", "sha256:ab"]
+
+
+@pytest.mark.parametrize("reference", ["resnet", "/", ""])
+def test_a_model_is_a_full_path_or_a_url(reference: str) -> None:
+    with pytest.raises(Fault, match="--model is"):
+        given_model(reference, None)
+
+
+@pytest.mark.parametrize(
+    ("reference", "seen"),
+    [
+        ("resnet-3", "/models/resnet-3"),
+        ("/models/resnet-3", "/models/resnet-3"),
+        ("/srv/models/vision/resnet-3", "/models/vision/resnet-3"),
+        ("s3://bucket/resnet-3/", "s3://bucket/resnet-3/"),
+    ],
+)
+def test_a_node_finds_a_model(reference: str, seen: str) -> None:
+    assert model_in_container(reference, service("node")) == seen
+
+
+@pytest.mark.parametrize("source", ["/srv/models", "serving_models"])
+def test_a_model_that_no_node_sees_is_refused(source: str) -> None:
+    with pytest.raises(Fault, match=f"do not see /data/x: {source} is mounted"):
+        model_in_container("/data/x", service("node", source=source))
+
+
+def test_files_that_are_not_here_any_more_are_what_swarm_has(folder: Path, running: Stack) -> None:
+    (folder / "here.txt").write_text("x")
+    document: dict[str, Any] = {
+        "configs": {"serving_config": {"file": str(folder / "gone.yaml")}, "other": {"file": str(folder / "gone")}},
+        "secrets": {"redis_password": {"file": str(folder / "here.txt")}},
+    }
+
+    kept = keep_what_runs(document, running)
+
+    assert kept == ["serving_serving_config_0a1b2c3d"]
+    assert document["configs"]["serving_config"] == {"external": True, "name": kept[0]}
+    assert document["configs"]["other"] == {"file": str(folder / "gone")}
+    assert document["secrets"]["redis_password"] == {"file": str(folder / "here.txt")}
+
+
+def test_a_frontend_tells_of_nodes_and_queues() -> None:
+    known = parse(
+        "# HELP cluster_serving_node_ready x\n"
+        "cluster_serving_in_flight 1.0\n"
+        'cluster_serving_node_ready{job_name="a",node="w1-1-0f"} 1.0\n'
+        'cluster_serving_records_answered_total{job_name="a",node="w1-1-0f"} 12.0\n'
+        'cluster_serving_backlog{job_name="a"} 3.0\n'
+    )
+
+    assert known.nodes == {("a", "w1-1-0f"): {"node_ready": 1.0, "records_answered_total": 12.0}}
+    assert known.jobs == {"a": {"backlog": 3.0}}
