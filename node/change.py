@@ -53,8 +53,17 @@ class Plans(Protocol):
         """Whether somebody waits for a change that he has described."""
         ...
 
+    @property
+    def fetching(self) -> bool:
+        """Whether the model of the next plan is on its way: `next` is to be asked again."""
+        ...
+
     def next(self) -> Plan | None:
-        """What to change to; None when that cannot be, which has been told to whom it concerns."""
+        """What to change to; None while its model is fetched, and when it cannot be, which has been told to whom it concerns."""
+        ...
+
+    def give_up(self, reason: str) -> None:
+        """There will be no change to what is fetched, and this is why."""
 
 
 class Change:

@@ -10,7 +10,7 @@ from pydantic import BaseModel, SecretStr, ValidationError
 from cluster_serving.client.config.sentences import sentence
 from cluster_serving.client.config.sources import Found, Setting, known_keys, read_environ, read_file, read_flags
 from cluster_serving.client.config.spellings import ConfigError, Spellings
-from cluster_serving.client.config.values import local_path
+from cluster_serving.client.config.values import is_remote, local_path
 
 C = TypeVar("C", bound=BaseModel)
 
@@ -33,6 +33,7 @@ def load(
     flags: Mapping[str, object],
     paths: frozenset[str] = frozenset(),
     settle: Callable[[Found], None] = lambda found: None,
+    addresses: frozenset[str] = frozenset(),
 ) -> Loaded[C]:
     """Read, merge and check every setting by itself.
 
@@ -43,6 +44,7 @@ def load(
         environ: `CLUSTER_SERVING_MODEL_PATH` and so on; `CLUSTER_SERVING_REDIS_PASSWORD_FILE` names a file with the value.
         flags: flag to value: `--model-path`, `--parallelism`, `--set jobName`, or a bare key; None: not given.
         paths: keys whose values name files: a relative one starts where it was written down.
+        addresses: those of `paths` whose values may also be URLs of what can be fetched.
         settle: called when all is read, before it is checked: settles what one key says about another.
 
     Raises:
@@ -57,15 +59,17 @@ def load(
     read_flags(flags, found)
     settle(found)
     try:
-        config = model.model_validate({key: _resolved(setting, paths) for key, setting in found.settings.items()})
+        config = model.model_validate({key: _resolved(setting, paths, addresses) for key, setting in found.settings.items()})
     except ValidationError as error:
         raise ConfigError(sentence(error.errors()[0], found)) from None
     sources = {alias: found.settings[alias].source if alias in found.settings else "default" for alias in aliases}
     return Loaded(config, sources, found.ignored, found)
 
 
-def _resolved(setting: Setting, paths: frozenset[str]) -> object:
+def _resolved(setting: Setting, paths: frozenset[str], addresses: frozenset[str]) -> object:
     if setting.key not in paths or not isinstance(setting.value, str):
+        return setting.value
+    if setting.key in addresses and is_remote(setting.value):
         return setting.value
     try:
         return local_path(setting.value, setting.base)

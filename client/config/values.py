@@ -1,14 +1,16 @@
 """Turns the text of a config value into the value: sizes, image sizes, paths; and for showing, a URL without its password."""
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?", re.IGNORECASE)
 _SEPARATOR = re.compile(r",(?![^\[]*\])")
 _POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
 _JKS_MAGIC = bytes.fromhex("feedfeed")
 _PEM_MARK = b"-----BEGIN "
+_SIGNATURE_LENGTH = 16  # what is shorter in a query is no secret, but a word that logs are full of
 _LOGIN = re.compile(r"(?P<before>(?:[^/@]*://)?[^/@:]*):(?P<password>[^/]*)@(?P<after>.*)")
 
 
@@ -97,6 +99,30 @@ def mask_url(url: str) -> str:
     """A URL without its password."""
     match = _LOGIN.fullmatch(url)
     return f"{match['before']}:***@{match['after']}" if match else url
+
+
+def is_remote(text: str) -> bool:
+    """Whether a path is the URL of something that can be fetched."""
+    return text.partition("://")[0].lower() in {"http", "https", "s3"} and "://" in text
+
+
+def mask_address(text: str) -> str:
+    """A path, or the URL of a file without what may open it: user, password, and query, which signed URLs have."""
+    if not is_remote(text):
+        return text
+    parts = urlsplit(text)
+    _, at, host = parts.netloc.rpartition("@")
+    return parts._replace(netloc=f"***@{host}" if at else host, query="***" if parts.query else "", fragment="").geturl()
+
+
+def secrets_of_address(text: str) -> Iterator[str]:
+    """What `mask_address` hides, where it may stand alone."""
+    if not is_remote(text):
+        return
+    parts = urlsplit(text)
+    login = parts.netloc.rpartition("@")[0]
+    yield from (login, unquote(login), unquote(login.rpartition(":")[2]))
+    yield from (value for _, value in parse_qsl(parts.query) if len(value) >= _SIGNATURE_LENGTH)
 
 
 def split_password(url: str) -> tuple[str, str | None]:

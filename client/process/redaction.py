@@ -10,6 +10,8 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from cluster_serving.client.config.values import secrets_of_address
+
 HIDDEN = "***"
 _SHORTEST = 4
 
@@ -38,7 +40,7 @@ def redact(text: str) -> str:
 
 
 def secrets_of_config(config: Any) -> Iterator[str]:
-    """Every secret of a configuration: its fields of type `SecretStr`, and the password in its Redis URL."""
+    """Every secret of a configuration: its fields of type `SecretStr`, and what its URLs hold."""
     from pydantic import SecretStr  # a child has no configuration
 
     for name in type(config).model_fields:
@@ -46,6 +48,7 @@ def secrets_of_config(config: Any) -> Iterator[str]:
         if isinstance(value, SecretStr):
             yield value.get_secret_value()
     yield config.redis_settings().password or ""
+    yield from secrets_of_address(getattr(config, "model_path", ""))
 
 
 def secrets_of_spec(spec: Any) -> Iterator[str]:

@@ -1,6 +1,7 @@
 """The node's end of a change: what it is to become, from a `restart` that waits, or from the same options read again."""
 
 import os
+import time
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +17,9 @@ from cluster_serving.node.commands.prepare import find_model
 from cluster_serving.node.commands.reporting import Reporter
 from cluster_serving.node.commands.start import TIMEOUT_S, options_of
 from cluster_serving.node.config import Config
+from cluster_serving.node.fetching.cache import Entry
+from cluster_serving.node.fetching.placing import begin, placed
+from cluster_serving.node.fetching.under_way import UnderWay
 from cluster_serving.node.jobs import ChangeRequest, Job
 
 log = structlog.get_logger(__name__)
@@ -37,15 +41,25 @@ class Changes:
         config: what it was started with.
         given: where that came from.
         remember: writes down how it is to be started from now on.
+        entry: keeps its model in the cache, if it was fetched.
     """
 
     def __init__(
-        self, job: Job, config: Config, given: Given, remember: Callable[[StartOptions, Config], None]
+        self,
+        job: Job,
+        config: Config,
+        given: Given,
+        remember: Callable[[StartOptions, Config], None],
+        entry: Entry | None = None,
     ) -> None:
         self._job = job
         self._redis = config.redis_settings().describe()
         self._given = given
         self._remember = remember
+        self._serving = entry
+        self._next: Entry | None = None
+        """The model of a change that has been begun; it is kept until the next one if that failed."""
+        self._pending: _Pending | None = None
 
     def asked(self) -> bool:
         """Whether a `restart` waits."""
@@ -57,35 +71,103 @@ class Changes:
         Returns:
             None when that cannot be; the reason has been logged, and told to who waits.
         """
-        request = self._job.take_request()
-        report = Reporter(_pipe(request.report) if request else None)
-        given, timeout_s = self._given, TIMEOUT_S
-        if request is not None:
-            given, timeout_s = _given(request), request.timeout_s
+        pending, self._pending = self._pending or self._take(), None
         try:
-            return self._plan(given, report, timeout_s)
+            if pending.config is None:
+                pending.config = self._read(pending.given)
+                if pending.config.model_is_remote:
+                    pending.fetch = begin(pending.config, self._job)
+            if pending.is_fetched():
+                return self._plan(pending, pending.config)
+            self._pending = pending
         except (Fault, OSError) as fault:
             code = fault.exit_code if isinstance(fault, Fault) else ExitCode.FAILED
-            refuse(report, str(fault), code)
-            return None
+            refuse(pending.report, str(fault), code)
+        return None
 
-    def _plan(self, given: Given, report: Reporter, timeout_s: float) -> Plan:
+    @property
+    def fetching(self) -> bool:
+        """Whether `next` is to be asked again, for its model is on its way."""
+        return self._pending is not None
+
+    def give_up(self, reason: str) -> None:
+        """Fetch no more."""
+        if self._pending is not None and self._pending.fetch is not None:
+            self._pending.fetch.give_up()
+            self._pending.report("failed", reason, ExitCode.FAILED)
+            self._pending = None
+
+    def _take(self) -> "_Pending":
+        request = self._job.take_request()
+        report = Reporter(_pipe(request.report) if request else None)
+        if request is None:
+            return _Pending(self._given, report, TIMEOUT_S)
+        return _Pending(_given(request), report, request.timeout_s)
+
+    def _read(self, given: Given) -> Config:
         with _in(given.directory):
             config = given.options.load(given.environ)[0].config
         hide(*secrets_of_config(config))
         if Job.of(config.job_name) != self._job or config.redis_settings().describe() != self._redis:
             raise Fault("jobName or redisUrl is another one now: use restart, which stops the node first")
         config.check_model_path()
-        model = find_model(config)
+        return config
+
+    def _plan(self, pending: "_Pending", config: Config) -> Plan:
+        if self._next is not None:
+            self._next.release()
+            self._next = None
+        url = ""
+        if pending.fetch is not None:
+            self._next = pending.fetch.result()
+            url, config = config.model_path, placed(config, self._next)
+        model = find_model(config, url)
 
         def commit() -> None:
-            self._given = given
+            if self._serving is not None:
+                self._serving.release()
+            self._serving, self._next = self._next, None
+            self._given = pending.given
             try:
-                self._remember(given.options, config)
+                self._remember(pending.given.options, config)
             except OSError as error:
                 log.warning("the next start does not know of this change", reason=str(error))
 
-        return Plan(config, model, report, commit, timeout_s)
+        return Plan(config, model, pending.report, commit, pending.left_s)
+
+
+class _Pending:
+    """A change that is wanted and not yet described: its settings are read once, its model may be on its way."""
+
+    def __init__(self, given: Given, report: Reporter, timeout_s: float) -> None:
+        self.given = given
+        self.report = report
+        self.config: Config | None = None
+        self.fetch: UnderWay | None = None
+        self._timeout_s = timeout_s
+        self._deadline_s = time.monotonic() + timeout_s
+
+    @property
+    def left_s(self) -> float:
+        """How long it may still take."""
+        return self._deadline_s - time.monotonic()
+
+    def is_fetched(self) -> bool:
+        """Whether its model is here, or was never elsewhere; tells how far it is.
+
+        Raises:
+            Fault: it takes too long.
+        """
+        if self.fetch is None:
+            return True
+        done = self.fetch.done
+        for text in self.fetch.news():
+            log.info(text)
+            self.report("progress", text)
+        if not done and self.left_s < 0:
+            self.fetch.give_up()
+            raise Fault(f"the model is not fetched after {self._timeout_s:g} s")
+        return done
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 """`start --foreground`: be the node, until SIGTERM."""
 
 import os
+import signal
 import time
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from cluster_serving.client.process import log
 from cluster_serving.client.process.exit_codes import Fault
 from cluster_serving.client.process.redaction import hide, secrets_of_config
 from cluster_serving.node.commands.options import StartOptions
-from cluster_serving.node.commands.prepare import prepare
+from cluster_serving.node.commands.prepare import find_model, prepare
 from cluster_serving.node.commands.reporting import Event, Reporter
 from cluster_serving.node.commands.stop import stop_redis
 from cluster_serving.node.config import Config
@@ -58,16 +59,26 @@ def _serve(options: StartOptions, report: Reporter) -> int:
     started_redis = prepare(config, job, logger.info)
 
     from cluster_serving.node.commands.changing import Changes, Given
+    from cluster_serving.node.fetching.placing import fetched
     from cluster_serving.node.supervisor import serve
 
     def remember(options: StartOptions, config: Config) -> None:
         job.record(_record(options, config, job, os.getpid()))
 
+    def tell(text: str) -> None:
+        logger.info(text)
+        report("progress", text)
+
     try:
         with job.acquire():
             remember(options, config)
             logger.info("starting", job=job.name, node=job.node_id(), redis=config.redis_settings().describe())
-            return serve(config, job, report, Changes(job, config, Given(options, environ, Path.cwd()), remember))
+            signal.signal(signal.SIGHUP, signal.SIG_IGN)  # of a `restart`, which is not to end a long fetch; it will be heard
+            local, entry = fetched(config, job, tell)
+            if entry is not None:
+                find_model(local, config.model_path)
+            given = Given(options, environ, Path.cwd())
+            return serve(local, job, report, Changes(job, config, given, remember, entry))
     finally:
         if started_redis and not report.was_ready:
             stop_redis(job)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cluster_serving.client.config.spellings import fold, snake
-from cluster_serving.client.config.values import split_password
+from cluster_serving.client.config.values import mask_address, split_password
 from cluster_serving.node.config_keys import ALIASES
 
 if TYPE_CHECKING:
@@ -52,7 +52,9 @@ class StartOptions:
         for name in ("config_path", "model_path"):
             if given[name] and "://" not in given[name]:
                 given[name] = str(Path(given[name]).absolute())
-        return cls(**given)
+        options = cls(**given)
+        _check_addresses(options)
+        return options
 
     def flags(self) -> dict[str, object]:
         """For `load_config`."""
@@ -125,6 +127,18 @@ def _pairs(context: click.Context, parameter: click.Parameter, values: tuple[str
         if "=" not in value:
             raise click.BadParameter(f"{value} is not KEY=VALUE")
     return values
+
+
+def _check_addresses(options: StartOptions) -> None:
+    """Refuse what everybody could read in `ps`, and would be lost for the next `restart` if it were hidden."""
+    pairs = (setting.partition("=") for setting in options.settings)
+    given = [value for key, _, value in pairs if fold(key.strip()) == fold("modelPath")]
+    for address in (options.model_path or "", *given):
+        if mask_address(address) != address:
+            raise click.UsageError(
+                f"{mask_address(address)}: a user, password or query does not belong on a command line, where all can see it; "
+                "set modelPath in config.yaml or CLUSTER_SERVING_MODEL_PATH."
+            )
 
 
 def start_options(function: Callable[..., None]) -> Callable[..., None]:

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any
 import redis
 from redis import exceptions
 
+from cluster_serving.client.config.values import mask_address
 from cluster_serving.client.connection import RedisSettings
 from cluster_serving.client.process.exit_codes import ModelFault
 from cluster_serving.node import redis_server
 from cluster_serving.node.config import Config
+from cluster_serving.node.fetching.installed import check_can_fetch
 from cluster_serving.node.jobs import AlreadyRunning, Job
 from cluster_serving.node.redis_server import Listener, RedisUnavailable
 
@@ -28,7 +30,7 @@ def check(config: Config) -> None:
         Fault: what is wrong, by its kind.
     """
     config.check_model_path()
-    find_model(config)
+    _look_for_model(config)
     settings = _settings(config)
     if settings.is_local_default and _found(settings.port) is Listener.NOBODY:
         redis_server.find_server(os.environ)
@@ -47,7 +49,7 @@ def prepare(config: Config, job: Job, say: Callable[[str], None]) -> bool:
     """
     config.check_model_path()
     check_free(job)
-    find_model(config)
+    _look_for_model(config)
     job.create()
     if problem := redis_server.redis_home_problem(os.environ):
         say(problem)
@@ -79,8 +81,20 @@ def _settings(config: Config) -> RedisSettings:
     return config.redis_settings(min(_FIRST_ANSWER_S, config.redis_timeout / 1000))
 
 
-def find_model(config: Config) -> "Detected":
-    """What `modelPath` holds.
+def _look_for_model(config: Config) -> None:
+    """Find the model, unless it is yet to be fetched.
+
+    Raises:
+        ModelFault: nothing that can be served, or nothing to fetch it with.
+    """
+    if config.model_is_remote:
+        check_can_fetch(config.model_path)
+    else:
+        find_model(config)
+
+
+def find_model(config: Config, url: str = "") -> "Detected":
+    """What `modelPath` holds, or what was fetched from `url` to there.
 
     Raises:
         ModelFault: nothing that can be served.
@@ -91,7 +105,7 @@ def find_model(config: Config) -> "Detected":
     try:
         return detect(config.model_path, config.model_type, config.beside_model)
     except ModelError as error:
-        raise ModelFault(str(error)) from error
+        raise ModelFault(f"what {mask_address(url)} holds: {error}" if url else str(error)) from error
 
 
 def _start_redis(settings: RedisSettings, max_memory_bytes: int, job: Job, say: Callable[[str], None]) -> bool:

@@ -66,6 +66,7 @@ def restart(name: str | None, timeout_s: float, cold: bool, **values: Any) -> No
     from cluster_serving.node.commands.prepare import check, check_free
     from cluster_serving.node.commands.replacing import can_replace, replace
     from cluster_serving.node.commands.stop import stop_job
+    from cluster_serving.node.fetching.placing import fetched
     from cluster_serving.node.jobs import Job
 
     options, named = StartOptions.of(values), name
@@ -96,6 +97,8 @@ def restart(name: str | None, timeout_s: float, cold: bool, **values: Any) -> No
     if not cold and can_replace(job, record, loaded.config):
         replace(job, options if path is None else StartOptions(config_path=str(path)).over(options), timeout_s)
         return
+    if loaded.config.model_is_remote:  # while the old one still serves
+        fetched(loaded.config, new, click.echo)
     stop_job(job)
     background.run(options, timeout_s)
 

@@ -1,0 +1,159 @@
+"""Fetches the model of a URL into the cache, unless it is there already."""
+
+import errno
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from urllib.parse import unquote, urlsplit
+
+from cluster_serving.client.config.values import mask_address
+from cluster_serving.client.process.exit_codes import ModelFault
+from cluster_serving.node.backoff import Backoff
+from cluster_serving.node.fetching.cache import Cache, Entry
+from cluster_serving.node.fetching.errors import FetchError
+from cluster_serving.node.fetching.installed import check_can_fetch
+from cluster_serving.node.fetching.progress import Progress, readable
+from cluster_serving.node.fetching.source import Found, Part, find
+from cluster_serving.node.models.detect import FORMATS
+
+_ATTEMPTS = 3
+_MODEL_FILES = {suffix for kind in FORMATS.values() for suffix in kind.definition}
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is to be fetched.
+
+    Attributes:
+        url: `http://`, `https://` or `s3://`, of an archive, of a model file, or of a prefix on S3.
+        checksum: `sha256:` and 64 hex digits; empty: whatever comes is taken.
+        directory: the cache of the job.
+        max_bytes: of what is fetched, and of what is unpacked.
+    """
+
+    url: str
+    checksum: str
+    directory: Path
+    max_bytes: int
+
+
+def fetch(request: Request, progress: Progress) -> Entry:
+    """The model of a URL, on this machine.
+
+    With a checksum it is looked for in the cache first, and nobody is asked; without one, the server is asked for its version.
+
+    Returns:
+        The directory that holds it.
+
+    Raises:
+        ModelFault: it cannot be had, in one sentence.
+        GivenUp: nobody wants it any more.
+    """
+    shown = mask_address(request.url)
+    check_can_fetch(request.url)
+    try:
+        return _fetch(request, progress, shown)
+    except FetchError as error:
+        raise ModelFault(f"{shown} {error}") from error
+    except OSError as error:
+        place = error.filename or request.directory
+        room = "; make room, or set modelCache" if error.errno in {errno.ENOSPC, errno.EDQUOT} else ""
+        raise ModelFault(f"{shown} cannot be kept in {place}: {error.strerror}{room}") from error
+
+
+def _fetch(request: Request, progress: Progress, shown: str) -> Entry:
+    cache = Cache(request.directory)
+    place = urlsplit(request.url)
+    address = (
+        f"{place.scheme}://{place.netloc.rpartition('@')[2]}{place.path}"  # a signature changes, the file does not
+    )
+    name = PurePosixPath(unquote(place.path)).name or place.netloc
+    with cache.locked(progress):
+        version = f"{address}\n{request.checksum}" if request.checksum else ""
+        if version and (entry := cache.find(name, version)):
+            return entry
+        found = find(request.url)
+        if found.version and not version:
+            version = f"{address}\n{found.version}"
+            if entry := cache.find(name, version):
+                return entry
+        if found.size_bytes > request.max_bytes:
+            limit = readable(request.max_bytes)
+            raise FetchError(f"is refused: it has {readable(found.size_bytes)}, and modelMaxBytes is {limit}")
+        progress.say(f"fetching {shown}, {readable(found.size_bytes)}")
+        draft = cache.draft()
+        digest = _download(found, draft / "fetched", progress)
+        _verify(digest, request.checksum)
+        if not version and (entry := cache.find(name, digest)):
+            return entry
+        return cache.add(_model(found, draft, request.max_bytes, progress), name, version or digest)
+
+
+def _download(found: Found, directory: Path, progress: Progress) -> str:
+    """Fetch every part into a new directory; the SHA-256 of the file, or of what `sha256sum` prints for those of a folder."""
+    directory.mkdir()
+    done = 0
+    lines: list[str] = []
+    digest = ""
+    for part in found.parts:
+        file = directory / part.name
+        file.parent.mkdir(parents=True, exist_ok=True)
+
+        def advance(size: int, before: int = done) -> None:
+            progress.advance(before + size, found.size_bytes, "fetched")
+
+        digest = _save(part, file, advance, progress)
+        lines.append(f"{digest}  {part.name}\n")
+        done += part.size_bytes
+    return hashlib.sha256("".join(lines).encode()).hexdigest() if found.folder else digest
+
+
+def _save(part: Part, file: Path, advance: Callable[[int], None], progress: Progress) -> str:
+    """Write one part into a file; its SHA-256."""
+    backoff = Backoff(0.5)
+    for attempt in range(_ATTEMPTS):
+        if attempt:  # obstore itself resumes only where the server tells a version
+            progress.pause(backoff.next_s())
+        try:
+            return _save_once(part, file, advance)
+        except FetchError:
+            if attempt == _ATTEMPTS - 1:
+                raise
+    raise AssertionError("not reached")
+
+
+def _save_once(part: Part, file: Path, advance: Callable[[int], None]) -> str:
+    digest = hashlib.sha256()
+    size = 0
+    with file.open("wb") as stream:
+        for chunk in part.read():
+            stream.write(chunk)
+            digest.update(chunk)
+            size += len(chunk)
+            advance(size)
+    return digest.hexdigest()
+
+
+def _verify(digest: str, checksum: str) -> None:
+    if checksum and checksum != f"sha256:{digest}":
+        raise FetchError(f"is not what modelChecksum says: it is sha256:{digest}, and should be {checksum}")
+
+
+def _model(found: Found, draft: Path, max_bytes: int, progress: Progress) -> Path:
+    """The directory of what was fetched, unpacked if it is an archive; one folder around everything is taken away."""
+    fetched = draft / "fetched"
+    file = fetched / found.parts[0].name
+    if found.folder or file.suffix.lower() in _MODEL_FILES:
+        return fetched
+    from cluster_serving.node.fetching.unpack import unpack
+
+    model = draft / "model"
+    unpack(file, model, max_bytes, progress)
+    while len(inside := [path for path in model.iterdir() if _counts(path)]) == 1 and inside[0].is_dir():
+        model = inside[0]
+    return model
+
+
+def _counts(path: Path) -> bool:
+    return path.name != "__MACOSX" and not path.name.startswith(".")

@@ -1,0 +1,19 @@
+"""Whether what fetches models is installed."""
+
+from importlib.util import find_spec
+
+from cluster_serving.client.config.values import mask_address
+from cluster_serving.client.process.exit_codes import ModelFault
+
+
+def check_can_fetch(url: str) -> None:
+    """Check that what fetches is installed.
+
+    Raises:
+        ModelFault: it is not.
+    """
+    if find_spec("obstore") is None:
+        raise ModelFault(
+            f"{mask_address(url)} is fetched with the package obstore, which is not installed: "
+            "pip install 'cluster-serving[fetch]'"
+        )

@@ -1,0 +1,211 @@
+"""What a URL holds: one file or archive, or on S3 also all the objects below a prefix.
+
+Reading, retrying and resuming is obstore's: the `object_store` of Apache Arrow, https://docs.rs/object_store. Its S3 client
+reads the usual `AWS_*` variables; the file that `AWS_SHARED_CREDENTIALS_FILE` names, a Docker secret for instance, is read here.
+"""
+
+import base64
+import configparser
+import os
+import re
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
+from urllib.parse import unquote, urlsplit
+
+from cluster_serving.node.fetching.errors import FetchError
+
+if TYPE_CHECKING:
+    from obstore import GetResult, ObjectMeta
+    from obstore.store import ClientConfig, RetryConfig, S3Config, S3Store
+
+_CHUNK_BYTES = 1 << 20
+_RETRIES: "RetryConfig" = {
+    "max_retries": 5,
+    "backoff": {"init_backoff": timedelta(milliseconds=200), "max_backoff": timedelta(seconds=5), "base": 2},
+    "retry_timeout": timedelta(seconds=60),
+}
+_NO_TIME = datetime.fromtimestamp(0, UTC)
+# What obstore shows of the errors below its own, the innermost last.
+_STATUS = re.compile(r"status code: (\d{3} [A-Z][\w ]*)")
+_S3_CODE = re.compile(r"<Code>(\w+)</Code>")
+_CERTIFICATE = re.compile(r"InvalidCertificate\(\s*(\w+)")
+_MESSAGE = re.compile(r'(?:message|error): "([^"]+)"')
+_UNTRUSTED = "has a certificate that is not trusted here ({}); SSL_CERT_FILE may name a file of further authorities"
+
+
+@dataclass(frozen=True)
+class Part:
+    """One object: its path within the model, its size, and its version; empty: the server does not tell one."""
+
+    name: str
+    size_bytes: int
+    version: str
+    _open: "Callable[[], GetResult]"
+
+    def read(self) -> Iterator[memoryview]:
+        """The content, in pieces.
+
+        Raises:
+            FetchError: it cannot be read.
+        """
+        with _told():
+            for chunk in self._open().stream(min_chunk_size=_CHUNK_BYTES):
+                yield memoryview(chunk)
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a URL holds: one part, or those of a `folder`, at least one, by name."""
+
+    parts: list[Part]
+    folder: bool = False
+
+    @property
+    def size_bytes(self) -> int:
+        """Of all parts."""
+        return sum(part.size_bytes for part in self.parts)
+
+    @property
+    def version(self) -> str:
+        """Changes with the content; empty: the server does not tell."""
+        if not self.folder:
+            return self.parts[0].version
+        return "\n".join(f"{part.name} {part.version}" for part in self.parts)
+
+
+def find(url: str, environ: Mapping[str, str] = os.environ) -> Found:
+    """What a URL holds.
+
+    Raises:
+        FetchError: nothing, or it cannot be reached.
+    """
+    with _told():
+        return _find_on_s3(url, environ) if urlsplit(url).scheme.lower() == "s3" else Found([_find_by_http(url)])
+
+
+def _find_by_http(url: str) -> Part:
+    from obstore import get
+    from obstore.store import HTTPStore
+
+    parts = urlsplit(url)
+    login, at, host = parts.netloc.rpartition("@")
+    # A redirect does not lead from https to http, and never out of both.
+    options = _client_options(parts.scheme.lower() == "http")
+    if at:
+        # Not sent on to another host after a redirect.
+        options["default_headers"] = {"Authorization": f"Basic {base64.b64encode(unquote(login).encode()).decode()}"}
+    store = HTTPStore(parts._replace(netloc=host, fragment="").geturl(), client_options=options, retry_config=_RETRIES)
+    name = PurePosixPath(unquote(parts.path)).name or "model"
+    # Not HEAD: a signed URL is good for GET alone.
+    return _part(name, get(store, ""), lambda: get(store, ""))
+
+
+def _find_on_s3(url: str, environ: Mapping[str, str]) -> Found:
+    from obstore import get
+    from obstore import list as listing
+    from obstore.store import S3Store
+
+    parts = urlsplit(url)
+    key = unquote(parts.path).lstrip("/")
+    endpoint = next((environ[name] for name in ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL") if environ.get(name)), "")
+    options = _client_options(endpoint.lower().startswith("http://"))
+    store = S3Store(parts.netloc, config=_credentials(environ), client_options=options, retry_config=_RETRIES)
+    if key and not key.endswith("/"):
+        try:
+            return Found([_part(PurePosixPath(key).name, get(store, key), lambda: get(store, key))])
+        except FileNotFoundError:
+            pass  # perhaps the objects below it
+    prefix = f"{key.rstrip('/')}/".lstrip("/")
+    found = sorted((meta for batch in listing(store, prefix or None) for meta in batch), key=lambda meta: meta["path"])
+    objects = [_part_below(prefix, meta, store) for meta in found if not meta["path"].endswith("/")]
+    if not objects:
+        raise FetchError("is not there: there is no such object, and none below this prefix")
+    return Found(objects, folder=True)
+
+
+def _credentials(environ: Mapping[str, str]) -> "S3Config":
+    """What the file of credentials says, if there is one and the environment has none; a section a profile, as in the AWS CLI.
+
+    Raises:
+        FetchError: it cannot be read, or lacks the profile.
+    """
+    path, profile = environ.get("AWS_SHARED_CREDENTIALS_FILE"), environ.get("AWS_PROFILE") or "default"
+    if not path or environ.get("AWS_ACCESS_KEY_ID"):
+        return {}
+    parser = configparser.RawConfigParser()
+    try:
+        parser.read_string(Path(path).read_text(encoding="utf-8"))
+        section = parser[profile]
+        config: S3Config = {
+            "access_key_id": section["aws_access_key_id"],
+            "secret_access_key": section["aws_secret_access_key"],
+        }
+    except (OSError, ValueError, KeyError, configparser.Error) as error:
+        why = (
+            f"has no complete profile {profile}"
+            if isinstance(error, KeyError)
+            else "is no readable file of credentials"
+        )
+        raise FetchError(f"cannot be read: AWS_SHARED_CREDENTIALS_FILE, {path}, {why}") from error
+    if token := section.get("aws_session_token"):
+        config["session_token"] = token
+    return config
+
+
+def _part(name: str, first: "GetResult", again: "Callable[[], GetResult]") -> Part:
+    opened = [first]
+    return Part(name, first.meta["size"], _version(first.meta), lambda: opened.pop() if opened else again())
+
+
+def _part_below(prefix: str, meta: "ObjectMeta", store: "S3Store") -> Part:
+    from obstore import get
+
+    path = meta["path"]  # without `..` and empty steps, which obstore refuses
+    return Part(path.removeprefix(prefix), meta["size"], _version(meta), lambda: get(store, path))
+
+
+def _version(meta: "ObjectMeta") -> str:
+    changed = meta["last_modified"]
+    told = meta["e_tag"] or ("" if changed == _NO_TIME else changed.isoformat())
+    return f"{told} {meta['size']}" if told else ""
+
+
+def _client_options(allow_http: bool) -> "ClientConfig":
+    # The overall timeout, 30 s by default, would end every long fetch.
+    return {"allow_http": allow_http, "timeout": "7days", "read_timeout": "30s", "connect_timeout": "10s"}
+
+
+@contextmanager
+def _told() -> Generator[None]:
+    """Raises what obstore raises in half a sentence."""
+    from obstore import exceptions
+
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise FetchError("is not there (404)") from error
+    except exceptions.PermissionDeniedError as error:
+        raise FetchError("may not be read: access is denied (403)") from error
+    except exceptions.UnauthenticatedError as error:
+        raise FetchError("may not be read without the right user and password (401)") from error
+    except (exceptions.BaseError, ValueError) as error:
+        raise FetchError(_reason(str(error))) from error
+
+
+def _reason(text: str) -> str:
+    if "Content-Length Header missing" in text:
+        return "cannot be fetched: the server does not tell how long it is (Content-Length)"
+    if "169.254.169.254" in text or "169.254.170.2" in text:
+        return "cannot be read: there are no S3 credentials; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+    if certificate := _CERTIFICATE.search(text):
+        return _UNTRUSTED.format(certificate[1])
+    if status := _STATUS.search(text):
+        code = _S3_CODE.search(text)
+        return f"cannot be fetched: the server answers {status[1].strip()}{f' ({code[1]})' if code else ''}"
+    if messages := _MESSAGE.findall(text):
+        return f"cannot be reached: {messages[-1]}"
+    return f"cannot be fetched: {text.partition(chr(10))[0]}"
