@@ -6,12 +6,13 @@ reading is in `client/config/`.
 
 from collections.abc import Mapping
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from cluster_serving.client.config.loading import Loaded, load
 from cluster_serving.client.config.sources import Found
 from cluster_serving.client.config.spellings import ConfigError
-from cluster_serving.client.config.values import check_pem, check_port, mask_url
-from cluster_serving.node.config_keys import PATHS, SPELLINGS
+from cluster_serving.client.config.values import check_pem, check_port, is_remote, mask_address, mask_url
+from cluster_serving.node.config_keys import ADDRESSES, PATHS, SPELLINGS
 from cluster_serving.node.settings import PLACEHOLDER_PATH, Config
 
 __all__ = ["PLACEHOLDER_PATH", "Config", "ConfigError", "LoadedConfig", "load_config"]
@@ -31,7 +32,7 @@ def load_config(path: Path | None, environ: Mapping[str, str], flags: Mapping[st
     Raises:
         ConfigError: the first thing that is wrong, in one sentence that starts with the place.
     """
-    loaded = load(Config, SPELLINGS, path, environ, flags, PATHS)
+    loaded = load(Config, SPELLINGS, path, environ, flags, PATHS, addresses=ADDRESSES)
     _check_redis(loaded.config, loaded.found)
     _check_together(loaded.config)
     return loaded
@@ -46,7 +47,8 @@ def effective(loaded: LoadedConfig) -> dict[str, object]:
         values["imageResize"] = ",".join(
             str(n) for n in (pair if loaded.config.image_resize_order == "hw" else pair[::-1])
         )
-    return values | {"redisUrl": mask_url(loaded.config.redis_url)}
+    shown = {"redisUrl": mask_url(loaded.config.redis_url), "modelPath": mask_address(loaded.config.model_path)}
+    return values | shown
 
 
 def _check_redis(config: Config, found: Found) -> None:
@@ -78,5 +80,19 @@ def _check_together(config: Config) -> None:
         )
     if bool(config.model_secret) != bool(config.model_salt):
         raise ConfigError("modelSecret and modelSalt belong together: set both, or neither to take both from Redis")
+    _check_address(config.model_path)
+    if config.model_checksum and not config.model_is_remote:
+        raise ConfigError("modelChecksum is of what a URL holds, and modelPath is none: take modelChecksum away")
     if config.labels and not config.post_processing.strip().startswith("topN"):
         raise ConfigError("labels has names for the classes that topN finds: set postProcessing to topN(n) as well")
+
+
+def _check_address(text: str) -> None:
+    try:
+        valid = not is_remote(text) or bool(urlsplit(text).hostname)
+    except ValueError:
+        valid = False
+    if not valid:
+        raise ConfigError(
+            "modelPath is a URL without a valid host: write https://host/model.tar.gz or s3://bucket/model/"
+        )

@@ -78,8 +78,10 @@ _REFUSED: Final[dict[str, tuple[frozenset[str], str]]] = {
 
 # Files whose relative paths mean: relative to the place where they were written down.
 PATHS: Final = frozenset(
-    {"modelPath", "labels", "processing", "redisSecureTrustStorePath", "redisCertFile", "redisKeyFile"}
+    {"modelPath", "modelCache", "labels", "processing", "redisSecureTrustStorePath", "redisCertFile", "redisKeyFile"}
 )
 
+# Of these, the ones that may also be URLs.
+ADDRESSES: Final = frozenset({"modelPath"})
 
 SPELLINGS: Final = Spellings(_SECTIONS, _NESTED, ALIASES, _FLAGS, _IGNORED, _REFUSED)

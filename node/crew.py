@@ -5,6 +5,7 @@ from threading import Thread
 
 import structlog
 
+from cluster_serving.node.arrangement import Arrangement
 from cluster_serving.node.bell import Bell
 from cluster_serving.node.child import Child, Placement
 from cluster_serving.node.config import Config
@@ -37,7 +38,7 @@ class Crew:
         model: what they serve.
         node: the name of the node.
         generation: how many lanes the node has had before this one.
-        threads: of each worker.
+        arrangement: the threads of each worker, and the cores of each process.
         ring: of the lane.
         bells: of the reader, the writer, and each worker.
     """
@@ -48,14 +49,14 @@ class Crew:
         model: Detected,
         node: str,
         generation: int,
-        threads: int,
+        arrangement: Arrangement,
         ring: Ring,
         bells: Sequence[Bell],
     ) -> None:
         self._config = config
         self._model = model
         self._consumer = consumer_of(node, generation)
-        self._placement = Placement(threads=threads)
+        self.arrangement = arrangement
         self._descriptors = [ring.fd, *(bell.fileno() for bell in bells)]
         self._environment = {"CLUSTER_SERVING_LOG_LEVEL": config.log_level}
         self._lane = LaneSpec(
@@ -85,7 +86,7 @@ class Crew:
             lane=self._lane,
             worker=index,
             model=self._model,
-            options=config.load_options(self._placement.threads),
+            options=config.load_options(self.arrangement.threads),
             engine=engine,
             images=config.image_options(),
             post_processing=config.post_processing,
@@ -95,7 +96,8 @@ class Crew:
             record_secrets=config.record_secrets(),
         )
         environment = self._environment | _WORKER_ENVIRONMENT
-        return Child("worker", f"worker-{index}", spec, self._placement, self._descriptors, environment)
+        placement = Placement(self.arrangement.places.workers[index], self.arrangement.threads)
+        return Child("worker", f"worker-{index}", spec, placement, self._descriptors, environment)
 
     def reader(self, inputs: tuple[TensorSpec, ...], raw: bool) -> Child:
         """Start a reader for a model with these inputs; `raw`: records go to the workers as they come."""
@@ -114,7 +116,9 @@ class Crew:
             lease_s=config.lease_s,
             max_deliveries=config.max_deliveries,
         )
-        return Child("reader", "reader", spec, Placement(), self._descriptors, self._environment)
+        return Child(
+            "reader", "reader", spec, Placement(self.arrangement.places.others), self._descriptors, self._environment
+        )
 
     def writer(self) -> Child:
         """Start a writer, when the fingerprint has been taken."""
@@ -125,7 +129,9 @@ class Crew:
             model_hash=self.model_hash,
             max_dead_letters=self._config.max_dead_letters,
         )
-        return Child("writer", "writer", spec, Placement(), self._descriptors, self._environment)
+        return Child(
+            "writer", "writer", spec, Placement(self.arrangement.places.others), self._descriptors, self._environment
+        )
 
     def _hash(self) -> None:
         try:

@@ -69,6 +69,9 @@ class Heartbeat:
             "already_batched": self._config.input_already_batched,
             "workers_alive": lane.workers_ready,
             "workers": lane.workers,
+            "threads": lane.arrangement.threads,
+            "budget": lane.arrangement.budget.described(),
+            "threads_computing": lane.threads_computing,
             "batch_size": lane.ring.geometry.batch,
             **figures.described(),
         }

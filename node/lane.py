@@ -13,6 +13,7 @@ import structlog
 
 from cluster_serving.client.errors import ErrorCode
 from cluster_serving.client.process.exit_codes import ExitCode
+from cluster_serving.node.arrangement import Arrangement
 from cluster_serving.node.bell import Bell
 from cluster_serving.node.child import Child
 from cluster_serving.node.config import Config
@@ -25,6 +26,7 @@ from cluster_serving.node.recycling import Recycling
 from cluster_serving.node.ring import HANDED_OVER, Ring, State
 from cluster_serving.node.slot import Geometry
 from cluster_serving.node.specs import Engine
+from cluster_serving.node.topology.pinning import pin
 from cluster_serving.node.watch import Watch
 
 log = structlog.get_logger(__name__)
@@ -42,14 +44,15 @@ class Lane:
         model: what it serves.
         node: the name of the node.
         generation: how many lanes the node has had before this one.
-        cores: how many it may use.
+        arrangement: how many workers it has, and where each process runs.
     """
 
-    def __init__(self, config: Config, model: Detected, node: str, generation: int, cores: int) -> None:
+    def __init__(self, config: Config, model: Detected, node: str, generation: int, arrangement: Arrangement) -> None:
         self.config = config
         self.model = model
         self.generation = generation
-        workers, self.threads = config.resolved_parallelism(model.backend, cores)
+        self.arrangement = arrangement
+        workers = arrangement.workers
         batch = config.batch_size or DEFAULT_BATCH
         # For each worker one that runs, one that waits and one that is published; for the reader two to fill; one to spare.
         geometry = Geometry(slots=3 * workers + 3, batch=batch, slot_bytes=config.slot_bytes, workers=workers)
@@ -61,13 +64,15 @@ class Lane:
             self.close()
             raise
         self._reader_bell, self._writer_bell, *self._worker_bells = self._bells
-        self._crew = Crew(config, model, node, generation, self.threads, self.ring, self._bells)
+        self._crew = Crew(config, model, node, generation, arrangement, self.ring, self._bells)
         self.inputs: tuple[TensorSpec, ...] = ()
         self.outputs: tuple[TensorSpec, ...] = ()
         self.engine: Engine = config.engine
         self.failure: tuple[str, int] | None = None
         """Why a child ended before the lane has ever served, and the exit code for it."""
         self._restarts = self._recycled = 0
+        self.threads_computing = 0
+        """How many threads of one worker computed at a time, at most, when it was warmed; 0: not known."""
         self.raw = False
         """Whether records go to the workers as they came."""
         self._begun = False  # writer and reader have been started, or never will be
@@ -142,6 +147,7 @@ class Lane:
             self.outputs = msgspec.convert(child.ready["outputs"], tuple[TensorSpec, ...])
             self.raw = bool(child.ready["raw"])
             self.engine = child.ready["engine"]
+            self.threads_computing = max(self.threads_computing, child.ready["threads"]["computing"])
             post = self._post_of(child)
             self._recycling.welcome(post)
             self.ring.set_serving(self._workers.index(post), True)
@@ -184,6 +190,15 @@ class Lane:
             self._draining = False  # once is enough
             for post in self._posts:
                 post.dismiss()
+
+    def rearrange(self, arrangement: Arrangement) -> None:
+        """Move its processes, and those that follow them, to other places; their number stays."""
+        self.arrangement = self._crew.arrangement = arrangement
+        allowed = [core.number for core in arrangement.budget.cores]
+        places = (*arrangement.places.workers, arrangement.places.others, arrangement.places.others)
+        for post, cores in zip(self._posts, places, strict=True):
+            if post.child is not None:
+                pin(post.child.pid, cores or allowed)
 
     def limit_memory(self) -> None:
         """Replace a worker that takes too much; now and then."""

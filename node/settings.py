@@ -1,5 +1,6 @@
 """Every setting of a node, in one frozen model. `config.py` reads it from file, environment and flags."""
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -16,7 +17,7 @@ from pydantic import (
 from pydantic.alias_generators import to_camel
 
 from cluster_serving.client.config.spellings import ConfigError
-from cluster_serving.client.config.values import parse_numbers, parse_pair, parse_size, parse_words
+from cluster_serving.client.config.values import is_remote, parse_numbers, parse_pair, parse_size, parse_words
 from cluster_serving.client.keys import DEFAULT_JOB
 from cluster_serving.node.models.base import LoadOptions, TensorSpec
 from cluster_serving.node.models.detect import MODEL_TYPES
@@ -64,7 +65,21 @@ class Config(BaseModel):
     )
 
     model_path: str = Field(
-        default="", description="Directory of the model; a relative path starts at the config file's directory."
+        default="",
+        description="Directory of the model, from the config file's on when relative; or a URL of it: https, http or s3.",
+    )
+    model_checksum: Annotated[str, BeforeValidator(_lower)] = Field(
+        default="",
+        description="SHA-256 of the archive or file that a URL in modelPath holds, as sha256:<64 hex digits>; empty: not checked.",
+    )
+    model_cache: str = Field(
+        default="",
+        description="Directory for models that are fetched, may be shared by nodes; empty: models, in the job's own directory.",
+    )
+    model_max_bytes: Size = Field(
+        default=64 << 30,
+        ge=1,
+        description="Bytes that a fetched model may have, as an archive and unpacked; k, m, g allowed.",
     )
     model_type: Annotated[str | None, BeforeValidator(_lower), BeforeValidator(_auto)] = Field(
         default=None,
@@ -157,6 +172,9 @@ class Config(BaseModel):
     core_number_per_machine: int = Field(
         default=-1,
         description="Cores to use: as threads of one worker for OpenVINO, as workers of one thread otherwise; -1: auto.",
+    )
+    pinning: bool = Field(
+        default=True, description="Whether workers that fill the machine are kept on cores of their own."
     )
     batch_size: AutoCount = Field(default=None, description="Records in one inference, at most, 1 or more; auto.")
     max_batch_delay_ms: float = Field(
@@ -263,6 +281,13 @@ class Config(BaseModel):
             raise ValueError("must not be empty")
         return value
 
+    @field_validator("model_checksum")
+    @classmethod
+    def _is_checksum(cls, value: str) -> str:
+        if value and not re.fullmatch("sha256:[0-9a-f]{64}", value):
+            raise ValueError("must be sha256: and 64 hexadecimal digits, as sha256sum prints them")
+        return value
+
     @field_validator("post_processing")
     @classmethod
     def _filter_exists(cls, value: str) -> str:
@@ -351,22 +376,26 @@ class Config(BaseModel):
         return _secrets(self.record_secret, self.record_salt) if self.record_encrypted else None
 
     @property
+    def model_is_remote(self) -> bool:
+        """Whether `modelPath` is a URL, and the model has to be fetched."""
+        return is_remote(self.model_path)
+
+    @property
     def beside_model(self) -> tuple[Path, ...]:
         """Files that may lie in the model's directory and are no models."""
         return tuple(Path(text) for text in (self.processing.rpartition(":")[0], self.labels) if text)
 
-    def resolved_parallelism(self, backend: str, cores: int) -> tuple[int, int]:
+    def resolved_parallelism(self, backend: str, budget: int) -> tuple[int, int]:
         """How many workers, and how many threads each.
 
-        What is set wins; `coreNumberPerMachine` comes next. What is still open is chosen so that workers x threads leave one of
-        `cores` to reader, writer and Redis, with one thread a worker when nothing is set. Never more than `MAX_WORKERS` workers.
+        What is set wins; `coreNumberPerMachine` comes next. What is still open is chosen so that workers x threads are at most
+        `budget`, with one thread a worker when nothing is set. Never more than `MAX_WORKERS` workers.
         """
         processes, threads, number = self.model_parallelism, self.thread_per_model, self.core_number_per_machine
         if number > 0:
             by_threads = backend == "openvino"
             workers = 1 if by_threads else min(number, MAX_WORKERS)
             return processes or workers, threads or (number if by_threads else 1)
-        budget = max(1, cores - 1)
         if processes is None:
             threads = threads or 1
             return min(max(1, budget // threads), MAX_WORKERS), threads

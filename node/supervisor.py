@@ -4,7 +4,6 @@ It loads no framework. A signal handler only queues; the loop acts.
 """
 
 import gc
-import os
 import select
 import signal
 import sys
@@ -15,8 +14,9 @@ from enum import StrEnum
 import structlog
 
 from cluster_serving.client.process.exit_codes import ExitCode
+from cluster_serving.node.arrangement import Share
 from cluster_serving.node.bell import Bell
-from cluster_serving.node.change import Change, Plans, Report, refuse
+from cluster_serving.node.change import Change, Plan, Plans, Report, refuse
 from cluster_serving.node.config import Config
 from cluster_serving.node.crew import consumer_of
 from cluster_serving.node.heartbeat import Heartbeat
@@ -31,6 +31,7 @@ log = structlog.get_logger(__name__)
 
 _TURN_S = 0.5
 _DRAINING_TURN_S = 0.02
+_RESIZE_S = 600.0  # within which workers of another number have to be ready
 _STOPPED = "the node was told to stop"
 
 
@@ -44,19 +45,21 @@ class Phase(StrEnum):
 
 
 class Supervisor:
-    """One node; `report` is told how the start goes, `plans` say what to change to."""
+    """The node of a job; `report` is told how the start goes, `plans` say what to change to."""
 
-    def __init__(self, config: Config, node: str, model: Detected, report: Report, plans: Plans) -> None:
-        self._node = node
+    def __init__(self, config: Config, job: Job, model: Detected, report: Report, plans: Plans) -> None:
+        self._job = job
+        self._node = job.node_id()
         self._report = report
         self._plans = plans
+        self._share = Share()
         self._lane = self._new_lane(config, model, 0)
         self._change: Change | None = None
         self._change_wanted = False
         self._retired: list[Lane] = []
         self._past = Figures()
         """What lanes have counted and measured that are no more."""
-        self._heartbeat = Heartbeat(config, node)
+        self._heartbeat = Heartbeat(config, self._node)
         self._signals: deque[int] = deque()
         self._bell = Bell()
         self._on_terminal = sys.stdout.isatty()  # asked now: one that has gone says no
@@ -82,6 +85,7 @@ class Supervisor:
             self._forget_ended_lanes()
             self._advance()
             self._advance_change()
+            self._follow_machine()
             self._publish_heartbeat()
         self._retire()
         return self._exit
@@ -123,6 +127,8 @@ class Supervisor:
         was_starting = self._phase is Phase.STARTING
         self._deadline_s = time.monotonic() + self._lane.config.drain_timeout_s
         self._enter(Phase.DRAINING)
+        if self._plans.fetching:
+            self._plans.give_up(_STOPPED)
         if self._change is not None:
             log.warning("the change is given up", reason=_STOPPED)
             self._change.plan.report("failed", _STOPPED, ExitCode.FAILED)
@@ -177,7 +183,8 @@ class Supervisor:
         """Begin a change that is wanted, give up one that has failed, take over when it serves."""
         if self._change is None:
             # One at a time, and the lane before it has to be gone: there are two consumers' names.
-            if self._change_wanted and self._phase is Phase.READY and not self._retired:
+            wanted = self._change_wanted and self._phase is Phase.READY and not self._retired
+            if wanted or self._plans.fetching:
                 self._begin_change()
         elif self._change.failure is not None:
             refuse(self._change.plan.report, *self._change.failure)
@@ -186,10 +193,13 @@ class Supervisor:
             self._take_over(self._change)
 
     def _begin_change(self) -> None:
-        self._change_wanted = False
+        if not self._plans.fetching:
+            self._change_wanted = False
         plan = self._plans.next()
-        if plan is None:
-            return
+        if plan is not None:
+            self._begin(plan)
+
+    def _begin(self, plan: Plan) -> None:
         try:
             lane = self._new_lane(plan.config, plan.model, self._lane.generation + 1)
         except OSError as error:
@@ -197,6 +207,19 @@ class Supervisor:
             return
         _tell_loading(lane, plan.report, " beside the old one")
         self._change = Change(plan, lane)
+
+    def _follow_machine(self) -> None:
+        """Fit the lane to what the node may use now: its processes move at once; another number of them is a change."""
+        changing = self._change or self._change_wanted or self._plans.fetching or self._retired
+        if self._phase is not Phase.READY or changing or not self._share.changed():
+            return
+        lane = self._lane
+        arrangement = self._share.arrange(lane.config, lane.model.backend)
+        log.info("another share of the machine", budget=arrangement.budget.described(), workers=arrangement.workers)
+        if arrangement.size == lane.arrangement.size:
+            lane.rearrange(arrangement)
+        else:
+            self._begin(Plan(lane.config, lane.model, _untold, lambda: None, _RESIZE_S))
 
     def _give_up(self, change: Change) -> None:
         self._change = None
@@ -213,8 +236,10 @@ class Supervisor:
         self._announce(self._lane, change.plan.report)
 
     def _announce(self, lane: Lane, report: Report) -> None:
-        model = lane.model.definition.name
-        log.info("serving", job=lane.config.job_name, model=model, engine=lane.engine, workers=lane.workers)
+        model, budget = lane.model.definition.name, lane.arrangement.budget.described()
+        log.info(
+            "serving", job=lane.config.job_name, model=model, engine=lane.engine, workers=lane.workers, budget=budget
+        )
         report("ready", _described(lane))
 
     def _enter(self, phase: Phase) -> None:
@@ -227,6 +252,8 @@ class Supervisor:
             state = Phase.UNREADY
         if self._heartbeat.is_due(state):
             self._lane.limit_memory()
+            # Without Redis too: a node that waits for it is not at fault, and another one in its place would wait as well.
+            self._job.show_serving(self._phase is Phase.READY and self._lane.serving)
             self._heartbeat.publish(state, self._lane, self._figures())
 
     def _figures(self) -> Figures:
@@ -241,7 +268,13 @@ class Supervisor:
         log.info("stopped", answered=self._figures().counts["answered"])
 
     def _new_lane(self, config: Config, model: Detected, generation: int) -> Lane:
-        return Lane(config, model, self._node, generation, len(os.sched_getaffinity(0)))
+        arrangement = self._share.arrange(config, model.backend)
+        arrangement.check()
+        return Lane(config, model, self._node, generation, arrangement)
+
+
+def _untold(event: str, text: str, code: int = 0) -> None:
+    """Nobody waits for it."""
 
 
 def _tell_loading(lane: Lane, report: Report, where: str) -> None:
@@ -253,7 +286,7 @@ def _tell_loading(lane: Lane, report: Report, where: str) -> None:
 def _described(lane: Lane) -> str:
     takes = ", ".join(spec.describe() for spec in lane.inputs)
     gives = ", ".join(spec.describe() for spec in lane.outputs)
-    many = f"{_counted(lane.workers, 'worker')} x {_counted(lane.threads, 'thread')}"
+    many = f"{_counted(lane.workers, 'worker')} x {_counted(lane.arrangement.threads, 'thread')}"
     backend = lane.model.backend
     runtime = backend if lane.engine == "native" else f"{backend}, on {lane.engine}"
     batch = lane.ring.geometry.batch
@@ -282,7 +315,9 @@ def serve(config: Config, job: Job, report: Report, plans: Plans) -> int:
     except (ModelError, ValueError) as error:
         report("failed", str(error))
         return ExitCode.MODEL if isinstance(error, ModelError) else ExitCode.CONFIG
-    supervisor = Supervisor(config, job.node_id(), model, report, plans)
+    supervisor = Supervisor(config, job, model, report, plans)
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, supervisor.on_signal)
+    if plans.asked():  # while the model was fetched
+        supervisor.on_signal(signal.SIGHUP)
     return supervisor.run()

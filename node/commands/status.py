@@ -24,9 +24,10 @@ _NUMBERS = ("answered", "failed", "dead", "redelivered", "restarts", "recycled",
 
 @click.command(cls=Command, context_settings=SETTINGS)
 @click.argument("name", required=False)
+@click.option("--placement", is_flag=True, help="This machine's cores, and which process runs where.")
 @click.option("--json", "as_json", is_flag=True, help="JSON: one object a job.")
 @click.pass_context
-def status(context: click.Context, name: str | None, as_json: bool) -> None:
+def status(context: click.Context, name: str | None, placement: bool, as_json: bool) -> None:
     """Tell how the jobs of this machine are.
 
     Exits with 0 when every job that runs is ready, with 3 when none runs, and with 1 otherwise. Without NAME it shows the jobs
@@ -38,6 +39,8 @@ def status(context: click.Context, name: str | None, as_json: bool) -> None:
     from cluster_serving.node.jobs import Job, all_jobs
 
     known = [Job.of(name)] if name is not None else all_jobs()
+    if placement:
+        context.exit(_show_placement(known, as_json))
     found = [describe(job) for job in known]
     reports = [one for one in found if name is not None or one["state"] != NOT_RUNNING or one.get("backlog")]
     if as_json:
@@ -50,6 +53,14 @@ def status(context: click.Context, name: str | None, as_json: bool) -> None:
     if not states:
         context.exit(ExitCode.NOT_RUNNING)
     context.exit(ExitCode.OK if states == {"ready"} else ExitCode.FAILED)
+
+
+def _show_placement(jobs: "list[Job]", as_json: bool) -> ExitCode:
+    from cluster_serving.node.commands.placement import all_cores, described, drawn, processes
+
+    cores, running = all_cores(), processes(jobs)
+    click.echo(json.dumps(described(cores, running), indent=2) if as_json else drawn(cores, running))
+    return ExitCode.OK if running else ExitCode.NOT_RUNNING
 
 
 def describe(job: "Job") -> dict[str, Any]:
@@ -116,7 +127,10 @@ def _heartbeat(client: "redis.Redis", record: "NodeRecord", is_running: bool) ->
     if not is_running or not text:
         return {}
     beat: dict[str, Any] = json.loads(text)
-    said = {name: beat.get(name) for name in ("state", "model", "backend", "engine", "batch_size", *_NUMBERS)}
+    said = {
+        name: beat.get(name)
+        for name in ("state", "model", "backend", "engine", "threads", "budget", "batch_size", *_NUMBERS)
+    }
     said["workers"] = f"{beat.get('workers_alive')} of {beat.get('workers')}"
     if isinstance(started_ms := beat.get("started_ms"), int):
         said["uptime_s"] = max(0, round(time.time() - started_ms / 1000))
@@ -127,7 +141,8 @@ def _table(report: dict[str, Any]) -> str:
     rows = {key: value for key, value in report.items() if value is not None}
     if "uptime_s" in rows:
         rows["uptime"] = _duration(rows.pop("uptime_s"))
-    order = ["job", "state", "node", "pid", "uptime", "model", "backend", "engine", "workers", "batch_size", *_NUMBERS]
+    order = ["job", "state", "node", "pid", "uptime", "model", "backend", "engine", "budget", "workers", "threads"]
+    order += ["batch_size", *_NUMBERS]
     order += ["backlog", "pending", "redis", "log", "problem"]
     width = max(len(key) for key in rows) + 2
     return "\n".join(f"{key.replace('_', ' '):<{width}}{rows[key]}" for key in order if key in rows)

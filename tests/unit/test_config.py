@@ -406,13 +406,12 @@ def test_unknown_key_of_set() -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "backend", "cores", "expected"),
+    ("settings", "backend", "budget", "expected"),
     [
         ({}, "onnx", 1, (1, 1)),
-        ({}, "onnx", 2, (1, 1)),
-        ({}, "onnx", 16, (15, 1)),
-        ({"thread_per_model": 4}, "onnx", 17, (4, 4)),
-        ({"model_parallelism": 2}, "onnx", 9, (2, 4)),
+        ({}, "onnx", 15, (15, 1)),
+        ({"thread_per_model": 4}, "onnx", 16, (4, 4)),
+        ({"model_parallelism": 2}, "onnx", 8, (2, 4)),
         ({"model_parallelism": 8}, "onnx", 2, (8, 1)),
         ({"model_parallelism": 3, "thread_per_model": 2}, "onnx", 2, (3, 2)),
         ({}, "onnx", 128, (84, 1)),
@@ -420,11 +419,11 @@ def test_unknown_key_of_set() -> None:
         ({"core_number_per_machine": 4}, "tensorflow", 16, (4, 1)),
         ({"core_number_per_machine": 4}, "openvino", 16, (1, 4)),
         ({"core_number_per_machine": 4, "model_parallelism": 2}, "openvino", 16, (2, 4)),
-        ({"core_number_per_machine": -1}, "openvino", 4, (3, 1)),
+        ({"core_number_per_machine": -1}, "openvino", 3, (3, 1)),
     ],
 )
-def test_parallelism(settings: dict[str, int], backend: str, cores: int, expected: tuple[int, int]) -> None:
-    assert Config.model_validate(settings).resolved_parallelism(backend, cores) == expected
+def test_parallelism(settings: dict[str, int], backend: str, budget: int, expected: tuple[int, int]) -> None:
+    assert Config.model_validate(settings).resolved_parallelism(backend, budget) == expected
 
 
 @pytest.mark.parametrize(

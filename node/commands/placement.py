@@ -1,0 +1,119 @@
+"""`status --placement`: sockets, NUMA domains and cores of this machine, and the processes of its nodes on them."""
+
+import os
+import textwrap
+from collections.abc import Collection, Iterator, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import psutil
+
+from cluster_serving.node.jobs import Job
+from cluster_serving.node.topology import cpulist
+from cluster_serving.node.topology.machine import Core, describe, online
+
+_CHILD = "cluster_serving.node.child"
+_WIDTH = 80
+_LABEL = 28
+_UNBROKEN = "\u00a0"
+
+
+class Running(NamedTuple):
+    """A process of a node: how many threads it has, and the cores that it may use."""
+
+    job: str
+    kind: str
+    pid: int
+    threads: int
+    cores: tuple[int, ...]
+
+    def __str__(self) -> str:
+        return f"{self.job} {self.kind} {self.pid}"
+
+
+def all_cores(root: Path = Path("/")) -> tuple[Core, ...]:
+    """The cores of this machine that are switched on."""
+    return describe(online(root) or os.sched_getaffinity(0), root)
+
+
+def processes(jobs: Sequence[Job]) -> list[Running]:
+    """The processes of those of these jobs that run."""
+    found: list[Running] = []
+    for job in jobs:
+        supervisor = job.supervisor()
+        if supervisor is not None:
+            found += _running(job.name, supervisor)
+    return found
+
+
+def _running(job: str, supervisor: psutil.Process) -> Iterator[Running]:
+    try:
+        yield _looked_at(job, "supervisor", supervisor)
+        children = supervisor.children()
+    except psutil.Error:  # it has just ended
+        return
+    for child in children:
+        try:
+            command = child.cmdline()
+            if _CHILD in command:
+                yield _looked_at(job, command[-1], child)
+        except psutil.Error:
+            continue
+
+
+def _looked_at(job: str, kind: str, process: psutil.Process) -> Running:
+    return Running(job, kind, process.pid, process.num_threads(), tuple(process.cpu_affinity() or ()))
+
+
+def described(cores: Sequence[Core], running: Sequence[Running]) -> dict[str, Any]:
+    """Both, for JSON."""
+    return {
+        "cores": [core._asdict() for core in cores],
+        "processes": [process._asdict() for process in running],
+    }
+
+
+def drawn(cores: Sequence[Core], running: Sequence[Running]) -> str:
+    """Text of 80 columns: under each socket and domain its physical cores, and who is kept on them."""
+    free = [process for process in running if _is_free(process, cores)]
+    kept = [process for process in running if process not in free]
+    lines: list[str] = []
+    for package, members in groupby(sorted(cores, key=_place), lambda core: core.package):
+        lines.append(f"socket {package}")
+        for domain, inside in groupby(members, lambda core: core.domain):
+            lines.append(f"  NUMA domain {domain}")
+            lines += _rows(list(inside), kept)
+    for mask in dict.fromkeys(process.cores for process in free):
+        label = "any core" if len(mask) >= len(cores) else f"cores {cpulist.written(mask)}"
+        lines += _row(f"on {label}", [process for process in free if process.cores == mask])
+    return "\n".join(lines)
+
+
+def _is_free(process: Running, cores: Sequence[Core]) -> bool:
+    """Whether it may use some sibling of every physical core."""
+    return {core.physical for core in cores} == {core.physical for core in cores if core.number in process.cores}
+
+
+def _place(core: Core) -> tuple[int, ...]:
+    return core.package, core.domain, core.physical, core.number
+
+
+def _rows(cores: Sequence[Core], kept: Sequence[Running]) -> Iterator[str]:
+    """One row for neighbours with the same processes."""
+
+    def known(core: Core) -> tuple[bool, list[Running]]:
+        siblings = {other.number for other in cores if other.physical == core.physical}
+        return core.efficient, [process for process in kept if siblings & set(process.cores)]
+
+    for (efficient, here), members in groupby(cores, known):
+        numbers = [core.number for core in members]
+        noun = "core" if len(numbers) == 1 else "cores"
+        yield from _row(f"    {noun} {cpulist.written(numbers)}{' efficient' if efficient else ''}", here)
+
+
+def _row(label: str, processes: Collection[Running]) -> list[str]:
+    text = ", ".join(str(process).replace(" ", _UNBROKEN) for process in processes) or "-"
+    first = f"{label:<{_LABEL - 1}} "
+    lines = textwrap.wrap(text, _WIDTH, initial_indent=first, subsequent_indent=" " * _LABEL, break_on_hyphens=False)
+    return [line.replace(_UNBROKEN, " ") for line in lines]

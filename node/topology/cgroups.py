@@ -1,0 +1,79 @@
+"""What the control groups of this process allow it, in version 1 and 2, on the machine and inside a container.
+
+`/proc/self/cgroup` names the group in each hierarchy, `/proc/self/mountinfo` where a hierarchy, or a part of it, is mounted. A
+container often has only its own group mounted, at the place of the whole: then that is where its limits are.
+"""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+from typing import NamedTuple
+
+from cluster_serving.node.topology import cpulist
+
+_CPUSETS = ("cpuset.cpus.effective", "cpuset.effective_cpus", "cpuset.cpus")
+
+
+class Limits(NamedTuple):
+    """`cpuset`: the cores; empty: any. `quota`: processor time in cores, such as 1.5; None: any."""
+
+    cpuset: frozenset[int]
+    quota: float | None
+
+
+class _Mount(NamedTuple):
+    root: PurePosixPath
+    point: Path
+    controllers: frozenset[str]
+
+
+def read_limits(root: Path) -> Limits:
+    """The cores that every group on the way to this process allows, and the smallest quota."""
+    groups = list(_groups(root))
+    cpusets = [cpuset for group in groups if (cpuset := _cpuset(group))]
+    quotas = [quota for group in groups if (quota := _quota(group)) is not None]
+    return Limits(frozenset.intersection(*cpusets) if cpusets else frozenset(), min(quotas, default=None))
+
+
+def _groups(root: Path) -> Iterator[Path]:
+    """The directories of the groups that hold for this process: its own, and those around it as far as they are mounted."""
+    lines = [line.split(":", 2) for line in cpulist.text_of(root / "proc/self/cgroup").splitlines()]
+    for mount in _mounts(root):
+        for _, controllers, path in lines:
+            # Version 2 names no controllers, and its file system neither.
+            if mount.controllers & set(controllers.split(",")):
+                yield from _way_up(mount, PurePosixPath(path))
+
+
+def _mounts(root: Path) -> Iterator[_Mount]:
+    for line in cpulist.text_of(root / "proc/self/mountinfo").splitlines():
+        place, _, system = line.partition(" - ")
+        kind, _, options = system.split(" ", 2)
+        if kind in {"cgroup", "cgroup2"}:
+            top, point = (_unescaped(text) for text in place.split(" ")[3:5])
+            controllers = frozenset(options.split(",") if kind == "cgroup" else [""])
+            yield _Mount(PurePosixPath(top), root / point.lstrip("/"), controllers)
+
+
+def _way_up(mount: _Mount, path: PurePosixPath) -> Iterator[Path]:
+    inside = path.relative_to(mount.root) if path.is_relative_to(mount.root) else PurePosixPath()
+    if ".." in inside.parts:  # a group outside of what a container's namespace shows
+        inside = PurePosixPath()
+    for part in (inside, *inside.parents):
+        if (group := mount.point / part).is_dir():
+            yield group
+
+
+def _cpuset(group: Path) -> frozenset[int]:
+    return next((found for name in _CPUSETS if (found := cpulist.read(group / name))), frozenset())
+
+
+def _quota(group: Path) -> float | None:
+    quota, _, period = cpulist.text_of(group / "cpu.max").partition(" ")
+    if not quota:
+        quota, period = (cpulist.text_of(group / f"cpu.cfs_{name}_us") for name in ("quota", "period"))
+    return int(quota) / int(period) if quota.isdecimal() and period.isdecimal() else None  # "max" and -1: no limit
+
+
+def _unescaped(text: str) -> str:
+    return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), text)

@@ -1,0 +1,76 @@
+"""The machine's cores as sysfs describes them: sockets, NUMA domains, SMT siblings, fast and efficient cores."""
+
+from collections.abc import Collection
+from pathlib import Path
+from typing import NamedTuple
+
+from cluster_serving.node.topology import cpulist
+
+_SLOW = 0.8
+"""A core below this share of the fastest one's speed is an efficient one; those that boost differently stay above it."""
+
+
+class Core(NamedTuple):
+    """A core as the scheduler counts them.
+
+    `physical`: the lowest number of its SMT siblings; they share one. `package`: the socket. `domain`: the NUMA domain.
+    `efficient`: a hybrid processor has faster ones.
+    """
+
+    number: int
+    physical: int
+    package: int = 0
+    domain: int = 0
+    efficient: bool = False
+
+
+def online(root: Path) -> frozenset[int]:
+    """The numbers of the cores that are switched on; none when the kernel does not tell."""
+    return cpulist.read(root / "sys/devices/system/cpu/online")
+
+
+def describe(numbers: Collection[int], root: Path) -> tuple[Core, ...]:
+    """What these cores are like, in order; what sysfs does not tell is as on a machine with one domain and no SMT."""
+    domains = _domains(root / "sys/devices/system/node")
+    efficient = _efficient(numbers, root)
+    cores: list[Core] = []
+    for number in sorted(numbers):
+        topology = root / f"sys/devices/system/cpu/cpu{number}/topology"
+        siblings = cpulist.read(topology / "thread_siblings_list")
+        package = int(cpulist.text_of(topology / "physical_package_id") or 0)  # -1: the firmware does not know
+        cores.append(
+            Core(number, min(siblings | {number}), max(0, package), domains.get(number, 0), number in efficient)
+        )
+    return tuple(cores)
+
+
+def _domains(nodes: Path) -> dict[int, int]:
+    """Core to NUMA domain. One without cores is in none of the values.
+
+    The cores of a domain without memory count to the nearest that has some: what they touch lies there.
+    """
+    members = {number: cpulist.read(nodes / f"node{number}/cpulist") for number in cpulist.read(nodes / "online")}
+    with_memory = cpulist.read(nodes / "has_memory") & members.keys() or members.keys()
+    found: dict[int, int] = {}
+    for number, cores in members.items():
+        home = number if number in with_memory else _nearest(number, with_memory, sorted(members), nodes)
+        found |= dict.fromkeys(cores, home)
+    return found
+
+
+def _nearest(number: int, candidates: Collection[int], columns: list[int], nodes: Path) -> int:
+    distances = dict(zip(columns, cpulist.text_of(nodes / f"node{number}/distance").split(), strict=False))
+    return min(candidates, key=lambda other: (int(distances.get(other, 0)), other))
+
+
+def _efficient(numbers: Collection[int], root: Path) -> Collection[int]:
+    fast = cpulist.read(root / "sys/devices/cpu_core/cpus")  # Intel's hybrids
+    if fast:
+        return set(numbers) - fast
+    for name in ("cpu_capacity", "cpufreq/cpuinfo_max_freq"):
+        texts = {number: cpulist.text_of(root / f"sys/devices/system/cpu/cpu{number}/{name}") for number in numbers}
+        speeds = {number: int(text) for number, text in texts.items() if text}
+        slow = {number for number, speed in speeds.items() if speed < _SLOW * max(speeds.values())}
+        if slow:
+            return slow
+    return set()

@@ -1,0 +1,49 @@
+import pytest
+import structlog
+
+from cluster_serving.node.arrangement import Share, arrange
+from cluster_serving.node.config import Config
+from cluster_serving.node.topology.budget import Budget
+from cluster_serving.node.topology.machine import Core
+from cluster_serving.node.topology.placement import anywhere
+
+EIGHT = Budget(tuple(Core(number, number, domain=number // 4) for number in range(8)))
+
+
+@pytest.mark.parametrize(
+    ("settings", "backend", "quota", "size"),
+    [
+        ({}, "onnx", None, (7, 1)),
+        ({}, "onnx", 1.5, (1, 1)),
+        ({}, "onnx", 4.0, (3, 1)),
+        ({"thread_per_model": 2}, "onnx", None, (3, 2)),
+        ({"core_number_per_machine": 4}, "openvino", 1.5, (1, 4)),  # what is set wins
+    ],
+)
+def test_size(settings: dict[str, int], backend: str, quota: float | None, size: tuple[int, int]) -> None:
+    assert arrange(Config.model_validate(settings), backend, EIGHT._replace(quota=quota)).size == size
+
+
+def test_places() -> None:
+    kept = arrange(Config(thread_per_model=4, model_parallelism=2), "onnx", EIGHT)
+    free = arrange(Config(thread_per_model=4, model_parallelism=2, pinning=False), "onnx", EIGHT)
+
+    assert kept.places.workers == ((0, 1, 2, 3), (4, 5, 6, 7))
+    assert free.places == anywhere(2)
+
+
+@pytest.mark.parametrize(("workers", "warned"), [(8, False), (9, True)])
+def test_more_threads_than_cores_are_a_warning_with_numbers(workers: int, warned: bool) -> None:
+    with structlog.testing.capture_logs() as lines:
+        arrange(Config(model_parallelism=workers), "onnx", EIGHT).check()
+
+    assert [(line["workers"], line["threads_per_model"], line["budget"]) for line in lines] == (
+        [(9, 1, "8 cores (0-7)")] if warned else []
+    )
+
+
+def test_share_of_a_machine_that_stays_as_it_is() -> None:
+    share = Share()
+
+    assert not share.changed()
+    assert share.arrange(Config(model_parallelism=2, thread_per_model=3), "onnx").size == (2, 3)

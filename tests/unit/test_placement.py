@@ -1,0 +1,118 @@
+from collections import Counter
+from itertools import chain
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cluster_serving.node.topology.budget import Budget
+from cluster_serving.node.topology.machine import Core
+from cluster_serving.node.topology.placement import Places, anywhere, fitting, place
+from support.machines import Machine, budget_of
+
+SMT = tuple(Core(number, number % 4) for number in range(8))
+FLAT = tuple(Core(number, number) for number in range(4))
+HYBRID = tuple(Core(number, number % 2 if number < 4 else number, efficient=number >= 4) for number in range(8))
+
+
+@pytest.mark.parametrize(
+    ("cores", "workers", "threads", "expected", "others"),
+    [
+        (FLAT, 3, 1, [(0,), (1,), (2,)], ()),
+        (FLAT, 2, 1, [(0,), (1,)], (2, 3)),
+        (FLAT, 1, 3, [(0, 1, 2)], ()),
+        (FLAT, 2, 2, [(0, 1), (2, 3)], ()),
+        # Siblings stay free as long as there are physical cores.
+        (SMT, 4, 1, [(0,), (1,), (2,), (3,)], (4, 5, 6, 7)),
+        (SMT, 2, 2, [(0, 1), (2, 3)], (4, 5, 6, 7)),
+        # With more threads a worker has both siblings of a core rather than one of another worker's.
+        (SMT, 4, 2, [(0, 4), (1, 5), (2, 6), (3, 7)], ()),
+        (SMT, 3, 2, [(0, 1), (2, 6), (3, 7)], (4, 5)),
+        (SMT, 5, 1, [(0,), (1,), (2,), (3,), (4,)], (5, 6, 7)),
+        (SMT, 2, 3, [(0, 1, 4), (2, 3, 6)], (5, 7)),
+        # Fast ones first, then efficient ones, then siblings.
+        (HYBRID, 2, 1, [(0,), (1,)], (2, 3, 4, 5, 6, 7)),
+        (HYBRID, 6, 1, [(0,), (1,), (4,), (5,), (6,), (7,)], (2, 3)),
+        (FLAT, 5, 1, [(), (), (), (), ()], ()),
+        (FLAT, 1, 5, [()], ()),
+    ],
+)
+def test_cores_of_each_worker(
+    cores: tuple[Core, ...], workers: int, threads: int, expected: list[tuple[int, ...]], others: tuple[int, ...]
+) -> None:
+    assert place(cores, workers, threads) == Places(tuple(expected), others)
+
+
+@pytest.mark.parametrize("siblings", [1, 2])
+@pytest.mark.parametrize("domains", [1, 2, 4, 8])
+def test_workers_are_spread_over_domains_and_stay_inside(tmp_path: Path, domains: int, siblings: int) -> None:
+    machine = Machine(domains=domains, cores=4, siblings=siblings)
+    budget = budget_of(range(machine.count), machine.build(tmp_path))
+
+    workers = place(budget.cores, 2 * domains, 2).workers
+
+    homes = [{machine.domain_of(number) for number in cores} for cores in workers]
+    assert all(len(home) == 1 for home in homes)
+    assert sorted(chain(*homes)) == sorted([*range(domains), *range(domains)])
+
+
+def test_worker_that_fits_into_no_domain_has_cores_of_several(tmp_path: Path) -> None:
+    root = Machine(domains=2, cores=2).build(tmp_path)
+
+    assert place(budget_of(range(4), root).cores, 1, 3).workers == ((0, 1, 2),)
+
+
+@st.composite
+def cores_of_some_machine(draw: st.DrawFn) -> tuple[Core, ...]:
+    """Cores of any machine, with holes."""
+    domains, cores, siblings = draw(st.sampled_from([1, 2, 4, 8])), draw(st.integers(1, 5)), draw(st.integers(1, 2))
+    count = domains * cores
+    allowed = draw(st.frozensets(st.integers(0, count * siblings - 1), min_size=1))
+    slow = draw(st.frozensets(st.integers(0, count - 1)))
+    return tuple(Core(n, n % count, domain=n % count // cores, efficient=n % count in slow) for n in sorted(allowed))
+
+
+@settings(deadline=None, max_examples=300)
+@given(cores=cores_of_some_machine(), workers=st.integers(1, 20), threads=st.integers(1, 6))
+def test_properties(cores: tuple[Core, ...], workers: int, threads: int) -> None:
+    """Workers' cores are allowed, disjoint, as many as threads; of one domain and physical ones as long as there are enough."""
+    known = {core.number: core for core in cores}
+
+    places = place(cores, workers, threads)
+
+    assert len(places.workers) == workers
+    if workers * threads > len(cores):
+        assert places == anywhere(workers)
+        return
+    taken = list(chain(*places.workers))
+    assert all(len(own) == threads for own in places.workers)
+    assert len(set(taken)) == len(taken)
+    assert set(taken) | set(places.others) <= known.keys()
+    assert not set(taken) & set(places.others)
+    sizes = Counter(core.domain for core in cores)
+    if sum(size // threads for size in sizes.values()) >= workers:
+        assert all(len({known[number].domain for number in own}) == 1 for own in places.workers)
+    physical = len({core.physical for core in cores})
+    if (threads == 1 or len({core.domain for core in cores}) == 1) and workers * threads <= physical:
+        assert len({known[number].physical for number in taken}) == workers * threads
+
+
+@pytest.mark.parametrize(
+    ("cores", "quota", "workers", "threads", "kept"),
+    [
+        (4, None, 3, 1, True),
+        (4, None, 4, 1, True),
+        (4, None, 1, 3, True),
+        (4, None, 2, 1, False),  # room to spare
+        (4, None, 5, 1, False),  # more than there are
+        (4, 1.5, 1, 1, False),
+        (4, 4.0, 3, 1, True),  # a quota that is none
+    ],
+)
+def test_workers_are_kept_where_they_fill_the_budget(
+    cores: int, quota: float | None, workers: int, threads: int, kept: bool
+) -> None:
+    budget = Budget(tuple(Core(number, number) for number in range(cores)), quota)
+
+    assert (fitting(budget, workers, threads) != anywhere(workers)) is kept
