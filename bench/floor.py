@@ -21,8 +21,9 @@ from cluster_serving.node.writer import FINISH
 JOB = "bench_floor"
 BATCH = 64
 _RECEIPT = (
-    b'{"entry":"1700000000000-0","node":"some-host-0a1b2c","batch":64,'
-    b'"filled_ms":1700000000000.123,"wait_ms":0.123,"run_ms":0.123}'
+    b'{"entry":"1700000000000-0","read_ms":1700000000000.123,"node":"some-host-0a1b2c",'
+    b'"model":"sha256:0123456789abcdef","ttl_ms":3600000,"worker":0,"batch":64,'
+    b'"filled_ms":1700000000000.123,"wait_ms":0.123,"run_ms":0.123,"publish_ms":0.123}'
 )
 
 

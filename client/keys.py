@@ -33,9 +33,10 @@ Request fields, original dialect: `uri`, `data` (base64 of an Arrow stream), and
 
 Result fields: `tensor:<output>`, `bool:<output>`, `string:<output>` (JSON), or `value` (JSON of a filter or of `postprocess`;
 in the original dialect a base64 Arrow stream, or a filter's text); `error` (JSON: code, message) instead of them; on a reply
-stream, first of all, `uri`. Native results have a `receipt` (JSON): `entry`, the id in the stream; `node`; `batch`, its rows;
-`filled_ms`, Unix time when the batch was closed; `wait_ms` for a worker and `run_ms`; `outputs`, their names in the model's
-order where there are several.
+stream, first of all, `uri`. Native results have a `receipt` (JSON): `entry`, the id in the stream; `read_ms`, Unix time on Redis'
+clock when a reader had it; `deliveries`, where there was more than one; `node`, `worker`, `model` (its hash); `batch`, its rows;
+`filled_ms`, Unix time on Redis' clock when the batch was closed; `wait_ms` for a worker, `run_ms`, and `publish_ms` for the writer;
+`ttl_ms`, the time to live of a result hash; `outputs`, their names in the model's order where there are several.
 
 A dead letter has the field `dead_letter` first (JSON: `code`, `message`, `traceback`, `entry`, `node`, `deliveries`, `model`,
 `died_ms`; see `DeadLetter` in node/dead_letters.py), and behind it the request's fields exactly as they came.

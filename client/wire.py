@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from cluster_serving.client import keys
 from cluster_serving.client.errors import CodecError
+from cluster_serving.client.receipt import stages
 
 Array = NDArray[Any]
 
@@ -153,8 +154,14 @@ class Result:
 
     @property
     def receipt(self) -> dict[str, Any]:
-        """How it went: node, batch size, and milliseconds of waiting and of the run."""
+        """How it went: node, batch size, and milliseconds of waiting and of the run; empty in the original dialect."""
         return _object(keys.RECEIPT, self.receipt_json)
+
+    @property
+    def stages(self) -> dict[str, float]:
+        """The milliseconds of each stage, from the queue to the result (`receipt.stages`); empty without a receipt."""
+        receipt = self.receipt
+        return stages(receipt) if receipt else {}
 
     def __repr__(self) -> str:
         what = (

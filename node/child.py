@@ -27,8 +27,15 @@ import msgspec
 from cluster_serving.client.process.exit_codes import why_ended
 
 PR_SET_PDEATHSIG = 1
+PR_SET_NAME = 15
 PR_SET_PTRACER = 0x59616D61
-THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
+THREAD_VARIABLES = (
+    "OMP_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "NUMEXPR_NUM_THREADS",
+    "OPENCV_FOR_THREADS_NUM",
+)
 
 _SPECS = {"reader": "ReaderSpec", "writer": "WriterSpec", "worker": "WorkerSpec"}
 
@@ -163,11 +170,13 @@ def main() -> None:
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     boot = json.loads(sys.stdin.buffer.readline())
+    prctl(PR_SET_NAME, boot["name"].encode())  # of the main thread, as `ps` and `top` show it; cut to 15 bytes
     prctl(PR_SET_PTRACER, boot["parent"])  # Yama: what the supervisor starts may look at the stacks; an error elsewhere
     if os.getppid() != boot["parent"]:
         sys.exit("the supervisor died while this process started")
     if boot["placement"]["cores"]:
-        os.sched_setaffinity(0, boot["placement"]["cores"])
+        with contextlib.suppress(OSError):  # the last of them has been taken away since: then wherever there is room
+            os.sched_setaffinity(0, boot["placement"]["cores"])
     ready_fd = int(boot["ready_fd"])
 
     def say(message: dict[str, Any]) -> None:

@@ -32,7 +32,19 @@ _commands: list[click.Command] = []
 _of_the_original: dict[str, click.Command] = {}
 try:
     check_installed()
-    from cluster_serving.node.commands import chaos, dead_letters, encrypt, inspect, setup, start, status, stop
+    from cluster_serving.node.commands import (
+        chaos,
+        dead_letters,
+        dump,
+        encrypt,
+        inspect,
+        profile,
+        setup,
+        start,
+        status,
+        stop,
+        trace,
+    )
 except ModuleNotFoundError as error:
     _check_foreign(error)
     if not some_installed():
@@ -47,6 +59,9 @@ else:
         status.status,
         inspect.list_,
         dead_letters.dead_letters,
+        trace.trace,
+        profile.profile,
+        dump.dump,
         setup.config,
         encrypt.encrypt,
         chaos.chaos,

@@ -44,13 +44,13 @@ class Filling:
         """Whether the variable-length contents of this record fit."""
         return not self._has_heap or self._heap + self._layout.heap_bytes(contents) <= len(self._inputs)
 
-    def refuse(self, entry_id: bytes, record: Record) -> None:
+    def refuse(self, entry_id: bytes, record: Record, read_us: int = 0, deliveries: int = 1) -> None:
         """Take a record that is answered with its error."""
-        row = Row(entry_id, record.uri, record.reply, record.flags, -1, [], record.error, 0, record.traceparent)
-        self._append(row)
+        uri, reply, flags, _, _, error, _, traceparent = record
+        self._append(Row(entry_id, uri, reply, flags, -1, [], error, 0, traceparent, read_us, deliveries))
         self._table_left -= len(record.error[1].encode()) if record.error else 0
 
-    def add(self, entry_id: bytes, record: Record) -> None:
+    def add(self, entry_id: bytes, record: Record, read_us: int = 0, deliveries: int = 1) -> None:
         """Copy a record's contents into the next row."""
         inputs, at = self._inputs, self._placed
         spans: list[tuple[int, int]] = []
@@ -65,7 +65,7 @@ class Filling:
                 inputs[start : start + place.row_bytes] = content
         self._placed = at + 1
         uri, reply, flags, _, _, _, deadline_ms, traceparent = record
-        self._append(Row(entry_id, uri, reply, flags, at, spans, None, deadline_ms, traceparent))
+        self._append(Row(entry_id, uri, reply, flags, at, spans, None, deadline_ms, traceparent, read_us, deliveries))
 
     def close(self) -> None:
         """Write the row table: the slot can now be handed to a worker."""

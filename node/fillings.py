@@ -38,10 +38,10 @@ class Fillings:
         """When the first row came into the oldest open batch, on the clock that `place` was told; None: none is open."""
         return min((filling.opened_ms for filling in self._open.values()), default=None)
 
-    def place(self, entry_id: bytes, record: Record, now_ms: float) -> bool:
+    def place(self, entry_id: bytes, record: Record, now_ms: float, read_us: int = 0, deliveries: int = 1) -> bool:
         """Put a record into the batch of its signature, at `now_ms` of a monotonic clock; False: there is no free slot."""
         if record.error is not None:
-            return self._refuse(entry_id, record, now_ms)
+            return self._refuse(entry_id, record, now_ms, read_us, deliveries)
         signature = record.signature
         filling = self._open.get(signature)
         if filling is not None and not filling.fits(record.contents):
@@ -51,11 +51,12 @@ class Fillings:
             slot_bytes = self._geometry.slot_bytes
             if not self._layout(signature).fits(record.contents, slot_bytes):
                 message = f"the record's inputs are larger than a slot of {slot_bytes} bytes (slotBytes in config.yaml)"
-                return self._refuse(entry_id, record._replace(error=(ErrorCode.INVALID_INPUT, message)), now_ms)
+                refused = record._replace(error=(ErrorCode.INVALID_INPUT, message))
+                return self._refuse(entry_id, refused, now_ms, read_us, deliveries)
             filling = self._begin(signature, now_ms)
             if filling is None:
                 return False
-        filling.add(entry_id, record)
+        filling.add(entry_id, record, read_us, deliveries)
         if filling.full:
             self._close(signature)
         return True
@@ -69,13 +70,13 @@ class Fillings:
             return None
         return self._closed(signature)
 
-    def _refuse(self, entry_id: bytes, record: Record, now_ms: float) -> bool:
+    def _refuse(self, entry_id: bytes, record: Record, now_ms: float, read_us: int, deliveries: int) -> bool:
         """Put a refused record beside the others of any batch: its answer leaves with theirs."""
         signature = next(iter(self._open), _REFUSED)
         filling = self._open.get(signature) or self._begin(signature, now_ms)
         if filling is None:
             return False
-        filling.refuse(entry_id, record)
+        filling.refuse(entry_id, record, read_us, deliveries)
         if filling.full:
             self._close(signature)
         return True

@@ -29,6 +29,7 @@ from cluster_serving.node.fillings import Fillings
 from cluster_serving.node.leases import Leases, Pending
 from cluster_serving.node.metrics import READER, Count
 from cluster_serving.node.ring import HANDED_OVER, Ring, State
+from cluster_serving.node.slot import now_us
 from cluster_serving.node.specs import ReaderSpec
 from cluster_serving.node.trace import traced
 
@@ -39,7 +40,8 @@ _LONGEST_WAIT_S = 0.05
 _RENEWALS_A_LEASE = 3
 _SEEN_AT_ONCE = 256
 
-Entry = tuple[bytes, list[bytes]]
+Entry = tuple[bytes, list[bytes], int]
+"""Its id, its fields, and how often it was delivered."""
 
 
 class Reader:
@@ -64,6 +66,7 @@ class Reader:
         self._suspects: deque[bytes] = deque()
         self._alone = False  # a suspect is in the lane
         self._backlog: deque[Entry] = deque()
+        self._read_us = 0  # when the backlog came: it is empty before more is asked for
         self._fillings = Fillings(self._ring)
         self._sequence = self._ring.newest()
         self._reading = False
@@ -132,7 +135,7 @@ class Reader:
     def _held(self) -> set[bytes]:
         """Every entry that the lane works on."""
         held = {row.id for slot in self._ring.every(*HANDED_OVER) for row in self._ring.slots[slot].table()}
-        return held | self._fillings.ids | {entry_id for entry_id, _ in self._backlog}
+        return held | self._fillings.ids | {entry_id for entry_id, _, _ in self._backlog}
 
     def _note(self, pending: Sequence[Pending]) -> None:
         """Take these later: as soon as there is room the ones that were delivered once, the suspects when their turn comes."""
@@ -174,7 +177,8 @@ class Reader:
             count = min(len(self._again), self._spec.lane.geometry.batch)
             claimed = self._leases.claim([self._again.popleft() for _ in range(count)])
             self._count[Count.REDELIVERED] += len(claimed)
-            self._backlog += [(entry.id, entry.fields) for entry in claimed]
+            self._read_us = now_us()
+            self._backlog += [(entry.id, entry.fields, entry.deliveries + 1) for entry in claimed]
         while self._suspects and not (self._stopping or self._again or self._backlog or self._works()):
             self._take_suspect(self._suspects.popleft())
 
@@ -183,14 +187,15 @@ class Reader:
         for entry_id, fields, deliveries in self._leases.claim([suspect]):
             self._alone = True
             self._count[Count.REDELIVERED] += 1
+            self._read_us = now_us()
             if deliveries < self._spec.max_deliveries:
-                self._backlog.append((entry_id, fields))
+                self._backlog.append((entry_id, fields, deliveries + 1))
                 continue
             message = f"delivered {deliveries} times, and every time the node that had it died (maxDeliveries)"
             record = self._decoder.refuse(entry_id, fields, (ErrorCode.DELIVERED_TOO_OFTEN, message))
             told = {"entry": entry_id.decode(), "deliveries": deliveries, **traced(record.traceparent)}
             log.warning("a record is given up: its nodes died", **told)
-            self._place(entry_id, record)
+            self._place(entry_id, record, deliveries + 1)
 
     def _step(self) -> None:
         """One turn: decode, hand over, ask for entries if there is room, wait for them or the bell."""
@@ -243,7 +248,8 @@ class Reader:
 
     def _receive(self) -> None:
         self._reading = False
-        entries = [(entry_id, fields) for _stream, found in self._link.read() or () for entry_id, fields in found]
+        entries = [(entry_id, fields, 1) for _stream, found in self._link.read() or () for entry_id, fields in found]
+        self._read_us = now_us()
         self._count[Count.READ] += len(entries)
         self._backlog += entries
 
@@ -253,14 +259,14 @@ class Reader:
     def _decode_backlog(self) -> None:
         now_ms = self._ring.redis_ms()
         while self._backlog:
-            entry_id, fields = self._backlog[0]
+            entry_id, fields, deliveries = self._backlog[0]
             record = self._decoder.decode(entry_id, fields, now_ms)
-            if not self._place(entry_id, record):
+            if not self._place(entry_id, record, deliveries):
                 return
             self._backlog.popleft()
 
-    def _place(self, entry_id: bytes, record: Record) -> bool:
-        placed = self._fillings.place(entry_id, record, _now_ms())
+    def _place(self, entry_id: bytes, record: Record, deliveries: int) -> bool:
+        placed = self._fillings.place(entry_id, record, _now_ms(), self._read_us, deliveries)
         self._count[Count.REFUSED] += placed and record.error is not None
         return placed
 

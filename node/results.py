@@ -51,21 +51,32 @@ class Results:
     Args:
         job: its name.
         node: this one's name.
+        model: its hash.
+        ttl_ms: how long Redis keeps a result that nobody takes; 0: for ever.
         legacy_filter_text: answers in the original dialect have the exact text of the original's filters.
     """
 
-    def __init__(self, job: str, node: str, *, legacy_filter_text: bool = False) -> None:
+    def __init__(
+        self, job: str, node: str, *, model: str = "", ttl_ms: int = 0, legacy_filter_text: bool = False
+    ) -> None:
         self._prefix = keys.result_prefix(job).encode()
-        self._node = node
+        self._origin = {"node": node, "model": model, "ttl_ms": ttl_ms}
         self._original_text = legacy_text if legacy_filter_text else json_text
 
-    def of(self, slot: Slot, now_ms: float) -> Iterator[Finished]:
-        """What came of each record of a slot that is not to be run again; `now_ms` is Unix time on Redis' clock."""
+    def of(self, slot: Slot, now_ms: float, *, clock_offset_ms: float = 0, worker: int = 0) -> Iterator[Finished]:
+        """What came of each record of a slot that is not to be run again.
+
+        Args:
+            slot: it is only read.
+            now_ms: Unix time on Redis' clock.
+            clock_offset_ms: how much Redis' clock is ahead of this machine's.
+            worker: the one that ran it.
+        """
         overdue = 0 < slot.deadline_ms < now_ms
         table = slot.table()
         found: list[_Answer | None] = [None] * slot.rows
         flags = {row.place: row.flags for row in table if row.flags}
-        start = self._receipt(slot)
+        start = self._receipt(slot, now_ms, clock_offset_ms, worker)
         again: set[int] = set()
         for outcome in slot.outcomes():
             if outcome.again:
@@ -74,6 +85,7 @@ class Results:
             receipt = start + _names(outcome)
             for place, fields in zip(outcome.rows, self._fields(slot, outcome, flags), strict=True):
                 found[place] = fields, receipt, outcome.error, outcome.detail
+        read_us, deliveries, arrival = -1, 0, b""
         for row in table:
             if row.place in again:
                 continue
@@ -84,21 +96,27 @@ class Results:
                 answer = _failed(late(now_ms - row.deadline_ms, "the result could be published"), row, start)
             fields, receipt, error, detail = answer
             if not row.flags & ORIGINAL:
-                fields += (keys.RECEIPT, b'{"entry":"%b",%b' % (row.id, receipt))
+                if row.read_us != read_us or row.deliveries != deliveries:  # most came in one reply
+                    read_us, deliveries = row.read_us, row.deliveries
+                    arrival = _arrival(read_us / 1000 + clock_offset_ms, deliveries)
+                fields += (keys.RECEIPT, b'{"entry":"%b",%b%b' % (row.id, arrival, receipt))
             if row.reply:
                 yield Finished(row.reply, row, [keys.URI, row.uri, *fields], error, detail)
             else:
                 yield Finished(self._prefix + row.uri, row, fields, error, detail)
 
-    def _receipt(self, slot: Slot) -> bytes:
+    def _receipt(self, slot: Slot, now_ms: float, clock_offset_ms: float, worker: int) -> bytes:
         """The middle of the JSON object that says how a batch went; milliseconds."""
         filled, started, ended = slot.times_us
+        finished_ms = max(filled, started, ended) / 1000 + clock_offset_ms
         receipt: dict[str, object] = {
-            "node": self._node,
+            **self._origin,
+            "worker": worker,
             "batch": slot.rows,
-            "filled_ms": filled / 1000,
+            "filled_ms": round(filled / 1000 + clock_offset_ms, 3),
             "wait_ms": max(started - filled, 0) / 1000,
             "run_ms": max(ended - started, 0) / 1000,
+            "publish_ms": round(max(now_ms - finished_ms, 0), 3),
         }
         return msgspec.json.encode(receipt)[1:-1]
 
@@ -128,6 +146,12 @@ class Results:
             return [part for each in outcome.outputs for part in _output(slot, each, index, flags)]
         except Exception as fault:  # a result that cannot be encoded must not stop the others
             return _error((ErrorCode.INFERENCE_FAILED, cut(str(fault))), flags)
+
+
+def _arrival(read_ms: float, deliveries: int) -> bytes:
+    """The beginning of a receipt: what is said of a record and not of its batch."""
+    again = b'"deliveries":%d,' % deliveries if deliveries > 1 else b""
+    return b'"read_ms":%.3f,%b' % (read_ms, again)
 
 
 def _failed(error: tuple[str, str], row: Row, receipt: bytes) -> _Answer:

@@ -183,6 +183,10 @@ class Ring:
                 loads[owners[slot]] += 1
         return min(((worker, load) for worker, load in loads.items()), key=lambda pair: pair[1], default=None)
 
+    def owner(self, slot: int) -> int:
+        """The worker that the slot was handed to last."""
+        return self._owners[slot]
+
     def owned(self, worker: int, state: State) -> list[int]:
         """The slots of one worker in this state, oldest first."""
         owners = bytes(self._owners)

@@ -97,7 +97,8 @@ class Row(msgspec.Struct, frozen=True, array_like=True):
     """One record in a slot: row `place` of the inputs, or -1 with the reason why it was refused.
 
     `spans` says where its variable-length inputs lie (offset and length in the inputs), in the order of the layout.
-    `deadline_ms` is Unix time on Redis' clock, or 0. `traceparent` is for log lines, and may be empty.
+    `deadline_ms` is Unix time on Redis' clock, or 0. `traceparent` is for log lines, and may be empty. `read_us` is when the
+    reader had it, Unix time in µs; `deliveries` how often Redis has given it to a reader, as far as this one knows.
     """
 
     id: bytes
@@ -109,6 +110,8 @@ class Row(msgspec.Struct, frozen=True, array_like=True):
     error: tuple[str, str] | None = None
     deadline_ms: int = 0
     traceparent: bytes = b""
+    read_us: int = 0
+    deliveries: int = 1
 
 
 ORIGINAL = 1

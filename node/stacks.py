@@ -25,7 +25,7 @@ def dump(pid: int) -> str:
     """
     with suppress(ProcessLookupError):
         os.kill(pid, signal.SIGSTOP)
-    program = _py_spy()
+    program = py_spy()
     if program is None:
         log.warning("no stacks: there is no py-spy beside Python or on PATH", pid=pid)
         return ""
@@ -33,8 +33,7 @@ def dump(pid: int) -> str:
     try:
         done = subprocess.run(command, capture_output=True, timeout=_TIMEOUT_S, check=True)
     except subprocess.CalledProcessError as error:
-        said = error.stderr.decode(errors="replace").strip()
-        log.warning("no stacks", pid=pid, reason=said.partition("\n\nStack backtrace")[0])
+        log.warning("no stacks", pid=pid, reason=reason(error.stderr.decode(errors="replace")))
     except (OSError, subprocess.TimeoutExpired) as error:
         log.warning("no stacks", pid=pid, reason=str(error))
     else:
@@ -42,6 +41,12 @@ def dump(pid: int) -> str:
     return ""
 
 
-def _py_spy() -> str | None:
+def reason(said: str) -> str:
+    """Why py-spy failed, of all that it said."""
+    return said.strip().partition("\n\nStack backtrace")[0]
+
+
+def py_spy() -> str | None:
+    """The program; None where it is missing."""
     beside = Path(sys.executable).with_name("py-spy")
     return str(beside) if os.access(beside, os.X_OK) else shutil.which("py-spy")

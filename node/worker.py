@@ -31,6 +31,7 @@ from cluster_serving.node.processing.topn import parse_filter
 from cluster_serving.node.ring import Ring, State
 from cluster_serving.node.slot import Outcome, Slot
 from cluster_serving.node.specs import WorkerSpec
+from cluster_serving.node.topology import cpulist, threads
 
 log = structlog.get_logger(__name__)
 
@@ -189,8 +190,23 @@ def main(spec: WorkerSpec, ready: Callable[..., None]) -> None:
         if spec.model_secrets is not None:
             model = stack.enter_context(opened(model, wait_for_secrets(spec.lane.redis, log.info, spec.model_secrets)))
         backend, engine = load(model, spec.options, spec.engine, batch)
+        before = threads.times()
         warm_up(backend, batch)
+    seen = _checked(threads.look(before), spec.options.threads)
     worker = Worker(spec, poisoned(backend, os.environ))
     signal.signal(signal.SIGTERM, worker.stop)
-    ready(inputs=backend.inputs, outputs=backend.outputs, engine=engine, raw=worker.raw)
+    ready(inputs=backend.inputs, outputs=backend.outputs, engine=engine, raw=worker.raw, threads=seen._asdict())
     worker.run()
+
+
+def _checked(seen: threads.Threads, wanted: int) -> threads.Threads:
+    """Warn when a library has started more threads than it was told to, or than there are cores for."""
+    if seen.excess(wanted):
+        log.warning(
+            "over-subscribed: threads wait for each other; set threadPerModel, or the library's own number of threads",
+            computing=seen.computing,
+            threads_per_model=wanted,
+            cores=cpulist.written(seen.cores),
+            threads=seen.total,
+        )
+    return seen

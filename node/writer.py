@@ -22,7 +22,7 @@ from cluster_serving.node.dead_letters import encode_reason
 from cluster_serving.node.metrics import WRITE, WRITER, Count
 from cluster_serving.node.results import DEADLY, Finished, Results
 from cluster_serving.node.ring import Ring, State
-from cluster_serving.node.slot import Row, Slot
+from cluster_serving.node.slot import Row
 from cluster_serving.node.specs import WriterSpec
 from cluster_serving.node.trace import traced
 
@@ -51,7 +51,13 @@ class Writer:
         self._node = lane.node
         self._model_hash = spec.model_hash
         self._max_dead_letters = spec.max_dead_letters
-        self._results = Results(lane.job, lane.node, legacy_filter_text=spec.legacy_filter_text)
+        self._results = Results(
+            lane.job,
+            lane.node,
+            model=spec.model_hash,
+            ttl_ms=spec.result_ttl_ms,
+            legacy_filter_text=spec.legacy_filter_text,
+        )
         self._count = self._ring.counters[WRITER]
         self._measures = self._ring.measures[WRITER]
         self._stopping = False
@@ -71,7 +77,7 @@ class Writer:
             slot = self._ring.oldest(State.DONE)
             if slot is not None:
                 self._ring.move("writer", slot, State.PUBLISHING)
-                self._publish(self._ring.slots[slot])
+                self._publish(slot)
                 self._ring.move("writer", slot, State.FREE)
                 if self._ring.reader_wants:
                     self._reader_bell.ring()
@@ -80,9 +86,12 @@ class Writer:
             else:
                 self._bell.hear()
 
-    def _publish(self, slot: Slot) -> None:
+    def _publish(self, slot: int) -> None:
         call = _Call()
-        for finished in self._results.of(slot, self._ring.redis_ms()):
+        ring = self._ring
+        for finished in self._results.of(
+            ring.slots[slot], ring.redis_ms(), clock_offset_ms=ring.clock_offset_ms, worker=ring.owner(slot)
+        ):
             call.add(finished, self._why(finished))
             if call.size > _MOST_BYTES_A_CALL:
                 self._finish(call)

@@ -56,10 +56,13 @@ def chaos(
     from cluster_serving.node.chaos import report
     from cluster_serving.node.chaos.run import Options, run
     from cluster_serving.node.commands.prepare import find_model
+    from cluster_serving.node.fetching.placing import fetched
+    from cluster_serving.node.jobs import Job
 
     loaded, _ = StartOptions.of(values).load()
     loaded.config.check_model_path()
-    find_model(loaded.config)
+    config, _kept = fetched(loaded.config, Job.of(loaded.config.job_name), click.echo)
+    find_model(config)
     options = Options(secrets.randbelow(1_000_000) if seed is None else seed, seconds, rate, samples, keep)
     console = Console(stderr=as_json)
     console.print(f"Seed {options.seed}", highlight=False)
@@ -68,7 +71,7 @@ def chaos(
         signal.signal(number, end.on_signal)
     try:
         with console.status("") if console.is_terminal else _Silent() as status:
-            found = run(loaded.config, options, end.before(status.update))
+            found = run(config, options, end.before(status.update))
     except _Told as told:
         click.echo("Interrupted; everything that was started has been ended.", err=True)
         context.exit(128 + told.number)  # as shells tell of it

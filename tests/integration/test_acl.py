@@ -110,22 +110,34 @@ def test_an_operator_looks_after_dead_letters(node: RunningNode, server: Guarded
         queue.predict(np.array([affine.KILLS, 0, 0, 0], np.float32), timeout=60)
 
     for words in (["list"], ["replay", "--all", "--yes"], ["purge", "--all", "--yes"]):
-        done = dead_letters(server, *words)
+        done = cluster_serving(server, "operator", "dead-letters", *words)
 
         assert done.returncode == 0, done.stdout + done.stderr
     assert server.denied() == []
 
 
-def dead_letters(server: GuardedRedis, *words: str) -> subprocess.CompletedProcess[str]:
+def cluster_serving(server: GuardedRedis, user: str, *words: str) -> subprocess.CompletedProcess[str]:
     environment = {
-        "CLUSTER_SERVING_REDIS_USERNAME": "operator",
-        "CLUSTER_SERVING_REDIS_PASSWORD": secret("operator"),
+        "CLUSTER_SERVING_REDIS_USERNAME": user,
+        "CLUSTER_SERVING_REDIS_PASSWORD": secret(user),
         "CLUSTER_SERVING_REDIS_URL": server.url,
     }
-    command = [sys.executable, "-P", "-m", "cluster_serving.node.cli", "dead-letters", *words, "--job", JOB]
+    command = [sys.executable, "-P", "-m", "cluster_serving.node.cli", *words, "--job", JOB]
     return subprocess.run(
         command, env=os.environ | environment, capture_output=True, text=True, timeout=60, check=False
     )
+
+
+@pytest.mark.parametrize("user", ["node", "client"])
+def test_a_record_is_traced(node: RunningNode, server: GuardedRedis, user: str) -> None:
+    with InputQueue(**login(server, "client")) as queue, OutputQueue(**login(server, "client")) as output:
+        queue.enqueue("traced", x=ONES)
+        wait_until(lambda: output.query("traced") != "[]", "the result")
+
+    done = cluster_serving(server, user, "trace", "traced")
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert server.denied() == []
 
 
 def test_a_node_starts_and_stops(server: GuardedRedis, tmp_path: Path) -> None:

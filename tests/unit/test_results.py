@@ -14,7 +14,7 @@ from cluster_serving.client.errors import ErrorCode
 from cluster_serving.client.original import decode_result as decode_original
 from cluster_serving.client.wire import Result, decode_result
 from cluster_serving.node.results import Results
-from cluster_serving.node.slot import BATCHED, ORIGINAL, Geometry, Outcome, Placed, Row, Slot, array_at
+from cluster_serving.node.slot import BATCHED, ORIGINAL, Geometry, Outcome, Placed, Row, Slot, array_at, now_us
 
 GEOMETRY = Geometry(slots=1, batch=8, slot_bytes=4096, workers=1)
 ERROR = (ErrorCode.INFERENCE_FAILED.value, "it failed")
@@ -329,15 +329,58 @@ def test_where_results_go() -> None:
 def test_native_receipts_say_how_it_went() -> None:
     slot = new_slot(row(0), row(1, ORIGINAL), row(-1, error=ERROR))
     slot.add([Outcome([0, 1], outputs=place(slot, y=np.zeros((2, 1))))], 2, 0)
+    results = Results("job", "node-1", model="sha256:12", ttl_ms=60_000)
 
-    native, original, refused = fields_of(slot)
+    native, original, refused = (found.fields for found in results.of(slot, 0, worker=3))
 
     receipt = decode_result("u", native).receipt
     assert receipt.pop("wait_ms") >= 0
     assert receipt.pop("run_ms") >= 0
-    assert receipt == {"entry": "5-1", "node": "node-1", "batch": 2, "filled_ms": slot.times_us[0] / 1000}
+    assert receipt == {
+        "entry": "5-1",
+        "read_ms": 0,
+        "node": "node-1",
+        "model": "sha256:12",
+        "ttl_ms": 60_000,
+        "worker": 3,
+        "batch": 2,
+        "filled_ms": slot.times_us[0] / 1000,
+        "publish_ms": 0,
+    }
     assert b"receipt" not in original
     assert json.loads(refused[-1])["entry"] == "5-0"
+
+
+@pytest.mark.parametrize("ahead_ms", [0, 3_600_000, -3_600_000])
+def test_the_stages_of_a_receipt_are_on_the_clock_of_redis_and_sum_to_the_total(ahead_ms: int) -> None:
+    read_us = now_us()
+    enqueued_ms = read_us // 1000 + ahead_ms - 40
+    rows = [Row(b"%d-0" % enqueued_ms, b"u", b"", 0, 0, read_us=read_us)]
+    slot = new_slot(*rows)
+    slot.add([Outcome([0], outputs=place(slot, y=np.zeros((1, 1))))], 1, 0)
+    filled, started, ended = slot.times_us
+    now_ms = ended / 1000 + ahead_ms + 7
+
+    (found,) = Results("job", "node-1").of(slot, now_ms, clock_offset_ms=ahead_ms)
+
+    stages = decode_result("u", found.fields).stages
+    assert list(stages) == ["stream", "fill", "wait", "run", "publish"]
+    assert sum(stages.values()) == pytest.approx(now_ms - enqueued_ms, abs=0.01)
+    assert 40 <= stages["stream"] < 41.01
+    assert stages["fill"] == pytest.approx((filled - read_us) / 1000, abs=0.01)
+    assert (stages["wait"], stages["run"]) == ((started - filled) / 1000, (ended - started) / 1000)
+    assert stages["publish"] == pytest.approx(7, abs=0.01)
+
+
+def test_each_record_of_a_batch_says_when_it_was_read_and_whether_it_came_again() -> None:
+    given = [(1_000_000, 1), (1_000_000, 1), (2_000_500, 1), (2_000_500, 3)]
+    slot = new_slot(*(Row(b"1-%d" % n, b"u", b"", 0, n, [], None, 0, b"", *each) for n, each in enumerate(given)))
+    slot.add([Outcome([0, 1, 2, 3], outputs=place(slot, y=np.zeros((4, 1))))], 4, 0)
+
+    receipts = [result.receipt for result in results_of(slot)]
+
+    assert [receipt["read_ms"] for receipt in receipts] == [1000, 1000, 2000.5, 2000.5]
+    assert [receipt.get("deliveries") for receipt in receipts] == [None, None, None, 3]
 
 
 def test_a_batch_of_refused_records_never_ran() -> None:

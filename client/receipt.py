@@ -1,0 +1,45 @@
+"""What a receipt says: where the time of a record went.
+
+    enqueued --stream--> read --fill--> batch closed --wait--> begun --run--> ended --publish--> result on its way
+
+All of it on Redis' clock. A stream's id, which says when the record was enqueued, has whole milliseconds, rounded down.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from cluster_serving.client.errors import CodecError
+
+
+def enqueued_ms(receipt: Mapping[str, Any]) -> int:
+    """When Redis took the record; Unix time.
+
+    Raises:
+        CodecError: the receipt does not say it.
+    """
+    try:
+        return int(receipt["entry"].partition("-")[0])
+    except (KeyError, AttributeError, ValueError) as error:
+        raise CodecError("the receipt does not say when its record was enqueued") from error
+
+
+def stages(receipt: Mapping[str, Any]) -> dict[str, float]:
+    """The milliseconds of each stage, in their order.
+
+    Returns:
+        `stream`: until a reader had the record; `fill`: until its batch was closed; `wait`: for a worker; `run`: in the worker,
+        with decoding and the user's processing; `publish`: for the writer. Their sum is the time from the queue to the result.
+
+    Raises:
+        CodecError: a stage is missing: the node was of another version.
+    """
+    try:
+        read_ms, filled_ms = float(receipt["read_ms"]), float(receipt["filled_ms"])
+        wait_ms, run_ms, publish_ms = (float(receipt[name]) for name in ("wait_ms", "run_ms", "publish_ms"))
+    except (KeyError, TypeError, ValueError) as error:
+        raise CodecError(
+            f"the receipt lacks a stage ({error}): was it written by a node of another version?"
+        ) from error
+    stream_ms, fill_ms = max(0.0, read_ms - enqueued_ms(receipt)), max(0.0, filled_ms - read_ms)
+    found = {"stream": stream_ms, "fill": fill_ms, "wait": wait_ms, "run": run_ms, "publish": publish_ms}
+    return {name: round(took_ms, 3) for name, took_ms in found.items()}

@@ -1,0 +1,128 @@
+"""The processes of a job, and of frontends, on this machine: for commands that look into one."""
+
+import functools
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import click
+
+from cluster_serving.client.process.exit_codes import ExitCode, Fault
+
+if TYPE_CHECKING:
+    import psutil
+
+    from cluster_serving.node.jobs import Job
+
+SUPERVISOR, FRONTEND = "supervisor", "frontend"
+ROLES = ("reader", "worker", "writer", FRONTEND, SUPERVISOR)
+
+_CHILD = ["-m", "cluster_serving.node.child"]
+_FRONTEND = ["-m", "cluster_serving.frontend.process"]
+
+
+class NotRunning(Fault):
+    """There is no process of this kind."""
+
+    exit_code = ExitCode.NOT_RUNNING
+
+
+class Found(NamedTuple):
+    """One process; `name` is that of its log lines."""
+
+    role: str
+    name: str
+    pid: int
+
+    def __str__(self) -> str:
+        return f"{self.name} (pid {self.pid})"
+
+
+def process_arguments(function: Callable[..., None]) -> Callable[..., None]:
+    """Give a command `[JOB] [ROLE]` and `--process`; it takes them as `job`, `role` and `number`."""
+
+    @functools.wraps(function)
+    def with_arguments(*, job: str | None, role: str | None, **values: object) -> None:
+        if role is None and job in ROLES:
+            job, role = None, job
+        function(job=job, role=role, **values)
+
+    command: Callable[..., None] = with_arguments
+    text = "One of several: the number in its name, or its pid."
+    options = [
+        click.argument("job", required=False),
+        click.argument("role", required=False, type=click.Choice(ROLES)),
+        click.option("--process", "number", type=click.IntRange(0), metavar="N", help=text),
+    ]
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def find(job: "Job", role: str | None, number: int | None) -> list[Found]:
+    """The processes that a command line means: of this role (None: all of the job), with this number or pid (None: any).
+
+    Raises:
+        NotRunning: there is none.
+        Fault: it cannot be found out.
+    """
+    found = _frontends() if role == FRONTEND else _of_job(job)
+    found = [each for each in found if role in (None, each.role)]
+    if not found:
+        of = "runs as this user on this machine" if role == FRONTEND else f"of job {job.name} runs at the moment"
+        raise NotRunning(f"no {role} {of}")
+    chosen = [each for each in found if number in (None, each.pid) or each.name == f"{each.role}-{number}"]
+    if not chosen:
+        raise Fault(f"there is no process {number}, but {', '.join(map(str, found))}")
+    return chosen
+
+
+def _of_job(job: "Job") -> list[Found]:
+    """Supervisor first, then the others as they were started."""
+    import psutil
+
+    if not job.running():
+        raise NotRunning(f"job {job.name} does not run on this machine")
+    supervisor = job.supervisor()
+    if supervisor is None:
+        raise Fault(f"the supervisor of job {job.name} cannot be found; is it another user's?")
+    try:
+        children = supervisor.children()
+    except psutil.NoSuchProcess as error:
+        raise NotRunning(f"job {job.name} has just ended") from error
+    named = [Found(role, name, child.pid) for child in children for role, name in _part_of_node(child)]
+    return [Found(SUPERVISOR, SUPERVISOR, supervisor.pid), *named]
+
+
+def _part_of_node(child: "psutil.Process") -> Iterator[tuple[str, str]]:
+    """Role and name of a child, which it has told the kernel; nothing of one that has ended, or is no part of the node."""
+    import psutil
+
+    try:
+        command, name = child.cmdline(), child.name()
+    except psutil.Error:
+        return
+    if command[-3:-1] == _CHILD:
+        role = command[-1]
+        yield role, name if name.startswith(role) else role
+
+
+def _frontends() -> list[Found]:
+    """The processes of this user's frontends, as they were started; as root those of every user, containers aside."""
+    import psutil
+
+    seen: list[tuple[float, int]] = []
+    for process in psutil.process_iter():
+        try:
+            if process.cmdline()[-2:] == _FRONTEND and _is_near(process):
+                seen.append((process.create_time(), process.pid))
+        except (psutil.Error, OSError):
+            continue
+    return [Found(FRONTEND, f"{FRONTEND}-{index}", pid) for index, (_, pid) in enumerate(sorted(seen))]
+
+
+def _is_near(process: "psutil.Process") -> bool:
+    """Whether it belongs to this user, and to this machine or container."""
+    here, there = (Path(f"/proc/{pid}/ns/pid").readlink() for pid in ("self", process.pid))
+    return here == there and os.geteuid() in (0, process.uids().effective)

@@ -1,0 +1,106 @@
+"""Looks into a process with py-spy for a person, and says how to mend what keeps it from looking."""
+
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+
+from cluster_serving.client.process.exit_codes import ExitCode, Fault
+from cluster_serving.node.commands.processes import Found
+from cluster_serving.node.jobs import state_home
+from cluster_serving.node.stacks import py_spy, reason
+
+_DENIED = re.compile(r"permission denied|not permitted|os error 1\b|os error 13\b", re.IGNORECASE)
+_SCOPE = Path("/proc/sys/kernel/yama/ptrace_scope")
+_MARKS_OF_CONTAINERS = ("/.dockerenv", "/run/.containerenv", "/var/run/secrets/kubernetes.io")
+
+
+class Ended(Fault):
+    """The process is no longer there."""
+
+
+class Missing(Fault):
+    """py-spy is not installed."""
+
+    exit_code = ExitCode.USAGE
+
+
+def spy(target: Found, command: str, *options: str) -> str:
+    """Run a command of py-spy on a process. Ctrl-C ends it, and it tells what it has.
+
+    Returns:
+        What it printed.
+
+    Raises:
+        Fault: it could not look; says how to mend it.
+    """
+    program = py_spy()
+    if program is None:
+        raise Missing("there is no py-spy beside Python or on PATH: pip install py-spy")
+    words = [program, command, "--pid", str(target.pid), *options]
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace")
+    try:
+        printed, said = process.communicate()
+    except KeyboardInterrupt:
+        process.send_signal(signal.SIGINT)
+        printed, said = process.communicate()
+    if process.returncode == 0:
+        return printed
+    if _has_ended(target.pid):
+        raise Ended(f"{target} has ended meanwhile")
+    if _DENIED.search(said):
+        raise Fault(f"no permission to look into {target}: {_mend(target.pid)}")
+    raise Fault(f"py-spy cannot look into {target}: {reason(said)}")
+
+
+def _has_ended(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+def _mend(pid: int) -> str:
+    owner, scope = "", 0
+    with suppress(psutil.Error):
+        process = psutil.Process(pid)
+        owner = process.username() if process.uids().real != os.geteuid() else ""
+    with suppress(OSError, ValueError):
+        scope = int(_SCOPE.read_text(encoding="ascii"))
+    contained = any(Path(mark).exists() for mark in _MARKS_OF_CONTAINERS)
+    return how_to_mend(
+        owner, os.geteuid() == 0, scope, contained, [f"CLUSTER_SERVING_HOME={state_home(os.environ)}", *sys.argv]
+    )
+
+
+def how_to_mend(owner: str, is_root: bool, scope: int, contained: bool, command: list[str]) -> str:
+    """What a person can do who may not trace a process.
+
+    Args:
+        owner: the user whose process it is; empty: the same one.
+        is_root: whether the person is root.
+        scope: `kernel.yama.ptrace_scope`.
+        contained: whether this runs in a container.
+        command: what was called, with the variables that it needs in front.
+    """
+    if owner and not is_root:
+        return f"it belongs to {owner}; run this as {owner}, or as root: sudo env {shlex.join(command)}"
+    if scope == 3:
+        return "kernel.yama.ptrace_scope is 3, and nobody may until the machine boots with a lower one"
+    if contained:
+        # Root of a container has no such capability, and a kernel setting is that of the whole machine.
+        return (
+            "start the container with the capability SYS_PTRACE (docker: --cap-add SYS_PTRACE; compose and stacks: "
+            "cap_add: [SYS_PTRACE]; Kubernetes: securityContext.capabilities.add), or run py-spy on the machine itself"
+        )
+    if is_root:
+        return "a security module or seccomp forbids ptrace, even for root"
+    why = f"kernel.yama.ptrace_scope is {scope}; " if scope else ""
+    allow = "; or allow it until the next boot: sudo sysctl kernel.yama.ptrace_scope=0" if scope else ""
+    return f"{why}run it as root: sudo env {shlex.join(command)}{allow}"

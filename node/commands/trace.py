@@ -1,0 +1,91 @@
+"""`trace`: where the time of a finished record went, as its receipt and Redis tell it."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+from cluster_serving.client.process.command import SETTINGS, Command
+from cluster_serving.client.process.exit_codes import Fault
+from cluster_serving.node.commands.reach import Reached, Where, reach, where_options
+
+_NO_KEY = -2
+_SLACK_MS = 2
+"""By so much times may contradict one another: a stream's ids and times to live have whole milliseconds."""
+
+
+@click.command(cls=Command, context_settings=SETTINGS)
+@click.argument("uri")
+@where_options
+@click.option("--json", "as_json", is_flag=True, help="JSON: one object.")
+def trace(uri: str, where: Where, as_json: bool) -> None:
+    """Show where the time of a finished record went.
+
+    It reads the receipt beside the result, which stays in Redis until somebody takes it or resultTimeToLive is over. Answers to
+    predict and to HTTP requests go to the caller and nowhere else: there `result.stages`, or the header Server-Timing, tells it.
+
+    Job and Redis are those of the last start on this machine, else of config.yaml; with --job and --redis-url it works from any
+    machine.
+    """
+    from cluster_serving.client.errors import CodecError
+    from cluster_serving.node.commands import trace_text as text
+
+    with reach(where) as reached:
+        try:
+            found = _found(reached, uri)
+        except CodecError as error:
+            raise Fault(f"the receipt of {uri} in job {reached.job} cannot be read: {error}") from error
+    click.echo(json.dumps(found) if as_json else "\n".join(text.page(found)))
+
+
+def _found(reached: Reached, uri: str) -> dict[str, Any]:
+    """Everything about a record.
+
+    Raises:
+        Fault: there is no result of it, or one without a receipt.
+        CodecError: the receipt is damaged.
+    """
+    from cluster_serving.client.keys import result_prefix
+    from cluster_serving.client.link import Script
+    from cluster_serving.client.receipt import enqueued_ms
+    from cluster_serving.client.wire import decode_result
+
+    script = Script(Path(__file__).parents[1].joinpath("trace.lua").read_text())
+    fields, left_ms, (seconds, microseconds) = reached.link.run(script, [result_prefix(reached.job) + uri], [])
+    if left_ms == _NO_KEY:
+        raise Fault(_missing(reached, uri))
+    result = decode_result(uri, fields)
+    receipt, stages = result.receipt, result.stages
+    if not receipt:
+        raise Fault(f"the result of {uri} has no receipt: the record came in the original dialect, which has none")
+    begun_ms, now_ms = enqueued_ms(receipt), int(seconds) * 1000 + int(microseconds) / 1000
+    sent_ms = begun_ms + sum(stages.values())
+    written_ms = _written_ms(receipt, left_ms, now_ms)
+    if written_ms is not None and sent_ms - _SLACK_MS <= written_ms <= now_ms + _SLACK_MS:
+        stages["write"] = max(0.0, written_ms - sent_ms)
+    return {
+        "job": reached.job,
+        "uri": uri,
+        "error": {"code": result.error[0], "message": result.error[1]} if result.error else None,
+        "enqueued_ms": begun_ms,
+        "stages_ms": {name: round(took_ms, 3) for name, took_ms in stages.items()},
+        "total_ms": round(sum(stages.values()), 3),
+        **{name: receipt.get(name) for name in ("entry", "node", "worker", "model", "batch")},
+        "deliveries": receipt.get("deliveries", 1),
+    }
+
+
+def _written_ms(receipt: dict[str, Any], left_ms: int, now_ms: float) -> float | None:
+    """When Redis got the result, on its clock: `finish.lua` gives it its time to live in the same instant."""
+    ttl_ms = receipt.get("ttl_ms")
+    return now_ms + left_ms - ttl_ms if isinstance(ttl_ms, int) and ttl_ms > 0 and left_ms >= 0 else None
+
+
+def _missing(reached: Reached, uri: str) -> str:
+    waiting = reached.link.call("XLEN", reached.job)
+    return (
+        f"no result of {uri} in job {reached.job}, where {waiting} record{'s are' if waiting != 1 else ' is'} under way: it is one "
+        "of these, was never enqueued, was answered to predict or to HTTP (which keep no result), has been taken off, or is older "
+        "than resultTimeToLive"
+    )

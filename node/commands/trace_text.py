@@ -1,0 +1,59 @@
+"""What `trace` tells, for people: what a record met, and a bar for each stage, in 80 columns."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+from cluster_serving.node.commands.dead_letters_text import printable
+
+_STAGES = {
+    "stream": "waited in the stream",
+    "fill": "read, batch filling",
+    "wait": "waited for a worker",
+    "run": "ran in the worker",
+    "publish": "waited for the writer",
+    "write": "written to Redis",
+}
+_BAR = 34
+_EIGHTHS = " ▏▎▍▌▋▊▉█"
+
+
+def page(found: dict[str, Any]) -> Iterator[str]:
+    """The record, and its stages: each bar begins where the one above it ends."""
+    again = f", delivery {found['deliveries']}" if found["deliveries"] != 1 else ""
+    shown = {
+        "job": found["job"],
+        "enqueued": f"{_moment(found['enqueued_ms'])}, entry {found['entry']}",
+        "ran on": f"{found['node']}, worker {found['worker']}, in a batch of {found['batch']}{again}",
+        "model": found["model"] or "-",
+    }
+    if found["error"]:
+        shown["failed"] = "{code}: {message}".format(**found["error"])
+    yield f"Record {printable(found['uri'])}"
+    yield from (f"  {name:<10}{printable(str(value))}" for name, value in shown.items())
+    yield ""
+    stages, total_ms = found["stages_ms"], found["total_ms"]
+    begins_ms = 0.0
+    for name, took_ms in stages.items():
+        bar = _bar(begins_ms, took_ms, total_ms)
+        begins_ms += took_ms
+        share = f"{took_ms / total_ms:4.0%}" if total_ms else ""
+        yield f"  {_STAGES[name]:<22}{took_ms:>10.3f} ms {share:>4}  {bar}".rstrip()
+    yield f"  {'total':<22}{total_ms:>10.3f} ms"
+
+
+def _moment(at_ms: int) -> str:
+    try:
+        return f"{datetime.fromtimestamp(at_ms / 1000, UTC):%Y-%m-%d %H:%M:%S.%f}"[:-3] + " UTC"
+    except (OverflowError, ValueError, OSError):  # whoever wrote the entry may have chosen its id
+        return f"{at_ms} ms"
+
+
+def _bar(begins_ms: float, took_ms: float, total_ms: float) -> str:
+    """A bar at its place in the whole, to an eighth of a column at its end; what took any time at all is seen."""
+    if not took_ms or not total_ms:
+        return ""
+    indent = min(int(_BAR * begins_ms / total_ms), _BAR - 1)
+    eighths = max(1, round(8 * _BAR * (begins_ms + took_ms) / total_ms) - 8 * indent)
+    whole, rest = divmod(eighths, 8)
+    return " " * indent + _EIGHTHS[8] * whole + _EIGHTHS[rest].strip()

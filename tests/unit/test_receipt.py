@@ -1,0 +1,95 @@
+"""Where the time of a record went: the stages of a receipt, and how `trace` draws them."""
+
+import json
+from typing import Any
+
+import pytest
+
+from cluster_serving.client.errors import CodecError
+from cluster_serving.client.receipt import enqueued_ms, stages
+from cluster_serving.client.wire import Result
+from cluster_serving.node.commands.trace_text import page
+
+RECEIPT: dict[str, Any] = {
+    "entry": "1763657000123-7",
+    "read_ms": 1763657000125.5,
+    "filled_ms": 1763657000126,
+    "wait_ms": 3.25,
+    "run_ms": 40,
+    "publish_ms": 0.25,
+}
+FOUND: dict[str, Any] = {
+    "job": "j",
+    "uri": "a\x1b[31m",
+    "error": None,
+    "enqueued_ms": 1763657000123,
+    "stages_ms": {"stream": 25.0, "fill": 0.0, "wait": 0.001, "run": 50.0, "publish": 24.999},
+    "total_ms": 100.0,
+    "entry": "1763657000123-7",
+    "node": "web-1",
+    "worker": 2,
+    "model": "sha256:0",
+    "batch": 8,
+    "deliveries": 2,
+}
+
+
+def test_the_stages_in_their_order() -> None:
+    result = Result("u", {}, receipt=json.dumps(RECEIPT).encode())
+
+    assert enqueued_ms(result.receipt) == 1763657000123
+    assert list(result.stages.items()) == [
+        ("stream", 2.5),
+        ("fill", 0.5),
+        ("wait", 3.25),
+        ("run", 40),
+        ("publish", 0.25),
+    ]
+
+
+def test_a_clock_that_was_set_makes_no_stage_negative() -> None:
+    assert stages(RECEIPT | {"read_ms": 1763657000100})["stream"] == 0
+    assert stages(RECEIPT | {"filled_ms": 1763657000100})["fill"] == 0
+
+
+def test_no_receipt_has_no_stages() -> None:
+    assert Result("u", {}).stages == {}
+
+
+@pytest.mark.parametrize("name", list(RECEIPT))
+@pytest.mark.parametrize("value", [None, "x", []])
+def test_a_receipt_that_does_not_tell(name: str, value: Any) -> None:
+    """Whatever it is, it is said and does no harm."""
+    for receipt in (RECEIPT | {name: value}, {each: RECEIPT[each] for each in RECEIPT if each != name}):
+        with pytest.raises(CodecError, match="the receipt"):
+            stages(receipt)
+
+
+def test_bars_stand_behind_one_another() -> None:
+    lines = list(page(FOUND))
+
+    bars = {line[2:24].strip(): line[44:] for line in lines[-6:-1]}
+    assert bars == {
+        "waited in the stream": "████████▌",
+        "read, batch filling": "",
+        "waited for a worker": "        ▌",
+        "ran in the worker": "        █████████████████▌",
+        "waited for the writer": " " * 25 + "█" * 9,
+    }
+    assert lines[-1] == "  total                    100.000 ms"
+
+
+def test_a_page_tells_what_a_record_met() -> None:
+    text = "\n".join(page(FOUND | {"error": {"code": "InvalidInput", "message": "no\nimage"}}))
+
+    assert text.startswith("Record a\\x1b[31m\n")
+    assert "  enqueued  2025-11-20 16:43:20.123 UTC, entry 1763657000123-7\n" in text
+    assert "  ran on    web-1, worker 2, in a batch of 8, delivery 2\n" in text
+    assert "  failed    InvalidInput: no\\nimage\n" in text
+
+
+def test_a_page_of_nothing() -> None:
+    """An id that somebody chose, and no time at all."""
+    found = FOUND | {"stages_ms": {"run": 0.0}, "total_ms": 0.0, "enqueued_ms": 10**17}
+
+    assert "  enqueued  100000000000000000 ms, entry" in "\n".join(page(found))
