@@ -23,7 +23,7 @@ from bench.stage import stage
 ROOT = Path(__file__).parents[1]
 ROW = np.random.default_rng(1).uniform(-1, 1, 128).astype(np.float32).round(6)
 _JOB = "bench_http"
-_REDIS_PORT = 26380
+REDIS_PORT = 26380
 _START_S = 60
 _STOP_S = 15
 
@@ -128,9 +128,9 @@ def _our_numbers(answer: Any) -> list[float]:
 def _ours_running(port: int) -> Generator[None]:
     model = str(Path(http_model.__file__))
     frontend = [sys.executable, "-P", "-m", "cluster_serving.frontend", "--interface=127.0.0.1", f"--port={port}"]
-    frontend += ["--redisHost=127.0.0.1", f"--redisPort={_REDIS_PORT}", f"--redisInputQueue={_JOB}"]
+    frontend += ["--redisHost=127.0.0.1", f"--redisPort={REDIS_PORT}", f"--redisInputQueue={_JOB}"]
     with (
-        stage(_REDIS_PORT) as place,
+        stage(REDIS_PORT) as place,
         place.node(_JOB, modelPath=model, batchSize=64, modelParallelism=1, threadPerModel=1),
         process(frontend, {}),
     ):

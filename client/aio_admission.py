@@ -66,8 +66,9 @@ class AsyncAdmission:
         for fields in records:
             check(fields)
         loop = asyncio.get_running_loop()
-        until_s = loop.time() + life_s
-        call = _Call(records, loop.create_future(), until_s, min(loop.time() + self._patience_s, until_s))
+        now_s = loop.time()
+        until_s = now_s + life_s
+        call = _Call(records, loop.create_future(), until_s, min(now_s + self._patience_s, until_s))
         self._unsent.append(call)
         if len(self._unsent) >= self._window_calls:
             self._enough.set()

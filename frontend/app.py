@@ -7,6 +7,7 @@ from sanic import Sanic
 
 from cluster_serving.frontend import cors, gate
 from cluster_serving.frontend.api_keys import ApiKeys
+from cluster_serving.frontend.application import Application
 from cluster_serving.frontend.limits import bucket_of
 from cluster_serving.frontend.models import Models
 from cluster_serving.frontend.routes import docs, health, metrics, models, predict, secure, v1, v2
@@ -27,7 +28,7 @@ def create_app(config: FrontendConfig, timers: Timers, process: int = 0) -> Sani
         timers: of all processes.
         process: which of them this one is.
     """
-    app: Sanic[Any, Any] = Sanic("cluster-serving", configure_logging=False, env_prefix="CLUSTER_SERVING_SANIC_")
+    app = Application("cluster-serving", configure_logging=False, env_prefix="CLUSTER_SERVING_SANIC_")
     app.config.FALLBACK_ERROR_FORMAT = "json"
     for routes in _ROUTES:
         routes.add(app)

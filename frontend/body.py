@@ -30,7 +30,8 @@ async def read(request: Request, most: int, reader: Callable[[bytes], Read]) -> 
         BadRequest: its compression is damaged.
         UnsupportedMediaType: its compression is another than gzip and deflate.
     """
-    body, encoding = request.body, request.headers.get("content-encoding", "").strip().lower()
+    body, told = request.body, request.headers.get("content-encoding")
+    encoding = told.strip().lower() if told else ""
     if encoding not in ("", "identity"):
         return await _beside(lambda: reader(inflate(body, encoding, most)))
     return reader(body) if len(body) < _LARGE_BYTES else await _beside(lambda: reader(body))

@@ -11,7 +11,6 @@ from functools import partial
 from itertools import count
 from pathlib import Path
 from time import perf_counter
-from typing import Any
 
 from cluster_serving.client import keys
 from cluster_serving.client.aio_admission import AsyncAdmission, fail
@@ -23,6 +22,9 @@ from cluster_serving.client.errors import ClusterServingError, ErrorCode, Result
 from cluster_serving.client.link import Script
 from cluster_serving.client.wire import Result
 from cluster_serving.frontend.timers import Timer, WorkerTimers
+
+Waiting = dict[str, asyncio.Future[Result]]
+"""By uri what is still to come."""
 
 _CANCEL = Script(Path(__file__).with_name("cancel.lua").read_text())
 
@@ -74,30 +76,34 @@ class Calls:
             ResultTimeout: Redis has not even answered.
         """
         loop = asyncio.get_running_loop()
-        trailer = [*self._reply, keys.TRACEPARENT, traceparent] if traceparent else self._reply
-        uris = [f"{self._id}-{next(self._numbers)}" for _ in records]
-        waiting = [self._replies.expect(uri) for uri in uris]
         expires_s = loop.time() + timeout_s
-        expiry = loop.call_later(timeout_s, _expire, uris, waiting, timeout_s)
+        trailer = [*self._reply, keys.TRACEPARENT, traceparent] if traceparent else self._reply
+        waiting: Waiting = {}
+        batch: list[Fields] = []
+        for record in records:
+            uri = f"{self._id}-{next(self._numbers)}"
+            waiting[uri] = self._replies.expect(uri)
+            batch.append([keys.URI, uri.encode(), *record, *trailer])
+        expiry = loop.call_later(timeout_s, _expire, waiting, timeout_s)
         ids: asyncio.Future[list[bytes]] | None = None
         try:
-            await self._have_stream(timeout_s)
+            if not self._replies.is_open:
+                await self._have_stream(timeout_s)
             on_sent = _OnSent(waiting)
-            ids = admission.put(
-                [[keys.URI, uri.encode(), *record, *trailer] for uri, record in zip(uris, records, strict=True)],
-                expires_s - loop.time(),
-            )
+            ids = admission.put(batch, expires_s - loop.time())
             ids.add_done_callback(on_sent)
-            results = [await future for future in waiting]
+            results: list[Result] = []
+            for future in waiting.values():
+                results.append(await future)  # in a comprehension each would pass one more coroutine
             self._timers.observe(Timer.REDIS_PUT, on_sent.put_s)
             self._timers.observe(Timer.REDIS_WAIT, perf_counter() - on_sent.begun_s - on_sent.put_s)
             return results
         finally:
             expiry.cancel()
             expired = loop.time() >= expires_s
-            if ids is not None and (expired or not all(future.done() and not future.cancelled() for future in waiting)):
+            if ids is not None and (expired or not all(map(_has_come, waiting.values()))):
                 self._take_back(admission, ids)
-            for uri in uris:
+            for uri in waiting:
                 self._replies.forget(uri)
 
     async def save(self, key: str, values: dict[str, str]) -> None:
@@ -119,12 +125,11 @@ class Calls:
         await self._sending.close()
 
     async def _have_stream(self, timeout_s: float) -> None:
-        if not self._replies.is_open:
-            try:
-                async with asyncio.timeout(timeout_s):
-                    await self._replies.have_stream(0)
-            except TimeoutError as error:
-                raise ResultTimeout(f"Redis has not answered in {timeout_s:g} s") from error
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._replies.have_stream(0)
+        except TimeoutError as error:
+            raise ResultTimeout(f"Redis has not answered in {timeout_s:g} s") from error
 
     def _take_back(self, admission: AsyncAdmission, ids: asyncio.Future[list[bytes]]) -> None:
         """Nobody waits for these any more: whoever called has gone, or its time is over."""
@@ -143,7 +148,7 @@ class _OnSent:
 
     __slots__ = ("_waiting", "begun_s", "put_s")
 
-    def __init__(self, waiting: list[asyncio.Future[Result]]) -> None:
+    def __init__(self, waiting: Waiting) -> None:
         self._waiting = waiting
         self.begun_s = perf_counter()
         self.put_s = 0.0
@@ -154,12 +159,16 @@ class _OnSent:
         self.put_s = perf_counter() - self.begun_s
         error = ids.exception()
         if isinstance(error, Exception):
-            for future in self._waiting:
+            for future in self._waiting.values():
                 fail(future, error)
 
 
-def _expire(uris: list[str], waiting: list[asyncio.Future[Any]], timeout_s: float) -> None:
+def _has_come(result: asyncio.Future[Result]) -> bool:
+    return result.done() and not result.cancelled()
+
+
+def _expire(waiting: Waiting, timeout_s: float) -> None:
     error = ErrorCode.DEADLINE_EXCEEDED, f"no result in {timeout_s:g} s"
-    for uri, future in zip(uris, waiting, strict=True):
+    for uri, future in waiting.items():
         if not future.done():
             future.set_result(Result(uri, {}, error=error))

@@ -1,6 +1,6 @@
 """What every request passes on its way to a handler and back: API key, token, timers, errors as JSON."""
 
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from time import monotonic, perf_counter
 from typing import Any
 
@@ -10,8 +10,8 @@ from sanic.exceptions import SanicException
 
 from cluster_serving.client.errors import ClusterServingError, RecordFailed
 from cluster_serving.frontend.errors import Limited, RequestError, Unauthorized
-from cluster_serving.frontend.json_body import write
 from cluster_serving.frontend.limits import take_token
+from cluster_serving.frontend.responses import json_response
 from cluster_serving.frontend.state import Frontend
 from cluster_serving.frontend.timers import Count, Timer
 from cluster_serving.frontend.visit import Visit, request_id_of
@@ -20,7 +20,6 @@ log = structlog.get_logger(__name__)
 
 Handler = Callable[..., Awaitable[HTTPResponse]]
 
-_JSON = "application/json"
 _NO_ROUTE = "none"  # what requests are counted under that no handler has answered
 
 
@@ -66,31 +65,13 @@ def route(
         elapsed_s = perf_counter() - begun_s
         if visit is not None:
             _named(response, visit.request_id)
-            if visit.receipt:
-                response.headers["Server-Timing"] = visit.server_timing(elapsed_s)
+            if visit.receipt is not None:
+                response.headers["Server-Timing"] = visit.receipt.server_timing(elapsed_s)
         timers.observe(Timer.OVERALL, elapsed_s)
         timers.count_request(name, response.status)
         return response
 
     app.add_route(gated, path, methods=[*methods, *(["HEAD"] if methods == ["GET"] else [])], name=name)
-
-
-class _Response(HTTPResponse):
-    """Sanic's, for headers that are our own: that none holds a line break is known, and costs a tenth of a request to check."""
-
-    __slots__ = ()
-
-    @property
-    def processed_headers(self) -> Iterator[tuple[bytes, bytes]]:
-        """The headers as they are sent."""
-        headers = self.headers
-        headers.setdefault("content-type", self.content_type)
-        return ((name.encode("ascii"), str(value).encode("latin-1")) for name, value in headers.items())
-
-
-def json_response(document: Any, status: int = 200) -> HTTPResponse:
-    """A response of JSON; numpy arrays are lists."""
-    return _Response(write(document), status, content_type=_JSON)
 
 
 def error_response(error: ClusterServingError, rate_limit_status: int = 429) -> HTTPResponse:

@@ -4,7 +4,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 
-import orjson
 from sanic import Request
 
 from cluster_serving.client.aio_admission import AsyncAdmission
@@ -21,7 +20,7 @@ from cluster_serving.frontend.servables import Servable
 from cluster_serving.frontend.settings import FrontendConfig
 from cluster_serving.frontend.timers import Count, Timer, WorkerTimers
 from cluster_serving.frontend.token_bucket import TokenBucket
-from cluster_serving.frontend.visit import Visit
+from cluster_serving.frontend.visit import Visit, read_receipt
 
 VERSION = "1"
 """The version of a job: it serves one model at a time."""
@@ -108,8 +107,8 @@ class Served:
             raise Overloaded(str(error), registry.retry_after_s(name)) from error
         elapsed_s = perf_counter() - begun_s
         timers.observe(Timer.INFERENCE, elapsed_s)
-        visit.receipt = orjson.loads(results[0].receipt_json)
-        timers.observe_model(self.name, self.version, elapsed_s, visit.run_s)
+        visit.receipt = receipt = read_receipt(results[0].receipt_json)
+        timers.observe_model(self.name, self.version, elapsed_s, receipt.run_s)
         return results
 
 

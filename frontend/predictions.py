@@ -25,8 +25,7 @@ def prediction_text(result: Result) -> str:
         return _FAILED
     if not result.outputs:
         return _wrapped(json.dumps(result.value, separators=(",", ":")))
-    texts = [_output(value) for value in result.outputs.values()]
-    return f'{{"value":"{"".join(texts)}"}}'
+    return f'{{"value":"{"".join(map(_output, result.outputs.values()))}"}}'
 
 
 def _wrapped(text: str) -> str:
@@ -37,8 +36,9 @@ def _output(value: Any) -> str:
     """`{"data":[..],"shape":[..]}` as it stands within a text: quotes are escaped."""
     if not isinstance(value, np.ndarray):
         return _texts(value)
+    flat = value if value.ndim == 1 else value.reshape(-1)
     shape = ",".join(map(str, value.shape))
-    return f'{{\\"data\\":{_numbers(value.reshape(-1)).decode()},\\"shape\\":[{shape}]}}'
+    return f'{{\\"data\\":{_numbers(flat).decode()},\\"shape\\":[{shape}]}}'
 
 
 def _numbers(flat: Array) -> bytes:

@@ -29,6 +29,8 @@ SUM, SQUARES, LEAST, MOST, UNTIL, BUCKETS = range(6)
 
 WIDTH = BUCKETS + len(BOUNDS_S) + 1
 
+_BOUNDS = np.array(BOUNDS_S)
+
 _COUNTS = 16  # the process's id is one of them
 _REQUESTS = 256
 _MODELS = 64
@@ -124,11 +126,12 @@ def turn(timer: Blocks, now_s: float) -> None:
 class Pending:
     """Times that are still to be noted in a timer of this process; append to `seconds`."""
 
-    __slots__ = ("_timer", "seconds")
+    __slots__ = ("_buckets", "_timer", "seconds")
 
     def __init__(self, timer: Blocks) -> None:
         self.seconds: list[float] = []
         self._timer = timer
+        self._buckets: Numbers = np.asarray(timer)[BUCKETS:WIDTH]
 
     def flush(self, now_s: float) -> None:
         """Note them."""
@@ -142,9 +145,7 @@ class Pending:
         timer[SQUARES] += float((found * found).sum())
         timer[LEAST] = min(timer[LEAST], float(found.min()))
         timer[MOST] = max(timer[MOST], float(found.max()))
-        places, counts = np.unique(np.searchsorted(BOUNDS_S, found), return_counts=True)
-        for place, count in zip(places.tolist(), counts.tolist(), strict=True):
-            timer[BUCKETS + place] += count
+        self._buckets += np.bincount(_BOUNDS.searchsorted(found), minlength=WIDTH - BUCKETS)
 
 
 def times(timers: Sequence[Blocks]) -> Times:

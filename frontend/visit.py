@@ -1,15 +1,40 @@
 """One request on its way: what it asks for beside its body, and what is told about it with the answer."""
 
 import re
-from collections.abc import Mapping
 from typing import Any
 
+import msgspec
 from sanic import Request
 
 from cluster_serving.frontend.errors import BadRequest
 
 _REQUEST_ID = re.compile(r"[\x21-\x7e]{1,128}")
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
+
+
+class Receipt(msgspec.Struct, frozen=True):
+    """What a result's receipt says of the time it took; what no worker has seen has no such times."""
+
+    entry: str = ""
+    filled_ms: float | None = None
+    wait_ms: float | None = None
+    run_ms: float | None = None
+
+    @property
+    def run_s(self) -> float | None:
+        """How long the model ran for the batch that the record was in."""
+        return None if self.run_ms is None else self.run_ms / 1000
+
+    def server_timing(self, total_s: float) -> str:
+        """The header `Server-Timing`: milliseconds in the queue, waiting for a worker, and in the model."""
+        if self.filled_ms is None or self.wait_ms is None or self.run_ms is None:
+            return f"total;dur={1000 * total_s:.3f}"
+        queue_ms = max(0.0, self.filled_ms - int(self.entry.partition("-")[0]))
+        times = queue_ms, self.wait_ms, self.run_ms, 1000 * total_s
+        return "queue;dur=%.3f, wait;dur=%.3f, run;dur=%.3f, total;dur=%.3f" % times  # noqa: UP031 - faster
+
+
+read_receipt = msgspec.json.Decoder(Receipt).decode
 
 
 class Visit:
@@ -19,7 +44,7 @@ class Visit:
         request_id: `X-Request-ID` of the request; None: it has none.
         timeout_s: how long it may take: `?timeout=` or `X-Request-Timeout` in seconds, `requestTimeout` at most.
         traceparent: W3C Trace Context, empty where there is none.
-        receipt: of one of its results; says where the time went.
+        receipt: of one of its results; None: it has none.
     """
 
     __slots__ = ("receipt", "request_id", "timeout_s", "traceparent")
@@ -36,7 +61,7 @@ class Visit:
         # What is no valid one must be ignored, says the standard.
         self.traceparent = trace.encode() if trace and _TRACEPARENT.fullmatch(trace) else b""
         self.timeout_s = longest_s
-        self.receipt: Mapping[str, Any] = {}
+        self.receipt: Receipt | None = None
         asked = headers.get("x-request-timeout")
         if asked is None and "timeout=" in request.query_string:
             asked = request.args.get("timeout")
@@ -56,23 +81,6 @@ class Visit:
         if not timeout_s > 0:
             raise BadRequest(f"the timeout is a number of seconds above 0, not {str(seconds)[:40]!r}")
         self.timeout_s = min(self.timeout_s, timeout_s)
-
-    @property
-    def run_s(self) -> float | None:
-        """How long the model ran for the record of the receipt."""
-        run_ms = self.receipt.get("run_ms")
-        return None if run_ms is None else run_ms / 1000
-
-    def server_timing(self, total_s: float) -> str:
-        """The header `Server-Timing`: milliseconds in the queue, waiting for a worker, and in the model."""
-        total = f"total;dur={1000 * total_s:.3f}"
-        try:
-            receipt = self.receipt
-            filled_ms, wait_ms, run_ms = receipt["filled_ms"], receipt["wait_ms"], receipt["run_ms"]
-            queue_ms = max(0.0, filled_ms - int(receipt["entry"].partition("-")[0]))
-        except KeyError:  # a record that no worker has seen has no such times
-            return total
-        return f"queue;dur={queue_ms:.3f}, wait;dur={wait_ms:.3f}, run;dur={run_ms:.3f}, {total}"
 
 
 def request_id_of(request: Request) -> str | None:

@@ -13,7 +13,8 @@ from sanic import HTTPResponse, Request, Sanic
 from sanic.response import redirect
 
 import cluster_serving
-from cluster_serving.frontend.gate import json_response, route
+from cluster_serving.frontend.gate import route
+from cluster_serving.frontend.responses import json_response
 
 _DOCUMENT = Path(__file__).parents[1] / "openapi.yaml"
 _PAGE = """<!DOCTYPE html>

@@ -4,7 +4,8 @@ from typing import Any
 
 from sanic import HTTPResponse, Request, Sanic
 
-from cluster_serving.frontend.gate import json_response, route
+from cluster_serving.frontend.gate import route
+from cluster_serving.frontend.responses import json_response
 
 
 def add(app: Sanic[Any, Any]) -> None:

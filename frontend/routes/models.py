@@ -8,8 +8,9 @@ import msgspec
 from sanic import HTTPResponse, Request, Sanic
 
 from cluster_serving.frontend.errors import UnknownModel
-from cluster_serving.frontend.gate import json_response, route
+from cluster_serving.frontend.gate import route
 from cluster_serving.frontend.models import Models, Served
+from cluster_serving.frontend.responses import json_response
 from cluster_serving.frontend.routes.predict import answer
 from cluster_serving.frontend.timers import Timer
 

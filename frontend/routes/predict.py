@@ -20,13 +20,14 @@ from sanic.response import text
 from cluster_serving.client.wire import Result
 from cluster_serving.frontend.body import read
 from cluster_serving.frontend.errors import STATUS_OF_RECORD, BadRequest, UnsupportedMediaType
-from cluster_serving.frontend.gate import json_response, route
+from cluster_serving.frontend.gate import route
 from cluster_serving.frontend.instances import encode_instance
 from cluster_serving.frontend.job import Job
 from cluster_serving.frontend.json_body import parse
 from cluster_serving.frontend.json_values import Fields
 from cluster_serving.frontend.models import Served
 from cluster_serving.frontend.predictions import prediction_text
+from cluster_serving.frontend.responses import json_response
 from cluster_serving.frontend.state import Frontend
 from cluster_serving.frontend.timers import Timer
 from cluster_serving.frontend.uploads import form_instances, image_instances

@@ -9,7 +9,8 @@ from sanic.response import text
 from cluster_serving.client import keys
 from cluster_serving.client.errors import RedisRefused
 from cluster_serving.frontend.errors import BadRequest
-from cluster_serving.frontend.gate import json_response, route
+from cluster_serving.frontend.gate import route
+from cluster_serving.frontend.responses import json_response
 from cluster_serving.frontend.state import Frontend
 
 # In the words of the original, which programs look for.

@@ -10,9 +10,10 @@ from sanic import HTTPResponse, Request, Sanic
 from cluster_serving.client.commands import Fields
 from cluster_serving.frontend.body import read
 from cluster_serving.frontend.errors import BadRequest, UnknownModel
-from cluster_serving.frontend.gate import json_response, route
+from cluster_serving.frontend.gate import route
 from cluster_serving.frontend.job import Job
 from cluster_serving.frontend.json_body import parse, write
+from cluster_serving.frontend.responses import json_response
 from cluster_serving.frontend.results import check_all
 from cluster_serving.frontend.state import Frontend
 from cluster_serving.frontend.timers import Timer

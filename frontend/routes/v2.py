@@ -12,10 +12,11 @@ from cluster_serving.client.wire import Result
 from cluster_serving.frontend.body import read
 from cluster_serving.frontend.compression import deflate
 from cluster_serving.frontend.errors import BadRequest
-from cluster_serving.frontend.gate import json_response, route
+from cluster_serving.frontend.gate import route
 from cluster_serving.frontend.job import Node
 from cluster_serving.frontend.json_body import parse
 from cluster_serving.frontend.models import Served
+from cluster_serving.frontend.responses import json_response
 from cluster_serving.frontend.state import Frontend
 from cluster_serving.frontend.timers import Timer
 from cluster_serving.frontend.v2.asked import Asked

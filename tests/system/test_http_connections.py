@@ -1,6 +1,7 @@
 """Connections: how long they are held by clients that do not send, do not read, or send what nobody wants."""
 
 import http.client
+import re
 import socket
 import ssl
 from collections.abc import Iterator
@@ -101,6 +102,41 @@ def test_requests_that_come_together_are_answered_in_order(frontend: RunningFron
             answers += connection.recv(1 << 16)
 
     assert [answer[:3] for answer in answers.split(b"HTTP/1.1 ")[1:]] == [b"200", b"404", b"200"] * 100
+
+
+ASKED = [
+    (b"GET / HTTP/1.1\r\nHost: x\r\nX-Request-ID: a\r\n\r\n", 200, b"a"),
+    (b"GET / HTTP/1.1\r\nHost: x\r\nX-Request-ID: b\r\n\r\n", 200, b"b"),
+    (b"GET / HTTP/1.1\r\nHost: x\r\nX-Request-ID: a\r\nX-Request-ID: b\r\n\r\n", 200, b"a"),
+    (b"GET /livez HTTP/1.1\r\nHost: x\r\nX-Request-ID: a\r\n\r\n", 200, b"a"),
+    (b"HEAD / HTTP/1.1\r\nHost: x\r\nX-Request-ID: a\r\n\r\n", 200, b"a"),
+    (b"HEAD /livez HTTP/1.1\r\nHost: x\r\nX-Request-ID: a\r\n\r\n", 200, b"a"),
+    (HEAD % (b"/nowhere", 3) + b"abc", 404, None),
+    (HEAD % (b"/nowhere", 5) + b"abcde", 404, None),
+    (b"POST /nowhere HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n", 404, None),
+    (b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", 200, None),
+    (b"GET / HTTP/1.0\r\nHost: x\r\n\r\n", 200, None),
+]
+
+
+@pytest.mark.parametrize("parts", [1, 2, 50])
+def test_a_head_that_comes_again_means_the_same_and_no_other_does(frontend: RunningFrontend, parts: int) -> None:
+    connection = connect(frontend)
+    try:
+        for sent, status, name in [*ASKED, *ASKED, *reversed(ASKED)]:
+            size = -(-len(sent) // parts)
+            for start in range(0, len(sent), size):
+                connection.sendall(sent[start : start + size])
+            head, _, body = connection.recv(1 << 16).partition(b"\r\n\r\n")
+            assert head.startswith(f"HTTP/1.1 {status} ".encode())
+            assert re.findall(rb"x-request-id: (\w+)", head.lower()) == ([name] if name else [])
+            assert len(body) == (0 if sent.startswith(b"HEAD") else int(re.findall(rb"content-length: (\d+)", head)[0]))
+            if b"close" in sent or b"HTTP/1.0" in sent:
+                assert connection.recv(1) == b""
+                connection.close()
+                connection = connect(frontend)
+    finally:
+        connection.close()
 
 
 def test_one_that_does_not_read_does_not_hinder_others(frontend: RunningFrontend) -> None:

@@ -1,0 +1,29 @@
+"""Sanic's application, for handlers that give a whole response."""
+
+from typing import Any
+
+from sanic import Request, Sanic
+
+
+class Application(Sanic[Any, Any]):
+    """Sanic's, quicker where there is no middleware: its own way through streams and signals costs a twentieth of a prediction."""
+
+    async def handle_request(self, request: Request) -> None:
+        """Answer a request."""
+        if self.request_middleware or self.response_middleware:
+            await super().handle_request(request)
+            return
+        try:
+            await self._answer(request)
+        except Exception as error:
+            await self.handle_exception(request, error)
+
+    async def _answer(self, request: Any) -> None:
+        found: Any = self.router.get(request.path, request.method, request.headers.get("host"))
+        request.route, handler, request._match_info = found
+        if request.stream.request_body and not request.route.extra.ignore_body:
+            await request.receive_body()
+        response = await handler(request, **request._match_info)
+        request.stream.respond(response)
+        request.responded = True
+        await response.send(end_stream=True)

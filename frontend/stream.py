@@ -1,0 +1,182 @@
+"""The requests of one HTTP connection, one after the other, as Sanic reads and answers them: less what it fails at, and quicker.
+
+What a head says is kept for the next request with the same head, byte for byte: a client's are mostly alike. A body that is
+there is taken in one piece, and a response of JSON is written in one piece.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+from sanic import Request
+from sanic.compat import Header
+from sanic.exceptions import BadRequest, BadURL, PayloadTooLarge
+from sanic.http import Http, Stage
+from sanic.server import HttpProtocol
+
+from cluster_serving.frontend.responses import JsonResponse
+
+_MOST_HEADS = 1024
+_LONGEST_HEAD = 2048
+
+
+class _Head(NamedTuple):
+    """What a head says that announces nothing but a body of known length, or none."""
+
+    text: bytes
+    url: str
+    url_bytes: bytes
+    headers: Header
+    version: str
+    method: str
+    keep_alive: bool
+    head_only: bool
+    has_body: bool
+    body_bytes: int
+
+
+_heads: dict[bytes, _Head] = {}
+
+
+class StreamRequest(Request[Any, Any]):
+    """Sanic's, whose body is taken in one piece where it can be."""
+
+    __slots__ = ()
+
+    async def receive_body(self) -> None:
+        """Have the body."""
+        stream: Any = self.stream
+        body: bytes | None = stream.take_body()
+        if body is None:
+            await super().receive_body()  # type: ignore[no-untyped-call]
+        else:
+            self.body = body
+
+
+class Stream(Http):
+    """Sanic's, for `StreamRequest`."""
+
+    __slots__ = ("has_waited",)
+
+    # What Sanic puts there is more than it says.
+    protocol: Any
+    request_body: Any
+    request_bytes: Any
+    request_bytes_left: Any
+    response_func: Any
+    url: Any
+
+    def __init__(self, protocol: HttpProtocol) -> None:
+        super().__init__(protocol)  # type: ignore[no-untyped-call]
+        self.request_body = None  # looked at before the first request
+        self.has_waited = False
+        """Whether others have had their turn since the last request."""
+
+    def create_empty_request(self) -> None:
+        """Make what an error is answered to that came before there was a request."""
+        try:
+            super().create_empty_request()
+        except BadURL:  # Sanic answers a request with a broken URL by a request with the same URL, and fails again
+            self.url = None
+            super().create_empty_request()
+
+    async def http1_request_header(self) -> None:
+        """Read one; of requests that came together only one in each turn of the loop: the others are not to wait for them all."""
+        if not self.has_waited:
+            await asyncio.sleep(0)
+        self.has_waited = False
+        end = self.recv_buffer.find(b"\r\n\r\n")
+        known = _heads.get(bytes(self.recv_buffer[:end])) if end > 0 else None
+        if known is None or not self.protocol.app.config.KEEP_ALIVE:
+            await super().http1_request_header()  # type: ignore[no-untyped-call]
+            self._keep_head()
+        else:
+            self._begin(known)
+
+    def _keep_head(self) -> None:
+        request: Any = self.request
+        if self.request_body == "chunked" or self.expecting_continue or self.upgrade_websocket:
+            return
+        if len(request.head) > _LONGEST_HEAD or not self.protocol.app.config.KEEP_ALIVE:
+            return
+        if len(_heads) >= _MOST_HEADS:
+            _heads.clear()
+        _heads[request.head] = _Head(
+            text=request.head,
+            url=self.url,
+            url_bytes=request.raw_url,
+            headers=Header(request.headers),
+            version=request.version,
+            method=request.method,
+            keep_alive=self.keep_alive,
+            head_only=bool(self.head_only),
+            has_body=bool(self.request_body),
+            body_bytes=self.request_bytes,
+        )
+
+    def _begin(self, head: _Head) -> None:
+        """Begin a request as Sanic does once it has read a head: that which the buffer begins with."""
+        protocol = self.protocol
+        self.url, self.keep_alive, self.head_only = head.url, head.keep_alive, head.head_only
+        self.request_body = head.has_body
+        self.request_bytes_left = self.request_bytes = head.body_bytes
+        request = protocol.request_class(
+            head.url_bytes, head.headers, head.version, head.method, protocol.transport, protocol.app, head.text
+        )
+        protocol.request_class._current.set(request)
+        del self.recv_buffer[: len(head.text) + 4]
+        self.request, request.stream = request, self
+        protocol.state["requests_count"] += 1
+
+    def take_body(self) -> bytes | None:
+        """The body, where all of it is there; None: it is to be read by and by."""
+        size, buffer = self.request_bytes_left, self.recv_buffer
+        if self.request_body is not True or self.expecting_continue:
+            return None
+        if not 0 < size <= min(len(buffer), self.request_max_size):
+            return None
+        if size == len(buffer):
+            body = bytes(buffer)
+            buffer.clear()
+        else:
+            body = bytes(buffer[:size])
+            del buffer[:size]
+        self.request_body, self.request_bytes_left = None, 0
+        return body
+
+    async def http1_response_header(self, data: bytes, end_stream: bool) -> None:
+        """Begin to answer; JSON to the end."""
+        response: Any = self.response
+        is_plain = type(response) is JsonResponse and not (data or self.head_only or self.expecting_continue)
+        if not is_plain or self.protocol.access_log:
+            await super().http1_response_header(data, end_stream)
+            return
+        self.response_func = None
+        await self._send(response.message(self.keep_alive))
+        self.stage = Stage.IDLE
+
+    def __aiter__(self) -> AsyncGenerator[bytes]:
+        """The body. Sanic goes on reading it after the answer too, for the sake of the next request."""
+        return self._rest() if self.stage is Stage.IDLE else super().__aiter__()  # type: ignore[no-untyped-call]
+
+    async def _rest(self) -> AsyncGenerator[bytes]:
+        """What is left of the body once the request has been answered."""
+        if self.keep_alive:
+            with suppress(BadRequest, PayloadTooLarge):
+                async for data in super().__aiter__():  # type: ignore[no-untyped-call]
+                    yield data
+                return
+        await self._part()
+
+    async def _part(self) -> None:
+        """Say that nothing follows the answer, and throw away what still comes, until the client closes or is given up.
+
+        Closed at once, the connection would be reset, and many clients that are still sending would not read the answer.
+        """
+        transport = self.protocol.transport
+        if transport is not None and not transport.is_closing() and transport.can_write_eof():  # not with TLS
+            transport.write_eof()
+        while True:
+            self.recv_buffer.clear()
+            await self._receive_more()
