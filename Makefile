@@ -21,7 +21,7 @@ test-fast: $(VENV)/installed-dev ## the unit tests
 	$(BIN)/python -m pytest tests/unit
 
 test-swarm: $(VENV)/installed-dev ## a stack on a real Swarm of three hosts, minutes; skipped, with the reason, where there can be none
-	$(BIN)/python -m pytest -m swarm -s -rs tests/system/test_swarm.py
+	$(BIN)/python -m pytest -m swarm -s -rs tests/system/test_swarm.py -k "$(SWARM_TESTS)"
 
 install: $(VENV)/installed-dev ## what a developer needs
 

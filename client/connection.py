@@ -11,6 +11,7 @@ from redis.sentinel import Sentinel
 
 DEFAULT_PORT = 6379
 READ_BYTES = 1 << 18  # one recv takes 64 rows of 128 floats; the default of 32 KiB takes seven
+_CONNECT_S = 2.0  # enough for a lost packet; the address of a container that is gone answers never
 
 # Does not show the text: it may be the end of a password.
 _NO_NUMBER = "port or db of the Redis URL is not a number; in a password, write / as %2F and @ as %40"
@@ -139,7 +140,7 @@ class RedisSettings:
 
 
 def _timeouts(seconds: float) -> dict[str, Any]:
-    return {"socket_timeout": seconds, "socket_connect_timeout": seconds}
+    return {"socket_timeout": seconds, "socket_connect_timeout": min(seconds, _CONNECT_S)}
 
 
 def _sentinels(parts: ParseResult) -> tuple[tuple[str, int], ...]:
