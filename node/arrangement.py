@@ -7,12 +7,13 @@ from typing import NamedTuple
 import structlog
 
 from cluster_serving.node.config import Config
-from cluster_serving.node.topology.budget import Budget, read_allowance, read_budget
+from cluster_serving.node.topology.budget import Allowance, Budget, read_allowance, read_budget
 from cluster_serving.node.topology.placement import Places, anywhere, fitting
 
 log = structlog.get_logger(__name__)
 
 _LOOK_S = 1.0
+_SETTLED = 3  # looks that find the same: what goes up and down all the time is not followed
 
 
 class Arrangement(NamedTuple):
@@ -43,16 +44,28 @@ class Share:
     """What this process may use of the machine, now and later: masks and control groups change while it runs."""
 
     def __init__(self) -> None:
-        self._known = read_allowance(os.sched_getaffinity(0))
+        self._known = self._seen = self._read()
+        self._times_seen = 0
         self._due_s = 0.0
 
     def changed(self) -> bool:
-        """Whether it is another one than before; looks once a second."""
+        """Whether it has become another one than before, and stays so; looks once a second."""
         if time.monotonic() < self._due_s:
             return False
         self._due_s = time.monotonic() + _LOOK_S
-        before, self._known = self._known, read_allowance(os.sched_getaffinity(0))
-        return self._known != before
+        return self.look(self._read())
+
+    def look(self, seen: Allowance) -> bool:
+        """Take note of what is allowed now; whether it is to be followed."""
+        self._times_seen = self._times_seen + 1 if seen == self._seen else 1
+        self._seen = seen
+        if seen == self._known or self._times_seen < _SETTLED:
+            return False
+        self._known = seen
+        return True
+
+    def _read(self) -> Allowance:
+        return read_allowance(os.sched_getaffinity(0))
 
     def arrange(self, config: Config, backend: str) -> Arrangement:
         """What is set, or what fills the budget."""

@@ -6,12 +6,11 @@ reading is in `client/config/`.
 
 from collections.abc import Mapping
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from cluster_serving.client.config.loading import Loaded, load
 from cluster_serving.client.config.sources import Found
 from cluster_serving.client.config.spellings import ConfigError
-from cluster_serving.client.config.values import check_pem, check_port, is_remote, mask_address, mask_url
+from cluster_serving.client.config.values import check_pem, check_port, has_host, is_remote, mask_address, mask_url
 from cluster_serving.node.config_keys import ADDRESSES, PATHS, SPELLINGS
 from cluster_serving.node.settings import PLACEHOLDER_PATH, Config
 
@@ -88,11 +87,8 @@ def _check_together(config: Config) -> None:
 
 
 def _check_address(text: str) -> None:
-    try:
-        valid = not is_remote(text) or bool(urlsplit(text).hostname)
-    except ValueError:
-        valid = False
-    if not valid:
+    if is_remote(text) and not has_host(text):
         raise ConfigError(
-            "modelPath is a URL without a valid host: write https://host/model.tar.gz or s3://bucket/model/"
+            "modelPath is a URL without a valid host: write https://host/model.tar.gz or s3://bucket/model/; in a user or "
+            "password, / is %2F, @ is %40 and so on"
         )

@@ -28,6 +28,7 @@ from cluster_serving.node.decoding import Record, RecordDecoder
 from cluster_serving.node.fillings import Fillings
 from cluster_serving.node.leases import Leases, Pending
 from cluster_serving.node.metrics import READER, Count
+from cluster_serving.node.redis_clock import offset_ms
 from cluster_serving.node.ring import HANDED_OVER, Ring, State
 from cluster_serving.node.slot import now_us
 from cluster_serving.node.specs import ReaderSpec
@@ -108,7 +109,7 @@ class Reader:
 
     def _connect(self) -> None:
         """Take again what is pending under this consumer's name and nowhere in the ring."""
-        self._set_clock()
+        self._ring.clock_offset_ms = offset_ms(self._link)
         held = self._held()
         self._again.clear()
         self._suspects.clear()
@@ -125,12 +126,6 @@ class Reader:
         self._backoff.reset()
         self._ear.watch(self._link.fileno())
         self._ring.consuming = True
-
-    def _set_clock(self) -> None:
-        before_ms = time.time() * 1000
-        seconds, microseconds = self._link.call("TIME")
-        middle_ms = (before_ms + time.time() * 1000) / 2
-        self._ring.clock_offset_ms = round(int(seconds) * 1000 + int(microseconds) / 1000 - middle_ms)
 
     def _held(self) -> set[bytes]:
         """Every entry that the lane works on."""
@@ -154,7 +149,7 @@ class Reader:
         if time.monotonic() < self._renewal_due_s or self._reading:
             return
         self._renewal_due_s = time.monotonic() + self._spec.lease_s / _RENEWALS_A_LEASE
-        self._set_clock()  # again and again: either clock may be set
+        self._ring.clock_offset_ms = offset_ms(self._link)  # again and again: either clock may be set
         held = self._held()
         self._leases.renew(list(held))
         self._look_due = True

@@ -33,3 +33,9 @@ def own_redis(tmp_path: Path) -> Iterator[PrivateRedis]:
     directory.mkdir()
     with private_redis(directory) as server:
         yield server
+
+
+@pytest.fixture
+def unmeasured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Programs that the test starts go without coverage: an interrupt that falls into its lock leaves it locked, for ever."""
+    monkeypatch.delenv("COVERAGE_PROCESS_CONFIG", raising=False)

@@ -10,7 +10,7 @@ from pydantic import BaseModel, SecretStr, ValidationError
 from cluster_serving.client.config.sentences import sentence
 from cluster_serving.client.config.sources import Found, Setting, known_keys, read_environ, read_file, read_flags
 from cluster_serving.client.config.spellings import ConfigError, Spellings
-from cluster_serving.client.config.values import is_remote, local_path
+from cluster_serving.client.config.values import is_remote, local_path, mask_address
 
 C = TypeVar("C", bound=BaseModel)
 
@@ -59,7 +59,9 @@ def load(
     read_flags(flags, found)
     settle(found)
     try:
-        config = model.model_validate({key: _resolved(setting, paths, addresses) for key, setting in found.settings.items()})
+        config = model.model_validate(
+            {key: _resolved(setting, paths, addresses) for key, setting in found.settings.items()}
+        )
     except ValidationError as error:
         raise ConfigError(sentence(error.errors()[0], found)) from None
     sources = {alias: found.settings[alias].source if alias in found.settings else "default" for alias in aliases}
@@ -74,4 +76,4 @@ def _resolved(setting: Setting, paths: frozenset[str], addresses: frozenset[str]
     try:
         return local_path(setting.value, setting.base)
     except ValueError as error:
-        raise ConfigError(f"{setting.where}: {setting.key} is {setting.value}, but {error}") from error
+        raise ConfigError(f"{setting.where}: {setting.key} is {mask_address(setting.value)}, but {error}") from error

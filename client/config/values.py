@@ -106,18 +106,32 @@ def is_remote(text: str) -> bool:
     return text.partition("://")[0].lower() in {"http", "https", "s3"} and "://" in text
 
 
+def has_host(url: str) -> bool:
+    """Whether a URL names a host; false too when what would be its port is none."""
+    try:
+        parts = urlsplit(url)
+        return bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
+
+
 def mask_address(text: str) -> str:
     """A path, or the URL of a file without what may open it: user, password, and query, which signed URLs have."""
-    if not is_remote(text):
+    scheme, separator, _ = text.partition("://")
+    if not separator or scheme == "file":
         return text
+    if not has_host(text):
+        return f"{scheme}://***"  # a password that is not encoded ends anywhere
     parts = urlsplit(text)
     _, at, host = parts.netloc.rpartition("@")
-    return parts._replace(netloc=f"***@{host}" if at else host, query="***" if parts.query else "", fragment="").geturl()
+    return parts._replace(
+        netloc=f"***@{host}" if at else host, query="***" if parts.query else "", fragment=""
+    ).geturl()
 
 
 def secrets_of_address(text: str) -> Iterator[str]:
     """What `mask_address` hides, where it may stand alone."""
-    if not is_remote(text):
+    if not is_remote(text) or not has_host(text):
         return
     parts = urlsplit(text)
     login = parts.netloc.rpartition("@")[0]

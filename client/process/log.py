@@ -48,7 +48,7 @@ class _Printer:
     def msg(self, line: str) -> None:
         """Print one."""
         with suppress(OSError):
-            sys.stdout.write(f"{line}\n")
+            sys.stdout.write(f"{line}\n".encode(errors="backslashreplace").decode())  # names of files may be no UTF-8
             sys.stdout.flush()
 
     debug = info = warning = error = critical = msg

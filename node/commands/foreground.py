@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 import time
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import structlog
 
 from cluster_serving import __version__
 from cluster_serving.client.process import log
-from cluster_serving.client.process.exit_codes import Fault
+from cluster_serving.client.process.exit_codes import ExitCode, Fault
 from cluster_serving.client.process.redaction import hide, secrets_of_config
 from cluster_serving.node.commands.options import StartOptions
 from cluster_serving.node.commands.prepare import find_model, prepare
@@ -73,7 +74,7 @@ def _serve(options: StartOptions, report: Reporter) -> int:
         with job.acquire():
             remember(options, config)
             logger.info("starting", job=job.name, node=job.node_id(), redis=config.redis_settings().describe())
-            signal.signal(signal.SIGHUP, signal.SIG_IGN)  # of a `restart`, which is not to end a long fetch; it will be heard
+            _leave_on_signals(job)
             local, entry = fetched(config, job, tell)
             if entry is not None:
                 find_model(local, config.model_path)
@@ -82,6 +83,18 @@ def _serve(options: StartOptions, report: Reporter) -> int:
     finally:
         if started_redis and not report.was_ready:
             stop_redis(job)
+
+
+def _leave_on_signals(job: Job) -> None:
+    """End as a node ends, until its supervisor listens: to fetch a model may take long. A `restart` that asks is heard then."""
+    on_terminal = sys.stdout.isatty()  # asked now: one that has gone says no
+
+    def on_signal(number: int, _frame: object) -> None:
+        if number == signal.SIGTERM or (on_terminal and not job.asked()):
+            sys.exit(ExitCode.OK)
+
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, on_signal)
 
 
 def _record(options: StartOptions, config: Config, job: Job, pid: int) -> NodeRecord:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cluster_serving.client.config.spellings import fold, snake
-from cluster_serving.client.config.values import mask_address, split_password
+from cluster_serving.client.config.values import has_host, mask_address, split_password
 from cluster_serving.node.config_keys import ALIASES
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ def _check_addresses(options: StartOptions) -> None:
     pairs = (setting.partition("=") for setting in options.settings)
     given = [value for key, _, value in pairs if fold(key.strip()) == fold("modelPath")]
     for address in (options.model_path or "", *given):
-        if mask_address(address) != address:
+        if has_host(address) and mask_address(address) != address:
             raise click.UsageError(
                 f"{mask_address(address)}: a user, password or query does not belong on a command line, where all can see it; "
                 "set modelPath in config.yaml or CLUSTER_SERVING_MODEL_PATH."

@@ -35,14 +35,14 @@ class Reporter:
 
     def __call__(self, event: str, text: str, code: int = 0) -> None:
         """Tell one event."""
-        self.send(Event(event, text, code))
+        self.send(Event(event, text.encode(errors="backslashreplace").decode(), code))
 
     def send(self, event: Event) -> None:
         """Tell one event; `ready` and `failed` close the pipe, and what comes later is dropped."""
         self.was_ready = self.was_ready or event.event == "ready"
         if self._descriptor is None:
             return
-        with suppress(BrokenPipeError):  # nobody waits any more
+        with suppress(BrokenPipeError, BlockingIOError):  # nobody waits any more, or who does reads nothing
             os.write(self._descriptor, msgspec.json.encode(event) + b"\n")
         if event.event in {"ready", "failed"}:
             os.close(self._descriptor)

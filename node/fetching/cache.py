@@ -29,14 +29,18 @@ class Entry:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        fcntl.flock(self._lock, fcntl.LOCK_SH)
-        os.utime(path)  # the newest are kept
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_SH)
+            os.utime(path)  # the newest are kept
+        except OSError:
+            self.release()
+            raise
 
     def release(self) -> None:
         """It is not used any more."""
-        if self._lock >= 0:
-            os.close(self._lock)
-            self._lock = -1
+        lock, self._lock = self._lock, -1
+        if lock >= 0:
+            os.close(lock)
 
 
 class Cache:
@@ -89,7 +93,7 @@ class Cache:
 
     def add(self, directory: Path, name: str, version: str) -> Entry:
         """Make a complete directory below the draft an entry; the draft is gone then, and entries that nobody needs."""
-        for file in directory.rglob("*"):
+        for file in (directory, *directory.rglob("*")):
             _flush(file)  # a machine that loses power must not keep the name without the content
         entry = Entry(directory.rename(self._path(name, version)))
         _flush(self._directory)

@@ -13,7 +13,7 @@ from cluster_serving.node.backoff import Backoff
 from cluster_serving.node.fetching.cache import Cache, Entry
 from cluster_serving.node.fetching.errors import FetchError
 from cluster_serving.node.fetching.installed import check_can_fetch
-from cluster_serving.node.fetching.progress import Progress, readable
+from cluster_serving.node.fetching.progress import GivenUp, Progress, readable
 from cluster_serving.node.fetching.source import Found, Part, find
 from cluster_serving.node.models.detect import FORMATS
 
@@ -55,11 +55,20 @@ def fetch(request: Request, progress: Progress) -> Entry:
     try:
         return _fetch(request, progress, shown)
     except FetchError as error:
-        raise ModelFault(f"{shown} {error}") from error
+        raise ModelFault(_printable(f"{shown} {error}")) from error
     except OSError as error:
         place = error.filename or request.directory
         room = "; make room, or set modelCache" if error.errno in {errno.ENOSPC, errno.EDQUOT} else ""
-        raise ModelFault(f"{shown} cannot be kept in {place}: {error.strerror}{room}") from error
+        raise ModelFault(_printable(f"{shown} cannot be kept in {place}: {error.strerror}{room}")) from error
+    except GivenUp:
+        raise
+    except Exception as error:  # of a library: no reason for a node that serves to end
+        raise ModelFault(_printable(f"{shown} cannot be fetched: {type(error).__name__}: {error}")) from error
+
+
+def _printable(text: str) -> str:
+    """The names in an archive may hold line breaks, a terminal's commands, and bytes that are no UTF-8."""
+    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
 
 
 def _fetch(request: Request, progress: Progress, shown: str) -> Entry:
@@ -146,13 +155,18 @@ def _model(found: Found, draft: Path, max_bytes: int, progress: Progress) -> Pat
     file = fetched / found.parts[0].name
     if found.folder or file.suffix.lower() in _MODEL_FILES:
         return fetched
-    from cluster_serving.node.fetching.unpack import unpack
+    from cluster_serving.node.fetching.unpack import check_links, unpack
 
     model = draft / "model"
     unpack(file, model, max_bytes, progress)
-    while len(inside := [path for path in model.iterdir() if _counts(path)]) == 1 and inside[0].is_dir():
+    while len(inside := [path for path in model.iterdir() if _counts(path)]) == 1 and _is_folder(inside[0]):
         model = inside[0]
+    check_links(model)
     return model
+
+
+def _is_folder(path: Path) -> bool:
+    return path.is_dir() and not path.is_symlink()
 
 
 def _counts(path: Path) -> bool:

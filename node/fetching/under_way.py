@@ -27,6 +27,8 @@ class UnderWay:
     def _run(self) -> None:
         try:
             self._entry = fetch(self._request, Progress(self._news.append, self._given_up))
+            if self._given_up.is_set():
+                self._entry.release()
         except Exception as error:  # told by `result`, in the thread that asked
             self._error = error
 
@@ -71,3 +73,5 @@ class UnderWay:
     def give_up(self) -> None:
         """It is not wanted any more; ends as soon as the next bytes come."""
         self._given_up.set()
+        if self._entry is not None:
+            self._entry.release()

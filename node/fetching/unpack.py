@@ -6,29 +6,28 @@
 import bz2
 import gzip
 import lzma
+import os
 import stat
 import sys
 import tarfile
 import zipfile
-import zlib
 from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, cast
 
 from cluster_serving.node.fetching.errors import FetchError
-from cluster_serving.node.fetching.progress import Progress, readable
+from cluster_serving.node.fetching.progress import GivenUp, Progress, readable
 
 _MOST_MEMBERS = 100_000
 _LONGEST_HEADER = 1 << 20  # tarfile reads the header of a member into memory, however long it says that it is
-_CHUNK_BYTES = 1 << 20
-_BROKEN = (tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, NotImplementedError, ValueError)
+_LONGEST_LIST = 32 << 20  # zipfile reads what a .zip says of all its members at once
 
 
 def unpack(archive: Path, directory: Path, max_bytes: int, progress: Progress) -> None:
     """Unpack an archive into a new directory.
 
-    Links, and whatever is no file and no directory, are refused when they lead outside or are none (`tarfile.data_filter`); so
-    are absolute paths, `..`, more than `max_bytes` of content, and more than 100,000 members.
+    What is no file, directory or link is refused; so are absolute paths, `..`, what would go through a link, sparse files, more
+    than `max_bytes` of content, and more than 100,000 members. Whether its links stay inside is for `check_links` to say.
 
     Raises:
         FetchError: it is refused, broken, or no archive.
@@ -42,8 +41,32 @@ def unpack(archive: Path, directory: Path, max_bytes: int, progress: Progress) -
         else:
             with opener(archive) as stream:
                 _unpack_tar(stream, directory, allowance)
-    except (*_BROKEN, _zstd().ZstdError) as error:
+    except (FetchError, GivenUp):
+        raise
+    except Exception as error:  # what reads archives raises whatever a broken one leads it to
+        if isinstance(error, OSError) and error.errno is not None:
+            raise
         raise FetchError(f"is a broken archive: {str(error) or type(error).__name__}") from error
+
+
+def check_links(directory: Path) -> None:
+    """Check that every link in a directory leads to something in it, by asking the kernel.
+
+    Raises:
+        FetchError: one does not.
+    """
+    inside = directory.resolve()
+    for path in directory.rglob("*"):
+        # Not before the folder around everything has been taken away: `..` leads elsewhere then.
+        if path.is_symlink() and not _is_inside(path, inside):
+            raise FetchError(f"is refused: {path.name!r} is a link to what is not in the model's directory")
+
+
+def _is_inside(link: Path, directory: Path) -> bool:
+    try:
+        return Path(os.path.realpath(link, strict=True)).is_relative_to(directory)
+    except OSError:  # to nothing, to itself, or by a way that is too long to be followed
+        return False
 
 
 class _Allowance:
@@ -63,13 +86,15 @@ class _Allowance:
         self._members += 1
         self._bytes += size_bytes
         path = PurePosixPath(name)
+        if size_bytes < 0:
+            raise FetchError(f"is a broken archive: {name!r} has {size_bytes} bytes")
         if path.is_absolute() or ".." in path.parts or "\\" in name or "\0" in name:
             raise FetchError(f"is refused: it would write outside of the model's directory, to {name!r}")
         if self._members > _MOST_MEMBERS:
             raise FetchError(f"is refused: it holds more than {_MOST_MEMBERS} files")
         if self._bytes > self._max_bytes:
             raise FetchError(f"is refused: unpacked it is larger than modelMaxBytes, {readable(self._max_bytes)}")
-        self._progress.advance(self._bytes, self._max_bytes, f"unpacking {path.name}, of at most")
+        self._progress.advance(self._bytes, self._max_bytes, f"unpacking {path.name!a}, of at most")
 
 
 def _unpack_tar(stream: IO[bytes], directory: Path, allowance: _Allowance) -> None:
@@ -77,37 +102,58 @@ def _unpack_tar(stream: IO[bytes], directory: Path, allowance: _Allowance) -> No
         raise FetchError(
             f"cannot be unpacked safely by Python {sys.version.split()[0]}: take 3.11.4 or newer, or a .zip"
         )
-    bounded = cast("IO[bytes]", _ShortHeaders(stream))
-    with tarfile.open(fileobj=bounded, mode="r:") as tar:
+    with tarfile.open(fileobj=_bounded(stream, _LONGEST_HEADER), mode="r:") as tar:
         for member in tar:
             allowance.take(member.name, member.size)
+            if member.issparse():  # how much is written of it, only its map says
+                raise FetchError(f"is refused: {member.name!r} is sparse; pack it with tar without -S")
+            _check_way(directory, member.name)
+            if member.islnk():
+                _check_way(directory, member.linkname)
             try:
                 tar.extract(member, directory, filter="data")
             except tarfile.FilterError as error:
                 raise FetchError(f"is refused: {error}") from error
 
 
-class _ShortHeaders:
+def _check_way(directory: Path, name: str) -> None:
+    """Refuse what would be written through a link, or linked to one, wherever it leads.
+
+    Without this a chain of links, too long for `tarfile.data_filter` to follow, led out of the directory: CVE-2025-4517, which
+    Python has mended from 3.11.13 and 3.12.11 on.
+    """
+    path = PurePosixPath(name)
+    if any((directory / step).is_symlink() for step in (path, *path.parents)):
+        raise FetchError(f"is refused: {name!r} goes through a link")
+
+
+class _Bounded:
     """A stream that is never read in one large piece: only headers are."""
 
-    def __init__(self, stream: IO[bytes]) -> None:
+    def __init__(self, stream: IO[bytes], most: int) -> None:
         self._stream = stream
+        self._most = most
         self.seek = stream.seek
         self.tell = stream.tell
+        self.seekable = stream.seekable
 
-    def read(self, size: int) -> bytes:
+    def read(self, size: int = -1) -> bytes:
         """Read so many bytes.
 
         Raises:
             FetchError: more than a header has.
         """
-        if not 0 <= size <= _LONGEST_HEADER:
-            raise FetchError(f"is refused: the header of a member has {size} bytes")
-        return self._stream.read(size)
+        if size > self._most:
+            raise FetchError(f"is refused: a header has {size} bytes")
+        return self._stream.read(size if size >= 0 else self._most)
+
+
+def _bounded(stream: IO[bytes], most: int) -> IO[bytes]:
+    return cast("IO[bytes]", _Bounded(stream, most))
 
 
 def _unpack_zip(archive: Path, directory: Path, allowance: _Allowance) -> None:
-    with zipfile.ZipFile(archive) as opened:
+    with archive.open("rb") as stream, zipfile.ZipFile(_bounded(stream, _LONGEST_LIST)) as opened:
         for member in opened.infolist():
             kind = stat.S_IFMT(member.external_attr >> 16)
             if kind not in {0, stat.S_IFREG, stat.S_IFDIR}:

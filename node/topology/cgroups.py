@@ -48,8 +48,8 @@ def _groups(root: Path) -> Iterator[Path]:
 def _mounts(root: Path) -> Iterator[_Mount]:
     for line in cpulist.text_of(root / "proc/self/mountinfo").splitlines():
         place, _, system = line.partition(" - ")
-        kind, _, options = system.split(" ", 2)
-        if kind in {"cgroup", "cgroup2"}:
+        if system.startswith(("cgroup ", "cgroup2 ")):
+            kind, _, options = system.split(" ", 2)
             top, point = (_unescaped(text) for text in place.split(" ")[3:5])
             controllers = frozenset(options.split(",") if kind == "cgroup" else [""])
             yield _Mount(PurePosixPath(top), root / point.lstrip("/"), controllers)
@@ -72,7 +72,9 @@ def _quota(group: Path) -> float | None:
     quota, _, period = cpulist.text_of(group / "cpu.max").partition(" ")
     if not quota:
         quota, period = (cpulist.text_of(group / f"cpu.cfs_{name}_us") for name in ("quota", "period"))
-    return int(quota) / int(period) if quota.isdecimal() and period.isdecimal() else None  # "max" and -1: no limit
+    if not quota.isdecimal() or not period.isdecimal():  # "max" and -1: no limit
+        return None
+    return int(quota) / int(period)
 
 
 def _unescaped(text: str) -> str:

@@ -27,7 +27,7 @@ def read(path: Path) -> frozenset[int]:
 def text_of(path: Path) -> str:
     """The text of one of the kernel's files, stripped; empty when it is not there, or has nothing to say now."""
     try:
-        return path.read_text().strip()
+        return path.read_text(encoding="utf-8", errors="surrogateescape").strip()  # mounts have any names
     except OSError:  # the kernel answers some of them with an error while a core goes on or off
         return ""
 

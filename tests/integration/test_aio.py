@@ -6,11 +6,13 @@ import signal
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import redis
+import uvloop
 
 from cluster_serving.client import (
     AsyncInputQueue,
@@ -137,6 +139,31 @@ def test_closing_in_the_middle_of_a_call_ends_it(redis_server: PrivateRedis) -> 
             await call
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_a_connection_that_was_lost_while_it_idled_is_replaced(
+    redis_server: PrivateRedis, new_loop: Callable[[], asyncio.AbstractEventLoop]
+) -> None:
+    def descriptors() -> set[str]:
+        return {path.name for path in Path("/proc/self/fd").iterdir()}
+
+    async def run() -> None:
+        link, before = AsyncLink(RedisSettings(port=redis_server.port)), descriptors()
+        (mine,) = await link.call(("CLIENT", "ID"))
+        opened = descriptors() - before
+        redis_server.client().client_kill_filter(_id=mine)
+        await until(lambda: opened - descriptors())
+        quiet = [end for _ in range(4) for end in os.pipe()]  # one of them has the number that the socket had
+        try:
+            assert await link.call(("PING",)) == [b"PONG"]
+        finally:
+            for end in quiet:
+                os.close(end)
+            await link.close()
+
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        runner.run(run())
 
 
 def test_any_error_of_a_batch_reaches_its_calls(redis_server: PrivateRedis, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,6 +24,21 @@ from support.file_server import FileServer, Page, file_server
 from support.wait import wait_until
 
 
+def archive_of(*members: tarfile.TarInfo) -> bytes:
+    """Of links, and files without content."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz") as tar:
+        for member in members:
+            tar.addfile(member)
+    return buffer.getvalue()
+
+
+def link(name: str, target: str) -> tarfile.TarInfo:
+    member = tarfile.TarInfo(name)
+    member.type, member.linkname = tarfile.SYMTYPE, target
+    return member
+
+
 def archive(name: str = "model/m.onnx", content: bytes = b"weights") -> bytes:
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w:gz") as tar:
@@ -84,6 +99,16 @@ def test_an_archive_with_a_checksum_is_fetched_once(server: FileServer, fetcher:
     assert server.asked == [("/models/m.tar.gz", "")]
     assert any(line.startswith("fetching http://localhost") and line.endswith("B") for line in fetcher.told)
     assert any(line.startswith("fetched: ") for line in fetcher.told)
+
+
+def test_a_link_is_not_the_folder_around_everything(server: FileServer, fetcher: Fetcher) -> None:
+    """One that leads to itself would be the cache, whose lock is taken."""
+    server.put("/m.tar.gz", archive_of(link("model", ".")))
+
+    entry = fetcher(server.url("/m.tar.gz"))
+
+    assert not entry.path.is_symlink()
+    assert [path.name for path in entry.path.iterdir()] == ["model"]
 
 
 def test_a_model_file_is_taken_as_it_is(server: FileServer, fetcher: Fetcher) -> None:
@@ -181,6 +206,12 @@ def test_a_wrong_checksum(server: FileServer, fetcher: Fetcher) -> None:
         ),
         (Page(b"<html>"), "is neither a model file nor an archive"),
         (Page(archive("../m.onnx")), "is refused: it would write outside of the model's directory"),
+        # What it leads to is in the archive, and outside when the folders around the model have been taken away.
+        (
+            Page(archive_of(tarfile.TarInfo("a/b/m.onnx"), link("a/b/c", "../../.x"), tarfile.TarInfo(".x"))),
+            "is refused: 'c' is a link to what is not in the model's directory",
+        ),
+        (Page(archive_of(tarfile.TarInfo(f"{'n' * 300}\udcff"))), "cannot be kept in "),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -315,6 +346,18 @@ def test_who_gives_up_ends_soon(server: FileServer, fetcher: Fetcher) -> None:
     with pytest.raises(GivenUp):
         fetch_.result()
     fetcher.left_nothing()
+
+
+def test_who_gives_up_what_has_come_keeps_nothing_in_the_cache(server: FileServer, fetcher: Fetcher) -> None:
+    server.put("/m.onnx", b"x")
+    fetch_ = UnderWay(Request(server.url("/m.onnx"), "", fetcher.directory, 1 << 30))
+    wait_until(lambda: fetch_.done, "it has come")
+
+    fetch_.give_up()
+
+    other = os.open(fetch_.result().path, os.O_RDONLY)
+    fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    os.close(other)
 
 
 _LIMITED = """

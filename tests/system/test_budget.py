@@ -134,6 +134,12 @@ def masks(node: RunningNode, *kinds: str) -> set[tuple[int, ...]]:
     }
 
 
+def sizes(node: RunningNode) -> list[int]:
+    """How many workers have served, one set of them after the other."""
+    lines = [line for line in node.log.splitlines() if "event=serving" in line]
+    return [int(line.partition("workers=")[2].split()[0]) for line in lines]
+
+
 def placement(node: RunningNode, home: Path, *options: str) -> "subprocess.CompletedProcess[str]":
     command = [sys.executable, "-P", "-m", "cluster_serving.node.cli", "status", "--placement", *options, node.job]
     environment = os.environ | {"CLUSTER_SERVING_HOME": str(home / "state")}
@@ -182,13 +188,26 @@ def test_a_library_that_starts_more_threads_than_it_was_told_to(own_redis: Priva
 
 
 @pytest.mark.usefixtures("larger")
-@pytest.mark.parametrize("pinning", [True, False])
-def test_workers_that_fill_the_machine_are_kept_on_cores_of_their_own(
-    own_redis: PrivateRedis, tmp_path: Path, pinning: bool
+@pytest.mark.skipif(len(ALL) < 2, reason="there is nothing to choose from with one core")
+def test_workers_are_kept_on_cores_of_their_own_and_stay_when_another_number_cannot_be_had(
+    own_redis: PrivateRedis, tmp_path: Path
 ) -> None:
-    with running_node(tmp_path, own_redis, **AUTO, pinning=pinning) as node:
-        assert masks(node, "worker") == ({(core,) for core in ALL} if pinning else {tuple(ALL)})
+    """Workers of another number would have to load the model, which has gone."""
+    model = tmp_path / "model.py"
+    model.write_text((MODELS / "affine.py").read_text())
+    with running_node(tmp_path, own_redis, **AUTO | {"modelPath": str(model)}) as node:
+        workers = {child.pid for child in node.children("worker")}
+        assert masks(node, "worker") == {(core,) for core in ALL}
         assert masks(node, "reader", "writer") == {tuple(ALL)}
+
+        model.unlink()
+        psutil.Process(node.process.pid).cpu_affinity(ALL[:1])
+        wait_until(lambda: "no change; the old model goes on serving" in node.log, "it cannot be changed")
+
+        assert {child.pid for child in node.children("worker")} == workers
+        with InputQueue(port=own_redis.port, name=JOB) as queue:
+            assert not isinstance(queue.predict({"x": ROW}), RecordFailed)
+        assert node.log.count("another share of the machine") == 1
 
 
 @pytest.mark.usefixtures("larger")
@@ -199,7 +218,7 @@ def test_workers_follow_the_quota_and_no_record_is_lost(own_redis: PrivateRedis,
         with group.inside():
             node = stack.enter_context(running_node(tmp_path, own_redis, **AUTO))
         queue = stack.enter_context(InputQueue(port=own_redis.port, name=JOB))
-        few, stop, answers = node.heartbeat()["workers"], threading.Event(), list[Any]()
+        stop, answers = threading.Event(), list[Any]()
 
         def ask() -> None:
             while not stop.is_set():
@@ -208,13 +227,12 @@ def test_workers_follow_the_quota_and_no_record_is_lost(own_redis: PrivateRedis,
         asking = threading.Thread(target=ask)
         asking.start()
         group.limit(None)
-        wait_until(lambda: node.heartbeat().get("workers") == len(ALL), "there is a worker for each core", 60)
+        wait_until(lambda: sizes(node) == [1, len(ALL)], "there is a worker for each core", 60)
         group.limit(1.5)
-        wait_until(lambda: node.heartbeat().get("workers") == few, "there are as few as before", 60)
+        wait_until(lambda: sizes(node) == [1, len(ALL), 1], "there are as few as before", 60)
         stop.set()
         asking.join()
 
-        assert few == 1
         assert answers
         assert not [answer for answer in answers if isinstance(answer, RecordFailed)]
         assert node.stop() == 0

@@ -77,6 +77,7 @@ def test_a_short_run_passes_and_leaves_nothing(tmp_path: Path) -> None:
     assert chaos.left() == []
 
 
+@pytest.mark.usefixtures("unmeasured")
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_an_interrupted_run_leaves_nothing(number: int, code: int, tmp_path: Path) -> None:
     chaos = Chaos(tmp_path, "--seed", "1")

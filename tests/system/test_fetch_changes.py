@@ -7,7 +7,9 @@ import subprocess
 import sys
 import tarfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -49,33 +51,47 @@ def times(factor: int) -> bytes:
     return archive_of(**{"times.py": MODEL.replace("FACTOR", f"np.float32({factor})").encode()})
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def server() -> Iterator[FileServer]:
     with file_server() as server:
         yield server
 
 
-@pytest.fixture
-def node(own_redis: PrivateRedis, tmp_path: Path, server: FileServer) -> Iterator[RunningNode]:
+@contextmanager
+def node_of_two(home: Path, redis_server: PrivateRedis, server: FileServer, job: str) -> Generator[RunningNode]:
     checksum = server.put("/two.tar.gz", times(2))
     url = server.url("/two.tar.gz?signature=geheim-geheim-geheim")
-    with running_node(tmp_path / "node", own_redis, modelPath=url, modelChecksum=checksum, jobName=JOB) as node:
+    with running_node(home, redis_server, modelPath=url, modelChecksum=checksum, jobName=job) as node:
         yield node
 
 
-def run(node: RunningNode, *words: str) -> subprocess.CompletedProcess[str]:
+@pytest.fixture(scope="module")
+def node(
+    tmp_path_factory: pytest.TempPathFactory, redis_server: PrivateRedis, server: FileServer
+) -> Iterator[RunningNode]:
+    """One for all who leave it serving; each changes it to a model of his own."""
+    with node_of_two(tmp_path_factory.mktemp("fetched"), redis_server, server, JOB) as node:
+        yield node
+
+
+def run(home: Path, *words: str) -> subprocess.CompletedProcess[str]:
     """A command about the job of a node."""
-    return run_at(node.config_path.parent, *words)
+    return subprocess.run(
+        command(*words), env=environment(home), capture_output=True, text=True, timeout=90, check=False
+    )
 
 
-def run_at(home: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    environment = os.environ | {"CLUSTER_SERVING_HOME": str(home / "state")}
-    command = [sys.executable, "-P", "-m", "cluster_serving.node.cli", *words]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=90, check=False)
+def command(*words: str) -> list[str]:
+    return [sys.executable, "-P", "-m", "cluster_serving.node.cli", *words]
+
+
+def environment(home: Path) -> dict[str, str]:
+    return os.environ | {"CLUSTER_SERVING_HOME": str(home / "state")}
 
 
 def restart(node: RunningNode, url: str, checksum: str, *words: str) -> subprocess.CompletedProcess[str]:
-    return run(node, "restart", JOB, "--model-path", url, "--set", f"modelChecksum={checksum}", *words)
+    settings = ["--model-path", url, "--set", f"modelChecksum={checksum}"]
+    return run(node.config_path.parent, "restart", node.job, *settings, *words)
 
 
 def factor(server: PrivateRedis) -> float:
@@ -93,14 +109,18 @@ def entries(node: RunningNode) -> list[str]:
     return sorted(path.name for path in (node.config_path.parent / "state" / JOB / "models").iterdir())
 
 
-def test_the_quick_start_model_from_an_archive(own_redis: PrivateRedis, tmp_path: Path, server: FileServer) -> None:
+def times_asked(server: FileServer, page: str) -> int:
+    return len([path for path, _ in server.asked if path == page])
+
+
+def test_the_quick_start_model_from_an_archive(redis_server: PrivateRedis, tmp_path: Path, server: FileServer) -> None:
     server.put("/digits.tar.gz", archive_of(**{path.name: path.read_bytes() for path in QUICKSTART.glob("*.onnx")}))
     url = server.url("/digits.tar.gz")
 
-    with running_node(tmp_path / "node", own_redis, modelPath=url, jobName=JOB) as node:
+    with running_node(tmp_path, redis_server, modelPath=url, jobName="digits") as node:
         (takes,) = node.heartbeat()["inputs"]
         shape = [size or 1 for size in takes["shape"]][1:]
-        with InputQueue(port=own_redis.port, name=JOB) as queue:
+        with InputQueue(port=redis_server.port, name="digits") as queue:
             answer = queue.predict(np.zeros(shape, np.float32), timeout=20)
 
     assert np.isfinite(answer).all()
@@ -109,147 +129,139 @@ def test_the_quick_start_model_from_an_archive(own_redis: PrivateRedis, tmp_path
 
 
 def test_restart_fetches_the_next_model_beside_the_old_one(
-    node: RunningNode, own_redis: PrivateRedis, server: FileServer
+    node: RunningNode, redis_server: PrivateRedis, server: FileServer
 ) -> None:
     checksum = server.put("/three.tar.gz", times(3))
-    before = factor(own_redis)
+    (before,) = [name for name in entries(node) if name.startswith("two")]
 
     done = restart(node, server.url("/three.tar.gz"), checksum)
 
     assert done.returncode == 0, done.stderr
     assert f"fetching {server.url('/three.tar.gz')}" in done.stdout
-    assert before == 2
-    see(own_redis, 3)
-    assert len(entries(node)) == 2
-    assert run(node, "restart", JOB).returncode == 0  # as it was started last
-    see(own_redis, 3)
-    assert len([path for path, _ in server.asked if path.startswith("/three")]) == 1
+    see(redis_server, 3)
+    assert before in entries(node)
+    assert run(node.config_path.parent, "restart", JOB).returncode == 0  # as it was started last
+    see(redis_server, 3)
+    assert times_asked(server, "/three.tar.gz") == 1
     assert "geheim" not in node.log
     assert not [file for file in node.config_path.parent.rglob("*.json") if "geheim" in file.read_text()]
 
 
 @pytest.mark.parametrize("how", [[], ["--cold"]], ids=["hitless", "cold"])
 def test_what_cannot_be_fetched_leaves_the_old_one_serving(
-    node: RunningNode, own_redis: PrivateRedis, server: FileServer, how: list[str]
+    node: RunningNode, redis_server: PrivateRedis, server: FileServer, how: list[str]
 ) -> None:
-    server.put("/three.tar.gz", times(3))
+    server.put("/wrong.tar.gz", times(4))
+    before, kept = factor(redis_server), entries(node)
 
-    wrong = restart(node, server.url("/three.tar.gz"), f"sha256:{'0' * 64}", *how)
-    missing = restart(node, server.url("/four.tar.gz"), "", *how)
+    wrong = restart(node, server.url("/wrong.tar.gz"), f"sha256:{'0' * 64}", *how)
+    missing = restart(node, server.url("/missing.tar.gz"), "", *how)
 
     assert wrong.returncode == missing.returncode == ExitCode.MODEL
     assert "is not what modelChecksum says: it is sha256:" in wrong.stderr
     assert "is not there (404)" in missing.stderr
-    assert factor(own_redis) == 2
+    assert factor(redis_server) == before
     assert node.process.poll() is None
-    assert len(entries(node)) == 1
+    assert entries(node) == kept
 
 
-def test_an_archive_without_a_model(node: RunningNode, own_redis: PrivateRedis, server: FileServer) -> None:
+def test_an_archive_without_a_model(node: RunningNode, redis_server: PrivateRedis, server: FileServer) -> None:
     checksum = server.put("/empty.tar.gz", archive_of(readme=b"no model"))
+    before = factor(redis_server)
 
     done = restart(node, server.url("/empty.tar.gz"), checksum)
 
     assert done.returncode == ExitCode.MODEL
     assert f"what {server.url('/empty.tar.gz')} holds: There is no model detected" in done.stderr
-    assert factor(own_redis) == 2
+    assert factor(redis_server) == before
 
 
-def test_it_serves_and_beats_while_it_fetches(node: RunningNode, own_redis: PrivateRedis, server: FileServer) -> None:
+def test_it_serves_and_beats_while_it_fetches_until_that_takes_too_long(
+    node: RunningNode, redis_server: PrivateRedis, server: FileServer
+) -> None:
     go_on = threading.Event()
-    checksum = server.put("/three.tar.gz", times(3))
-    server.pages["/three.tar.gz"].go_on = go_on
-    told: list[subprocess.CompletedProcess[str]] = []
-    waiting = threading.Thread(target=lambda: told.append(restart(node, server.url("/three.tar.gz"), checksum)))
+    server.pages["/slow.tar.gz"] = Page(times(5), go_on=go_on)
+    before = factor(redis_server)
 
-    waiting.start()
-    wait_until(lambda: any(path == "/three.tar.gz" for path, _ in server.asked), "it fetches")
-    first = node.heartbeat()
-    while_fetching = factor(own_redis)
-    wait_until(lambda: node.heartbeat()["answered"] > first["answered"], "it goes on beating")
+    with ThreadPoolExecutor() as pool:
+        told = pool.submit(restart, node, server.url("/slow.tar.gz"), "", "--timeout", "3")
+        wait_until(lambda: times_asked(server, "/slow.tar.gz"), "it fetches")
+        first = node.heartbeat()
+        while_fetching = factor(redis_server)
+        wait_until(lambda: node.heartbeat()["answered"] > first["answered"], "it goes on beating")
     go_on.set()
-    waiting.join(60)
 
-    assert while_fetching == 2
-    assert told[0].returncode == 0, told[0].stderr
-    see(own_redis, 3)
+    assert while_fetching == before
+    assert told.result().returncode == ExitCode.FAILED
+    assert "the model is not fetched after 3 s; the old model goes on serving" in told.result().stderr
+    assert factor(redis_server) == before
 
 
-def test_it_ends_while_it_fetches(node: RunningNode, server: FileServer) -> None:
-    server.pages["/three.tar.gz"] = Page(times(3), go_on=threading.Event())
-    told: list[subprocess.CompletedProcess[str]] = []
-    waiting = threading.Thread(target=lambda: told.append(restart(node, server.url("/three.tar.gz"), "")))
-    waiting.start()
-    wait_until(lambda: any(path == "/three.tar.gz" for path, _ in server.asked), "it fetches")
+def test_it_ends_while_it_fetches(redis_server: PrivateRedis, tmp_path: Path, server: FileServer) -> None:
+    server.pages["/seven.tar.gz"] = Page(times(7), go_on=threading.Event())
 
-    code = node.stop(signal.SIGTERM)
-    waiting.join(60)
+    with node_of_two(tmp_path, redis_server, server, "ends") as node, ThreadPoolExecutor() as pool:
+        told = pool.submit(restart, node, server.url("/seven.tar.gz"), "")
+        wait_until(lambda: times_asked(server, "/seven.tar.gz"), "it fetches")
+        code = node.stop(signal.SIGTERM)
 
     assert code == 0
-    assert told[0].returncode == ExitCode.FAILED
-    assert "the node was told to stop" in told[0].stderr
+    assert told.result().returncode == ExitCode.FAILED
+    assert "the node was told to stop" in told.result().stderr
 
 
-def test_a_fetch_that_takes_too_long(node: RunningNode, own_redis: PrivateRedis, server: FileServer) -> None:
-    server.pages["/three.tar.gz"] = Page(times(3), go_on=threading.Event())
+def test_it_ends_while_it_fetches_its_first_model(
+    redis_server: PrivateRedis, tmp_path: Path, server: FileServer
+) -> None:
+    page = server.pages["/first.tar.gz"] = Page(times(2), go_on=threading.Event())
+    words = ["start", "--foreground", "--model-path", server.url("/first.tar.gz"), "--redis-url", redis_server.url]
+    node = subprocess.Popen(
+        command(*words), env=environment(tmp_path), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    wait_until(lambda: times_asked(server, "/first.tar.gz"), "it fetches")
 
-    done = restart(node, server.url("/three.tar.gz"), "", "--timeout", "2")
+    node.send_signal(signal.SIGHUP)  # of a `restart`, or of nobody
+    node.send_signal(signal.SIGTERM)
+    said, _ = node.communicate(timeout=30)
 
-    assert done.returncode == ExitCode.FAILED
-    assert "the model is not fetched after 2 s; the old model goes on serving" in done.stderr
-    assert factor(own_redis) == 2
+    assert page.go_on is not None
+    page.go_on.set()
+    assert node.returncode == 0, said
+    assert "Traceback" not in said
 
 
 def test_a_restart_while_the_first_model_is_fetched_comes_after_it(
-    own_redis: PrivateRedis, tmp_path: Path, server: FileServer
+    redis_server: PrivateRedis, tmp_path: Path, server: FileServer
 ) -> None:
-    page = server.pages["/two.tar.gz"] = Page(times(2), go_on=threading.Event())
-    checksum = server.put("/three.tar.gz", times(3))
-    home = tmp_path / "node"
-    command = ["restart", JOB, "--model-path", server.url("/three.tar.gz"), "--set", f"modelChecksum={checksum}"]
-    told: list[subprocess.CompletedProcess[str]] = []
+    go_on = threading.Event()
+    server.pages["/eight.tar.gz"] = Page(times(8), go_on=go_on)
+    checksum = server.put("/nine.tar.gz", times(9))
+    words = ["--model-path", server.url("/nine.tar.gz"), "--set", f"modelChecksum={checksum}"]
 
-    def restart_soon() -> None:
-        wait_until(lambda: server.asked, "it fetches")
-        told.append(run_at(home, *command))
+    def restart_soon() -> subprocess.CompletedProcess[str]:
+        wait_until(lambda: times_asked(server, "/eight.tar.gz"), "it fetches")
+        return run(tmp_path, "restart", "first", *words)
 
     def go_on_then() -> None:
-        wait_until(lambda: list(home.glob(f"state/{JOB}/change.*")), "the restart has asked")
-        assert page.go_on is not None
-        page.go_on.set()
+        wait_until(lambda: list(tmp_path.glob("state/first/change.*")), "the restart has asked", 60)
+        go_on.set()
 
-    threads = [threading.Thread(target=restart_soon), threading.Thread(target=go_on_then)]
-    for thread in threads:
-        thread.start()
-    with running_node(home, own_redis, modelPath=server.url("/two.tar.gz"), jobName=JOB):
-        for thread in threads:
-            thread.join(90)
-        see(own_redis, 3)
+    with ThreadPoolExecutor() as pool:
+        told = pool.submit(restart_soon)
+        pool.submit(go_on_then)
+        with running_node(tmp_path, redis_server, modelPath=server.url("/eight.tar.gz"), jobName="first") as node:
+            done = told.result()
+            serving = node.log.count("event=serving")
 
-    assert told[0].returncode == 0, told[0].stderr
+    assert done.returncode == 0, done.stderr
+    assert serving == 2
 
 
-def test_a_start_that_cannot_fetch(tmp_path: Path, own_redis: PrivateRedis, server: FileServer) -> None:
-    environment = os.environ | {"CLUSTER_SERVING_HOME": str(tmp_path)}
-    command = [
-        sys.executable,
-        "-P",
-        "-m",
-        "cluster_serving.node.cli",
-        "start",
-        "--model-path",
-        server.url("/none.tar.gz"),
-    ]
+def test_a_start_that_cannot_fetch(tmp_path: Path, redis_server: PrivateRedis, server: FileServer) -> None:
+    url = server.url("/none.tar.gz")
 
-    done = subprocess.run(
-        [*command, "--redis-url", own_redis.url],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    done = run(tmp_path, "start", "--model-path", url, "--redis-url", redis_server.url)
 
     assert done.returncode == ExitCode.MODEL
-    assert f"{server.url('/none.tar.gz')} is not there (404)" in done.stderr
+    assert f"{url} is not there (404)" in done.stderr
     assert "Traceback" not in done.stderr

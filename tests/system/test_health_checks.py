@@ -5,6 +5,8 @@ import signal
 import subprocess
 from pathlib import Path
 
+import psutil
+
 from support.models import MODELS
 from support.private_redis import PrivateRedis
 from support.running_frontend import running_frontend
@@ -48,6 +50,7 @@ def test_a_node_that_hangs_becomes_unhealthy(own_redis: PrivateRedis, tmp_path: 
     with running_node(home, own_redis, modelPath=str(MODELS / "affine.py"), jobName=JOB) as node:
         wait_until(healthy, "the node is healthy")
         node.process.send_signal(signal.SIGSTOP)
+        wait_until(lambda: psutil.Process(node.process.pid).status() == psutil.STATUS_STOPPED, "the node stands still")
         half_a_minute_ago = (home / "state" / JOB / "serving").stat().st_mtime - 31
         os.utime(home / "state" / JOB / "serving", (half_a_minute_ago, half_a_minute_ago))
 

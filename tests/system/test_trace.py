@@ -25,8 +25,8 @@ from support.wait import wait_until
 
 JOB = "traced"
 SLEEP_S = 0.25
-ID_MS = 1
-"""What rounding down may add to the time since an id of a stream."""
+CLOCK_MS = 5
+"""How far two looks at Redis' clock may differ: ids are rounded down to whole milliseconds, and a node knows it by its answers."""
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -83,17 +83,19 @@ def test_the_stages_sum_to_the_total(node: RunningNode, redis_server: PrivateRed
         client.xgroup_create(reply, "client", mkstream=True)
         with InputQueue(port=redis_server.port, name=JOB) as queue:
             queue.predict(row(0))  # Redis knows the scripts from now on
+        at_once = client.pipeline()
         for n in range(4):
             fields = encode_record(f"sum-{n}", row(SLEEP_S))
-            client.xadd(JOB, dict(zip(fields[::2], fields[1::2], strict=True)) | {keys.REPLY: reply})
+            at_once.xadd(JOB, dict(zip(fields[::2], fields[1::2], strict=True)) | {keys.REPLY: reply})
+        at_once.execute()
 
         found = replies(client, reply, 4)
 
     totals_ms = [written_ms - enqueued_ms(result.receipt) for written_ms, result in found]
     sums_ms = [sum(result.stages.values()) for _, result in found]
     print(totals_ms, [result.stages for _, result in found])
-    assert all(of_stages <= total + ID_MS for of_stages, total in zip(sums_ms, totals_ms, strict=True))
-    assert sum(sums_ms) == pytest.approx(sum(totals_ms), rel=0.02)
+    assert all(of_stages <= total + CLOCK_MS for of_stages, total in zip(sums_ms, totals_ms, strict=True))
+    assert sum(sums_ms) == pytest.approx(sum(totals_ms), rel=0.1)
     assert all(result.stages["run"] >= 1000 * SLEEP_S for _, result in found)
     waits_ms = [total - result.stages["run"] for total, (_, result) in zip(totals_ms, found, strict=True)]
     assert waits_ms[3] > 2 * 1000 * SLEEP_S, "the last one waited for the others"
@@ -111,7 +113,7 @@ def test_the_total_is_within_what_the_client_saw(node: RunningNode, redis_server
     stages = traced["stages_ms"]
     assert list(stages) == ["stream", "fill", "wait", "run", "publish", "write"]
     assert sum(stages.values()) == pytest.approx(traced["total_ms"], abs=0.01)
-    assert 1000 * SLEEP_S <= stages["run"] <= traced["total_ms"] <= seen_ms + 2 * ID_MS
+    assert 1000 * SLEEP_S <= stages["run"] <= traced["total_ms"] <= seen_ms + 2 * CLOCK_MS
     assert (traced["entry"], traced["batch"], traced["worker"], traced["deliveries"]) == (entry, 1, 0, 1)
     assert traced["node"] == node.heartbeat()["node"]
     assert traced["model"] == node.heartbeat()["model_hash"]

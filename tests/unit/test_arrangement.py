@@ -3,7 +3,7 @@ import structlog
 
 from cluster_serving.node.arrangement import Share, arrange
 from cluster_serving.node.config import Config
-from cluster_serving.node.topology.budget import Budget
+from cluster_serving.node.topology.budget import Allowance, Budget
 from cluster_serving.node.topology.machine import Core
 from cluster_serving.node.topology.placement import anywhere
 
@@ -40,6 +40,26 @@ def test_more_threads_than_cores_are_a_warning_with_numbers(workers: int, warned
     assert [(line["workers"], line["threads_per_model"], line["budget"]) for line in lines] == (
         [(9, 1, "8 cores (0-7)")] if warned else []
     )
+
+
+@pytest.mark.parametrize(
+    ("quotas", "followed"),
+    [
+        ([1, 1, 1, 1, 1], [1]),
+        ([1, 1, None, 1, 1, None, None], []),  # up and down
+        ([1, 2, 1, 2] * 20, []),
+        ([1, 1, 1, None, 2, 2, 2, 2, 1, 1, 1], [1, 2, 1]),
+        ([2, 2, 2, None, None, None], [2, None]),
+    ],
+)
+def test_what_has_settled_is_followed(quotas: list[float | None], followed: list[float | None]) -> None:
+    """Each change may load the model anew."""
+    share = Share()
+    cores = frozenset(range(1000, 1008))  # never this machine's
+    for _ in range(3):
+        share.look(Allowance(cores, None))
+
+    assert [quota for quota in quotas if share.look(Allowance(cores, quota))] == followed
 
 
 def test_share_of_a_machine_that_stays_as_it_is() -> None:

@@ -44,6 +44,7 @@ def test_a_url_stays_as_it_is(tmp_path: Path, url: str) -> None:
         ({"labels": "https://h/m"}, "must be a local path"),
         ({"modelPath": "https:///m"}, "modelPath is a URL without a valid host"),
         ({"modelPath": "http://[h/m"}, "modelPath is a URL without a valid host"),
+        ({"modelPath": "http://u:p/ss@h/m"}, "modelPath is a URL without a valid host.* / is %2F"),
         ({"modelPath": "https://h/m", "modelChecksum": "md5:00"}, "must be sha256: and 64 hexadecimal digits"),
         ({"modelPath": "https://h/m", "modelChecksum": SUM[:-1]}, "must be sha256: and 64 hexadecimal digits"),
         (
@@ -66,6 +67,25 @@ def test_nobody_sees_what_opens_a_url() -> None:
     hidden = set(secrets_of_config(loaded.config))
     assert {"user:p@ss", "user:p%40ss", "p@ss", "0123456789abcdef"} <= hidden
     assert "1" not in hidden
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("http://u:ge/heim@h/m", "http://***"),
+        ("http://u:geheim#1@h/m", "http://***"),
+        ("http://u:geheim@[h/m", "http://***"),
+        (" https://u:geheim@h/m", "https://***@h/m"),
+        ("ftp://u:geheim@h/m", "ftp://***@h/m"),
+    ],
+)
+def test_nobody_sees_what_is_in_a_url_that_is_none(text: str, shown: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        load_config(None, {"CLUSTER_SERVING_MODEL_PATH": text}, {})
+
+    assert "geheim" not in str(raised.value)
+    assert mask_address(text).strip() == shown
+    assert list(secrets_of_address(f"x{text}")) == []
 
 
 def test_paths_are_no_addresses() -> None:

@@ -4,6 +4,7 @@ import bz2
 import gzip
 import io
 import lzma
+import struct
 import sys
 import tarfile
 import threading
@@ -15,7 +16,7 @@ import pytest
 
 from cluster_serving.node.fetching.errors import FetchError
 from cluster_serving.node.fetching.progress import GivenUp, Progress, readable
-from cluster_serving.node.fetching.unpack import unpack
+from cluster_serving.node.fetching.unpack import check_links, unpack
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -59,7 +60,12 @@ def zip_of(*members: tuple[zipfile.ZipInfo | str, bytes]) -> bytes:
     return buffer.getvalue()
 
 
-PLAIN = tar_of(file("model/a.onnx"), file("model/b/c.bin", b"more"), special("model/link", tarfile.SYMTYPE, "a.onnx"))
+PLAIN = tar_of(
+    file("model/a.onnx"),
+    file("model/b/c.bin", b"more"),
+    special("model/link", tarfile.SYMTYPE, "a.onnx"),
+    special("model/same", tarfile.LNKTYPE, "model/a.onnx"),
+)
 
 
 @pytest.mark.parametrize(
@@ -73,6 +79,8 @@ def test_every_kind_of_tar(tmp_path: Path, compress: Callable[[bytes], bytes]) -
     assert (model / "model" / "a.onnx").read_bytes() == b"weights"
     assert (model / "model" / "b" / "c.bin").read_bytes() == b"more"
     assert (model / "model" / "link").read_bytes() == b"weights"
+    assert (model / "model" / "same").samefile(model / "model" / "a.onnx")
+    check_links(model)
 
 
 def test_zip(tmp_path: Path) -> None:
@@ -88,6 +96,43 @@ def link_in_zip() -> zipfile.ZipInfo:
     return member
 
 
+def claiming(name: str, **values: float) -> tuple[tarfile.TarInfo, bytes]:
+    """A member whose extended header says something else of it."""
+    member = tarfile.TarInfo(name)
+    member.pax_headers = {key: str(value) for key, value in values.items()}
+    return member, b"x"
+
+
+def too_long_to_follow(*members: tuple[tarfile.TarInfo, bytes]) -> bytes:
+    """Members behind `out`, a link that leads three directories up by a way which `tarfile.data_filter` cannot follow to its end.
+
+    The files of CVE-2025-4517: https://github.com/google/security-research/security/advisories/GHSA-hgqp-3mmf-7h8f
+    """
+    steps, way, path = "abcdefghijklmnop", list[tuple[tarfile.TarInfo, bytes]](), ""
+    for step in steps:
+        way += [special(f"{path}{'d' * 247}", tarfile.DIRTYPE), special(f"{path}{step}", tarfile.SYMTYPE, "d" * 247)]
+        path += f"{'d' * 247}/"
+    last = f"{'/'.join(steps)}/{'l' * 254}"
+    way += [special(last, tarfile.SYMTYPE, "../" * len(steps)), special("out", tarfile.SYMTYPE, f"{last}/../../..")]
+    return tar_of(*way, *members)
+
+
+def sparse(stored: int) -> bytes:
+    """A file of 10 bytes, for which so many are stored: the map says that all of them lie at its beginning."""
+    member = tarfile.TarInfo("sparse")
+    member.type, member.size = tarfile.GNUTYPE_SPARSE, stored
+    header = bytearray(member.tobuf(tarfile.GNU_FORMAT))
+    header[386:410] = b"%011o\0%011o\0" % (0, stored)
+    header[483:495] = b"%011o\0" % 10
+    header[148:156] = b" " * 8
+    header[148:156] = b"%06o\0 " % sum(header)
+    return bytes(header) + bytes(stored) + bytes(1024)
+
+
+# The name of the next member, which is such a name again.
+_ENDLESS = special("x", tarfile.GNUTYPE_LONGNAME)[0].tobuf()
+
+
 @pytest.mark.parametrize(
     ("content", "why"),
     [
@@ -97,6 +142,14 @@ def link_in_zip() -> zipfile.ZipInfo:
         (tar_of(special("link", tarfile.SYMTYPE, "../../out")), "would link to"),
         (tar_of(special("link", tarfile.LNKTYPE, "../../out")), "would link to"),
         (tar_of(special("d", tarfile.SYMTYPE, ".."), file("d/evil")), "would link to"),
+        (
+            tar_of(special("d", tarfile.SYMTYPE, "s"), special("s", tarfile.DIRTYPE), file("d/a")),
+            "'d/a' goes through a link",
+        ),
+        (tar_of(special("a", tarfile.SYMTYPE, "b"), file("a")), "'a' goes through a link"),
+        (tar_of(special("a", tarfile.SYMTYPE, "b"), special("h", tarfile.LNKTYPE, "a")), "'a' goes through a link"),
+        (too_long_to_follow(file("out/evil")), "goes through a link"),
+        (too_long_to_follow(special("a", tarfile.LNKTYPE, "out/archive")), "goes through a link"),
         (tar_of(special("zero", tarfile.CHRTYPE)), "is refused: 'zero' is a special file"),
         (tar_of(special("pipe", tarfile.FIFOTYPE)), "is refused: 'pipe' is a special file"),
         (zip_of(("../evil", b"x")), "it would write outside"),
@@ -108,6 +161,10 @@ def link_in_zip() -> zipfile.ZipInfo:
         (zstd.compress(PLAIN)[:60], "is a broken archive"),
         (zip_of(("a", b"x" * 10_000))[:60], "is a broken archive"),
         (gzip.compress(b"no tar" * 1000), "is a broken archive"),
+        (b"\x1f\x8b\x09" + bytes(500), "is a broken archive: Unknown compression method"),
+        (tar_of(claiming("a", size=-1_000_000)), "is a broken archive: 'a' has -1000000 bytes"),
+        (tar_of(claiming("a", mtime=1e30)), "is a broken archive: timestamp out of range"),
+        (b"".join([_ENDLESS] * 3000), "is a broken archive: maximum recursion depth exceeded"),
     ],
 )
 def test_refused(tmp_path: Path, content: bytes, why: str) -> None:
@@ -138,13 +195,39 @@ def test_a_bomb_is_refused_before_it_fills_the_disk(tmp_path: Path, pack: Callab
     assert not list((tmp_path / "model").iterdir())
 
 
+def test_what_a_sparse_file_says_of_its_size_is_not_believed(tmp_path: Path) -> None:
+    with pytest.raises(FetchError, match="'sparse' is sparse; pack it with tar without -S"):
+        take_apart(tmp_path, gzip.compress(sparse(2_000_000)), max_bytes=1_000_000)
+
+
+@pytest.mark.parametrize("target", ["../outside", "nowhere", "loop", "b/../../outside"])
+def test_links_out_of_the_directory(tmp_path: Path, target: str) -> None:
+    (tmp_path / "model" / "b").mkdir(parents=True)
+    (tmp_path / "outside").touch()
+    (tmp_path / "model" / "b" / "fine").symlink_to("../b")
+    check_links(tmp_path / "model")
+    (tmp_path / "model" / "loop").symlink_to(target)
+
+    with pytest.raises(FetchError, match="'loop' is a link to what is not in the model's directory"):
+        check_links(tmp_path / "model")
+
+
+def test_a_list_of_members_that_would_fill_the_memory_is_refused(tmp_path: Path) -> None:
+    """The list of a .zip, at its end: its size is all that is looked at."""
+    size = 33 << 20
+    content = b"PK\3\4" + bytes(size) + struct.pack("<4sHHHHIIH", b"PK\5\6", 0, 0, 1, 1, size, 4, 0)
+
+    with pytest.raises(FetchError, match="is refused: a header has 346"):
+        take_apart(tmp_path, content)
+
+
 def test_a_header_that_would_fill_the_memory_is_refused(tmp_path: Path) -> None:
     """The path of a member may be as long as its archive says, and tarfile reads it at once."""
     member = special("x", tarfile.GNUTYPE_LONGNAME)[0]
     member.size = 2 << 20
     content = member.tobuf() + bytes(2 << 20)
 
-    with pytest.raises(FetchError, match="is refused: the header of a member has 2097"):
+    with pytest.raises(FetchError, match="is refused: a header has 2097"):
         take_apart(tmp_path, gzip.compress(content))
 
 

@@ -21,7 +21,9 @@ def service(name: str, replicas: int | None, image: str = NEW, **update: str) ->
             "Spec": {
                 "Name": f"serving_{name}",
                 "TaskTemplate": {
-                    "ContainerSpec": {"Image": image, "DNSConfig": {}},
+                    # What was not said: docker fills it in for a service, and not for its tasks.
+                    "ContainerSpec": {"Image": image, "DNSConfig": {}, "StopGracePeriod": 10**10},
+                    "RestartPolicy": {"Condition": "any", "Delay": 5 * 10**9, "MaxAttempts": 0},
                     "Placement": {},
                     "Runtime": "container",
                 },

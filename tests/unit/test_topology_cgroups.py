@@ -26,6 +26,20 @@ def test_no_control_groups(tmp_path: Path) -> None:
     assert read_limits(tmp_path) == Limits(frozenset(), None)
 
 
+def test_odd_files(tmp_path: Path) -> None:
+    """Mounts with names that are no UTF-8, lines that say nothing, a group that cannot be looked into, empty files."""
+    groups = {"cpu.max": "max 100000", "cpuset.cpus.effective": "", "a/cpu.max": "", "a/b/cpu.max": "-1"}
+    files = control_groups(V2, {"": "/a/b"}, groups)
+    root = Machine(files=files).build(tmp_path)
+    (root / "sys/fs/cgroup/a/cpuset.cpus.effective").mkdir()
+    mounts = root / "proc/self/mountinfo"
+    mounts.write_bytes(b"40 22 0:40 / /m\xe4\xff rw - tmpfs t rw\n\n41 22 0:41 / /x rw\n" + mounts.read_bytes())
+
+    assert read_limits(root) == Limits(frozenset(), None)
+    (root / "sys/fs/cgroup/a/cpu.max").write_text("50000 100000\n")
+    assert read_limits(root) == Limits(frozenset(), 0.5)
+
+
 def test_version_2(tmp_path: Path) -> None:
     groups = {
         "cpuset.cpus.effective": "0-3",

@@ -91,6 +91,7 @@ def test_all_is_asked_for_on_a_terminal(letters: Letters) -> None:
     assert all("Aborted!" in shown and "Traceback" not in shown for shown, _ in answers[:2])
 
 
+@pytest.mark.usefixtures("unmeasured")
 def test_an_interrupted_replay_says_how_far_it_came(letters: Letters) -> None:
     total = 100_000
     script = "for i = 1, ARGV[1] do redis.call('XADD', KEYS[1], '*', 'dead_letter', '{}', 'uri', i) end"
