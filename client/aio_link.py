@@ -163,7 +163,8 @@ class AsyncLink:
 
     async def _connect_if_needed(self) -> None:
         """Have a connection. One that Redis has closed already is replaced: what went into it would have an unknown fate."""
-        if self._connection is not None and self._news.poll(0):
+        # Once the loop has seen it too, its descriptor is closed, or another's by now: polling it tells nothing.
+        if self._connection is not None and (self._transport.is_closing() or self._news.poll(0)):
             await self._drop()
         if self._connection is not None:
             return
