@@ -16,6 +16,9 @@ _ALIVE = {"ready", "running"}  # desired states
 _FAILED = {"failed", "rejected"}
 _COMING = {"ready": "waiting"}  # Swarm's word for a task that is held back until the one before it has ended
 _UPDATING = {"updating", "rollback_started"}
+# What is not said has these values in a service, as docker tells it, and is not there in its tasks.
+_CONTAINER_DEFAULTS = {"StopGracePeriod": 10_000_000_000}
+_RESTART_DEFAULTS = {"Condition": "any", "Delay": 5_000_000_000}
 
 
 @dataclass(frozen=True)
@@ -81,7 +84,10 @@ def is_current(task: Task, service: Service) -> bool:
 
 def _compared(template: dict[str, Any]) -> Any:
     # Swarm itself does not start tasks anew for a placement that they fulfil; a task does not repeat its runtime.
-    return _without_empty({key: value for key, value in template.items() if key not in {"Placement", "Runtime"}})
+    kept = {key: value for key, value in template.items() if key not in {"Placement", "Runtime"}}
+    kept["ContainerSpec"] = _CONTAINER_DEFAULTS | template["ContainerSpec"]
+    kept["RestartPolicy"] = _RESTART_DEFAULTS | (template.get("RestartPolicy") or {})
+    return _without_empty(kept)
 
 
 def _without_empty(value: Any) -> Any:

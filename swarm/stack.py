@@ -89,11 +89,15 @@ def render(source: Source) -> Document:
 
 
 def settle_names(document: Document, name: str) -> None:
-    """Name every configuration by its content; one whose file is not there keeps its name."""
-    for key, config in _files_of(document, "configs"):
-        if (path := Path(config["file"])).is_file():
+    """Name every configuration, and every certificate, by its content; one whose file is not there keeps its name.
+
+    A password has its plain name: a digest would tell who guesses it that the guess is right.
+    """
+    entries = [*_files_of(document, "configs"), *_files_of(document, "secrets")]
+    for key, entry in entries:
+        if (path := Path(entry["file"])).is_file() and not _is_password(key):
             digest = hashlib.sha256(path.read_bytes()).hexdigest()[:_HASH_DIGITS]
-            config.setdefault("name", f"{name}_{key}_{digest}")
+            entry.setdefault("name", f"{name}_{key}_{digest}")
 
 
 def make_passwords(document: Document) -> list[Path]:
@@ -101,7 +105,7 @@ def make_passwords(document: Document) -> list[Path]:
     made: list[Path] = []
     for key, secret in _files_of(document, "secrets"):
         path = Path(secret["file"])
-        if key.endswith("password") and not path.exists():
+        if _is_password(key) and not path.exists():
             descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
             with os.fdopen(descriptor, "w") as stream:
                 stream.write(f"{secrets.token_hex(_PASSWORD_BYTES)}\n")
@@ -161,6 +165,10 @@ _Dumper.add_representer(str, _Dumper.represent_str)
 
 def _files_of(document: Document, part: str) -> list[tuple[str, dict[str, Any]]]:
     return [(key, entry) for key, entry in (document.get(part) or {}).items() if "file" in (entry or {})]
+
+
+def _is_password(key: str) -> bool:
+    return key.endswith("password")
 
 
 def _name_in_use(running: Stack, kind: str, key: str) -> str | None:

@@ -3,6 +3,7 @@
 What is not given keeps its value: a new deploy must not undo what `scale` and `update-model` did.
 """
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
@@ -17,7 +18,9 @@ MODELS_MOUNT = "/models"
 MODEL_PATH = f"{ENVIRON_PREFIX}MODEL_PATH"
 MODEL_CHECKSUM = f"{ENVIRON_PREFIX}MODEL_CHECKSUM"
 MODELS = f"{ENVIRON_PREFIX}MODELS"
-FRONTEND_PORT = 10020  # in the container
+FRONTEND_PORT = 10020  # in the container, as the two below
+_SECURE_PORT = 10023
+_GRAFANA_PORT = 3000
 _MODELS_VOLUME = "models"  # of stack.yml: for models that come by URL
 
 
@@ -63,9 +66,22 @@ def _environ(name: str) -> Callable[[Service], object]:
     return lambda service: service.environ.get(name)
 
 
-def _port(service: Service) -> object:
-    ports: list[dict[str, Any]] = (service.endpoint.get("Spec") or {}).get("Ports") or []
-    return next((port.get("PublishedPort") for port in ports if port.get("TargetPort") == FRONTEND_PORT), None)
+def _port(target: int) -> Callable[[Service], object]:
+    def read(service: Service) -> object:
+        ports: list[dict[str, Any]] = (service.endpoint.get("Spec") or {}).get("Ports") or []
+        return next((port.get("PublishedPort") for port in ports if port.get("TargetPort") == target), None)
+
+    return read
+
+
+def _place(service: Service) -> object:
+    constraints: list[str] = (service.spec.task_template.get("Placement") or {}).get("Constraints") or []
+    return next(iter(constraints), None)
+
+
+def _maxmemory(service: Service) -> object:
+    found = re.search(r"^maxmemory (\S+)$", "\n".join(service.container.get("Args") or ()), re.MULTILINE)
+    return found and found[1]
 
 
 def _models(service: Service) -> object:
@@ -76,7 +92,9 @@ def _models(service: Service) -> object:
 VARIABLES = (
     Variable("CLUSTER_SERVING_NODES", "--nodes", "Number of nodes; 2.", "node", _replicas),
     Variable("CLUSTER_SERVING_FRONTENDS", "--frontends", "Number of frontends; 2.", "frontend", _replicas),
-    Variable("CLUSTER_SERVING_PORT", "--port", "Port of HTTP on every machine; 10020.", "frontend", _port),
+    Variable(
+        "CLUSTER_SERVING_PORT", "--port", "Port of HTTP on every machine; 10020.", "frontend", _port(FRONTEND_PORT)
+    ),
     Variable("CLUSTER_SERVING_NODE_CPUS", "--cpus", "Cores of one node, at most; 2.", "node", _limit("NanoCPUs", 1e9)),
     Variable(
         "CLUSTER_SERVING_NODE_MEMORY", "--memory", "Memory of one node, at most; 4g.", "node", _limit("MemoryBytes", 1)
@@ -98,6 +116,14 @@ VARIABLES = (
         f"cluster-serving-frontend:{__version__}",
     ),
     Variable("CLUSTER_SERVING_REDIS_IMAGE", "--redis-image", "Image of Redis; redis:7.4-bookworm.", "redis", _image),
+    Variable("CLUSTER_SERVING_REDIS_PLACE", "", "", "redis", _place),  # elsewhere it would find no data
+    Variable("CLUSTER_SERVING_REDIS_MEMORY", "", "", "redis", _limit("MemoryBytes", 1)),
+    Variable("CLUSTER_SERVING_REDIS_MAXMEMORY", "", "", "redis", _maxmemory),
+    Variable("CLUSTER_SERVING_SECURE_PORT", "", "", "frontend", _port(_SECURE_PORT)),
+    Variable("CLUSTER_SERVING_PROMETHEUS_IMAGE", "", "", "prometheus", _image),
+    Variable("CLUSTER_SERVING_GRAFANA_IMAGE", "", "", "grafana", _image),
+    Variable("CLUSTER_SERVING_GRAFANA_PORT", "", "", "grafana", _port(_GRAFANA_PORT)),
+    Variable("CLUSTER_SERVING_MONITORING_PLACE", "", "", "prometheus", _place),
     Variable(MODELS, "", "", "node", _models),
     Variable(MODEL_PATH, "", "", "node", _environ(MODEL_PATH)),
     Variable(MODEL_CHECKSUM, "", "", "node", _environ(MODEL_CHECKSUM)),

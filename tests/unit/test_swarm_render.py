@@ -99,6 +99,20 @@ def test_a_config_is_named_by_its_content(folder: Path) -> None:
 
 
 @merges
+def test_a_certificate_is_named_by_its_content_and_a_password_is_not(folder: Path) -> None:
+    names = []
+    for text in ("one", "another"):
+        (folder / "frontend.pem").write_text(text)
+        (folder / "redis_password.txt").write_text(text)
+        secrets = rendered("--with", "tls", "--stack", "shop")["secrets"]
+        names.append(secrets["frontend_tls"]["name"])
+        assert "name" not in secrets["redis_password"]
+
+    assert names[0] != names[1]
+    assert all(name.startswith("shop_frontend_tls_") for name in names)
+
+
+@merges
 def test_a_saved_stack_is_whole_and_says_the_same(folder: Path) -> None:
     result = call("render", "--model", "/srv/models/x", "--with", "monitoring", "--output", "out")
 
@@ -244,6 +258,24 @@ def test_what_is_not_given_stays_as_it_runs(running: Stack) -> None:
         "CLUSTER_SERVING_MODELS": "/srv/models",
         "CLUSTER_SERVING_MODEL_PATH": "/models/resnet-2",
     }
+
+
+def test_redis_stays_where_its_data_is() -> None:
+    template = {
+        "ContainerSpec": {
+            "Image": "redis:7",
+            "Args": ["sh", "-ec", "exec redis-server - <<END\nmaxmemory 3gb\nmaxmemory-policy noeviction\n"],
+        },
+        "Resources": {"Limits": {"MemoryBytes": 6 * 2**30}},
+        "Placement": {"Constraints": ["node.labels.redis == true"]},
+    }
+    redis = msgspec.convert({"ID": "r", "Spec": {"Name": "serving_redis", "TaskTemplate": template}}, Service)
+
+    kept = variables({}, {}, Stack("serving", {"redis": redis}, []))
+
+    assert kept["CLUSTER_SERVING_REDIS_PLACE"] == "node.labels.redis == true"
+    assert kept["CLUSTER_SERVING_REDIS_MAXMEMORY"] == "3gb"
+    assert kept["CLUSTER_SERVING_REDIS_MEMORY"] == str(6 * 2**30)
 
 
 def test_a_model_that_is_given_settles_all_that_says_where_it_is(running: Stack) -> None:
