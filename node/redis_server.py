@@ -51,6 +51,10 @@ class RedisUnavailable(Fault):
     exit_code = ExitCode.REDIS
 
 
+class RedisAway(RedisUnavailable):
+    """It does not answer, or is still loading: it may come."""
+
+
 class Listener(Enum):
     """Who listens on a port."""
 

@@ -20,12 +20,13 @@ from cluster_serving.node.config import Config
 from cluster_serving.node.jobs import Job, NodeRecord
 
 
-def run(options: StartOptions, report_fd: int | None) -> int:
+def run(options: StartOptions, report_fd: int | None, patience_s: float) -> int:
     """Serve until told to stop.
 
     Args:
         options: of `start`.
         report_fd: a pipe to the `start` that waits; None when there is none.
+        patience_s: how long to wait for a Redis that is away.
 
     Returns:
         The exit code.
@@ -35,7 +36,7 @@ def run(options: StartOptions, report_fd: int | None) -> int:
     """
     report = Reporter(report_fd)
     try:
-        return _serve(options, report)
+        return _serve(options, report, patience_s)
     except Fault as fault:
         report.send(Event("failed", str(fault), fault.exit_code))
         raise
@@ -45,7 +46,7 @@ def run(options: StartOptions, report_fd: int | None) -> int:
         raise
 
 
-def _serve(options: StartOptions, report: Reporter) -> int:
+def _serve(options: StartOptions, report: Reporter, patience_s: float) -> int:
     environ = dict(os.environ)  # as it was given: `log.configure` adds to it
     loaded, path = options.load()
     config = loaded.config
@@ -57,7 +58,7 @@ def _serve(options: StartOptions, report: Reporter) -> int:
         logger.info("config key ignored", key=key, why=why)
     if path and options.config_path is None:
         options = StartOptions(config_path=str(path)).over(options)
-    started_redis = prepare(config, job, logger.info)
+    started_redis = prepare(config, job, logger.info, patience_s)
 
     from cluster_serving.node.commands.changing import Changes, Given
     from cluster_serving.node.fetching.placing import fetched

@@ -2,6 +2,7 @@
 
 import os
 import shlex
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -12,10 +13,11 @@ from cluster_serving.client.config.values import mask_address
 from cluster_serving.client.connection import RedisSettings
 from cluster_serving.client.process.exit_codes import ModelFault
 from cluster_serving.node import redis_server
+from cluster_serving.node.backoff import Backoff
 from cluster_serving.node.config import Config
 from cluster_serving.node.fetching.installed import check_can_fetch
 from cluster_serving.node.jobs import AlreadyRunning, Job
-from cluster_serving.node.redis_server import Listener, RedisUnavailable
+from cluster_serving.node.redis_server import Listener, RedisAway, RedisUnavailable
 
 if TYPE_CHECKING:
     from cluster_serving.node.models.detect import Detected
@@ -38,8 +40,14 @@ def check(config: Config) -> None:
         check_redis(settings)
 
 
-def prepare(config: Config, job: Job, say: Callable[[str], None]) -> bool:
+def prepare(config: Config, job: Job, say: Callable[[str], None], patience_s: float = 0.0) -> bool:
     """Check everything that can be checked without loading the model; start Redis when it has to run here and does not.
+
+    Args:
+        config: of the node.
+        job: that it serves.
+        say: told what is done.
+        patience_s: how long to wait for a Redis that is away.
 
     Returns:
         Whether it started a Redis; who fails after that stops it again.
@@ -56,7 +64,7 @@ def prepare(config: Config, job: Job, say: Callable[[str], None]) -> bool:
     settings = _settings(config)
     started = settings.is_local_default and _start_redis(settings, config.redis_max_memory, job, say)
     try:
-        check_redis(settings)
+        _await_redis(settings, say, patience_s)
     except RedisUnavailable:
         if started:
             redis_server.stop(job.redis_directory)
@@ -139,11 +147,26 @@ def _found(port: int) -> Listener:
     return found
 
 
+def _await_redis(settings: RedisSettings, say: Callable[[str], None], patience_s: float) -> None:
+    give_up_s, backoff = time.monotonic() + patience_s, Backoff()
+    while True:
+        try:
+            check_redis(settings)
+            return
+        except RedisAway as away:
+            if time.monotonic() >= give_up_s:
+                raise
+            if not backoff.failing:
+                say(f"{away}; trying again for {patience_s:g} s")
+            time.sleep(backoff.next_s())
+
+
 def check_redis(settings: RedisSettings) -> None:
     """Check that Redis answers, lets us in, and is new enough.
 
     Raises:
-        RedisUnavailable: it does not.
+        RedisAway: it does not answer.
+        RedisUnavailable: it cannot be used.
     """
     where = f"Redis at {settings.describe()}"
     try:
@@ -152,9 +175,9 @@ def check_redis(settings: RedisSettings) -> None:
     except exceptions.NoPermissionError:
         return  # this user may not ask for the version
     except redis.BusyLoadingError as error:
-        raise RedisUnavailable(f"{where} is still loading its data; try again when it has") from error
+        raise RedisAway(f"{where} is still loading its data; try again when it has") from error
     except (redis.AuthenticationError, exceptions.AuthorizationError) as error:
         raise RedisUnavailable(f"{where}: {str(error).rstrip('.')}; check redisUsername and redisPassword") from error
     except (redis.RedisError, OSError) as error:
-        raise RedisUnavailable(f"{where} cannot be used: {error}") from error
+        raise RedisAway(f"{where} cannot be used: {error}") from error
     redis_server.check_version(info)

@@ -27,9 +27,25 @@ TIMEOUT_S = 600.0
 @click.option(
     "--timeout", "timeout_s", type=float, default=TIMEOUT_S, metavar="S", help="Seconds to wait until ready; 600."
 )
+@click.option(
+    "--wait-for-redis",
+    "patience_s",
+    type=click.FloatRange(min=0),
+    default=0.0,
+    metavar="S",
+    help="With --foreground: seconds to wait for a Redis that does not answer yet; 0.",
+)
 @click.option("--report-fd", type=int, hidden=True)
 @click.pass_context
-def start(context: click.Context, /, foreground: bool, timeout_s: float, report_fd: int | None, **values: Any) -> None:
+def start(
+    context: click.Context,
+    /,
+    foreground: bool,
+    timeout_s: float,
+    patience_s: float,
+    report_fd: int | None,
+    **values: Any,
+) -> None:
     """Start serving a model, and return when it can answer.
 
     Every setting can come from a flag, the environment (CLUSTER_SERVING_MODEL_PATH), or config.yaml, in this order.
@@ -38,7 +54,7 @@ def start(context: click.Context, /, foreground: bool, timeout_s: float, report_
     if foreground:
         from cluster_serving.node.commands import foreground as here
 
-        context.exit(here.run(options, report_fd))
+        context.exit(here.run(options, report_fd, patience_s))
     from cluster_serving.node.commands import background
 
     background.run(options, timeout_s)

@@ -5,6 +5,7 @@ import socket
 import sys
 import types
 from collections.abc import Generator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -19,8 +20,9 @@ from cluster_serving.node.commands import background
 from cluster_serving.node.commands.prepare import check_redis, prepare
 from cluster_serving.node.config import Config
 from cluster_serving.node.jobs import Job, NodeRecord
-from cluster_serving.node.redis_server import RedisUnavailable
-from support.private_redis import free_port
+from cluster_serving.node.redis_server import RedisAway, RedisUnavailable
+from support.private_redis import PrivateRedis, free_port
+from support.wait import wait_until
 
 MODEL = Path(__file__).parents[2] / "node" / "quickstart" / "model"
 
@@ -193,3 +195,26 @@ def test_redis_that_does_not_let_us_in(port: int) -> None:
 def test_redis_without_tls(port: int) -> None:
     with pytest.raises(RedisUnavailable, match=f"Redis at rediss://localhost:{port}/0 cannot be used"):
         check_redis(RedisSettings(port=port, tls=True, timeout_s=1))
+
+
+def test_a_start_waits_for_a_redis_that_is_away(
+    own_redis: PrivateRedis, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CLUSTER_SERVING_HOME", str(tmp_path / "home"))
+    url = f"unix://{own_redis.socket_path}"
+    config = Config(model_path=str(MODEL), job_name="d", redis_url=url)
+    said: list[str] = []
+    own_redis.stop()
+
+    with pytest.raises(RedisAway, match="cannot be used"):
+        prepare(config, Job.of("d"), said.append)
+    assert said == []
+    with ThreadPoolExecutor(1) as pool:
+        started_redis = pool.submit(prepare, config, Job.of("d"), said.append, 60)
+        wait_until(lambda: said, "it says that it waits")
+        own_redis.start()
+
+        assert not started_redis.result(60)
+    (line,) = said
+    assert line.startswith(f"Redis at {url}")
+    assert line.endswith("; trying again for 60 s")
