@@ -30,7 +30,7 @@ class Report(Protocol):
 class Plan:
     """What a node is to serve from now on.
 
-    `report` is told how it goes; `commit` is called once it serves; loading may take `timeout_s`.
+    `report` is told how it goes; `commit` is called once it serves, which may take `timeout_s` from `begun_s` (monotonic) on.
     """
 
     config: Config
@@ -38,6 +38,7 @@ class Plan:
     report: Report
     commit: Callable[[], None]
     timeout_s: float
+    begun_s: float
 
 
 def refuse(report: Report, reason: str, code: int) -> None:
@@ -72,7 +73,7 @@ class Change:
     def __init__(self, plan: Plan, lane: Lane) -> None:
         self.plan = plan
         self.lane = lane
-        self._deadline_s = time.monotonic() + plan.timeout_s
+        self._deadline_s = plan.begun_s + plan.timeout_s
         lane.start()
 
     @property

@@ -219,7 +219,7 @@ class Supervisor:
         if arrangement.size == lane.arrangement.size:
             lane.rearrange(arrangement)
         else:
-            self._begin(Plan(lane.config, lane.model, _untold, lambda: None, _RESIZE_S))
+            self._begin(Plan(lane.config, lane.model, _untold, lambda: None, _RESIZE_S, time.monotonic()))
 
     def _give_up(self, change: Change) -> None:
         self._change = None

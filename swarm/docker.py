@@ -9,6 +9,7 @@ from cluster_serving.client.process.exit_codes import ExitCode, Fault
 
 _ANSWER_S = 60.0
 _NOT_A_MANAGER = "not a swarm manager"
+_FORBIDDEN = "forbidden properties"
 _UNKNOWN = ("is not a docker command", "unknown command", "unknown shorthand flag", "unknown flag")
 
 
@@ -105,6 +106,11 @@ def _explained(arguments: Sequence[str], said: str) -> str:
         return (
             "this Docker engine does not manage a Swarm: make it a manager with docker swarm init, or name one that is by "
             "DOCKER_HOST or docker context use"
+        )
+    if _FORBIDDEN in said:
+        return (
+            f"{said}: no service of a stack may have extends, cpuset, cpu_quota, cpu_shares, mem_limit, memswap_limit, "
+            "volumes_from or volume_driver; limits stand below deploy: resources:"
         )
     if any(word in said for word in _UNKNOWN):
         version = subprocess.run([_program(), "--version"], capture_output=True, text=True, check=False).stdout.strip()

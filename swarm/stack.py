@@ -20,7 +20,7 @@ from cluster_serving.swarm.live import Stack
 
 PACKAGED = Path(__file__).parent
 CONFIG = "config.yaml"
-ADDITIONS = ("monitoring", "tls")
+ADDITIONS = ("global", "monitoring", "tls")
 _HASH_DIGITS = 8
 _PASSWORD_BYTES = 24
 
@@ -85,6 +85,9 @@ def render(source: Source) -> Document:
         ["stack", "config", *options], environ={**{name: str(path) for name, path in paths.items()}, **source.variables}
     )
     document: Document = yaml.safe_load(text)
+    for service in document["services"].values():
+        if (deploy := service.get("deploy") or {}).get("mode") == "global":
+            deploy.pop("replicas", None)  # a file laid over another cannot take it away
     return {key: value for key, value in document.items() if not key.startswith("x-")}
 
 

@@ -18,10 +18,12 @@ MODELS_MOUNT = "/models"
 MODEL_PATH = f"{ENVIRON_PREFIX}MODEL_PATH"
 MODEL_CHECKSUM = f"{ENVIRON_PREFIX}MODEL_CHECKSUM"
 MODELS = f"{ENVIRON_PREFIX}MODELS"
+NODES = f"{ENVIRON_PREFIX}NODES"
 FRONTEND_PORT = 10020  # in the container, as the two below
 _SECURE_PORT = 10023
 _GRAFANA_PORT = 3000
-_MODELS_VOLUME = "models"  # of stack.yml: for models that come by URL
+_MODELS_VOLUME = "models"  # of stack.yml: where no directory of the machines is mounted
+_IN_IMAGE, _IN_VOLUME = "image:", "volume:"
 
 
 @dataclass(frozen=True)
@@ -90,7 +92,7 @@ def _models(service: Service) -> object:
 
 
 VARIABLES = (
-    Variable("CLUSTER_SERVING_NODES", "--nodes", "Number of nodes; 2.", "node", _replicas),
+    Variable(NODES, "--nodes", "Number of nodes; 2.", "node", _replicas),
     Variable("CLUSTER_SERVING_FRONTENDS", "--frontends", "Number of frontends; 2.", "frontend", _replicas),
     Variable(
         "CLUSTER_SERVING_PORT", "--port", "Port of HTTP on every machine; 10020.", "frontend", _port(FRONTEND_PORT)
@@ -154,31 +156,54 @@ def _as_it_is(variable: Variable, running: Stack | None) -> str:
 
 
 def given_model(reference: str, checksum: str | None) -> dict[str, str]:
-    """The variables for a model: a directory that every machine has, or a URL.
+    """The variables for a model: a directory that every machine has, a URL, image:/PATH, or volume:NAME.
 
     Raises:
-        Fault: it is neither.
+        Fault: it is none of these.
     """
     given = {MODEL_PATH: reference, MODEL_CHECKSUM: checksum or ""}
     if "://" in reference:
         return given | {MODELS: _MODELS_VOLUME}
+    if reference.startswith(_IN_IMAGE):
+        return given | {MODELS: _MODELS_VOLUME, MODEL_PATH: _path_in_image(reference)}
+    if reference.startswith(_IN_VOLUME):
+        name = reference.removeprefix(_IN_VOLUME)
+        return given | {MODELS: _MODELS_VOLUME, MODEL_PATH: f"{MODELS_MOUNT}/{name}".rstrip("/")}
     path = PurePosixPath(reference)
     if not path.is_absolute() or path == PurePosixPath("/"):
         raise Fault(
-            f"--model is {reference}, but must be the full path of a directory that every machine has, or a URL"
+            f"--model is {reference}, but must be the full path of a directory that every machine has, a URL, image:/PATH or "
+            "volume:NAME"
         )
     return given | {MODELS: str(path.parent), MODEL_PATH: f"{MODELS_MOUNT}/{path.name}"}
 
 
+def _path_in_image(reference: str) -> str:
+    """Where a model lies in the image of the nodes.
+
+    Raises:
+        Fault: there is something else in its place.
+    """
+    path = PurePosixPath(reference.removeprefix(_IN_IMAGE))
+    if not path.is_absolute() or path.is_relative_to(MODELS_MOUNT):
+        raise Fault(
+            f"--model is {reference}, but what an image has at {MODELS_MOUNT} is hidden by a mount: put it elsewhere, and give its "
+            "full path, as image:/opt/model"
+        )
+    return str(path)
+
+
 def model_in_container(reference: str, node: Service) -> str:
-    """Where a running node finds a model: a URL, a path of the machine below what is mounted, one below /models, or a name there.
+    """Where a running node finds a model: a URL, image:/PATH, a path of the machine below what is mounted, or a name there.
 
     Raises:
         Fault: nodes cannot see that path.
     """
     if "://" in reference or reference.startswith(f"{MODELS_MOUNT}/"):
         return reference
-    path, mount = PurePosixPath(reference), models_mount(node)
+    if reference.startswith(_IN_IMAGE):
+        return _path_in_image(reference)
+    path, mount = PurePosixPath(reference.removeprefix(_IN_VOLUME)), models_mount(node)
     if not path.is_absolute():
         return f"{MODELS_MOUNT}/{path}"
     if mount and mount["Type"] == "bind" and path.is_relative_to(mount["Source"]):

@@ -133,7 +133,7 @@ class Changes:
             except OSError as error:
                 log.warning("the next start does not know of this change", reason=str(error))
 
-        return Plan(config, model, pending.report, commit, pending.left_s)
+        return Plan(config, model, pending.report, commit, pending.timeout_s, pending.begun_s)
 
 
 class _Pending:
@@ -144,13 +144,8 @@ class _Pending:
         self.report = report
         self.config: Config | None = None
         self.fetch: UnderWay | None = None
-        self._timeout_s = timeout_s
-        self._deadline_s = time.monotonic() + timeout_s
-
-    @property
-    def left_s(self) -> float:
-        """How long it may still take."""
-        return self._deadline_s - time.monotonic()
+        self.timeout_s = timeout_s
+        self.begun_s = time.monotonic()
 
     def is_fetched(self) -> bool:
         """Whether its model is here, or was never elsewhere; tells how far it is.
@@ -164,9 +159,9 @@ class _Pending:
         for text in self.fetch.news():
             log.info(text)
             self.report("progress", text)
-        if not done and self.left_s < 0:
+        if not done and time.monotonic() > self.begun_s + self.timeout_s:
             self.fetch.give_up()
-            raise Fault(f"the model is not fetched after {self._timeout_s:g} s")
+            raise Fault(f"the model is not fetched after {self.timeout_s:g} s")
         return done
 
 

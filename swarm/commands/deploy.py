@@ -80,6 +80,11 @@ def _deploy(name: str, text: str, options: list[str]) -> None:
             raise Fault(
                 f"{error}\nSwarm never changes a secret. Put the old content back, or end the stack first: cluster-serving swarm rm"
             ) from error
+        if "mode change is not allowed" in str(error):
+            raise Fault(
+                f"{error}\nSwarm never changes a number of tasks into one on every machine, or back. Give --with global as at the "
+                "first deploy, or end the stack first: cluster-serving swarm rm"
+            ) from error
         raise
 
 

@@ -9,8 +9,8 @@ import click
 
 from cluster_serving.client.process.exit_codes import Fault
 from cluster_serving.swarm.live import Stack
-from cluster_serving.swarm.stack import ADDITIONS, Source, stack_files
-from cluster_serving.swarm.variables import VARIABLES, given_model, variables
+from cluster_serving.swarm.stack import ADDITIONS, PACKAGED, Source, stack_files
+from cluster_serving.swarm.variables import NODES, VARIABLES, given_model, variables
 
 TIMEOUT_S = 600.0
 
@@ -47,9 +47,11 @@ def source_options(function: _Function) -> _Function:
             "additions",
             multiple=True,
             type=click.Choice(ADDITIONS),
-            help="What to run beside it; repeatable.",
+            help="More: one node on every machine, monitoring, HTTPS; repeatable.",
         ),
-        click.option("--model", metavar="REF", help="Directory of the model, on every machine; or its URL."),
+        click.option(
+            "--model", metavar="REF", help="Model: a directory of every machine, a URL, image:/PATH, or volume:NAME."
+        ),
         click.option("--checksum", metavar="sha256:HEX", help="Checksum of a model that comes by URL."),
         *(click.option(one.option, one.name, metavar="VALUE", help=one.help) for one in VARIABLES if one.option),
         name_option,
@@ -65,13 +67,15 @@ def source_of(values: dict[str, Any], running: Stack | None, folder: Path | None
     Args:
         values: click's parameters.
         running: the stack, if it runs and is to keep what is not given.
-        folder: of config.yaml and passwords; None: that of the first stack file, or the current one.
+        folder: of config.yaml and passwords; None: that of the first stack file, or the current one where that file is ours.
 
     Raises:
         Fault: a file is not there, or an option has nothing to set in the files.
     """
     files = stack_files(values["files"], values["additions"])
     given = {one.name: values[key] for one in VARIABLES if values.get(key := one.name)}
+    if "global" in values["additions"] and given.get(NODES):
+        raise Fault("--with global has one node on every machine: leave out --nodes")
     if values["checksum"] and not values["model"]:
         raise Fault("--checksum is of a model: give --model too")
     if values["model"]:
@@ -82,5 +86,5 @@ def source_of(values: dict[str, Any], running: Stack | None, folder: Path | None
             raise Fault(
                 f"no stack file says ${{{name}}}, so that what was given for it would have no effect; write it there"
             )
-    default = Path(values["files"][0]).absolute().parent if values["files"] else Path.cwd()
+    default = Path.cwd() if files[0].parent.samefile(PACKAGED) else files[0].parent
     return Source(values["name"], files, folder or default, variables(given, os.environ, running))

@@ -16,10 +16,17 @@ def rm(name: str, timeout_s: float) -> None:
     them.
     """
     from cluster_serving.swarm import docker
-    from cluster_serving.swarm.live import read_stack
+    from cluster_serving.swarm.live import NoStack, read_stack
     from cluster_serving.swarm.watching import goes_on_without_us, wait_until_gone
 
-    stack = read_stack(name)
+    try:
+        stack = read_stack(name)
+    except NoStack:
+        # A deploy that Docker refused half-way has left secrets and a network.
+        if removed := docker.run(["stack", "rm", name]).strip():
+            click.echo(removed)
+            return
+        raise
     with goes_on_without_us("removal", name):
         click.echo(f"Removing stack {name}: {', '.join(stack.services)}.")
         docker.run(["stack", "rm", name])

@@ -11,6 +11,7 @@ from cluster_serving.swarm.lint.finding import Finding, Part
 
 _SECRET = re.compile(r"(password|passwd|secret|token|salt|api_?key|private_?key)", re.IGNORECASE)
 _NO_SECRET = re.compile(r"(_file|file|path|enabled|username|perSecond|timeout|__file)$", re.IGNORECASE)
+_LAST_PORT = 65_535
 _IN_URL = re.compile(r"[a-z+]+://[^\s/@]*:[^\s/@$]+@")
 _IN_COMMAND = re.compile(
     r"""--?(?:pass|password|token|secret|requirepass|masterauth)[\s=]+(?!["']?\$|/run/secrets|-)\S+""", re.IGNORECASE
@@ -63,6 +64,10 @@ def of_secrets(document: dict[str, Any]) -> Iterator[Finding]:
 
 def _ports(part: Part) -> Iterator[Finding]:
     ports = part.spec.get("ports") or ()
+    for port in ports:
+        published = str(port.get("published", "")) if isinstance(port, dict) else ""
+        if published.isdigit() and int(published) > _LAST_PORT:
+            yield part.error(f"publishes port {published}, which does not exist", f"use one up to {_LAST_PORT}")
     if ports and part.role == "redis":
         yield part.error(
             "is open to everybody who reaches a machine of the Swarm",

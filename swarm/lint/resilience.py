@@ -1,5 +1,6 @@
 """Limits, health, roll-back, time to drain and pinned images: what a service needs to survive its cluster."""
 
+import re
 from collections.abc import Iterator
 
 from cluster_serving.swarm.lint.finding import Finding, Part
@@ -27,6 +28,10 @@ def _limits(part: Part) -> Iterator[Finding]:
         )
     if not limits.get("cpus"):
         yield part.warning("has no limit of cores", "set deploy.resources.limits.cpus; a node uses as many as it may")
+    elif not re.fullmatch(r"\d+(\.\d+)?|\.\d+", str(limits["cpus"])):
+        yield part.error(
+            f"has {limits['cpus']} as its limit of cores, which is no number", "write one, such as 2 or 0.5"
+        )
 
 
 def _health(part: Part) -> Iterator[Finding]:

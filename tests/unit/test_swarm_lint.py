@@ -107,6 +107,8 @@ def in_redis(old: str, new: str) -> Change:
     [
         (at("node.deploy.resources.limits.memory", None), "error", "node", "no memory limit"),
         (at("redis.deploy.resources.limits.cpus", None), "warning", "redis", "no limit of cores"),
+        (at("node.deploy.resources.limits.cpus", "lots"), "error", "node", "which is no number"),
+        (at("frontend.ports", [{"target": 80, "published": "65536"}]), "error", "frontend", "does not exist"),
         (in_redis("policy noeviction", "policy allkeys-lru"), "error", "redis", "throws records away"),
         (in_redis("maxmemory-policy noeviction", ""), "warning", "redis", "leaves open"),
         (in_redis("appendonly yes", "appendonly no"), "error", "redis", "loses accepted records"),

@@ -161,6 +161,29 @@ def test_files_are_laid_over_each_other(folder: Path) -> None:
 
 
 @merges
+def test_global_is_one_node_on_every_machine_and_no_number_of_them() -> None:
+    node = rendered("--model", "/srv/models/x", "--with", "global")["services"]["node"]
+    refused = call("render", "--with", "global", "--nodes", "3")
+
+    assert node["deploy"]["mode"] == "global"
+    assert "replicas" not in node["deploy"]
+    assert refused.exit_code == ExitCode.FAILED
+    assert "leave out --nodes" in refused.output
+
+
+@merges
+def test_a_password_lies_beside_the_stack_file_but_never_beside_ours(folder: Path) -> None:
+    (folder / "mine").mkdir()
+    (folder / "mine" / "stack.yml").write_bytes((PACKAGED / "stack.yml").read_bytes())
+    mine, ours = (
+        rendered("-c", str(path / "stack.yml"), "--model", "/srv/models/x") for path in (folder / "mine", PACKAGED)
+    )
+
+    assert mine["secrets"]["redis_password"]["file"] == str(folder / "mine" / "redis_password.txt")
+    assert ours["secrets"]["redis_password"]["file"] == str(folder / "redis_password.txt")
+
+
+@merges
 def test_check_tells_by_its_exit_code(folder: Path) -> None:
     (folder / "redis_password.txt").touch(mode=0o600)
     (folder / "redis_password.txt").write_text("x")
@@ -184,6 +207,16 @@ def test_what_docker_refuses_is_told_in_its_words(folder: Path) -> None:
 
     assert result.exit_code == ExitCode.FAILED
     assert "bogus" in result.output
+
+
+@merges
+def test_what_docker_refuses_without_a_name_is_explained(folder: Path) -> None:
+    (folder / "bad.yml").write_text('version: "3.8"\nservices: {node: {image: x, cpuset: "0"}}\n')
+
+    result = call("check", "-c", "bad.yml")
+
+    assert result.exit_code == ExitCode.FAILED
+    assert "cpuset" in result.output
 
 
 def test_a_file_that_is_not_there_is_named() -> None:
@@ -283,13 +316,17 @@ def test_a_model_that_is_given_settles_all_that_says_where_it_is(running: Stack)
 
     kept = variables(given_model("/data/bert", None), environ, running)
     fetched = variables(given_model("https://models.local/bert.tar.gz", "sha256:ab"), {}, running)
+    baked = variables(given_model("image:/opt/bert", None), {}, running)
+    in_volume = variables(given_model("volume:bert", None), {}, running)
 
     of_model = ("CLUSTER_SERVING_MODELS", "CLUSTER_SERVING_MODEL_PATH", "CLUSTER_SERVING_MODEL_CHECKSUM")
     assert [kept[name] for name in of_model] == ["/data", "/models/bert", ""]
     assert [fetched[name] for name in of_model] == ["models", "https://models.local/bert.tar.gz", "sha256:ab"]
+    assert [baked[name] for name in of_model] == ["models", "/opt/bert", ""]
+    assert [in_volume[name] for name in of_model] == ["models", "/models/bert", ""]
 
 
-@pytest.mark.parametrize("reference", ["resnet", "/", ""])
+@pytest.mark.parametrize("reference", ["resnet", "/", "", "image:bert", "image:/models/bert"])
 def test_a_model_is_a_full_path_or_a_url(reference: str) -> None:
     with pytest.raises(Fault, match="--model is"):
         given_model(reference, None)
@@ -302,6 +339,8 @@ def test_a_model_is_a_full_path_or_a_url(reference: str) -> None:
         ("/models/resnet-3", "/models/resnet-3"),
         ("/srv/models/vision/resnet-3", "/models/vision/resnet-3"),
         ("s3://bucket/resnet-3/", "s3://bucket/resnet-3/"),
+        ("image:/opt/resnet-3", "/opt/resnet-3"),
+        ("volume:resnet-3", "/models/resnet-3"),
     ],
 )
 def test_a_node_finds_a_model(reference: str, seen: str) -> None:
