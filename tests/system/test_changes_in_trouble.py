@@ -115,7 +115,7 @@ def test_what_a_killed_restart_has_left_is_removed_by_the_next(node: RunningNode
     told, _ = begin_restart(node, "--set", "batchSize=7").communicate(timeout=60)
 
     assert "is ready" in told
-    assert sorted(path.name for path in state_directory(node).iterdir()) == ["lock", "node.json", "node_id"]
+    assert sorted(path.name for path in state_directory(node).iterdir()) == ["lock", "node.json", "node_id", "serving"]
 
 
 def test_a_model_that_has_forked_is_heard(node: RunningNode, own_redis: PrivateRedis, tmp_path: Path) -> None:
@@ -166,7 +166,7 @@ def test_a_request_that_cannot_be_written_is_one_sentence(node: RunningNode) -> 
 
     assert done.returncode == 1
     assert done.stderr == f"{state_directory(node) / 'change.json'}: File too large\n"
-    assert sorted(path.name for path in state_directory(node).iterdir()) == ["lock", "node.json", "node_id"]
+    assert sorted(path.name for path in state_directory(node).iterdir()) == ["lock", "node.json", "node_id", "serving"]
 
 
 def test_a_node_whose_log_cannot_be_written_goes_on(own_redis: PrivateRedis, tmp_path: Path) -> None:
