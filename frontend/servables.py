@@ -26,6 +26,7 @@ import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, TypeAdapter, ValidationError
 from pydantic.alias_generators import to_camel
 
+from cluster_serving.client.config.sources import not_yaml
 from cluster_serving.client.config.spellings import ConfigError
 from cluster_serving.client.connection import RedisSettings
 from cluster_serving.frontend.tls import trusted_file
@@ -202,11 +203,8 @@ def _entries(path: str) -> list[_ClusterServing | _InferenceModel]:
         raise ConfigError(f"servable Manager config dir not exist: there is no {path}") from None
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
-    except yaml.MarkedYAMLError as error:
-        line = f", line {error.problem_mark.line + 1}" if error.problem_mark else ""
-        raise ConfigError(f"{path}{line}: not valid YAML: {error.problem}") from error
     except yaml.YAMLError as error:
-        raise ConfigError(f"{path}: not valid YAML: {str(error).splitlines()[0]}") from error
+        raise not_yaml(path, error) from error
     if not isinstance(document, dict) or not isinstance(document.get(_LIST), list):
         raise ConfigError(f"{path}: expected {_LIST}: and below it a list of models")
     try:

@@ -221,12 +221,17 @@ def _compose(path: Path) -> yaml.Node | None:
         ) from error
     except OSError as error:
         raise ConfigError(f"{path}: cannot read the file: {_reason(error)}") from error
-    except yaml.MarkedYAMLError as error:
-        line = f", line {error.problem_mark.line + 1}" if error.problem_mark else ""
-        raise ConfigError(f"{path.name}{line}: not valid YAML: {error.problem}") from error
     except yaml.YAMLError as error:
-        raise ConfigError(f"{path.name}: not valid YAML: {str(error).splitlines()[0]}") from error
+        raise not_yaml(path.name, error) from error
     return node
+
+
+def not_yaml(file: str, error: yaml.YAMLError) -> ConfigError:
+    """What is said of a file that is no YAML, with the line, where that is known."""
+    if not isinstance(error, yaml.MarkedYAMLError):
+        return ConfigError(f"{file}: not valid YAML: {str(error).splitlines()[0]}")
+    line = f", line {error.problem_mark.line + 1}" if error.problem_mark else ""
+    return ConfigError(f"{file}{line}: not valid YAML: {error.problem}")
 
 
 def _value(node: yaml.Node) -> object:
