@@ -13,7 +13,7 @@ from cluster_serving.node.models.base import ModelError, TensorSpec
 from cluster_serving.node.models.detect import Detected
 from cluster_serving.node.models.fingerprint import fingerprint
 from cluster_serving.node.ring import Ring
-from cluster_serving.node.specs import DecodeOptions, Engine, LaneSpec, ReaderSpec, WorkerSpec, WriterSpec
+from cluster_serving.node.specs import DecodeOptions, LaneSpec, ReaderSpec, Runtime, WorkerSpec, WriterSpec
 
 log = structlog.get_logger(__name__)
 
@@ -79,7 +79,7 @@ class Crew:
         """Whether the fingerprint, which the writer has to be told, is still being taken."""
         return self._hashing.is_alive()
 
-    def worker(self, index: int, engine: Engine) -> Child:
+    def worker(self, index: int, runtime: Runtime) -> Child:
         """Start a worker."""
         config = self._config
         spec = WorkerSpec(
@@ -87,7 +87,7 @@ class Crew:
             worker=index,
             model=self._model,
             options=config.load_options(self.arrangement.threads),
-            engine=engine,
+            runtime=runtime,
             images=config.image_options(),
             post_processing=config.post_processing,
             labels=config.labels,

@@ -93,9 +93,9 @@ class Fillings:
         return filling
 
     def _most_rows(self) -> int:
-        """For how many rows' outputs a slot has room, as far as that is known; one comes in any case."""
-        row_bytes = self._ring.row_output_bytes
-        return max(1, self._geometry.slot_bytes // row_bytes) if row_bytes else self._geometry.batch
+        """What the ring says, and for how many rows' outputs a slot has room, as far as that is known; one comes in any case."""
+        row_bytes, most = self._ring.row_output_bytes, self._ring.most_rows
+        return max(1, min(most, self._geometry.slot_bytes // row_bytes)) if row_bytes else most
 
     def _layout(self, signature: Signature) -> Layout:
         layout = self._layouts.get(signature)

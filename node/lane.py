@@ -25,7 +25,7 @@ from cluster_serving.node.post import Post, Verdict
 from cluster_serving.node.recycling import Recycling
 from cluster_serving.node.ring import HANDED_OVER, Ring, State
 from cluster_serving.node.slot import Geometry
-from cluster_serving.node.specs import Engine
+from cluster_serving.node.specs import Runtime
 from cluster_serving.node.topology.pinning import pin
 from cluster_serving.node.watch import Watch
 
@@ -67,7 +67,7 @@ class Lane:
         self._crew = Crew(config, model, node, generation, arrangement, self.ring, self._bells)
         self.inputs: tuple[TensorSpec, ...] = ()
         self.outputs: tuple[TensorSpec, ...] = ()
-        self.engine: Engine = config.engine
+        self.runtime = config.runtime
         self.failure: tuple[str, int] | None = None
         """Why a child ended before the lane has ever served, and the exit code for it."""
         self._restarts = self._recycled = 0
@@ -129,10 +129,10 @@ class Lane:
     def start(self) -> None:
         """Start the workers; the others follow when the model is known.
 
-        Where the engine is to be chosen, the first worker does so alone, and the rest take what it chose. Beside a lane that
+        Where the runtime is to be chosen, the first worker does so alone, and the rest take what it chose. Beside a lane that
         serves, only one loads at a time.
         """
-        for post in self._workers[:1] if self.engine == "auto" or self.generation else self._workers:
+        for post in self._workers[:1] if self.runtime.is_open or self.generation else self._workers:
             self._fill(post)
 
     def hear(self, child: Child) -> None:
@@ -146,7 +146,7 @@ class Lane:
             self.inputs = msgspec.convert(child.ready["inputs"], tuple[TensorSpec, ...])
             self.outputs = msgspec.convert(child.ready["outputs"], tuple[TensorSpec, ...])
             self.raw = bool(child.ready["raw"])
-            self.engine = child.ready["engine"]
+            self.runtime = msgspec.convert(child.ready["runtime"], Runtime)
             self.threads_computing = max(self.threads_computing, child.ready["threads"]["computing"])
             post = self._post_of(child)
             self._recycling.welcome(post)
@@ -281,7 +281,7 @@ class Lane:
             self._fill(self._reader)
 
     def _new_worker(self, index: int) -> Child:
-        return self._crew.worker(index, self.engine)
+        return self._crew.worker(index, self.runtime)
 
     def _recover(self, worker: int, reason: str, verdict: Verdict | None) -> bool:
         """Leave what a dead worker was running to its successor, and give what waited for it to another one.

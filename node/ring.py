@@ -83,6 +83,7 @@ class Ring:
         self._consuming = view[PAGE + 2048 : PAGE + 2049]
         self._clock_offset = view[PAGE + 2056 : PAGE + 2064].cast("q")
         self._row_output_bytes = view[PAGE + 2064 : PAGE + 2072].cast("q")
+        self._most_rows = view[PAGE + 2072 : PAGE + 2080].cast("q")
         self._sequences = view[2 * PAGE : 2 * PAGE + 8 * geometry.slots].cast("q")
         counters = view[3 * PAGE : 3 * PAGE + 8 * COUNTERS * processes].cast("q")
         self.counters = [counters[first : first + COUNTERS] for first in range(0, len(counters), COUNTERS)]
@@ -161,6 +162,15 @@ class Ring:
     @row_output_bytes.setter
     def row_output_bytes(self, size: int) -> None:
         self._row_output_bytes[0] = size
+
+    @property
+    def most_rows(self) -> int:
+        """How many rows the reader puts into a batch, at most; as many as a slot has room for unless it was set."""
+        return self._most_rows[0] or self.geometry.batch
+
+    @most_rows.setter
+    def most_rows(self, rows: int) -> None:
+        self._most_rows[0] = rows
 
     def redis_ms(self) -> float:
         """Unix time in ms on Redis' clock."""

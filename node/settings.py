@@ -24,7 +24,7 @@ from cluster_serving.node.models.detect import MODEL_TYPES
 
 if TYPE_CHECKING:
     from cluster_serving.client.connection import RedisSettings
-    from cluster_serving.node.specs import ImageOptions, Secrets
+    from cluster_serving.node.specs import ImageOptions, Runtime, Secrets
 
 PLACEHOLDER_PATH = "/path/to/model/directory"  # as in the template config.yaml
 
@@ -348,10 +348,22 @@ class Config(BaseModel):
             timeout_s=self.redis_timeout / 1000 if timeout_s is None else timeout_s,
         )
 
+    @property
+    def runtime(self) -> "Runtime":
+        """What is to run the model, as far as it is set."""
+        from cluster_serving.node.specs import Runtime
+
+        return Runtime(self.engine, self.precision)
+
     def load_options(self, threads: int) -> LoadOptions:
         """How a worker of so many threads loads the model."""
         return LoadOptions(
-            threads, self.precision, self.model_inputs, self.model_outputs, self.model_signature, self.allow_pickle
+            threads,
+            "bf16" if self.precision == "bf16" else "f32",
+            self.model_inputs,
+            self.model_outputs,
+            self.model_signature,
+            self.allow_pickle,
         )
 
     def image_options(self) -> "ImageOptions":

@@ -11,6 +11,25 @@ from cluster_serving.node.models.detect import Detected
 from cluster_serving.node.slot import Geometry
 
 Engine = Literal["auto", "native", "openvino"]
+Precision = Literal["auto", "f32", "bf16"]
+
+
+class Runtime(msgspec.Struct, frozen=True):
+    """What runs a model, and what it computes in."""
+
+    engine: Engine
+    precision: Precision
+
+    @property
+    def is_open(self) -> bool:
+        """Whether something of it is still to be chosen."""
+        return "auto" in (self.engine, self.precision)
+
+    def described(self, backend: str) -> str:
+        """Such as `onnx`, or `onnx, on openvino in bf16`."""
+        engine = [f"on {self.engine}"] if self.engine != "native" else []
+        precision = [f"in {self.precision}"] if self.precision != "f32" else []
+        return ", ".join([backend, *filter(None, [" ".join(engine + precision)])])
 
 
 class LaneSpec(msgspec.Struct, frozen=True):
@@ -99,7 +118,7 @@ class Secrets(msgspec.Struct, frozen=True):
 class WorkerSpec(msgspec.Struct, frozen=True):
     """For a worker.
 
-    `model` is what `models.detect` found. `engine` is the setting, or what the first worker chose. `model_secrets` and
+    `model` is what `models.detect` found. `runtime` is the setting, or what the first worker chose. `model_secrets` and
     `record_secrets` are `None` where nothing is encrypted. `labels` and `processing` are the configuration's, as absolute paths.
     """
 
@@ -107,7 +126,7 @@ class WorkerSpec(msgspec.Struct, frozen=True):
     worker: int
     model: Detected
     options: LoadOptions
-    engine: Engine
+    runtime: Runtime
     images: ImageOptions
     post_processing: str
     labels: str

@@ -4,7 +4,6 @@ It loads no framework. A signal handler only queues; the loop acts.
 """
 
 import gc
-import select
 import signal
 import sys
 import time
@@ -26,6 +25,7 @@ from cluster_serving.node.metrics import Figures
 from cluster_serving.node.models.base import ModelError
 from cluster_serving.node.models.detect import Detected, detect
 from cluster_serving.node.processing.topn import parse_filter
+from cluster_serving.node.turn import take_turn
 
 log = structlog.get_logger(__name__)
 
@@ -77,11 +77,10 @@ class Supervisor:
         _tell_loading(self._lane, self._report, "")
         self._lane.start()
         while not all(lane.ended for lane in self._lanes()):
-            self._wait()
+            longest_s = _DRAINING_TURN_S if self._retired or self._phase is Phase.DRAINING else _TURN_S
+            take_turn(self._lanes(), self._bell, longest_s)
             while self._signals:
                 self._act_on(self._signals.popleft())
-            self._bury_dead_children()
-            self._look_after_lanes()
             self._forget_ended_lanes()
             self._advance()
             self._advance_change()
@@ -92,21 +91,6 @@ class Supervisor:
 
     def _lanes(self) -> list[Lane]:
         return [self._lane, *self._retired, *([self._change.lane] if self._change else [])]
-
-    def _wait(self) -> None:
-        """Until a signal, a word or the death of a child, or the next turn."""
-        children = [(child, lane) for lane in self._lanes() for child in lane.children()]
-        speaking = {child.fileno(): (child, lane) for child, lane in children if child.booting}
-        poll = select.poll()
-        for descriptor in (self._bell.fileno(), *speaking, *(child.death_fd for child, _ in children)):
-            poll.register(descriptor, select.POLLIN)
-        turn_s = _DRAINING_TURN_S if self._retired or self._phase is Phase.DRAINING else _TURN_S
-        ready = {descriptor for descriptor, _ in poll.poll(turn_s * 1000)}
-        if self._bell.fileno() in ready:
-            self._bell.hear()
-        for descriptor in speaking.keys() & ready:
-            child, lane = speaking[descriptor]
-            lane.hear(child)
 
     def _act_on(self, number: int) -> None:
         name = signal.Signals(number).name
@@ -137,17 +121,6 @@ class Supervisor:
             self._lane.kill()
         else:
             self._lane.drain()
-
-    def _bury_dead_children(self) -> None:
-        for lane in self._lanes():
-            for child in list(lane.children()):
-                reason = child.reap()
-                if reason is not None:
-                    lane.bury(child, reason)
-
-    def _look_after_lanes(self) -> None:
-        for lane in self._lanes():
-            lane.look_after()
 
     def _forget_ended_lanes(self) -> None:
         if any(lane.ended for lane in self._retired):
@@ -237,9 +210,8 @@ class Supervisor:
 
     def _announce(self, lane: Lane, report: Report) -> None:
         model, budget = lane.model.definition.name, lane.arrangement.budget.described()
-        log.info(
-            "serving", job=lane.config.job_name, model=model, engine=lane.engine, workers=lane.workers, budget=budget
-        )
+        runtime = lane.runtime.described(lane.model.backend)
+        log.info("serving", job=lane.config.job_name, model=model, runtime=runtime, workers=lane.workers, budget=budget)
         report("ready", _described(lane))
 
     def _enter(self, phase: Phase) -> None:
@@ -287,8 +259,7 @@ def _described(lane: Lane) -> str:
     takes = ", ".join(spec.describe() for spec in lane.inputs)
     gives = ", ".join(spec.describe() for spec in lane.outputs)
     many = f"{_counted(lane.workers, 'worker')} x {_counted(lane.arrangement.threads, 'thread')}"
-    backend = lane.model.backend
-    runtime = backend if lane.engine == "native" else f"{backend}, on {lane.engine}"
+    runtime = lane.runtime.described(lane.model.backend)
     batch = lane.ring.geometry.batch
     return f"{lane.model.definition.name} ({runtime}): {takes} -> {gives}; {many}, batch {batch}"
 

@@ -189,13 +189,13 @@ def main(spec: WorkerSpec, ready: Callable[..., None]) -> None:
         model = spec.model
         if spec.model_secrets is not None:
             model = stack.enter_context(opened(model, wait_for_secrets(spec.lane.redis, log.info, spec.model_secrets)))
-        backend, engine = load(model, spec.options, spec.engine, batch)
+        backend, runtime = load(model, spec.options, spec.runtime, batch)
         before = threads.times()
         warm_up(backend, batch)
     seen = _checked(threads.look(before), spec.options.threads)
     worker = Worker(spec, poisoned(backend, os.environ))
     signal.signal(signal.SIGTERM, worker.stop)
-    ready(inputs=backend.inputs, outputs=backend.outputs, engine=engine, raw=worker.raw, threads=seen._asdict())
+    ready(inputs=backend.inputs, outputs=backend.outputs, runtime=runtime, raw=worker.raw, threads=seen._asdict())
     worker.run()
 
 

@@ -17,7 +17,7 @@ from cluster_serving.node.models.base import Array, Backend, LoadOptions, ModelE
 from cluster_serving.node.models.chosen_outputs import ChosenOutputs
 from cluster_serving.node.models.detect import Detected
 from cluster_serving.node.models.warm_up import copied, filled, fixed_batch
-from cluster_serving.node.specs import Engine
+from cluster_serving.node.specs import Engine, Runtime
 
 log = structlog.get_logger(__name__)
 
@@ -35,25 +35,25 @@ class Agreement(NamedTuple):
     largest_difference: float
 
 
-def load(detected: Detected, options: LoadOptions, engine: Engine, batch: int) -> tuple[Backend, Engine]:
-    """Load a model with the engine that is set, or with the better one.
+def load(detected: Detected, options: LoadOptions, runtime: Runtime, batch: int) -> tuple[Backend, Runtime]:
+    """Load a model with the runtime that is set, or with the better one.
 
     Args:
         detected: the model on disk.
         options: for both engines.
-        engine: the setting.
+        runtime: the setting.
         batch: rows to compare the engines on; a model made for a fixed batch gets that.
 
     Returns:
-        The loaded model, and which engine it is.
+        The loaded model, and what runs it.
 
     Raises:
-        ModelError: the native backend cannot load the model, or `engine` is "openvino" and OpenVINO cannot.
+        ModelError: the native backend cannot load the model, or the engine is "openvino" and OpenVINO cannot.
     """
-    backend, chosen = _load(detected, options, engine, batch)
+    backend, engine = _load(detected, options, runtime.engine, batch)
     if options.outputs and detected.backend != "tensorflow":  # which cuts its graph to them
         backend = ChosenOutputs(backend, options.outputs)
-    return backend, chosen
+    return backend, Runtime(engine, runtime.precision)
 
 
 def _load(detected: Detected, options: LoadOptions, engine: Engine, batch: int) -> tuple[Backend, Engine]:

@@ -8,7 +8,9 @@ from cluster_serving.node.models.base import Array, LoadOptions, ModelError, Ten
 from cluster_serving.node.models.chosen_outputs import ChosenOutputs
 from cluster_serving.node.models.detect import detect
 from cluster_serving.node.models.engine import load
+from cluster_serving.node.specs import Runtime
 
+NATIVE = Runtime("native", "f32")
 BATCH = {"x": np.array([[1.0, -2.0]], np.float32)}
 
 
@@ -30,7 +32,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def test_the_named_outputs_are_given_in_the_named_order(model: str) -> None:
-    backend, _ = load(detect(model), LoadOptions(outputs=("same", "negative")), "native", 1)
+    backend, _ = load(detect(model), LoadOptions(outputs=("same", "negative")), NATIVE, 1)
 
     assert [spec.name for spec in backend.outputs] == ["same", "negative"]
     assert {name: array.tolist() for name, array in backend.run(BATCH).items()} == {
@@ -41,7 +43,7 @@ def test_the_named_outputs_are_given_in_the_named_order(model: str) -> None:
 
 def test_an_output_that_does_not_exist(model: str) -> None:
     with pytest.raises(ModelError, match=r"modelOutputs names nose; the model gives negative, absolute, same\."):
-        load(detect(model), LoadOptions(outputs=("nose",)), "native", 1)
+        load(detect(model), LoadOptions(outputs=("nose",)), NATIVE, 1)
 
 
 class Late:
@@ -65,7 +67,7 @@ def test_outputs_that_are_known_after_a_run() -> None:
 
 
 def test_free_dimensions_may_be_stated(model: str) -> None:
-    backend, _ = load(detect(model), LoadOptions(inputs=("x float32 [N,2]",)), "native", 1)
+    backend, _ = load(detect(model), LoadOptions(inputs=("x float32 [N,2]",)), NATIVE, 1)
 
     assert backend.inputs == (TensorSpec("x", "float32", (None, 2)),)
 
@@ -73,4 +75,4 @@ def test_free_dimensions_may_be_stated(model: str) -> None:
 @pytest.mark.parametrize("stated", ["x float32 [N,2,2]", "x float32 [N]"])
 def test_a_shape_that_the_model_does_not_take(model: str, stated: str) -> None:
     with pytest.raises(ModelError, match=r"modelInputs says x float32 .*, and the model takes x float32 \[N,\?\]\."):
-        load(detect(model), LoadOptions(inputs=(stated,)), "native", 1)
+        load(detect(model), LoadOptions(inputs=(stated,)), NATIVE, 1)

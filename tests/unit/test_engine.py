@@ -20,9 +20,10 @@ from cluster_serving.node.models.engine import compare, load
 from cluster_serving.node.models.openvino import ov
 from cluster_serving.node.models.tensorflow.runtime import tf
 from cluster_serving.node.models.torch.files import no_deprecations
-from cluster_serving.node.specs import Engine
+from cluster_serving.node.specs import Engine, Runtime
 
 OPTIONS = LoadOptions()
+NATIVE, OPENVINO = Runtime("native", "f32"), Runtime("openvino", "f32")
 OPSETS = [helper.make_opsetid("", 17), helper.make_opsetid("ai.onnx.ml", 3)]
 RANDOM = np.random.default_rng(5)
 
@@ -63,10 +64,10 @@ def write_noise(path: Path) -> Path:
 
 def chosen(path: Path, batch: int = 8, options: LoadOptions = OPTIONS) -> tuple[Backend, Engine, dict[str, Any]]:
     with capture_logs() as logs:
-        backend, engine = load(detect.detect(str(path)), options, "auto", batch)
+        backend, runtime = load(detect.detect(str(path)), options, Runtime("auto", "f32"), batch)
     (line,) = [line for line in logs if line["event"] == "engine chosen"]
-    assert line["engine"] == engine
-    return backend, engine, dict(line)
+    assert line["engine"] == runtime.engine
+    return backend, runtime.engine, dict(line)
 
 
 def assert_same(native: Backend, other: Backend, inputs: dict[str, Array]) -> None:
@@ -81,10 +82,10 @@ def assert_same(native: Backend, other: Backend, inputs: dict[str, Array]) -> No
 def test_openvino_gives_an_onnx_model_the_names_and_answers_of_onnx_runtime(tmp_path: Path) -> None:
     model = detect.detect(str(write_classifier(tmp_path / "small.onnx")))
 
-    native, _ = load(model, OPTIONS, "native", 8)
-    other, engine = load(model, OPTIONS, "openvino", 8)
+    native, _ = load(model, OPTIONS, NATIVE, 8)
+    other, runtime = load(model, OPTIONS, OPENVINO, 8)
 
-    assert (engine, type(other).__name__) == ("openvino", "ConvertedBackend")
+    assert (runtime, type(other).__name__) == (OPENVINO, "ConvertedBackend")
     for rows in (3, 1, 8):
         assert_same(native, other, {"x": RANDOM.random((rows, 8), np.float32)})
 
@@ -129,7 +130,7 @@ def test_auto_stays_native_where_openvino_cannot_follow(tmp_path: Path) -> None:
 
     _, engine, line = chosen(path)
     with pytest.raises(ModelError) as caught:
-        load(detect.detect(str(path)), OPTIONS, "openvino", 8)
+        load(detect.detect(str(path)), OPTIONS, OPENVINO, 8)
 
     assert engine == "native"
     assert line["reason"] == str(caught.value)
@@ -154,10 +155,11 @@ def test_openvino_models_have_one_engine(tmp_path: Path) -> None:
     ov.save_model(ov.Core().read_model(source), tmp_path / "ir.xml")
     model = detect.detect(str(tmp_path / "ir.xml"))
 
-    for engine in ("native", "auto", "openvino"):
-        backend, taken = load(model, OPTIONS, engine, 8)
+    engines: tuple[Engine, ...] = ("native", "auto", "openvino")
+    for engine in engines:
+        backend, taken = load(model, OPTIONS, Runtime(engine, "f32"), 8)
         assert type(backend).__name__ == "OpenvinoBackend"
-        assert taken == ("openvino" if engine == "openvino" else "native")
+        assert taken == (OPENVINO if engine == "openvino" else NATIVE)
 
 
 def test_openvino_reports_to_nobody(tmp_path: Path) -> None:
@@ -170,7 +172,8 @@ import sys
 from cluster_serving.node.models.base import LoadOptions
 from cluster_serving.node.models.detect import detect
 from cluster_serving.node.models.engine import load
-load(detect({str(path)!r}), LoadOptions(), "openvino", 8)
+from cluster_serving.node.specs import Runtime
+load(detect({str(path)!r}), LoadOptions(), Runtime("openvino", "f32"), 8)
 from openvino import convert_model
 convert_model({str(path)!r})
 assert "openvino_telemetry.main" not in sys.modules
@@ -190,7 +193,7 @@ def test_python_models_have_only_their_own_engine(tmp_path: Path) -> None:
 
     _, engine, line = chosen(path)
     with pytest.raises(ModelError, match=r"OpenVINO cannot read the format Python \(\.py\); set engine: native"):
-        load(detect.detect(str(path)), OPTIONS, "openvino", 8)
+        load(detect.detect(str(path)), OPTIONS, OPENVINO, 8)
 
     assert (engine, "cannot read the format" in line["reason"]) == ("native", True)
 
