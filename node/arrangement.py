@@ -6,28 +6,35 @@ from typing import NamedTuple
 
 import structlog
 
+from cluster_serving.node.choice import Choice
 from cluster_serving.node.config import Config
 from cluster_serving.node.topology.budget import Allowance, Budget, read_allowance, read_budget
 from cluster_serving.node.topology.placement import Places, anywhere, fitting
 
 log = structlog.get_logger(__name__)
 
+DEFAULT_BATCH = 32
+
 _LOOK_S = 1.0
 _SETTLED = 3  # looks that find the same: what goes up and down all the time is not followed
 
 
 class Arrangement(NamedTuple):
-    """So many `workers` of so many `threads` within a `budget`, in these `places`."""
+    """How a model is served within a `budget`, and in which `places`."""
 
     budget: Budget
-    workers: int
-    threads: int
+    choice: Choice
     places: Places
 
     @property
-    def size(self) -> tuple[int, int]:
-        """What no process can change while it runs."""
-        return self.workers, self.threads
+    def workers(self) -> int:
+        """How many worker processes."""
+        return self.choice.workers
+
+    @property
+    def threads(self) -> int:
+        """Of one worker."""
+        return self.choice.threads
 
     def check(self) -> None:
         """Warn where there are more threads than cores."""
@@ -69,11 +76,17 @@ class Share:
 
     def arrange(self, config: Config, backend: str) -> Arrangement:
         """What is set, or what fills the budget."""
-        return arrange(config, backend, read_budget(self._known))
+        return arrange(config, read_budget(self._known), chosen(config, backend, read_budget(self._known)))
 
 
-def arrange(config: Config, backend: str, budget: Budget) -> Arrangement:
+def chosen(config: Config, backend: str, budget: Budget) -> Choice:
     """What is set, or what fills this budget."""
     workers, threads = config.resolved_parallelism(backend, budget.for_workers)
+    return Choice(workers, threads, config.batch_size or DEFAULT_BATCH, config.runtime)
+
+
+def arrange(config: Config, budget: Budget, choice: Choice) -> Arrangement:
+    """Where the processes are kept."""
+    workers, threads = choice.workers, choice.threads
     places = fitting(budget, workers, threads) if config.pinning else anywhere(workers)
-    return Arrangement(budget, workers, threads, places)
+    return Arrangement(budget, choice, places)

@@ -31,7 +31,6 @@ from cluster_serving.node.watch import Watch
 
 log = structlog.get_logger(__name__)
 
-DEFAULT_BATCH = 32
 _SLOWEST_REPLY_S = 5.0  # of Redis, beyond redisTimeout, before a silent reader or writer counts as hung
 _CONSUMES_S = 5.0  # without a sign of life, and the reader does not consume, whatever it said last
 
@@ -53,9 +52,10 @@ class Lane:
         self.generation = generation
         self.arrangement = arrangement
         workers = arrangement.workers
-        batch = config.batch_size or DEFAULT_BATCH
         # For each worker one that runs, one that waits and one that is published; for the reader two to fill; one to spare.
-        geometry = Geometry(slots=3 * workers + 3, batch=batch, slot_bytes=config.slot_bytes, workers=workers)
+        geometry = Geometry(
+            slots=3 * workers + 3, batch=arrangement.choice.batch, slot_bytes=config.slot_bytes, workers=workers
+        )
         self.ring = Ring(geometry)
         self._bells: list[Bell] = []
         try:
@@ -67,7 +67,7 @@ class Lane:
         self._crew = Crew(config, model, node, generation, arrangement, self.ring, self._bells)
         self.inputs: tuple[TensorSpec, ...] = ()
         self.outputs: tuple[TensorSpec, ...] = ()
-        self.runtime = config.runtime
+        self.runtime = arrangement.choice.runtime
         self.failure: tuple[str, int] | None = None
         """Why a child ended before the lane has ever served, and the exit code for it."""
         self._restarts = self._recycled = 0

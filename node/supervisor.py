@@ -189,7 +189,7 @@ class Supervisor:
         lane = self._lane
         arrangement = self._share.arrange(lane.config, lane.model.backend)
         log.info("another share of the machine", budget=arrangement.budget.described(), workers=arrangement.workers)
-        if arrangement.size == lane.arrangement.size:
+        if arrangement.choice == lane.arrangement.choice:
             lane.rearrange(arrangement)
         else:
             self._begin(Plan(lane.config, lane.model, _untold, lambda: None, _RESIZE_S, time.monotonic()))

@@ -1,13 +1,17 @@
 import pytest
 import structlog
 
-from cluster_serving.node.arrangement import Share, arrange
+from cluster_serving.node.arrangement import Arrangement, Share, arrange, chosen
 from cluster_serving.node.config import Config
 from cluster_serving.node.topology.budget import Allowance, Budget
 from cluster_serving.node.topology.machine import Core
 from cluster_serving.node.topology.placement import anywhere
 
 EIGHT = Budget(tuple(Core(number, number, domain=number // 4) for number in range(8)))
+
+
+def arranged(config: Config) -> Arrangement:
+    return arrange(config, EIGHT, chosen(config, "onnx", EIGHT))
 
 
 @pytest.mark.parametrize(
@@ -21,12 +25,13 @@ EIGHT = Budget(tuple(Core(number, number, domain=number // 4) for number in rang
     ],
 )
 def test_size(settings: dict[str, int], backend: str, quota: float | None, size: tuple[int, int]) -> None:
-    assert arrange(Config.model_validate(settings), backend, EIGHT._replace(quota=quota)).size == size
+    choice = chosen(Config.model_validate(settings), backend, EIGHT._replace(quota=quota))
+    assert (choice.workers, choice.threads) == size
 
 
 def test_places() -> None:
-    kept = arrange(Config(thread_per_model=4, model_parallelism=2), "onnx", EIGHT)
-    free = arrange(Config(thread_per_model=4, model_parallelism=2, pinning=False), "onnx", EIGHT)
+    kept = arranged(Config(thread_per_model=4, model_parallelism=2))
+    free = arranged(Config(thread_per_model=4, model_parallelism=2, pinning=False))
 
     assert kept.places.workers == ((0, 1, 2, 3), (4, 5, 6, 7))
     assert free.places == anywhere(2)
@@ -35,7 +40,7 @@ def test_places() -> None:
 @pytest.mark.parametrize(("workers", "warned"), [(8, False), (9, True)])
 def test_more_threads_than_cores_are_a_warning_with_numbers(workers: int, warned: bool) -> None:
     with structlog.testing.capture_logs() as lines:
-        arrange(Config(model_parallelism=workers), "onnx", EIGHT).check()
+        arranged(Config(model_parallelism=workers)).check()
 
     assert [(line["workers"], line["threads_per_model"], line["budget"]) for line in lines] == (
         [(9, 1, "8 cores (0-7)")] if warned else []
@@ -66,4 +71,5 @@ def test_share_of_a_machine_that_stays_as_it_is() -> None:
     share = Share()
 
     assert not share.changed()
-    assert share.arrange(Config(model_parallelism=2, thread_per_model=3), "onnx").size == (2, 3)
+    arrangement = share.arrange(Config(model_parallelism=2, thread_per_model=3), "onnx")
+    assert (arrangement.workers, arrangement.threads) == (2, 3)
