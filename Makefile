@@ -9,7 +9,7 @@ TORCH ?= torch==2.13.0
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 FUZZ_SECONDS ?= 60
 
-.PHONY: quickstart test test-fast test-swarm install format lint types architecture bench fuzz wheel images clean
+.PHONY: quickstart test test-fast test-swarm test-numa install format lint types architecture bench fuzz wheel images clean
 
 quickstart: $(VENV)/installed-runtime ## serve a small model, send it images, show the answers
 	$(BIN)/python -m cluster_serving.node.quickstart
@@ -22,6 +22,9 @@ test-fast: $(VENV)/installed-dev ## the unit tests
 
 test-swarm: $(VENV)/installed-dev ## a stack on a real Swarm of three hosts, minutes; skipped, with the reason, where there can be none
 	$(BIN)/python -m pytest -m swarm -s -rs tests/system/test_swarm.py -k "$(SWARM_TESTS)"
+
+test-numa: $(VENV)/installed-dev ## a node on two NUMA domains, emulated, minutes; skipped, with the reason, where that cannot be
+	$(BIN)/python -m pytest -m numa -s -rs tests/system/test_numa.py
 
 install: $(VENV)/installed-dev ## what a developer needs
 

@@ -1,10 +1,12 @@
 """The ceiling: each runtime in a bare loop, as its own documentation shows it; no code of this project's in between.
 
-    python -m bench.bare FORMAT PATH INPUT.npy THREADS
+    python -m bench.bare FORMAT PATH INPUT [--threads 1] [--precision f32] [--cores 0 1]
 
-Loads, warms up, and then answers each number of seconds read from standard input with the rows a second that it ran.
+INPUT is the batch: a `.npy` file, or an `.npz` of JPEG files, which the loop decodes and resizes in each run. Loads, warms up, and
+then answers each number of seconds read from standard input with one line: rows a second, CPU seconds a row. `loops.py` starts it.
 """
 
+import argparse
 import os
 import sys
 import time
@@ -15,13 +17,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cluster_serving.node.models.allocator import keep_freed_memory
+
 Batch = NDArray[Any]
-Loop = Callable[[Batch], object]
+Loop = Callable[[Any], object]
 
 _WARM_UP_RUNS = 5
 
 
-def onnx(path: Path, threads: int) -> Loop:
+def onnx(path: Path, threads: int, _precision: str) -> Loop:
     """ONNX Runtime."""
     import onnxruntime as ort
 
@@ -36,16 +40,17 @@ def onnx(path: Path, threads: int) -> Loop:
     return run
 
 
-def openvino(path: Path, threads: int) -> Loop:
-    """OpenVINO, in float32."""
+def openvino(path: Path, threads: int, precision: str) -> Loop:
+    """OpenVINO; it reads ONNX files too."""
     from cluster_serving.node.models.openvino import ov  # without its telemetry
 
-    settings = {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": threads, "PERFORMANCE_HINT": "LATENCY"}
-    request = ov.Core().compile_model(_only(path.glob("*.xml")), "CPU", settings).create_infer_request()
+    settings = {"INFERENCE_PRECISION_HINT": precision, "INFERENCE_NUM_THREADS": threads, "PERFORMANCE_HINT": "LATENCY"}
+    definition = _only(file for file in path.iterdir() if file.suffix in (".xml", ".onnx"))
+    request = ov.Core().compile_model(definition, "CPU", settings).create_infer_request()
     return lambda batch: request.infer({0: batch}, share_inputs=True, share_outputs=True)
 
 
-def torch(path: Path, threads: int) -> Loop:
+def torch(path: Path, threads: int, _precision: str) -> Loop:
     """TorchScript, frozen."""
     import torch
 
@@ -60,7 +65,7 @@ def torch(path: Path, threads: int) -> Loop:
     return run
 
 
-def tensorflow_saved(path: Path, threads: int) -> Loop:
+def tensorflow_saved(path: Path, threads: int, _precision: str) -> Loop:
     """A SavedModel's default signature."""
     tf = _tensorflow(threads)
     loaded = tf.saved_model.load(str(path))
@@ -74,7 +79,7 @@ def tensorflow_saved(path: Path, threads: int) -> Loop:
     return run
 
 
-def tensorflow_frozen(path: Path, threads: int) -> Loop:
+def tensorflow_frozen(path: Path, threads: int, _precision: str) -> Loop:
     """A frozen graph, pruned to its input and output."""
     import json
 
@@ -86,7 +91,7 @@ def tensorflow_frozen(path: Path, threads: int) -> Loop:
     return lambda batch: function(tf.constant(batch)).numpy()
 
 
-def caffe(path: Path, threads: int) -> Loop:
+def caffe(path: Path, threads: int, _precision: str) -> Loop:
     """OpenCV's network."""
     import cv2
 
@@ -100,7 +105,7 @@ def caffe(path: Path, threads: int) -> Loop:
     return run
 
 
-def bigdl(path: Path, threads: int) -> Loop:
+def bigdl(path: Path, threads: int, _precision: str) -> Loop:
     """There is no other runtime for it here: the module that our backend builds, called with nothing around it."""
     from cluster_serving.node.models.base import LoadOptions
     from cluster_serving.node.models.detect import detect, load
@@ -110,7 +115,7 @@ def bigdl(path: Path, threads: int) -> Loop:
     return lambda batch: backend.run({name: batch})
 
 
-LOOPS: dict[str, Callable[[Path, int], Loop]] = {
+LOOPS: dict[str, Callable[[Path, int, str], Loop]] = {
     "onnx": onnx,
     "openvino": openvino,
     "pytorch": torch,
@@ -135,20 +140,40 @@ def _only(files: Iterable[Path]) -> str:
     return str(file)
 
 
+def decoding(run: Loop) -> Loop:
+    """The same loop on JPEG files: each is decoded and resized, one after the other, into the batch that the model gets."""
+    from bench.records import pixels
+
+    return lambda files: run(np.stack([pixels(file) for file in files]))
+
+
 def main() -> None:
     """Serve rates on standard output."""
-    kind, path, file, threads = sys.argv[1:]
-    batch = np.load(file)
-    run = LOOPS[kind](Path(path), int(threads))
+    parser = argparse.ArgumentParser()
+    parser.add_argument("format", choices=LOOPS)
+    parser.add_argument("path", type=Path)
+    parser.add_argument("input", type=Path)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--precision", default="f32")
+    parser.add_argument("--cores", type=int, nargs="*")
+    options = parser.parse_args()
+    if options.cores:
+        os.sched_setaffinity(0, options.cores)
+    keep_freed_memory()
+    run = LOOPS[options.format](options.path, options.threads, options.precision)
+    given = np.load(options.input)
+    if options.input.suffix == ".npz":
+        run, given = decoding(run), list(given.values())
     for _ in range(_WARM_UP_RUNS):
-        run(batch)
+        run(given)
     print("ready", flush=True)
     for line in sys.stdin:
-        begun_s, runs, seconds = time.perf_counter(), 0, float(line)
+        begun_s, used_s, runs, seconds = time.perf_counter(), time.process_time(), 0, float(line)
         while (spent_s := time.perf_counter() - begun_s) < seconds:
-            run(batch)
+            run(given)
             runs += 1
-        print(runs * len(batch) / spent_s, flush=True)
+        rows = runs * len(given)
+        print(rows / spent_s, (time.process_time() - used_s) / rows, flush=True)
 
 
 if __name__ == "__main__":

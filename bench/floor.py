@@ -96,18 +96,19 @@ def serve(port: int) -> None:
     """Answer every record with a canned result, until killed."""
     link = Link(RedisSettings(port=port), 8.0)
     answer = [b"tensor:y", encode_tensor(np.ones(10, np.float32)), keys.RECEIPT, _RECEIPT]
+    names = [JOB.encode(), keys.dead_key(JOB).encode()]
     link.call("XGROUP", "CREATE", JOB, keys.GROUP, "0", "MKSTREAM")
     print("ready", flush=True)
     while True:
         link.send(("XREADGROUP", "GROUP", keys.GROUP, "floor", "COUNT", BATCH, "BLOCK", 4000, "STREAMS", JOB, ">"))
-        targets: list[Argument] = []
-        arguments: list[Argument] = []
+        targets: list[bytes] = []
+        arguments: list[bytes] = []
         for _, entries in link.read() or ():
             for entry_id, fields in entries:
                 targets.append(fields[5])
-                arguments += (entry_id, b"reply", b"", 6, keys.URI, fields[1], *answer)
+                arguments += (entry_id, b"reply", b"", b"6", keys.URI, fields[1], *answer)
         if targets:
-            link.run(FINISH, [JOB, keys.dead_key(JOB), *targets], [keys.GROUP, 0, 0, *arguments])
+            link.run(FINISH, [*names, *targets], [keys.GROUP.encode(), b"0", b"0", *arguments])
 
 
 if __name__ == "__main__":

@@ -5,8 +5,6 @@ server is started, warmed up, measured and stopped, one after another, so that t
 """
 
 import argparse
-import json
-import socket
 import tempfile
 from pathlib import Path
 
@@ -16,7 +14,7 @@ from rich.table import Table
 from bench import report
 from bench.http_load import load
 from bench.http_peers import PEERS
-from bench.http_servers import Server, bare, ours
+from bench.http_servers import Server, bare, free_port, ours
 
 CONNECTIONS = (1, 16, 64)
 
@@ -36,26 +34,23 @@ def main() -> None:
     options = parser.parse_args()
     if options.install_peers:
         for peer in PEERS:
-            peer.install()
-            print(f"{peer.name} {peer.version()}")
+            print(f"{peer.installed.name} {peer.installed.install() or peer.installed.version()}")
         return
     versions, servers = _servers(options.servers)
     rounds = [_round(servers, options.seconds) for _ in range(options.rounds)]
     _show(servers, rounds, versions)
-    if options.json:
-        figures = report.medians(rounds) | {f"{name}.version": version for name, version in versions.items()}
-        options.json.write_text(json.dumps(figures, indent=2) + "\n")
+    report.write(options.json, rounds, versions=versions)
 
 
 def _servers(wanted: list[str] | None) -> tuple[dict[str, str], list[Server]]:
     versions: dict[str, str] = {}
     servers = [bare(), ours()]
     for peer in PEERS:
-        if peer.python.exists():
-            versions[peer.name] = peer.version()
-            servers += peer.servers()
+        if why := peer.installed.missing():
+            print(f"{peer.installed.name} is skipped: {why}")
         else:
-            print(f"{peer.name} is skipped: not installed; python -m bench.http --install-peers")
+            versions[peer.installed.name] = peer.installed.version()
+            servers += peer.servers()
     return versions, [each for each in servers if wanted is None or each.name.partition(",")[0] in wanted]
 
 
@@ -71,7 +66,7 @@ def _round(servers: list[Server], seconds: int) -> report.Figures:
 
 
 def _turn(server: Server, seconds: int) -> report.Figures:
-    port = _free_port()
+    port = free_port()
     url = f"http://127.0.0.1:{port}{server.path}"
     with tempfile.NamedTemporaryFile() as body, server.running(port):
         path = Path(body.name)
@@ -84,19 +79,6 @@ def _turn(server: Server, seconds: int) -> report.Figures:
     figures[f"{server.name}.p99_ms"] = turns[1].p99_ms
     figures[f"{server.name}.failed"] = sum(turn.failed for turn in turns.values())
     return figures
-
-
-def _free_port() -> int:
-    # With two more behind it, and below those that the kernel gives to clients: wrk may hold any of them.
-    for port in range(28_000, 30_000, 3):
-        if all(_is_free(each) for each in range(port, port + 3)):
-            return port
-    raise SystemExit("No three free ports in a row from 28000 on.")
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) != 0
 
 
 def _show(servers: list[Server], rounds: list[report.Figures], versions: dict[str, str]) -> None:

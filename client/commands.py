@@ -4,6 +4,7 @@ import json
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from itertools import repeat
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -138,16 +139,17 @@ def enqueue_arguments(
         batch: the fields of each record.
         lives_s: for each, the seconds in which a node must begin it.
     """
-    arguments: list[Argument] = [len(batch)]
+    arguments: list[Argument] = [b"%d" % len(batch)]
     for fields, life_s in zip(batch, lives_s, strict=False):
-        if life_s == math.inf:
-            arguments.append(len(fields))
-            arguments += fields
-        else:
-            arguments.append(len(fields) + 2)
-            arguments += fields
-            arguments += (keys.DEADLINE, max(0, round(1000 * life_s)))
-    return [job, keys.limits_key(job), keys.full_key(job)], arguments
+        deadline = _deadline(life_s)
+        arguments += (b"%d" % (len(fields) + len(deadline)), *fields, *deadline)
+    return [name.encode() for name in (job, keys.limits_key(job), keys.full_key(job))], arguments
+
+
+@lru_cache(maxsize=64)
+def _deadline(life_s: float) -> tuple[bytes, ...]:
+    """The last field of a record that a node must begin in so many seconds; none where it has for ever."""
+    return () if life_s == math.inf else (keys.DEADLINE, b"%d" % max(0, round(1000 * life_s)))
 
 
 def admitted(job: str, reply: Any, count: int) -> tuple[list[bytes], QueueFull | None]:

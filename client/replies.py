@@ -42,7 +42,7 @@ class Replies:
         self._link = Link(settings)
         self._last = b"0-0"
         self._touched_s = float("-inf")
-        self._untrimmed = 0
+        self._trimmed_bytes = 0  # what had been received when the stream was trimmed
         self._idle = False  # whether the last read found nothing
         self._vanished = False
         self._results: dict[str, Result | None] = {}
@@ -260,7 +260,6 @@ class Replies:
         self._idle = block_s > 0 and not entries
         if entries:
             self._last = entries[-1][0]
-        self._untrimmed += sum(sum(map(len, fields)) for _, fields in entries)
         return [reply_of(fields) for _, fields in entries]
 
     def _checked(self, replies: list[Any]) -> list[Any]:
@@ -279,7 +278,8 @@ class Replies:
 
     def _due(self) -> bool:
         now_s = time.monotonic()
-        if not self._idle and self._untrimmed < _UNTRIMMED_BYTES and now_s - self._touched_s < _KEPT_S / 2:
+        untrimmed_bytes = self._link.received_bytes - self._trimmed_bytes
+        if not self._idle and untrimmed_bytes < _UNTRIMMED_BYTES and now_s - self._touched_s < _KEPT_S / 2:
             return False
-        self._untrimmed, self._touched_s = 0, now_s
+        self._trimmed_bytes, self._touched_s = self._link.received_bytes, now_s
         return True

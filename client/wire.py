@@ -70,7 +70,9 @@ def encode_tensor(array: Array) -> bytes:
     """
     if not array.dtype.isnative:
         array = array.astype(array.dtype.newbyteorder("="))
-    return b"".join((tensor_header(array.dtype, array.shape), np.ascontiguousarray(array).data))
+    if not array.flags.c_contiguous:
+        array = np.ascontiguousarray(array)
+    return b"".join((tensor_header(array.dtype, array.shape), cast(Any, array)))
 
 
 def tensor_layout(message: bytes) -> TensorLayout | None:
@@ -180,8 +182,7 @@ def decode_result(uri: str, fields: Sequence[bytes]) -> Result:
     value: Any = None
     error: tuple[str, str] | None = None
     receipt = b"{}"
-    for index in range(0, len(fields), 2):
-        field, content = fields[index], fields[index + 1]
+    for field, content in zip(fields[::2], fields[1::2], strict=True):
         if field.startswith(keys.TENSOR):
             outputs[_name(field)] = decode_tensor(content).copy()
         elif field == keys.RECEIPT:

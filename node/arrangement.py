@@ -1,30 +1,34 @@
-"""How a lane fills the node's budget: how many workers of how many threads, and where each process runs."""
+"""How lanes fill the node's budget: how many workers of how many threads, and where each process runs."""
 
 import os
 import time
 from typing import NamedTuple
 
 import structlog
+from msgspec.structs import replace
 
 from cluster_serving.node.choice import Choice
 from cluster_serving.node.config import Config
+from cluster_serving.node.models.detect import Detected
 from cluster_serving.node.topology.budget import Allowance, Budget, read_allowance, read_budget
-from cluster_serving.node.topology.placement import Places, anywhere, fitting
+from cluster_serving.node.topology.placement import LARGEST_LANE, Places, anywhere, lanes, split
+from cluster_serving.node.tuning.store import Store
 
 log = structlog.get_logger(__name__)
 
 DEFAULT_BATCH = 32
 
-_LOOK_S = 1.0
-_SETTLED = 3  # looks that find the same: what goes up and down all the time is not followed
+_LOOK_S = 0.5
+_SETTLED = 2  # looks that find the same: what goes up and down all the time is not followed
 
 
 class Arrangement(NamedTuple):
-    """How a model is served within a `budget`, and in which `places`."""
+    """How a model is served within a `budget`, and in which `lanes`; `measured`: the day of it, empty where nothing was."""
 
     budget: Budget
     choice: Choice
-    places: Places
+    lanes: tuple[Places, ...]
+    measured: str = ""
 
     @property
     def workers(self) -> int:
@@ -35,6 +39,12 @@ class Arrangement(NamedTuple):
     def threads(self) -> int:
         """Of one worker."""
         return self.choice.threads
+
+    def room(self, lane: Places) -> int:
+        """How many workers this lane may come to have without being made anew, when the node may use the whole machine."""
+        machine = (*self.budget.cores, *self.budget.others)
+        cores = {core.physical for core in machine if lane.domain in (None, core.domain)}
+        return min(LARGEST_LANE, max(len(lane.workers), len(cores) // self.threads))
 
     def check(self) -> None:
         """Warn where there are more threads than cores."""
@@ -48,15 +58,20 @@ class Arrangement(NamedTuple):
 
 
 class Share:
-    """What this process may use of the machine, now and later: masks and control groups change while it runs."""
+    """What this process may use of the machine, now and later: masks and control groups change while it runs.
 
-    def __init__(self) -> None:
+    Args:
+        store: what was measured; None: nothing is looked for.
+    """
+
+    def __init__(self, store: Store | None = None) -> None:
+        self._store = store
         self._known = self._seen = self._read()
         self._times_seen = 0
         self._due_s = 0.0
 
     def changed(self) -> bool:
-        """Whether it has become another one than before, and stays so; looks once a second."""
+        """Whether it has become another one than before, and stays so; looks twice a second."""
         if time.monotonic() < self._due_s:
             return False
         self._due_s = time.monotonic() + _LOOK_S
@@ -74,9 +89,30 @@ class Share:
     def _read(self) -> Allowance:
         return read_allowance(os.sched_getaffinity(0))
 
-    def arrange(self, config: Config, backend: str) -> Arrangement:
-        """What is set, or what fills the budget."""
-        return arrange(config, read_budget(self._known), chosen(config, backend, read_budget(self._known)))
+    @property
+    def budget(self) -> Budget:
+        """What it is now."""
+        return read_budget(self._known)
+
+    def arrange(
+        self, config: Config, model: Detected, running: Choice | None = None, model_hash: str = ""
+    ) -> Arrangement:
+        """What was measured to be best; else what is set, or fills the budget.
+
+        Args:
+            config: a complete one.
+            model: that it serves.
+            running: what serves it now, within another budget; where nothing was measured for this one, batch and runtime stay.
+            model_hash: the model's fingerprint, where it is known.
+        """
+        budget = self.budget
+        tuned = self._store.find(config, model, budget, model_hash) if self._store else None
+        if tuned is not None:
+            return arrange(config, budget, tuned.choice)._replace(measured=tuned.day)
+        choice = chosen(config, model.backend, budget)
+        if running is not None:
+            choice = replace(choice, batch=running.batch, runtime=running.runtime)
+        return arrange(config, budget, choice)
 
 
 def chosen(config: Config, backend: str, budget: Budget) -> Choice:
@@ -87,6 +123,5 @@ def chosen(config: Config, backend: str, budget: Budget) -> Choice:
 
 def arrange(config: Config, budget: Budget, choice: Choice) -> Arrangement:
     """Where the processes are kept."""
-    workers, threads = choice.workers, choice.threads
-    places = fitting(budget, workers, threads) if config.pinning else anywhere(workers)
-    return Arrangement(budget, choice, places)
+    kept = lanes(budget, choice.workers, choice.threads) if config.pinning else split(anywhere(choice.workers))
+    return Arrangement(budget, choice, kept)

@@ -1,7 +1,7 @@
-"""A change of what a node serves: another lane is loaded beside the one that serves, and takes over when it can.
+"""A change of what a node serves: other lanes are loaded beside those that serve, and take over when they can.
 
-asked ──► loading ──► serving: the old lane drains ──► done
-             └── failed, or too late: the new lane is killed, the old one has never noticed
+asked ──► loading ──► serving: the old lanes drain ──► done
+             └── failed, or too late: the new lanes are given up, the old ones have never noticed
 """
 
 import time
@@ -13,7 +13,7 @@ import structlog
 
 from cluster_serving.client.process.exit_codes import ExitCode
 from cluster_serving.node.config import Config
-from cluster_serving.node.lane import Lane
+from cluster_serving.node.lanes import Lanes
 from cluster_serving.node.models.detect import Detected
 
 log = structlog.get_logger(__name__)
@@ -70,15 +70,15 @@ class Plans(Protocol):
 class Change:
     """A change under way."""
 
-    def __init__(self, plan: Plan, lane: Lane) -> None:
+    def __init__(self, plan: Plan, lanes: Lanes) -> None:
         self.plan = plan
-        self.lane = lane
+        self.lanes = lanes
         self._deadline_s = plan.begun_s + plan.timeout_s
-        lane.start()
+        lanes.start()
 
     @property
     def failure(self) -> tuple[str, int] | None:
         """Why it has failed, and the exit code that tells it; None while there is hope."""
-        if self.lane.failure is None and time.monotonic() > self._deadline_s:
+        if self.lanes.failure is None and time.monotonic() > self._deadline_s:
             return f"not ready after {self.plan.timeout_s:g} s", ExitCode.FAILED
-        return self.lane.failure
+        return self.lanes.failure

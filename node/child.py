@@ -41,10 +41,15 @@ _SPECS = {"reader": "ReaderSpec", "writer": "WriterSpec", "worker": "WorkerSpec"
 
 
 class Placement(msgspec.Struct, frozen=True):
-    """Where a child runs: its cores (empty: all that the supervisor has), and how many threads its libraries start."""
+    """Where a child runs.
+
+    `cores`: its own; empty: all that the supervisor has. `threads`: how many its libraries start. `domain`: the NUMA domain that
+    its memory is on; None: wherever its cores are.
+    """
 
     cores: tuple[int, ...] = ()
     threads: int = 1
+    domain: int | None = None
 
 
 class Child:
@@ -177,6 +182,10 @@ def main() -> None:
     if boot["placement"]["cores"]:
         with contextlib.suppress(OSError):  # the last of them has been taken away since: then wherever there is room
             os.sched_setaffinity(0, boot["placement"]["cores"])
+    if boot["placement"]["domain"] is not None:
+        from cluster_serving.node.topology.memory import keep_process
+
+        keep_process(boot["placement"]["domain"])
     ready_fd = int(boot["ready_fd"])
 
     def say(message: dict[str, Any]) -> None:

@@ -44,6 +44,7 @@ try:
         status,
         stop,
         trace,
+        tune,
     )
 except ModuleNotFoundError as error:
     _check_foreign(error)
@@ -58,6 +59,7 @@ else:
         stop.shutdown,
         status.status,
         inspect.list_,
+        tune.tune,
         dead_letters.dead_letters,
         trace.trace,
         profile.profile,

@@ -51,6 +51,7 @@ _FLAGS: Final[dict[str, str]] = {"parallelism": "modelParallelism", "omp": "thre
 
 _JVM = "there is no JVM back end any more"
 _CLIENT = "a record says by itself what it holds"
+_PLACED = "processes are placed on cores in every mode"
 
 # Keys that mean nothing any more, nested or folded flat -> why.
 _IGNORED: Final[dict[str, str]] = {
@@ -58,8 +59,8 @@ _IGNORED: Final[dict[str, str]] = {
     "flink": _JVM,
     "frontend": "it is for the frontend, which reads it from the same file",
     "flinkresturl": _JVM,
-    "performancemode": "processes are placed on cores in every mode",
-    "params.performance_mode": "processes are placed on cores in every mode",
+    "performancemode": _PLACED,
+    "params.performance_mode": _PLACED,
     "enginetype": _JVM,
     "params.engine_type": _JVM,
     "model.mode": _JVM,
@@ -71,6 +72,10 @@ _IGNORED: Final[dict[str, str]] = {
     "kafkaurl": "the queue is Redis",
 }
 
+# What asked for the speed of the whole machine asks for it to be measured.
+_MEASURED: Final = {"on": ("tuning", "start")}
+_SWITCHES: Final = {"performancemode": _MEASURED, "params.performance_mode": _MEASURED}
+
 # Keys that are no error as long as they ask for nothing; folded flat -> (values that ask for nothing, what else they ask for).
 _REFUSED: Final[dict[str, tuple[frozenset[str], str]]] = {
     "queueused": (frozenset({"redis", ""}), "only Redis is supported as the queue"),
@@ -78,10 +83,19 @@ _REFUSED: Final[dict[str, tuple[frozenset[str], str]]] = {
 
 # Files whose relative paths mean: relative to the place where they were written down.
 PATHS: Final = frozenset(
-    {"modelPath", "modelCache", "labels", "processing", "redisSecureTrustStorePath", "redisCertFile", "redisKeyFile"}
+    {
+        "modelPath",
+        "modelCache",
+        "calibrationData",
+        "labels",
+        "processing",
+        "redisSecureTrustStorePath",
+        "redisCertFile",
+        "redisKeyFile",
+    }
 )
 
 # Of these, the ones that may also be URLs.
 ADDRESSES: Final = frozenset({"modelPath"})
 
-SPELLINGS: Final = Spellings(_SECTIONS, _NESTED, ALIASES, _FLAGS, _IGNORED, _REFUSED)
+SPELLINGS: Final = Spellings(_SECTIONS, _NESTED, ALIASES, _FLAGS, _IGNORED, _SWITCHES, _REFUSED)

@@ -1,7 +1,7 @@
 """From the fields of a stream entry to what goes into a slot: bind to the model's inputs, check, convert.
 
-The common record (every tensor of the model's own dtype and shape) is two dictionary look-ups and no copy: its data are
-copied once, from the reply of Redis into the slot.
+Of the common record (every tensor of the model's own dtype and shape) nothing is copied here: its data are copied once, from the
+reply of Redis into the slot. Entries that come together are mostly alike, and are decoded together (`form.py`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,7 +12,9 @@ import numpy as np
 from cluster_serving.client import keys, original
 from cluster_serving.client.errors import CodecError, ErrorCode
 from cluster_serving.client.wire import decode_tensor
-from cluster_serving.node.inputs import Content, Input, InputValue, Key, original_field, raw_record
+from cluster_serving.node.expected import NOTHING, Expected, life_ms
+from cluster_serving.node.form import DEADLINE_DIGITS, Alike, Form
+from cluster_serving.node.inputs import Content, Input, InputValue, original_field, raw_record
 from cluster_serving.node.layout import Signature
 from cluster_serving.node.models.base import TensorSpec, open_inputs
 from cluster_serving.node.slot import BATCHED, ORIGINAL, cut
@@ -22,9 +24,8 @@ from cluster_serving.node.trace import bounded
 T = TypeVar("T")
 
 _KINDS = (keys.TENSOR, keys.BOOL, keys.IMAGE, keys.STRING, keys.SPARSE_INDICES, keys.SPARSE_VALUES, keys.SPARSE_SHAPE)
-_MAX_PLANS = 1024
+_MAX_FORMS = 1024
 _MAX_NAMES_BYTES = 1 << 16  # longer ones are looked at each time, and not kept
-_DEADLINE_DIGITS = 18  # more do not fit into the row table
 
 
 class Record(NamedTuple):
@@ -38,21 +39,6 @@ class Record(NamedTuple):
     error: tuple[str, str] | None = None
     deadline_ms: int = 0
     traceparent: bytes = b""
-
-
-class _Plan(NamedTuple):
-    """Where things stand in entries with the same field names; -1: absent."""
-
-    uri: int
-    reply: int
-    deadline: int
-    traceparent: int
-    data: int
-    serde: int
-    inputs: list[dict[bytes, int]]  # in the model's order: for each kind of field where its content stands
-    tensors: list[tuple[Input, int]]  # the same where every input is a tensor; else empty
-    takers: list[Input]
-    fault: str | None
 
 
 class RecordDecoder:
@@ -70,35 +56,32 @@ class RecordDecoder:
         self._reply_prefixes = (reply_prefix, keys.frontend_reply_key("").encode())
         self._names = {spec.name for spec in inputs}
         self._takes = ", ".join(spec.describe() for spec in inputs)
-        self._plans: dict[tuple[bytes, ...], _Plan] = {}
+        self._forms: dict[tuple[bytes, ...], Form] = {}
 
-    def decode(self, entry_id: bytes, fields: Sequence[bytes], now_ms: float) -> Record:
+    def decode(self, entry_id: bytes, fields: Sequence[bytes], now_ms: float, expected: Expected = NOTHING) -> Record:
         """Decode one entry, given as `field, value, field, value, ...`. Never raises for what a client sent.
 
-        `now_ms` is Unix time on Redis' clock.
+        `now_ms` is Unix time on Redis' clock; what is `expected` to be answered after its deadline is refused.
         """
         names = tuple(fields[::2])
-        plan = self._plans.get(names) or self._plan(names)
-        uri = fields[plan.uri] if plan.uri >= 0 else b""
-        reply = fields[plan.reply] if plan.reply >= 0 else b""
-        contents: list[Content] = []
-        good_uri = 0 < len(uri) <= keys.MAX_URI_BYTES and uri.isascii()
-        in_time = plan.deadline < 0 or _is_open(fields[plan.deadline], now_ms)
-        if plan.tensors and good_uri and in_time and (not reply or self._may_reply(reply)):
-            signature: list[Key] = []
-            for taker, at in plan.tensors:
-                message = fields[at]
-                exact = taker.exact.get(message[: 8 + int.from_bytes(message[4:8], "little")])
-                if exact is None or len(message) < exact[2]:
-                    break
-                signature.append(exact[0])
-                contents.append(memoryview(message)[exact[1] : exact[2]])
-            else:
-                deadline_ms = int(fields[plan.deadline]) if plan.deadline >= 0 else 0
-                traceparent = bounded(fields[plan.traceparent]) if plan.traceparent >= 0 else b""
-                return Record(uri, reply, 0, tuple(signature), contents, None, deadline_ms, traceparent)
-        record = self._decode_slowly(plan, entry_id, uri, reply, fields, now_ms)
-        return record if plan.traceparent < 0 else record._replace(traceparent=bounded(fields[plan.traceparent]))
+        form = self._forms.get(names) or self._form(names)
+        record = self._decode(form, entry_id, fields, now_ms, expected)
+        return record if form.traceparent < 0 else record._replace(traceparent=bounded(fields[form.traceparent]))
+
+    def decode_alike(self, entries: Sequence[Sequence[bytes]], earliest_ms: float) -> Alike | None:
+        """Decode entries together, each given as to `decode`, and with no deadline before `earliest_ms`.
+
+        None: one has, they are not alike, or `decode` has not met their like yet.
+        """
+        try:
+            columns = list(zip(*entries, strict=True))
+        except ValueError:
+            return None
+        names = columns[::2]
+        form = self._forms.get(tuple([column[0] for column in names]))
+        if form is None or not all(column.count(column[0]) == len(column) for column in names):
+            return None
+        return form.alike(columns, earliest_ms, self._may_reply)
 
     def refuse(self, entry_id: bytes, fields: Sequence[bytes], error: tuple[str, str]) -> Record:
         """The record of an entry that is answered with an error, and whose inputs are not looked at."""
@@ -109,21 +92,25 @@ class RecordDecoder:
         traceparent = bounded(given.get(keys.TRACEPARENT, b""))
         return Record(uri if _is_uri(uri) else entry_id, reply, flags, (), (), error, 0, traceparent)
 
-    def _decode_slowly(
-        self, plan: _Plan, entry_id: bytes, uri: bytes, reply: bytes, fields: Sequence[bytes], now_ms: float
+    def _decode(
+        self, form: Form, entry_id: bytes, fields: Sequence[bytes], now_ms: float, expected: Expected
     ) -> Record:
-        """Everything else: any kind of value, either dialect, every check."""
-        flags = ORIGINAL if plan.data >= 0 else 0
+        uri = fields[form.uri] if form.uri >= 0 else b""
+        reply = fields[form.reply] if form.reply >= 0 else b""
+        flags = ORIGINAL if form.data >= 0 else 0
         name = entry_id  # without a usable uri the answer goes where the client can look for it
         try:
             _check_uri(uri)
             name = uri
             if reply and not self._may_reply(reply):
                 raise CodecError(f"the reply stream must begin with {self._reply_prefixes[0].decode()}")
-            deadline_ms = _deadline_ms(fields[plan.deadline]) if plan.deadline >= 0 else 0
-            if plan.deadline >= 0 and deadline_ms < now_ms:
-                return Record(uri, reply, flags, (), (), late(now_ms - deadline_ms, "a node could take the record"))
-            values = self._original(plan, fields) if flags else self._native(plan, fields)
+            deadline_ms = _deadline_ms(fields[form.deadline]) if form.deadline >= 0 else 0
+            if form.deadline >= 0:
+                needed_ms = expected.answer_ms(life_ms(entry_id, deadline_ms))
+                if deadline_ms < now_ms + needed_ms:
+                    error = too_late(deadline_ms - now_ms, needed_ms, "a node could take the record")
+                    return Record(uri, reply, flags, (), (), error)
+            values = self._original(form, fields) if flags else self._native(form, fields)
             signature, batched = self._signature(values, flags)
         except Exception as fault:  # whatever a decoder raises belongs to the record that makes it raise
             error = (ErrorCode.INVALID_INPUT, cut(str(fault)))
@@ -153,7 +140,7 @@ class RecordDecoder:
     def _may_reply(self, reply: bytes) -> bool:
         return reply.startswith(self._reply_prefixes) and len(reply) <= keys.MAX_URI_BYTES
 
-    def _plan(self, names: tuple[bytes, ...]) -> _Plan:
+    def _form(self, names: tuple[bytes, ...]) -> Form:
         at = {name: 2 * index + 1 for index, name in enumerate(names)}
         given: dict[str, dict[bytes, int]] = {}
         for name, index in at.items():
@@ -167,7 +154,7 @@ class RecordDecoder:
             inputs, fault = [], str(error)
         takers = self._takers(len(inputs))
         plain = all(set(parts) == {keys.TENSOR} for parts in inputs) and keys.DATA not in at
-        plan = _Plan(
+        form = Form(
             uri=at.get(keys.URI, -1),
             reply=at.get(keys.REPLY, -1),
             deadline=at.get(keys.DEADLINE, -1),
@@ -181,11 +168,11 @@ class RecordDecoder:
             takers=takers,
             fault=fault,
         )
-        if len(self._plans) >= _MAX_PLANS:
-            self._plans.clear()
+        if len(self._forms) >= _MAX_FORMS:
+            self._forms.clear()
         if sum(map(len, names)) <= _MAX_NAMES_BYTES:
-            self._plans[names] = plan
-        return plan
+            self._forms[names] = form
+        return form
 
     def _bind(self, given: Mapping[str, T]) -> list[T]:
         """The given values in the order of the model's inputs: by name where the names match, else by position."""
@@ -198,24 +185,24 @@ class RecordDecoder:
         has = ", ".join(repr(name) for name in given) or "none"
         raise CodecError(f"the record's inputs are {has}; the model takes {self._takes or 'one or more tensors'}")
 
-    def _native(self, plan: _Plan, fields: Sequence[bytes]) -> list[InputValue]:
-        if plan.fault:
-            raise CodecError(plan.fault)
+    def _native(self, form: Form, fields: Sequence[bytes]) -> list[InputValue]:
+        if form.fault:
+            raise CodecError(form.fault)
         if self._options.raw:
             return [
                 raw_record({name: value for name, value in zip(*[iter(fields)] * 2, strict=True) if _is_input(name)})
             ]
         values: list[InputValue] = []
-        for taker, parts in zip(plan.takers, plan.inputs, strict=True):
+        for taker, parts in zip(form.takers, form.inputs, strict=True):
             tensor = parts.get(keys.TENSOR)
             values.append(_not_tensor(taker, parts, fields) if tensor is None else taker.tensor_message(fields[tensor]))
         return values
 
-    def _original(self, plan: _Plan, fields: Sequence[bytes]) -> list[InputValue]:
-        if plan.serde >= 0 and fields[plan.serde] == b"stream":
-            columns = original.decode_json_record(fields[plan.data])
+    def _original(self, form: Form, fields: Sequence[bytes]) -> list[InputValue]:
+        if form.serde >= 0 and fields[form.serde] == b"stream":
+            columns = original.decode_json_record(fields[form.data])
         else:
-            columns = original.decode_record(fields[plan.data], self._options.sparse_layout)
+            columns = original.decode_record(fields[form.data], self._options.sparse_layout)
         if self._options.raw:
             return [raw_record(dict(original_field(name, value, self._options.encrypted) for name, value in columns))]
         bound = self._bind(dict(columns))
@@ -231,9 +218,12 @@ def late(by_ms: float, what: str) -> tuple[str, str]:
     return ErrorCode.DEADLINE_EXCEEDED, f"the deadline had passed {by_ms:.0f} ms before {what}"
 
 
-def _is_open(deadline: bytes, now_ms: float) -> bool:
-    """Whether this is a deadline, and still to come."""
-    return deadline.isdigit() and len(deadline) < _DEADLINE_DIGITS and int(deadline) >= now_ms
+def too_late(left_ms: float, needed_ms: float, what: str) -> tuple[str, str]:
+    """The error of a record whose deadline has passed before something could happen, or is nearer than its answer."""
+    if left_ms < 0:
+        return late(-left_ms, what)
+    message = f"the deadline is {left_ms:.0f} ms away, and at this load an answer takes about {needed_ms:.0f} ms"
+    return ErrorCode.DEADLINE_EXCEEDED, message
 
 
 def _is_uri(uri: bytes) -> bool:
@@ -254,7 +244,7 @@ def _check_uri(uri: bytes) -> None:
 
 
 def _deadline_ms(field: bytes) -> int:
-    if not field.isdigit() or len(field) >= _DEADLINE_DIGITS:
+    if not field.isdigit() or len(field) > DEADLINE_DIGITS:
         raise CodecError(f"the record's deadline is {field[:40]!r}, not a whole number of milliseconds of Unix time")
     return int(field)
 

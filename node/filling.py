@@ -1,14 +1,17 @@
 """One batch that the reader is filling."""
 
 from collections.abc import Sequence
+from itertools import chain, repeat
 
 from cluster_serving.node.decoding import Record
+from cluster_serving.node.form import Alike
 from cluster_serving.node.inputs import Content
 from cluster_serving.node.layout import Layout, encode_layout
 from cluster_serving.node.slot import LARGEST_ROW_ENTRY, Geometry, Row, Slot
 
 _ENTRY_OVERHEAD = 112
 _SPAN_BYTES = 19  # of msgpack, at most
+_NO_SPANS: list[tuple[int, int]] = []
 
 
 class Filling:
@@ -38,7 +41,11 @@ class Filling:
     @property
     def full(self) -> bool:
         """Whether it can take no further record."""
-        return self._placed >= self._capacity or len(self._rows) >= self._batch or self._table_left < 0
+        return self._room <= 0 or self._table_left < 0
+
+    @property
+    def _room(self) -> int:
+        return min(self._capacity - self._placed, self._batch - len(self._rows))
 
     def fits(self, contents: Sequence[Content]) -> bool:
         """Whether the variable-length contents of this record fit."""
@@ -66,6 +73,35 @@ class Filling:
         self._placed = at + 1
         uri, reply, flags, _, _, _, deadline_ms, traceparent = record
         self._append(Row(entry_id, uri, reply, flags, at, spans, None, deadline_ms, traceparent, read_us, deliveries))
+
+    def add_alike(
+        self, ids: Sequence[bytes], records: Alike, begin: int, read_us: int, deliveries: Sequence[int]
+    ) -> int:
+        """Copy the contents of records from `begin` on into the next rows; how many there was room for.
+
+        0 where the row table could be too small for all of these: `add` finds out for how many it is not.
+        """
+        part = slice(begin, begin + self._room)
+        ids, uris, replies, traceparents = (
+            ids[part],
+            records.uris[part],
+            records.replies[part],
+            records.traceparents[part],
+        )
+        size = sum(map(len, chain(ids, uris, replies, traceparents))) + _ENTRY_OVERHEAD * len(ids)
+        if size > self._table_left:
+            return 0
+        inputs, places = self._inputs, range(self._placed, self._placed + len(ids))
+        for contents, place in zip(records.contents, self._layout.inputs, strict=True):
+            offset, row_bytes = place.offset, place.row_bytes
+            for row, content in zip(places, contents[part], strict=True):
+                start = offset + row * row_bytes
+                inputs[start : start + row_bytes] = content
+        common = ids, uris, replies, repeat(0), places, repeat(_NO_SPANS), repeat(None)
+        self._rows += map(Row, *common, records.deadlines_ms[part], traceparents, repeat(read_us), deliveries[part])
+        self._placed += len(ids)
+        self._table_left -= size
+        return len(ids)
 
     def close(self) -> None:
         """Write the row table: the slot can now be handed to a worker."""

@@ -1,11 +1,17 @@
-"""The batches that the reader fills: one open batch a signature, and the full ones that wait for a worker."""
+"""The batches that the reader fills: one open batch a signature, and the full ones that wait for a worker.
+
+What is refused has batches of its own: they take no place from what is to be computed, and wait for no worker.
+"""
 
 from collections import OrderedDict, deque
+from collections.abc import Sequence
 
 from cluster_serving.client.errors import ErrorCode
 from cluster_serving.node.batching import leaves
 from cluster_serving.node.decoding import Record
+from cluster_serving.node.expected import life_ms, rows_of
 from cluster_serving.node.filling import Filling
+from cluster_serving.node.form import Alike
 from cluster_serving.node.layout import Layout, Signature, plan
 from cluster_serving.node.metrics import READER, observe_waits
 from cluster_serving.node.ring import Ring, State
@@ -23,15 +29,22 @@ class Fillings:
         self._layouts: dict[Signature, Layout] = {}
         self._open: OrderedDict[Signature, Filling] = OrderedDict()
         self._full: deque[Filling] = deque()
+        self._refused: deque[Filling] = deque()
         self._measures = ring.measures[READER]
 
     def __bool__(self) -> bool:
-        return bool(self._open or self._full)
+        return bool(self._open or self._full or self._refused)
 
     @property
     def ids(self) -> set[bytes]:
         """The entries in these batches."""
-        return {entry_id for batch in (*self._open.values(), *self._full) for entry_id in batch.ids}
+        batches = (*self._open.values(), *self._full, *self._refused)
+        return {entry_id for batch in batches for entry_id in batch.ids}
+
+    @property
+    def rows(self) -> int:
+        """How many rows wait for a worker in full batches."""
+        return sum(len(batch.ids) for batch in self._full)
 
     @property
     def oldest_ms(self) -> float | None:
@@ -53,13 +66,31 @@ class Fillings:
                 message = f"the record's inputs are larger than a slot of {slot_bytes} bytes (slotBytes in config.yaml)"
                 refused = record._replace(error=(ErrorCode.INVALID_INPUT, message))
                 return self._refuse(entry_id, refused, now_ms, read_us, deliveries)
-            filling = self._begin(signature, now_ms)
+            filling = self._begin(signature, now_ms, self._most_rows(entry_id, record.deadline_ms))
             if filling is None:
                 return False
         filling.add(entry_id, record, read_us, deliveries)
         if filling.full:
             self._close(signature)
         return True
+
+    def place_alike(
+        self, ids: Sequence[bytes], records: Alike, now_ms: float, read_us: int, deliveries: Sequence[int]
+    ) -> int:
+        """Put records into batches of their signature, from the first on; how many had room. `place` knows what of the next."""
+        signature, placed, added = records.signature, 0, self._layout(records.signature).capacity
+        while added and placed < len(ids):
+            filling = self._open.get(signature)
+            if filling is None:
+                most_rows = self._most_rows(ids[placed], records.deadlines_ms[placed])
+                filling = self._begin(signature, now_ms, most_rows)
+            if filling is None:
+                break
+            added = filling.add_alike(ids, records, placed, read_us, deliveries)
+            placed += added
+            if filling.full:
+                self._close(signature)
+        return placed
 
     def leaving(self, least_load: int, now_ms: float, max_delay_ms: float) -> Filling | None:
         """The next batch that leaves for a worker with so many others, closed; None: none does."""
@@ -70,31 +101,40 @@ class Fillings:
             return None
         return self._closed(signature)
 
+    def refused(self) -> Filling | None:
+        """The next batch of refused records, closed; None: there is none."""
+        return self._finish(self._refused.popleft()) if self._refused else None
+
     def _refuse(self, entry_id: bytes, record: Record, now_ms: float, read_us: int, deliveries: int) -> bool:
-        """Put a refused record beside the others of any batch: its answer leaves with theirs."""
-        signature = next(iter(self._open), _REFUSED)
-        filling = self._open.get(signature) or self._begin(signature, now_ms)
-        if filling is None:
-            return False
-        filling.refuse(entry_id, record, read_us, deliveries)
-        if filling.full:
-            self._close(signature)
+        if not self._refused or self._refused[-1].full:
+            filling = self._take_slot(_REFUSED, now_ms, self._geometry.batch)
+            if filling is None:
+                return False
+            self._refused.append(filling)
+        self._refused[-1].refuse(entry_id, record, read_us, deliveries)
         return True
 
-    def _begin(self, signature: Signature, now_ms: float) -> Filling | None:
+    def _begin(self, signature: Signature, now_ms: float, most_rows: int) -> Filling | None:
+        filling = self._take_slot(signature, now_ms, most_rows)
+        if filling is None:
+            self._close_oldest()
+        else:
+            self._open[signature] = filling
+        return filling
+
+    def _take_slot(self, signature: Signature, now_ms: float, most_rows: int) -> Filling | None:
         slot = self._ring.first(State.FREE)
         if slot is None:
-            self._close_oldest()
             return None
         self._ring.move("reader", slot, State.FILLING)
         layout = self._layout(signature)
-        filling = Filling(slot, self._ring.slots[slot], layout, self._geometry, now_ms, self._most_rows())
-        self._open[signature] = filling
-        return filling
+        return Filling(slot, self._ring.slots[slot], layout, self._geometry, now_ms, most_rows)
 
-    def _most_rows(self) -> int:
-        """What the ring says, and for how many rows' outputs a slot has room, as far as that is known; one comes in any case."""
+    def _most_rows(self, entry_id: bytes, deadline_ms: int) -> int:
+        """What the ring says, what this record's deadline allows, and what has room in a slot by the outputs seen so far."""
         row_bytes, most = self._ring.row_output_bytes, self._ring.most_rows
+        if deadline_ms:
+            most = rows_of(self._ring.row_ms, life_ms(entry_id, deadline_ms), most)
         return max(1, min(most, self._geometry.slot_bytes // row_bytes)) if row_bytes else most
 
     def _layout(self, signature: Signature) -> Layout:
@@ -109,7 +149,9 @@ class Fillings:
         self._full.append(self._closed(signature))
 
     def _closed(self, signature: Signature) -> Filling:
-        filling = self._open.pop(signature)
+        return self._finish(self._open.pop(signature))
+
+    def _finish(self, filling: Filling) -> Filling:
         filling.close()
         observe_waits(self._measures, filling.ids, self._ring.redis_ms())
         return filling

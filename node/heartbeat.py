@@ -12,7 +12,8 @@ import structlog
 
 from cluster_serving.client import keys
 from cluster_serving.node.config import Config
-from cluster_serving.node.lane import Lane
+from cluster_serving.node.inheritance import inherit
+from cluster_serving.node.lanes import Lanes
 from cluster_serving.node.leases import leave
 from cluster_serving.node.metrics import Figures
 
@@ -32,11 +33,21 @@ class Heartbeat:
         self._node = node
         self._started_ms = round(time.time() * 1000)
         self._due_s = 0.0
-        self._told_state = ""
+        self._told = ("", 0, 0)
         self._told_full = False
         self._may_look = self._is_listed = True
         self._config = config
         self._redis = config.redis_settings(timeout_s=_TIMEOUT_S).client()
+
+    def inherit(self, consumers: Sequence[str]) -> None:
+        """Let lanes that read under these names have what this node held when it was killed; at the start."""
+        try:
+            count = inherit(self._redis, self._config.job_name, self._node, consumers)
+        except (redis.RedisError, OSError) as error:
+            log.debug("nothing can be inherited; what is held is taken after the lease", reason=str(error))
+        else:
+            if count:
+                log.info("inherited from lanes of an earlier run", records=count)
 
     def adopt(self, config: Config) -> None:
         """Go by this configuration from now on."""
@@ -44,14 +55,14 @@ class Heartbeat:
         self._config = config
         self._redis = config.redis_settings(timeout_s=_TIMEOUT_S).client()
 
-    def is_due(self, state: str) -> bool:
-        """Whether it is time, or the state is another one than was told last."""
-        return state != self._told_state or time.monotonic() >= self._due_s
+    def is_due(self, state: str, lanes: Lanes) -> bool:
+        """Whether it is time, or the state or the workers are others than were told last."""
+        return self._told != (state, lanes.workers_ready, lanes.workers) or time.monotonic() >= self._due_s
 
-    def publish(self, state: str, lane: Lane, figures: Figures) -> None:
-        """Tell the state of the node, the lane that serves, and what was counted and measured since the start."""
+    def publish(self, state: str, lanes: Lanes, figures: Figures) -> None:
+        """Tell the state of the node, the lanes that serve, and what was counted and measured since the start."""
         self._due_s = time.monotonic() + INTERVAL_S
-        self._told_state = state
+        self._told = (state, lanes.workers_ready, lanes.workers)
         job = self._config.job_name
         beat = {
             "job": job,
@@ -59,21 +70,22 @@ class Heartbeat:
             "state": state,
             "pid": os.getpid(),
             "started_ms": self._started_ms,
-            "model": lane.model.definition_path,
-            "model_hash": lane.model_hash,
-            "backend": lane.model.backend,
-            "engine": lane.runtime.engine,
-            "precision": lane.runtime.precision,
-            "inputs": lane.inputs,
-            "outputs": lane.outputs,
-            "raw": lane.raw,
+            "model": lanes.model.definition_path,
+            "model_hash": lanes.model_hash,
+            "backend": lanes.model.backend,
+            "engine": lanes.runtime.engine,
+            "precision": lanes.runtime.precision,
+            "candidates": lanes.candidates,
+            "inputs": lanes.inputs,
+            "outputs": lanes.outputs,
+            "raw": lanes.raw,
             "already_batched": self._config.input_already_batched,
-            "workers_alive": lane.workers_ready,
-            "workers": lane.workers,
-            "threads": lane.arrangement.threads,
-            "budget": lane.arrangement.budget.described(),
-            "threads_computing": lane.threads_computing,
-            "batch_size": lane.ring.geometry.batch,
+            "workers_alive": lanes.workers_ready,
+            "workers": lanes.workers,
+            "threads": lanes.arrangement.threads,
+            "budget": lanes.arrangement.budget.described(),
+            "threads_computing": lanes.threads_computing,
+            "batch_size": lanes.arrangement.choice.batch,
             **figures.described(),
         }
         try:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from itertools import repeat
 from typing import NamedTuple
 
 import msgspec
@@ -47,7 +48,7 @@ class Input:
         self._dtype = np.dtype(object if spec.is_text else spec.dtype)
         self._row = spec.row_shape
         # By the header of a tensor message that fits as it is: its key, and where the data begin and end.
-        self.exact: dict[bytes, tuple[Key, int, int]] = {}
+        self._exact: dict[bytes, tuple[Key, int, int]] = {}
 
     def tensor_message(self, message: bytes) -> InputValue:
         """A tensor from its message; its data are not copied when they fit as they are.
@@ -59,9 +60,21 @@ class Input:
         if layout is None or self._is_text or layout.dtype != self._dtype or not self._is_row(layout.shape):
             return self.tensor(decode_tensor(message))
         key, end = ("tensor", layout.dtype.str, layout.shape), layout.offset + layout.nbytes
-        if len(self.exact) < _MAX_HEADERS:
-            self.exact[message[: layout.offset]] = (key, layout.offset, end)
+        if len(self._exact) < _MAX_HEADERS:
+            self._exact[message[: layout.offset]] = (key, layout.offset, end)
         return InputValue(key, memoryview(message)[layout.offset : end])
+
+    def alike(self, messages: Sequence[bytes]) -> tuple[Key, list[Content]] | None:
+        """Tensors whose messages have one header, which `tensor_message` has found to fit: their key, and the data of each."""
+        first = messages[0]
+        found = self._exact.get(first[: 8 + int.from_bytes(first[4:8], "little")])
+        if found is None:
+            return None
+        key, start, end = found
+        header = first[:start]
+        if min(map(len, messages)) < end or not all(map(bytes.startswith, messages, repeat(header))):
+            return None
+        return key, [memoryview(message)[start:end] for message in messages]
 
     def tensor(self, array: Array) -> InputValue:
         """A tensor of any dtype and shape.

@@ -6,6 +6,8 @@
         node.json                 how the node was started last
         node.log                  what it printed when started in the background
         change.json               what `restart` asks the node to become; gone as soon as the node has read it
+        tuned/                    what `tune` has measured: a file for each model, machine and configuration
+        tune.log                  what its processes printed last
         serving                   touched every two seconds while the node serves, gone otherwise: for health checks
         change.<pid>              a pipe to that `restart`, through which the node tells how it goes
         redis/                    the embedded Redis: redis.conf, redis.pid, redis.log, its data

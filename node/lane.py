@@ -1,6 +1,9 @@
 """One lane: its ring, its bells, and its reader, workers and writer, started in order and started again when they die.
 
 start ──► workers load and warm ──► writer, reader ──► serving ──► drain: reader ──► ring empty ──► workers, writer ──► ended
+
+What it has of them may change while it serves: a worker more shares the ring from when it is ready, and one that is dismissed
+finishes what it has.
 """
 
 import signal
@@ -8,25 +11,23 @@ import time
 from collections.abc import Iterator
 from functools import partial
 
-import msgspec
 import structlog
 
 from cluster_serving.client.errors import ErrorCode
 from cluster_serving.client.process.exit_codes import ExitCode
-from cluster_serving.node.arrangement import Arrangement
 from cluster_serving.node.bell import Bell
 from cluster_serving.node.child import Child
-from cluster_serving.node.config import Config
 from cluster_serving.node.crew import Crew
+from cluster_serving.node.generation import Generation
 from cluster_serving.node.metrics import FIRST_WORKER, READER, WRITER, Figures
-from cluster_serving.node.models.base import TensorSpec
-from cluster_serving.node.models.detect import Detected
 from cluster_serving.node.post import Post, Verdict
+from cluster_serving.node.recovery import recover
 from cluster_serving.node.recycling import Recycling
 from cluster_serving.node.ring import HANDED_OVER, Ring, State
 from cluster_serving.node.slot import Geometry
-from cluster_serving.node.specs import Runtime
+from cluster_serving.node.topology import memory
 from cluster_serving.node.topology.pinning import pin
+from cluster_serving.node.topology.placement import Places
 from cluster_serving.node.watch import Watch
 
 log = structlog.get_logger(__name__)
@@ -35,66 +36,68 @@ _SLOWEST_REPLY_S = 5.0  # of Redis, beyond redisTimeout, before a silent reader 
 _CONSUMES_S = 5.0  # without a sign of life, and the reader does not consume, whatever it said last
 
 
+def slots_for(workers: int) -> int:
+    """For each worker one that runs, one that waits and one that is published; for the reader two to fill; one to spare."""
+    return 3 * workers + 3
+
+
 class Lane:
     """The processes of one lane, as the supervisor sees them.
 
     Args:
-        config: a complete one.
-        model: what it serves.
-        node: the name of the node.
-        generation: how many lanes the node has had before this one.
-        arrangement: how many workers it has, and where each process runs.
+        generation: what it serves.
+        number: of the lane, among those of its generation.
+        first_worker: how many workers the lanes before it may have.
+        places: how many workers it has, and where each process runs.
+        room: how many workers it may come to have, `LARGEST_LANE` at most.
     """
 
-    def __init__(self, config: Config, model: Detected, node: str, generation: int, arrangement: Arrangement) -> None:
-        self.config = config
-        self.model = model
-        self.generation = generation
-        self.arrangement = arrangement
-        workers = arrangement.workers
-        # For each worker one that runs, one that waits and one that is published; for the reader two to fill; one to spare.
-        geometry = Geometry(
-            slots=3 * workers + 3, batch=arrangement.choice.batch, slot_bytes=config.slot_bytes, workers=workers
-        )
-        self.ring = Ring(geometry)
+    def __init__(self, generation: Generation, number: int, first_worker: int, places: Places, room: int) -> None:
+        config, batch = generation.config, generation.arrangement.choice.batch
+        self._generation = generation
+        self.room = room
+        self.workers = len(places.workers)
+        """How many workers it has when nobody lacks."""
+        self.ring = Ring(Geometry(slots=slots_for(room), batch=batch, slot_bytes=config.slot_bytes, workers=room))
+        if places.domain is not None:
+            memory.keep_segment(self.ring.fd, places.domain)
+        self.ring.most_slots = slots_for(self.workers)
         self._bells: list[Bell] = []
         try:
-            self._bells += (Bell() for _ in range(2 + workers))
+            self._bells += (Bell() for _ in range(2 + room))
         except OSError:
             self.close()
             raise
         self._reader_bell, self._writer_bell, *self._worker_bells = self._bells
-        self._crew = Crew(config, model, node, generation, arrangement, self.ring, self._bells)
-        self.inputs: tuple[TensorSpec, ...] = ()
-        self.outputs: tuple[TensorSpec, ...] = ()
-        self.runtime = arrangement.choice.runtime
+        self._crew = crew = Crew(generation, number, first_worker, places, self.ring, self._bells)
         self.failure: tuple[str, int] | None = None
         """Why a child ended before the lane has ever served, and the exit code for it."""
+        self._rearranged_s = float("-inf")
         self._restarts = self._recycled = 0
-        self.threads_computing = 0
-        """How many threads of one worker computed at a time, at most, when it was warmed; 0: not known."""
-        self.raw = False
-        """Whether records go to the workers as they came."""
-        self._begun = False  # writer and reader have been started, or never will be
         self._served = False
         self._draining = False
-        self._reader = Post("reader", lambda: self._crew.reader(self.inputs, self.raw))
-        self._writer = Post("writer", self._crew.writer)
-        self._workers = [Post(f"worker-{index}", partial(self._new_worker, index)) for index in range(workers)]
+        self._reader = Post(crew.name_of("reader"), crew.reader)
+        self._writer = Post(crew.name_of("writer"), crew.writer)
+        self._workers = [Post(crew.name_of_worker(index), partial(crew.worker, index)) for index in range(room)]
         self._posts = (*self._workers, self._writer, self._reader)
         self._recycling = Recycling(self.ring, self._workers, config.max_worker_memory)
         patience_s = max(config.lease_s, config.redis_timeout / 1000 + _SLOWEST_REPLY_S)
         self._watch = Watch(self.ring, config.run_timeout_s, patience_s)
 
     @property
-    def workers(self) -> int:
-        """How many workers it has when nobody lacks."""
-        return len(self._workers)
-
-    @property
     def workers_ready(self) -> int:
         """How many workers have loaded the model and run."""
-        return sum(post.ready is not None for post in self._workers)
+        return sum(post.ready is not None for post in self._wanted())
+
+    @property
+    def lacks_workers(self) -> bool:
+        """Whether some were never started, or come again after they were dismissed."""
+        return any(post.vacant for post in self._wanted())
+
+    @property
+    def loads(self) -> bool:
+        """Whether a worker is on its way."""
+        return any(post.booting is not None for post in self._wanted())
 
     @property
     def serving(self) -> bool:
@@ -112,11 +115,6 @@ class Lane:
         return not any(post.child or post.wanted for post in self._posts)
 
     @property
-    def model_hash(self) -> str:
-        """The fingerprint of the model; empty until it is known."""
-        return self._crew.model_hash
-
-    @property
     def figures(self) -> Figures:
         """What its processes have counted and measured, and how often one of them was replaced."""
         replaced = Figures({"restarts": self._restarts, "recycled": self._recycled})
@@ -126,14 +124,16 @@ class Lane:
         """Those that run."""
         return (post.child for post in self._posts if post.child is not None)
 
-    def start(self) -> None:
-        """Start the workers; the others follow when the model is known.
+    def start_worker(self) -> None:
+        """Start the next worker of those that lack."""
+        self._fill(next(post for post in self._wanted() if post.vacant))
 
-        Where the runtime is to be chosen, the first worker does so alone, and the rest take what it chose. Beside a lane that
-        serves, only one loads at a time.
-        """
-        for post in self._workers[:1] if self.runtime.is_open or self.generation else self._workers:
-            self._fill(post)
+    def begin(self) -> None:
+        """Start writer and reader, once every worker of every lane is ready and the model's fingerprint known."""
+        self._fill(self._writer)
+        # Beside lanes that serve the reader waits for the writer: what it took earlier would wait, 0.3 s as measured.
+        if not self._generation.number:
+            self._fill(self._reader)
 
     def hear(self, child: Child) -> None:
         """A child has spoken on its ready pipe."""
@@ -142,17 +142,14 @@ class Lane:
             return
         log.info("ready", child=child.name, pid=child.pid, seconds=round(child.ready_s - child.started_s, 2))
         self._watch.booted(child)
+        post = self._post_of(child)
+        if post.wanted and child.started_s < self._rearranged_s:
+            self._keep_in_place(post)  # it was told another place, and may have gone there since
         if child.kind == "worker":
-            self.inputs = msgspec.convert(child.ready["inputs"], tuple[TensorSpec, ...])
-            self.outputs = msgspec.convert(child.ready["outputs"], tuple[TensorSpec, ...])
-            self.raw = bool(child.ready["raw"])
-            self.runtime = msgspec.convert(child.ready["runtime"], Runtime)
-            self.threads_computing = max(self.threads_computing, child.ready["threads"]["computing"])
-            post = self._post_of(child)
+            self._generation.learn(child.ready)
             self._recycling.welcome(post)
-            self.ring.set_serving(self._workers.index(post), True)
+            self.ring.set_serving(self._workers.index(post), post.wanted)
             self._reader_bell.ring()
-            self._start_others()
         elif child.kind == "writer" and self._writer.wanted and not (self._reader.wanted or self._draining):
             self._fill(self._reader)
         self._served = self._served or self.serving
@@ -165,7 +162,7 @@ class Lane:
         verdict, post.verdict = post.verdict, None
         interrupted = child.kind == "worker" and self._recover(self._workers.index(post), reason, verdict)
         left = post.recycling and child.ready is not None and reason == "exit code 0"
-        post.recycling = left
+        post.recycling = left and post.wanted
         if post.wanted and left:
             post.due_s = time.monotonic()
         elif post.wanted:
@@ -173,9 +170,8 @@ class Lane:
             log.error("died", child=child.name, pid=child.pid, reason=why)
             post.wait()
             if interrupted:
-                post.due_s = (
-                    time.monotonic()
-                )  # the halves come to an end, and neighbours of the one at fault wait for it
+                # At once: the halves come to an end, and neighbours of the one at fault wait for it.
+                post.due_s = time.monotonic()
             if not self._served and child.ready is None:
                 told = f"the {child.name} ended while it started: {reason}", int(ExitCode.FAILED)
                 self.failure = self.failure or child.failure or told
@@ -184,21 +180,30 @@ class Lane:
     def look_after(self) -> None:
         """Once in each turn of the supervisor: end who hangs, start who is due, and let all go when the lane is drained."""
         self._kill_hung()
-        self._begin()
         self._revive()
+        self._pass_on()
         if self._draining and self._reader.child is None and not self.ring.every(*HANDED_OVER):
             self._draining = False  # once is enough
             for post in self._posts:
                 post.dismiss()
 
-    def rearrange(self, arrangement: Arrangement) -> None:
-        """Move its processes, and those that follow them, to other places; their number stays."""
-        self.arrangement = self._crew.arrangement = arrangement
-        allowed = [core.number for core in arrangement.budget.cores]
-        places = (*arrangement.places.workers, arrangement.places.others, arrangement.places.others)
-        for post, cores in zip(self._posts, places, strict=True):
-            if post.child is not None:
-                pin(post.child.pid, cores or allowed)
+    def rearrange(self, places: Places) -> None:
+        """Move its processes, and those that follow them, to other places, and dismiss the workers that have none.
+
+        Those that lack from now on are to be started by `start_worker`.
+
+        Args:
+            places: `room` at most; one without cores means those of the generation's budget.
+        """
+        self._crew.places, self._rearranged_s = places, time.monotonic()
+        self.workers = len(places.workers)
+        self.ring.most_slots = slots_for(self.workers)
+        for index, post in enumerate(self._workers[self.workers :], self.workers):
+            if post.wanted:
+                self.ring.set_serving(index, False)
+                post.dismiss()
+        for post in (*self._wanted(), self._writer, self._reader):
+            self._keep_in_place(post)
 
     def limit_memory(self) -> None:
         """Replace a worker that takes too much; now and then."""
@@ -207,12 +212,18 @@ class Lane:
 
     def drain(self) -> None:
         """Let the reader hand over what it has read and end; the others follow when all of it is published."""
-        self._begun = self._draining = True
+        self._draining = True
         self._reader.dismiss()
+
+    def give_up(self) -> None:
+        """End: as soon as what was read is published, or at once where that cannot be anything."""
+        if self._served:
+            self.drain()
+        else:
+            self.kill()
 
     def kill(self) -> None:
         """End everybody now."""
-        self._begun = True
         for post in self._posts:
             post.dismiss(signal.SIGKILL)
 
@@ -257,58 +268,32 @@ class Lane:
         if writer.ready is not None and watch.writer_hangs(writer.ready, writer.leaving_since_s):
             writer.condemn(f"no sign of life for {watch.patience_s:g} s")
 
+    def _keep_in_place(self, post: Post) -> None:
+        places, at = self._crew.places, self._posts.index(post)
+        cores = places.workers[at] if at < len(self._workers) else places.others
+        if post.child is not None:
+            pin(post.child.pid, cores or [core.number for core in self._generation.arrangement.budget.cores])
+
     def _post_of(self, child: Child) -> Post:
         return next(post for post in self._posts if post.child is child)
 
-    def _start_others(self) -> None:
-        """A worker is ready: start those that wait for it."""
-        if self._begun:
-            return
-        for post in self._workers:
-            if not post.wanted:
-                self._fill(post)
-                if self.generation:
-                    return
+    def _wanted(self) -> list[Post]:
+        return self._workers[: self.workers]
 
-    def _begin(self) -> None:
-        """Start writer and reader, once every worker is ready and the model's fingerprint known."""
-        if self._begun or self.workers_ready < len(self._workers) or self._crew.hashing:
-            return
-        self._begun = True
-        self._fill(self._writer)
-        # Beside a lane that serves the reader waits for the writer: what it took earlier would wait, 0.3 s as measured.
-        if not self.generation:
-            self._fill(self._reader)
+    def _pass_on(self) -> None:
+        """Give to others what waits for a worker that nobody follows: the reader may choose one that is just dismissed."""
+        for worker in {self.ring.owner(slot) for slot in self.ring.every(State.READY)}:
+            if self._workers[worker].vacant:
+                self._recover(worker, "dismissed")
 
-    def _new_worker(self, index: int) -> Child:
-        return self._crew.worker(index, self.runtime)
-
-    def _recover(self, worker: int, reason: str, verdict: Verdict | None) -> bool:
-        """Leave what a dead worker was running to its successor, and give what waited for it to another one.
-
-        What one worker died with must not come to the next: a lane where all die stands still.
-
-        Returns:
-            Whether a run was interrupted.
-        """
-        self.ring.set_serving(worker, False)
-        running, waiting = self.ring.owned(worker, State.RUNNING), self.ring.owned(worker, State.READY)
+    def _recover(self, worker: int, reason: str, verdict: Verdict | None = None) -> bool:
+        """Put the slots of a worker that has ended into order; whether a run was interrupted."""
         error = (ErrorCode.WORKER_DIED, f"the worker died while it ran this record alone, twice: {reason}")
         if verdict is not None:
             limit_s = self._watch.run_timeout_s
             error = (ErrorCode.WORKER_HUNG, f"the record's run took longer than runTimeout ({limit_s:g} s), twice")
-        for slot in running:
-            self.ring.slots[slot].worker_died(error, verdict.stacks if verdict else "")
-            self._hand_over(slot, worker)
-        for slot in waiting:
-            least = self.ring.least_loaded()
-            if least is not None:
-                self._hand_over(slot, least[0])
+        interrupted = recover(self.ring, worker, self._workers[worker].wanted, error, verdict.stacks if verdict else "")
         # The writer too: the worker may have died between finishing a slot and ringing.
         for bell in (*self._worker_bells, self._writer_bell):
             bell.ring()
-        return bool(running)
-
-    def _hand_over(self, slot: int, worker: int) -> None:
-        self.ring.slots[slot].handed_over()
-        self.ring.hand_over("supervisor", slot, worker)
+        return interrupted

@@ -54,6 +54,11 @@ class Post:
         return self.child if self.child is not None and self.child.ready is None else None
 
     @property
+    def vacant(self) -> bool:
+        """Whether nobody is there, and nobody is to come: nobody ever was, or the last one was dismissed."""
+        return self.child is None and not self.wanted
+
+    @property
     def is_due(self) -> bool:
         """Whether another child is to be started now."""
         return self.wanted and self.child is None and time.monotonic() >= self.due_s

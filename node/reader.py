@@ -1,6 +1,7 @@
 """The reader process: takes entries off the stream and decodes them into slots.
 
     Redis --XREADGROUP--> backlog --decode--> filling, one batch a signature --> full --hand over--> worker
+                                       └----> refused: broken, or too late --> writer
 
 It waits for two things at once, the reply to XREADGROUP and its bell. What it has read and not yet handed over dies with it, and
 is not lost: its consumer name is stable, and the next reader begins with the entries that are pending under that name and in no
@@ -25,6 +26,7 @@ from cluster_serving.client.link import Link
 from cluster_serving.node.backoff import Backoff
 from cluster_serving.node.bell import Bell, Ear
 from cluster_serving.node.decoding import Record, RecordDecoder
+from cluster_serving.node.expected import NOTHING, Expected
 from cluster_serving.node.fillings import Fillings
 from cluster_serving.node.leases import Leases, Pending
 from cluster_serving.node.metrics import READER, Count
@@ -55,18 +57,18 @@ class Reader:
         self._bell = Bell(lane.reader_bell)
         self._ear = Ear(self._bell)
         self._worker_bells = [Bell(fd) for fd in lane.worker_bells]
+        self._writer_bell = Bell(lane.writer_bell)
         self._link = Link(lane.redis, _BLOCK_MS / 1000 + lane.redis.timeout_s)
         self._decoder = RecordDecoder(spec.inputs, keys.reply_key(lane.job, "").encode(), spec.decoding)
         self._count = self._ring.counters[READER]
-        group = ("XREADGROUP", "GROUP", keys.GROUP, spec.consumer, "COUNT", lane.geometry.batch)
-        self._read_new = (*group, "BLOCK", _BLOCK_MS, "STREAMS", lane.job, ">")
+        self._group = ("XREADGROUP", "GROUP", keys.GROUP, spec.consumer, "COUNT")
         self._leases = Leases(self._link, lane.job, spec.consumer, spec.lease_s)
         self._renewal_due_s = 0.0
         self._look_due = False  # for what others hold and do not renew
         self._again: deque[bytes] = deque()
         self._suspects: deque[bytes] = deque()
         self._alone = False  # a suspect is in the lane
-        self._backlog: deque[Entry] = deque()
+        self._backlog: list[Entry] = []
         self._read_us = 0  # when the backlog came: it is empty before more is asked for
         self._fillings = Fillings(self._ring)
         self._sequence = self._ring.newest()
@@ -87,7 +89,7 @@ class Reader:
         """
         for slot in self._ring.every(State.FILLING):
             self._ring.move("reader", slot, State.FREE)
-        for bell in self._worker_bells:
+        for bell in (*self._worker_bells, self._writer_bell):
             bell.ring()  # the reader before this one may have died between handing over and ringing
         while not self._finished():
             self._ring.beat(READER)
@@ -205,7 +207,9 @@ class Reader:
             if self._look_due:
                 self._look()
                 return
-            self._link.send(self._read_new)
+            self._link.send(
+                (*self._group, self._ring.most_rows, "BLOCK", _BLOCK_MS, "STREAMS", self._spec.lane.job, ">")
+            )
             self._reading = True
         wants = self._ring.reader_wants = bool(self._backlog or self._fillings) or not self._reading
         # With nothing in hand only Redis can bring news, and one system call is less than two.
@@ -252,13 +256,27 @@ class Reader:
         return self._ring.first(State.FREE) is not None
 
     def _decode_backlog(self) -> None:
-        now_ms = self._ring.redis_ms()
+        now_ms, expected = self._ring.redis_ms(), self._expected()
+        if self._backlog and self._has_room():  # mostly all of it, at once
+            ids, entries, counts = zip(*self._backlog, strict=True)
+            alike = self._decoder.decode_alike(entries, now_ms + expected.longest_ms(len(ids)))
+            placed = alike and self._fillings.place_alike(ids, alike, _now_ms(), self._read_us, counts)
+            del self._backlog[: placed or 0]
         while self._backlog:
             entry_id, fields, deliveries = self._backlog[0]
-            record = self._decoder.decode(entry_id, fields, now_ms)
+            record = self._decoder.decode(entry_id, fields, now_ms, expected)
             if not self._place(entry_id, record, deliveries):
                 return
-            self._backlog.popleft()
+            if record.error is None:
+                expected = self._expected()
+            del self._backlog[0]
+
+    def _expected(self) -> Expected:
+        """Of what is decoded next."""
+        row_ms = self._ring.row_ms
+        if not (row_ms and self._backlog):
+            return NOTHING
+        return Expected(row_ms, row_ms * self._ring.rows_a_worker(self._fillings.rows), self._ring.most_rows)
 
     def _place(self, entry_id: bytes, record: Record, deliveries: int) -> bool:
         placed = self._fillings.place(entry_id, record, _now_ms(), self._read_us, deliveries)
@@ -270,7 +288,11 @@ class Reader:
         return self._stopping and not (self._reading or self._backlog or self._works())
 
     def _hand_over(self) -> None:
-        """Give batches to workers for as long as there is a batch that leaves and a worker that takes it."""
+        """Leave what is refused to the writer; give batches to workers, while one leaves and a worker takes it."""
+        while (refused := self._fillings.refused()) is not None:
+            self._sequence += 1
+            self._ring.answer(refused.index, self._sequence)
+            self._writer_bell.ring()
         while self._fillings and (least := self._ring.least_loaded()) is not None:
             worker, load = least
             filling = self._fillings.leaving(load, _now_ms(), self._spec.max_batch_delay_ms)

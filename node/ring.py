@@ -3,6 +3,7 @@
     | states | owners, flags, pulses | sequences | counters | measures | slot 0 | slot 1 | ...     (a slot's bytes: slot.py)
 
     FREE --reader--> FILLING --reader--> READY --worker--> RUNNING --worker--> DONE --writer--> PUBLISHING --writer--> FREE
+                           └----reader, records that it refused----------------^
 
 In each state exactly one process may touch the slot: the one whose name stands on the arrow that leaves it; READY and
 RUNNING belong to the worker that `owners` names. Three more arrows are for processes that died: a new reader frees what the
@@ -37,7 +38,12 @@ class State(IntEnum):
 
 TRANSITIONS: dict[str, frozenset[tuple[State, State]]] = {
     "reader": frozenset(
-        {(State.FREE, State.FILLING), (State.FILLING, State.READY), (State.FILLING, State.FREE)},
+        {
+            (State.FREE, State.FILLING),
+            (State.FILLING, State.READY),
+            (State.FILLING, State.DONE),
+            (State.FILLING, State.FREE),
+        },
     ),
     "worker": frozenset({(State.READY, State.RUNNING), (State.RUNNING, State.DONE)}),
     "writer": frozenset(
@@ -84,6 +90,8 @@ class Ring:
         self._clock_offset = view[PAGE + 2056 : PAGE + 2064].cast("q")
         self._row_output_bytes = view[PAGE + 2064 : PAGE + 2072].cast("q")
         self._most_rows = view[PAGE + 2072 : PAGE + 2080].cast("q")
+        self._most_slots = view[PAGE + 2080 : PAGE + 2088].cast("q")
+        self._row_ms = view[PAGE + 2088 : PAGE + 2096].cast("d")
         self._sequences = view[2 * PAGE : 2 * PAGE + 8 * geometry.slots].cast("q")
         counters = view[3 * PAGE : 3 * PAGE + 8 * COUNTERS * processes].cast("q")
         self.counters = [counters[first : first + COUNTERS] for first in range(0, len(counters), COUNTERS)]
@@ -97,8 +105,8 @@ class Ring:
         return State(self._states[slot])
 
     def first(self, state: State) -> int | None:
-        """The lowest slot in this state: low ones are used again and again, and stay in the cache."""
-        at = bytes(self._states).find(state)
+        """The lowest slot in this state, of those in use: low ones are used again and again, and stay in the cache."""
+        at = bytes(self._states).find(state, 0, self.most_slots)
         return None if at < 0 else at
 
     def oldest(self, state: State, worker: int | None = None) -> int | None:
@@ -120,7 +128,7 @@ class Ring:
 
     def every(self, *states: State) -> list[int]:
         """The slots in these states, oldest first."""
-        found = [slot for slot, state in enumerate(bytes(self._states)) if state in states]
+        found = [slot for slot, state in enumerate(self._in_use()) if state in states]
         return sorted(found, key=self._sequences.__getitem__)
 
     def set_serving(self, worker: int, serving: bool) -> None:
@@ -172,6 +180,24 @@ class Ring:
     def most_rows(self, rows: int) -> None:
         self._most_rows[0] = rows
 
+    @property
+    def most_slots(self) -> int:
+        """How many slots the reader fills, the lowest ones; all unless it was set: there may be room for further workers."""
+        return self._most_slots[0] or self.geometry.slots
+
+    @most_slots.setter
+    def most_slots(self, slots: int) -> None:
+        self._most_slots[0] = slots
+
+    @property
+    def row_ms(self) -> float:
+        """How long a worker takes for a row, as far as records have deadlines (`expected.py`); 0: nothing is known."""
+        return self._row_ms[0]
+
+    @row_ms.setter
+    def row_ms(self, row_ms: float) -> None:
+        self._row_ms[0] = row_ms
+
     def redis_ms(self) -> float:
         """Unix time in ms on Redis' clock."""
         return time.time() * 1000 + self.clock_offset_ms
@@ -188,10 +214,21 @@ class Ring:
         """The serving worker with the fewest slots, READY or RUNNING, and how many these are; None when none serves."""
         loads = {worker: 0 for worker, serving in enumerate(bytes(self._serving)) if serving}
         owners = bytes(self._owners)
-        for slot, state in enumerate(bytes(self._states)):
+        for slot, state in enumerate(self._in_use()):
             if state in (State.READY, State.RUNNING) and owners[slot] in loads:
                 loads[owners[slot]] += 1
         return min(((worker, load) for worker, load in loads.items()), key=lambda pair: pair[1], default=None)
+
+    def rows_a_worker(self, further: int) -> float:
+        """How many rows a worker has before it, in the mean of those that serve: READY, RUNNING, and so many further ones."""
+        workers = bytes(self._serving).count(1)
+        rows = sum(self.slots[slot].rows for slot in self.every(State.READY, State.RUNNING))
+        return (rows + further) / workers if workers else 0.0
+
+    def _in_use(self) -> bytes:
+        """The states of the slots that the reader may fill, and of those above them that are not empty yet."""
+        states = bytes(self._states)
+        return states[: max(self.most_slots, len(states.rstrip(b"\0")))]
 
     def owner(self, slot: int) -> int:
         """The worker that the slot was handed to last."""
@@ -221,6 +258,11 @@ class Ring:
             self._sequences[slot] = sequence
         if not is_ready:
             self.move(by, slot, State.READY)
+
+    def answer(self, slot: int, sequence: int) -> None:
+        """Reader: leave a slot to the writer whose records are all refused."""
+        self._sequences[slot] = sequence
+        self.move("reader", slot, State.DONE)
 
     def newest(self) -> int:
         """The highest sequence number in use."""

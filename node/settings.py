@@ -41,10 +41,16 @@ def _lower(value: object) -> object:
     return value.strip().lower() if isinstance(value, str) else value
 
 
+def _objective(value: object) -> str:
+    from cluster_serving.node.tuning.objective import Objective
+
+    return str(Objective.parse(value))
+
+
 Size = Annotated[int, BeforeValidator(parse_size)]
 Count = Annotated[int, Field(ge=1)]
 AutoCount = Annotated[Count | None, BeforeValidator(_auto)]
-MAX_WORKERS = 84  # the ring's 255 slots are three a worker and three more
+MAX_WORKERS = 1024  # in lanes of at most 84 (topology/placement.py)
 Workers = Annotated[int, Field(ge=1, le=MAX_WORKERS)]
 Words = Annotated[tuple[str, ...], BeforeValidator(parse_words)]
 Numbers = Annotated[tuple[float, ...], BeforeValidator(parse_numbers)]
@@ -103,7 +109,7 @@ class Config(BaseModel):
     )
     engine: Annotated[Literal["auto", "native", "openvino"], BeforeValidator(_lower)] = Field(
         default="native",
-        description="Runtime: native (the model's own), openvino, or auto: the faster one, if their outputs agree.",
+        description="Runtime: native (the model's own), openvino, or auto: the faster one that is within accuracyTolerance.",
     )
     job_name: str = Field(
         default=DEFAULT_JOB, description="Name of the job and of its Redis stream; unique on one Redis; not empty."
@@ -174,9 +180,18 @@ class Config(BaseModel):
         description="Cores to use: as threads of one worker for OpenVINO, as workers of one thread otherwise; -1: auto.",
     )
     pinning: bool = Field(
-        default=True, description="Whether workers that fill the machine are kept on cores of their own."
+        default=True,
+        description="Whether workers that fill the machine have cores of their own, and each NUMA domain a lane of its own.",
     )
     batch_size: AutoCount = Field(default=None, description="Records in one inference, at most, 1 or more; auto.")
+    tuning: Annotated[Literal["cached", "start", "off"], BeforeValidator(_lower)] = Field(
+        default="cached",
+        description="Measured choices of what is auto: cached (use one that fits), start (measure first if none does), off.",
+    )
+    objective: Annotated[str, BeforeValidator(_objective)] = Field(
+        default="throughput",
+        description="What tuning looks for: throughput, or latency: and the ms that 99 of 100 answers may take.",
+    )
     max_batch_delay_ms: float = Field(
         default=0,
         ge=0,
@@ -228,9 +243,19 @@ class Config(BaseModel):
         le=16 << 30,
         description="Bytes of one batch's inputs, at most, 64k to 16g; k, m, g allowed.",
     )
-    precision: Annotated[Literal["f32", "bf16"], BeforeValidator(_lower)] = Field(
+    precision: Annotated[Literal["auto", "f32", "bf16"], BeforeValidator(_lower)] = Field(
         default="f32",
-        description="What the model computes in: f32, or bf16 (faster and less exact) where backend and CPU have it.",
+        description="What the model computes in: f32, bf16 (faster and less exact), or auto: bf16 where that is exact enough.",
+    )
+    accuracy_tolerance: float = Field(
+        default=0.01,
+        ge=0,
+        le=1,
+        description="How far auto may move an output from that of the model's own runtime in f32, as a share of its largest value.",
+    )
+    calibration_data: str = Field(
+        default="",
+        description="What auto is tried on: an .npz with an array for each input, an .npy, or a folder of images; empty: random.",
     )
     redis_url: str = Field(
         default="localhost:6379",
@@ -358,12 +383,7 @@ class Config(BaseModel):
     def load_options(self, threads: int) -> LoadOptions:
         """How a worker of so many threads loads the model."""
         return LoadOptions(
-            threads,
-            "bf16" if self.precision == "bf16" else "f32",
-            self.model_inputs,
-            self.model_outputs,
-            self.model_signature,
-            self.allow_pickle,
+            threads, "f32", self.model_inputs, self.model_outputs, self.model_signature, self.allow_pickle
         )
 
     def image_options(self) -> "ImageOptions":

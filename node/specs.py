@@ -32,8 +32,27 @@ class Runtime(msgspec.Struct, frozen=True):
         return ", ".join([backend, *filter(None, [" ".join(engine + precision)])])
 
 
+class TriedRuntime(msgspec.Struct, frozen=True):
+    """A runtime that was tried, beside the model's own in float32.
+
+    `ms` is the median of a batch. `relative_error` is the largest difference of two outputs, as a share of the largest value of
+    the output; `None` where they cannot be compared. `arg_max_agreement` is the share of rows with the same arg max. `refused`
+    says why it is not taken, whatever its speed; empty: nothing is wrong with it. Who cannot be loaded has no figures.
+    """
+
+    engine: Engine
+    precision: Precision
+    ms: float | None = None
+    relative_error: float | None = None
+    arg_max_agreement: float | None = None
+    refused: str = ""
+
+
 class LaneSpec(msgspec.Struct, frozen=True):
-    """What all processes of a lane share; the numbers are inherited descriptors."""
+    """What all processes of a lane share; the descriptors are inherited.
+
+    `first_worker` is the number of its first worker among those of the node.
+    """
 
     job: str
     node: str
@@ -43,6 +62,7 @@ class LaneSpec(msgspec.Struct, frozen=True):
     reader_bell: int
     writer_bell: int
     worker_bells: tuple[int, ...]
+    first_worker: int = 0
 
 
 class DecodeOptions(msgspec.Struct, frozen=True):
@@ -118,8 +138,9 @@ class Secrets(msgspec.Struct, frozen=True):
 class WorkerSpec(msgspec.Struct, frozen=True):
     """For a worker.
 
-    `model` is what `models.detect` found. `runtime` is the setting, or what the first worker chose. `model_secrets` and
-    `record_secrets` are `None` where nothing is encrypted. `labels` and `processing` are the configuration's, as absolute paths.
+    `model` is what `models.detect` found. `runtime` is the setting, or what the first worker chose; where it is open, the
+    candidates are tried on `calibration_data`, and refused beyond `accuracy_tolerance`. `model_secrets` and `record_secrets` are
+    `None` where nothing is encrypted. `labels`, `processing` and `calibration_data` are the configuration's, as absolute paths.
     """
 
     lane: LaneSpec
@@ -127,6 +148,8 @@ class WorkerSpec(msgspec.Struct, frozen=True):
     model: Detected
     options: LoadOptions
     runtime: Runtime
+    calibration_data: str
+    accuracy_tolerance: float
     images: ImageOptions
     post_processing: str
     labels: str

@@ -4,23 +4,23 @@ import select
 from collections.abc import Sequence
 
 from cluster_serving.node.bell import Bell
-from cluster_serving.node.lane import Lane
+from cluster_serving.node.lanes import Lanes
 
 
-def take_turn(lanes: Sequence[Lane], bell: Bell, longest_s: float) -> None:
+def take_turn(generations: Sequence[Lanes], bell: Bell, longest_s: float) -> None:
     """Hear what children say, until the bell is rung or so many seconds are over; the dead are followed by others."""
-    _wait(lanes, bell, longest_s)
-    for lane in lanes:
-        for child in list(lane.children()):
+    _wait(generations, bell, longest_s)
+    for lanes in generations:
+        for child in list(lanes.children()):
             reason = child.reap()
             if reason is not None:
-                lane.bury(child, reason)
-        lane.look_after()
+                lanes.bury(child, reason)
+        lanes.look_after()
 
 
-def _wait(lanes: Sequence[Lane], bell: Bell, longest_s: float) -> None:
-    children = [(child, lane) for lane in lanes for child in lane.children()]
-    speaking = {child.fileno(): (child, lane) for child, lane in children if child.booting}
+def _wait(generations: Sequence[Lanes], bell: Bell, longest_s: float) -> None:
+    children = [(child, lanes) for lanes in generations for child in lanes.children()]
+    speaking = {child.fileno(): (child, lanes) for child, lanes in children if child.booting}
     poll = select.poll()
     for descriptor in (bell.fileno(), *speaking, *(child.death_fd for child, _ in children)):
         poll.register(descriptor, select.POLLIN)
@@ -28,5 +28,5 @@ def _wait(lanes: Sequence[Lane], bell: Bell, longest_s: float) -> None:
     if bell.fileno() in ready:
         bell.hear()
     for descriptor in speaking.keys() & ready:
-        child, lane = speaking[descriptor]
-        lane.hear(child)
+        child, lanes = speaking[descriptor]
+        lanes.hear(child)

@@ -18,11 +18,13 @@ from numpy.typing import NDArray
 from cluster_serving.node.bell import Bell
 from cluster_serving.node.chaos.poison import poisoned
 from cluster_serving.node.contents import ContentDecoder, Run
-from cluster_serving.node.decoding import late
+from cluster_serving.node.decoding import too_late
+from cluster_serving.node.expected import RowTimes
 from cluster_serving.node.metrics import BATCH_ROWS, FIRST_WORKER, INFERENCE, Count
 from cluster_serving.node.models.base import Array, Backend, ModelError
 from cluster_serving.node.models.engine import load
 from cluster_serving.node.models.sealed import opened, wait_for_secrets
+from cluster_serving.node.models.trials import Trials
 from cluster_serving.node.models.warm_up import fixed_batch, warm_up
 from cluster_serving.node.outputs import NoRoomError, OutputStore, failed, too_large
 from cluster_serving.node.processing.custom import load as load_processing
@@ -61,6 +63,7 @@ class Worker:
         if self._store.keeps_all:
             self._learn(sum(spec.row_bytes for spec in backend.outputs))
         self._hint = _HINT if any(spec.shape is None for spec in backend.inputs) else ""
+        self._row_times = RowTimes()
         self._stopping = False
 
     def stop(self, *_signal: object) -> None:
@@ -88,27 +91,35 @@ class Worker:
     def _finish(self, slot: Slot) -> None:
         """Give every row of a slot an outcome."""
         slot.begin()
+        begun_s = time.perf_counter()
+        ran = 0
         while (count := slot.run_rows) > 0:
             self._ring.beat(self._process)
             first = slot.next_row
             count = min(count, self._fixed or count)
             rows = range(first, first + count)
-            expired = self._expired(slot, rows)
+            expired = self._too_late(slot, rows)
             runs, outcomes = self._contents.decode(slot, rows, [outcome.rows[0] for outcome in expired])
             outcomes += expired
+            ran += sum(max(len(run.rows), self._fixed or 0) for run in runs)
             used = slot.output_bytes
             for run in runs:
                 found, used = self._outcomes(slot, run, used)
                 outcomes += found
             slot.add(outcomes, first + count, used)
+        if ran and slot.deadline_ms:
+            self._ring.row_ms = self._row_times.add(1000 * (time.perf_counter() - begun_s), ran)
 
-    def _expired(self, slot: Slot, rows: range) -> list[Outcome]:
-        """The outcomes of those of these rows whose deadline has passed."""
-        if not slot.deadline_ms or (now_ms := self._ring.redis_ms()) <= slot.deadline_ms:
+    def _too_late(self, slot: Slot, rows: range) -> list[Outcome]:
+        """The outcomes of those of these rows whose deadline has passed, or will have when they are run and others wait."""
+        needed_ms = self._ring.row_ms * len(rows)
+        if not slot.deadline_ms or (now_ms := self._ring.redis_ms()) + needed_ms <= slot.deadline_ms:
             return []
-        expired = [row for row in slot.table() if row.place in rows and 0 < row.deadline_ms < now_ms]
+        if self._ring.oldest(State.READY, self._me) is None:
+            needed_ms = 0.0
+        expired = [row for row in slot.table() if row.place in rows and 0 < row.deadline_ms < now_ms + needed_ms]
         return [
-            Outcome([row.place], error=late(now_ms - row.deadline_ms, "a worker could begin with it"))
+            Outcome([row.place], error=too_late(row.deadline_ms - now_ms, needed_ms, "a worker could begin with it"))
             for row in expired
         ]
 
@@ -189,18 +200,33 @@ def main(spec: WorkerSpec, ready: Callable[..., None]) -> None:
         model = spec.model
         if spec.model_secrets is not None:
             model = stack.enter_context(opened(model, wait_for_secrets(spec.lane.redis, log.info, spec.model_secrets)))
-        backend, runtime = load(model, spec.options, spec.runtime, batch)
+        trials = Trials(spec.calibration_data, spec.accuracy_tolerance, spec.images)
+        backend, runtime, candidates = load(model, spec.options, spec.runtime, batch, trials)
         before = threads.times()
         warm_up(backend, batch)
-    seen = _checked(threads.look(before), spec.options.threads)
+    seen = threads.look(before)
+    check_threads(seen, spec.options.threads)
     worker = Worker(spec, poisoned(backend, os.environ))
     signal.signal(signal.SIGTERM, worker.stop)
-    ready(inputs=backend.inputs, outputs=backend.outputs, runtime=runtime, raw=worker.raw, threads=seen._asdict())
+    ready(
+        inputs=backend.inputs,
+        outputs=backend.outputs,
+        runtime=runtime,
+        candidates=candidates,
+        raw=worker.raw,
+        threads=seen._asdict(),
+    )
     worker.run()
 
 
-def _checked(seen: threads.Threads, wanted: int) -> threads.Threads:
-    """Warn when a library has started more threads than it was told to, or than there are cores for."""
+def check_threads(seen: threads.Threads, wanted: int) -> None:
+    """Warn when a library has started more threads than it was told to, or than there are cores for, or put them elsewhere."""
+    if stray := set(seen.cores) - os.sched_getaffinity(0):
+        log.warning(
+            "threads of a library run on cores that are not this worker's; let it pin none, by its own environment variable",
+            cores=cpulist.written(seen.cores),
+            not_ours=cpulist.written(stray),
+        )
     if seen.excess(wanted):
         log.warning(
             "over-subscribed: threads wait for each other; set threadPerModel, or the library's own number of threads",
@@ -209,4 +235,3 @@ def _checked(seen: threads.Threads, wanted: int) -> threads.Threads:
             cores=cpulist.written(seen.cores),
             threads=seen.total,
         )
-    return seen

@@ -15,7 +15,7 @@ import structlog
 
 from cluster_serving.client import keys
 from cluster_serving.client.errors import ConnectionLost, ErrorCode
-from cluster_serving.client.link import Argument, Link, Script
+from cluster_serving.client.link import Link, Script
 from cluster_serving.node.backoff import Backoff
 from cluster_serving.node.bell import Bell, Ear
 from cluster_serving.node.dead_letters import encode_reason
@@ -32,8 +32,14 @@ FINISH = Script(Path(__file__).with_name("finish.lua").read_text())
 _MOST_BYTES_A_CALL = 16 << 20
 
 # What a row counts as.
-_ANSWERED, _REPEATED, _FAILED = (Count.ANSWERED,), (Count.REPEATED,), (Count.FAILED,)
-_DEAD, _EXPIRED = (Count.FAILED, Count.DEAD), (Count.FAILED, Count.EXPIRED)
+_ANSWERED, _REPEATED, _FAILED, _DEAD, _EXPIRED = range(5)
+_COUNTS = (
+    (Count.ANSWERED,),
+    (Count.REPEATED,),
+    (Count.FAILED,),
+    (Count.FAILED, Count.DEAD),
+    (Count.FAILED, Count.EXPIRED),
+)
 
 
 class Writer:
@@ -41,16 +47,16 @@ class Writer:
 
     def __init__(self, spec: WriterSpec) -> None:
         lane = spec.lane
-        self._stream = lane.job
-        self._ttl_ms = spec.result_ttl_ms
+        self._keys = (lane.job.encode(), keys.dead_key(lane.job).encode())
+        self._settings = (keys.GROUP.encode(), b"%d" % spec.result_ttl_ms, b"%d" % spec.max_dead_letters)
         self._ring = Ring(lane.geometry, lane.ring_fd)
         self._bell = Bell(lane.writer_bell)
         self._ear = Ear(self._bell)
         self._reader_bell = Bell(lane.reader_bell)
         self._link = Link(lane.redis)
         self._node = lane.node
+        self._first_worker = lane.first_worker
         self._model_hash = spec.model_hash
-        self._max_dead_letters = spec.max_dead_letters
         self._results = Results(
             lane.job,
             lane.node,
@@ -90,9 +96,12 @@ class Writer:
         call = _Call()
         ring = self._ring
         for finished in self._results.of(
-            ring.slots[slot], ring.redis_ms(), clock_offset_ms=ring.clock_offset_ms, worker=ring.owner(slot)
+            ring.slots[slot],
+            ring.redis_ms(),
+            clock_offset_ms=ring.clock_offset_ms,
+            worker=self._first_worker + ring.owner(slot),
         ):
-            call.add(finished, self._why(finished))
+            call.add(finished, self._why(finished) if finished.error else b"")
             if call.size > _MOST_BYTES_A_CALL:
                 self._finish(call)
                 call = _Call()
@@ -123,8 +132,8 @@ class Writer:
             self._untold, self._told_s = 0, time.monotonic()
 
     def _finish(self, call: "_Call") -> None:
-        keys_of_call = [self._stream, keys.dead_key(self._stream), *call.targets]
-        arguments = [keys.GROUP, self._ttl_ms, self._max_dead_letters, *call.arguments]
+        keys_of_call = [*self._keys, *call.targets]
+        arguments = [*self._settings, *call.arguments]
         while True:
             self._ring.beat(WRITER)
             begun_s = time.perf_counter()
@@ -142,9 +151,9 @@ class Writer:
                 self._count[Count.RECONNECTS] += 1
             self._backoff.reset()
             for number in repeated:
-                call.counts[number - 1] = _REPEATED
-            for counts, rows in Counter(call.counts).items():
-                for count in counts:
+                call.kinds[number - 1] = _REPEATED
+            for kind, rows in Counter(call.kinds).items():
+                for count in _COUNTS[kind]:
                     self._count[count] += rows
             return
 
@@ -153,23 +162,23 @@ class _Call:
     """The rows of one call of the script."""
 
     def __init__(self) -> None:
-        self.targets: list[Argument] = []
-        self.arguments: list[Argument] = []
-        self.counts: list[tuple[Count, ...]] = []
+        self.targets: list[bytes] = []
+        self.arguments: list[bytes] = []
+        self.kinds: list[int] = []
         self.size = 0
 
     def add(self, finished: Finished, why: bytes) -> None:
         """Add a row, and why it is a dead letter."""
-        row, fields = finished.row, finished.fields
-        self.targets.append(finished.target)
-        self.arguments += (row.id, b"reply" if row.reply else b"hash", why, len(fields), *fields)
+        target, row, fields, error, _ = finished
+        self.targets.append(target)
+        self.arguments += (row.id, b"reply" if row.reply else b"hash", why, b"%d" % len(fields), *fields)
         self.size += sum(map(len, fields))
         if why:
-            self.counts.append(_DEAD)
-        elif finished.error is not None and finished.error[0] == ErrorCode.DEADLINE_EXCEEDED:
-            self.counts.append(_EXPIRED)
+            self.kinds.append(_DEAD)
+        elif error and error[0] == ErrorCode.DEADLINE_EXCEEDED:
+            self.kinds.append(_EXPIRED)
         else:
-            self.counts.append(_FAILED if keys.ERROR in fields else _ANSWERED)
+            self.kinds.append(_FAILED if keys.ERROR in fields else _ANSWERED)
 
 
 def main(spec: WriterSpec, ready: Callable[..., None]) -> None:

@@ -34,7 +34,13 @@ class Mlp(MLModel):
 async def main(port: int, batch: int) -> None:
     """Serve until stopped; the two ports after the given one are for gRPC and metrics."""
     settings = Settings(
-        debug=False, host="127.0.0.1", http_port=port, grpc_port=port + 1, metrics_port=port + 2, parallel_workers=0
+        debug=False,
+        host="127.0.0.1",
+        http_port=port,
+        grpc_port=port + 1,
+        metrics_port=port + 2,
+        metrics_dir="build/peers/mlserver/metrics",
+        parallel_workers=0,
     )
     batching = {"max_batch_size": batch, "max_batch_time": 0.001} if batch > 1 else {}
     await MLServer(settings).start([ModelSettings(name="mlp", implementation=Mlp, **batching)])

@@ -55,6 +55,11 @@ class Found:
                 raise ConfigError(f"{where}: {written} is {value}, but {why}")
             self.ignored[written] = f"{value} is the only choice" if value is not None else "it has no value"
             return True
+        switched = self.spellings.switches.get(folded, {}).get(str(value).strip().lower())
+        if switched is not None:
+            key, meant = switched
+            self.settings.setdefault(key, Setting(key, meant, where, where))
+            return True
         why_ignored = self.spellings.ignored.get(folded)
         if why_ignored and value not in (None, ""):
             self.ignored[written] = why_ignored

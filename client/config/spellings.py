@@ -22,6 +22,8 @@ class Spellings:
         aliases: folded flat spelling to flat key.
         flags: folded flag to flat key, where they differ.
         ignored: nested or folded flat key that means nothing any more, and why.
+        switches: nested or folded flat key to values, in small letters, that now are another key's: that key and its value. Where
+            that key is set too, that counts. With other values the key is `ignored`.
         refused: folded flat key to the values that ask for nothing, and what else it asks for.
         own: the section of a file that is this server's alone; its keys win over those outside. Empty: the whole file is.
         shared: with a section of its own, the flat keys that may stand outside of it too; others there are other servers'.
@@ -32,6 +34,9 @@ class Spellings:
     aliases: Mapping[str, str] = field(default_factory=dict[str, str])
     flags: Mapping[str, str] = field(default_factory=dict[str, str])
     ignored: Mapping[str, str] = field(default_factory=dict[str, str])
+    switches: Mapping[str, Mapping[str, tuple[str, str]]] = field(
+        default_factory=dict[str, Mapping[str, tuple[str, str]]]
+    )
     refused: Mapping[str, tuple[frozenset[str], str]] = field(default_factory=dict[str, tuple[frozenset[str], str]])
     own: str = ""
     shared: frozenset[str] = frozenset()

@@ -1,4 +1,4 @@
-"""A Redis of the run's own: append-only, on a Unix socket in the run's directory, where nobody else finds it."""
+"""A Redis of a run's own, on a Unix socket in the run's directory, where nobody else finds it."""
 
 import os
 import signal
@@ -24,12 +24,14 @@ class PrivateRedis:
     Args:
         directory: for its socket, its log and its append-only file.
         environment: of its process.
+        append_only: whether what it holds outlives it.
     """
 
-    def __init__(self, directory: Path, environment: Mapping[str, str]) -> None:
+    def __init__(self, directory: Path, environment: Mapping[str, str], *, append_only: bool = True) -> None:
         self.socket = directory / "redis.sock"
         self._directory = directory
         self._environment = environment
+        self._append_only = append_only
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -50,7 +52,7 @@ class PrivateRedis:
         # appendfsync no: written before Redis answers, and by nobody later. With everysec a slow disk delays the write itself
         # for up to 2 s (redis.conf), and a SIGKILL in that time loses what clients were told is there.
         options = ["--port", "0", "--unixsocket", str(self.socket), "--dir", str(self._directory), "--save", ""]
-        options += ["--appendonly", "yes", "--appendfsync", "no"]
+        options += ["--appendonly", "yes" if self._append_only else "no", "--appendfsync", "no"]
         log = self._directory / "redis.log"
         self._process = spawn([str(find_server(os.environ)), *options], log, self._environment)
         deadline_s = time.monotonic() + _START_S

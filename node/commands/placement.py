@@ -20,16 +20,22 @@ _UNBROKEN = "\u00a0"
 
 
 class Running(NamedTuple):
-    """A process of a node: how many threads it has, and the cores that it may use."""
+    """A process of a node: how many threads it has, and the cores that it may use; `name` as in its log lines."""
 
     job: str
     kind: str
+    name: str
     pid: int
     threads: int
     cores: tuple[int, ...]
 
     def __str__(self) -> str:
-        return f"{self.job} {self.kind} {self.pid}"
+        return f"{self.job} {self.name} {self.pid}"
+
+    @property
+    def lane(self) -> int:
+        """Of a reader or writer, whose name tells it."""
+        return int(self.name.partition("-")[2] or 0)
 
 
 def all_cores(root: Path = Path("/")) -> tuple[Core, ...]:
@@ -63,7 +69,9 @@ def _running(job: str, supervisor: psutil.Process) -> Iterator[Running]:
 
 
 def _looked_at(job: str, kind: str, process: psutil.Process) -> Running:
-    return Running(job, kind, process.pid, process.num_threads(), tuple(process.cpu_affinity() or ()))
+    name = process.name()
+    cores = tuple(process.cpu_affinity() or ())
+    return Running(job, kind, name if name.startswith(kind) else kind, process.pid, process.num_threads(), cores)
 
 
 def described(cores: Sequence[Core], running: Sequence[Running]) -> dict[str, Any]:
@@ -75,15 +83,22 @@ def described(cores: Sequence[Core], running: Sequence[Running]) -> dict[str, An
 
 
 def drawn(cores: Sequence[Core], running: Sequence[Running]) -> str:
-    """Text of 80 columns: under each socket and domain its physical cores, and who is kept on them."""
+    """Text of 80 columns: under each socket and domain its physical cores, and who is kept on them.
+
+    Beside a domain stands who is kept on all of it, and the lanes whose readers are kept on it.
+    """
     free = [process for process in running if _is_free(process, cores)]
     kept = [process for process in running if process not in free]
     lines: list[str] = []
     for package, members in groupby(sorted(cores, key=_place), lambda core: core.package):
         lines.append(f"socket {package}")
         for domain, inside in groupby(members, lambda core: core.domain):
-            lines.append(f"  NUMA domain {domain}")
-            lines += _rows(list(inside), kept)
+            here = list(inside)
+            numbers = {core.number for core in here}
+            inner = [process for process in kept if numbers.issuperset(process.cores)]
+            every = [process for process in inner if _is_free(process, here)]
+            lines += _row(f"  NUMA domain {domain}{_lanes(inner)}", every, "")
+            lines += _rows(here, [process for process in kept if process not in every])
     for mask in dict.fromkeys(process.cores for process in free):
         label = "any core" if len(mask) >= len(cores) else f"cores {cpulist.written(mask)}"
         lines += _row(f"on {label}", [process for process in free if process.cores == mask])
@@ -93,6 +108,11 @@ def drawn(cores: Sequence[Core], running: Sequence[Running]) -> str:
 def _is_free(process: Running, cores: Sequence[Core]) -> bool:
     """Whether it may use some sibling of every physical core."""
     return {core.physical for core in cores} == {core.physical for core in cores if core.number in process.cores}
+
+
+def _lanes(running: Sequence[Running]) -> str:
+    numbers = {process.lane for process in running if process.kind == "reader"}
+    return f", {'lane' if len(numbers) == 1 else 'lanes'} {cpulist.written(numbers)}" if numbers else ""
 
 
 def _place(core: Core) -> tuple[int, ...]:
@@ -112,8 +132,8 @@ def _rows(cores: Sequence[Core], kept: Sequence[Running]) -> Iterator[str]:
         yield from _row(f"    {noun} {cpulist.written(numbers)}{' efficient' if efficient else ''}", here)
 
 
-def _row(label: str, processes: Collection[Running]) -> list[str]:
-    text = ", ".join(str(process).replace(" ", _UNBROKEN) for process in processes) or "-"
+def _row(label: str, processes: Collection[Running], nobody: str = "-") -> list[str]:
+    text = ", ".join(str(process).replace(" ", _UNBROKEN) for process in processes) or nobody
     first = f"{label:<{_LABEL - 1}} "
     lines = textwrap.wrap(text, _WIDTH, initial_indent=first, subsequent_indent=" " * _LABEL, break_on_hyphens=False)
-    return [line.replace(_UNBROKEN, " ") for line in lines]
+    return [line.replace(_UNBROKEN, " ").rstrip() for line in lines] or [label]

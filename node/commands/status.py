@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 _FIRST_ANSWER_S = 2.0
 NOT_RUNNING = "not running"
 UNKNOWN = "unknown"
+_SETTLED = ("state", "model", "backend", "engine", "precision", "threads", "budget", "batch_size")
 _NUMBERS = ("answered", "failed", "dead", "redelivered", "restarts", "recycled", "reconnects")
 
 
@@ -127,10 +128,7 @@ def _heartbeat(client: "redis.Redis", record: "NodeRecord", is_running: bool) ->
     if not is_running or not text:
         return {}
     beat: dict[str, Any] = json.loads(text)
-    said = {
-        name: beat.get(name)
-        for name in ("state", "model", "backend", "engine", "threads", "budget", "batch_size", *_NUMBERS)
-    }
+    said = {name: beat.get(name) for name in (*_SETTLED, "candidates", *_NUMBERS)}
     said["workers"] = f"{beat.get('workers_alive')} of {beat.get('workers')}"
     if isinstance(started_ms := beat.get("started_ms"), int):
         said["uptime_s"] = max(0, round(time.time() - started_ms / 1000))
@@ -141,8 +139,8 @@ def _table(report: dict[str, Any]) -> str:
     rows = {key: value for key, value in report.items() if value is not None}
     if "uptime_s" in rows:
         rows["uptime"] = _duration(rows.pop("uptime_s"))
-    order = ["job", "state", "node", "pid", "uptime", "model", "backend", "engine", "budget", "workers", "threads"]
-    order += ["batch_size", *_NUMBERS]
+    order = ["job", "state", "node", "pid", "uptime", "model", "backend", "engine", "precision", "budget", "workers"]
+    order += ["threads", "batch_size", *_NUMBERS]
     order += ["backlog", "pending", "redis", "log", "problem"]
     width = max(len(key) for key in rows) + 2
     return "\n".join(f"{key.replace('_', ' '):<{width}}{rows[key]}" for key in order if key in rows)

@@ -9,6 +9,7 @@ from urllib.parse import unquote, urlsplit
 
 import msgspec
 
+from cluster_serving.node.models.allocator import GAINS, keep_freed_memory
 from cluster_serving.node.models.base import Backend, LoadOptions, ModelError
 
 # The first words of these messages are those of the original product: scripts look for them, odd spacing included.
@@ -141,6 +142,8 @@ def load(detected: Detected, options: LoadOptions) -> Backend:
         ModelError: the backend's package is missing or broken, or it cannot load the model.
     """
     needs = _PACKAGES[detected.backend]
+    if detected.backend in GAINS:
+        keep_freed_memory()
     try:
         module = importlib.import_module(f"cluster_serving.node.models.{detected.backend}")
     except ImportError as error:

@@ -1,102 +1,103 @@
-"""Which runtime runs the model: its own, or OpenVINO.
+"""Which runtime runs the model, and in which precision.
 
 native     the backend of the model's format
 openvino   OpenVINO, with the names, the order and the dtypes of the native backend
-auto       both run the same random batch; where they agree, the faster one stays
+f32, bf16  what either computes in
+auto       all that are possible run the same batches; of those whose outputs are close enough to the native ones in f32, the
+           fastest stays
 """
 
-import time
-from collections.abc import Mapping
 from typing import NamedTuple
 
-import numpy as np
+import msgspec
 import structlog
 
 from cluster_serving.node.models import detect
-from cluster_serving.node.models.base import Array, Backend, LoadOptions, ModelError
+from cluster_serving.node.models.allocator import give_back
+from cluster_serving.node.models.base import Backend, LoadOptions, ModelError
 from cluster_serving.node.models.chosen_outputs import ChosenOutputs
 from cluster_serving.node.models.detect import Detected
-from cluster_serving.node.models.warm_up import copied, filled, fixed_batch
-from cluster_serving.node.specs import Engine, Runtime
+from cluster_serving.node.models.precision import has_bfloat16, possible
+from cluster_serving.node.models.trials import REFERENCE, Trials, best, try_all
+from cluster_serving.node.specs import Runtime, TriedRuntime
 
 log = structlog.get_logger(__name__)
 
-_RTOL = 1e-3
-# Of the largest value of an output: sums of float32 in another order differ by 1e-6 of it, bfloat16 by 1e-2.
-_ATOL = 1e-4
-_LEAST_RUNS, _MOST_RUNS = 3, 50
-_TIMING_S = 2.0
+_DEFAULT_TRIALS = Trials()
 
 
-class Agreement(NamedTuple):
-    """How far two engines agree: `largest_difference` of any two values, infinite where they cannot be compared."""
+class Loaded(NamedTuple):
+    """A model, what runs it, and what else was tried; nothing where there was nothing to choose."""
 
-    agree: bool
-    largest_difference: float
+    backend: Backend
+    runtime: Runtime
+    candidates: tuple[TriedRuntime, ...] = ()
 
 
-def load(detected: Detected, options: LoadOptions, runtime: Runtime, batch: int) -> tuple[Backend, Runtime]:
-    """Load a model with the runtime that is set, or with the better one.
+def load(
+    detected: Detected,
+    options: LoadOptions,
+    runtime: Runtime,
+    batch: int,
+    trials: Trials = _DEFAULT_TRIALS,
+    bfloat16: bool | None = None,
+) -> Loaded:
+    """Load a model with the runtime that is set, or with the best one.
 
     Args:
         detected: the model on disk.
-        options: for both engines.
+        options: for all runtimes; the precision in it does not count.
         runtime: the setting.
-        batch: rows to compare the engines on; a model made for a fixed batch gets that.
-
-    Returns:
-        The loaded model, and what runs it.
+        batch: rows to try candidates on at a time; a model made for a fixed batch gets that.
+        trials: how they are tried.
+        bfloat16: whether the CPU has bfloat16; `None`: it is asked.
 
     Raises:
-        ModelError: the native backend cannot load the model, or the engine is "openvino" and OpenVINO cannot.
+        ModelError: the native backend cannot load the model, nothing that is set can, or the data do not fit it.
     """
-    backend, engine = _load(detected, options, runtime.engine, batch)
-    if options.outputs and detected.backend != "tensorflow":  # which cuts its graph to them
-        backend = ChosenOutputs(backend, options.outputs)
-    return backend, Runtime(engine, runtime.precision)
+    bfloat16 = has_bfloat16() if bfloat16 is None else bfloat16
+    wanted = possible(detected.backend, runtime, bfloat16)
+    if runtime.precision == "bf16" and not bfloat16:
+        log.warning("this CPU has no bfloat16: it is imitated, slower than float32; set precision: auto")
+    maker = _Maker(detected, options)
+    if len(wanted) == 1:
+        return Loaded(maker.make(wanted[0]), wanted[0])
+    maker.keep_native()
+    candidates = try_all(maker.make, wanted, batch, trials)
+    chosen = best(candidates) or wanted[0]
+    log.info("runtime chosen", engine=chosen.engine, precision=chosen.precision)
+    loaded = Loaded(maker.make(chosen), chosen, candidates)
+    del maker  # the native backend, unless it was chosen
+    give_back()
+    return loaded
 
 
-def _load(detected: Detected, options: LoadOptions, engine: Engine, batch: int) -> tuple[Backend, Engine]:
-    native = detect.load(detected, options)
-    if engine == "native" or detected.backend == "openvino":
-        return native, "openvino" if engine == "openvino" else "native"
-    if engine == "openvino":
-        return _converted(detected, native, options), "openvino"
-    return _faster(detected, native, options, batch)
+class _Maker:
+    """Loads one model for one runtime after the other."""
 
+    def __init__(self, detected: Detected, options: LoadOptions) -> None:
+        self._detected = detected
+        self._options = options
+        self._native: Backend | None = None
 
-def compare(expected: Mapping[str, Array], found: Mapping[str, Array]) -> Agreement:
-    """Whether the outputs of two engines for the same batch agree.
+    def keep_native(self) -> None:
+        """Load the native backend in float32 now, once for all that is made of it."""
+        self._native = self._load(REFERENCE)
 
-    Values agree within a thousandth of themselves or a ten-thousandth of the output's largest; NaN agrees with NaN. Along the last
-    axis both have the same arg max, unless the two candidates are a tie. Whole numbers and booleans are equal.
-    """
-    if expected.keys() != found.keys():
-        return Agreement(False, np.inf)
-    each = [_compare(array, found[name]) for name, array in expected.items()]
-    return Agreement(all(one.agree for one in each), max(one.largest_difference for one in each))
+    def make(self, runtime: Runtime) -> Backend:
+        """The model, ready to run."""
+        backend = self._load(runtime)
+        if self._options.outputs and self._detected.backend != "tensorflow":  # which cuts its graph to them
+            return ChosenOutputs(backend, self._options.outputs)
+        return backend
 
-
-def _compare(expected: Array, found: Array) -> Agreement:
-    if expected.shape != found.shape or expected.dtype != found.dtype:
-        return Agreement(False, np.inf)
-    a, b = expected.astype(np.float64), found.astype(np.float64)
-    with np.errstate(invalid="ignore"):  # infinity minus infinity: equal, as the test before tells
-        difference = np.where((a == b) | (np.isnan(a) & np.isnan(b)), 0, np.abs(a - b))
-    largest = float(np.nan_to_num(difference, nan=np.inf).max(initial=0))
-    if expected.dtype.kind != "f":
-        return Agreement(largest == 0, largest)
-    atol = _ATOL * float(np.abs(a[np.isfinite(a)]).max(initial=0))
-    close = np.allclose(b, a, rtol=_RTOL, atol=atol, equal_nan=True)
-    return Agreement(close and _same_arg_max(a, b, atol), largest)
-
-
-def _same_arg_max(a: Array, b: Array, tie: float) -> bool:
-    if a.ndim < 2 or a.size == 0:
-        return True
-    best, other = (array.argmax(axis=-1, keepdims=True) for array in (a, b))
-    lost = np.take_along_axis(a, best, -1) - np.take_along_axis(a, other, -1)
-    return bool(np.all((best == other) | (lost <= tie)))
+    def _load(self, runtime: Runtime) -> Backend:
+        options = msgspec.structs.replace(self._options, precision=runtime.precision)
+        if self._native is not None and runtime == REFERENCE:
+            return self._native
+        if runtime.engine == "native" or self._detected.backend == "openvino":
+            return detect.load(self._detected, options)
+        return _converted(self._detected, self._native or detect.load(self._detected, options), options)
 
 
 def _converted(detected: Detected, native: Backend, options: LoadOptions) -> Backend:
@@ -108,52 +109,3 @@ def _converted(detected: Detected, native: Backend, options: LoadOptions) -> Bac
             "pip install 'cluster-serving[openvino]', or set engine: native"
         ) from error
     return conversion.convert(detected, native, options)
-
-
-def _faster(detected: Detected, native: Backend, options: LoadOptions, batch: int) -> tuple[Backend, Engine]:
-    inputs = filled(native, fixed_batch(native) or batch, _Random())
-    if inputs is None:
-        log.info(
-            "engine chosen", engine="native", reason="inputs have a free shape (modelInputs can fix it), or are text"
-        )
-        return native, "native"
-    try:
-        converted = _converted(detected, native, options)
-        agreement = compare(native.run(copied(inputs)), converted.run(inputs))
-    except Exception as error:  # whatever OpenVINO makes of the model, its own backend can serve it
-        log.info("engine chosen", engine="native", reason=str(error).split("\n")[0])
-        return native, "native"
-    openvino_ms, native_ms = _median_ms(converted, inputs), _median_ms(native, inputs)
-    engine: Engine = "openvino" if agreement.agree and openvino_ms < native_ms else "native"
-    log.info(
-        "engine chosen",
-        engine=engine,
-        native_ms=round(native_ms, 3),
-        openvino_ms=round(openvino_ms, 3),
-        agree=agreement.agree,
-        largest_difference=float(f"{agreement.largest_difference:.2g}"),
-    )
-    return converted if engine == "openvino" else native, engine
-
-
-class _Random:
-    """Fills arrays: floats from 0 to 1, whole numbers 0 or 1; the same ones every time."""
-
-    def __init__(self) -> None:
-        self._generator = np.random.default_rng(0)
-
-    def __call__(self, shape: tuple[int, ...], dtype: str) -> Array:
-        if np.dtype(dtype).kind == "f":
-            return self._generator.random(shape).astype(dtype)
-        return self._generator.integers(0, 2, shape).astype(dtype)
-
-
-def _median_ms(backend: Backend, inputs: dict[str, Array]) -> float:
-    """Of some runs; the first one of all has been before."""
-    times: list[float] = []
-    until_s = time.perf_counter() + _TIMING_S
-    while len(times) < _LEAST_RUNS or (len(times) < _MOST_RUNS and time.perf_counter() < until_s):
-        start_s = time.perf_counter()
-        backend.run(inputs)
-        times.append(time.perf_counter() - start_s)
-    return float(np.median(times)) * 1000

@@ -33,7 +33,8 @@ def load(detected: Detected, options: LoadOptions) -> TensorflowBackend:
 
     Args:
         detected: where the file is; its content tells whether it is of the `.keras` or the HDF5 kind.
-        options: the threads of one operator; whether Python code in the file may run; shapes of the inputs.
+        options: the threads of one operator; the precision, as for other models of TensorFlow; whether Python code in the file
+            may run; shapes of the inputs.
 
     Raises:
         ModelError: the file is broken, holds only weights, or needs code that is not here or not allowed to run.
@@ -121,6 +122,7 @@ def _backend(model: Any, options: LoadOptions, path: Path) -> TensorflowBackend:
         [spec_of(name, tensor, path) for name, tensor in zip(names, function.structured_outputs, strict=True)],
         function,
         path,
+        options.precision,
         owner=model,
     )
 

@@ -1,12 +1,12 @@
 """The first runs of a model, before any request meets it."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from cluster_serving.node.models.base import Array, Backend, ModelError
+from cluster_serving.node.models.base import Array, Backend, ModelError, TensorSpec
 
 _WARM_UP_S = 1.0
 
@@ -52,10 +52,12 @@ def fixed_batch(backend: Backend) -> int | None:
     return next(iter(fixed), None)
 
 
-def filled(backend: Backend, rows: int, fill: Callable[[tuple[int, ...], str], Array]) -> dict[str, Array] | None:
+def filled(
+    inputs: Sequence[TensorSpec], rows: int, fill: Callable[[tuple[int, ...], str], Array]
+) -> dict[str, Array] | None:
     """A batch of `rows` made by `fill(shape, dtype)`; `None` unless all row shapes are known, and of numbers."""
     batch: dict[str, Array] = {}
-    for spec in backend.inputs:
+    for spec in inputs:
         shape = spec.row_shape
         if spec.is_text or shape is None or None in shape:
             return None
@@ -74,7 +76,7 @@ def trial(backend: Backend, rows: int) -> Trial | None:
     """
     failures: list[Exception] = []
     for fill in (np.zeros, np.ones):
-        inputs = filled(backend, rows, fill)
+        inputs = filled(backend.inputs, rows, fill)
         if inputs is None:
             return None
         try:

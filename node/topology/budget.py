@@ -18,10 +18,14 @@ class Allowance(NamedTuple):
 
 
 class Budget(NamedTuple):
-    """`cores` that may be used, at least one. `quota`: processor time in cores; None: all the time of all of them."""
+    """`cores` that may be used, at least one. `quota`: processor time in cores; None: all the time of all of them.
+
+    `others` are cores of the machine that may not be used, and may be later.
+    """
 
     cores: tuple[Core, ...]
     quota: float | None = None
+    others: tuple[Core, ...] = ()
 
     @property
     def time(self) -> float:
@@ -70,4 +74,8 @@ def read_allowance(affinity: Collection[int], root: Path = Path("/")) -> Allowan
 
 def read_budget(allowance: Allowance, root: Path = Path("/")) -> Budget:
     """The same, with what these cores are like; `root` is that of the file system with `sys`."""
-    return Budget(describe(allowance.cores, root), allowance.quota)
+    machine = describe(online(root) | allowance.cores, root)
+    mine, others = (
+        tuple(core for core in machine if (core.number in allowance.cores) is allowed) for allowed in (True, False)
+    )
+    return Budget(mine, allowance.quota, others)

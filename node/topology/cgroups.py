@@ -12,6 +12,11 @@ from typing import NamedTuple
 from cluster_serving.node.topology import cpulist
 
 _CPUSETS = ("cpuset.cpus.effective", "cpuset.effective_cpus", "cpuset.cpus")
+# Limit, use, and in `memory.stat` the part of it that can be had again: pages of files.
+_MEMORY = (
+    ("memory.max", "memory.current", "inactive_file"),
+    ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+)
 
 
 class Limits(NamedTuple):
@@ -33,6 +38,11 @@ def read_limits(root: Path) -> Limits:
     cpusets = [cpuset for group in groups if (cpuset := _cpuset(group))]
     quotas = [quota for group in groups if (quota := _quota(group)) is not None]
     return Limits(frozenset.intersection(*cpusets) if cpusets else frozenset(), min(quotas, default=None))
+
+
+def free_bytes(root: Path = Path("/")) -> int | None:
+    """How much memory the groups on the way to this process leave it; None: as much as there is."""
+    return min((free for group in _groups(root) if (free := _free_bytes(group)) is not None), default=None)
 
 
 def _groups(root: Path) -> Iterator[Path]:
@@ -75,6 +85,15 @@ def _quota(group: Path) -> float | None:
     if not quota.isdecimal() or not period.isdecimal():  # "max" and -1: no limit
         return None
     return int(quota) / int(period)
+
+
+def _free_bytes(group: Path) -> int | None:
+    for limit, use, cached in _MEMORY:
+        most, used = (cpulist.text_of(group / name) for name in (limit, use))
+        if most.isdecimal() and used.isdecimal():  # "max": no limit
+            lines = (line.split() for line in cpulist.text_of(group / "memory.stat").splitlines())
+            return int(most) - int(used) + next((int(words[1]) for words in lines if words[0] == cached), 0)
+    return None
 
 
 def _unescaped(text: str) -> str:

@@ -1,10 +1,12 @@
-"""Which worker runs on which cores: arithmetic, and the rule when it is worth it.
+"""Which lanes there are, and which worker runs on which cores: arithmetic, and the rule when it is worth it.
 
-A worker has cores of its own, in one NUMA domain; fast ones before efficient ones, and a physical core of its own before the
-SMT sibling of another's. Reader and writer have what is left.
+A lane is on one NUMA domain, and every domain has one, where there are workers for all of them and each fits into one. A worker
+has cores of its own; fast ones before efficient ones, and a physical core of its own before the SMT sibling of another's. Reader
+and writer have what is left.
 """
 
 from collections.abc import Sequence
+from itertools import chain
 from typing import NamedTuple
 
 from cluster_serving.node.topology.budget import Budget
@@ -15,12 +17,42 @@ from cluster_serving.node.topology.machine import Core
 _SMALLEST = 3
 _ROOM = 2  # cores that reader and writer need, each to have one
 
+LARGEST_LANE = 84  # workers: the ring's 255 slots are three a worker and three more
+
 
 class Places(NamedTuple):
-    """The numbers of the cores of each worker, and of reader and writer; empty: any."""
+    """Where a lane is: the numbers of the cores of each worker, and of reader and writer; empty: any.
+
+    `domain`: the NUMA domain that its processes and its ring are kept on; None: the node is on one alone, or the lane on several.
+    """
 
     workers: tuple[tuple[int, ...], ...]
     others: tuple[int, ...] = ()
+    domain: int | None = None
+
+
+def lanes(budget: Budget, workers: int, threads: int) -> tuple[Places, ...]:
+    """The lanes of a node that has this budget for itself.
+
+    Where the workers do not fill the budget, or share its time with others, those of a lane have all cores of its domain, and the
+    kernel sees to them; with fewer workers than domains nobody would use the rest, and there is one lane for all.
+    """
+    domains = _domains(budget.cores)
+    crews = _dealt(list(domains.values()), workers, threads) or [0]
+    if len(domains) == 1 or 0 in crews:
+        return split(fitting(budget, workers, threads))
+    own = _fill(budget, workers, threads)
+    found = [
+        split(_inside(domain, cores, crew, threads, own))
+        for (domain, cores), crew in zip(domains.items(), crews, strict=True)
+    ]
+    return tuple(chain(*found))
+
+
+def split(lane: Places) -> tuple[Places, ...]:
+    """As many lanes as it takes for so many workers."""
+    count = -(-len(lane.workers) // LARGEST_LANE)
+    return tuple(lane._replace(workers=lane.workers[at::count]) for at in range(count))
 
 
 def fitting(budget: Budget, workers: int, threads: int) -> Places:
@@ -30,11 +62,7 @@ def fitting(budget: Budget, workers: int, threads: int) -> Places:
     others have the same cores, and would be given the same ones of them: then the kernel, which sees all, does better. On a
     machine that is too small for reader and writer to have cores too, they would wait for each other.
     """
-    count = len(budget.cores)
-    fills = budget.for_workers <= workers * threads <= count
-    if count < _SMALLEST or budget.time < count or not fills:
-        return anywhere(workers)
-    return place(budget.cores, workers, threads)
+    return place(budget.cores, workers, threads) if _fill(budget, workers, threads) else anywhere(workers)
 
 
 def anywhere(workers: int) -> Places:
@@ -49,7 +77,7 @@ def place(cores: Sequence[Core], workers: int, threads: int) -> Places:
     """
     if workers * threads > len(cores):
         return anywhere(workers)
-    domains = [[core for core in cores if core.domain == domain] for domain in sorted({core.domain for core in cores})]
+    domains = list(_domains(cores).values())
     crews = _dealt(domains, workers, threads)
     if crews is None:
         domains, crews = [list(cores)], [workers]
@@ -62,6 +90,25 @@ def place(cores: Sequence[Core], workers: int, threads: int) -> Places:
     left = tuple(core.number for core in cores if core.number not in taken)
     # One core for both would be a limit where none is: they then run wherever there is room, as the kernel sees it.
     return Places(tuple(found), left if len(left) >= _ROOM else ())
+
+
+def _fill(budget: Budget, workers: int, threads: int) -> bool:
+    """Whether so many workers have all of the budget's cores to themselves, and use them all."""
+    count = len(budget.cores)
+    return count >= _SMALLEST and budget.time >= count and budget.for_workers <= workers * threads <= count
+
+
+def _domains(cores: Sequence[Core]) -> dict[int, list[Core]]:
+    """The cores of each domain."""
+    numbers = sorted({core.domain for core in cores})
+    return {number: [core for core in cores if core.domain == number] for number in numbers}
+
+
+def _inside(domain: int, cores: Sequence[Core], workers: int, threads: int, own: bool) -> Places:
+    """A lane on one domain; `own`: its workers have cores of their own."""
+    every = tuple(core.number for core in cores)
+    places = place(cores, workers, threads) if own else Places((every,) * workers)
+    return places._replace(others=places.others or every, domain=domain)
 
 
 def _dealt(domains: Sequence[Sequence[Core]], workers: int, threads: int) -> list[int] | None:

@@ -39,6 +39,7 @@ class Lane:
     Args:
         records: how many there are, all in the stream from the beginning.
         poison: the one that kills its worker; negative: there is none.
+        late: the one that the reader refuses; negative: there is none.
         batch: rows of a slot.
         slots: of the ring.
         troubles: how many deaths, cut connections and rivals that answer a record first may come, in any state.
@@ -59,9 +60,11 @@ class Lane:
     forgets_owners = True
     """The owner of a slot that is neither READY nor RUNNING does not matter, and is not told apart."""
 
-    def __init__(self, *, records: int = 2, poison: int = 1, batch: int = 2, slots: int = 3, troubles: int = 1) -> None:
+    def __init__(
+        self, *, records: int = 2, poison: int = 1, late: int = -1, batch: int = 2, slots: int = 3, troubles: int = 1
+    ) -> None:
         self._records, self._poison, self._batch, self._slots = records, poison, batch, slots
-        self._troubles = troubles
+        self._late, self._troubles = late, troubles
         self._wanted, self._options = 0, 1
         self.taken: set[tuple[str, State, State]] = set()
 
@@ -157,7 +160,7 @@ class Lane:
 
     def reader_wakes(self, world: World) -> Place:
         """Ring for what the reader before had handed over and not rung for."""
-        world.bells[:WRITER_BELL] = [True] * len(WORKERS)
+        world.bells = [True] * len(world.bells)
         return ("reader_connects",)
 
     def reader_connects(self, world: World) -> Place:
@@ -171,7 +174,11 @@ class Lane:
         return self.reader_receives(world, tuple(record for record in pending if record not in held))
 
     def reader_turns(self, world: World) -> Place | None:
-        """Decode, hand over, or ask for entries, whatever is possible first."""
+        """Leave what is refused to the writer, decode, hand over, or ask for entries, whatever is possible first."""
+        for slot in world.within(State.FILLING):
+            if self._late in world.slots[slot].rows:
+                self._move(world, "reader", slot, State.DONE)
+                return ("reader_rings_writer",)
         if world.backlog and world.within(State.FREE):
             return self.reader_receives(world, ())
         least = world.least_loaded()
@@ -195,10 +202,12 @@ class Lane:
         return ("reader_turns",)
 
     def _filling(self, world: World) -> list[int]:
-        return [slot for slot in world.within(State.FILLING) if world.slots[slot].rows]
+        filling = [slot for slot in world.within(State.FILLING) if world.slots[slot].rows]
+        return [slot for slot in filling if self._late not in world.slots[slot].rows]
 
     def _place(self, world: World, record: int) -> bool:
-        open_slots = [slot for slot in self._filling(world) if len(world.slots[slot].rows) < self._batch]
+        late = record == self._late
+        open_slots = [slot for slot in self._filling(world) if len(world.slots[slot].rows) < self._batch and not late]
         free = world.within(State.FREE)
         if not open_slots and not free:
             return False
@@ -206,7 +215,7 @@ class Lane:
             self._move(world, "reader", free[0], State.FILLING)
         slot = (open_slots or free)[0]
         held = world.slots[slot]
-        world.set(slot, rows=(*held.rows, record), outcomes=(*held.outcomes, NONE))
+        world.set(slot, rows=(*held.rows, record), outcomes=(*held.outcomes, ERROR if late else NONE))
         return True
 
     def reader_chooses(self, world: World, slot: int, worker: int) -> Place:
@@ -222,6 +231,11 @@ class Lane:
     def reader_rings(self, world: World, worker: int) -> Place:
         """Tell the worker."""
         world.bells[worker] = True
+        return ("reader_turns",)
+
+    def reader_rings_writer(self, world: World) -> Place:
+        """Tell the writer."""
+        world.bells[WRITER_BELL] = True
         return ("reader_turns",)
 
     # A worker: worker.py.
@@ -326,7 +340,7 @@ class Lane:
         assert outcome != NONE, f"record {record} is answered before it was run"
         if record == self._poison:
             assert outcome == ERROR, "a record that kills its worker has a good result"
-        elif outcome == ERROR:
+        elif outcome == ERROR and record != self._late:
             assert world.troubles > 1, f"record {record} is blamed for what its neighbour did"
         world.finished[record] = True
 

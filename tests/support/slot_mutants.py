@@ -70,6 +70,14 @@ class WakesNobody(Lane):
         return ("reader_connects",)
 
 
+class WakesNoWriter(Lane):
+    """A new reader does not ring for what the old one had left to the writer."""
+
+    def reader_wakes(self, world: World) -> Place:
+        world.bells[:WRITER_BELL] = [True] * len(WORKERS)
+        return ("reader_connects",)
+
+
 class ReaderRingsFirst(Lane):
     """The reader rings before the slot is READY."""
 

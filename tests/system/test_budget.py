@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-import threading
 from collections.abc import Generator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -14,9 +13,10 @@ import numpy as np
 import psutil
 import pytest
 
-from cluster_serving.client import InputQueue, RecordFailed
+from cluster_serving.client import InputQueue, RecordFailed, keys
 from cluster_serving.client.process.exit_codes import ExitCode
 from cluster_serving.node.topology import cpulist
+from support.caller import Caller, calling
 from support.models import MODELS
 from support.private_redis import PrivateRedis
 from support.running_node import RunningNode, running_node
@@ -33,6 +33,13 @@ LARGER = """
 from cluster_serving.node.topology import budget, placement
 budget.Budget.for_workers = budget.Budget.whole
 placement._SMALLEST = 1
+"""
+
+
+# And what makes it one of two NUMA domains, a core each; the second one has no memory that the kernel knows of.
+TWO_DOMAINS = f"""
+from cluster_serving.node.topology import machine
+machine._domains = lambda nodes: {dict(zip(ALL, (0, 1), strict=False))}
 """
 
 
@@ -121,23 +128,34 @@ def only(core: int) -> Generator[None]:
 def larger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "python").mkdir()
     (tmp_path / "python" / "sitecustomize.py").write_text(LARGER)
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "python"))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path / "python"), os.environ.get("PYTHONPATH", "")]))
+
+
+@pytest.fixture
+def two_domains(larger: None, tmp_path: Path) -> None:
+    (tmp_path / "python" / "sitecustomize.py").write_text(LARGER + TWO_DOMAINS)
 
 
 def masks(node: RunningNode, *kinds: str) -> set[tuple[int, ...]]:
     """The cores of all threads of all children, or of some."""
-    return {
-        tuple(psutil.Process(thread.id).cpu_affinity() or ())
-        for kind in kinds or ("reader", "worker", "writer")
-        for child in node.children(kind)
-        for thread in child.threads()
-    }
+    children = (child for kind in kinds or ("reader", "worker", "writer") for child in node.children(kind))
+    return {mask_of(psutil.Process(thread.id)) for child in children for thread in child.threads()}
 
 
-def sizes(node: RunningNode) -> list[int]:
-    """How many workers have served, one set of them after the other."""
-    lines = [line for line in node.log.splitlines() if "event=serving" in line]
-    return [int(line.partition("workers=")[2].split()[0]) for line in lines]
+def mask_of(process: psutil.Process) -> tuple[int, ...]:
+    return tuple(process.cpu_affinity() or ())
+
+
+def has_workers(node: RunningNode, count: int) -> bool:
+    """Whether so many serve, and no other one is left."""
+    beat = node.heartbeat()
+    return (beat["workers"], beat["workers_alive"], len(node.children("worker"))) == (count, count, count)
+
+
+def finish(caller: Caller) -> None:
+    caller.stop()
+    wait_until(lambda: caller.finished, "every call has been answered", 60)
+    assert caller.failure is None
 
 
 def placement(node: RunningNode, home: Path, *options: str) -> "subprocess.CompletedProcess[str]":
@@ -189,25 +207,33 @@ def test_a_library_that_starts_more_threads_than_it_was_told_to(own_redis: Priva
 
 @pytest.mark.usefixtures("larger")
 @pytest.mark.skipif(len(ALL) < 2, reason="there is nothing to choose from with one core")
-def test_workers_are_kept_on_cores_of_their_own_and_stay_when_another_number_cannot_be_had(
+def test_workers_come_and_go_with_the_cores_and_are_kept_on_cores_of_their_own(
     own_redis: PrivateRedis, tmp_path: Path
 ) -> None:
-    """Workers of another number would have to load the model, which has gone."""
+    """In the same lane: who stays serves all the time, also when another one cannot be had, whose model has gone."""
     model = tmp_path / "model.py"
-    model.write_text((MODELS / "affine.py").read_text())
+    model.write_text(source := (MODELS / "affine.py").read_text())
     with running_node(tmp_path, own_redis, **AUTO | {"modelPath": str(model)}) as node:
-        workers = {child.pid for child in node.children("worker")}
+        (first,) = [child.pid for child in node.children("worker") if child.name() == "worker-0"]
+        reader, writer = node.children("reader")[0].pid, node.children("writer")[0].pid
         assert masks(node, "worker") == {(core,) for core in ALL}
         assert masks(node, "reader", "writer") == {tuple(ALL)}
 
-        model.unlink()
         psutil.Process(node.process.pid).cpu_affinity(ALL[:1])
-        wait_until(lambda: "no change; the old model goes on serving" in node.log, "it cannot be changed")
-
-        assert {child.pid for child in node.children("worker")} == workers
+        wait_until(lambda: has_workers(node, 1), "the others have gone")
+        model.unlink()
+        psutil.Process(node.process.pid).cpu_affinity(ALL)
+        wait_until(lambda: "event=died" in node.log, "a new one cannot load the model")
         with InputQueue(port=own_redis.port, name=JOB) as queue:
             assert not isinstance(queue.predict({"x": ROW}), RecordFailed)
-        assert node.log.count("another share of the machine") == 1
+        assert node.heartbeat()["state"] == "ready"
+        model.write_text(source)
+        wait_until(lambda: has_workers(node, len(ALL)), "there is a worker for each core again")
+
+        assert masks(node, "worker") == {(core,) for core in ALL}
+        assert first in {child.pid for child in node.children("worker")}
+        assert (node.children("reader")[0].pid, node.children("writer")[0].pid) == (reader, writer)
+        assert node.log.count("event=serving") == 1
 
 
 @pytest.mark.usefixtures("larger")
@@ -217,22 +243,62 @@ def test_workers_follow_the_quota_and_no_record_is_lost(own_redis: PrivateRedis,
     with ExitStack() as stack:
         with group.inside():
             node = stack.enter_context(running_node(tmp_path, own_redis, **AUTO))
-        queue = stack.enter_context(InputQueue(port=own_redis.port, name=JOB))
-        stop, answers = threading.Event(), list[Any]()
+        caller = stack.enter_context(calling(own_redis, JOB))
+        for _ in range(2):
+            group.limit(None)
+            wait_until(lambda: has_workers(node, len(ALL)), "there is a worker for each core", 60)
+            group.limit(1.5)
+            wait_until(lambda: has_workers(node, 1), "there are as few as before", 60)
+        finish(caller)
 
-        def ask() -> None:
-            while not stop.is_set():
-                answers.extend(queue.predict_many([{"x": ROW}] * 50))
-
-        asking = threading.Thread(target=ask)
-        asking.start()
-        group.limit(None)
-        wait_until(lambda: sizes(node) == [1, len(ALL)], "there is a worker for each core", 60)
-        group.limit(1.5)
-        wait_until(lambda: sizes(node) == [1, len(ALL), 1], "there are as few as before", 60)
-        stop.set()
-        asking.join()
-
-        assert answers
-        assert not [answer for answer in answers if isinstance(answer, RecordFailed)]
+        wait_until(lambda: node.heartbeat()["answered"] == caller.answers, "all are counted")
+        beat = node.heartbeat()
+        assert (beat["failed"], beat["repeated"], beat["restarts"]) == (0, 0, 0)
         assert node.stop() == 0
+
+
+@pytest.mark.usefixtures("two_domains")
+@pytest.mark.skipif(len(ALL) < 2, reason="there is nothing to choose from with one core")
+def test_a_lane_on_each_domain_while_there_is_a_worker_for_it(
+    own_redis: PrivateRedis, tmp_path: Path, group: Group
+) -> None:
+    with ExitStack() as stack:
+        with group.inside():
+            node = stack.enter_context(running_node(tmp_path, own_redis, **AUTO))
+        for kind in ("reader", "worker", "writer"):
+            assert {mask_of(child) for child in node.children(kind)} == {(core,) for core in ALL[:2]}
+        lines = placement(node, tmp_path).stdout.splitlines()
+        caller = stack.enter_context(calling(own_redis, JOB))
+
+        group.limit(1.5)
+        wait_until(lambda: has_workers(node, 1), "there is one lane", 60)
+        wait_until(caller.more(), "calls are answered", 60)
+        group.limit(None)
+        wait_until(lambda: has_workers(node, 2), "there are two again", 60)
+        wait_until(caller.more(), "calls are answered", 60)
+        finish(caller)
+
+        assert [line.split("    ")[0] for line in lines if "NUMA" in line] == [
+            f"  NUMA domain {number}, lane {number}" for number in (0, 1)
+        ]
+        beat = node.heartbeat()
+        assert (beat["failed"], beat["repeated"], beat["restarts"]) == (0, 0, 0)
+        assert node.stop() == 0
+        with own_redis.client() as client:
+            assert client.xinfo_consumers(JOB, keys.GROUP) == []
+
+
+@pytest.mark.usefixtures("larger")
+@pytest.mark.skipif(len(ALL) < 2, reason="there is nothing to choose from with one core")
+def test_workers_of_another_number_of_threads_take_over_from_the_old_ones(
+    own_redis: PrivateRedis, tmp_path: Path
+) -> None:
+    with running_node(tmp_path, own_redis, **AUTO | {"modelParallelism": 1}) as node:
+        assert node.heartbeat()["threads"] == len(ALL)
+
+        psutil.Process(node.process.pid).cpu_affinity(ALL[:1])
+
+        wait_until(lambda: node.heartbeat()["threads"] == 1, "there is one thread", 60)
+        assert node.log.count("event=serving") == 2
+        with InputQueue(port=own_redis.port, name=JOB) as queue:
+            assert not isinstance(queue.predict({"x": ROW}), RecordFailed)

@@ -1,16 +1,22 @@
-"""A node that chooses its engine: one worker compares, and all run what it chose."""
+"""A node that chooses its runtime: one worker tries what there is, and all run what it chose."""
 
+import json
+import os
 import re
 import signal
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from cluster_serving.client import InputQueue
+from cluster_serving.node.models.precision import has_bfloat16
 from support.private_redis import PrivateRedis
-from support.running_node import running_node
+from support.running_node import RunningNode, running_node
 from support.wait import wait_until
 
 JOB = "engine"
@@ -31,6 +37,15 @@ def write_dense(path: Path) -> Path:
     return path
 
 
+def status(home: Path) -> dict[str, Any]:
+    """What `status --json` tells of the one job."""
+    command = [sys.executable, "-m", "cluster_serving.node.cli", "status", JOB, "--json"]
+    environment = os.environ | {"CLUSTER_SERVING_HOME": str(home)}
+    said = subprocess.run(command, env=environment, stdout=subprocess.PIPE, check=True)
+    (report,) = json.loads(said.stdout)
+    return dict(report)
+
+
 def test_all_workers_run_what_the_first_one_chose(
     redis_server: PrivateRedis, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -41,8 +56,12 @@ def test_all_workers_run_what_the_first_one_chose(
     monkeypatch.delenv("CI", raising=False)
     model = write_dense(tmp_path / "dense.onnx")
     settings = {"modelPath": str(model), "jobName": JOB, "modelParallelism": 2, "batchSize": 8}
+    # Beside the config file; and nothing but float32 is as exact as this.
+    settings |= {"engine": "auto", "precision": "auto", "calibrationData": "rows.npy", "accuracyTolerance": 1e-5}
     rows = np.random.default_rng(1).random((40, 4), np.float32)
-    with running_node(tmp_path / "node", redis_server, engine="auto", **settings) as node:
+    (tmp_path / "node").mkdir()
+    np.save(tmp_path / "node" / "rows.npy", rows)
+    with running_node(tmp_path / "node", redis_server, **settings) as node:
         beat = node.heartbeat()
         with InputQueue(port=redis_server.port, name=JOB) as queue:
             before = list(queue.predict_many({"x": row} for row in rows))
@@ -50,10 +69,27 @@ def test_all_workers_run_what_the_first_one_chose(
             wait_until(lambda: node.heartbeat().get("restarts") == 1, "the worker is started again")
             wait_until(lambda: node.heartbeat().get("workers_alive") == 2, "the worker is ready again")
             after = list(queue.predict_many({"x": row} for row in rows))
+        told = status(tmp_path / "node" / "state")
 
-    (line,) = [line for line in node.log.splitlines() if "engine chosen" in line]
-    assert beat["engine"] in ("native", "openvino")
-    assert re.search(rf"engine={beat['engine']} native_ms=\S+ openvino_ms=\S+ agree ", line)
+    (line,) = [line for line in node.log.splitlines() if "runtime chosen" in line]
+    tried = {(each["engine"], each["precision"]): each for each in beat["candidates"]}
+    assert (beat["engine"], beat["precision"]) in tried
+    assert beat["precision"] == "f32"
+    assert re.search(rf'"runtime chosen" engine={beat["engine"]} precision=f32', line)
+    assert node.log.count("runtime tried") == len(tried) == len(beat["candidates"]) >= 2
+    assert tried["native", "f32"]["relative_error"] == 0
+    assert tried["openvino", "f32"]["relative_error"] < 1e-5
+    if has_bfloat16():
+        assert "accuracyTolerance is 1e-05" in tried["openvino", "bf16"]["refused"]
+    assert (told["candidates"], told["precision"]) == (beat["candidates"], "f32")
     for answers in (before, after):
         np.testing.assert_allclose(np.stack(answers), rows @ WEIGHTS, rtol=1e-5)
     assert list(home.iterdir()) == []
+
+
+def test_data_that_are_not_there_stop_the_node_before_it_serves(redis_server: PrivateRedis, tmp_path: Path) -> None:
+    model = write_dense(tmp_path / "dense.onnx")
+    settings = {"modelPath": str(model), "jobName": JOB, "precision": "auto", "engine": "auto"}
+
+    with pytest.raises(AssertionError, match=r"calibrationData \S+/node/rows.npz: No such file or directory"):
+        RunningNode(tmp_path / "node", redis_server, calibrationData="rows.npz", **settings)

@@ -1,11 +1,18 @@
+from collections.abc import Collection
+from pathlib import Path
+
 import pytest
 import structlog
 
 from cluster_serving.node.arrangement import Arrangement, Share, arrange, chosen
+from cluster_serving.node.choice import Choice
 from cluster_serving.node.config import Config
+from cluster_serving.node.models.detect import Detected
+from cluster_serving.node.specs import Runtime
 from cluster_serving.node.topology.budget import Allowance, Budget
 from cluster_serving.node.topology.machine import Core
-from cluster_serving.node.topology.placement import anywhere
+from cluster_serving.node.topology.placement import Places, anywhere
+from support.machines import Machine, budget_of
 
 EIGHT = Budget(tuple(Core(number, number, domain=number // 4) for number in range(8)))
 
@@ -33,8 +40,34 @@ def test_places() -> None:
     kept = arranged(Config(thread_per_model=4, model_parallelism=2))
     free = arranged(Config(thread_per_model=4, model_parallelism=2, pinning=False))
 
-    assert kept.places.workers == ((0, 1, 2, 3), (4, 5, 6, 7))
-    assert free.places == anywhere(2)
+    first, second = (0, 1, 2, 3), (4, 5, 6, 7)
+    assert kept.lanes == (Places((first,), first, 0), Places((second,), second, 1))
+    assert free.lanes == (anywhere(2),)
+
+
+def test_more_workers_than_a_ring_has_slots_for_are_in_several_lanes() -> None:
+    assert arranged(Config(model_parallelism=170, pinning=False)).lanes == (anywhere(57), anywhere(57), anywhere(56))
+
+
+@pytest.mark.parametrize(
+    ("mask", "threads", "workers", "rooms"),
+    [
+        (range(8), 1, 7, [4, 4]),
+        ([0, 1], 1, 1, [8]),  # one domain now: what it may come to be is another lane
+        ([0, 4], 1, 2, [4, 4]),
+        ([0, 4], 1, 9, [9]),  # what is set
+        (range(8), 2, 4, [2, 2]),
+    ],
+)
+def test_a_lane_has_room_for_the_workers_of_all_cores_of_its_domain(
+    mask: Collection[int], threads: int, workers: int, rooms: list[int], tmp_path: Path
+) -> None:
+    budget = budget_of(mask, Machine(domains=2, cores=4, siblings=2).build(tmp_path))
+    config = Config(model_parallelism=workers, thread_per_model=threads)
+
+    arrangement = arrange(config, budget, chosen(config, "onnx", budget))
+
+    assert [arrangement.room(lane) for lane in arrangement.lanes] == rooms
 
 
 @pytest.mark.parametrize(("workers", "warned"), [(8, False), (9, True)])
@@ -50,18 +83,17 @@ def test_more_threads_than_cores_are_a_warning_with_numbers(workers: int, warned
 @pytest.mark.parametrize(
     ("quotas", "followed"),
     [
-        ([1, 1, 1, 1, 1], [1]),
-        ([1, 1, None, 1, 1, None, None], []),  # up and down
+        ([1, 1, 1, 1], [1]),
+        ([1, None, 1, None, None, 1, None], []),  # up and down
         ([1, 2, 1, 2] * 20, []),
-        ([1, 1, 1, None, 2, 2, 2, 2, 1, 1, 1], [1, 2, 1]),
-        ([2, 2, 2, None, None, None], [2, None]),
+        ([1, 1, None, 2, 2, 2, 1, 1], [1, 2, 1]),
+        ([2, 2, None, None], [2, None]),
     ],
 )
 def test_what_has_settled_is_followed(quotas: list[float | None], followed: list[float | None]) -> None:
-    """Each change may load the model anew."""
     share = Share()
     cores = frozenset(range(1000, 1008))  # never this machine's
-    for _ in range(3):
+    for _ in range(2):
         share.look(Allowance(cores, None))
 
     assert [quota for quota in quotas if share.look(Allowance(cores, quota))] == followed
@@ -71,5 +103,13 @@ def test_share_of_a_machine_that_stays_as_it_is() -> None:
     share = Share()
 
     assert not share.changed()
-    arrangement = share.arrange(Config(model_parallelism=2, thread_per_model=3), "onnx")
+    arrangement = share.arrange(Config(model_parallelism=2, thread_per_model=3), Detected("onnx", "model.onnx"))
     assert (arrangement.workers, arrangement.threads) == (2, 3)
+
+
+def test_batch_and_runtime_stay_where_nothing_was_measured_for_another_budget() -> None:
+    running = Choice(7, 1, 12, Runtime("openvino", "bf16"))
+
+    arrangement = Share().arrange(Config(model_parallelism=2), Detected("onnx", "model.onnx"), running)
+
+    assert arrangement.choice == Choice(2, arrangement.threads, 12, Runtime("openvino", "bf16"))

@@ -32,7 +32,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def test_the_named_outputs_are_given_in_the_named_order(model: str) -> None:
-    backend, _ = load(detect(model), LoadOptions(outputs=("same", "negative")), NATIVE, 1)
+    backend, *_ = load(detect(model), LoadOptions(outputs=("same", "negative")), NATIVE, 1)
 
     assert [spec.name for spec in backend.outputs] == ["same", "negative"]
     assert {name: array.tolist() for name, array in backend.run(BATCH).items()} == {
@@ -67,7 +67,7 @@ def test_outputs_that_are_known_after_a_run() -> None:
 
 
 def test_free_dimensions_may_be_stated(model: str) -> None:
-    backend, _ = load(detect(model), LoadOptions(inputs=("x float32 [N,2]",)), NATIVE, 1)
+    backend, *_ = load(detect(model), LoadOptions(inputs=("x float32 [N,2]",)), NATIVE, 1)
 
     assert backend.inputs == (TensorSpec("x", "float32", (None, 2)),)
 

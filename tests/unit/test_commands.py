@@ -111,8 +111,8 @@ def test_arguments_of_the_enqueue_script() -> None:
     found = enqueue_arguments("job", [[b"uri", b"a"], [b"uri", b"b", b"tensor:x", b"1"]])
 
     assert found == (
-        ["job", "cluster-serving.limits_job", "cluster-serving.full_job"],
-        [2, 2, b"uri", b"a", 4, b"uri", b"b", b"tensor:x", b"1"],
+        [b"job", b"cluster-serving.limits_job", b"cluster-serving.full_job"],
+        [b"2", b"2", b"uri", b"a", b"4", b"uri", b"b", b"tensor:x", b"1"],
     )
 
 

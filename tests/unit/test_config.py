@@ -245,10 +245,10 @@ def test_spellings(tmp_path: Path, line: str, name: str, value: object) -> None:
             "inputAlreadyBatched: perhaps",
             "config.yaml, line 1: inputAlreadyBatched is perhaps, but must be true or false",
         ),
-        ("precision: f16", "config.yaml, line 1: precision is f16, but must be 'f32' or 'bf16'"),
+        ("precision: f16", "config.yaml, line 1: precision is f16, but must be 'auto', 'f32' or 'bf16'"),
         (
-            "modelParallelism: 85",
-            "config.yaml, line 1: modelParallelism is 85, but must be 84 or less",
+            "modelParallelism: 1025",
+            "config.yaml, line 1: modelParallelism is 1025, but must be 1024 or less",
         ),
         ("modelType: onx", "config.yaml, line 1: modelType is onx, but must be one of onnx, openvino, "),
         (
@@ -400,6 +400,40 @@ def test_misspelled_variable_is_named_and_others_are_not(tmp_path: Path) -> None
     assert ignored == {"CLUSTER_SERVING_MODLE_PATH": "no such variable; did you mean CLUSTER_SERVING_MODEL_PATH?"}
 
 
+@pytest.mark.parametrize(
+    ("text", "tuning"),
+    [
+        ("performance_mode: ON", "start"),
+        ("params: {performance_mode: on}", "start"),
+        ("performance_mode: OFF", "cached"),
+        ("performance_mode: ON\ntuning: off", "off"),
+        ("tuning: off\nperformance_mode: ON", "off"),
+    ],
+)
+def test_performance_mode_measures_before_the_first_start(tmp_path: Path, text: str, tuning: str) -> None:
+    assert load(tmp_path, text).config.tuning == tuning
+
+
+@pytest.mark.parametrize(
+    ("text", "objective"),
+    [
+        ("", "throughput"),
+        ("objective: Throughput", "throughput"),
+        ("objective: {latency: 20}", "latency: 20"),
+        ("objective: 'latency:2.5 ms'", "latency: 2.5"),
+    ],
+)
+def test_objective(tmp_path: Path, text: str, objective: str) -> None:
+    assert load(tmp_path, text).config.objective == objective
+
+
+def test_objective_that_is_none(tmp_path: Path) -> None:
+    with pytest.raises(
+        ConfigError, match=r"config.yaml, line 1: objective is fast, but must be throughput, or latency"
+    ):
+        load(tmp_path, "objective: fast")
+
+
 def test_unknown_key_of_set() -> None:
     with pytest.raises(ConfigError, match=r"--set modlePath: unknown key modlePath; did you mean modelPath\?"):
         load_config(None, {}, {"--set modlePath": "x"})
@@ -414,8 +448,8 @@ def test_unknown_key_of_set() -> None:
         ({"model_parallelism": 2}, "onnx", 8, (2, 4)),
         ({"model_parallelism": 8}, "onnx", 2, (8, 1)),
         ({"model_parallelism": 3, "thread_per_model": 2}, "onnx", 2, (3, 2)),
-        ({}, "onnx", 128, (84, 1)),
-        ({"core_number_per_machine": 100}, "onnx", 128, (84, 1)),
+        ({}, "onnx", 2000, (1024, 1)),
+        ({"core_number_per_machine": 2000}, "onnx", 128, (1024, 1)),
         ({"core_number_per_machine": 4}, "tensorflow", 16, (4, 1)),
         ({"core_number_per_machine": 4}, "openvino", 16, (1, 4)),
         ({"core_number_per_machine": 4, "model_parallelism": 2}, "openvino", 16, (2, 4)),

@@ -160,7 +160,7 @@ def test_a_script_is_known_by_its_text() -> None:
     script = Script("return 1")
 
     sha = hashlib.sha1(b"return 1", usedforsecurity=False).hexdigest()
-    assert script.command(["k1", b"k2"], [5]) == ("EVALSHA", sha, 2, "k1", b"k2", 5)
+    assert script.command(["k1", b"k2"], [5]) == (b"EVALSHA", sha.encode(), b"2", "k1", b"k2", 5)
 
 
 def test_a_link_connects_when_it_is_needed_and_names_the_server_that_is_away() -> None:

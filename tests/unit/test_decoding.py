@@ -19,6 +19,7 @@ from cluster_serving.client.original import SparseLayout
 from cluster_serving.client.values import encode_record
 from cluster_serving.client.wire import encode_tensor
 from cluster_serving.node.decoding import Record, RecordDecoder
+from cluster_serving.node.expected import Expected
 from cluster_serving.node.models.base import TensorSpec
 from cluster_serving.node.slot import BATCHED, LARGEST_MESSAGE, ORIGINAL
 from cluster_serving.node.specs import DecodeOptions
@@ -513,6 +514,19 @@ def test_a_deadline(encode: Callable[..., Fields]) -> None:
     assert late.uri == b"u"
 
 
+def test_a_record_whose_answer_would_come_after_its_deadline_is_refused() -> None:
+    decoder = RecordDecoder((X,), PREFIX)
+    fields = [*native(x=b"no tensor"), b"deadline", b"1400"]
+    busy = Expected(row_ms=10, ahead_ms=300, most_rows=8)  # of 400 ms to live, a batch of 8 takes 80
+
+    error = decoder.decode(b"1000-1", fields, 1010, busy).error
+
+    message = "the deadline is 390 ms away, and at this load an answer takes about 420 ms"
+    assert error == (ErrorCode.DEADLINE_EXCEEDED, message)
+    known = [*native(x=row(1, 2)), b"deadline", b"1400"]
+    assert decoder.decode(b"1000-1", known, 1010, busy._replace(ahead_ms=200)).error is None
+
+
 def test_a_deadline_is_seen_in_a_record_of_a_known_look() -> None:
     decoder = RecordDecoder((X,), PREFIX)
     fields = native(x=row(1, 2))
@@ -617,14 +631,14 @@ def test_messages_are_cut_by_bytes(name: str) -> None:
 
 
 def test_what_is_kept_of_field_names_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cluster_serving.node.decoding._MAX_PLANS", 10)
+    monkeypatch.setattr("cluster_serving.node.decoding._MAX_FORMS", 10)
     decoder = RecordDecoder((X,), PREFIX)
 
     for n in range(35):
         record = decoder.decode(b"5-1", native(**{f"name {n}": row(1, 2)}), 0)
 
         assert record.error is None
-        assert len(vars(decoder)["_plans"]) <= 10
+        assert len(vars(decoder)["_forms"]) <= 10
 
 
 def test_what_is_kept_of_shapes_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -637,7 +651,7 @@ def test_what_is_kept_of_shapes_is_bounded(monkeypatch: pytest.MonkeyPatch) -> N
             (array,) = arrays(decoder.decode(b"5-1", native(x=np.full(n, n, np.float32)), 0))
 
             assert array.tolist() == [n] * n
-    assert len(taker.exact) == 10
+    assert len(vars(taker)["_exact"]) == 10
 
 
 QUICK = settings(deadline=None, derandomize=True, max_examples=150)

@@ -16,14 +16,17 @@ from structlog.testing import capture_logs
 from cluster_serving.node.models import detect
 from cluster_serving.node.models.base import Array, Backend, LoadOptions, ModelError, TensorSpec
 from cluster_serving.node.models.conversion import convert
-from cluster_serving.node.models.engine import compare, load
+from cluster_serving.node.models.engine import Loaded, load
 from cluster_serving.node.models.openvino import ov
+from cluster_serving.node.models.precision import has_bfloat16
 from cluster_serving.node.models.tensorflow.runtime import tf
 from cluster_serving.node.models.torch.files import no_deprecations
+from cluster_serving.node.models.trials import Trials
 from cluster_serving.node.specs import Engine, Runtime
 
 OPTIONS = LoadOptions()
-NATIVE, OPENVINO = Runtime("native", "f32"), Runtime("openvino", "f32")
+NATIVE, OPENVINO, AUTO = Runtime("native", "f32"), Runtime("openvino", "f32"), Runtime("auto", "f32")
+TRIALS = Trials()
 OPSETS = [helper.make_opsetid("", 17), helper.make_opsetid("ai.onnx.ml", 3)]
 RANDOM = np.random.default_rng(5)
 
@@ -62,12 +65,13 @@ def write_noise(path: Path) -> Path:
     )
 
 
-def chosen(path: Path, batch: int = 8, options: LoadOptions = OPTIONS) -> tuple[Backend, Engine, dict[str, Any]]:
+def chosen(path: Path, runtime: Runtime = AUTO, trials: Trials = TRIALS) -> tuple[Loaded, list[dict[str, Any]]]:
+    """What is chosen on a CPU that has bfloat16, and what the log says of it."""
     with capture_logs() as logs:
-        backend, runtime = load(detect.detect(str(path)), options, Runtime("auto", "f32"), batch)
-    (line,) = [line for line in logs if line["event"] == "engine chosen"]
-    assert line["engine"] == runtime.engine
-    return backend, runtime.engine, dict(line)
+        loaded = load(detect.detect(str(path)), OPTIONS, runtime, 8, trials, bfloat16=True)
+    assert logs[-1]["event"] == "runtime chosen"
+    assert (logs[-1]["engine"], logs[-1]["precision"]) == (loaded.runtime.engine, loaded.runtime.precision)
+    return loaded, [dict(line) for line in logs[:-1]]
 
 
 def assert_same(native: Backend, other: Backend, inputs: dict[str, Array]) -> None:
@@ -82,45 +86,62 @@ def assert_same(native: Backend, other: Backend, inputs: dict[str, Array]) -> No
 def test_openvino_gives_an_onnx_model_the_names_and_answers_of_onnx_runtime(tmp_path: Path) -> None:
     model = detect.detect(str(write_classifier(tmp_path / "small.onnx")))
 
-    native, _ = load(model, OPTIONS, NATIVE, 8)
-    other, runtime = load(model, OPTIONS, OPENVINO, 8)
+    native, *_ = load(model, OPTIONS, NATIVE, 8)
+    other, runtime, tried = load(model, OPTIONS, OPENVINO, 8)
 
-    assert (runtime, type(other).__name__) == (OPENVINO, "ConvertedBackend")
+    assert (runtime, type(other).__name__, tried) == (OPENVINO, "ConvertedBackend", ())
     for rows in (3, 1, 8):
         assert_same(native, other, {"x": RANDOM.random((rows, 8), np.float32)})
 
 
-def test_auto_takes_the_faster_one_and_logs_both_times(tmp_path: Path) -> None:
-    backend, engine, line = chosen(write_classifier(tmp_path / "small.onnx"))
+def test_auto_tells_the_speed_and_the_error_of_each_and_takes_the_faster_one(tmp_path: Path) -> None:
+    loaded, lines = chosen(write_classifier(tmp_path / "small.onnx"))
 
-    assert line["agree"] is True
-    assert 0 <= line["largest_difference"] < 1e-4
-    assert engine == ("openvino" if line["openvino_ms"] < line["native_ms"] else "native")
-    assert (type(backend).__name__ == "ConvertedBackend") == (engine == "openvino")
+    native, openvino = loaded.candidates
+    assert (native.relative_error, native.arg_max_agreement, native.refused) == (0, 1, "")
+    assert openvino.relative_error is not None
+    assert openvino.relative_error < 1e-5
+    assert (openvino.arg_max_agreement, openvino.refused) == (1, "")
+    assert native.ms is not None
+    assert openvino.ms is not None
+    assert loaded.runtime == (NATIVE if native.ms <= 1.03 * openvino.ms else OPENVINO)
+    assert (type(loaded.backend).__name__ == "ConvertedBackend") == (loaded.runtime == OPENVINO)
+    assert [(line["event"], line["engine"]) for line in lines] == [
+        ("runtime tried", "native"),
+        ("runtime tried", "openvino"),
+    ]
+    assert [line["ms"] for line in lines] == pytest.approx([native.ms, openvino.ms], rel=0.01)
 
 
 def test_auto_keeps_to_the_batch_that_a_model_was_made_for(tmp_path: Path) -> None:
-    _, _, line = chosen(write_classifier(tmp_path / "small.onnx", [3, 8]))
+    loaded, _ = chosen(write_classifier(tmp_path / "small.onnx", [3, 8]))
 
-    assert line["agree"] is True
+    assert [each.refused for each in loaded.candidates] == ["", ""]
 
 
-def test_auto_stays_native_where_the_outputs_differ(tmp_path: Path) -> None:
-    backend, engine, line = chosen(write_noise(tmp_path / "noise.onnx"))
+def test_auto_refuses_other_outputs(tmp_path: Path) -> None:
+    loaded, lines = chosen(write_noise(tmp_path / "noise.onnx"))
 
-    assert (engine, type(backend).__name__, line["agree"]) == ("native", "OnnxBackend", False)
-    assert line["openvino_ms"] > 0
-    assert line["native_ms"] > 0
+    assert (loaded.runtime, type(loaded.backend).__name__) == (NATIVE, "OnnxBackend")
+    assert loaded.candidates[1].refused.endswith("of the largest value, accuracyTolerance is 0.01")
+    assert lines[1]["refused"] == loaded.candidates[1].refused
+    assert loaded.candidates[1].ms
 
 
 def test_auto_stays_native_where_a_shape_is_free(tmp_path: Path) -> None:
-    path = write_onnx(
-        tmp_path / "free.onnx", [helper.make_node("Relu", ["x"], ["y"])], {"y": TensorProto.FLOAT}, ["N", "M"]
+    """Until somebody says what comes."""
+    node = helper.make_node("Relu", ["x"], ["y"])
+    path = write_onnx(tmp_path / "free.onnx", [node], {"y": TensorProto.FLOAT}, ["N", "M"])
+    np.save(tmp_path / "rows.npy", RANDOM.random((3, 5), np.float32))
+
+    loaded, (line,) = chosen(path)
+    with_data, _ = chosen(path, trials=Trials(data=str(tmp_path / "rows.npy")))
+
+    assert (loaded.runtime, loaded.candidates) == (NATIVE, ())
+    assert (
+        line["event"] == "nothing to try runtimes on: set calibrationData, or the free shape of an input in modelInputs"
     )
-
-    _, engine, line = chosen(path)
-
-    assert (engine, line["reason"]) == ("native", "inputs have a free shape (modelInputs can fix it), or are text")
+    assert [each.refused for each in with_data.candidates] == ["", ""]
 
 
 def test_auto_stays_native_where_openvino_cannot_follow(tmp_path: Path) -> None:
@@ -128,15 +149,17 @@ def test_auto_stays_native_where_openvino_cannot_follow(tmp_path: Path) -> None:
     node = helper.make_node("Binarizer", ["x"], ["y"], domain="ai.onnx.ml", threshold=0.5)
     path = write_onnx(tmp_path / "own.onnx", [node], {"y": TensorProto.FLOAT}, ["N", 8])
 
-    _, engine, line = chosen(path)
-    with pytest.raises(ModelError) as caught:
-        load(detect.detect(str(path)), OPTIONS, OPENVINO, 8)
+    loaded, _ = chosen(path)
+    for precision in ("f32", "auto"):
+        with pytest.raises(ModelError) as caught:
+            load(detect.detect(str(path)), OPTIONS, Runtime("openvino", precision), 8, bfloat16=True)
 
-    assert engine == "native"
-    assert line["reason"] == str(caught.value)
-    assert str(caught.value).startswith(f"{path} cannot be run by OpenVINO")
-    assert "Binarizer" in line["reason"]
-    assert "\n" not in line["reason"]
+        refused = loaded.candidates[1].refused
+        assert loaded.runtime == NATIVE
+        assert refused == str(caught.value)
+        assert refused.startswith(f"{path} cannot be run by OpenVINO")
+        assert "Binarizer" in refused
+        assert "\n" not in refused
 
 
 def test_a_missing_openvino_is_no_reason_not_to_serve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -144,10 +167,83 @@ def test_a_missing_openvino_is_no_reason_not_to_serve(tmp_path: Path, monkeypatc
     monkeypatch.setitem(sys.modules, "cluster_serving.node.models.conversion", None)
     monkeypatch.delattr("cluster_serving.node.models.conversion")
 
-    _, engine, line = chosen(path)
+    loaded, _ = chosen(path)
 
-    assert engine == "native"
-    assert "pip install 'cluster-serving[openvino]'" in line["reason"]
+    assert loaded.runtime == NATIVE
+    assert "pip install 'cluster-serving[openvino]'" in loaded.candidates[1].refused
+
+
+def test_a_model_that_fails_on_made_up_inputs_wants_calibration_data(tmp_path: Path) -> None:
+    """As one does whose ids must be large; with data of the user's that it fails on, nothing is served."""
+    nodes = [helper.make_node("Reshape", ["x", "wanted"], ["y"])]
+    wanted = np.array([7, 7], np.int64)
+    path = write_onnx(tmp_path / "own.onnx", nodes, {"y": TensorProto.FLOAT}, ["N", 8], wanted=wanted)
+    np.save(tmp_path / "rows.npy", RANDOM.random((3, 8), np.float32))
+
+    loaded, (line,) = chosen(path)
+    with pytest.raises(ModelError, match=r"^calibrationData .*rows\.npy: the model fails on it: .*Reshape"):
+        chosen(path, trials=Trials(data=str(tmp_path / "rows.npy")))
+
+    assert (loaded.runtime, loaded.candidates) == (NATIVE, ())
+    assert line["event"].endswith("the model fails on random inputs; set calibrationData")
+
+
+def test_bfloat16_is_taken_only_within_the_tolerance(tmp_path: Path) -> None:
+    """On CPUs without it OpenVINO computes in float32 all the same."""
+    nodes = [helper.make_node("MatMul", ["x", "weights"], ["y"])]
+    weights = RANDOM.normal(size=(8, 5)).astype(np.float32)
+    path = write_onnx(tmp_path / "small.onnx", nodes, {"y": TensorProto.FLOAT}, ["N", 8], weights=weights)
+
+    loaded, _ = chosen(path, Runtime("openvino", "auto"), Trials(tolerance=0.05))
+    strict, _ = chosen(path, Runtime("openvino", "auto"), Trials(tolerance=1e-5))
+
+    assert [(each.engine, each.precision) for each in loaded.candidates] == [("openvino", "f32"), ("openvino", "bf16")]
+    f32, bf16 = loaded.candidates
+    assert (f32.refused, bf16.refused) == ("", "")
+    if has_bfloat16():
+        assert strict.runtime == OPENVINO
+        assert bf16.relative_error is not None
+        assert f32.relative_error is not None
+        assert bf16.relative_error > 100 * f32.relative_error
+        assert strict.candidates[1].refused.endswith("accuracyTolerance is 1e-05")
+
+
+def test_what_is_asked_for_is_taken_however_inexact(tmp_path: Path) -> None:
+    """The closest one, with a warning."""
+    loaded, lines = chosen(write_noise(tmp_path / "noise.onnx"), Runtime("openvino", "auto"))
+
+    error = {each.precision: each.relative_error or 0 for each in loaded.candidates}
+    assert all(each.refused for each in loaded.candidates)
+    assert loaded.runtime.precision == min(error, key=lambda precision: error[precision])
+    assert (lines[-1]["log_level"], lines[-1]["event"]) == (
+        "warning",
+        "what was asked for is less exact than accuracyTolerance",
+    )
+
+
+def test_onnx_runtime_has_no_other_precision(tmp_path: Path) -> None:
+    path = write_classifier(tmp_path / "small.onnx")
+
+    with pytest.raises(
+        ModelError, match="precision is bf16, and ONNX Runtime computes in the types of the file; set engine: op"
+    ):
+        load(detect.detect(str(path)), OPTIONS, Runtime("native", "bf16"), 8)
+    loaded = load(detect.detect(str(path)), OPTIONS, Runtime("auto", "bf16"), 8)
+
+    assert loaded.runtime == Runtime("openvino", "bf16")
+
+
+def test_a_cpu_without_bfloat16_is_told_of(tmp_path: Path) -> None:
+    model = detect.detect(str(write_classifier(tmp_path / "small.onnx")))
+
+    with capture_logs() as logs:
+        loaded = load(model, OPTIONS, Runtime("openvino", "bf16"), 8, bfloat16=False)
+        automatic = load(model, OPTIONS, Runtime("openvino", "auto"), 8, bfloat16=False)
+
+    assert (loaded.runtime.precision, automatic.runtime.precision) == ("bf16", "f32")
+    assert [(line["log_level"], line["event"]) for line in logs] == [
+        ("warning", "this CPU has no bfloat16: it is imitated, slower than float32; set precision: auto")
+    ]
 
 
 def test_openvino_models_have_one_engine(tmp_path: Path) -> None:
@@ -157,7 +253,7 @@ def test_openvino_models_have_one_engine(tmp_path: Path) -> None:
 
     engines: tuple[Engine, ...] = ("native", "auto", "openvino")
     for engine in engines:
-        backend, taken = load(model, OPTIONS, Runtime(engine, "f32"), 8)
+        backend, taken, _ = load(model, OPTIONS, Runtime(engine, "f32"), 8)
         assert type(backend).__name__ == "OpenvinoBackend"
         assert taken == (OPENVINO if engine == "openvino" else NATIVE)
 
@@ -191,11 +287,12 @@ def test_python_models_have_only_their_own_engine(tmp_path: Path) -> None:
         'class Model:\n  inputs = outputs = [("x", "float32", (None, 2))]\n  def predict(self, batch): return batch\n'
     )
 
-    _, engine, line = chosen(path)
+    loaded, _ = chosen(path)
     with pytest.raises(ModelError, match=r"OpenVINO cannot read the format Python \(\.py\); set engine: native"):
         load(detect.detect(str(path)), OPTIONS, OPENVINO, 8)
 
-    assert (engine, "cannot read the format" in line["reason"]) == ("native", True)
+    assert loaded.runtime == NATIVE
+    assert "cannot read the format" in loaded.candidates[1].refused
 
 
 class TorchModel:
@@ -338,37 +435,3 @@ def test_openvino_keeps_the_names_of_a_frozen_graph(tensorflow_models: Path) -> 
     native = detect.load(model, OPTIONS)
 
     assert_same(native, convert(model, native, OPTIONS), {native.inputs[0].name: EXAMPLE["x"]})
-
-
-A = np.array([[0.2, 0.5, 0.3], [0.1, 0.1, 0.8]], np.float32)
-
-
-@pytest.mark.parametrize(
-    ("a", "b", "agree"),
-    [
-        (A, A * np.float32(1.0009), True),
-        (A, A * np.float32(1.002), False),
-        (A, A + np.float32(5e-5), True),  # of the scale of the output, if not of each value
-        (A, np.where(A > 0.7, A + np.float32(2e-2), A), False),
-        (A, A[:1], False),
-        (A, A.astype(np.float64), False),
-        (np.array([[1.0, 1.00005]]), np.array([[1.00005, 1.0]]), True),  # a tie
-        (np.array([[1.0, 1.0005]]), np.array([[1.0005, 1.0]]), False),  # close, but another arg max
-        (np.array([[np.nan, 1, np.inf]]), np.array([[np.nan, 1, np.inf]]), True),
-        (np.array([[np.nan, 1.0]]), np.array([[0.0, 1.0]]), False),
-        (np.array([[np.inf, 1.0]]), np.array([[-np.inf, 1.0]]), False),
-        (np.array([5000, 7]), np.array([5000, 7]), True),
-        (np.array([5000, 7]), np.array([5001, 7]), False),
-        (np.array([True]), np.array([False]), False),
-        (np.zeros((0, 3)), np.zeros((0, 3)), True),
-        (np.zeros((2, 0)), np.zeros((2, 0)), True),
-    ],
-)
-def test_outputs_agree(a: Array, b: Array, agree: bool) -> None:
-    assert compare({"y": a}, {"y": b}).agree is agree
-
-
-def test_every_output_counts() -> None:
-    assert compare({"y": A, "z": A}, {"y": A, "z": A + 1}).largest_difference == pytest.approx(1)
-    assert not compare({"y": A, "z": A}, {"y": A, "z": A + 1}).agree
-    assert not compare({"y": A}, {"z": A}).agree

@@ -6,6 +6,8 @@ import pytest
 from cluster_serving.client.errors import ErrorCode
 from cluster_serving.node.decoding import Record
 from cluster_serving.node.filling import Filling
+from cluster_serving.node.form import Alike
+from cluster_serving.node.inputs import Content
 from cluster_serving.node.layout import Signature, decode_layout, plan
 from cluster_serving.node.slot import LARGEST_MESSAGE, ORIGINAL, Geometry, Row, Slot, array_at, cut
 from cluster_serving.node.trace import MAX_TRACEPARENT_BYTES
@@ -171,6 +173,56 @@ def test_many_contents_a_row_never_outgrow_the_row_table() -> None:
     filling.close()
 
     assert [len(row.spans) for row in slot.table()] == [400] * count
+
+
+def alike(count: int, uri: bytes = b"u") -> tuple[list[bytes], Alike]:
+    """So many records of a PAIR, and their ids."""
+    contents: list[list[Content]] = [[floats(n, n, n) for n in range(count)], [bytes([n, n]) for n in range(count)]]
+    uris, replies, traceparents = [uri + b"%d" % n for n in range(count)], [b"r"] * count, [b"00-t"] * count
+    return [b"1-%d" % n for n in range(count)], Alike(uris, replies, PAIR, contents, list(range(count)), traceparents)
+
+
+def test_records_that_are_alike_lie_as_they_do_one_by_one() -> None:
+    ids, records = alike(3)
+    (together, filling), (apart, one_by_one) = begin(PAIR), begin(PAIR)
+    uris, replies, _, contents, deadlines_ms, traceparents = records
+
+    assert filling.add_alike(ids, records, 0, 7, [1, 2, 3]) == 3
+
+    for n, entry_id in enumerate(ids):
+        row = [column[n] for column in contents]
+        one_by_one.add(
+            entry_id, Record(uris[n], replies[n], 0, PAIR, row, None, deadlines_ms[n], traceparents[n]), 7, n + 1
+        )
+    filling.close()
+    one_by_one.close()
+    assert together.table() == apart.table()
+    assert bytes(together.inputs) == bytes(apart.inputs)
+    assert (together.rows, together.deadline_ms) == (apart.rows, apart.deadline_ms)
+
+
+def test_records_that_are_alike_come_from_where_the_last_batch_ended() -> None:
+    ids, records = alike(9)
+    (_, first), (slot, second) = begin(PAIR), begin(PAIR)
+    first.add(b"0-1", Record(b"a", b"", 0, PAIR, [floats(1, 2, 3), b"ab"]))
+
+    assert first.add_alike(ids, records, 0, 0, [1] * 9) == 3
+    assert first.full
+    assert second.add_alike(ids, records, 3, 0, [1] * 9) == 4
+
+    second.close()
+    layout = decode_layout(slot.signature)
+    assert array_at(slot.inputs, "<f4", (4, 3), layout.inputs[0].offset).tolist() == [[n] * 3 for n in range(3, 7)]
+    assert [(row.id, row.place) for row in slot.table()] == [(b"1-%d" % (n + 3), n) for n in range(4)]
+
+
+def test_records_that_are_alike_never_outgrow_the_row_table() -> None:
+    """Where it could be too small, they are left for `add`."""
+    ids, records = alike(4, uri=b"x" * 4000)
+    _, filling = begin(PAIR)
+
+    assert filling.add_alike(ids, records, 0, 0, [1] * 4) == 0
+    assert (filling.ids, filling.full) == ([], False)
 
 
 def test_an_input_of_hundreds_of_columns_has_a_signature() -> None:

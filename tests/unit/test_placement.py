@@ -6,9 +6,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cluster_serving.node.lane import slots_for
+from cluster_serving.node.ring import Ring
+from cluster_serving.node.slot import Geometry
 from cluster_serving.node.topology.budget import Budget
 from cluster_serving.node.topology.machine import Core
-from cluster_serving.node.topology.placement import Places, anywhere, fitting, place
+from cluster_serving.node.topology.placement import LARGEST_LANE, Places, anywhere, fitting, lanes, place, split
 from support.machines import Machine, budget_of
 
 SMT = tuple(Core(number, number % 4) for number in range(8))
@@ -116,3 +119,104 @@ def test_workers_are_kept_where_they_fill_the_budget(
     budget = Budget(tuple(Core(number, number) for number in range(cores)), quota)
 
     assert (fitting(budget, workers, threads) != anywhere(workers)) is kept
+
+
+def machine(root: Path, domains: int, siblings: int = 1) -> Budget:
+    """Four physical cores a domain."""
+    made = Machine(domains=domains, cores=4, siblings=siblings)
+    return budget_of(range(made.count), made.build(root))
+
+
+@pytest.mark.parametrize("siblings", [1, 2])
+@pytest.mark.parametrize("domains", [2, 4, 8])
+def test_every_domain_has_a_lane_and_all_that_a_lane_has_is_on_its_domain(
+    tmp_path: Path, domains: int, siblings: int
+) -> None:
+    budget = machine(tmp_path, domains, siblings)
+    home = {core.number: core.domain for core in budget.cores}
+
+    found = lanes(budget, budget.for_workers, 1)
+
+    assert [lane.domain for lane in found] == list(range(domains))
+    assert sum(len(lane.workers) for lane in found) == budget.for_workers
+    assert max(len(lane.workers) for lane in found) - min(len(lane.workers) for lane in found) <= 1
+    for lane in found:
+        assert {home[number] for number in chain(lane.others, *lane.workers)} == {lane.domain}
+    taken = list(chain(*chain(*(lane.workers for lane in found))))
+    assert len(set(taken)) == len(taken) == budget.for_workers
+
+
+def test_reader_and_writer_have_the_siblings_of_their_domain_or_all_its_cores(tmp_path: Path) -> None:
+    (tmp_path / "smt").mkdir()
+    smt, flat = machine(tmp_path / "smt", 2, siblings=2), machine(tmp_path, 2)
+
+    assert [lane.others for lane in lanes(smt, 8, 1)] == [(8, 9, 10, 11), (12, 13, 14, 15)]
+    assert [lane.others for lane in lanes(flat, 7, 1)] == [(0, 1, 2, 3), (4, 5, 6, 7)]
+
+
+@pytest.mark.parametrize(
+    ("workers", "threads", "quota"),
+    [
+        (4, 1, None),  # room to spare
+        (7, 1, 7.5),
+        (2, 1, 3.0),
+    ],
+)
+def test_workers_without_cores_of_their_own_have_all_of_their_domain(
+    tmp_path: Path, workers: int, threads: int, quota: float | None
+) -> None:
+    first, second = (0, 1, 2, 3), (4, 5, 6, 7)
+    many, few = -(-workers // 2), workers // 2
+
+    assert lanes(machine(tmp_path, 2)._replace(quota=quota), workers, threads) == (
+        Places((first,) * many, first, 0),
+        Places((second,) * few, second, 1),
+    )
+
+
+@pytest.mark.parametrize(
+    ("domains", "workers", "threads"),
+    [
+        (1, 3, 1),
+        (2, 1, 4),  # fewer workers than domains
+        (4, 3, 1),
+        (2, 2, 5),  # more threads than cores
+        (2, 1, 7),  # a worker that is wider than a domain
+        (2, 9, 1),
+    ],
+)
+def test_one_lane_has_what_it_had_before_there_were_lanes(
+    tmp_path: Path, domains: int, workers: int, threads: int
+) -> None:
+    budget = machine(tmp_path, domains)
+
+    assert lanes(budget, workers, threads) == (fitting(budget, workers, threads),)
+
+
+def test_a_mask_from_outside_is_kept(tmp_path: Path) -> None:
+    made = Machine(domains=2, cores=4)
+    root = made.build(tmp_path)
+
+    assert lanes(budget_of([1, 2, 3], root), 2, 1) == (Places(((1,), (2,))),)
+    assert lanes(budget_of([1, 2, 5, 6], root), 3, 1) == (Places(((1,), (2,)), (1, 2), 0), Places(((5,),), (5, 6), 1))
+
+
+@pytest.mark.parametrize(("workers", "sizes"), [(84, [84]), (85, [43, 42]), (168, [84, 84]), (169, [57, 56, 56])])
+def test_lanes_are_no_larger_than_a_ring(workers: int, sizes: list[int]) -> None:
+    lane = Places(tuple((number,) for number in range(workers)), (500, 501), 3)
+
+    found = split(lane)
+
+    assert [len(part.workers) for part in found] == sizes
+    assert sorted(chain(*(part.workers for part in found))) == sorted(lane.workers)
+    assert {(part.others, part.domain) for part in found} == {((500, 501), 3)}
+
+
+def test_the_largest_lane_fits_into_a_ring() -> None:
+    geometry = Geometry(slots=slots_for(LARGEST_LANE), batch=1, slot_bytes=4096, workers=LARGEST_LANE)
+    ring = Ring(geometry)
+
+    ring.set_serving(LARGEST_LANE - 1, True)
+
+    assert ring.least_loaded() == (LARGEST_LANE - 1, 0)
+    ring.close()

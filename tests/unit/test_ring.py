@@ -16,6 +16,7 @@ WAY = (("reader", FILLING), ("reader", READY), ("worker", RUNNING), ("worker", D
 LEGAL = {
     ("reader", FREE, FILLING),
     ("reader", FILLING, READY),
+    ("reader", FILLING, DONE),
     ("reader", FILLING, FREE),
     ("worker", READY, RUNNING),
     ("worker", RUNNING, DONE),
@@ -109,6 +110,20 @@ def test_first_is_the_lowest(ring: Ring) -> None:
     assert ring.first(FREE) == 1
     assert ring.first(DONE) == 0
     assert ring.first(RUNNING) is None
+
+
+def test_slots_that_are_not_in_use_are_not_filled_and_what_is_in_them_is_still_seen(ring: Ring) -> None:
+    lead(ring, 3, READY, worker=1)
+    lead(ring, 0, DONE)
+    ring.set_serving(1, True)
+    ring.most_slots = 2
+
+    assert ring.first(FREE) == 1
+    lead(ring, 1, FILLING)
+    assert ring.first(FREE) is None
+    assert (ring.every(READY), ring.least_loaded()) == ([3], (1, 1))
+    ring.most_slots = 4
+    assert ring.first(FREE) == 2
 
 
 def test_every_is_oldest_first(ring: Ring) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from cluster_serving.node.ring import TRANSITIONS
+from cluster_serving.node.ring import TRANSITIONS, State
 from cluster_serving.node.slot import Geometry, Outcome, Row
 from cluster_serving.node.slot import Slot as RealSlot
 from support.exploration import explore
@@ -11,7 +11,8 @@ from support.slot_mutants import MUTANTS
 from support.slot_world import GOOD, Slot
 
 ARROWS = {(by, *arrow) for by, arrows in TRANSITIONS.items() for arrow in arrows}
-NO_POISON = -1
+NO_POISON = NOBODY = -1
+REFUSES = ("reader", State.FILLING, State.DONE)
 
 
 def test_whatever_dies_each_record_gets_one_result_and_each_slot_becomes_free() -> None:
@@ -22,7 +23,17 @@ def test_whatever_dies_each_record_gets_one_result_and_each_slot_becomes_free() 
 
     print(f"{found.states} states, {found.steps} steps")
     assert not found.wrong, found.wrong
-    assert lane.taken == ARROWS, "an arrow of the table that nobody takes"
+    assert lane.taken == ARROWS - {REFUSES}, "an arrow of the table that nobody takes"
+
+
+def test_what_the_reader_refuses_is_answered_too() -> None:
+    lane = Lane(records=2, poison=NO_POISON, late=0, troubles=1)
+
+    found = explore(lane)
+
+    print(f"{found.states} states, {found.steps} steps")
+    assert not found.wrong, found.wrong
+    assert REFUSES in lane.taken
 
 
 @pytest.mark.parametrize(("records", "poison", "troubles"), [(3, NO_POISON, 0), (2, NO_POISON, 1), (2, 0, 0)], ids=str)
@@ -35,10 +46,8 @@ def test_other_loads(records: int, poison: int, troubles: int) -> None:
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.__name__)
 def test_what_is_wrong_is_found(mutant: type[Lane]) -> None:
-    loads = [(2, 1, 0), (2, NO_POISON, 1)]
-    ways = (
-        explore(mutant(records=records, poison=poison, troubles=troubles)).wrong for records, poison, troubles in loads
-    )
+    loads = [(1, NOBODY, 0), (NO_POISON, NOBODY, 1), (NO_POISON, 1, 1)]
+    ways = (explore(mutant(poison=poison, late=late, troubles=troubles)).wrong for poison, late, troubles in loads)
 
     way = next(filter(None, ways), "")
 

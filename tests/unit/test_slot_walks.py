@@ -12,6 +12,7 @@ GEOMETRY = Geometry(slots=3, batch=4, slot_bytes=64, workers=2)
 RECORDS = 40
 POISON = 7
 DIED = ("WorkerDied", "killed")
+LATE = ("DeadlineExceeded", "too late")
 
 Program = Iterator[None]
 
@@ -61,6 +62,10 @@ class Lane:
                 backlog, self.unread = self.unread[:6], self.unread[6:]
                 self.pending.update(backlog)
                 continue
+            if self.random.random() < 0.2:
+                sequence += 1
+                yield from self._refuse(free, backlog.pop(0), sequence)
+                continue
             count = self.random.randint(1, GEOMETRY.batch)
             rows, backlog = backlog[:count], backlog[count:]
             self._move("reader", free, State.FILLING)
@@ -69,6 +74,14 @@ class Lane:
             yield
             sequence += 1
             self._hand_over("reader", free, least[0], sequence)
+
+    def _refuse(self, slot: int, record: int, sequence: int) -> Program:
+        self._move("reader", slot, State.FILLING)
+        yield
+        self.ring.slots[slot].fill(b"", [Row(b"%d" % record, b"u", b"", 0, -1, error=LATE)], 0)
+        yield
+        self.taken.add(("reader", State.FILLING, State.DONE))
+        self.ring.answer(slot, sequence)
 
     def _worker(self, me: int) -> Program:
         ring = self.ring
@@ -100,7 +113,9 @@ class Lane:
             self._move("writer", number, State.PUBLISHING)
             yield
             slot = self.ring.slots[number]
-            failed = {row: outcome.error is not None for outcome in slot.outcomes() for row in outcome.rows}
+            failed = {row: outcome.error is not None for outcome in slot.outcomes() for row in outcome.rows} | {
+                -1: True
+            }
             for row in slot.table():
                 if int(row.id) in self.pending:
                     self.pending.remove(int(row.id))

@@ -1,6 +1,7 @@
 """The three kinds of TensorFlow model: real small ones are made, served, renamed, cut short and mistaken for one another."""
 
 import json
+import platform
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +13,7 @@ from google.protobuf import text_format
 
 from cluster_serving.node.models.base import Backend, LoadOptions, ModelError, TensorSpec
 from cluster_serving.node.models.detect import detect, load
+from cluster_serving.node.models.precision import has_bfloat16
 from cluster_serving.node.models.tensorflow.runtime import SavedModel, tf
 
 v1: Any = tf.compat.v1
@@ -599,3 +601,28 @@ def test_a_run_leaves_its_input_as_it_was_and_its_result_alone(saved: Path) -> N
     rows[:] = 5
 
     np.testing.assert_array_equal(result, np.ones((1, 3)))
+
+
+def test_each_model_of_a_process_computes_in_its_own_precision(tmp_path: Path) -> None:
+    """Though TensorFlow has one setting for all. Where it does not compute in bfloat16, it keeps to float32."""
+    module: Any = tf.Module()
+    random = np.random.default_rng(2)
+    module.weights = tf.Variable(random.normal(size=(64, 8)).astype(np.float32))
+
+    def product(x: Any) -> dict[str, Any]:
+        return {"y": tf.matmul(x, module.weights)}
+
+    function = signature(product, spec([None, 64], name="x"))
+    tf.saved_model.save(module, str(tmp_path), function)
+    exact, fast = load_from(tmp_path), load_from(tmp_path, precision="bf16")
+    rows = random.random((32, 64), np.float32)
+
+    first, second, third, fourth = (model.run({"x": rows})["y"] for model in (exact, fast, exact, fast))
+
+    np.testing.assert_array_equal(first, third)
+    np.testing.assert_array_equal(second, fourth)
+    np.testing.assert_allclose(first, rows @ module.weights.numpy(), rtol=0, atol=1e-4)
+    np.testing.assert_allclose(second, first, rtol=0, atol=0.1)
+    assert second.dtype == np.float32
+    if has_bfloat16() and platform.machine() == "x86_64":
+        assert not np.array_equal(first, second)

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cluster_serving.node.topology import cpulist
-from cluster_serving.node.topology.cgroups import Limits, read_limits
+from cluster_serving.node.topology.cgroups import Limits, free_bytes, read_limits
 from support.machines import Machine, budget_of, control_groups
 
 V2 = {"": ("/", "/sys/fs/cgroup")}
@@ -130,6 +130,18 @@ def test_cpuset_that_leaves_nothing_is_not_believed(tmp_path: Path) -> None:
     root = Machine(files=control_groups(V2, {"": "/a"}, {"a/cpuset.cpus.effective": "3"})).build(tmp_path)
 
     assert [core.number for core in budget_of({0, 1}, root).cores] == [0, 1]
+
+
+def test_least_memory_that_a_group_of_the_path_leaves_counts_and_what_files_hold_is_free(tmp_path: Path) -> None:
+    second = {"memory.max": "max", "a/memory.max": "1000", "a/memory.current": "700"}
+    second |= {"a/memory.stat": "anon 600\ninactive_file 50", "a/b/memory.max": "900", "a/b/memory.current": "100"}
+    first = {"memory/a/memory.limit_in_bytes": "1000", "memory/a/memory.usage_in_bytes": "700"}
+    first |= {"memory/a/memory.stat": "inactive_file 9\ntotal_inactive_file 60"}
+    mounts = {"memory": ("/", "/sys/fs/cgroup/memory")}
+
+    assert free_bytes(tmp_path / "none") is None
+    assert free_bytes(Machine(files=control_groups(V2, {"": "/a/b"}, second)).build(tmp_path / "2")) == 350
+    assert free_bytes(Machine(files=control_groups(mounts, {"memory": "/a"}, first)).build(tmp_path / "1")) == 360
 
 
 cores = st.frozensets(st.integers(0, 7))

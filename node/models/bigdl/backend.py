@@ -3,7 +3,6 @@
 import numpy as np
 import torch
 
-from cluster_serving.node.models.allocator import keep_freed_memory
 from cluster_serving.node.models.base import Array, LoadOptions, ModelError, numbered
 from cluster_serving.node.models.bigdl.layers.table import flattened
 from cluster_serving.node.models.bigdl.registry import Layer, build, refusals
@@ -46,7 +45,6 @@ def load(detected: Detected, options: LoadOptions) -> BigdlBackend:
     Raises:
         ModelError: a file is broken, or a layer is not served; all such layers are named.
     """
-    keep_freed_memory()
     torch.set_num_threads(options.threads)
     root = read_model(detected.definition, detected.weights)
     with torch.inference_mode():

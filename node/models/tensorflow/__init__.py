@@ -33,7 +33,7 @@ def load(detected: Detected, options: LoadOptions) -> TensorflowBackend:
     Args:
         detected: where it is, and which of the three kinds.
         options: the threads of one operator; the signature; the inputs and outputs to take, as names of tensors (`x:0`) or as
-            keys of the signature. TensorFlow computes in the types that the graph states.
+            keys of the signature; the precision "bf16" computes in bfloat16 what is float32 in the graph, where oneDNN can.
 
     Raises:
         ModelError: a file is broken or missing, or the model has no such signature, input or output.
@@ -131,6 +131,7 @@ def _signature_backend(root: Any, signature: Signature, options: LoadOptions, pa
         [spec_of(key, gives[key], path) for key in outputs],
         call,
         path,
+        options.precision,
     )
 
 

@@ -73,7 +73,7 @@ class Graph:
         function = self._prune(list(feeds.values()), list(fetches.values()), input_signature=(signature, {}))
         takes = inputs_of(feeds, options, self._path)
         gives = [spec_of(name, tensor, self._path) for name, tensor in fetches.items()]
-        return TensorflowBackend(takes, gives, function, self._path)
+        return TensorflowBackend(takes, gives, function, self._path, options.precision)
 
     def fill_tables(self) -> None:
         """Fill the lookup tables, whose contents are part of the graph."""

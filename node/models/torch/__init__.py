@@ -8,7 +8,6 @@ from typing import Any
 import torch
 from torch.export import ExportedProgram
 
-from cluster_serving.node.models.allocator import keep_freed_memory
 from cluster_serving.node.models.base import Array, LoadOptions, TensorSpec, open_inputs
 from cluster_serving.node.models.detect import Detected
 from cluster_serving.node.models.torch.called import module_program, script_program
@@ -88,7 +87,6 @@ def load(detected: Detected, options: LoadOptions) -> TorchBackend:
     Raises:
         ModelError: the file is broken or no model, needs a permission, or takes something else than tensors.
     """
-    keep_freed_memory()
     torch.set_num_threads(options.threads)
     with suppress(RuntimeError):  # it can be set once in a process
         torch.set_num_interop_threads(1)

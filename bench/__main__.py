@@ -1,0 +1,57 @@
+"""`python -m bench compare A.json B.json`: is B better or worse than A?"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from bench import report
+from bench.compare import Comparison, compare
+
+_WIDTH = 80
+_WORSE, _UNUSABLE = 1, 2
+
+
+def main() -> None:
+    """Print the table; exit code 1 where something is surely worse, 2 where a file cannot be used."""
+    parser = argparse.ArgumentParser(prog="python -m bench", description="The other benches: python -m bench.NAME")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    command = commands.add_parser("compare", help="two result files, figure by figure", description=__doc__)
+    command.add_argument("a", type=Path, metavar="A.json", help="before")
+    command.add_argument("b", type=Path, metavar="B.json", help="after")
+    command.add_argument(
+        "--tolerance", type=float, default=0.05, help="a change by less is none (default: %(default)s)"
+    )
+    options = parser.parse_args()
+    try:
+        a, b = report.read(options.a), report.read(options.b)
+    except ValueError as error:
+        print(error, file=sys.stderr)
+        sys.exit(_UNUSABLE)
+    found = compare(a, b, options.tolerance)
+    if not found:
+        print(f"{options.a} and {options.b} have no figure in common: are they of the same bench?", file=sys.stderr)
+        sys.exit(_UNUSABLE)
+    show(found, f"rounds: A {len(a)}, B {len(b)}; tolerance {options.tolerance:.0%}")
+    sys.exit(_WORSE if any(each.verdict == "worse" for each in found) else 0)
+
+
+def show(found: Sequence[Comparison], told: str) -> None:
+    """One table of at most 80 columns."""
+    table = Table("figure", title="B beside A", caption=told, title_justify="left")
+    for heading in ("A", "B", "B/A", "95 % interval"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("verdict", no_wrap=True)
+    table.columns[0].overflow = "fold"
+    for each in found:
+        interval = f"{each.low:.3f} - {each.high:.3f}" if each.high < float("inf") else ""
+        numbers = (report.number(each.a), report.number(each.b), f"{each.ratio:.3f}", interval)
+        table.add_row(each.name, *numbers, each.verdict)
+    Console(width=_WIDTH).print(table)
+
+
+if __name__ == "__main__":
+    main()

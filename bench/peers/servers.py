@@ -1,0 +1,163 @@
+"""The servers of `bench.peers`: how each is started for a model, what it is asked and how its answer is read."""
+
+import base64
+import json
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from functools import cache, partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from bench.architectures import CLASSES
+from bench.http_peers import MOSEC, RAY
+from bench.http_servers import Numbers, Server, our_stack, process
+from bench.peers.environments import ENVIRONMENTS
+from bench.peers.image import Model, Task
+from bench.records import jpeg
+
+_JOB = "images"
+_V2_PATH = f"/v2/models/{_JOB}/infer"
+_JSON = {"Content-Type": "application/json"}
+_FILE = jpeg(0)
+
+
+class Arrangement(NamedTuple):
+    """How a server uses the machine: copies of the model, threads of each, images in one run at most."""
+
+    processes: int
+    threads: int
+    batch: int
+
+    def __str__(self) -> str:
+        return f"{self.processes}x{self.threads}x{self.batch}"
+
+    @classmethod
+    def parse(cls, text: str) -> "Arrangement":
+        """Of `2x1x8`.
+
+        Raises:
+            ValueError: it is something else.
+        """
+        processes, threads, batch = (int(number) for number in text.split("x"))
+        return cls(processes, threads, batch)
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A server, whatever model and arrangement it is started with.
+
+    Attributes:
+        told: how an image goes there and the logits come back, for people.
+        path, body, headers: as of a `Server`.
+        logits: the floats in the body of its answer.
+        running: does a task while the block lasts.
+    """
+
+    told: str
+    path: str
+    body: bytes
+    headers: Mapping[str, str]
+    logits: Callable[[bytes], Numbers]
+    running: Callable[[Task], AbstractContextManager[None]]
+
+    def server(self, name: str, model: Path, arrangement: Arrangement) -> Server:
+        """It with this ONNX file."""
+
+        def running(port: int) -> AbstractContextManager[None]:
+            return self.running(Task(port, str(model), *arrangement))
+
+        return Server(name, self.path, self.body, self.logits, running, self.headers, _expected(model))
+
+
+@cache
+def _expected(model: Path) -> Numbers:
+    logits: Numbers = Model(str(model), threads=1).run([_FILE])[0]
+    return logits
+
+
+def _ours(engine: str) -> Kind:
+    tensor = {"name": "image", "shape": [1, 1], "datatype": "BYTES", "parameters": {"binary_data_size": 4 + len(_FILE)}}
+    head = json.dumps({"inputs": [tensor], "parameters": {"binary_data_output": True}}).encode()
+    body = head + len(_FILE).to_bytes(4, "little") + _FILE
+    headers = {"Inference-Header-Content-Length": str(len(head)), "Content-Type": "application/octet-stream"}
+    return Kind("binary in, binary out (/v2)", _V2_PATH, body, headers, _last_floats, partial(_our_stack, engine))
+
+
+def _our_stack(engine: str, task: Task) -> AbstractContextManager[None]:
+    return our_stack(
+        task.port,
+        task.port + 1,
+        _JOB,
+        modelPath=task.model,
+        engine=engine,
+        modelParallelism=task.processes,
+        threadPerModel=task.threads,
+        batchSize=task.batch,
+    )
+
+
+def _peer(name: str, settings: Mapping[str, str], task: Task) -> AbstractContextManager[None]:
+    """One of the others, in its environment; `{port}` in a setting is replaced."""
+    environment = {key: value.format(port=task.port) for key, value in settings.items()}
+    command = [str(ENVIRONMENTS[name].python), "-m", f"bench.peers.image_{name}"]
+    return process(command, environment | task.environment)
+
+
+def _raw(name: str, path: str, settings: Mapping[str, str]) -> Kind:
+    headers = {"Content-Type": "image/jpeg"}
+    return Kind("raw in, raw out", path, _FILE, headers, _last_floats, partial(_peer, name, settings))
+
+
+def _base64(name: str, told: str, path: str, request: Any, logits: Callable[[bytes], Numbers]) -> Kind:
+    return Kind(told, path, json.dumps(request).encode(), _JSON, logits, partial(_peer, name, {}))
+
+
+def _last_floats(answer: bytes) -> Numbers:
+    """Of an answer that is them, or ends with them."""
+    return np.frombuffer(answer[-4 * CLASSES :], np.float32)
+
+
+def _text_floats(text: str) -> Numbers:
+    return np.frombuffer(base64.b64decode(text), np.float32)
+
+
+_TEXT = base64.b64encode(_FILE).decode()
+_V2_TEXT = {
+    "inputs": [
+        {
+            "name": "image",
+            "shape": [1, 1],
+            "datatype": "BYTES",
+            "data": [_TEXT],
+            "parameters": {"content_type": "base64"},
+        }
+    ]
+}
+
+KINDS = {
+    "ours": _ours("native"),
+    "ours-openvino": _ours("openvino"),
+    # Its default is to answer 408 after 3 s.
+    "mosec": _raw("mosec", "/inference", MOSEC | {"MOSEC_TIMEOUT": "60000"}),
+    "litserve": _base64("litserve", "base64 in, raw out", "/predict", {"image": _TEXT}, _last_floats),
+    "ray": _raw("ray", "/", RAY),
+    "mlserver": _base64(
+        "mlserver",
+        "base64 in, base64 out (/v2)",
+        _V2_PATH,
+        _V2_TEXT,
+        lambda answer: _text_floats(json.loads(answer)["outputs"][0]["data"][0]),
+    ),
+    "bentoml": _base64(
+        "bentoml",
+        "base64 in, base64 out",
+        "/predict",
+        {"images": [_TEXT]},
+        lambda answer: _text_floats(json.loads(answer)[0]),
+    ),
+    "triton": replace(_ours("native"), running=partial(_peer, "triton", {})),
+}
+"""By name, in the order of the table. All but `ours-openvino` run the model in ONNX Runtime."""

@@ -1,0 +1,83 @@
+"""A client of the queue for loads: records are encoded once and answers not decoded, so that little of the CPU time is its own."""
+
+import time
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from bench.records import DISTINCT, RECORDS
+from cluster_serving.client import keys
+from cluster_serving.client.commands import CHUNK, ENQUEUE, REPLIES_AT_ONCE, Fields, enqueue_arguments, next_id
+from cluster_serving.client.connection import RedisSettings
+from cluster_serving.client.link import Link
+from cluster_serving.client.values import encode_record
+
+_MOST_BYTES_A_CALL = 1 << 20  # a script with eight tensors of 600 kB takes Redis half as long again as eight with one
+_PATIENCE_S = 30.0
+_POLL_S = 0.1
+
+
+class Answer(NamedTuple):
+    """What came of request `number`; `error` and `receipt`: as they came over the queue, of HTTP the status of a failure."""
+
+    number: int
+    error: bytes = b""
+    receipt: bytes = b""
+
+
+class QueueClient:
+    """Sends numbered records to a job and gives what comes back; one thread may send while another receives.
+
+    `at_once`: how many records `send` takes at most.
+    """
+
+    def __init__(self, port: int, job: str, content: str) -> None:
+        """Connect.
+
+        Args:
+            port: of Redis, on this machine.
+            job: its name.
+            content: one of `RECORDS`.
+        """
+        settings = RedisSettings(port=port, timeout_s=_PATIENCE_S)
+        self._job = job
+        self._sending, self._receiving = Link(settings), Link(settings)
+        self._rows = [encode_record("x", RECORDS[content](number))[2:] for number in range(DISTINCT)]
+        self.at_once = max(1, min(CHUNK, _MOST_BYTES_A_CALL // sum(map(len, self._rows[0]))))
+        self._reply = keys.reply_key(job, f"{time.time_ns():x}")
+        self._receiving.call("XGROUP", "CREATE", self._reply, "client", "$", "MKSTREAM")
+        self._last = b"0-0"
+
+    def send(self, numbers: Sequence[int], lives_s: Sequence[float] | None = None) -> int:
+        """Enqueue these records, each with so many seconds to be begun in; how many of them were admitted, from the first on."""
+        batch = [self._fields(number) for number in numbers]
+        names, arguments = enqueue_arguments(self._job, batch, *([lives_s] if lives_s is not None else []))
+        admitted = self._sending.run(ENQUEUE, names, arguments)
+        return len(admitted) if isinstance(admitted, list) else 0
+
+    def receive(self) -> list[Answer]:
+        """What has come; empty after a tenth of a second without anything."""
+        self._receiving.send(
+            ("XTRIM", self._reply, "MINID", next_id(self._last)),
+            ("XREAD", "COUNT", REPLIES_AT_ONCE, "BLOCK", int(1000 * _POLL_S), "STREAMS", self._reply, self._last),
+        )
+        self._receiving.read()
+        found = self._receiving.read()
+        if not found:
+            return []
+        entries = found[0][1]
+        self._last = entries[-1][0]
+        return [_answer(fields) for _, fields in entries]
+
+    def close(self) -> None:
+        """Delete the reply stream."""
+        self._receiving.call("DEL", self._reply)
+        self._receiving.close()
+        self._sending.close()
+
+    def _fields(self, number: int) -> Fields:
+        return [keys.URI, b"%d" % number, *self._rows[number % DISTINCT], keys.REPLY, self._reply.encode()]
+
+
+def _answer(fields: Sequence[bytes]) -> Answer:
+    told = dict(zip(fields[::2], fields[1::2], strict=True))
+    return Answer(int(told[keys.URI]), told.get(keys.ERROR, b""), told.get(keys.RECEIPT, b""))

@@ -1,0 +1,49 @@
+"""What a node says of its lanes, to its log and to who waits for its start or its change."""
+
+import structlog
+
+from cluster_serving.node.change import Report
+from cluster_serving.node.lanes import Lanes
+from cluster_serving.node.tuning.candidates import Shape, counted
+from cluster_serving.node.tuning.store import is_open
+
+log = structlog.get_logger(__name__)
+
+
+def tell_tuned(lanes: Lanes, report: Report) -> None:
+    """What the tuner found, or that it was not asked."""
+    choice, measured = lanes.arrangement.choice, lanes.arrangement.measured
+    if measured:
+        shape = Shape(choice.workers, choice.threads).described()
+        text = f"tuned: {shape}, batch {choice.batch} (measured {measured})"
+    elif lanes.config.tuning == "off" or not is_open(lanes.config, lanes.model.backend):
+        return
+    else:
+        text = "nothing was measured for this model here: cluster-serving tune finds what serves it best"
+    log.info(text)
+    report("progress", text)
+
+
+def tell_loading(lanes: Lanes, report: Report, where: str = "") -> None:
+    """What is being loaded, and what that may wait for."""
+    report("progress", f"loading {lanes.model.definition.name} into {counted(lanes.workers, 'worker')}{where}")
+    if lanes.config.model_encrypted and not lanes.config.model_secret:
+        report("progress", "waiting for the model's secret and salt in the Redis hash model_secured")
+
+
+def tell_serving(lanes: Lanes, report: Report) -> None:
+    """What serves from now on."""
+    model, budget = lanes.model.definition.name, lanes.arrangement.budget.described()
+    runtime = lanes.runtime.described(lanes.model.backend)
+    log.info("serving", job=lanes.config.job_name, model=model, runtime=runtime, workers=lanes.workers, budget=budget)
+    report("ready", _described(lanes))
+
+
+def _described(lanes: Lanes) -> str:
+    takes = ", ".join(spec.describe() for spec in lanes.inputs)
+    gives = ", ".join(spec.describe() for spec in lanes.outputs)
+    many = Shape(lanes.workers, lanes.arrangement.threads).described()
+    runtime = lanes.runtime.described(lanes.model.backend)
+    batch, measured = lanes.arrangement.choice.batch, lanes.arrangement.measured
+    tuned = f" (measured {measured})" if measured else ""
+    return f"{lanes.model.definition.name} ({runtime}): {takes} -> {gives}; {many}, batch {batch}{tuned}"

@@ -1,0 +1,153 @@
+"""`tune`: measures what serves a model best on this machine, and keeps it for the next starts."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from cluster_serving.client.process.command import SETTINGS, Command
+from cluster_serving.client.process.exit_codes import Fault, NotStarted
+from cluster_serving.node.commands.options import StartOptions, start_options
+
+if TYPE_CHECKING:
+    from cluster_serving.node.config import Config
+    from cluster_serving.node.jobs import Job
+    from cluster_serving.node.tuning.report import Report
+    from cluster_serving.node.tuning.tuner import Terms
+
+LOG = "tune.log"  # in the job's directory
+
+
+@click.command(cls=Command, context_settings=SETTINGS)
+@click.argument("name", required=False)
+@start_options
+@click.option(
+    "--objective", metavar="GOAL", help="throughput, or latency:MS that 99 of 100 answers may take (objective)."
+)
+@click.option(
+    "--seconds",
+    type=click.FloatRange(min=0, min_open=True),
+    default=0.5,
+    metavar="S",
+    help="Seconds of each measurement, at least; 0.5.",
+)
+@click.option("--all", "exhaustive", is_flag=True, help="Measure every candidate, not only those that may be the best.")
+@click.option(
+    "--plot", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE.png", help="Draw a picture (extra plot)."
+)
+@click.option("--json", "as_json", is_flag=True, help="JSON instead of a table.")
+@click.pass_context
+def tune(
+    context: click.Context,
+    /,
+    name: str | None,
+    objective: str | None,
+    seconds: float,
+    exhaustive: bool,
+    plot: Path | None,
+    as_json: bool,
+    **values: Any,
+) -> None:
+    """Measure which workers, threads and batch size serve a model best here.
+
+    The model is served as `start` would, with a load of records that are made up (or calibrationData), on a Redis of its own.
+    What is set is left as it is, what is auto is tried. The result is kept, and the next start of this job uses it, as long as
+    model, processor, budget, versions and settings are the same.
+
+    NAME: the job as it was started last; without it: config file and options, as for start.
+    """
+    from rich.console import Console
+
+    from cluster_serving.node.commands.measuring import Told
+    from cluster_serving.node.commands.prepare import check_free
+    from cluster_serving.node.jobs import Job
+    from cluster_serving.node.tuning import plot as picture
+    from cluster_serving.node.tuning import table
+    from cluster_serving.node.tuning.report import described
+    from cluster_serving.node.tuning.tuner import Terms
+
+    if plot is not None:
+        picture.check(plot)
+    options = _options(StartOptions.of(values), name, objective)
+    config = options.load()[0].config
+    config.check_model_path()
+    job = Job.of(config.job_name)
+    check_free(job)
+    _warn_of_others(job)
+    try:
+        report, kept = _measured(config, job, Terms(seconds, exhaustive))
+    except Told as told:
+        click.echo("Interrupted; everything that was started has been ended, and nothing is kept.", err=True)
+        context.exit(128 + told.number)  # as shells tell of it
+    if as_json:
+        click.echo(json.dumps(described(report), indent=2))
+    else:
+        table.show(report, Console())
+        click.echo(
+            _fate(config) if kept else f"Not kept: the model has no fingerprint; {job.directory / LOG} says why."
+        )
+    if plot is not None:
+        picture.draw(report, f"{job.name}: {Path(config.model_path).name}", plot)
+
+
+def _options(given: StartOptions, name: str | None, objective: str | None) -> StartOptions:
+    """What to measure: the options, over those that the job was started with last if it is named."""
+    from cluster_serving.node.commands.chosen import chosen_job
+    from cluster_serving.node.commands.start import recorded_options
+
+    if objective is not None:
+        given = replace(given, settings=(*given.settings, f"objective={objective}"))
+    if name is None:
+        return given
+    record = chosen_job(name).read()
+    if record is None:
+        raise NotStarted(f"no job {name} was ever started on this machine; give its config file with -c")
+    return given.over(recorded_options(record))
+
+
+def _fate(config: "Config") -> str:
+    from cluster_serving.node.tuning.objective import THROUGHPUT
+
+    if config.tuning == "off":
+        return "Kept; no start uses it as long as tuning is off."
+    goal = "" if config.objective == THROUGHPUT else f" (objective: {config.objective} too)"
+    return f"Kept: the next start with these settings{goal} uses it."
+
+
+def _warn_of_others(job: "Job") -> None:
+    from cluster_serving.node.jobs import all_jobs
+
+    others = [other.name for other in all_jobs() if other.name != job.name and other.running()]
+    if others:
+        click.echo(f"Also running here, and taking its share of the cores: {', '.join(others)}.", err=True)
+
+
+def _measured(config: "Config", job: "Job", terms: "Terms") -> "tuple[Report, bool]":
+    """Measure, and keep what was found; whether it was kept. What all the processes print goes to a log."""
+    from cluster_serving.client.process import log
+    from cluster_serving.client.process.redaction import hide, secrets_of_config
+    from cluster_serving.node.arrangement import Share
+    from cluster_serving.node.commands.measuring import Signals, display, diverted
+    from cluster_serving.node.commands.prepare import find_model
+    from cluster_serving.node.fetching.placing import fetched
+    from cluster_serving.node.tuning.store import Store, is_open
+    from cluster_serving.node.tuning.tuner import keep
+    from cluster_serving.node.tuning.tuner import tune as measure
+
+    hide(*secrets_of_config(config))
+    signals = Signals()
+    job.create()
+    with signals.heard():
+        local, _kept = fetched(config, job, lambda text: click.echo(text, err=True))
+        model = find_model(local, config.model_path if config.model_is_remote else "")
+        if not is_open(local, model.backend):
+            raise Fault(
+                "workers, threads, batch size and runtime are all set: there is nothing to choose; set one to auto"
+            )
+        budget = Share().budget
+        with diverted(job.directory / LOG) as terminal, display(terminal, signals) as watch:
+            log.configure("tuner", local.log_level)
+            report = measure(local, model, budget, terms, watch)
+        return report, keep(Store(job.directory), local, model, budget, report)

@@ -1,0 +1,66 @@
+"""How far the outputs of two runtimes for the same batch are apart."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from cluster_serving.node.models.base import Array
+
+
+class Difference(NamedTuple):
+    """How far outputs are from those that were expected.
+
+    `relative_error` is the largest difference of two values, as a share of the largest finite value expected of its output;
+    infinite where they cannot be compared: other names, shapes or dtypes, other whole numbers or texts, NaN or infinity in place
+    of a number. `arg_max_agreement` is the share of rows with the same arg max along the last axis, or a tie, of the output
+    that has the fewest of them.
+    """
+
+    relative_error: float
+    arg_max_agreement: float
+
+    def refused(self, tolerance: float) -> str:
+        """Why this is too far apart; empty where it is not."""
+        if np.isinf(self.relative_error):
+            return "other outputs: a name, a shape, a dtype, a whole number or a NaN differs"
+        if self.relative_error > tolerance:
+            return f"differs by {self.relative_error:.2g} of the largest value, accuracyTolerance is {tolerance:g}"
+        if self.arg_max_agreement < 1:
+            return f"another arg max in {1 - self.arg_max_agreement:.2%} of the rows"
+        return ""
+
+
+EQUAL = Difference(0.0, 1.0)
+_INCOMPARABLE = Difference(np.inf, 0.0)
+
+
+def compare(expected: Mapping[str, Array], found: Mapping[str, Array], tolerance: float) -> Difference:
+    """Compare the outputs for one batch, by name; values within `tolerance`, as a share of the largest one, are a tie."""
+    if expected.keys() != found.keys():
+        return _INCOMPARABLE
+    each = [_compare(array, found[name], tolerance) for name, array in expected.items()]
+    return Difference(max(one.relative_error for one in each), min(one.arg_max_agreement for one in each))
+
+
+def _compare(expected: Array, found: Array, tolerance: float) -> Difference:
+    if expected.shape != found.shape or expected.dtype != found.dtype:
+        return _INCOMPARABLE
+    if expected.dtype.kind != "f":
+        return EQUAL if np.array_equal(expected, found) else _INCOMPARABLE
+    a, b = expected.astype(np.float64), found.astype(np.float64)
+    with np.errstate(invalid="ignore"):  # infinity minus infinity: equal, as the test before tells
+        apart = np.where((a == b) | (np.isnan(a) & np.isnan(b)), 0, np.abs(a - b))
+    error = float(np.nan_to_num(apart, nan=np.inf, posinf=np.inf).max(initial=0))
+    if error == 0:
+        return EQUAL
+    largest = float(np.abs(a[np.isfinite(a)]).max(initial=0))
+    return Difference(error / largest if largest else np.inf, _agreement(a, b, tolerance * largest))
+
+
+def _agreement(a: Array, b: Array, tie: float) -> float:
+    if a.ndim < 2:
+        return 1.0
+    best, other = (array.argmax(axis=-1, keepdims=True) for array in (a, b))
+    lost = np.take_along_axis(a, best, -1) - np.take_along_axis(a, other, -1)
+    return float(np.mean((best == other) | (lost <= tie)))

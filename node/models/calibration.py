@@ -1,0 +1,119 @@
+"""Batches to try a model on: made up, or the user's own.
+
+calibrationData: samples.npz     an array for each input, by its name, rows first
+calibrationData: samples.npy     the same for a model of one input
+calibrationData: photos/         images (JPEG, PNG, ...), decoded as those of records are
+"""
+
+import zipfile
+import zlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from cluster_serving.client.errors import CodecError
+from cluster_serving.client.tensor_spec import matches
+from cluster_serving.node.models.base import Array, ModelError, TensorSpec, open_inputs
+from cluster_serving.node.models.warm_up import filled
+from cluster_serving.node.specs import ImageOptions
+
+_KEY = "calibrationData"
+_IMAGES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".webp", ".tif", ".tiff", ".pgm", ".ppm"})
+
+
+def random_batch(inputs: Sequence[TensorSpec], rows: int) -> dict[str, Array] | None:
+    """Floats from 0 to 1, whole numbers 0 or 1, the same ones every time; `None` unless all shapes are known, and of numbers."""
+    generator = np.random.default_rng(0)
+
+    def fill(shape: tuple[int, ...], dtype: str) -> Array:
+        if np.dtype(dtype).kind == "f":
+            return generator.random(shape).astype(dtype)
+        return generator.integers(0, 2, shape).astype(dtype)
+
+    return filled(inputs, rows, fill)
+
+
+def samples(path: Path, inputs: Sequence[TensorSpec], images: ImageOptions, rows: int) -> dict[str, Array]:
+    """The first rows of the user's own data, by the names of the inputs.
+
+    Args:
+        path: what `calibrationData` says.
+        inputs: what the model takes; none: any number of tensors.
+        images: how images become rows.
+        rows: how many, at most; there is one at least.
+
+    Raises:
+        ModelError: the data cannot be read, or do not fit the model; the message begins with the key and the path.
+    """
+    try:
+        if path.is_dir():
+            return _from_images(path, inputs, images, rows)
+        return _fitted(_from_file(path, inputs), inputs, rows)
+    except (CodecError, OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise ModelError(f"{_KEY} {path}: {reason}") from error
+
+
+def image_files(folder: Path) -> list[Path]:
+    """The images in a folder, by their names."""
+    return sorted(file for file in folder.iterdir() if file.suffix.lower() in _IMAGES and not file.is_dir())
+
+
+def _from_file(path: Path, inputs: Sequence[TensorSpec]) -> Mapping[str, Array]:
+    path.stat()  # the readers would call a missing file a broken one
+    if path.suffix == ".npz":
+        if not zipfile.is_zipfile(path):
+            raise ValueError("no .npz file, or one that was cut short")
+        with np.load(path, allow_pickle=False) as arrays:
+            return {name: arrays[name] for name in arrays.files}
+    if path.suffix == ".npy":
+        if len(inputs) > 1:
+            raise ValueError(f"one array, and the model takes {_taken(inputs)}: save them with numpy.savez, by name")
+        (spec,) = inputs or open_inputs(1)
+        return {spec.name: np.lib.format.open_memmap(path, mode="r")}
+    raise ValueError("neither an .npz or .npy file nor a folder of images")
+
+
+def _fitted(arrays: Mapping[str, Array], inputs: Sequence[TensorSpec], rows: int) -> dict[str, Array]:
+    inputs = inputs or open_inputs(len(arrays))
+    if set(arrays) != {spec.name for spec in inputs}:
+        raise ValueError(f"arrays for {', '.join(arrays) or 'nothing'}, and the model takes {_taken(inputs)}")
+    counts = {name: len(array) if array.ndim else 0 for name, array in arrays.items()}
+    if len(set(counts.values())) > 1 or not all(counts.values()):
+        told = ", ".join(f"{name!r} {count}" for name, count in counts.items())
+        raise ValueError(f"each input must have the same number of rows, and one at least: {told}")
+    return {spec.name: _converted(spec, arrays[spec.name][:rows]) for spec in inputs}
+
+
+def _converted(spec: TensorSpec, array: Array) -> Array:
+    is_text = array.dtype.kind == "U"
+    if is_text != spec.is_text or (spec.row_shape is not None and not matches(array.shape[1:], spec.row_shape)):
+        raise ValueError(f"{spec.name!r} is {array.dtype} {list(array.shape)}, and the model takes {spec.describe()}")
+    return array.astype(object) if is_text else np.ascontiguousarray(spec.converted(array))
+
+
+def _from_images(folder: Path, inputs: Sequence[TensorSpec], images: ImageOptions, rows: int) -> dict[str, Array]:
+    if len(inputs) > 1:
+        raise ValueError(f"images for one input, and the model takes {_taken(inputs)}: give an .npz file")
+    files = image_files(folder)
+    if not files:
+        raise ValueError(f"no images in it ({', '.join(sorted(_IMAGES))})")
+    # OpenCV takes 40 MB that a worker of tensors does not need.
+    from cluster_serving.node.processing.image import ImageFit
+
+    (spec,) = inputs or open_inputs(1)
+    fit = ImageFit(spec, images)
+    found: list[Array] = []
+    for file in files[:rows]:
+        try:
+            found.append(fit(file.read_bytes()))
+        except ValueError as error:
+            raise ValueError(f"{file.name}: {error}") from error
+        if found[-1].shape != found[0].shape:
+            raise ValueError(f"{file.name} has another size than {files[0].name}: set imageResize")
+    return {spec.name: np.stack(found)}
+
+
+def _taken(inputs: Sequence[TensorSpec]) -> str:
+    return ", ".join(spec.describe() for spec in inputs)

@@ -1,0 +1,44 @@
+"""`tuning: start`: measures before a node serves for the first time."""
+
+import structlog
+
+from cluster_serving.client.process.exit_codes import Fault
+from cluster_serving.node.change import Report
+from cluster_serving.node.config import Config
+from cluster_serving.node.models.detect import Detected
+from cluster_serving.node.topology.budget import Budget
+from cluster_serving.node.tuning.candidates import Shape
+from cluster_serving.node.tuning.search import Watch
+from cluster_serving.node.tuning.store import Store, is_open
+from cluster_serving.node.tuning.tuner import Terms, keep, tune
+
+log = structlog.get_logger(__name__)
+
+
+def tune_if_wanted(config: Config, model: Detected, budget: Budget, store: Store, report: Report) -> None:
+    """Measure and keep the result, where that is wanted and nothing fits that was measured before.
+
+    What goes wrong is logged and told, and no reason not to serve.
+    """
+    if config.tuning != "start" or not is_open(config, model.backend) or store.find(config, model, budget):
+        return
+    try:
+        keep(store, config, model, budget, tune(config, model, budget, Terms(), _Progress(report)))
+    except (Fault, OSError) as error:
+        log.warning("not tuned", reason=str(error))
+        report("progress", f"not tuned: {error}")
+
+
+class _Progress(Watch):
+    """Tells who waits for the start."""
+
+    def __init__(self, report: Report) -> None:
+        self._report = report
+        self._shapes: list[Shape] = []
+
+    def begin(self, shapes: list[Shape]) -> None:
+        self._shapes = shapes
+
+    def opening(self, shape: Shape) -> None:
+        at = self._shapes.index(shape) + 1
+        self._report("progress", f"measuring {shape.described()} ({at} of {len(self._shapes)})")

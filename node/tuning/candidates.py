@@ -1,0 +1,114 @@
+"""What could be chosen: workers and threads within a budget, batch sizes, and which of equals is the simplest; pure."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from cluster_serving.client.tensor_spec import TensorSpec
+from cluster_serving.node.settings import MAX_WORKERS, Config
+from cluster_serving.node.topology.budget import Budget
+from cluster_serving.node.tuning.objective import Measured, Objective
+
+LARGEST_BATCH = 64
+TIE = 0.04
+"""What is within this share of the best is as good: runs differ by as much, and what is simpler, or more usual, is taken."""
+
+
+def counted(count: int, noun: str) -> str:
+    """Such as `1 thread` or `2 threads`."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+class Shape(NamedTuple):
+    """So many workers of so many threads."""
+
+    workers: int
+    threads: int
+
+    @property
+    def cost(self) -> tuple[int, int]:
+        """Threads in all, then copies of the model."""
+        return self.workers * self.threads, self.workers
+
+    def described(self) -> str:
+        """Such as `3 workers x 1 thread`."""
+        return f"{counted(self.workers, 'worker')} x {counted(self.threads, 'thread')}"
+
+
+class Candidate(NamedTuple):
+    """A shape, and the records of a batch at most."""
+
+    shape: Shape
+    batch: int
+
+    def cost(self, usual: int) -> tuple[int, int, float]:
+        """The simpler shape costs less, then the batch that is nearer to the usual one: its neighbours differ from it least."""
+        return *self.shape.cost, abs(math.log2(self.batch / usual))
+
+
+class Given(NamedTuple):
+    """What the configuration says; None: open."""
+
+    workers: int | None
+    threads: int | None
+    batch: int | None
+
+    @classmethod
+    def by(cls, config: Config, backend: str) -> "Given":
+        """`coreNumberPerMachine` says how many workers and threads, too."""
+        workers, threads, batch = config.model_parallelism, config.thread_per_model, config.batch_size
+        if config.core_number_per_machine > 0:
+            workers, threads = config.resolved_parallelism(backend, 1)
+        return cls(workers, threads, batch)
+
+    @property
+    def is_all(self) -> bool:
+        """Whether nothing of it is open."""
+        return None not in self
+
+
+def shapes(budget: Budget, given: Given) -> list[Shape]:
+    """The shapes worth a try, simplest first.
+
+    Those that fill the budget, with one core for reader and writer and without, for 1, 2, 4, ... threads a worker; and smaller
+    ones: what the serving path costs most on gains nothing from more workers. About four for each doubling of the cores.
+    """
+    totals, whole = {budget.for_workers, budget.whole}, budget.whole
+    if given.workers and given.threads:
+        return [Shape(given.workers, given.threads)]
+    if given.workers:
+        threads = {*_doublings(whole // given.workers), *(total // given.workers for total in totals)}
+        found = {Shape(given.workers, max(1, count)) for count in threads}
+    elif given.threads:
+        workers = {*_doublings(whole // given.threads), *(total // given.threads for total in totals)}
+        found = {Shape(max(1, count), given.threads) for count in workers}
+    else:
+        found = {Shape(total // count, count) for total in totals for count in {*_doublings(total), total}}
+        found |= {Shape(count, 1) for count in _doublings(budget.for_workers)}
+    return sorted({Shape(min(shape.workers, MAX_WORKERS), shape.threads) for shape in found}, key=lambda one: one.cost)
+
+
+def batches(given: Given, inputs: Sequence[TensorSpec], slot_bytes: int) -> list[int]:
+    """The batch sizes worth a try, smallest first: 1, 2, 4, ... while a slot has room; or what is set, or fixed by the model."""
+    fixed = given.batch or next((spec.batch for spec in inputs if spec.batch), None)
+    if fixed is not None:
+        return [fixed]
+    row_bytes = sum(spec.row_bytes for spec in inputs)
+    return list(_doublings(min(LARGEST_BATCH, max(1, slot_bytes // max(1, row_bytes)))))
+
+
+def simplest(found: Mapping[Candidate, Measured], objective: Objective, usual: int, tie: float = TIE) -> Candidate:
+    """Of those that are nearly as good as the best, the one that costs least."""
+    best = found[ranked(found, objective)[0]]
+    return min((one for one in found if objective.gain(found[one], best) >= 1 - tie), key=lambda one: one.cost(usual))
+
+
+def ranked(found: Mapping[Candidate, Measured], objective: Objective) -> list[Candidate]:
+    """All of them, best first."""
+    met = [one for one in found if objective.met(found[one])]
+    rest = [one for one in found if one not in met]
+    return sorted(met, key=lambda one: -found[one].rate) + sorted(rest, key=lambda one: found[one].p99_ms)
+
+
+def _doublings(most: int) -> list[int]:
+    return [1 << power for power in range(max(1, most).bit_length())]

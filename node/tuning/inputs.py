@@ -1,0 +1,60 @@
+"""The records of a load: the user's own, or made up from what the model says that it takes."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from cluster_serving.client.process.exit_codes import ModelFault
+from cluster_serving.client.values import encode_record
+from cluster_serving.node.config import Config
+from cluster_serving.node.models.base import Array, ModelError, TensorSpec
+from cluster_serving.node.models.calibration import image_files, random_batch, samples
+from cluster_serving.node.tuning.errors import TuningError
+
+_MOST_RECORDS = 16
+_MOST_BYTES = 8 << 20
+
+
+def records(config: Config, inputs: Sequence[TensorSpec]) -> list[list[bytes]]:
+    """Some records as they go on the wire, without a name.
+
+    Args:
+        config: names `calibrationData`, if there are any; images in a folder stay as they are, for the workers to decode.
+        inputs: what the model takes.
+
+    Raises:
+        TuningError: there are none, and the model does not tell what a row looks like.
+        ModelFault: those that there are cannot be read, or do not fit.
+    """
+    row_bytes = sum(spec.row_bytes for spec in inputs)
+    rows = max(1, min(_MOST_RECORDS, _MOST_BYTES // max(1, row_bytes)))
+    if config.calibration_data:
+        return _users_own(config, Path(config.calibration_data), inputs, rows)
+    return _encoded(random_batch(inputs, rows) or _unknown(inputs), config.input_already_batched)
+
+
+def _users_own(config: Config, path: Path, inputs: Sequence[TensorSpec], rows: int) -> list[list[bytes]]:
+    try:
+        batch = samples(path, inputs, config.image_options(), rows)
+    except ModelError as error:
+        raise ModelFault(str(error)) from error
+    if not path.is_dir() or config.input_already_batched or config.record_encrypted:
+        return _encoded(batch, config.input_already_batched)
+    (name,) = batch
+    return [encode_record("-", {name: file.read_bytes()})[2:] for file in image_files(path)[:rows]]
+
+
+def _encoded(batch: Mapping[str, Array], already_batched: bool) -> list[list[bytes]]:
+    count = len(next(iter(batch.values())))
+    return [encode_record("-", _record(batch, at, already_batched))[2:] for at in range(count)]
+
+
+def _record(batch: Mapping[str, Array], at: int, already_batched: bool) -> dict[str, Array]:
+    """One row; where every record is a batch, a batch of one."""
+    return {name: array[at : at + 1] if already_batched else array[at] for name, array in batch.items()}
+
+
+def _unknown(inputs: Sequence[TensorSpec]) -> dict[str, Array]:
+    told = "; ".join(spec.describe() for spec in inputs) or "any number of tensors"
+    raise TuningError(
+        f"no records can be made up for a model that takes {told}: say its sizes in modelInputs, or name some in calibrationData"
+    )

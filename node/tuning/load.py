@@ -1,0 +1,198 @@
+"""The load of a trial: a client in a process of its own, as lean as can be, that keeps so many records under way.
+
+    tuner ──Begin, Order, Order, ...──► standard input      standard output ──Seen, Seen, ...──► tuner, and its bell is rung
+
+It sends a few records again and again and takes the answers from a reply stream, with one packet a turn for all of it. What it
+needs of the cores is missing to the workers, as it is wherever clients and Redis live on the same machine.
+"""
+
+import ctypes
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from itertools import count, cycle
+
+import msgspec
+import numpy as np
+
+from cluster_serving.client import keys
+from cluster_serving.client.commands import (
+    CHUNK,
+    ENQUEUE,
+    REPLIES_AT_ONCE,
+    Fields,
+    enqueue_arguments,
+    next_id,
+    read_replies,
+    reply_of,
+)
+from cluster_serving.client.connection import RedisSettings
+from cluster_serving.client.errors import ConnectionLost, RedisRefused
+from cluster_serving.client.link import Argument, Link
+from cluster_serving.node.bell import Bell
+from cluster_serving.node.child import PR_SET_PDEATHSIG
+from cluster_serving.node.tuning.errors import TuningError
+
+_BLOCK_S = 1.0
+
+
+class Begin(msgspec.Struct, frozen=True):
+    """Said once: where Redis is, the inputs of some records as they go on the wire, and how long an answer may take."""
+
+    redis: RedisSettings
+    records: list[list[bytes]]
+    patience_s: float
+
+
+class Order(msgspec.Struct, frozen=True):
+    """Keep `window` records of a job under way, for a client of this name.
+
+    Counting begins when `settle` of them are answered, and ends after `seconds`, when as many as `least` were counted; after
+    `most_s` in any case.
+    """
+
+    job: str
+    client: str
+    window: int
+    settle: int
+    seconds: float
+    least: int
+    most_s: float
+
+
+class Seen(msgspec.Struct, frozen=True):
+    """What came of an order: records a second, milliseconds from enqueueing to answer, and the first error there was.
+
+    `busy`: the share of a core that this client has used; near 1 it could not do more. `lost`: the error is that Redis is away.
+    """
+
+    rate: float = 0.0
+    p50_ms: float = 0.0
+    p99_ms: float = 0.0
+    busy: float = 0.0
+    error: str = ""
+    lost: bool = False
+
+
+class Tally:
+    """Counts answers from when the lane has settled until there are enough; pure: seconds are on any clock."""
+
+    def __init__(self, order: Order, begun_s: float) -> None:
+        self._order = order
+        self._begun_s = self._start_s = self._end_s = begun_s
+        self._answered = 0
+        self._counted_s: list[float] = []
+        self.over = False
+
+    def hear(self, took_s: Sequence[float], now_s: float) -> None:
+        """Answers have come, after so many seconds each."""
+        if self._answered < self._order.settle:
+            self._start_s = now_s
+        else:
+            self._counted_s += took_s
+            self._end_s = now_s
+        self._answered += len(took_s)
+        enough = now_s - self._start_s >= self._order.seconds and len(self._counted_s) >= self._order.least
+        self.over = bool(self._counted_s) and (enough or now_s - self._begun_s >= self._order.most_s)
+
+    def seen(self, busy: float) -> Seen:
+        """What came of it, once it is over."""
+        p50_ms, p99_ms = (float(1000 * np.quantile(self._counted_s, share)) for share in (0.5, 0.99))
+        return Seen(len(self._counted_s) / (self._end_s - self._start_s), p50_ms, p99_ms, busy)
+
+
+class Client:
+    """Sends records and takes answers."""
+
+    def __init__(self, begin: Begin) -> None:
+        self._link = Link(begin.redis, begin.redis.timeout_s + _BLOCK_S)
+        self._patience_s = begin.patience_s
+        self._records = cycle(begin.records)
+        self._numbers = count()
+        self._sent_s: dict[bytes, float] = {}  # under way: when each was sent
+
+    def obey(self, order: Order) -> Seen:
+        """Carry out an order; nothing is under way any more when it has ended well. What still is when it has not, never counts.
+
+        Raises:
+            TuningError: a record failed, or is not answered.
+            ConnectionLost: Redis went away.
+        """
+        self._sent_s.clear()
+        self._job, self._reply, self._last = order.job, keys.reply_key(order.job, order.client), b"0-0"
+        self._link.run(ENQUEUE, *enqueue_arguments(order.job, []))  # Redis knows it from now on
+        self._link.call("DEL", self._reply)  # of an order that failed
+        self._link.call("XGROUP", "CREATE", self._reply, "client", "$", "MKSTREAM")
+        busy_s, begun_s = time.process_time(), time.perf_counter()
+        tally, heard_s = Tally(order, begun_s), begun_s
+        while self._sent_s or not tally.over:
+            took_s = self._turn(0 if tally.over else order.window - len(self._sent_s))
+            now_s = time.perf_counter()
+            if took_s:
+                heard_s = now_s
+                if not tally.over:
+                    tally.hear(took_s, now_s)
+            elif now_s - heard_s > self._patience_s:
+                raise TuningError(f"no answer for {self._patience_s:g} s")
+        busy = (time.process_time() - busy_s) / (time.perf_counter() - begun_s)
+        self._link.call("DEL", self._reply)
+        return tally.seen(busy)
+
+    def close(self) -> None:
+        """Close the connection; the next order opens another."""
+        self._link.close()
+
+    def _turn(self, room: int) -> list[float]:
+        """Send what there is room for, wait for answers unless there is more to send; the seconds that each of them took."""
+        batch = [self._next() for _ in range(min(room, CHUNK))]
+        block: tuple[Argument, ...] = ("BLOCK", round(_BLOCK_S * 1000)) if room <= CHUNK else ()
+        enqueue = [ENQUEUE.command(*enqueue_arguments(self._job, batch))] if batch else []
+        trim = ("XTRIM", self._reply, "MINID", next_id(self._last))
+        sent_s = time.perf_counter()
+        for fields in batch:
+            self._sent_s[fields[1]] = sent_s
+        self._link.send(*enqueue, trim, ("XREAD", "COUNT", REPLIES_AT_ONCE, *block, "STREAMS", self._reply, self._last))
+        if batch and len(taken := self._link.read()) != len(batch):
+            raise TuningError(f"Redis took {len(taken)} of {len(batch)} records")
+        self._link.read()
+        return self._took(read_replies(self._link.read()), time.perf_counter())
+
+    def _took(self, entries: Sequence[tuple[bytes, Fields]], heard_s: float) -> list[float]:
+        """How many seconds the answers of this order took."""
+        took_s: list[float] = []
+        for entry_id, fields in entries:
+            self._last = entry_id
+            sent_s = self._sent_s.pop(fields[1], None)
+            if sent_s is None:  # of an order that failed
+                continue
+            if keys.ERROR in fields and (error := reply_of(fields).error) is not None:
+                raise TuningError(f"{error[0]}: {error[1]}")
+            took_s.append(heard_s - sent_s)
+        return took_s
+
+    def _next(self) -> list[bytes]:
+        return [keys.URI, b"%d" % next(self._numbers), *next(self._records), keys.REPLY, self._reply.encode()]
+
+
+def main() -> None:
+    """Obey orders until standard input ends."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    for number in (signal.SIGINT, signal.SIGHUP):  # for whoever started this
+        signal.signal(number, signal.SIG_IGN)
+    bell = Bell(int(sys.argv[1]))
+    lines = sys.stdin.buffer
+    client = Client(msgspec.json.decode(lines.readline(), type=Begin))
+    for line in lines:
+        try:
+            seen = client.obey(msgspec.json.decode(line, type=Order))
+        except (TuningError, ConnectionLost, RedisRefused) as error:
+            client.close()  # answers may still be on their way
+            seen = Seen(error=str(error), lost=isinstance(error, ConnectionLost))
+        sys.stdout.buffer.write(msgspec.json.encode(seen) + b"\n")
+        sys.stdout.buffer.flush()
+        bell.ring()
+
+
+if __name__ == "__main__":
+    main()

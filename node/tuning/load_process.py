@@ -1,0 +1,59 @@
+"""The load's process, seen from the tuner."""
+
+import select
+import subprocess
+import sys
+
+import msgspec
+
+from cluster_serving.node.bell import Bell
+from cluster_serving.node.tuning.errors import TuningError
+from cluster_serving.node.tuning.load import Begin, Order, Seen
+
+
+class LoadProcess:
+    """A load; `bell` is rung when it has carried out an order."""
+
+    def __init__(self, begin: Begin, bell: Bell) -> None:
+        command = [sys.executable, "-P", "-m", "cluster_serving.node.tuning.load", str(bell.fileno())]
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, pass_fds=(bell.fileno(),)
+        )
+        self._tell(begin)
+
+    def order(self, order: Order) -> None:
+        """Have it carry out an order; the bell will ring."""
+        self._tell(order)
+
+    def answered(self) -> bool:
+        """Whether it has said what came of the order, or will never."""
+        assert self._process.stdout is not None  # noqa: S101 - a pipe
+        return bool(select.select([self._process.stdout], [], [], 0)[0])
+
+    def seen(self) -> Seen:
+        """What came of the order, when it has answered.
+
+        Raises:
+            TuningError: it has ended instead.
+        """
+        assert self._process.stdout is not None  # noqa: S101 - a pipe
+        line = self._process.stdout.readline()
+        if not line:
+            raise TuningError("the process that makes the load has ended")
+        return msgspec.json.decode(line, type=Seen)
+
+    def close(self) -> None:
+        """End it."""
+        self._process.kill()
+        self._process.wait()
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                pipe.close()
+
+    def _tell(self, message: Begin | Order) -> None:
+        assert self._process.stdin is not None  # noqa: S101 - a pipe
+        try:
+            self._process.stdin.write(msgspec.json.encode(message) + b"\n")
+            self._process.stdin.flush()
+        except BrokenPipeError as error:
+            raise TuningError("the process that makes the load has ended") from error

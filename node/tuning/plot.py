@@ -1,0 +1,52 @@
+"""A report as a picture: records a second over batch size, a line for each shape."""
+
+import os
+from pathlib import Path
+
+from cluster_serving.client.process.exit_codes import Fault
+from cluster_serving.client.process.installed import require
+from cluster_serving.node.tuning.candidates import Shape
+from cluster_serving.node.tuning.report import Report
+
+_INCHES = (8.0, 5.0)
+_DPI = 120
+
+
+def check(path: Path) -> None:
+    """Check that there is what draws, and a place for the file: before measuring, which takes minutes.
+
+    Raises:
+        NotInstalled: nothing draws.
+        Fault: there is no place.
+    """
+    require(["matplotlib"], "plot", "what draws pictures is")
+    if not os.access(path.parent, os.W_OK | os.X_OK):
+        raise Fault(f"{path} cannot be written: {path.parent} is no directory, or not yours to write to")
+
+
+def draw(report: Report, title: str, path: Path) -> None:
+    """Write a PNG file.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=_INCHES, layout="constrained")
+    axes = figure.subplots()
+    measured = [tried for tried in report.tried if tried.turns and not tried.refused]
+    for shape in dict.fromkeys(tried.candidate.shape for tried in measured):
+        points = [(one.candidate.batch, one.middle.rate) for one in measured if one.candidate.shape == shape]
+        axes.plot(*zip(*points, strict=True), marker="o", label=shape.described())
+    choice = report.choice
+    best = f"best: {Shape(choice.workers, choice.threads).described()}, batch {choice.batch}"
+    axes.plot([choice.batch], [report.chosen.middle.rate], "k*", markersize=16, label=best)
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(sorted({one.candidate.batch for one in measured}), minor=False)
+    axes.xaxis.set_major_formatter("{x:.0f}")
+    axes.yaxis.set_major_formatter("{x:,g}")
+    most = max(one.middle.rate for one in measured)
+    axes.set(title=title, xlabel="batch size", ylabel="records/s", ylim=(0, 1.1 * most))
+    axes.grid(alpha=0.3)
+    axes.legend()
+    figure.savefig(path, format="png", dpi=_DPI)

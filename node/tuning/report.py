@@ -1,0 +1,68 @@
+"""What a tuning found."""
+
+from typing import Any
+
+import msgspec
+
+from cluster_serving.node.choice import Choice
+from cluster_serving.node.specs import TriedRuntime
+from cluster_serving.node.tuning.candidates import Candidate, Shape, ranked
+from cluster_serving.node.tuning.objective import Objective
+from cluster_serving.node.tuning.search import Tried
+
+
+class Report(msgspec.Struct):
+    """What was measured, and the choice.
+
+    `tried` is in the order of what they cost. `busiest_load`: the share of a core that the load used at most. `runtimes`: what the
+    first worker tried, where engine or precision was open.
+    """
+
+    model_hash: str
+    choice: Choice
+    objective: Objective
+    budget: str
+    tried: list[Tried]
+    took_s: float
+    busiest_load: float
+    runtimes: tuple[TriedRuntime, ...]
+
+    @property
+    def chosen(self) -> Tried:
+        """The candidate that is the choice."""
+        wanted = Candidate(Shape(self.choice.workers, self.choice.threads), self.choice.batch)
+        return next(tried for tried in self.tried if tried.candidate == wanted)
+
+    @property
+    def fastest(self) -> Tried:
+        """The candidate with the best figures; the choice may be a simpler one that comes near."""
+        found = {tried.candidate: tried for tried in self.tried if tried.turns and not tried.refused}
+        return found[ranked({one: tried.middle for one, tried in found.items()}, self.objective)[0]]
+
+    @property
+    def met(self) -> bool:
+        """Whether the choice is what was looked for; if not, it is the one that answers soonest."""
+        return self.objective.met(self.chosen.middle)
+
+
+def described(report: Report) -> dict[str, Any]:
+    """All of it, for JSON."""
+    return {
+        "chosen": msgspec.to_builtins(report.choice),
+        "objective": str(report.objective),
+        "met": report.met,
+        "budget": report.budget,
+        "took_s": round(report.took_s, 1),
+        "load_used_of_a_core": round(report.busiest_load, 3),
+        "tried": [_row(tried) for tried in report.tried],
+        "runtimes": msgspec.to_builtins(report.runtimes),
+    }
+
+
+def _row(tried: Tried) -> dict[str, Any]:
+    (workers, threads), batch = tried.candidate
+    row: dict[str, Any] = {"workers": workers, "threads": threads, "batch": batch}
+    if tried.turns:
+        middle = tried.middle
+        row |= {"records_per_s": middle.rate, "p50_ms": middle.p50_ms, "p99_ms": middle.p99_ms}
+    return row | {"turns": [turn.rate for turn in tried.turns], "refused": tried.refused}

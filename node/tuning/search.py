@@ -1,0 +1,216 @@
+"""Looks for the best candidate with few and short measurements.
+
+for each shape, simplest first:
+    lanes are started, and measured with the usual batch size; the better of this shape and those before goes on, the other ends
+of the winner:
+    larger and smaller batches, as long as that gains
+
+Who is close is measured in turns, so that a machine that is slower for a moment is so for both, in as many rounds as it takes to be
+sure. Within a few percent of the best, the simpler shape and the more usual batch win: the same ones every time.
+"""
+
+from collections.abc import Sequence
+from statistics import median
+from typing import Protocol
+
+import msgspec
+
+from cluster_serving.node.arrangement import DEFAULT_BATCH
+from cluster_serving.node.tuning.candidates import TIE, Candidate, Shape, ranked, simplest
+from cluster_serving.node.tuning.errors import Refused, TuningError
+from cluster_serving.node.tuning.objective import Measured, Objective
+
+_NEAR = 0.85  # of the other one: what is below is out of the question, whatever the noise
+_LEAST_ROUNDS, _MOST_ROUNDS = 3, 7
+_SURE = 0.02  # a choice that would be the same with so much more or less for a tie
+_SLOW_BATCH_S = 1.0  # to try what takes longer is not worth the time
+
+
+class Tried(msgspec.Struct):
+    """A candidate, what was measured of it in each turn, and why it cannot be chosen, if so."""
+
+    candidate: Candidate
+    turns: list[Measured]
+    refused: str = ""
+
+    @property
+    def middle(self) -> Measured:
+        """The median of each figure."""
+        return Measured(*(median(values) for values in zip(*self.turns, strict=True)))
+
+
+class Watch:
+    """Told how it goes; this one tells nobody."""
+
+    def begin(self, shapes: list[Shape]) -> None:
+        """These are tried."""
+
+    def opening(self, shape: Shape) -> None:
+        """A lane of this shape is started."""
+
+    def tried(self, tried: Tried) -> None:
+        """Something was measured, or refused."""
+
+    def check(self) -> None:
+        """Asked all the time; what it raises ends everything."""
+
+
+class Measures(Protocol):
+    """What measures: a stand, or arithmetic."""
+
+    def open(self, shape: Shape, batch: int) -> None:
+        """Make a shape ready for batches of at most so many records."""
+        ...
+
+    def measure(self, candidate: Candidate, seconds: float) -> Measured:
+        """Measure a candidate of an open shape."""
+        ...
+
+    def close(self, shape: Shape) -> None:
+        """Have done with a shape."""
+        ...
+
+
+class Search:
+    """One search.
+
+    Args:
+        stand: measures.
+        objective: says what is better.
+        sizes: the batch sizes to choose from, smallest first.
+        seconds: of one measurement, at least.
+        watch: told how it goes.
+        exhaustive: every batch size of every shape is measured.
+    """
+
+    def __init__(
+        self,
+        stand: Measures,
+        objective: Objective,
+        sizes: Sequence[int],
+        seconds: float,
+        watch: Watch,
+        *,
+        exhaustive: bool = False,
+    ) -> None:
+        self._stand = stand
+        self._objective = objective
+        self._sizes = sizes
+        self._seconds = seconds
+        self._exhaustive = exhaustive
+        self._watch = watch
+        self._usual: int | None = None
+        self.tried: dict[Candidate, Tried] = {}
+
+    def run(self, shapes: Sequence[Shape]) -> Candidate:
+        """The best candidate of these shapes; its own is still open.
+
+        Raises:
+            TuningError: none can be measured.
+        """
+        champion: Candidate | None = None
+        for shape in shapes:
+            self._watch.opening(shape)
+            try:
+                self._stand.open(shape, self._sizes[-1])
+            except Refused as refused:
+                self._refuse(Candidate(shape, self._sizes[-1]), str(refused))
+                continue
+            winner = self._better(champion, self._first(shape))
+            for loser in {shape, *([champion.shape] if champion else [])} - {winner.shape if winner else None}:
+                self._stand.close(loser)
+            champion = winner
+        winner = self._with_other_batches(champion) if champion else None
+        if winner is None:
+            reasons = [tried.refused for tried in self.tried.values() if tried.refused]
+            raise TuningError(f"nothing could be measured: {reasons[0]}")
+        return winner
+
+    def _first(self, shape: Shape) -> Candidate | None:
+        """A shape with the usual batch, or the largest below it that keeps to the objective, measured. None: it fails."""
+        warm = self._measure(Candidate(shape, self._sizes[min(2, len(self._sizes) - 1)]), note=False)
+        if warm is None:
+            return None
+        if self._usual is None:
+            most = warm.rate / shape.workers * _SLOW_BATCH_S
+            sizes = [size for size in self._sizes if size <= min(DEFAULT_BATCH, most)]
+            self._usual = max(sizes, default=self._sizes[0])
+        found: dict[Candidate, Measured] = {}
+        at = self._sizes.index(self._usual)
+        for size in self._sizes if self._exhaustive else self._sizes[at::-1]:
+            if (measured := self._measure(candidate := Candidate(shape, size))) is not None:
+                found[candidate] = measured
+            if not self._exhaustive and (measured is None or self._objective.met(measured)):
+                break
+        return ranked(found, self._objective)[0] if found else None
+
+    def _better(self, champion: Candidate | None, challenger: Candidate | None) -> Candidate | None:
+        """Who of the best so far and another one goes on."""
+        if champion is None or challenger is None:
+            return challenger or champion
+        # Measured again: the machine may have been faster or slower when the champion had its turn.
+        now, again = self._measure(champion), self._measure(challenger)
+        if now is None or again is None:
+            return challenger if again else champion if now else None
+        gains = [self._objective.gain(one, now) for one in (self.tried[challenger].turns[0], again)]
+        if min(gains) <= 1 / _NEAR and max(gains) >= _NEAR:
+            return self._in_turns([champion, challenger])
+        return champion if gains[0] < 1 else challenger
+
+    def _with_other_batches(self, champion: Candidate) -> Candidate | None:
+        """The champion, or its shape with a batch size that is better by more than runs differ."""
+        at = self._sizes.index(champion.batch)
+        found = [self._climb(champion, sizes) for sizes in (self._sizes[at + 1 :], self._sizes[:at][::-1])]
+        rivals = [one for one in found if one is not None]
+        return self._in_turns([champion, *rivals]) if rivals else champion
+
+    def _climb(self, champion: Candidate, sizes: Sequence[int]) -> Candidate | None:
+        """The last of these sizes up to which each may be better than the one before; None: the first is not."""
+        best, before = None, self.tried[champion].middle
+        for size in sizes:
+            candidate = Candidate(champion.shape, size)
+            tried = self.tried.get(candidate)
+            is_slow = size * champion.shape.workers / before.rate > _SLOW_BATCH_S
+            if tried.refused if tried else is_slow:
+                break
+            measured = tried.middle if tried else self._measure(candidate)
+            if measured is None or self._objective.gain(measured, before) < 1 + TIE - _SURE:
+                break
+            best, before = candidate, measured
+        return best
+
+    def _in_turns(self, rivals: list[Candidate]) -> Candidate | None:
+        """The winner of some rounds, as many as it takes to be sure; None: nobody has lasted."""
+        rounds: dict[Candidate, list[Measured]] = {one: [] for one in rivals}
+        usual = self._usual or DEFAULT_BATCH
+        for number in range(_MOST_ROUNDS):
+            for one in [one for one in rivals[:: -1 if number % 2 else 1] if one in rounds]:
+                if (measured := self._measure(one)) is not None:
+                    rounds[one].append(measured)
+                else:
+                    del rounds[one]
+            found = {one: Tried(one, turns).middle for one, turns in rounds.items()}
+            choices = {simplest(found, self._objective, usual, tie) for tie in (TIE - _SURE, TIE, TIE + _SURE) if found}
+            if len(rounds) < 2 or (len(choices) == 1 and number + 1 >= _LEAST_ROUNDS):
+                return choices.pop() if choices else None
+            if number + 1 >= _LEAST_ROUNDS:  # those who may still win, and whom they are compared with
+                rounds = {one: rounds[one] for one in {*choices, ranked(found, self._objective)[0]}}
+        return simplest({one: Tried(one, turns).middle for one, turns in rounds.items()}, self._objective, usual)
+
+    def _measure(self, candidate: Candidate, *, note: bool = True) -> Measured | None:
+        """One measurement; None: refused."""
+        try:
+            measured = self._stand.measure(candidate, self._seconds)
+        except Refused as refused:
+            self._refuse(candidate, str(refused))
+            return None
+        if note:
+            tried = self.tried.setdefault(candidate, Tried(candidate, []))
+            tried.turns.append(measured)
+            self._watch.tried(tried)
+        return measured
+
+    def _refuse(self, candidate: Candidate, reason: str) -> None:
+        tried = self.tried.setdefault(candidate, Tried(candidate, []))
+        tried.refused = reason
+        self._watch.tried(tried)

@@ -1,0 +1,238 @@
+"""Where candidates are tried: lanes of the real kind, those of each shape with a job of their own.
+
+open(shape) ──► lanes: reader, ring, workers, writer ◄── turned by this process     load (a process) ──► records, answers
+measure(candidate): the rings' limit of rows is set, and the load is ordered to keep the workers busy
+"""
+
+import math
+import secrets
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+import psutil
+import redis
+
+from cluster_serving.client import keys
+from cluster_serving.client.process.exit_codes import ExitCode, Fault, ModelFault
+from cluster_serving.node.arrangement import arrange
+from cluster_serving.node.bell import Bell
+from cluster_serving.node.choice import Choice
+from cluster_serving.node.config import Config
+from cluster_serving.node.lanes import Lanes
+from cluster_serving.node.models.base import TensorSpec
+from cluster_serving.node.models.detect import Detected
+from cluster_serving.node.redis_server import RedisUnavailable
+from cluster_serving.node.specs import TriedRuntime
+from cluster_serving.node.topology.budget import Budget
+from cluster_serving.node.topology.cgroups import free_bytes
+from cluster_serving.node.tuning.candidates import Candidate, Shape
+from cluster_serving.node.tuning.errors import Refused
+from cluster_serving.node.tuning.inputs import records
+from cluster_serving.node.tuning.load import Begin, Order
+from cluster_serving.node.tuning.load_process import LoadProcess
+from cluster_serving.node.tuning.objective import Measured, Objective
+from cluster_serving.node.tuning.trial_redis import reached
+from cluster_serving.node.turn import take_turn
+
+_NAME = "tuner"  # of the node, and of the client
+_TURN_S = 0.5
+_START_S = 600.0
+_LOOK_S = 5.0
+_ROOM = 0.8  # of the memory that is free
+_MOST_WAITING, _WAITING_S, _WAITING_BYTES = 1024, 0.1, 64 << 20
+_LEAST_BATCHES = 3  # of each worker, that a measurement is made of
+_LONGEST = 8  # times the seconds that were asked for, where batches take long
+_SLOWEST_ANSWER_S = 10.0  # beyond runTimeout
+
+
+@dataclass
+class Trial:
+    """Lanes under a job of their own, and the rate that they were seen to have last."""
+
+    lanes: Lanes
+    rate: float = 0.0
+    restarts: int = 0
+
+
+class Stand:
+    """Some lanes at a time, and a load.
+
+    Args:
+        config: of the lanes; their job names are made from its own.
+        model: what they serve.
+        budget: what each of them may use of the machine.
+        objective: decides how many records the load keeps under way.
+        check: called all the time; what it raises ends everything.
+    """
+
+    def __init__(
+        self, config: Config, model: Detected, budget: Budget, objective: Objective, check: Callable[[], None]
+    ) -> None:
+        self._config = config
+        self._model = model
+        self._budget = budget
+        self._objective = objective
+        self._check = check
+        self._prefix = f"{config.job_name}.tune-{secrets.token_hex(4)}"
+        self._count = 0
+        self._bell = Bell()
+        self._trials: dict[Shape, Trial] = {}
+        self._load: LoadProcess | None = None
+        self._worker_bytes = 0
+        self._row_bytes = 1
+        self.runtime = config.runtime
+        """What runs the model: the setting, then what the first worker chose."""
+        self.inputs: tuple[TensorSpec, ...] = ()
+        self.runtimes: tuple[TriedRuntime, ...] = ()
+        """The runtimes that the first worker tried, where there was something to choose."""
+        self.model_hash = ""
+        """The fingerprint of the model; empty until it is known, and where it has none."""
+        self.busiest_load = 0.0
+        """The largest share of a core that the load has used."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._check = _nothing
+        for shape in list(self._trials):
+            self.close(shape)
+        if self._load is not None:
+            self._load.close()
+        self._bell.close()
+
+    def open(self, shape: Shape, batch: int) -> None:
+        """Start lanes of this shape for batches of at most so many records.
+
+        Raises:
+            Refused: it cannot be had here.
+            Fault: none could, or Redis is away.
+        """
+        self._check_memory(shape)
+        self._count += 1
+        config = self._config.model_copy(update={"job_name": f"{self._prefix}-{self._count}"})
+        choice = Choice(shape.workers, shape.threads, batch, self.runtime)
+        lanes = Lanes(config, self._model, _NAME, 0, arrange(config, self._budget, choice))
+        self._trials[shape] = Trial(lanes)
+        lanes.start()
+        self._await(lanes)
+        if not lanes.serving:
+            sentence, code = lanes.failure or (f"not ready after {_START_S:g} s", ExitCode.FAILED)
+            self.close(shape)
+            raise _fault(sentence, code) if self._load is None else Refused(sentence)
+        if self._load is None:
+            self._learn(lanes)
+
+    def measure(self, candidate: Candidate, seconds: float) -> Measured:
+        """Keep the lanes of an open shape busy for so long, or longer where batches take long.
+
+        Raises:
+            Refused: a record failed, or a process died.
+            RedisUnavailable: Redis is away.
+        """
+        trial = self._trials[candidate.shape]
+        trial.lanes.limit_rows(candidate.batch)
+        assert self._load is not None  # noqa: S101 - made with the first lane
+        self._load.order(self._order(trial, candidate, seconds))
+        self._turn_until(self._load.answered)
+        seen = self._load.seen()
+        if seen.lost:
+            raise RedisUnavailable(seen.error)
+        restarts = trial.lanes.figures.counts["restarts"]
+        if restarts > trial.restarts or seen.error:
+            trial.restarts = restarts
+            raise Refused(seen.error or "a process died under load")
+        trial.rate = seen.rate
+        self.busiest_load = max(self.busiest_load, seen.busy)
+        return Measured(seen.rate, seen.p50_ms, seen.p99_ms)
+
+    def close(self, shape: Shape) -> None:
+        """End the lanes of a shape; nothing of their job is left."""
+        lanes = self._trials.pop(shape).lanes
+        lanes.kill()
+        while not lanes.ended:
+            take_turn([lanes], self._bell, _TURN_S)
+        lanes.close()
+        job = lanes.config.job_name
+        with suppress(redis.RedisError, OSError), self._config.redis_settings().client() as client:
+            client.delete(job, keys.dead_key(job), keys.reply_key(job, _NAME))
+
+    def _order(self, trial: Trial, candidate: Candidate, seconds: float) -> Order:
+        workers, batch = candidate.shape.workers, candidate.batch
+        running = workers * batch
+        if self._objective.latency_ms:
+            window = running
+        else:
+            # One batch runs and one waits for each worker, one is being filled; and a queue, where answers come fast.
+            queue = min(_MOST_WAITING, _WAITING_BYTES // self._row_bytes, round(trial.rate * _WAITING_S))
+            window = max(2 * running + batch, queue)
+        return Order(
+            job=trial.lanes.config.job_name,
+            client=_NAME,
+            window=window,
+            settle=min(window, 2 * running),
+            seconds=seconds,
+            least=_LEAST_BATCHES * running,
+            most_s=_LONGEST * seconds,
+        )
+
+    def _await(self, lanes: Lanes) -> None:
+        """Until they serve, have failed, or have taken too long.
+
+        Raises:
+            RedisUnavailable: they wait for a Redis that is away.
+        """
+
+        def done() -> bool:
+            return lanes.serving or lanes.failure is not None
+
+        give_up_s = time.monotonic() + _START_S
+        while not done() and time.monotonic() < give_up_s:
+            self._turn_until(done, _LOOK_S)
+            reached(self._config)
+
+    def _turn_until(self, done: Callable[[], bool], longest_s: float = math.inf) -> None:
+        until_s = time.monotonic() + longest_s
+        while not done() and time.monotonic() < until_s:
+            take_turn([trial.lanes for trial in self._trials.values()], self._bell, _TURN_S)
+            self._check()
+
+    def _learn(self, lanes: Lanes) -> None:
+        """The first lanes serve: make the load from what they say of the model."""
+        self.runtime, self.runtimes = lanes.runtime, lanes.candidates
+        self.inputs, self.model_hash = lanes.inputs, lanes.model_hash
+        sent = records(self._config, lanes.inputs)
+        self._row_bytes = max(sum(map(len, fields)) for fields in sent)
+        self._worker_bytes = max(_own_bytes(lanes), default=0)
+        patience_s = self._config.run_timeout_s + _SLOWEST_ANSWER_S
+        self._load = LoadProcess(Begin(self._config.redis_settings(), sent, patience_s), self._bell)
+
+    def _check_memory(self, shape: Shape) -> None:
+        need, free = shape.workers * self._worker_bytes, psutil.virtual_memory().available
+        free = min(free, free if (allowed := free_bytes()) is None else allowed)
+        if need > _ROOM * free:
+            raise Refused(f"{shape.workers} copies of the model take {need / 1e9:.1f} GB, {free / 1e9:.1f} GB are free")
+
+
+def _nothing() -> None:
+    pass
+
+
+def _own_bytes(lanes: Lanes) -> Iterator[int]:
+    """What each worker has for itself."""
+    for child in lanes.children():
+        with suppress(psutil.Error):
+            if child.kind == "worker":
+                yield psutil.Process(child.pid).memory_full_info().uss
+
+
+def _fault(sentence: str, code: int) -> Fault:
+    if code == ExitCode.MODEL:
+        return ModelFault(sentence)
+    return Fault(sentence)

@@ -1,0 +1,155 @@
+"""Keeps what was measured, in the job's own directory, and finds it again where nothing that matters has changed.
+
+    tuned/<conditions>-<fingerprint of the model>.json
+
+The conditions are hashed: processor, budget, versions, and every setting that may make another choice the better one. They cost
+nothing to look at; the model, which may have gigabytes, is read only where they fit.
+"""
+
+import hashlib
+import os
+import platform
+import time
+from collections.abc import Collection
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import structlog
+
+from cluster_serving import __version__
+from cluster_serving.node.choice import Choice
+from cluster_serving.node.config import Config
+from cluster_serving.node.models.base import ModelError
+from cluster_serving.node.models.detect import Detected
+from cluster_serving.node.models.fingerprint import fingerprint
+from cluster_serving.node.topology.budget import Budget
+from cluster_serving.node.topology.cpulist import text_of
+from cluster_serving.node.tuning.candidates import Given
+
+log = structlog.get_logger(__name__)
+
+_CPUINFO = Path("/proc/cpuinfo")
+_DIGITS = 16
+_DISTRIBUTIONS = {
+    "onnx": ("onnxruntime",),
+    "openvino": ("openvino",),
+    "tensorflow": ("tensorflow-cpu", "tensorflow"),
+    "keras": ("keras", "tensorflow-cpu", "tensorflow"),
+    "torch": ("torch",),
+    "caffe": ("opencv-python-headless",),
+    "bigdl": ("torch",),
+    "python": (),
+}
+_SETTINGS = {
+    *("model_parallelism", "thread_per_model", "core_number_per_machine", "batch_size", "objective", "pinning"),
+    *("engine", "precision", "accuracy_tolerance", "calibration_data"),
+    *("model_inputs", "model_outputs", "model_signature"),
+    *("post_processing", "labels", "processing", "input_already_batched", "max_batch_delay_ms", "slot_bytes"),
+    *("image_resize", "image_channels", "image_channel_order", "image_layout", "image_mean", "image_scale"),
+}
+
+
+class Tuned(msgspec.Struct, frozen=True):
+    """A choice that was measured; `conditions` are kept for people, `found` for whoever wants to see all of it."""
+
+    choice: Choice
+    measured_ms: int
+    conditions: dict[str, Any]
+    found: dict[str, Any]
+
+    @property
+    def day(self) -> str:
+        """When it was measured, such as `2026-11-22`, in UTC."""
+        return time.strftime("%Y-%m-%d", time.gmtime(self.measured_ms / 1000))
+
+
+def conditions(config: Config, backend: str, budget: Budget, cpuinfo: Path = _CPUINFO) -> dict[str, Any]:
+    """All that decides which choice is the best one, but the model.
+
+    Features of the processor too: virtual machines call it what they like.
+    """
+    names = {"numpy", *_DISTRIBUTIONS.get(backend, ()), *(["openvino"] if config.engine != "native" else [])}
+    return {
+        "processor": _of_processor("model name", cpuinfo) or platform.machine(),
+        "features": hashlib.sha256(_of_processor("flags", cpuinfo).encode()).hexdigest()[:_DIGITS],
+        "cores": len(budget.cores),
+        "physical": budget.physical,
+        "domains": len({core.domain for core in budget.cores}),
+        "quota": budget.quota,
+        "versions": {"cluster-serving": __version__, "python": platform.python_version(), **_versions(names)},
+        "settings": config.model_dump(mode="json", include=_SETTINGS),
+    }
+
+
+def key_of(found: dict[str, Any]) -> str:
+    """Conditions as part of a file name."""
+    return hashlib.sha256(msgspec.json.encode(found, order="deterministic")).hexdigest()[:_DIGITS]
+
+
+class Store:
+    """What was measured for a job on this machine; `directory` is the job's."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory / "tuned"
+
+    def find(self, config: Config, model: Detected, budget: Budget, model_hash: str = "") -> Tuned | None:
+        """The choice that was measured for exactly this; None: there is none, or `tuning` is off.
+
+        `model_hash` is the model's fingerprint, where it is known: to take it may last.
+        """
+        if config.tuning == "off" or not is_open(config, model.backend):
+            return None
+        key = key_of(conditions(config, model.backend, budget))
+        if not any(self._directory.glob(f"{key}-*.json")):
+            return None
+        try:
+            file = self._directory / f"{key}-{_hash(model_hash or fingerprint(model))}.json"
+            return msgspec.json.decode(file.read_bytes(), type=Tuned)
+        except FileNotFoundError:
+            return None
+        except (ModelError, OSError, msgspec.DecodeError) as error:
+            log.warning("what was measured cannot be read", reason=str(error))
+            return None
+
+    def keep(
+        self, config: Config, backend: str, model_hash: str, budget: Budget, choice: Choice, found: dict[str, Any]
+    ) -> Path:
+        """Keep a choice, and all that was found; where it lies then.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        known = conditions(config, backend, budget)
+        tuned = Tuned(choice, time.time_ns() // 1_000_000, known, found)
+        self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        file = self._directory / f"{key_of(known)}-{_hash(model_hash)}.json"
+        draft = file.with_suffix(f".{os.getpid()}")
+        draft.write_bytes(msgspec.json.format(msgspec.json.encode(tuned)))
+        return draft.replace(file)
+
+
+def is_open(config: Config, backend: str) -> bool:
+    """Whether there is anything to choose."""
+    return config.runtime.is_open or not Given.by(config, backend).is_all
+
+
+def _hash(model_hash: str) -> str:
+    return model_hash.rpartition(":")[2]
+
+
+def _of_processor(wanted: str, cpuinfo: Path) -> str:
+    """What the kernel says of the first core; empty where it says nothing."""
+    lines = (line.partition(":") for line in text_of(cpuinfo).splitlines())
+    return next((value.strip() for name, _, value in lines if name.strip() == wanted), "")
+
+
+def _versions(names: Collection[str]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for name in sorted(names):
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found

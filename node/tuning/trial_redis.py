@@ -1,0 +1,67 @@
+"""The Redis of a trial: one of its own, so that neither the queue that others use nor its figures are disturbed."""
+
+import os
+import tempfile
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+import redis
+import structlog
+
+from cluster_serving.node.chaos.private_redis import PrivateRedis
+from cluster_serving.node.config import Config
+from cluster_serving.node.redis_server import RedisUnavailable
+
+log = structlog.get_logger(__name__)
+
+
+@contextmanager
+def on_trial_redis(config: Config) -> Generator[Config]:
+    """The configuration, with a Redis that lives as long as the block.
+
+    The configured one stays where there is no redis-server to start, and where the model's secret is to be found in it.
+
+    Raises:
+        RedisUnavailable: the configured one is needed, and does not answer.
+    """
+    if config.model_encrypted and not config.model_secret:
+        yield reached(config)
+        return
+    with tempfile.TemporaryDirectory(prefix="cluster-serving-tune-") as name:
+        server = PrivateRedis(Path(name), os.environ, append_only=False)
+        try:
+            url = _started(server)
+            yield _with_redis(config, url) if url else reached(config)
+        finally:
+            server.end()
+
+
+def _started(server: PrivateRedis) -> str:
+    try:
+        server.start()
+    except (RedisUnavailable, OSError) as error:
+        log.info("measuring on the configured Redis", reason=str(error))
+        return ""
+    return server.url
+
+
+def reached(config: Config) -> Config:
+    """The same configuration, when its Redis answers.
+
+    Raises:
+        RedisUnavailable: it does not.
+    """
+    settings = config.redis_settings()
+    try:
+        with settings.client() as client:
+            client.ping()
+    except (redis.RedisError, OSError) as error:
+        raise RedisUnavailable(f"Redis at {settings.describe()} cannot be used: {error}") from error
+    return config
+
+
+def _with_redis(config: Config, url: str) -> Config:
+    defaults = Config()
+    names = [name for name in Config.model_fields if name.startswith("redis_") and name != "redis_timeout"]
+    return config.model_copy(update={name: getattr(defaults, name) for name in names} | {"redis_url": url})

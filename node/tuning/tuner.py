@@ -1,0 +1,96 @@
+"""Measures, from a configuration to a report."""
+
+import time
+
+import msgspec
+
+from cluster_serving.node.choice import Choice
+from cluster_serving.node.config import Config
+from cluster_serving.node.descriptors import allow_descriptors
+from cluster_serving.node.models.detect import Detected
+from cluster_serving.node.topology.budget import Budget
+from cluster_serving.node.tuning.candidates import Candidate, Given, Shape, batches, shapes
+from cluster_serving.node.tuning.errors import Refused, TuningError
+from cluster_serving.node.tuning.objective import Objective
+from cluster_serving.node.tuning.report import Report, described
+from cluster_serving.node.tuning.search import Search, Watch
+from cluster_serving.node.tuning.stand import Stand
+from cluster_serving.node.tuning.store import Store
+from cluster_serving.node.tuning.trial_redis import on_trial_redis
+
+SECONDS = 0.5
+_SMALL_BATCH = 4
+_LARGEST_S = 2.0
+
+
+class Terms(msgspec.Struct, frozen=True):
+    """How to measure: `seconds` each time, at least; `exhaustive`: every candidate."""
+
+    seconds: float = SECONDS
+    exhaustive: bool = False
+
+
+def tune(config: Config, model: Detected, budget: Budget, terms: Terms, watch: Watch) -> Report:
+    """Measure what is open.
+
+    Args:
+        config: a complete one.
+        model: that it serves.
+        budget: what it may use of the machine.
+        terms: how to measure.
+        watch: told how it goes.
+
+    Raises:
+        ModelFault: the model cannot be loaded.
+        TuningError: nothing can be measured.
+    """
+    allow_descriptors()
+    begun_s = time.monotonic()
+    given, objective = Given.by(config, model.backend), Objective.parse(config.objective)
+    todo = shapes(budget, given)
+    watch.begin(todo)
+    with on_trial_redis(config) as trial, Stand(trial, model, budget, objective, watch.check) as stand:
+        sizes = _sizes(stand, todo[0], given, config, terms)
+        search = Search(stand, objective, sizes, terms.seconds, watch, exhaustive=terms.exhaustive)
+        (workers, threads), batch = search.run(todo)
+        return Report(
+            model_hash=stand.model_hash,
+            choice=Choice(workers, threads, batch, stand.runtime),
+            objective=objective,
+            budget=budget.described(),
+            tried=sorted(search.tried.values(), key=lambda one: (one.candidate.shape.cost, one.candidate.batch)),
+            took_s=time.monotonic() - begun_s,
+            busiest_load=stand.busiest_load,
+            runtimes=stand.runtimes,
+        )
+
+
+def keep(store: Store, config: Config, model: Detected, budget: Budget, report: Report) -> bool:
+    """Keep what was found for the next starts; whether it was: without the model's fingerprint nobody would find it.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    if report.model_hash:
+        store.keep(config, model.backend, report.model_hash, budget, report.choice, described(report))
+    return bool(report.model_hash)
+
+
+def _sizes(stand: Stand, shape: Shape, given: Given, config: Config, terms: Terms) -> list[int]:
+    """The batch sizes to choose from, learned from a first lane.
+
+    A worker is warmed with every size up to the largest: a model that takes seconds for a few records would take minutes.
+
+    Raises:
+        TuningError: no record is answered.
+    """
+    small = given.batch or _SMALL_BATCH
+    stand.open(shape, small)
+    try:
+        rate = stand.measure(Candidate(shape, small), terms.seconds).rate / shape.workers
+    except Refused as refused:
+        made_up = "" if config.calibration_data else "; these were made up: name some of your own in calibrationData"
+        raise TuningError(f"no record is answered: {refused}{made_up}") from None
+    stand.close(shape)
+    sizes = batches(given, stand.inputs, config.slot_bytes)
+    return [size for size in sizes if len(sizes) == 1 or size <= max(small, rate * _LARGEST_S)]

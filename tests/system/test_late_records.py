@@ -1,0 +1,82 @@
+"""Records that cannot be answered before their deadlines are refused while others wait, and cost no run of the model."""
+
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cluster_serving.client import InputQueue, OutputQueue
+from cluster_serving.client.errors import ErrorCode
+from support.models import MODELS
+from support.private_redis import PrivateRedis
+from support.running_node import running_node
+from support.wait import wait_until
+
+JOB = "late"
+
+
+def start(home: Path, server: PrivateRedis, **settings: Any) -> Any:
+    """A node of the job, for a block: a batch takes as long as its rows say."""
+    return running_node(home, server, modelPath=str(MODELS / "slow.py"), jobName=JOB, **settings)
+
+
+def queue(server: PrivateRedis, deadline_s: float | None = None) -> InputQueue:
+    return InputQueue(port=server.port, name=JOB, deadline_s=deadline_s)
+
+
+def row(seconds: float) -> np.ndarray[tuple[int], np.dtype[np.float32]]:
+    return np.array([seconds, 0], np.float32)
+
+
+def test_a_record_is_refused_at_once_where_its_deadline_is_nearer_than_its_answer(
+    own_redis: PrivateRedis, tmp_path: Path
+) -> None:
+    with start(tmp_path, own_redis, batchSize=1) as node, queue(own_redis) as patient, queue(own_redis, 30) as calm:
+        calm.predict(row(1))  # so long a run takes, as far as the node knows
+        patient.enqueue("running", x=row(1.5))
+        with queue(own_redis, 2) as hasty:
+            hasty.enqueue("hasty", x=row(0))
+        calm.enqueue("calm", x=row(0))
+        with OutputQueue(port=own_redis.port, name=JOB) as output:
+            first = wait_until(output.dequeue, "something is answered")
+            rest: dict[str, Any] = {}
+            wait_until(lambda: rest.update(output.dequeue()) or len(rest) == 2, "the others are")
+        wait_until(lambda: node.heartbeat().get("rows") == 3, "the heartbeat tells")
+
+    assert [*first] == ["hasty"], "it waits for no run"
+    assert first["hasty"].code == ErrorCode.DEADLINE_EXCEEDED
+    assert "at this load an answer takes about" in first["hasty"].reason
+    assert {*rest} == {"running", "calm"}
+
+
+def test_an_estimate_that_is_too_long_keeps_no_empty_node_from_trying(own_redis: PrivateRedis, tmp_path: Path) -> None:
+    with start(tmp_path, own_redis, batchSize=1), queue(own_redis, 30) as calm, queue(own_redis) as hasty:
+        calm.predict(row(2))
+
+        assert hasty.predict(row(0), timeout=1.5).tolist() == [0, 0]
+
+
+def test_what_is_computed_under_overload_is_mostly_in_time(own_redis: PrivateRedis, tmp_path: Path) -> None:
+    """Four times as much as fits: 20 ms for at most 4 records, one every 1.25 ms, each with 300 ms to live."""
+    with start(tmp_path, own_redis, batchSize=4) as node:
+        with queue(own_redis, 0.3) as source:
+            until_s = time.monotonic() + 3
+            sent = 0
+            while time.monotonic() < until_s:
+                sent += source.enqueue_many((str(n), {"x": row(0.02)}) for n in range(sent, sent + 40))
+                time.sleep(0.05)
+        found: Counter[bool] = Counter()
+        with OutputQueue(port=own_redis.port, name=JOB) as output:
+
+            def all_there() -> bool:
+                found.update(isinstance(answer, np.ndarray) for answer in output.dequeue().values())
+                return found.total() == sent
+
+            wait_until(all_there, "all are answered", 30)
+        wait_until(lambda: node.heartbeat().get("answered", 0) >= found[True], "the heartbeat tells")
+        computed = node.heartbeat()["rows"]
+
+    assert found[False] > found[True] > 0, "more came than fits"
+    assert found[True] > 0.7 * computed

@@ -1,0 +1,97 @@
+"""Records on their way into the slots of a ring."""
+
+from collections.abc import Generator
+
+import numpy as np
+import pytest
+
+from cluster_serving.client.values import encode_record
+from cluster_serving.node.decoding import RecordDecoder
+from cluster_serving.node.fillings import Fillings
+from cluster_serving.node.form import Alike
+from cluster_serving.node.models.base import TensorSpec
+from cluster_serving.node.ring import Ring, State
+from cluster_serving.node.slot import Geometry
+
+GEOMETRY = Geometry(slots=3, batch=4, slot_bytes=4096, workers=1)
+X = TensorSpec("x", "float32", (None, None))
+
+
+@pytest.fixture
+def ring() -> Generator[Ring]:
+    ring = Ring(GEOMETRY)
+    yield ring
+    ring.close()
+
+
+def replies(count: int, values: int = 3) -> tuple[list[bytes], list[list[bytes]]]:
+    """Ids and fields of so many entries, as they come from Redis."""
+    rows = [np.full(values, number, np.float32) for number in range(count)]
+    return [b"1-%d" % number for number in range(count)], [encode_record("u", {"x": row}) for row in rows]
+
+
+def decoded(entries: list[list[bytes]]) -> Alike:
+    decoder = RecordDecoder((X,), b"reply")
+    decoder.decode(b"0-1", entries[0], 0)
+    alike = decoder.decode_alike(entries, 0)
+    assert alike is not None
+    return alike
+
+
+def test_records_that_are_alike_go_on_in_the_next_slot(ring: Ring) -> None:
+    ids, entries = replies(10)
+    fillings = Fillings(ring)
+
+    assert fillings.place_alike(ids, decoded(entries), 0, 0, [1] * 10) == 10
+
+    batches = [fillings.leaving(0, 0, 0) for _ in range(3)]
+    assert [batch.ids for batch in batches if batch] == [ids[:4], ids[4:8], ids[8:]]
+    assert not fillings
+
+
+def test_those_for_which_there_is_no_slot_are_left(ring: Ring) -> None:
+    ids, entries = replies(20)
+    fillings = Fillings(ring)
+
+    assert fillings.place_alike(ids, decoded(entries), 0, 0, [1] * 20) == 12
+    assert ring.first(State.FREE) is None
+    assert fillings.ids == set(ids[:12])
+
+
+def test_records_larger_than_a_slot_are_left_to_be_refused(ring: Ring) -> None:
+    ids, entries = replies(2, values=2000)
+    fillings = Fillings(ring)
+
+    assert fillings.place_alike(ids, decoded(entries), 0, 0, [1] * 2) == 0
+    assert not fillings
+    assert ring.every(State.FREE) == [0, 1, 2]
+
+
+def test_a_batch_is_as_small_as_the_deadline_of_its_first_record_wants_it(ring: Ring) -> None:
+    ids, entries = replies(4)
+    hasty = [[*entry, b"deadline", b"81"] for entry in entries]  # enqueued at 1 ms
+    fillings = Fillings(ring)
+    ring.row_ms = 10  # so two rows take a quarter of it
+
+    assert fillings.place_alike(ids, decoded(hasty), 0, 0, [1] * 4) == 4
+    assert fillings.place_alike([b"1-9"], decoded(entries[:1]), 0, 0, [1]) == 1
+
+    batches = [fillings.leaving(0, 0, 0) for _ in range(3)]
+    assert [batch.ids for batch in batches if batch] == [ids[:2], ids[2:], [b"1-9"]]
+
+
+def test_what_is_refused_takes_no_place_from_other_records(ring: Ring) -> None:
+    ids, entries = replies(4)
+    fillings = Fillings(ring)
+    decoder = RecordDecoder((X,), b"reply")
+
+    fillings.place(b"1-8", decoder.decode(b"1-8", [b"uri", b"bad"], 0), 0)
+    fillings.place_alike(ids, decoded(entries), 0, 0, [1] * 4)
+
+    refused, full = fillings.refused(), fillings.leaving(1, 0, 0)
+    assert refused is not None
+    assert refused.ids == [b"1-8"]
+    assert full is not None
+    assert full.ids == ids
+    assert fillings.refused() is None
+    assert not fillings

@@ -1,0 +1,97 @@
+"""Data are copied once on their way in, from what Redis sent into the slot, and once on their way out, into the slot."""
+
+import tracemalloc
+from collections.abc import Callable
+from pathlib import Path
+
+import hiredis
+import numpy as np
+
+from cluster_serving.client.link import new_reader
+from cluster_serving.client.values import encode_record
+from cluster_serving.node.contents import ContentDecoder, Run
+from cluster_serving.node.decoding import RecordDecoder
+from cluster_serving.node.fillings import Fillings
+from cluster_serving.node.models.base import LoadOptions
+from cluster_serving.node.models.detect import detect, load
+from cluster_serving.node.outputs import OutputStore
+from cluster_serving.node.ring import Ring
+from cluster_serving.node.slot import Geometry
+from cluster_serving.node.specs import ImageOptions
+
+GEOMETRY = Geometry(slots=1, batch=4, slot_bytes=1 << 24, workers=1)
+FLOATS = 1 << 20
+MODEL = """
+import numpy as np
+
+class Model:
+    inputs = [("x", "float32", (None, None))]
+    outputs = [("address", "int64", (None,))]
+
+    def predict(self, batch):
+        x = batch["x"]
+        return {"address": x.__array_interface__["data"][0] + x.strides[0] * np.arange(len(x))}
+"""
+
+
+def address(content: object) -> int:
+    """Where the first byte lies."""
+    found: int = np.frombuffer(content, np.uint8).__array_interface__["data"][0]  # type: ignore[call-overload]
+    return found
+
+
+def replied(*records: list[bytes]) -> list[list[bytes]]:
+    """Entries as they come out of a reply of Redis."""
+    reader = new_reader()
+    for fields in records:
+        reader.feed(hiredis.pack_command(tuple(fields)))  # type: ignore[arg-type]
+    return [reader.gets(False) for _ in records]
+
+
+def allocated_bytes(step: Callable[[], object]) -> int:
+    """What it takes at most while it runs; numpy's memory counts."""
+    tracemalloc.start()
+    try:
+        step()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+def test_from_the_reply_of_redis_to_the_model(tmp_path: Path) -> None:
+    """What is copied are the bytes that the reply brought; what the model gets is where they were copied to."""
+    (tmp_path / "model.py").write_text(MODEL)
+    model = load(detect(str(tmp_path / "model.py")), LoadOptions())
+    decoder, ring = RecordDecoder(model.inputs, b""), Ring(GEOMETRY)
+    entries = replied(*[encode_record("u", {"x": np.full(FLOATS, number, np.float32)}) for number in range(3)])
+    decoder.decode(b"0-1", entries[0], 0)
+    fillings = Fillings(ring)
+
+    alike = decoder.decode_alike(entries, 0)
+    assert alike is not None
+    taken = allocated_bytes(lambda: fillings.place_alike([b"1-1", b"1-2", b"1-3"], alike, 0, 0, [1, 1, 1]))
+    batch = fillings.leaving(0, 0, 0)
+    assert batch is not None
+    slot = ring.slots[batch.index]
+    (run,), _ = ContentDecoder(model, ImageOptions()).decode(slot, range(3))
+    addresses = model.run(run.inputs)["address"]
+
+    data_bytes = 4 * FLOATS
+    for content, fields in zip(alike.contents[0], entries, strict=True):
+        message = fields[3]
+        assert address(content) == address(message) + len(message) - data_bytes
+    assert taken < data_bytes / 10
+    assert addresses.tolist() == [address(slot.inputs) + number * data_bytes for number in range(3)]
+    assert run.inputs["x"][:, -1].tolist() == [0, 1, 2]
+    ring.close()
+
+
+def test_from_the_model_to_the_slot() -> None:
+    ring = Ring(GEOMETRY)
+    slot, outputs = ring.slots[0], {"y": np.ones((2, FLOATS), np.float32)}
+
+    taken = allocated_bytes(lambda: OutputStore(None, None).store(slot, Run([0, 1], {}), outputs, 0))
+
+    assert taken < outputs["y"].nbytes / 10
+    assert bytes(slot.outputs[: outputs["y"].nbytes]) == outputs["y"].tobytes()
+    ring.close()

@@ -1,0 +1,84 @@
+import io
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from cluster_serving.node.choice import Choice
+from cluster_serving.node.specs import Runtime, TriedRuntime
+from cluster_serving.node.tuning import plot, table
+from cluster_serving.node.tuning.candidates import Candidate, Shape
+from cluster_serving.node.tuning.objective import Measured, Objective
+from cluster_serving.node.tuning.report import Report, described
+from cluster_serving.node.tuning.search import Tried
+
+
+def report(latency_ms: float = 0.0, busiest_load: float = 0.2) -> Report:
+    return Report(
+        model_hash="sha256:0",
+        choice=Choice(1, 1, 8, Runtime("native", "f32")),
+        objective=Objective(latency_ms),
+        budget="2 cores (0-1)",
+        tried=[
+            Tried(Candidate(Shape(1, 1), 4), [Measured(800, 2, 4)]),
+            Tried(Candidate(Shape(1, 1), 8), [Measured(900, 9, 30), Measured(1000, 5, 10), Measured(1100, 4, 9)]),
+            Tried(Candidate(Shape(16, 1), 8), [], "16 copies of the model take 16.0 GB, 3.0 GB are free"),
+        ],
+        took_s=12.3,
+        busiest_load=busiest_load,
+        runtimes=(
+            TriedRuntime("native", "f32", 4.0, 0.0, 1.0),
+            TriedRuntime("openvino", "bf16", 1.0, 0.3, 0.9, "differs by 30 %"),
+        ),
+    )
+
+
+def shown(found: Report) -> str:
+    output = io.StringIO()
+    table.show(found, Console(file=output, width=80))
+    return output.getvalue()
+
+
+def test_table_marks_the_best_and_says_why_others_are_refused() -> None:
+    text = shown(report())
+
+    lines = text.splitlines()
+    assert max(map(len, lines)) <= 80
+    (best,) = [line for line in lines if line.endswith("best")]
+    assert best.split()[:4] == ["1", "1", "8", "1,000"]  # the median
+    assert best.count("█") > next(line for line in lines if " 800 " in line).count("█")
+    assert "16 copies of the" in text
+    assert "differs by 30 %" in text
+    assert "Best: 1 worker x 1 thread, batch 8: 1,000 records/s, p99 10 ms." in text
+
+
+def test_better_figure_than_that_of_the_best_is_explained() -> None:
+    found = report()
+    found.tried.append(Tried(Candidate(Shape(2, 1), 16), [Measured(1020, 5, 10)]))
+
+    assert "Better figures" in shown(found)
+    assert "Better figures" not in shown(report())
+
+
+@pytest.mark.parametrize(("latency_ms", "met"), [(0, True), (10, True), (9, False)])
+def test_unmet_objective_is_told(latency_ms: float, met: bool) -> None:
+    found = report(latency_ms)
+
+    assert ("this comes nearest" in shown(found)) is not met
+    assert described(found)["met"] is met
+
+
+def test_load_that_could_not_do_more_is_told() -> None:
+    assert "busy all the time" in shown(report(busiest_load=0.97))
+    assert "busy all the time" not in shown(report())
+
+
+@pytest.mark.parametrize(("share", "expected"), [(0, ""), (1 / 128, "▏"), (0.5, "█" * 8), (1, "█" * 16)])
+def test_bar(share: float, expected: str) -> None:
+    assert table.bar(share) == expected
+
+
+def test_picture_is_a_png(tmp_path: Path) -> None:
+    plot.draw(report(), "a model", tmp_path / "p.png")
+
+    assert (tmp_path / "p.png").read_bytes().startswith(b"\x89PNG")
