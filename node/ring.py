@@ -80,7 +80,11 @@ class Ring:
             os.ftruncate(fd, size)
         self.fd = fd
         self.geometry = geometry
-        view = memoryview(mmap.mmap(fd, size))
+        try:
+            view = memoryview(mmap.mmap(fd, size))
+        except OSError:  # a mapping has a descriptor of its own, and there may be none left
+            os.close(fd)
+            raise
         self._states = view[: geometry.slots]
         self._owners = view[PAGE : PAGE + geometry.slots]
         self._serving = view[PAGE + 256 : PAGE + 256 + geometry.workers]

@@ -1,6 +1,7 @@
 """The ring: its state machine, its look-ups, and what two processes see of one segment."""
 
 import os
+import resource
 from collections.abc import Callable, Iterator
 from itertools import product
 
@@ -255,3 +256,23 @@ def test_a_slot_may_be_taken_the_moment_its_new_owner_is_told(
 
     assert ring.state(0) == steps[-1]
     assert ring.owned(1, steps[-1]) == [0]
+
+
+def test_nothing_is_left_of_a_ring_that_cannot_be_mapped() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    lowest = _lowest_free()
+    resource.setrlimit(resource.RLIMIT_NOFILE, (lowest + 1, hard))  # one for the segment, none for its mapping
+    try:
+        with pytest.raises(OSError, match="Too many open files"):
+            Ring(GEOMETRY)
+        left = _lowest_free()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+    assert left == lowest
+
+
+def _lowest_free() -> int:
+    descriptor = os.dup(0)
+    os.close(descriptor)
+    return descriptor
