@@ -10,7 +10,7 @@ from cluster_serving.node.topology.budget import Budget
 from cluster_serving.node.tuning.objective import Measured, Objective
 
 LARGEST_BATCH = 64
-TIE = 0.04
+TIE = 0.05
 """What is within this share of the best is as good: runs differ by as much, and what is simpler, or more usual, is taken."""
 
 
@@ -27,8 +27,8 @@ class Shape(NamedTuple):
 
     @property
     def cost(self) -> tuple[int, int]:
-        """Threads in all, then copies of the model."""
-        return self.workers * self.threads, self.workers
+        """Threads in all, then those of a worker: one is the usual number, and what is not tuned has it."""
+        return self.workers * self.threads, self.threads
 
     def described(self) -> str:
         """Such as `3 workers x 1 thread`."""

@@ -80,26 +80,33 @@ class Tally:
 
     def __init__(self, order: Order, begun_s: float) -> None:
         self._order = order
-        self._begun_s = self._start_s = self._end_s = begun_s
+        self._begun_s = begun_s
         self._answered = 0
         self._counted_s: list[float] = []
+        self._line = [(begun_s, 0)]  # when, and how many were counted by then
         self.over = False
 
     def hear(self, took_s: Sequence[float], now_s: float) -> None:
         """Answers have come, after so many seconds each."""
         if self._answered < self._order.settle:
-            self._start_s = now_s
+            self._line = [(now_s, 0)]
         else:
             self._counted_s += took_s
-            self._end_s = now_s
+            self._line.append((now_s, len(self._counted_s)))
         self._answered += len(took_s)
-        enough = now_s - self._start_s >= self._order.seconds and len(self._counted_s) >= self._order.least
+        enough = now_s - self._line[0][0] >= self._order.seconds and len(self._counted_s) >= self._order.least
         self.over = bool(self._counted_s) and (enough or now_s - self._begun_s >= self._order.most_s)
 
     def seen(self, busy: float) -> Seen:
-        """What came of it, once it is over."""
+        """What came of it, once it is over.
+
+        The rate is the slope of the line through how many were counted when: answers come a batch at a time, and from the first to
+        the last there may be one too many.
+        """
+        times_s, counts = np.array(self._line).T
+        rate = float(np.polyfit(times_s - times_s[0], counts, 1)[0])
         p50_ms, p99_ms = (float(1000 * np.quantile(self._counted_s, share)) for share in (0.5, 0.99))
-        return Seen(len(self._counted_s) / (self._end_s - self._start_s), p50_ms, p99_ms, busy)
+        return Seen(rate, p50_ms, p99_ms, busy)
 
 
 class Client:

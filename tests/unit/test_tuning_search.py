@@ -148,7 +148,19 @@ def test_answers_count_from_when_the_lane_has_settled() -> None:
     tally.hear([0.25] * 4, 101.5)
 
     assert (was_over, tally.over) == (False, True)
-    assert tally.seen(0.5) == Seen(8.0, 250.0, 250.0, 0.5)
+    assert tally.seen(0.5) == Seen(pytest.approx(8.0), 250.0, 250.0, 0.5)
+
+
+def test_the_rate_is_the_same_whether_workers_are_in_step_or_not() -> None:
+    rates: list[float] = []
+    for apart_s in (0.0, 0.1, 0.25, 0.4, 0.5):
+        tally = Tally(order(), 0.0)
+        for turn in range(12):
+            for at_s in (0.5 * turn, 0.5 * turn + apart_s):
+                tally.hear([0.25] * 4, at_s)
+        rates.append(tally.seen(0.0).rate)
+
+    assert rates == pytest.approx([16.0] * len(rates), rel=0.03)
 
 
 def test_what_takes_too_long_is_over_with_fewer_answers() -> None:
