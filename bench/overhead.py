@@ -50,8 +50,8 @@ def main() -> None:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there")
     parser.add_argument("--model", choices=SAVES, default="mlp")
     parser.add_argument("--batch", type=int, default=64)
-    parser.add_argument("--seconds", type=float, default=4, help="of each turn")
-    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--seconds", type=float, default=0.7, help="of each turn")
+    parser.add_argument("--rounds", type=int, default=80)
     options = parser.parse_args()
     with stage(_PORT) as place, driver() as client, ExitStack() as stack:
         model = place.directory / options.model

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from statistics import mean, stdev
 from typing import NamedTuple
 
 from cluster_serving.client.tensor_spec import TensorSpec
@@ -12,6 +13,8 @@ from cluster_serving.node.tuning.objective import Measured, Objective
 LARGEST_BATCH = 64
 TIE = 0.05
 """What is within this share of the best is as good: runs differ by as much, and what is simpler, or more usual, is taken."""
+
+_MOST_GAIN = 2.0  # in one round: one that kept to a latency, where the other did not, is no proof
 
 
 def counted(count: int, noun: str) -> str:
@@ -97,10 +100,32 @@ def batches(given: Given, inputs: Sequence[TensorSpec], slot_bytes: int) -> list
     return list(_doublings(min(LARGEST_BATCH, max(1, slot_bytes // max(1, row_bytes)))))
 
 
-def simplest(found: Mapping[Candidate, Measured], objective: Objective, usual: int, tie: float = TIE) -> Candidate:
-    """Of those that are nearly as good as the best, the one that costs least."""
-    best = found[ranked(found, objective)[0]]
-    return min((one for one in found if objective.gain(found[one], best) >= 1 - tie), key=lambda one: one.cost(usual))
+def simplest(
+    rounds: Mapping[Candidate, Sequence[Measured]], objective: Objective, usual: int, errors: float
+) -> Candidate:
+    """The one that costs least of those that none of the costlier ones is better than, by more than a tie.
+
+    Args:
+        rounds: what was measured of each in the same rounds, at least two.
+        objective: says what is better.
+        usual: the usual batch size.
+        errors: so many standard errors are taken off a mean gain: the more, the surer it has to be.
+    """
+    by_cost = sorted(rounds, key=lambda one: one.cost(usual))
+
+    def gains(one: Candidate, other: Candidate) -> list[float]:
+        return list(map(objective.gain, rounds[one], rounds[other]))
+
+    return next(
+        one
+        for at, one in enumerate(by_cost)
+        if not any(_is_better(gains(costlier, one), errors) for costlier in by_cost[at + 1 :])
+    )
+
+
+def _is_better(gains: Sequence[float], errors: float) -> bool:
+    bounded = [min(max(gain, 1 / _MOST_GAIN), _MOST_GAIN) for gain in gains]
+    return mean(bounded) - errors * stdev(bounded) / math.sqrt(len(bounded)) > 1 + TIE
 
 
 def ranked(found: Mapping[Candidate, Measured], objective: Objective) -> list[Candidate]:

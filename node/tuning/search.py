@@ -6,7 +6,8 @@ of the winner:
     larger and smaller batches, as long as that gains
 
 Who is close is measured in turns, so that a machine that is slower for a moment is so for both, in as many rounds as it takes to be
-sure. Within a few percent of the best, the simpler shape and the more usual batch win: the same ones every time.
+sure. The simpler shape and the more usual batch win, unless another one is better for sure, by a few percent: the same ones every
+time.
 """
 
 from collections.abc import Sequence
@@ -16,13 +17,15 @@ from typing import Protocol
 import msgspec
 
 from cluster_serving.node.arrangement import DEFAULT_BATCH
-from cluster_serving.node.tuning.candidates import TIE, Candidate, Shape, ranked, simplest
+from cluster_serving.node.tuning.candidates import Candidate, Shape, ranked, simplest
 from cluster_serving.node.tuning.errors import Refused, TuningError
 from cluster_serving.node.tuning.objective import Measured, Objective
 
 _NEAR = 0.85  # of the other one: what is below is out of the question, whatever the noise
-_LEAST_ROUNDS, _MOST_ROUNDS = 3, 7
-_SURE = 0.02  # a choice that would be the same with so much more or less for a tie
+_LEAST_ROUNDS, _MOST_ROUNDS = 3, 9
+# Standard errors of a gain: what costs more has to be better by a tie and so many; and while a choice would be another one with
+# either of these, there is another round.
+_CLOSED, _OPEN = 2.0, (-1.0, 3.0)
 _SLOW_BATCH_S = 1.0  # to try what takes longer is not worth the time
 
 
@@ -174,7 +177,7 @@ class Search:
             if tried.refused if tried else is_slow:
                 break
             measured = tried.middle if tried else self._measure(candidate)
-            if measured is None or self._objective.gain(measured, before) < 1 + TIE - _SURE:
+            if measured is None or self._objective.gain(measured, before) < 1:
                 break
             best, before = candidate, measured
         return best
@@ -189,13 +192,13 @@ class Search:
                     rounds[one].append(measured)
                 else:
                     del rounds[one]
-            found = {one: Tried(one, turns).middle for one, turns in rounds.items()}
-            choices = {simplest(found, self._objective, usual, tie) for tie in (TIE - _SURE, TIE, TIE + _SURE) if found}
-            if len(rounds) < 2 or (len(choices) == 1 and number + 1 >= _LEAST_ROUNDS):
-                return choices.pop() if choices else None
-            if number + 1 >= _LEAST_ROUNDS:  # those who may still win, and whom they are compared with
-                rounds = {one: rounds[one] for one in {*choices, ranked(found, self._objective)[0]}}
-        return simplest({one: Tried(one, turns).middle for one, turns in rounds.items()}, self._objective, usual)
+            if len(rounds) < 2:
+                return next(iter(rounds), None)
+            if number + 1 >= _LEAST_ROUNDS:
+                choices = {simplest(rounds, self._objective, usual, errors) for errors in _OPEN}
+                if len(choices) == 1:
+                    return choices.pop()
+        return simplest(rounds, self._objective, usual, _CLOSED)
 
     def _measure(self, candidate: Candidate, *, note: bool = True) -> Measured | None:
         """One measurement; None: refused."""

@@ -68,31 +68,50 @@ def test_batch_sizes(given: Given, spec: TensorSpec, expected: list[int]) -> Non
     assert batches(given, [spec], 1_000_000) == expected
 
 
-def test_of_those_that_are_nearly_as_good_the_simplest_is_chosen() -> None:
-    found = {
-        candidate(8, 1, 64): Measured(1000, 1, 2),
-        candidate(2, 2, 32): Measured(955, 1, 2),
-        candidate(4, 1, 32): Measured(955, 1, 2),  # as many threads, fewer in a worker
-        candidate(4, 1, 16): Measured(951, 1, 2),  # as near to the best, farther from what is usual
-        candidate(1, 1, 64): Measured(945, 1, 2),  # too slow
+def rounds_of(middles: dict[Candidate, Measured], spread: float = 0.0) -> dict[Candidate, list[Measured]]:
+    """Four rounds, in which a candidate is off by as much in both directions, and not when another one is."""
+    offs = [[1 + spread, 1 - spread, 1, 1], [1, 1, 1 + spread, 1 - spread]]
+    return {
+        one: [middle._replace(rate=middle.rate * off) for off in offs[number % 2]]
+        for number, (one, middle) in enumerate(middles.items())
     }
 
-    assert simplest(found, THROUGHPUT, 32) == candidate(4, 1, 32)
-    assert simplest(found, THROUGHPUT, 8) == candidate(4, 1, 16)
-    assert simplest(found, THROUGHPUT, 32, tie=0.06) == candidate(1, 1, 64)
-    assert simplest(found, THROUGHPUT, 32, tie=0) == candidate(8, 1, 64)
+
+def test_the_simplest_is_chosen_unless_another_one_is_better_by_more_than_a_tie() -> None:
+    found = rounds_of(
+        {
+            candidate(8, 1, 64): Measured(1000, 1, 2),
+            candidate(2, 2, 32): Measured(955, 1, 2),
+            candidate(4, 1, 32): Measured(955, 1, 2),  # as many threads, fewer in a worker
+            candidate(4, 1, 16): Measured(955, 1, 2),  # farther from what is usual
+            candidate(1, 1, 64): Measured(945, 1, 2),  # too slow
+        }
+    )
+
+    assert simplest(found, THROUGHPUT, 32, 0) == candidate(4, 1, 32)
+    assert simplest(found, THROUGHPUT, 8, 0) == candidate(4, 1, 16)
+    assert simplest(found, THROUGHPUT, 32, 3) == candidate(4, 1, 32)  # without noise all is sure
+
+
+def test_what_costs_more_has_to_be_better_for_sure() -> None:
+    found = rounds_of({candidate(1, 1, 32): Measured(1000, 1, 2), candidate(2, 1, 32): Measured(1150, 1, 2)}, 0.1)
+
+    assert simplest(found, THROUGHPUT, 32, 0) == candidate(2, 1, 32)
+    assert simplest(found, THROUGHPUT, 32, 2) == candidate(1, 1, 32)
 
 
 def test_with_a_latency_the_fastest_that_keeps_to_it_is_chosen() -> None:
-    found = {
-        candidate(1, 1, 1): Measured(100, 1, 2),
-        candidate(1, 1, 8): Measured(300, 5, 9),
-        candidate(1, 1, 64): Measured(900, 20, 50),
-    }
+    found = rounds_of(
+        {
+            candidate(1, 1, 1): Measured(100, 1, 2),
+            candidate(1, 1, 8): Measured(300, 5, 9),
+            candidate(1, 1, 64): Measured(900, 20, 50),
+        }
+    )
 
-    assert simplest(found, Objective(10), 32) == candidate(1, 1, 8)
-    assert simplest(found, Objective(100), 32) == candidate(1, 1, 64)
-    assert simplest(found, Objective(1), 32) == candidate(1, 1, 1)  # none does: the one that comes nearest
+    assert simplest(found, Objective(10), 32, 2) == candidate(1, 1, 8)
+    assert simplest(found, Objective(100), 32, 2) == candidate(1, 1, 64)
+    assert simplest(found, Objective(1), 32, 2) == candidate(1, 1, 1)  # none does: the one that comes nearest
 
 
 @pytest.mark.parametrize(
