@@ -22,7 +22,7 @@ from cluster_serving.node.tuning.errors import Refused, TuningError
 from cluster_serving.node.tuning.objective import Measured, Objective
 
 _NEAR = 0.85  # of the other one: what is below is out of the question, whatever the noise
-_LEAST_ROUNDS, _MOST_ROUNDS = 3, 9
+_LEAST_ROUNDS, _MOST_ROUNDS = 3, 7
 # Standard errors of a gain: what costs more has to be better by a tie and so many; and while a choice would be another one with
 # either of these, there is another round.
 _CLOSED, _OPEN = 2.0, (-1.0, 3.0)
