@@ -11,9 +11,8 @@ from cluster_serving.node.topology.budget import Budget
 from cluster_serving.node.tuning.objective import Measured, Objective
 
 LARGEST_BATCH = 64
-TIE = 0.05
-"""What is within this share of the best is as good: runs differ by as much, and what is simpler, or more usual, is taken."""
 
+_TIE = 0.05  # what is better by no more than this share is as good: runs differ by as much
 _MOST_GAIN = 2.0  # in one round: one that kept to a latency, where the other did not, is no proof
 
 
@@ -125,7 +124,7 @@ def simplest(
 
 def _is_better(gains: Sequence[float], errors: float) -> bool:
     bounded = [min(max(gain, 1 / _MOST_GAIN), _MOST_GAIN) for gain in gains]
-    return mean(bounded) - errors * stdev(bounded) / math.sqrt(len(bounded)) > 1 + TIE
+    return mean(bounded) - errors * stdev(bounded) / math.sqrt(len(bounded)) > 1 + _TIE
 
 
 def ranked(found: Mapping[Candidate, Measured], objective: Objective) -> list[Candidate]:
