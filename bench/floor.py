@@ -11,18 +11,18 @@ from itertools import count
 import numpy as np
 
 from cluster_serving.client import keys
-from cluster_serving.client.commands import next_id
+from cluster_serving.client.commands import REPLIES_AT_ONCE, next_id
 from cluster_serving.client.connection import RedisSettings
 from cluster_serving.client.link import Argument, Link
+from cluster_serving.client.reply import pack
 from cluster_serving.client.values import encode_record
 from cluster_serving.client.wire import encode_tensor
 from cluster_serving.node.writer import FINISH
 
 JOB = "bench_floor"
 BATCH = 64
-_RECEIPT = (
-    b'{"entry":"1700000000000-0","read_ms":1700000000000.123,"node":"some-host-0a1b2c",'
-    b'"model":"sha256:0123456789abcdef","ttl_ms":3600000,"worker":0,"batch":64,'
+_BATCH_RECEIPT = (
+    b'{"node":"some-host-0a1b2c","model":"sha256:0123456789abcdef","ttl_ms":3600000,"worker":0,"batch":64,'
     b'"filled_ms":1700000000000.123,"wait_ms":0.123,"run_ms":0.123,"publish_ms":0.123}'
 )
 
@@ -49,12 +49,12 @@ class Client:
         """Wait for replies; how many came."""
         self._receiving.send(
             ("XTRIM", self._reply, "MINID", next_id(self._last)),
-            ("XREAD", "COUNT", 1024, "BLOCK", 4000, "STREAMS", self._reply, self._last),
+            ("XREAD", "COUNT", REPLIES_AT_ONCE, "BLOCK", 4000, "STREAMS", self._reply, self._last),
         )
         self._receiving.read()
         entries = self._receiving.read()[0][1]
         self._last = entries[-1][0]
-        return len(entries)
+        return sum(len(fields) // 2 - 1 for _, fields in entries)
 
     def close(self) -> None:
         """Delete the reply stream."""
@@ -95,20 +95,21 @@ def latencies_s(port: int, calls: int) -> list[float]:
 def serve(port: int) -> None:
     """Answer every record with a canned result, until killed."""
     link = Link(RedisSettings(port=port), 8.0)
-    answer = [b"tensor:y", encode_tensor(np.ones(10, np.float32)), keys.RECEIPT, _RECEIPT]
+    answer = pack(b"1700000000000-0", 1700000000000.123, 1, [b"tensor:y", encode_tensor(np.ones(10, np.float32))])
     names = [JOB.encode(), keys.dead_key(JOB).encode()]
     link.call("XGROUP", "CREATE", JOB, keys.GROUP, "0", "MKSTREAM")
     print("ready", flush=True)
     while True:
         link.send(("XREADGROUP", "GROUP", keys.GROUP, "floor", "COUNT", BATCH, "BLOCK", 4000, "STREAMS", JOB, ">"))
-        targets: list[bytes] = []
+        streams: dict[bytes, bytes] = {}
         arguments: list[bytes] = []
         for _, entries in link.read() or ():
             for entry_id, fields in entries:
-                targets.append(fields[5])
-                arguments += (entry_id, b"reply", b"", b"6", keys.URI, fields[1], *answer)
-        if targets:
-            link.run(FINISH, [*names, *targets], [keys.GROUP.encode(), b"0", b"0", *arguments])
+                number = streams.setdefault(fields[5], b"%d" % (len(streams) + 1))
+                arguments += (entry_id, number, fields[1], answer)
+        if streams:
+            told = [keys.GROUP.encode(), b"0", b"0", _BATCH_RECEIPT, b"%d" % len(streams), b"0"]
+            link.run(FINISH, [*names, *streams], [*told, *arguments])
 
 
 if __name__ == "__main__":

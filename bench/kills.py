@@ -30,9 +30,10 @@ import yaml
 from bench import poison_model, report
 from bench.stage import Stage, stage
 from cluster_serving.client import keys
-from cluster_serving.client.commands import CHUNK, ENQUEUE, enqueue_arguments, read_replies, reply_of
+from cluster_serving.client.commands import CHUNK, ENQUEUE, REPLIES_AT_ONCE, enqueue_arguments, result_in
 from cluster_serving.client.connection import RedisSettings
 from cluster_serving.client.link import Link
+from cluster_serving.client.reply import read_replies
 from cluster_serving.client.values import encode_record
 
 JOB = "bench_kills"
@@ -42,7 +43,6 @@ _SETTINGS = {"batchSize": 64, "modelParallelism": 1, "threadPerModel": 1, "lease
 _WINDOW = 1024
 _TURN_MS = 10
 _PATIENCE_S = 60.0
-_REPLIES_AT_ONCE = 1024
 _ALL_WELL = ("not_answered", "answered_twice", "wrong", "pending", "in_stream", "dead_letters")
 
 
@@ -115,14 +115,14 @@ class Load:
 
     def receive(self) -> None:
         """Take what comes within a turn."""
-        command = ("XREAD", "COUNT", _REPLIES_AT_ONCE, "BLOCK", _TURN_MS, "STREAMS", self._reply, self._last)
-        for entry_id, fields in read_replies(self._link.call(*command)):
+        command = ("XREAD", "COUNT", REPLIES_AT_ONCE, "BLOCK", _TURN_MS, "STREAMS", self._reply, self._last)
+        for entry_id, replies in read_replies(self._link.call(*command)):
             self._last = entry_id
-            result = reply_of(fields)
-            number = int(result.uri)
-            self.answers[number] += 1
-            self.waited_s.append(time.monotonic() - self.sent_s[number - 1])
-            self.wrong += result.error is not None or result.outputs["y"] != 2 * number + 1
+            for result in map(result_in, replies):
+                number = int(result.uri)
+                self.answers[number] += 1
+                self.waited_s.append(time.monotonic() - self.sent_s[number - 1])
+                self.wrong += result.error is not None or result.outputs["y"] != 2 * number + 1
 
 
 class Beats:

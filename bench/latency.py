@@ -55,9 +55,9 @@ def computed(trace: Trace) -> list[Computed]:
     """The records with a deadline that a worker computed, by their receipts."""
     found: list[Computed] = []
     for answer in trace.answers:
-        if not answer.receipt or (answer.error and _COMPUTED_TOO_LATE not in answer.error):
+        if answer.receipt is None or (answer.error and _COMPUTED_TOO_LATE not in answer.error):
             continue
-        receipt = msgspec.json.decode(answer.receipt)
+        receipt = msgspec.json.decode(answer.receipt.json())
         begun_ms = receipt["filled_ms"] + receipt["wait_ms"] - enqueued_ms(receipt) - trace.life_ms[answer.number]
         found.append(Computed(receipt["run_ms"], begun_ms, begun_ms + receipt["run_ms"]))
     return found

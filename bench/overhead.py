@@ -1,6 +1,6 @@
 """What receipts and metrics cost: the product beside copies of it without them, in turns on one Redis.
 
-`receipts` are the JSON of stage times in each answer, `metrics` the histograms that every process of the node fills; counters stay,
+`receipts` are the stage times in each answer, `metrics` the histograms that every process of the node fills; counters stay,
 since the node itself goes by them. A ratio is that of the product to the copy without, round by round: 0.98 of the throughput
 is a cost of 2 %. The copy without `nothing` is the product again: its ratio says what chance does. Exits with 1 when the
 throughput is surely below 0.98.
@@ -28,8 +28,10 @@ _PORT = 26389
 _LEAST = 0.98
 _WHOLE = "whole"
 _RECEIPTS = (
-    Patch("node/results.py", "start = self._receipt(slot, now_ms, clock_offset_ms, worker)", 'start = b""'),
-    Patch("node/results.py", "if not row.flags & ORIGINAL:", "if False:"),
+    Patch("node/writer.py", "results.batch(held, now_ms, clock_offset_ms=offset_ms, worker=worker)", 'b"{}"'),
+    Patch(
+        "node/results.py", "came = row.id, row.read_us / 1000 + clock_offset_ms, row.deliveries", 'came = b"", 0.0, 0'
+    ),
 )
 _METRICS = (
     Patch("node/metrics.py", "cells[self.first + bisect_left(self.bounds, value)] += times", "return"),

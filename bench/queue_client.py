@@ -9,6 +9,8 @@ from cluster_serving.client import keys
 from cluster_serving.client.commands import CHUNK, ENQUEUE, REPLIES_AT_ONCE, Fields, enqueue_arguments, next_id
 from cluster_serving.client.connection import RedisSettings
 from cluster_serving.client.link import Link
+from cluster_serving.client.receipt import Receipt
+from cluster_serving.client.reply import Reply, read_replies
 from cluster_serving.client.values import encode_record
 
 _MOST_BYTES_A_CALL = 1 << 20  # a script with eight tensors of 600 kB takes Redis half as long again as eight with one
@@ -21,7 +23,7 @@ class Answer(NamedTuple):
 
     number: int
     error: bytes = b""
-    receipt: bytes = b""
+    receipt: Receipt | None = None
 
 
 class QueueClient:
@@ -61,12 +63,10 @@ class QueueClient:
             ("XREAD", "COUNT", REPLIES_AT_ONCE, "BLOCK", int(1000 * _POLL_S), "STREAMS", self._reply, self._last),
         )
         self._receiving.read()
-        found = self._receiving.read()
-        if not found:
-            return []
-        entries = found[0][1]
-        self._last = entries[-1][0]
-        return [_answer(fields) for _, fields in entries]
+        entries = read_replies(self._receiving.read())
+        if entries:
+            self._last = entries[-1][0]
+        return [_answer(reply) for _, replies in entries for reply in replies]
 
     def close(self) -> None:
         """Delete the reply stream."""
@@ -78,6 +78,7 @@ class QueueClient:
         return [keys.URI, b"%d" % number, *self._rows[number % DISTINCT], keys.REPLY, self._reply.encode()]
 
 
-def _answer(fields: Sequence[bytes]) -> Answer:
-    told = dict(zip(fields[::2], fields[1::2], strict=True))
-    return Answer(int(told[keys.URI]), told.get(keys.ERROR, b""), told.get(keys.RECEIPT, b""))
+def _answer(reply: Reply) -> Answer:
+    fields, receipt = reply.unpack()
+    error = fields[fields.index(keys.ERROR) + 1] if keys.ERROR in fields else b""
+    return Answer(int(reply.uri), error, receipt)

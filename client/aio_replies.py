@@ -8,10 +8,11 @@ from typing import Any, TypeGuard
 
 from cluster_serving.client.aio_admission import fail
 from cluster_serving.client.aio_link import AsyncLink
-from cluster_serving.client.commands import REPLIES_AT_ONCE, REPLY_LIFE_MS, next_id, queue_full, read_replies, reply_of
+from cluster_serving.client.commands import REPLIES_AT_ONCE, REPLY_LIFE_MS, next_id, queue_full, result_in
 from cluster_serving.client.connection import RedisSettings
 from cluster_serving.client.errors import ConnectionLost, InvalidValue, QueueFull, RedisRefused
 from cluster_serving.client.link import Argument, is_out_of_memory
+from cluster_serving.client.reply import read_replies
 from cluster_serving.client.retrying import Attempts
 from cluster_serving.client.wire import Result
 
@@ -155,13 +156,14 @@ class AsyncReplies:
             await self._make_stream()
         begun_s = perf_counter()
         entries = read_replies(replies[-1])
-        for entry_id, fields in entries:
+        for entry_id, found in entries:
             self._last = entry_id
-            self._untrimmed += sum(map(len, fields))
-            result = reply_of(fields)
-            future = self._waiting.get(result.uri)
-            if future is not None and not future.done():
-                future.set_result(result)
+            for reply in found:
+                self._untrimmed += len(reply.packed)
+                result = result_in(reply)
+                future = self._waiting.get(result.uri)
+                if future is not None and not future.done():
+                    future.set_result(result)
         self._idle = not entries
         self._on_read(perf_counter() - begun_s)
 

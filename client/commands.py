@@ -23,6 +23,7 @@ from cluster_serving.client.errors import (
 )
 from cluster_serving.client.link import Argument, Script, is_out_of_memory
 from cluster_serving.client.original.values import EncodedImage, text_value
+from cluster_serving.client.reply import Reply
 from cluster_serving.client.values import encode_record, encode_uri
 from cluster_serving.client.wire import Result, decode_result
 
@@ -34,8 +35,8 @@ TAKE = Script(Path(__file__).with_name("take.lua").read_text())
 REPLY_LIFE_MS = 60_000
 """A reply stream lives so long after its client was last seen."""
 
-REPLIES_AT_ONCE = 1024
-"""Replies that one read takes at most."""
+REPLIES_AT_ONCE = 128
+"""Entries of a reply stream that one read takes at most."""
 CHUNK = 64
 """Records that are enqueued in one call of Redis."""
 WINDOW = 1024
@@ -181,11 +182,6 @@ def queue_full(why: str) -> QueueFull:
     return QueueFull(f"{_FULL} ({why})")
 
 
-def read_replies(reply: Any) -> list[tuple[bytes, Fields]]:
-    """The entries of a reply to XREAD of one stream: id and fields."""
-    return [(entry_id, fields) for _, entries in reply or () for entry_id, fields in entries]
-
-
 def result_of(fields: Sequence[bytes], uri: str) -> Result:
     """The result in a hash or a reply, whichever dialect it is in."""
     if keys.RECEIPT in fields:
@@ -207,11 +203,11 @@ def taken_result(key: bytes, prefix: str, fields: Sequence[bytes]) -> Result:
         return Result(uri, {}, error=("Unreadable", str(error)))
 
 
-def reply_of(fields: Sequence[bytes]) -> Result:
-    """The result in an entry of a reply stream; the node writes its uri first."""
-    uri = fields[1].decode(errors="replace")
+def result_in(reply: Reply) -> Result:
+    """The result in a reply; one that cannot be read is a failed one, and the others go on."""
+    uri = reply.uri.decode(errors="replace")
     try:
-        return decode_result(uri, fields[2:])
+        return decode_result(uri, *reply.unpack())
     except CodecError as error:
         return Result(uri, {}, error=("Unreadable", str(error)))
 

@@ -32,11 +32,13 @@ Request fields, native dialect (values are bytes; `<name>` is a model input's na
 Request fields, original dialect: `uri`, `data` (base64 of an Arrow stream), and optionally `serde`.
 
 Result fields: `tensor:<output>`, `bool:<output>`, `string:<output>` (JSON), or `value` (JSON of a filter or of `postprocess`;
-in the original dialect a base64 Arrow stream, or a filter's text); `error` (JSON: code, message) instead of them; on a reply
-stream, first of all, `uri`. Native results have a `receipt` (JSON): `entry`, the id in the stream; `read_ms`, Unix time on Redis'
-clock when a reader had it; `deliveries`, where there was more than one; `node`, `worker`, `model` (its hash); `batch`, its rows;
-`filled_ms`, Unix time on Redis' clock when the batch was closed; `wait_ms` for a worker, `run_ms`, and `publish_ms` for the writer;
-`ttl_ms`, the time to live of a result hash; `outputs`, their names in the model's order where there are several.
+in the original dialect a base64 Arrow stream, or a filter's text); `error` (JSON: code, message) instead of them. Native
+results have a `receipt` (JSON): `entry`, the id in the stream; `read_ms`, Unix time on Redis' clock when a reader had it;
+`deliveries`, where there was more than one; `node`, `worker`, `model` (its hash); `batch`, its rows; `filled_ms`, Unix time on
+Redis' clock when the batch was closed; `wait_ms` for a worker, `run_ms`, and `publish_ms` for the writer; `ttl_ms`, the time to
+live of a result hash; in a hash, which forgets the order of its fields, `outputs`: their names where there are several.
+
+A reply stream has the results of a batch in one entry: `reply.py`.
 
 A dead letter has the field `dead_letter` first (JSON: `code`, `message`, `traceback`, `entry`, `node`, `deliveries`, `model`,
 `died_ms`; see `DeadLetter` in node/dead_letters.py), and behind it the request's fields exactly as they came.
@@ -65,6 +67,7 @@ SPARSE_SHAPE: Final = b"sparse.shape:"
 VALUE: Final = b"value"
 ERROR: Final = b"error"
 RECEIPT: Final = b"receipt"
+BATCH: Final = b"batch"
 DEAD_LETTER: Final = b"dead_letter"
 
 NODES: Final = "cluster-serving.nodes"

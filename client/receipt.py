@@ -6,9 +6,30 @@ All of it on Redis' clock. A stream's id, which says when the record was enqueue
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from cluster_serving.client.errors import CodecError
+
+
+class Receipt(NamedTuple):
+    """The parts of a receipt.
+
+    Attributes:
+        entry: the record's id in the stream.
+        read_ms: Unix time on Redis' clock when a reader had it.
+        deliveries: how often Redis has given it to a node.
+        batch: JSON, the part that it shares with the others of its batch.
+    """
+
+    entry: bytes
+    read_ms: float
+    deliveries: int
+    batch: bytes
+
+    def json(self) -> bytes:
+        """The whole of it, a JSON object."""
+        again = b'"deliveries":%d,' % self.deliveries if self.deliveries > 1 else b""
+        return b'{"entry":"%b","read_ms":%.3f,%b%b' % (self.entry, self.read_ms, again, self.batch[1:])
 
 
 def enqueued_ms(receipt: Mapping[str, Any]) -> int:

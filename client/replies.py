@@ -19,12 +19,12 @@ from cluster_serving.client.commands import (
     next_id,
     no_result,
     queue_full,
-    read_replies,
-    reply_of,
+    result_in,
 )
 from cluster_serving.client.connection import RedisSettings
 from cluster_serving.client.errors import ConnectionLost, InvalidValue, RedisRefused
 from cluster_serving.client.link import Argument, Link, cannot_serve, is_out_of_memory, is_unknown_script
+from cluster_serving.client.reply import read_replies
 from cluster_serving.client.wire import Result
 
 _BLOCK_S = 1.0  # a stream that has vanished is noticed so soon: Redis does not tell those that block on it
@@ -260,7 +260,7 @@ class Replies:
         self._idle = block_s > 0 and not entries
         if entries:
             self._last = entries[-1][0]
-        return [reply_of(fields) for _, fields in entries]
+        return [result_in(reply) for _, replies in entries for reply in replies]
 
     def _checked(self, replies: list[Any]) -> list[Any]:
         for reply in replies:

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from cluster_serving.client import keys
 from cluster_serving.client.errors import CodecError
-from cluster_serving.client.receipt import stages
+from cluster_serving.client.receipt import Receipt, stages
 
 Array = NDArray[Any]
 
@@ -135,10 +135,9 @@ class Result:
         outputs: for each output its array; text is a str or nested lists of them.
         value: what a filter made of the outputs (JSON), or None.
         error: why there is no result, or None.
-        receipt_json: `receipt` as it came.
     """
 
-    __slots__ = ("error", "outputs", "receipt_json", "uri", "value")
+    __slots__ = ("_receipt", "error", "outputs", "uri", "value")
 
     def __init__(
         self,
@@ -146,13 +145,18 @@ class Result:
         outputs: dict[str, Any],
         value: Any = None,
         error: tuple[str, str] | None = None,
-        receipt: bytes = b"{}",
+        receipt: bytes | Receipt = b"{}",
     ) -> None:
         self.uri = uri
         self.outputs = outputs
         self.value = value
         self.error = error
-        self.receipt_json = receipt
+        self._receipt = receipt
+
+    @property
+    def receipt_json(self) -> bytes:
+        """The receipt as JSON text."""
+        return self._receipt.json() if isinstance(self._receipt, Receipt) else self._receipt
 
     @property
     def receipt(self) -> dict[str, Any]:
@@ -172,8 +176,13 @@ class Result:
         return f"Result(uri={self.uri!r}, {what})"
 
 
-def decode_result(uri: str, fields: Sequence[bytes]) -> Result:
-    """The result in a native result hash or reply entry, given as `field, value, field, value, ...`.
+def decode_result(uri: str, fields: Sequence[bytes], receipt: bytes | Receipt = b"{}") -> Result:
+    """The result in a native result hash or reply.
+
+    Args:
+        uri: of the record.
+        fields: `field, value, field, value, ...`.
+        receipt: where no field has it.
 
     Raises:
         CodecError: a field's bytes are not what its name says.
@@ -181,7 +190,6 @@ def decode_result(uri: str, fields: Sequence[bytes]) -> Result:
     outputs: dict[str, Any] = {}
     value: Any = None
     error: tuple[str, str] | None = None
-    receipt = b"{}"
     for field, content in zip(fields[::2], fields[1::2], strict=True):
         if field.startswith(keys.TENSOR):
             outputs[_name(field)] = decode_tensor(content).copy()
@@ -196,7 +204,7 @@ def decode_result(uri: str, fields: Sequence[bytes]) -> Result:
         elif field == keys.ERROR:
             document = _object(field, content)
             error = (str(document.get("code")), str(document.get("message")))
-    if len(outputs) > 1:
+    if len(outputs) > 1 and isinstance(receipt, bytes):
         # A hash forgets the order of its fields.
         names = _object(keys.RECEIPT, receipt).get("outputs", list(outputs))
         if not isinstance(names, list) or {*map(str, names)} != outputs.keys():

@@ -1,26 +1,68 @@
 -- Publish the results of a batch: one outcome per record, whoever comes first.
--- KEYS[1] the stream; KEYS[2] the stream of dead letters; KEYS[2 + i] where the result of row i goes
+-- KEYS[1] the stream; KEYS[2] the stream of dead letters; then the reply streams, and a result hash for each row that has one
 -- ARGV[1] the consumer group; ARGV[2] time to live of a result hash in ms, 0 keeps it; ARGV[3] dead letters to keep
--- ARGV[4 ...] for each row: entry id, 'hash' or 'reply', why it is a dead letter, how many arguments, and these: field, value, ...
---     Why: empty for others, else a JSON object that lacks its end: the deliveries, which only Redis knows.
--- Returns the numbers of the rows (from 1) that had been finished before, and are left as they are.
-local group, ttl, kept = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
+-- ARGV[4] the field `batch` of replies; ARGV[5] how many reply streams there are; ARGV[6] how many rows are dead letters
+-- then for each dead letter: the number of its row (from 1), why (a JSON object that lacks its end: the deliveries, which only
+--     Redis knows)
+-- then for each row: entry id, and
+--     for a reply: the number of its stream (from 1), uri, packed result
+--     for a hash: 0, how many arguments, and these: field, value, ...
+-- Returns the numbers of the rows that had been finished before, and are left as they are.
+local group, ttl, kept, batch = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
+local hash_key = 2 + tonumber(ARGV[5])
+-- Lua puts no more than 8000 values on its stack. A client reads an entry as a whole.
+local most_values, most_bytes = 7000, 65536
+
+local at = 7
+local whys = {}
+for _ = 1, tonumber(ARGV[6]) do
+  whys[tonumber(ARGV[at])] = ARGV[at + 1]
+  at = at + 2
+end
 
 local function bury(id, why, deliveries)
   local entry = redis.call('XRANGE', KEYS[1], id, id)[1]
   if entry and kept > 0 then
     local reason = why .. ',"deliveries":' .. deliveries .. '}'
-    -- Lua puts no more than 8000 values on its stack.
-    redis.call('XADD', KEYS[2], 'MAXLEN', kept, '*', 'dead_letter', reason, unpack(entry[2], 1, math.min(#entry[2], 7000)))
+    redis.call('XADD', KEYS[2], 'MAXLEN', kept, '*', 'dead_letter', reason, unpack(entry[2], 1, math.min(#entry[2], most_values)))
+  end
+end
+
+local replies = {}
+
+local function send(stream)
+  local reply = replies[stream]
+  replies[stream] = nil
+  redis.call('XADD', KEYS[2 + stream], 'NOMKSTREAM', '*', unpack(reply, 1, reply.count))
+end
+
+local function answer(stream, uri, packed)
+  local reply = replies[stream]
+  if not reply then
+    reply = {'batch', batch, count = 2, bytes = 0}
+    replies[stream] = reply
+  end
+  local count = reply.count + 2
+  reply[count - 1], reply[count] = uri, packed
+  reply.count, reply.bytes = count, reply.bytes + #packed
+  if count >= most_values or reply.bytes >= most_bytes then
+    send(stream)
   end
 end
 
 local finished, repeated = {}, {}
-local at = 4
-for i = 3, #KEYS do
-  local id, why, last = ARGV[at], ARGV[at + 2], at + 3 + tonumber(ARGV[at + 3])
+local row, total = 0, #ARGV
+while at <= total do
+  row = row + 1
+  local id, stream = ARGV[at], tonumber(ARGV[at + 1])
+  local first, last = at + 2, at + 3
+  if stream == 0 then
+    hash_key = hash_key + 1
+    first, last = at + 3, at + 2 + tonumber(ARGV[at + 2])
+  end
+  local why = whys[row]
   -- pcall: of a group that is gone XACK only says 0.
-  local pending = why ~= '' and redis.pcall('XPENDING', KEYS[1], group, id, id, 1)[1]
+  local pending = why and redis.pcall('XPENDING', KEYS[1], group, id, id, 1)[1]
   -- XACK is the fence: 0 means that somebody else has finished this record.
   if redis.call('XACK', KEYS[1], group, id) == 1 then
     finished[#finished + 1] = id
@@ -28,19 +70,22 @@ for i = 3, #KEYS do
       -- pcall, here and below: what is at fault with one row must not stop the rows behind it.
       pcall(bury, id, why, pending[4])
     end
-    if ARGV[at + 1] == 'reply' then
-      redis.pcall('XADD', KEYS[i], 'NOMKSTREAM', '*', unpack(ARGV, at + 4, last))
+    if stream > 0 then
+      pcall(answer, stream, ARGV[first], ARGV[last])
     else
-      redis.call('DEL', KEYS[i])
-      redis.call('HSET', KEYS[i], unpack(ARGV, at + 4, last))
+      redis.call('DEL', KEYS[hash_key])
+      redis.call('HSET', KEYS[hash_key], unpack(ARGV, first, last))
       if ttl > 0 then
-        redis.call('PEXPIRE', KEYS[i], ttl)
+        redis.call('PEXPIRE', KEYS[hash_key], ttl)
       end
     end
   else
-    repeated[#repeated + 1] = i - 2
+    repeated[#repeated + 1] = row
   end
   at = last + 1
+end
+for stream in pairs(replies) do
+  pcall(send, stream)
 end
 for first = 1, #finished, 1000 do
   redis.call('XDEL', KEYS[1], unpack(finished, first, math.min(first + 999, #finished)))

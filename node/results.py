@@ -10,6 +10,8 @@ import numpy as np
 
 from cluster_serving.client import keys, original
 from cluster_serving.client.errors import CodecError, ErrorCode
+from cluster_serving.client.receipt import Receipt
+from cluster_serving.client.reply import pack
 from cluster_serving.client.wire import Array, tensor_header
 from cluster_serving.node.decoding import late
 from cluster_serving.node.processing.filter_text import json_text, legacy_text
@@ -19,17 +21,21 @@ Fields = list[bytes]
 
 
 class Finished(NamedTuple):
-    """What came of a record: the key that its result goes to, its row, and `field, value, ...`; of a failed one why."""
+    """What came of a record: the key that its result goes to, its row, and what is written there; of a failed one why.
+
+    `fields`: of a hash `field, value, ...`; of a reply the uri and the packed result.
+    """
 
     target: bytes
     row: Row
     fields: Fields
+    failed: bool
     error: tuple[str, str] | None
     detail: str
 
 
 _Answer = tuple[Fields, bytes, tuple[str, str] | None, str]
-"""Fields, the end of the receipt, and of a failed record why."""
+"""Fields, the end of the receipt in a hash, and of a failed record why."""
 
 DEADLY = frozenset(
     {
@@ -63,8 +69,47 @@ class Results:
         self._origin = {"node": node, "model": model, "ttl_ms": ttl_ms}
         self._original_text = legacy_text if legacy_filter_text else json_text
 
-    def of(self, slot: Slot, now_ms: float, *, clock_offset_ms: float = 0, worker: int = 0) -> Iterator[Finished]:
+    def of(self, slot: Slot, batch: bytes, now_ms: float, *, clock_offset_ms: float = 0) -> Iterator[Finished]:
         """What came of each record of a slot that is not to be run again.
+
+        Args:
+            slot: it is only read.
+            batch: what `batch` says of it.
+            now_ms: Unix time on Redis' clock.
+            clock_offset_ms: how much Redis' clock is ahead of this machine's.
+        """
+        overdue = 0 < slot.deadline_ms < now_ms
+        table = slot.table()
+        found: list[_Answer | None] = [None] * slot.rows
+        flags = {row.place: row.flags for row in table if row.flags}
+        again: set[int] = set()
+        for outcome in slot.outcomes():
+            if outcome.again:
+                again.update(outcome.rows)
+                continue
+            batch_of_hash = batch[:-1] + _names(outcome)
+            for place, fields in zip(outcome.rows, self._fields(slot, outcome, flags), strict=True):
+                found[place] = fields, batch_of_hash, outcome.error, outcome.detail
+        for row in table:
+            if row.place in again:
+                continue
+            answer = found[row.place] if row.place >= 0 else None
+            if answer is None:
+                answer = _failed(row.error or _NO_OUTCOME, row, batch)
+            elif overdue and 0 < row.deadline_ms < now_ms and answer[2] is None:
+                answer = _failed(late(now_ms - row.deadline_ms, "the result could be published"), row, batch)
+            fields, batch_of_hash, error, detail = answer
+            failed = keys.ERROR in fields
+            came = row.id, row.read_us / 1000 + clock_offset_ms, row.deliveries
+            if row.reply:
+                yield Finished(row.reply, row, [row.uri, pack(*came, fields)], failed, error, detail)
+                continue
+            if not row.flags & ORIGINAL:
+                fields += keys.RECEIPT, Receipt(*came, batch_of_hash).json()
+            yield Finished(self._prefix + row.uri, row, fields, failed, error, detail)
+
+    def batch(self, slot: Slot, now_ms: float, *, clock_offset_ms: float = 0, worker: int = 0) -> bytes:
+        """How a batch went: the part of a receipt (JSON) that is the same for all records of a slot.
 
         Args:
             slot: it is only read.
@@ -72,41 +117,6 @@ class Results:
             clock_offset_ms: how much Redis' clock is ahead of this machine's.
             worker: the one that ran it.
         """
-        overdue = 0 < slot.deadline_ms < now_ms
-        table = slot.table()
-        found: list[_Answer | None] = [None] * slot.rows
-        flags = {row.place: row.flags for row in table if row.flags}
-        start = self._receipt(slot, now_ms, clock_offset_ms, worker)
-        again: set[int] = set()
-        for outcome in slot.outcomes():
-            if outcome.again:
-                again.update(outcome.rows)
-                continue
-            receipt = start + _names(outcome)
-            for place, fields in zip(outcome.rows, self._fields(slot, outcome, flags), strict=True):
-                found[place] = fields, receipt, outcome.error, outcome.detail
-        read_us, deliveries, arrival = -1, 0, b""
-        for row in table:
-            if row.place in again:
-                continue
-            answer = found[row.place] if row.place >= 0 else None
-            if answer is None:
-                answer = _failed(row.error or _NO_OUTCOME, row, start)
-            elif overdue and 0 < row.deadline_ms < now_ms and answer[2] is None:
-                answer = _failed(late(now_ms - row.deadline_ms, "the result could be published"), row, start)
-            fields, receipt, error, detail = answer
-            if not row.flags & ORIGINAL:
-                if row.read_us != read_us or row.deliveries != deliveries:  # most came in one reply
-                    read_us, deliveries = row.read_us, row.deliveries
-                    arrival = _arrival(read_us / 1000 + clock_offset_ms, deliveries)
-                fields += (keys.RECEIPT, b'{"entry":"%b",%b%b' % (row.id, arrival, receipt))
-            if row.reply:
-                yield Finished(row.reply, row, [keys.URI, row.uri, *fields], error, detail)
-            else:
-                yield Finished(self._prefix + row.uri, row, fields, error, detail)
-
-    def _receipt(self, slot: Slot, now_ms: float, clock_offset_ms: float, worker: int) -> bytes:
-        """The middle of the JSON object that says how a batch went; milliseconds."""
         filled, started, ended = slot.times_us
         finished_ms = max(filled, started, ended) / 1000 + clock_offset_ms
         receipt: dict[str, object] = {
@@ -118,7 +128,7 @@ class Results:
             "run_ms": max(ended - started, 0) / 1000,
             "publish_ms": round(max(now_ms - finished_ms, 0), 3),
         }
-        return msgspec.json.encode(receipt)[1:-1]
+        return msgspec.json.encode(receipt)
 
     def _fields(self, slot: Slot, outcome: Outcome, flags: dict[int, int]) -> Iterator[Fields]:
         """The fields of each row of an outcome."""
@@ -148,18 +158,12 @@ class Results:
             return _error((ErrorCode.INFERENCE_FAILED, cut(str(fault))), flags)
 
 
-def _arrival(read_ms: float, deliveries: int) -> bytes:
-    """The beginning of a receipt: what is said of a record and not of its batch."""
-    again = b'"deliveries":%d,' % deliveries if deliveries > 1 else b""
-    return b'"read_ms":%.3f,%b' % (read_ms, again)
-
-
-def _failed(error: tuple[str, str], row: Row, receipt: bytes) -> _Answer:
-    return _error(error, row.flags), receipt + b"}", error, ""
+def _failed(error: tuple[str, str], row: Row, batch: bytes) -> _Answer:
+    return _error(error, row.flags), batch, error, ""
 
 
 def _names(outcome: Outcome) -> bytes:
-    """The end of a receipt."""
+    """The end of a receipt in a hash, which forgets the order of its fields."""
     names = [placed.name for placed in outcome.outputs]
     return b',"outputs":%b}' % msgspec.json.encode(names) if len(names) > 1 else b"}"
 

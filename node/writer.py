@@ -93,19 +93,17 @@ class Writer:
                 self._bell.hear()
 
     def _publish(self, slot: int) -> None:
-        call = _Call()
-        ring = self._ring
-        for finished in self._results.of(
-            ring.slots[slot],
-            ring.redis_ms(),
-            clock_offset_ms=ring.clock_offset_ms,
-            worker=self._first_worker + ring.owner(slot),
-        ):
+        ring, results = self._ring, self._results
+        held, now_ms, offset_ms = ring.slots[slot], ring.redis_ms(), ring.clock_offset_ms
+        worker = self._first_worker + ring.owner(slot)
+        batch = results.batch(held, now_ms, clock_offset_ms=offset_ms, worker=worker)
+        call = _Call(batch)
+        for finished in results.of(held, batch, now_ms, clock_offset_ms=offset_ms):
             call.add(finished, self._why(finished) if finished.error else b"")
             if call.size > _MOST_BYTES_A_CALL:
                 self._finish(call)
-                call = _Call()
-        if call.targets:
+                call = _Call(batch)
+        if call.kinds:
             self._finish(call)
 
     def _why(self, finished: Finished) -> bytes:
@@ -132,8 +130,8 @@ class Writer:
             self._untold, self._told_s = 0, time.monotonic()
 
     def _finish(self, call: "_Call") -> None:
-        keys_of_call = [*self._keys, *call.targets]
-        arguments = [*self._settings, *call.arguments]
+        keys_of_call = [*self._keys, *call.keys()]
+        arguments = [*self._settings, *call.arguments()]
         while True:
             self._ring.beat(WRITER)
             begun_s = time.perf_counter()
@@ -159,26 +157,43 @@ class Writer:
 
 
 class _Call:
-    """The rows of one call of the script."""
+    """The rows of one call of the script, and how their batch went."""
 
-    def __init__(self) -> None:
-        self.targets: list[bytes] = []
-        self.arguments: list[bytes] = []
+    def __init__(self, batch: bytes) -> None:
         self.kinds: list[int] = []
         self.size = 0
+        self._batch = batch
+        self._streams: dict[bytes, bytes] = {}  # by key: the number that the script knows it by
+        self._hashes: list[bytes] = []
+        self._dead: list[bytes] = []
+        self._rows: list[bytes] = []
 
     def add(self, finished: Finished, why: bytes) -> None:
         """Add a row, and why it is a dead letter."""
-        target, row, fields, error, _ = finished
-        self.targets.append(target)
-        self.arguments += (row.id, b"reply" if row.reply else b"hash", why, b"%d" % len(fields), *fields)
+        target, row, fields, failed, error, _ = finished
+        if row.reply:
+            number = self._streams.get(target) or self._streams.setdefault(target, b"%d" % (len(self._streams) + 1))
+            self._rows += (row.id, number, *fields)
+        else:
+            self._hashes.append(target)
+            self._rows += (row.id, b"0", b"%d" % len(fields), *fields)
         self.size += sum(map(len, fields))
         if why:
             self.kinds.append(_DEAD)
+            self._dead += b"%d" % len(self.kinds), why
         elif error and error[0] == ErrorCode.DEADLINE_EXCEEDED:
             self.kinds.append(_EXPIRED)
         else:
-            self.kinds.append(_FAILED if keys.ERROR in fields else _ANSWERED)
+            self.kinds.append(_FAILED if failed else _ANSWERED)
+
+    def keys(self) -> list[bytes]:
+        """Where the results go."""
+        return [*self._streams, *self._hashes]
+
+    def arguments(self) -> list[bytes]:
+        """What the script is told of the rows."""
+        counts = b"%d" % len(self._streams), b"%d" % (len(self._dead) // 2)
+        return [self._batch, *counts, *self._dead, *self._rows]
 
 
 def main(spec: WriterSpec, ready: Callable[..., None]) -> None:

@@ -13,6 +13,7 @@ from cluster_serving.client import keys
 from cluster_serving.client.commands import result_of
 from cluster_serving.client.connection import RedisSettings
 from cluster_serving.client.errors import CodecError
+from cluster_serving.client.reply import read_replies
 from cluster_serving.node.chaos.history import DeadLetter, History, Outcome
 from cluster_serving.node.chaos.learn import Answers
 from cluster_serving.node.chaos.records import NO_URI, RIGHT, Record
@@ -36,6 +37,7 @@ class Watch(threading.Thread):
     def __init__(self, settings: RedisSettings, job: str, reply: str, answers: Answers, history: History) -> None:
         super().__init__(name="watch", daemon=True)
         self._redis: Any = settings.client()
+        self._redis.set_response_callback("XREAD", _as_it_came)  # for `read_replies`
         self._job = job
         self._prefix = keys.result_prefix(job)
         self._reply = reply
@@ -124,15 +126,16 @@ class Watch(threading.Thread):
         return Outcome("wrong", f"{result!r}"[:200] + by, digest)
 
     def _count_replies(self) -> None:
-        while found := self._redis.xread({self._reply: self._last_reply}, count=_PAGE):
-            for entry_id, fields in found[0][1]:
+        while entries := read_replies(self._redis.xread({self._reply: self._last_reply}, count=_PAGE)):
+            for entry_id, replies in entries:
                 self._last_reply = entry_id
-                uri = fields[keys.URI].decode()
-                if uri not in self._history.records:
-                    continue
-                self._history.replies[uri] += 1
-                flat = [part for name, value in fields.items() if name != keys.URI for part in (name, value)]
-                self._history.seen(uri, self._outcome(self._history.records[uri], flat))
+                for reply in replies:
+                    uri = reply.uri.decode()
+                    if uri in self._history.records:
+                        self._history.replies[uri] += 1
+                        fields, receipt = reply.unpack()
+                        fields += keys.RECEIPT, receipt.json()
+                        self._history.seen(uri, self._outcome(self._history.records[uri], fields))
 
     def _hear_beats(self) -> None:
         for key in self._redis.scan_iter(keys.node_key(self._job, "*"), count=_PAGE):
@@ -159,3 +162,7 @@ class Watch(threading.Thread):
         except redis.ResponseError:
             pending, consumers = 0, []  # no group
         return pending, int(with_group.xlen(self._job)), consumers
+
+
+def _as_it_came(reply: Any, **_: Any) -> Any:
+    return reply

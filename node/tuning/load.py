@@ -21,15 +21,14 @@ from cluster_serving.client.commands import (
     CHUNK,
     ENQUEUE,
     REPLIES_AT_ONCE,
-    Fields,
     enqueue_arguments,
     next_id,
-    read_replies,
-    reply_of,
+    result_in,
 )
 from cluster_serving.client.connection import RedisSettings
 from cluster_serving.client.errors import ConnectionLost, RedisRefused
 from cluster_serving.client.link import Argument, Link
+from cluster_serving.client.reply import Reply, read_replies
 from cluster_serving.node.bell import Bell
 from cluster_serving.node.child import PR_SET_PDEATHSIG
 from cluster_serving.node.tuning.errors import TuningError
@@ -165,17 +164,18 @@ class Client:
         self._link.read()
         return self._took(read_replies(self._link.read()), time.perf_counter())
 
-    def _took(self, entries: Sequence[tuple[bytes, Fields]], heard_s: float) -> list[float]:
+    def _took(self, entries: Sequence[tuple[bytes, list[Reply]]], heard_s: float) -> list[float]:
         """How many seconds the answers of this order took."""
         took_s: list[float] = []
-        for entry_id, fields in entries:
+        for entry_id, replies in entries:
             self._last = entry_id
-            sent_s = self._sent_s.pop(fields[1], None)
-            if sent_s is None:  # of an order that failed
-                continue
-            if keys.ERROR in fields and (error := reply_of(fields).error) is not None:
-                raise TuningError(f"{error[0]}: {error[1]}")
-            took_s.append(heard_s - sent_s)
+            for reply in replies:
+                sent_s = self._sent_s.pop(reply.uri, None)
+                if sent_s is None:  # of an order that failed
+                    continue
+                if keys.ERROR in reply.packed and (error := result_in(reply).error) is not None:
+                    raise TuningError(f"{error[0]}: {error[1]}")
+                took_s.append(heard_s - sent_s)
         return took_s
 
     def _next(self) -> list[bytes]:

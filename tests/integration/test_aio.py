@@ -27,11 +27,12 @@ from cluster_serving.client import (
 from cluster_serving.client.aio_link import AsyncLink
 from cluster_serving.client.connection import RedisSettings
 from cluster_serving.client.wire import encode_tensor
+from support.clients import replied
 from support.private_redis import PrivateRedis
 
 ROW = np.zeros(3, np.float32)
-GOOD = {keys.TENSOR + b"y": encode_tensor(ROW), keys.RECEIPT: b"{}"}
-BAD = {keys.TENSOR + b"y": b"no tensor", keys.RECEIPT: b"{}"}
+GOOD = {keys.TENSOR + b"y": encode_tensor(ROW)}
+BAD = {keys.TENSOR + b"y": b"no tensor"}
 
 
 @contextmanager
@@ -66,8 +67,8 @@ def answer(client: Any, job: str, result_of: Callable[[bytes], dict[bytes, bytes
     """Answer every record of a job as a node does; how many there were."""
     entries = client.xrange(job)
     for entry_id, fields in entries:
-        result = {keys.URI: fields[keys.URI], **result_of(fields[keys.URI])}
-        client.xadd(fields[keys.REPLY], result, nomkstream=True)
+        uri = fields[keys.URI]
+        client.xadd(fields[keys.REPLY], replied(uri, result_of(uri)), nomkstream=True)
         client.xdel(job, entry_id)
     return len(entries)
 
@@ -266,7 +267,7 @@ def test_a_reply_stream_that_vanishes_is_made_again(own_redis: PrivateRedis) -> 
             lost = asyncio.create_task(queue.predict(ROW, timeout=30))
             (reply_key,) = await until(lambda: client.keys(keys.reply_key(queue.name, "*")))
             # The ids of the old stream are ahead of those of the new one, as after a failover to a slower clock.
-            client.xadd(reply_key, {keys.URI: b"nobody's", **GOOD}, id="9999999999999-0")
+            client.xadd(reply_key, replied(b"nobody's", GOOD), id="9999999999999-0")
             await until(lambda: not client.xlen(reply_key))
             client.flushall()
             await until(lambda: client.exists(reply_key))

@@ -16,6 +16,7 @@ from support.private_redis import PrivateRedis
 
 _jobs = count()
 REPLY = "reply-stream"
+BATCH = b'{"node":"n"}'
 
 
 @pytest.fixture
@@ -70,13 +71,20 @@ def finish(
     why: bytes = b"",
     dead_letters: int = 10,
 ) -> int:
-    """How many were finished. Rows: entry id, 'hash' or 'reply', key, fields; `why` they are dead letters."""
-    arguments: list[Argument] = []
-    for entry_id, kind, _, fields in rows:
-        arguments += (entry_id, kind, why, len(fields), *fields)
-    targets = [key for _, _, key, _ in rows]
+    """How many were finished.
+
+    Rows: entry id, 'hash' or 'reply', key, and of a hash the fields, of a reply the uri and the packed result; `why` they are dead
+    letters.
+    """
+    streams = list(dict.fromkeys(key for _, kind, key, _ in rows if kind == "reply"))
+    hashes = [key for _, kind, key, _ in rows if kind == "hash"]
+    dead: list[Argument] = [part for number in range(1, len(rows) + 1) for part in (number, why)] if why else []
+    arguments: list[Argument] = [BATCH, len(streams), len(dead) // 2, *dead]
+    for entry_id, kind, key, fields in rows:
+        where = [streams.index(key) + 1] if kind == "reply" else [0, len(fields)]
+        arguments += (entry_id, *where, *fields)
     repeated: list[int] = link.run(
-        FINISH, [job, keys.dead_key(job), *targets], [keys.GROUP, ttl_ms, dead_letters, *arguments]
+        FINISH, [job, keys.dead_key(job), *streams, *hashes], [keys.GROUP, ttl_ms, dead_letters, *arguments]
     )
     return len(rows) - len(repeated)
 
@@ -146,12 +154,12 @@ def test_finish_answers_each_record_where_it_waits(client: redis.Redis, link: Li
         link,
         job,
         (first, "hash", f"{job}:a", [b"tensor:y", b"\x00\xff", b"receipt", b"{}"]),
-        (second, "reply", job + REPLY, [b"uri", b"b", b"value", b"5"]),
+        (second, "reply", job + REPLY, [b"b", b"packed"]),
     )
 
     assert finished == 2
     assert client.hgetall(f"{job}:a") == {b"tensor:y": b"\x00\xff", b"receipt": b"{}"}
-    assert [fields for _, fields in entries(client, job + REPLY)] == [{b"uri": b"b", b"value": b"5"}]
+    assert [fields for _, fields in entries(client, job + REPLY)] == [{b"batch": BATCH, b"b": b"packed"}]
     assert client.ttl(f"{job}:a") == -1, "a time to live of 0 keeps it"
     assert left(client, job) == (0, 0)
 
@@ -221,7 +229,7 @@ def test_a_reply_key_of_the_wrong_type_harms_no_other_row(client: redis.Redis, l
         link,
         job,
         (first, "hash", f"{job}:a", [b"value", b"1"]),
-        (second, "reply", job + REPLY, [b"value", b"2"]),
+        (second, "reply", job + REPLY, [b"b", b"2"]),
         (third, "hash", f"{job}:c", [b"value", b"3"]),
     )
 
@@ -229,6 +237,45 @@ def test_a_reply_key_of_the_wrong_type_harms_no_other_row(client: redis.Redis, l
     assert client.get(job + REPLY) == b"no stream"
     assert (client.hgetall(f"{job}:a"), client.hgetall(f"{job}:c")) == ({b"value": b"1"}, {b"value": b"3"})
     assert left(client, job) == (0, 0)
+
+
+def replies(client: redis.Redis, stream: str) -> list[list[bytes]]:
+    """The uris of the results in each entry."""
+    return [list(fields)[1:] for _, fields in entries(client, stream)]
+
+
+def test_a_client_gets_the_results_of_a_batch_in_one_entry(client: redis.Redis, link: Link, job: str) -> None:
+    """Those that somebody else has finished are left out."""
+    ids = pending(client, link, job, 6)
+    for name in ("one", "two"):
+        client.xgroup_create(job + name, "client", "$", mkstream=True)
+    client.xack(job, keys.GROUP, ids[2])
+
+    streams = ["one", "two", "one", "one", "two", "one"]
+    finished = finish(
+        link,
+        job,
+        *[(i, "reply", job + name, [b"u%d" % n, b"x"]) for n, (i, name) in enumerate(zip(ids, streams, strict=True))],
+    )
+
+    assert finished == 5
+    assert replies(client, job + "one") == [[b"u0", b"u3", b"u5"]]
+    assert replies(client, job + "two") == [[b"u1", b"u4"]]
+
+
+@pytest.mark.parametrize(("size", "each"), [(1, 3499), (40_000, 2), (100_000, 1)])
+def test_no_entry_of_replies_is_too_long(client: redis.Redis, link: Link, job: str, size: int, each: int) -> None:
+    """It has 64 KB and one result more at most, and no more values than Lua can take at once."""
+    count = 2 * each + 1
+    ids = pending(client, link, job, count)
+    client.xgroup_create(job + REPLY, "client", "$", mkstream=True)
+
+    finished = finish(link, job, *[(i, "reply", job + REPLY, [b"%d" % n, b"x" * size]) for n, i in enumerate(ids)])
+
+    found = replies(client, job + REPLY)
+    assert finished == count
+    assert [len(uris) for uris in found] == [each, each, 1]
+    assert [uri for uris in found for uri in uris] == [b"%d" % n for n in range(count)]
 
 
 def test_a_client_that_has_gone_leaves_nothing_behind(client: redis.Redis, link: Link, job: str) -> None:

@@ -10,11 +10,12 @@ import numpy as np
 import redis
 
 from cluster_serving.client import AsyncInputQueue, InputQueue, keys
+from cluster_serving.client.reply import pack
 from cluster_serving.client.wire import encode_tensor
 from support.private_redis import PrivateRedis
 
 ROW = np.zeros(3, np.float32)
-ANSWER = {keys.TENSOR + b"y": encode_tensor(ROW), keys.RECEIPT: b"{}"}
+ANSWER = {keys.TENSOR + b"y": encode_tensor(ROW)}
 
 
 class Client(Protocol):
@@ -101,12 +102,17 @@ class AsyncioClient:
         self._runner.close()
 
 
+def replied(uri: bytes, result: dict[bytes, bytes]) -> dict[Any, Any]:
+    """The entry of a reply stream with one result, as a node writes it."""
+    return {keys.BATCH: b'{"node":"n"}', uri: pack(b"1-0", 1.0, 1, [part for pair in result.items() for part in pair])}
+
+
 def answer_all(client: Any, job: str, result: dict[bytes, bytes] = ANSWER) -> int:
     """Answer every record of a job that waits for its reply, as a node does; how many there were."""
     entries = client.xrange(job)
     for entry_id, fields in entries:
         if keys.REPLY in fields:
-            client.xadd(fields[keys.REPLY], {keys.URI: fields[keys.URI], **result}, nomkstream=True)
+            client.xadd(fields[keys.REPLY], replied(fields[keys.URI], result), nomkstream=True)
             client.xdel(job, entry_id)
     return len(entries)
 

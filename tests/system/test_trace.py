@@ -7,17 +7,19 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 import pytest
 import redis
 
 from cluster_serving.client import InputQueue, OutputQueue, keys
+from cluster_serving.client.commands import result_in
 from cluster_serving.client.process.exit_codes import ExitCode
 from cluster_serving.client.receipt import enqueued_ms
+from cluster_serving.client.reply import read_replies
 from cluster_serving.client.values import encode_record
-from cluster_serving.client.wire import Result, decode_result
+from cluster_serving.client.wire import Result
 from support.models import MODELS
 from support.private_redis import PrivateRedis
 from support.running_node import RunningNode, running_node
@@ -65,15 +67,12 @@ def finished(output: OutputQueue, uri: str) -> None:
 def replies(client: "redis.Redis", reply: str, count: int) -> list[tuple[int, Result]]:
     """When Redis got each result, by its own clock, and the result."""
 
-    def all_there() -> list[Any]:
-        entries = cast(list[Any], client.xrange(reply))
-        return entries if len(entries) == count else []
+    def all_there() -> list[tuple[int, Result]]:
+        entries = read_replies(client.eval("return {{KEYS[1], redis.call('XRANGE', KEYS[1], '-', '+')}}", 1, reply))
+        found = [(int(entry.partition(b"-")[0]), result_in(each)) for entry, replies in entries for each in replies]
+        return found if len(found) == count else []
 
-    found: list[tuple[int, Result]] = []
-    for entry, fields in wait_until(all_there, "the replies", 30):
-        flat = [part for pair in fields.items() for part in pair]
-        found.append((int(entry.partition(b"-")[0]), decode_result(fields[keys.URI].decode(), flat)))
-    return found
+    return wait_until(all_there, "the replies", 30)
 
 
 def test_the_stages_sum_to_the_total(node: RunningNode, redis_server: PrivateRedis) -> None:

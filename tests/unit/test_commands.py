@@ -20,8 +20,6 @@ from cluster_serving.client.commands import (
     plain_or_error,
     plain_or_failed,
     queue_full,
-    read_replies,
-    reply_of,
     request_fields,
     result_of,
 )
@@ -123,18 +121,6 @@ def test_a_full_queue_in_the_words_of_the_original() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("reply", "entries"),
-    [
-        (None, []),
-        ([], []),
-        ([[b"s", [[b"1-0", [b"a", b"b"]], [b"1-1", []]]]], [(b"1-0", [b"a", b"b"]), (b"1-1", [])]),
-    ],
-)
-def test_entries_of_a_reply(reply: Any, entries: list[Any]) -> None:
-    assert read_replies(reply) == entries
-
-
 def test_a_native_result() -> None:
     result = result_of([b"tensor:y", encode_tensor(np.array([1, 2])), b"receipt", b'{"batch": 3}'], "u")
 
@@ -177,12 +163,6 @@ def test_a_failed_result_in_every_dialect(fields: list[bytes], error: tuple[str,
 
     assert result.error == error
     assert result.outputs == {}
-
-
-def test_a_reply_names_its_record() -> None:
-    result = reply_of([b"uri", "grün".encode(), b"value", b"5", b"receipt", b"{}"])
-
-    assert (result.uri, result.value) == ("grün", 5)
 
 
 def test_what_a_program_gets() -> None:

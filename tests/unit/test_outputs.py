@@ -49,7 +49,8 @@ def store(
     outcomes, used = OutputStore(keep, steps).store(slot, Run(list(range(rows)), {}, whole), outputs, 0)
     slot.add(outcomes, rows, used)
     answers: list[Any] = []
-    for found in Results("job", "node").of(slot, 0):
+    results = Results("job", "node")
+    for found in results.of(slot, results.batch(slot, 0), 0):
         try:
             answers.append(plain(decode_result("u", found.fields)))
         except RecordFailed as error:

@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 from cluster_serving.client.commands import plain, result_of
 from cluster_serving.client.errors import ErrorCode
 from cluster_serving.client.original import decode_result as decode_original
+from cluster_serving.client.reply import Reply
 from cluster_serving.client.wire import Result, decode_result
-from cluster_serving.node.results import Results
+from cluster_serving.node.results import Finished, Results
 from cluster_serving.node.slot import BATCHED, ORIGINAL, Geometry, Outcome, Placed, Row, Slot, array_at, now_us
 
 GEOMETRY = Geometry(slots=1, batch=8, slot_bytes=4096, workers=1)
@@ -42,8 +43,14 @@ def place(slot: Slot, **outputs: NDArray[Any]) -> list[Placed]:
     return placed
 
 
-def fields_of(slot: Slot) -> list[list[bytes]]:
-    return [found.fields for found in Results("job", "node-1").of(slot, 0)]
+def finished(slot: Slot, results: Results | None = None, now_ms: float = 0, ahead_ms: float = 0) -> list[Finished]:
+    results = results or Results("job", "node-1")
+    batch = results.batch(slot, now_ms, clock_offset_ms=ahead_ms, worker=3)
+    return list(results.of(slot, batch, now_ms, clock_offset_ms=ahead_ms))
+
+
+def fields_of(slot: Slot, results: Results | None = None) -> list[list[bytes]]:
+    return [found.fields for found in finished(slot, results)]
 
 
 def results_of(slot: Slot) -> list[Result]:
@@ -146,7 +153,7 @@ def test_values_are_the_same_json_in_both_dialects() -> None:
     slot.add([Outcome([0, 1], values=put(slot, b'{"name":"cat"}', b"[1,2]"))], 2, 0)
 
     for legacy in (False, True):
-        native, original = (found.fields for found in Results("job", "n", legacy_filter_text=legacy).of(slot, 0))
+        native, original = fields_of(slot, Results("job", "n", legacy_filter_text=legacy))
 
         assert decode_result("u", native).value == {"name": "cat"}
         assert original == [b"value", b"[1,2]"]
@@ -176,7 +183,7 @@ def test_a_filters_value_is_json_or_the_originals_text(filtered: Any, json_text:
     slot.add([Outcome([0, 1], filtered=put(slot, packed, packed))], 2, 0)
 
     for legacy, expected in ((False, json_text), (True, legacy_text)):
-        native, original = (found.fields for found in Results("job", "n", legacy_filter_text=legacy).of(slot, 0))
+        native, original = fields_of(slot, Results("job", "n", legacy_filter_text=legacy))
 
         assert native[:2] == [b"value", json_text.encode()]
         assert original == [b"value", expected.encode()]
@@ -314,7 +321,7 @@ def test_where_results_go() -> None:
     slot = new_slot(row(0), row(1, reply=b"cluster-serving.reply_job:c"), row(-1, error=ERROR))
     slot.add([Outcome([0, 1], error=ERROR)], 2, 0)
 
-    found = list(Results("job", "n").of(slot, 0))
+    found = finished(slot)
 
     assert [each.target for each in found] == [
         b"cluster-serving_job:uri 0",
@@ -322,8 +329,8 @@ def test_where_results_go() -> None:
         b"cluster-serving_job:uri -1",
     ]
     assert [each.row.place for each in found] == [0, 1, -1]
-    assert found[1].fields[:2] == [b"uri", b"uri 1"]
-    assert b"uri" not in found[0].fields
+    assert found[1].fields[0] == b"uri 1"
+    assert Reply(b"", found[1].fields[1], b"{}").unpack()[0] == found[0].fields[:2]
 
 
 def test_native_receipts_say_how_it_went() -> None:
@@ -331,7 +338,7 @@ def test_native_receipts_say_how_it_went() -> None:
     slot.add([Outcome([0, 1], outputs=place(slot, y=np.zeros((2, 1))))], 2, 0)
     results = Results("job", "node-1", model="sha256:12", ttl_ms=60_000)
 
-    native, original, refused = (found.fields for found in results.of(slot, 0, worker=3))
+    native, original, refused = fields_of(slot, results)
 
     receipt = decode_result("u", native).receipt
     assert receipt.pop("wait_ms") >= 0
@@ -361,7 +368,7 @@ def test_the_stages_of_a_receipt_are_on_the_clock_of_redis_and_sum_to_the_total(
     filled, started, ended = slot.times_us
     now_ms = ended / 1000 + ahead_ms + 7
 
-    (found,) = Results("job", "node-1").of(slot, now_ms, clock_offset_ms=ahead_ms)
+    (found,) = finished(slot, now_ms=now_ms, ahead_ms=ahead_ms)
 
     stages = decode_result("u", found.fields).stages
     assert list(stages) == ["stream", "fill", "wait", "run", "publish"]
@@ -396,7 +403,7 @@ def test_names_are_written_as_json() -> None:
     slot = new_slot(row(0))
     slot.add([Outcome([0], outputs=place(slot, **{'q"': np.zeros((1, 1)), "ü": np.zeros((1, 1))}))], 1, 0)
 
-    (found,) = Results("job", 'no"de').of(slot, 0)
+    (found,) = finished(slot, Results("job", 'no"de'))
 
     result = decode_result("u", found.fields)
     assert list(result.outputs) == ['q"', "ü"]

@@ -1,0 +1,63 @@
+"""Results in the entries of a reply stream."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cluster_serving.client.commands import result_in
+from cluster_serving.client.errors import CodecError
+from cluster_serving.client.reply import Reply, pack, read_replies
+from cluster_serving.client.wire import encode_tensor
+
+BATCH = b'{"node":"n","batch":2}'
+
+
+def test_an_entry_has_the_results_of_a_batch() -> None:
+    first, second = pack(b"5-0", 7.25, 1, [b"value", b"5"]), pack(b"5-1", 7.5, 2, [b"value", b"6"])
+
+    ((entry_id, replies),) = read_replies(
+        [[b"stream", [[b"9-0", [b"batch", BATCH, "grün".encode(), first, b"batch", second]]]]]
+    )
+
+    assert entry_id == b"9-0"
+    results = [result_in(reply) for reply in replies]
+    assert [(result.uri, result.value) for result in results] == [("grün", 5), ("batch", 6)]
+    assert [result.receipt for result in results] == [
+        {"entry": "5-0", "read_ms": 7.25, "node": "n", "batch": 2},
+        {"entry": "5-1", "read_ms": 7.5, "deliveries": 2, "node": "n", "batch": 2},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("reply", "ids"),
+    [
+        (None, []),
+        ([], []),
+        (
+            [[b"s", [[b"1-0", [b"uri", b"nobody's"]], [b"1-1", []], [b"1-2", [b"batch", BATCH]]]]],
+            [b"1-0", b"1-1", b"1-2"],
+        ),
+    ],
+)
+def test_what_has_no_results(reply: Any, ids: list[bytes]) -> None:
+    assert read_replies(reply) == [(entry_id, []) for entry_id in ids]
+
+
+def test_outputs_are_in_the_order_in_which_they_were_packed() -> None:
+    tensor = encode_tensor(np.zeros(1))
+
+    result = result_in(Reply(b"u", pack(b"1-0", 1, 1, [b"tensor:z", tensor, b"tensor:a", tensor]), BATCH))
+
+    assert list(result.outputs) == ["z", "a"]
+
+
+@pytest.mark.parametrize("packed", [b"", b"\xc1", b"\x90", b"\x94\x01\x01\x01\x90", pack(b"1-0", 1, 1, []) + b"x"])
+def test_what_is_not_packed_is_a_failed_result(packed: bytes) -> None:
+    reply = Reply(b"u", packed, BATCH)
+
+    with pytest.raises(CodecError, match="not a packed result"):
+        reply.unpack()
+    result = result_in(reply)
+    assert result.error is not None
+    assert (result.uri, result.error[0]) == ("u", "Unreadable")
