@@ -52,6 +52,7 @@ class Server:
         numbers: the floats in the body of its answer; None: it computes nothing.
         running: serves on this port while the block lasts.
         expected: the floats that it is to answer.
+        tolerance: how far each of them may be off, as a share of the largest.
     """
 
     name: str
@@ -61,6 +62,7 @@ class Server:
     running: Callable[[int], AbstractContextManager[None]]
     headers: Mapping[str, str] = field(default_factory=lambda: {"Content-Type": "application/json"})
     expected: Numbers = field(default_factory=_of_row)
+    tolerance: float = 1e-3
 
     def await_ready(self, port: int) -> None:
         """Wait until it answers, and look whether it computes what the model does.
@@ -77,7 +79,7 @@ class Server:
             raise Unfit(f"{self.name} computes something else: {answer[:200]!r}")
 
     def _is_right(self, numbers: Numbers) -> bool:
-        near = 1e-3 * float(np.abs(self.expected).max())
+        near = self.tolerance * float(np.abs(self.expected).max())
         if numbers.shape != self.expected.shape or numbers.argmax() != self.expected.argmax():
             return False
         return np.allclose(numbers, self.expected, rtol=0, atol=near)

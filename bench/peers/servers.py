@@ -54,6 +54,7 @@ class Kind:
         path, body, headers: as of a `Server`.
         logits: the floats in the body of its answer.
         running: does a task while the block lasts.
+        tolerance: as of a `Server`.
     """
 
     told: str
@@ -62,6 +63,7 @@ class Kind:
     headers: Mapping[str, str]
     logits: Callable[[bytes], Numbers]
     running: Callable[[Task], AbstractContextManager[None]]
+    tolerance: float = 1e-3
 
     def server(self, name: str, model: Path, arrangement: Arrangement) -> Server:
         """It with this ONNX file."""
@@ -69,7 +71,7 @@ class Kind:
         def running(port: int) -> AbstractContextManager[None]:
             return self.running(Task(port, str(model), *arrangement))
 
-        return Server(name, self.path, self.body, self.logits, running, self.headers, _expected(model))
+        return Server(name, self.path, self.body, self.logits, running, self.headers, _expected(model), self.tolerance)
 
 
 @cache
@@ -78,21 +80,23 @@ def _expected(model: Path) -> Numbers:
     return logits
 
 
-def _ours(engine: str) -> Kind:
+def _ours(engine: str, precision: str = "f32") -> Kind:
     tensor = {"name": "image", "shape": [1, 1], "datatype": "BYTES", "parameters": {"binary_data_size": 4 + len(_FILE)}}
     head = json.dumps({"inputs": [tensor], "parameters": {"binary_data_output": True}}).encode()
     body = head + len(_FILE).to_bytes(4, "little") + _FILE
     headers = {"Inference-Header-Content-Length": str(len(head)), "Content-Type": "application/octet-stream"}
-    return Kind("binary in, binary out (/v2)", _V2_PATH, body, headers, _last_floats, partial(_our_stack, engine))
+    running = partial(_our_stack, engine, precision)
+    return Kind("binary in, binary out (/v2)", _V2_PATH, body, headers, _last_floats, running)
 
 
-def _our_stack(engine: str, task: Task) -> AbstractContextManager[None]:
+def _our_stack(engine: str, precision: str, task: Task) -> AbstractContextManager[None]:
     return our_stack(
         task.port,
         task.port + 1,
         _JOB,
         modelPath=task.model,
         engine=engine,
+        precision=precision,
         modelParallelism=task.processes,
         threadPerModel=task.threads,
         batchSize=task.batch,
@@ -140,6 +144,7 @@ _V2_TEXT = {
 KINDS = {
     "ours": _ours("native"),
     "ours-openvino": _ours("openvino"),
+    "ours-bf16": replace(_ours("openvino", "bf16"), tolerance=0.05),
     # Its default is to answer 408 after 3 s.
     "mosec": _raw("mosec", "/inference", MOSEC | {"MOSEC_TIMEOUT": "60000"}),
     "litserve": _base64("litserve", "base64 in, raw out", "/predict", {"image": _TEXT}, _last_floats),
@@ -160,4 +165,4 @@ KINDS = {
     ),
     "triton": replace(_ours("native"), running=partial(_peer, "triton", {})),
 }
-"""By name, in the order of the table. All but `ours-openvino` run the model in ONNX Runtime."""
+"""By name, in the order of the table. All but two of ours run the model in ONNX Runtime, all but one in float32."""
