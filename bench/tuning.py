@@ -42,7 +42,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=report.first_line(__doc__))
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there")
     parser.add_argument("--model", choices=list(_MODELS), action="append", help="only these")
-    parser.add_argument("--seconds", type=float, default=4.0, help="of the sweep for each candidate")
+    parser.add_argument("--seconds", type=float, default=8.0, help="of the sweep for each candidate")
     parser.add_argument("--repeats", type=int, default=10, help="runs of the tuner")
     parser.add_argument("--rounds", type=int, default=9, help="turns of the choice and the sweep's best")
     parser.add_argument("--quick", action="store_true", help="half a second for each candidate, two runs, three turns")

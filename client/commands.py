@@ -35,7 +35,7 @@ TAKE = Script(Path(__file__).with_name("take.lua").read_text())
 REPLY_LIFE_MS = 60_000
 """A reply stream lives so long after its client was last seen."""
 
-REPLIES_AT_ONCE = 128
+REPLIES_AT_ONCE = 64
 """Entries of a reply stream that one read takes at most."""
 CHUNK = 64
 """Records that are enqueued in one call of Redis."""
