@@ -19,7 +19,7 @@ _POLL_S = 0.1
 
 
 class Answer(NamedTuple):
-    """What came of request `number`; `error` and `receipt`: as they came over the queue, of HTTP the status of a failure."""
+    """What came of request `number`; `error`: as it came over the queue, of HTTP the status of a failure; HTTP has no `receipt`."""
 
     number: int
     error: bytes = b""

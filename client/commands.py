@@ -183,7 +183,7 @@ def queue_full(why: str) -> QueueFull:
 
 
 def result_of(fields: Sequence[bytes], uri: str) -> Result:
-    """The result in a hash or a reply, whichever dialect it is in."""
+    """The result in the fields of a hash, whichever dialect it is in."""
     if keys.RECEIPT in fields:
         return decode_result(uri, fields)
     found = dict(zip(fields[::2], fields[1::2], strict=True))

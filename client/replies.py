@@ -260,7 +260,7 @@ class Replies:
         self._idle = block_s > 0 and not entries
         if entries:
             self._last = entries[-1][0]
-        return [result_in(reply) for _, replies in entries for reply in replies]
+        return [result_in(reply) for _, found in entries for reply in found]
 
     def _checked(self, replies: list[Any]) -> list[Any]:
         for reply in replies:

@@ -35,7 +35,7 @@ class Finished(NamedTuple):
 
 
 _Answer = tuple[Fields, bytes, tuple[str, str] | None, str]
-"""Fields, the end of the receipt in a hash, and of a failed record why."""
+"""Fields, how the batch went as a hash tells it, and of a failed record why."""
 
 DEADLY = frozenset(
     {

@@ -63,7 +63,7 @@ class Kind:
     headers: Mapping[str, str]
     logits: Callable[[bytes], Numbers]
     running: Callable[[Task], AbstractContextManager[None]]
-    tolerance: float = 1e-3
+    tolerance: float = Server.tolerance
 
     def server(self, name: str, model: Path, arrangement: Arrangement) -> Server:
         """It with this ONNX file."""
