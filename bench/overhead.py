@@ -1,16 +1,17 @@
-"""What receipts and metrics cost: the product beside copies of it without them, in turns on one Redis.
+"""What receipts and metrics cost: the product with and without them, in turns, in the same processes.
 
 `receipts` are the stage times in each answer, `metrics` the histograms that every process of the node fills; counters stay,
-since the node itself goes by them. A ratio is that of the product to the copy without, round by round: 0.98 of the throughput
-is a cost of 2 %. The copy without `nothing` is the product again: its ratio says what chance does. Exits with 1 when the
-throughput is surely below 0.98.
+since the node itself goes by them. The node is a copy of the product in which both can be switched off while it runs. A ratio is
+that of the whole to one with something off, round by round: 0.98 of the throughput is a cost of 2 %. With `nothing` off, it says
+what chance does. Exits with 1 when the throughput is surely below 0.98.
 """
 
 import argparse
 import dataclasses
+import mmap
 import sys
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
 
@@ -25,25 +26,37 @@ from bench.stage import Stage, stage
 from bench.variants import Patch, copy
 
 _PORT = 26389
+_JOB = "overhead"
 _LEAST = 0.98
 _WHOLE = "whole"
-_RECEIPTS = (
-    Patch("node/writer.py", "results.batch(held, now_ms, clock_offset_ms=offset_ms, worker=worker)", 'b"{}"'),
+_SWITCHES = "CLUSTER_SERVING_BENCH_SWITCHES"
+_OFF = f"""\
+import mmap, os
+with open(os.environ["{_SWITCHES}"], "rb") as _file:
+    OFF = mmap.mmap(_file.fileno(), 0, access=mmap.ACCESS_READ)
+
+
+"""
+_RECEIPTS, _METRICS = range(2)  # places of their switches
+PATCHES = (
+    Patch("node/writer.py", "class Writer:", f"{_OFF}class Writer:"),
+    Patch("node/writer.py", "batch = results.batch(", f'batch = b"{{}}" if OFF[{_RECEIPTS}] else results.batch('),
+    Patch("node/results.py", "class Results:", f"{_OFF}class Results:"),
     Patch(
-        "node/results.py", "came = row.id, row.read_us / 1000 + clock_offset_ms, row.deliveries", 'came = b"", 0.0, 0'
+        "node/results.py",
+        "came = row.id, row.read_us / 1000 + clock_offset_ms, row.deliveries",
+        f'came = (b"", 0.0, 0) if OFF[{_RECEIPTS}] else (row.id, row.read_us / 1000 + clock_offset_ms, row.deliveries)',
     ),
+    Patch("node/metrics.py", "class Measure(", f"{_OFF}class Measure("),
+    Patch(
+        "node/metrics.py",
+        "cells[self.first + bisect_left",
+        f"if OFF[{_METRICS}]: return\n        cells[self.first + bisect_left",
+    ),
+    Patch("node/metrics.py", "ids, at = sorted(ids), 0", f"if OFF[{_METRICS}]: return\n    ids, at = sorted(ids), 0"),
 )
-_METRICS = (
-    Patch("node/metrics.py", "cells[self.first + bisect_left(self.bounds, value)] += times", "return"),
-    Patch("node/metrics.py", "ids, at = sorted(ids), 0", "return\n    ids, at = sorted(ids), 0"),
-)
-WITHOUT: dict[str, Sequence[Patch]] = {
-    "receipts": _RECEIPTS,
-    "metrics": _METRICS,
-    "both": (*_RECEIPTS, *_METRICS),
-    "nothing": (),
-}
-"""By what is left out; of the last one, the ratio is what chance makes of the same code."""
+WITHOUT = {"receipts": (_RECEIPTS,), "metrics": (_METRICS,), "both": (_RECEIPTS, _METRICS), "nothing": ()}
+"""What is switched off; with the last one, the ratio is what chance makes of the same code."""
 
 
 def main() -> None:
@@ -52,28 +65,28 @@ def main() -> None:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there")
     parser.add_argument("--model", choices=SAVES, default="mlp")
     parser.add_argument("--batch", type=int, default=64)
-    parser.add_argument("--seconds", type=float, default=0.7, help="of each turn")
+    parser.add_argument("--seconds", type=float, default=0.5, help="of each turn")
     parser.add_argument("--rounds", type=int, default=80)
     options = parser.parse_args()
-    with stage(_PORT) as place, driver() as client, ExitStack() as stack:
+    content = "row" if options.model == "mlp" else "jpeg"
+    window = max(1024 if content == "row" else 0, 4 * options.batch)
+    with stage(_PORT) as place, driver() as client, _switches(place.directory / "switches") as switches:
         model = place.directory / options.model
         SAVES[options.model](model)
-        for name, patches in {_WHOLE: (), **WITHOUT}.items():
-            copied = dataclasses.replace(place, environment=copy(place.directory / f"without-{name}", patches))
-            settings = {"modelPath": str(model), "batchSize": options.batch, "modelParallelism": 1, "threadPerModel": 1}
-            stack.enter_context(copied.node(_job(name), **settings))
-        content = "row" if options.model == "mlp" else "jpeg"
-        targets = {name: Target("queue", place.port, _job(name), content) for name in (_WHOLE, *WITHOUT)}
-        window = max(1024 if content == "row" else 0, 4 * options.batch)
-        rounds: list[report.Figures] = []
-        for _ in range(1 + options.rounds):  # the first one is the warm-up
-            rounds.append(_round(place, client, targets, window, options.seconds))
-            first, *others = targets.items()
-            targets = dict([*others, first])  # in the next round another one begins
+        environment = copy(place.directory / "switched", PATCHES) | {_SWITCHES: str(place.directory / "switches")}
+        settings = {"modelPath": str(model), "batchSize": options.batch, "modelParallelism": 1, "threadPerModel": 1}
+        with dataclasses.replace(place, environment=environment).node(_JOB, **settings):
+            target = Target("queue", place.port, _JOB, content)
+            turns = {_WHOLE: (), **WITHOUT}
+            rounds: list[report.Figures] = []
+            for _ in range(1 + options.rounds):  # the first one is the warm-up
+                rounds.append(_round(place, client, target, switches, turns, window, options.seconds))
+                first, *others = turns.items()
+                turns = dict([*others, first])  # in the next round another one begins
     rounds = rounds[1:]
     show(rounds, f"{options.model}, batch {options.batch}, one worker of one thread")
     report.write(options.json, rounds)
-    if any(_of_without(rounds, name, "throughput")[2] < _LEAST for name, patches in WITHOUT.items() if patches):
+    if any(_of_without(rounds, name, "throughput")[2] < _LEAST for name, off in WITHOUT.items() if off):
         sys.exit(f"the throughput is surely below {_LEAST} of that without")
 
 
@@ -81,7 +94,7 @@ def show(rounds: Sequence[report.Figures], told: str) -> None:
     """Print the ratios and where they lie with a confidence of 95 %."""
     table = Table(
         "of that without",
-        title="The product beside copies of it without receipts and metrics",
+        title="The product, and the same without receipts and metrics",
         caption=f"{told}; {len(rounds)} rounds; {report.machine()}",
         title_justify="left",
     )
@@ -101,11 +114,21 @@ def _of_without(rounds: Sequence[report.Figures], name: str, kind: str) -> tuple
     return median(ratios), *interval([1.0] * len(ratios), ratios)
 
 
-def _round(place: Stage, client: Driver, targets: Mapping[str, Target], window: int, seconds: float) -> report.Figures:
+def _round(
+    place: Stage,
+    client: Driver,
+    target: Target,
+    switches: mmap.mmap,
+    turns: Mapping[str, Sequence[int]],
+    window: int,
+    seconds: float,
+) -> report.Figures:
     rates: dict[str, float] = {}
     cpu_s: dict[str, float] = {}
-    for name, target in targets.items():
-        processes = [*cpu.of_node(place, target.job), cpu.of_redis(place)]
+    processes = [*cpu.of_node(place, target.job), cpu.of_redis(place)]
+    for name, off in turns.items():
+        for switch in range(len(switches)):
+            switches[switch] = switch in off
         before_s = cpu.used_s(processes)
         closed = client.closed(target, window, seconds)
         if closed.failed:
@@ -119,8 +142,12 @@ def _round(place: Stage, client: Driver, targets: Mapping[str, Target], window: 
     return figures
 
 
-def _job(name: str) -> str:
-    return f"without_{name}"
+@contextmanager
+def _switches(path: Path) -> Generator[mmap.mmap]:
+    """A byte for each switch in a file that the processes of the node map too; all are on."""
+    path.write_bytes(bytes(len(WITHOUT["both"])))
+    with path.open("r+b") as file, mmap.mmap(file.fileno(), 0) as switches:
+        yield switches
 
 
 if __name__ == "__main__":

@@ -1,8 +1,7 @@
-"""What could be chosen: workers and threads within a budget, batch sizes, and which of equals is the simplest; pure."""
+"""What could be chosen: workers and threads within a budget, batch sizes, and what each of them costs; pure."""
 
 import math
 from collections.abc import Mapping, Sequence
-from statistics import mean, stdev
 from typing import NamedTuple
 
 from cluster_serving.client.tensor_spec import TensorSpec
@@ -11,9 +10,6 @@ from cluster_serving.node.topology.budget import Budget
 from cluster_serving.node.tuning.objective import Measured, Objective
 
 LARGEST_BATCH = 64
-
-_TIE = 0.05  # what is better by no more than this share is as good: runs differ by as much
-_MOST_GAIN = 2.0  # in one round: one that kept to a latency, where the other did not, is no proof
 
 
 def counted(count: int, noun: str) -> str:
@@ -97,34 +93,6 @@ def batches(given: Given, inputs: Sequence[TensorSpec], slot_bytes: int) -> list
         return [fixed]
     row_bytes = sum(spec.row_bytes for spec in inputs)
     return list(_doublings(min(LARGEST_BATCH, max(1, slot_bytes // max(1, row_bytes)))))
-
-
-def simplest(
-    rounds: Mapping[Candidate, Sequence[Measured]], objective: Objective, usual: int, errors: float
-) -> Candidate:
-    """The one that costs least of those that none of the costlier ones is better than, by more than a tie.
-
-    Args:
-        rounds: what was measured of each in the same rounds, at least two.
-        objective: says what is better.
-        usual: the usual batch size.
-        errors: so many standard errors are taken off a mean gain: the more, the surer it has to be.
-    """
-    by_cost = sorted(rounds, key=lambda one: one.cost(usual))
-
-    def gains(one: Candidate, other: Candidate) -> list[float]:
-        return list(map(objective.gain, rounds[one], rounds[other]))
-
-    return next(
-        one
-        for at, one in enumerate(by_cost)
-        if not any(_is_better(gains(costlier, one), errors) for costlier in by_cost[at + 1 :])
-    )
-
-
-def _is_better(gains: Sequence[float], errors: float) -> bool:
-    bounded = [min(max(gain, 1 / _MOST_GAIN), _MOST_GAIN) for gain in gains]
-    return mean(bounded) - errors * stdev(bounded) / math.sqrt(len(bounded)) > 1 + _TIE
 
 
 def ranked(found: Mapping[Candidate, Measured], objective: Objective) -> list[Candidate]:

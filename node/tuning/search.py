@@ -6,26 +6,24 @@ of the winner:
     larger and smaller batches, as long as that gains
 
 Who is close is measured in turns, so that a machine that is slower for a moment is so for both, in as many rounds as it takes to be
-sure. The simpler shape and the more usual batch win, unless another one is better for sure, by a few percent: the same ones every
-time.
+sure (`match.py`). The simpler shape and the more usual batch win, unless another one is better by a few percent.
 """
 
 from collections.abc import Sequence
+from itertools import cycle
 from statistics import median
 from typing import Protocol
 
 import msgspec
 
 from cluster_serving.node.arrangement import DEFAULT_BATCH
-from cluster_serving.node.tuning.candidates import Candidate, Shape, ranked, simplest
+from cluster_serving.node.tuning.candidates import Candidate, Shape, ranked
 from cluster_serving.node.tuning.errors import Refused, TuningError
+from cluster_serving.node.tuning.match import Match
 from cluster_serving.node.tuning.objective import Measured, Objective
 
 _NEAR = 0.85  # of the other one: what is below is out of the question, whatever the noise
-_LEAST_ROUNDS, _MOST_ROUNDS = 3, 7
-# Standard errors of a gain: what costs more has to be better by a tie and so many; and while a choice would be another one with
-# either of these, there is another round.
-_CLOSED, _OPEN = 2.0, (-1.0, 3.0)
+_NEXT = 0.9  # of the batch size before: below, those behind are not worth a try
 _SLOW_BATCH_S = 1.0  # to try what takes longer is not worth the time
 
 
@@ -168,8 +166,9 @@ class Search:
         return self._in_turns([champion, *rivals]) if rivals else champion
 
     def _climb(self, champion: Candidate, sizes: Sequence[int]) -> Candidate | None:
-        """The last of these sizes up to which each may be better than the one before; None: the first is not."""
-        best, before = None, self.tried[champion].middle
+        """The best of these sizes, tried for as long as each may be as good as the one before; None: the first is not."""
+        found: dict[Candidate, Measured] = {}
+        before = self.tried[champion].middle
         for size in sizes:
             candidate = Candidate(champion.shape, size)
             tried = self.tried.get(candidate)
@@ -177,28 +176,21 @@ class Search:
             if tried.refused if tried else is_slow:
                 break
             measured = tried.middle if tried else self._measure(candidate)
-            if measured is None or self._objective.gain(measured, before) < 1:
+            if measured is None or self._objective.gain(measured, before) < _NEXT:
                 break
-            best, before = candidate, measured
-        return best
+            found[candidate] = before = measured
+        return ranked(found, self._objective)[0] if found else None
 
     def _in_turns(self, rivals: list[Candidate]) -> Candidate | None:
-        """The winner of some rounds, as many as it takes to be sure; None: nobody has lasted."""
-        rounds: dict[Candidate, list[Measured]] = {one: [] for one in rivals}
+        """The winner of some rounds; None: nobody has lasted."""
         usual = self._usual or DEFAULT_BATCH
-        for number in range(_MOST_ROUNDS):
-            for one in [one for one in rivals[:: -1 if number % 2 else 1] if one in rounds]:
-                if (measured := self._measure(one)) is not None:
-                    rounds[one].append(measured)
-                else:
-                    del rounds[one]
-            if len(rounds) < 2:
-                return next(iter(rounds), None)
-            if number + 1 >= _LEAST_ROUNDS:
-                choices = {simplest(rounds, self._objective, usual, errors) for errors in _OPEN}
-                if len(choices) == 1:
-                    return choices.pop()
-        return simplest(rounds, self._objective, usual, _CLOSED)
+        match = Match(sorted(rivals, key=lambda one: one.cost(usual)), self._objective)
+        for direction in cycle((1, -1)):
+            if len(match.rivals) < 2:
+                break
+            turns = {one: self._measure(one) for one in match.rivals[::direction]}
+            match.hear({one: measured for one, measured in turns.items() if measured is not None})
+        return next(iter(match.rivals), None)
 
     def _measure(self, candidate: Candidate, *, note: bool = True) -> Measured | None:
         """One measurement; None: refused."""

@@ -3,10 +3,10 @@ from pathlib import Path
 
 import pytest
 from bench.mutants import MUTANTS
-from bench.overhead import WITHOUT
+from bench.overhead import PATCHES
 from bench.variants import Patch, copy
 
-VARIANTS: dict[str, Sequence[Patch]] = {**{name: [patch] for name, patch in MUTANTS.items()}, **WITHOUT}
+VARIANTS: dict[str, Sequence[Patch]] = {**{name: [patch] for name, patch in MUTANTS.items()}, "overhead": PATCHES}
 
 
 @pytest.mark.parametrize("name", VARIANTS)

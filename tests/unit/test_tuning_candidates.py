@@ -4,20 +4,15 @@ from cluster_serving.node.config import Config
 from cluster_serving.node.models.base import TensorSpec
 from cluster_serving.node.topology.budget import Budget
 from cluster_serving.node.topology.machine import Core
-from cluster_serving.node.tuning.candidates import Candidate, Given, Shape, batches, shapes, simplest
-from cluster_serving.node.tuning.objective import Measured, Objective
+from cluster_serving.node.tuning.candidates import Given, Shape, batches, shapes
+from cluster_serving.node.tuning.objective import Objective
 
 OPEN = Given(None, None, None)
-THROUGHPUT = Objective()
 X = TensorSpec("x", "float32", (None, 1000))
 
 
 def budget(cores: int, siblings: int = 1, quota: float | None = None) -> Budget:
     return Budget(tuple(Core(number, number % (cores // siblings)) for number in range(cores)), quota)
-
-
-def candidate(workers: int, threads: int, batch: int) -> Candidate:
-    return Candidate(Shape(workers, threads), batch)
 
 
 @pytest.mark.parametrize(
@@ -66,52 +61,6 @@ def test_number_of_cores_of_the_original_leaves_the_batch_open() -> None:
 )
 def test_batch_sizes(given: Given, spec: TensorSpec, expected: list[int]) -> None:
     assert batches(given, [spec], 1_000_000) == expected
-
-
-def rounds_of(middles: dict[Candidate, Measured], spread: float = 0.0) -> dict[Candidate, list[Measured]]:
-    """Four rounds, in which a candidate is off by as much in both directions, and not when another one is."""
-    offs = [[1 + spread, 1 - spread, 1, 1], [1, 1, 1 + spread, 1 - spread]]
-    return {
-        one: [middle._replace(rate=middle.rate * off) for off in offs[number % 2]]
-        for number, (one, middle) in enumerate(middles.items())
-    }
-
-
-def test_the_simplest_is_chosen_unless_another_one_is_better_by_more_than_a_tie() -> None:
-    found = rounds_of(
-        {
-            candidate(8, 1, 64): Measured(1000, 1, 2),
-            candidate(2, 2, 32): Measured(955, 1, 2),
-            candidate(4, 1, 32): Measured(955, 1, 2),  # as many threads, fewer in a worker
-            candidate(4, 1, 16): Measured(955, 1, 2),  # farther from what is usual
-            candidate(1, 1, 64): Measured(945, 1, 2),  # too slow
-        }
-    )
-
-    assert simplest(found, THROUGHPUT, 32, 0) == candidate(4, 1, 32)
-    assert simplest(found, THROUGHPUT, 8, 0) == candidate(4, 1, 16)
-    assert simplest(found, THROUGHPUT, 32, 3) == candidate(4, 1, 32)  # without noise all is sure
-
-
-def test_what_costs_more_has_to_be_better_for_sure() -> None:
-    found = rounds_of({candidate(1, 1, 32): Measured(1000, 1, 2), candidate(2, 1, 32): Measured(1150, 1, 2)}, 0.1)
-
-    assert simplest(found, THROUGHPUT, 32, 0) == candidate(2, 1, 32)
-    assert simplest(found, THROUGHPUT, 32, 2) == candidate(1, 1, 32)
-
-
-def test_with_a_latency_the_fastest_that_keeps_to_it_is_chosen() -> None:
-    found = rounds_of(
-        {
-            candidate(1, 1, 1): Measured(100, 1, 2),
-            candidate(1, 1, 8): Measured(300, 5, 9),
-            candidate(1, 1, 64): Measured(900, 20, 50),
-        }
-    )
-
-    assert simplest(found, Objective(10), 32, 2) == candidate(1, 1, 8)
-    assert simplest(found, Objective(100), 32, 2) == candidate(1, 1, 64)
-    assert simplest(found, Objective(1), 32, 2) == candidate(1, 1, 1)  # none does: the one that comes nearest
 
 
 @pytest.mark.parametrize(
