@@ -18,8 +18,8 @@ class Match:
 
     The costlier one of two wins a round in which it is better by more than a tie, the simpler one every other round. The one
     needs a lead of seven, the other four. By how much does not count: now and then a turn takes twice as long, where others use
-    the machine too, and a mean is slow to forget that. On turns that were measured, and with the same tie of 3 %, a gain of 5.5
-    % was told from none in 98 of 100 cases; by a mean with its standard error, in as many rounds, in 85.
+    the machine too, and a mean is slow to forget that. On turns that were measured, and with the same tie of 3 %, a gain
+    of 5.5 % was told from none in 98 of 100 cases; by a mean with its standard error, in as many rounds, in 85.
 
     Args:
         rivals: the simplest first.

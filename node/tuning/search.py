@@ -149,11 +149,12 @@ class Search:
         """Who of the best so far and another one goes on."""
         if champion is None or challenger is None:
             return challenger or champion
-        # Measured again: the machine may have been faster or slower when the champion had its turn.
+        # Each is measured twice: the machine may have been slower for one of the turns.
+        before = self.tried[champion].middle
         now, again = self._measure(champion), self._measure(challenger)
         if now is None or again is None:
             return challenger if again else champion if now else None
-        gains = [self._objective.gain(one, now) for one in (self.tried[challenger].turns[0], again)]
+        gains = [self._objective.gain(self.tried[challenger].turns[0], before), self._objective.gain(again, now)]
         if min(gains) <= 1 / _NEAR and max(gains) >= _NEAR:
             return self._in_turns([champion, challenger])
         return champion if gains[0] < 1 else challenger
