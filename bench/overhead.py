@@ -144,7 +144,7 @@ def _round(
 
 @contextmanager
 def _switches(path: Path) -> Generator[mmap.mmap]:
-    """A byte for each switch in a file that the processes of the node map too; all are on."""
+    """A byte for each of receipts and metrics, 1 where it is off, in a file that the processes of the node map too."""
     path.write_bytes(bytes(len(WITHOUT["both"])))
     with path.open("r+b") as file, mmap.mmap(file.fileno(), 0) as switches:
         yield switches

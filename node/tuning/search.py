@@ -1,12 +1,12 @@
-"""Looks for the best candidate with few and short measurements.
+"""Looks for the best candidate with short measurements.
 
 for each shape, simplest first:
     lanes are started, and measured with the usual batch size; the better of this shape and those before goes on, the other ends
 of the winner:
-    larger and smaller batches, as long as that gains
+    larger and smaller batches, as long as none loses a tenth
 
 Who is close is measured in turns, so that a machine that is slower for a moment is so for both, in as many rounds as it takes to be
-sure (`match.py`). The simpler shape and the more usual batch win, unless another one is better by a few percent.
+sure (`match.py`). The simpler shape and the more usual batch win, unless another one is better by more than a tie.
 """
 
 from collections.abc import Sequence
@@ -160,7 +160,7 @@ class Search:
         return champion if gains[0] < 1 else challenger
 
     def _with_other_batches(self, champion: Candidate) -> Candidate | None:
-        """The champion, or its shape with a batch size that is better by more than runs differ."""
+        """The champion, or its shape with another batch size, if that wins against it."""
         at = self._sizes.index(champion.batch)
         found = [self._climb(champion, sizes) for sizes in (self._sizes[at + 1 :], self._sizes[:at][::-1])]
         rivals = [one for one in found if one is not None]

@@ -76,6 +76,37 @@ def test_choice_is_near_the_best_though_figures_are_off(batch_s: Callable[[Shape
     assert machine.measured < 2.5 * len(SHAPES) * len(SIZES)
 
 
+@pytest.mark.parametrize(
+    ("rates", "expected"),
+    [
+        ({32: 100, 64: 80, 16: 95, 8: 110}, 8),  # beyond a dip
+        ({32: 100, 64: 80, 16: 110, 8: 105}, 16),  # the best of those that were tried, not the last
+        ({32: 100, 64: 102}, 64),
+        ({32: 100, 64: 100.5}, 32),  # as good
+        ({32: 100, 64: 80, 16: 80, 8: 200}, 32),  # nobody looks so far
+    ],
+)
+def test_batches_beside_the_usual_one(rates: dict[int, float], expected: int) -> None:
+    machine = Machine(lambda shape, batch: batch / rates.get(batch, 50))
+
+    assert Search(machine, Objective(), SIZES, 0.1, Watch()).run([Shape(1, 1)]).batch == expected
+
+
+def test_who_fails_in_the_middle_of_a_match_is_out() -> None:
+    class FailsLater(Machine):
+        def measure(self, candidate: Candidate, seconds: float) -> Measured:
+            if candidate.shape == Shape(2, 1) and self.measured > 8:
+                raise Refused("a process died under load")
+            return super().measure(candidate, seconds)
+
+    machine = FailsLater(lambda shape, batch: 0.01 * shape.workers)
+    search = Search(machine, Objective(), SIZES, 0.1, Watch())
+
+    assert search.run([Shape(1, 1), Shape(2, 1)]).shape == Shape(1, 1)
+    assert machine.open_shapes == {Shape(1, 1)}
+    assert "a process died under load" in [tried.refused for tried in search.tried.values()]
+
+
 def test_of_equals_the_simplest_is_chosen() -> None:
     assert searched(Machine(overhead_bound)).shape == Shape(1, 1)
     assert searched(Machine(compute_bound)).shape == Shape(4, 1)
