@@ -9,6 +9,7 @@ what chance does. Exits with 1 when the throughput is surely below 0.98.
 import argparse
 import dataclasses
 import mmap
+import random
 import sys
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
@@ -77,12 +78,11 @@ def main() -> None:
         settings = {"modelPath": str(model), "batchSize": options.batch, "modelParallelism": 1, "threadPerModel": 1}
         with dataclasses.replace(place, environment=environment).node(_JOB, **settings):
             target = Target("queue", place.port, _JOB, content)
-            turns = {_WHOLE: (), **WITHOUT}
+            turns, chance = {_WHOLE: (), **WITHOUT}, random.Random(0)
             rounds: list[report.Figures] = []
             for _ in range(1 + options.rounds):  # the first one is the warm-up
-                rounds.append(_round(place, client, target, switches, turns, window, options.seconds))
-                first, *others = turns.items()
-                turns = dict([*others, first])  # in the next round another one begins
+                order = dict(chance.sample(list(turns.items()), len(turns)))
+                rounds.append(_round(place, client, target, switches, order, window, options.seconds))
     rounds = rounds[1:]
     show(rounds, f"{options.model}, batch {options.batch}, one worker of one thread")
     report.write(options.json, rounds)
