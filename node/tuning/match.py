@@ -39,7 +39,7 @@ class Match:
         self._rounds += 1
         decisive = _MOST_ROUNDS - self._rounds + 1  # more than the rounds that are left could make up for
         self.rivals = [one for one in self.rivals if one in measured]
-        for pair in combinations(list(self.rivals), 2):
+        for pair in combinations(self.rivals, 2):
             simpler, costlier = pair
             if simpler in self.rivals and costlier in self.rivals:
                 tie = _BATCH_TIE if simpler.shape == costlier.shape else _SHAPE_TIE

@@ -4,7 +4,7 @@ from cluster_serving.node.config import Config
 from cluster_serving.node.models.base import TensorSpec
 from cluster_serving.node.topology.budget import Budget
 from cluster_serving.node.topology.machine import Core
-from cluster_serving.node.tuning.candidates import Given, Shape, batches, shapes
+from cluster_serving.node.tuning.candidates import Candidate, Given, Shape, batches, shapes
 from cluster_serving.node.tuning.objective import Objective
 
 OPEN = Given(None, None, None)
@@ -61,6 +61,16 @@ def test_number_of_cores_of_the_original_leaves_the_batch_open() -> None:
 )
 def test_batch_sizes(given: Given, spec: TensorSpec, expected: list[int]) -> None:
     assert batches(given, [spec], 1_000_000) == expected
+
+
+def test_the_simpler_shape_costs_less_then_the_batch_that_is_nearer_to_the_usual_one() -> None:
+    fewest, four, two_by_two, most = (Shape(1, 1), Shape(4, 1), Shape(2, 2), Shape(8, 1))
+    small, middle = Candidate(four, 16), Candidate(four, 32)
+    before, behind = [Candidate(fewest, 64)], [Candidate(two_by_two, 32), Candidate(most, 64)]
+    mixed = [*behind[::-1], small, *before, middle]
+
+    assert sorted(mixed, key=lambda one: one.cost(32)) == [*before, middle, small, *behind]
+    assert sorted(mixed, key=lambda one: one.cost(8)) == [*before, small, middle, *behind]
 
 
 @pytest.mark.parametrize(
