@@ -1,6 +1,6 @@
 """What a client notices when nodes die: two nodes on one stream, and every few seconds one of them is killed and started again.
 
-Numbered records, 1024 of them under way, in calls of the client's own enqueue script; the model of `poison_model.py`, one worker a
+Numbered records, 1024 of them under way, in the client's own transactions; the model of `poison_model.py`, one worker a
 node, batch 64, 40 ms a run, so that both nodes are full of records whenever they serve; `lease` 2 s. The victim is drawn from a
 seed and gets SIGKILL at its supervisor, ready again or not. All answers go to one reply stream, which is read raw and whole: a
 second answer would be a second entry. When all are there it is read for two more leases, and then nothing may be left in Redis.
@@ -30,8 +30,9 @@ import yaml
 from bench import poison_model, report
 from bench.stage import Stage, stage
 from cluster_serving.client import keys
-from cluster_serving.client.commands import CHUNK, ENQUEUE, REPLIES_AT_ONCE, enqueue_arguments, result_in
+from cluster_serving.client.commands import REPLIES_AT_ONCE, result_in
 from cluster_serving.client.connection import RedisSettings
+from cluster_serving.client.enqueueing import CHUNK, Records, enqueue
 from cluster_serving.client.link import Link
 from cluster_serving.client.reply import read_replies
 from cluster_serving.client.values import encode_record
@@ -104,13 +105,13 @@ class Load:
         """Enqueue so many more."""
         first = len(self.sent_s) + 1  # from 1: a warm-up has zeros
         records = [
-            [*encode_record(str(number), {"x": np.array([number, 0], np.float32)}), keys.REPLY, self._reply.encode()]
+            encode_record(str(number), {"x": np.array([number, 0], np.float32)})
             for number in range(first, first + count)
         ]
         now_s = time.monotonic()
-        taken = self._link.run(ENQUEUE, *enqueue_arguments(JOB, records))
-        if len(taken) < count or not isinstance(taken, list):
-            raise SystemExit(f"Redis has not taken {count} records: {taken!r}")
+        taken = enqueue(self._link, JOB, Records(records, [keys.REPLY, self._reply.encode()]))
+        if len(taken) < count:
+            raise SystemExit(f"Redis has taken {len(taken)} of {count} records")
         self.sent_s += [now_s] * count
 
     def receive(self) -> None:

@@ -1,19 +1,21 @@
 """A client of the queue for loads: records are encoded once and answers not decoded, so that little of the CPU time is its own."""
 
+import math
 import time
 from collections.abc import Sequence
+from itertools import repeat
 from typing import NamedTuple
 
 from bench.records import DISTINCT, RECORDS
 from cluster_serving.client import keys
-from cluster_serving.client.commands import CHUNK, ENQUEUE, REPLIES_AT_ONCE, Fields, enqueue_arguments, next_id
+from cluster_serving.client.commands import REPLIES_AT_ONCE, Fields, next_id
 from cluster_serving.client.connection import RedisSettings
+from cluster_serving.client.enqueueing import CHUNK, CHUNK_BYTES, Records, admitted, deadline, transaction
 from cluster_serving.client.link import Link
 from cluster_serving.client.receipt import Receipt
 from cluster_serving.client.reply import Reply, read_replies
 from cluster_serving.client.values import encode_record
 
-_MOST_BYTES_A_CALL = 1 << 20  # a script with eight tensors of 600 kB takes Redis half as long again as eight with one
 _PATIENCE_S = 30.0
 _POLL_S = 0.1
 
@@ -44,17 +46,20 @@ class QueueClient:
         self._job = job
         self._sending, self._receiving = Link(settings), Link(settings)
         self._rows = [encode_record("x", RECORDS[content](number))[2:] for number in range(DISTINCT)]
-        self.at_once = max(1, min(CHUNK, _MOST_BYTES_A_CALL // sum(map(len, self._rows[0]))))
+        self.at_once = max(1, min(CHUNK, CHUNK_BYTES // sum(map(len, self._rows[0]))))
         self._reply = keys.reply_key(job, f"{time.time_ns():x}")
         self._receiving.call("XGROUP", "CREATE", self._reply, "client", "$", "MKSTREAM")
         self._last = b"0-0"
 
     def send(self, numbers: Sequence[int], lives_s: Sequence[float] | None = None) -> int:
         """Enqueue these records, each with so many seconds to be begun in; how many of them were admitted, from the first on."""
-        batch = [self._fields(number) for number in numbers]
-        names, arguments = enqueue_arguments(self._job, batch, *([lives_s] if lives_s is not None else []))
-        admitted = self._sending.run(ENQUEUE, names, arguments)
-        return len(admitted) if isinstance(admitted, list) else 0
+        replies = [keys.REPLY, self._reply.encode()]
+        records = [
+            Records([self._fields(number)], [*replies, *deadline(life_s)])
+            for number, life_s in zip(numbers, lives_s or repeat(math.inf), strict=False)
+        ]
+        taken, _ = admitted(self._job, self._sending.transact(transaction(self._job, *records)))
+        return len(taken)
 
     def receive(self) -> list[Answer]:
         """What has come; empty after a tenth of a second without anything."""
@@ -75,7 +80,7 @@ class QueueClient:
         self._sending.close()
 
     def _fields(self, number: int) -> Fields:
-        return [keys.URI, b"%d" % number, *self._rows[number % DISTINCT], keys.REPLY, self._reply.encode()]
+        return [keys.URI, b"%d" % number, *self._rows[number % DISTINCT]]
 
 
 def _answer(reply: Reply) -> Answer:

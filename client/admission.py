@@ -3,18 +3,26 @@
 import threading
 import time
 from collections.abc import Iterable, Sequence
-from itertools import repeat
 
-from cluster_serving.client.commands import CHUNK, ENQUEUE, Fields, admitted, enqueue_arguments
+from cluster_serving.client import keys
+from cluster_serving.client.commands import Fields
+from cluster_serving.client.enqueueing import (
+    CHUNK,
+    CHUNK_BYTES,
+    Records,
+    admitted,
+    answered,
+    deadline,
+    question,
+    refused,
+    transaction,
+)
 from cluster_serving.client.errors import ConnectionLost, InvalidValue, QueueFull, RedisRefused
 from cluster_serving.client.link import Link
 from cluster_serving.client.replies import Replies
 from cluster_serving.client.retrying import Attempts
 
-_CHUNK_BYTES = 8 << 20
-_MOST_FIELDS = (
-    3500  # Redis' Lua takes 8000 values at once: beyond, the script ends in the middle of the others' records
-)
+_MOST_FIELDS = 3500  # Redis' Lua takes 8000 values at once, and writes dead letters
 _LEAST_REPLY_S = 0.1  # that a record's life may be over soon does not make Redis faster
 
 
@@ -26,6 +34,9 @@ class Admission:
         lock: see `link`.
         job: its name.
         patience_s: how long to try again.
+
+    Attributes:
+        full: whether there was no room at last: then it is asked for before anything is sent.
 
     Raises:
         InvalidValue: from each method: a record has too many fields.
@@ -39,6 +50,7 @@ class Admission:
         self._lock = lock
         self._job = job
         self._patience_s = patience_s
+        self.full = False
 
     def put_all(self, records: Iterable[Fields], life_s: float, replies: Replies | None = None) -> int:
         """Enqueue records, some at a time; how many there were. The arguments are those of `put`."""
@@ -55,7 +67,7 @@ class Admission:
         for fields in records:
             chunk.append(fields)
             size += sum(map(len, fields))
-            if len(chunk) == CHUNK or size > _CHUNK_BYTES:
+            if len(chunk) == CHUNK or size >= CHUNK_BYTES:
                 accepted += flush()
                 chunk, size = [], 0
         return accepted + flush()
@@ -66,7 +78,7 @@ class Admission:
         Args:
             batch: the fields of each.
             life_s: seconds in which a node must begin them.
-            replies: where their results are awaited, if anywhere.
+            replies: where their results go, if they are awaited.
         """
         for fields in batch:
             check(fields)
@@ -74,30 +86,38 @@ class Admission:
         begun_s = time.monotonic()
         until_s = begun_s + life_s
         attempts = Attempts(min(begun_s + self._patience_s, until_s))
-        while True:
+        reply = [] if replies is None else [keys.REPLY, replies.key.encode()]
+        while len(ids) < len(batch):
             try:
                 if replies is not None:
                     replies.have_stream()
-                taken, full = self._put_once(batch[len(ids) :], until_s - time.monotonic())
+                taken, full = self._put_once(batch[len(ids) :], reply, until_s - time.monotonic())
                 ids += [entry_id.decode() for entry_id in taken]
-                if full is None:
-                    return ids
-                raise full
+                if full is not None:
+                    raise full
             except (QueueFull, ConnectionLost) as error:
                 error.accepted = len(ids)
                 time.sleep(attempts.pause_s(error, time.monotonic()))
+        return ids
 
-    def _put_once(self, batch: Sequence[Fields], life_s: float) -> tuple[list[bytes], QueueFull | None]:
-        """Enqueue what there is room for; why it was not all, if so."""
-        names, arguments = enqueue_arguments(self._job, batch, repeat(life_s))
+    def _put_once(self, batch: Sequence[Fields], common: Fields, life_s: float) -> tuple[list[bytes], QueueFull | None]:
+        """Enqueue what there is room for; why it was not all, if it was tried."""
         with self._lock:
             self._link.set_patience(min(self._link.timeout_s, max(life_s, _LEAST_REPLY_S)))
             self._link.drop_if_stale()
             try:
-                reply = self._link.run(ENQUEUE, names, arguments)
+                room = len(batch)
+                if self.full:
+                    surplus, full = answered(self._job, self._link.call(*question(self._job, len(batch))))
+                    room -= surplus
+                    if not room:
+                        return [], full
+                records = Records(batch[:room], [*common, *deadline(life_s)])
+                taken, full = admitted(self._job, self._link.transact(transaction(self._job, records)))
             except RedisRefused as error:
-                reply = error
-        return admitted(self._job, reply, len(batch))
+                taken, full = [], refused(self._job, error)
+            self.full = len(taken) < len(batch)
+        return taken, full
 
 
 def check(fields: Fields) -> None:

@@ -2,13 +2,25 @@
 
 import asyncio
 from collections import deque
+from collections.abc import Iterator
 from contextlib import suppress
 from copy import copy
 from typing import Any
 
 from cluster_serving.client.admission import check
 from cluster_serving.client.aio_link import AsyncLink
-from cluster_serving.client.commands import CHUNK, ENQUEUE, Fields, admitted, enqueue_arguments
+from cluster_serving.client.commands import Fields
+from cluster_serving.client.enqueueing import (
+    CHUNK,
+    CHUNK_BYTES,
+    Records,
+    admitted,
+    answered,
+    deadline,
+    question,
+    refused,
+    transaction,
+)
 from cluster_serving.client.errors import ConnectionLost, QueueFull, RedisRefused
 from cluster_serving.client.retrying import Attempts
 
@@ -60,6 +72,7 @@ class AsyncAdmission:
         self._enough = asyncio.Event()
         self._unsent: deque[_Call] = deque()
         self._sender: asyncio.Task[None] | None = None
+        self._full = False  # whether there was no room at last: then it is asked for before anything is sent
 
     def put(self, records: list[Fields], life_s: float) -> asyncio.Future[list[bytes]]:
         """Enqueue all of these; their ids to come. As `Admission.put`."""
@@ -116,10 +129,11 @@ class AsyncAdmission:
     def _gather(self) -> list[_Call]:
         """The calls whose records go out next, together."""
         calls: list[_Call] = []
-        size = 0
-        while self._unsent and size < CHUNK:
+        records = size = 0
+        while self._unsent and records < CHUNK and size < CHUNK_BYTES:
             calls.append(self._unsent.popleft())
-            size += len(calls[-1].left)
+            records += len(calls[-1].left)
+            size += sum(len(value) for fields in calls[-1].left for value in fields)
         return calls
 
     async def _put_until_done(self, calls: list[_Call]) -> None:
@@ -137,20 +151,34 @@ class AsyncAdmission:
             QueueFull: it was not all.
             ConnectionLost, RedisRefused: it was none.
         """
-        now_s = asyncio.get_running_loop().time()
-        batch = [fields for call in calls for fields in call.left]
-        lives_s = [call.until_s - now_s for call in calls for _ in call.left]
+        full: QueueFull | None
+        room = wanted = sum(len(call.left) for call in calls)
         try:
-            reply = await self._link.run(ENQUEUE, *enqueue_arguments(self.job, batch, lives_s))
+            if self._full:
+                (answer,) = await self._link.call_checked(question(self.job, wanted))
+                surplus, full = answered(self.job, answer)
+                room -= surplus
+                if not room and full is not None:
+                    raise full
+            replies = await self._link.call_checked(transaction(self.job, *_first(room, calls)))
+            taken, full = admitted(self.job, replies[-1])
         except RedisRefused as error:
-            reply = error
-        taken, full = admitted(self.job, reply, len(batch))
+            taken, full = [], refused(self.job, error)
+        self._full = len(taken) < wanted
         last = 0
         for call in calls:
             first, last = last, last + len(call.left)
             call.accept(taken[first:last])
         if full is not None:
             raise full
+
+
+def _first(count: int, calls: list[_Call]) -> Iterator[Records]:
+    """The first so many records that are left of these calls."""
+    now_s = asyncio.get_running_loop().time()
+    for call in calls:
+        yield Records(call.left[:count], deadline(call.until_s - now_s))
+        count -= min(count, len(call.left))
 
 
 async def _pause(calls: list[_Call], error: QueueFull | ConnectionLost) -> None:

@@ -17,7 +17,6 @@ from cluster_serving.client.aio_link import AsyncLink
 from cluster_serving.client.aio_replies import AsyncReplies, cancel
 from cluster_serving.client.api import Api
 from cluster_serving.client.commands import (
-    CHUNK,
     WINDOW,
     Dialect,
     Fields,
@@ -29,6 +28,7 @@ from cluster_serving.client.commands import (
     plain_or_error,
     request_fields,
 )
+from cluster_serving.client.enqueueing import CHUNK
 from cluster_serving.client.errors import ConnectionLost, InvalidValue, QueueFull
 from cluster_serving.client.values import encode_record
 from cluster_serving.client.wire import Result

@@ -17,12 +17,14 @@ from cluster_serving.client.errors import RedisRefused
 from cluster_serving.client.link import (
     INCOMPLETE,
     Argument,
+    Command,
+    Packet,
     Script,
     cannot_serve,
     connection_lost,
     is_unknown_script,
+    joined,
     new_reader,
-    pack,
 )
 
 
@@ -88,7 +90,7 @@ class AsyncLink:
         self._news = select.poll()
         self._lock = asyncio.Lock()
 
-    async def call(self, *commands: tuple[Argument, ...], timeout_s: float | None = None) -> list[Any]:
+    async def call(self, *commands: Command, timeout_s: float | None = None) -> list[Any]:
         """Send commands in one write and read their replies; an error reply stands in the list as `RedisRefused`.
 
         Raises:
@@ -100,8 +102,8 @@ class AsyncLink:
             try:
                 await self._connect_if_needed()
                 sent = True
-                replies = self._socket.next(len(commands))
-                self._transport.write(b"".join(map(pack, commands)))
+                replies = self._socket.next(sum(each.replies if isinstance(each, Packet) else 1 for each in commands))
+                self._transport.write(joined(commands))
                 # `asyncio.timeout` costs a lone call four microseconds more.
                 expiry = asyncio.get_running_loop().call_later(seconds, self._socket.give_up)
                 try:
@@ -115,7 +117,7 @@ class AsyncLink:
                 await self._drop()  # replies are still to come, which the next command would take for its own
                 raise
 
-    async def call_checked(self, *commands: tuple[Argument, ...], timeout_s: float | None = None) -> list[Any]:
+    async def call_checked(self, *commands: Command, timeout_s: float | None = None) -> list[Any]:
         """The same, where an error reply is raised once all replies are there.
 
         Raises:

@@ -1,11 +1,8 @@
 """The commands that the queues send and what the replies mean, without any input or output: for threads and asyncio alike."""
 
 import json
-import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from functools import lru_cache
-from itertools import repeat
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -16,12 +13,10 @@ from cluster_serving.client.errors import (
     CodecError,
     ErrorCode,
     InvalidValue,
-    QueueFull,
     RecordFailed,
-    RedisRefused,
     ResultTimeout,
 )
-from cluster_serving.client.link import Argument, Script, is_out_of_memory
+from cluster_serving.client.link import Script
 from cluster_serving.client.original.values import EncodedImage, text_value
 from cluster_serving.client.reply import Reply
 from cluster_serving.client.values import encode_record, encode_uri
@@ -30,21 +25,14 @@ from cluster_serving.client.wire import Result, decode_result
 Dialect = Literal["native", "original"]
 Fields = list[bytes]
 
-ENQUEUE = Script(Path(__file__).with_name("enqueue.lua").read_text())
 TAKE = Script(Path(__file__).with_name("take.lua").read_text())
 REPLY_LIFE_MS = 60_000
 """A reply stream lives so long after its client was last seen."""
 
 REPLIES_AT_ONCE = 64
 """Entries of a reply stream that one read takes at most."""
-CHUNK = 64
-"""Records that are enqueued in one call of Redis."""
 WINDOW = 1024
 """Records that `predict_many` and `as_completed` keep under way."""
-
-# In the words that the original prints.
-_FULL = "Redis queue is full, please wait for inference or delete the unprocessed records."
-_REFUSED = "Please check if Redis version > 5, if yes, memory may be full, try dequeue or delete."
 
 
 class Failed(str):
@@ -128,58 +116,6 @@ def _json_value(name: str, value: Any) -> Any:
 def escape_glob(text: str) -> str:
     """The pattern that matches this text and nothing else."""
     return re.sub(r"([*?\[\]\\^])", r"\\\1", text)
-
-
-def enqueue_arguments(
-    job: str, batch: Sequence[Fields], lives_s: Iterable[float] = repeat(math.inf)
-) -> tuple[list[Argument], list[Argument]]:
-    """Keys and arguments of the enqueue script.
-
-    Args:
-        job: its name.
-        batch: the fields of each record.
-        lives_s: for each, the seconds in which a node must begin it.
-    """
-    arguments: list[Argument] = [b"%d" % len(batch)]
-    for fields, life_s in zip(batch, lives_s, strict=False):
-        deadline = _deadline(life_s)
-        arguments += (b"%d" % (len(fields) + len(deadline)), *fields, *deadline)
-    return [name.encode() for name in (job, keys.limits_key(job), keys.full_key(job))], arguments
-
-
-@lru_cache(maxsize=64)
-def _deadline(life_s: float) -> tuple[bytes, ...]:
-    """The last field of a record that a node must begin in so many seconds; none where it has for ever."""
-    return () if life_s == math.inf else (keys.DEADLINE, b"%d" % max(0, round(1000 * life_s)))
-
-
-def admitted(job: str, reply: Any, count: int) -> tuple[list[bytes], QueueFull | None]:
-    """What the enqueue script's reply says.
-
-    Args:
-        job: its name.
-        reply: an error reply too.
-        count: how many records were sent.
-
-    Returns:
-        The ids of the entries, and why there are fewer than `count`.
-
-    Raises:
-        RedisRefused: Redis took none, and not for want of room.
-    """
-    if isinstance(reply, list):
-        taken = cast(list[bytes], reply)
-        return taken, None if len(taken) == count else queue_full(f"the stream {job} holds maxQueueLength records")
-    if not isinstance(reply, RedisRefused):
-        return [], queue_full(reply.decode(errors="replace"))
-    if is_out_of_memory(reply):
-        return [], queue_full(f"the stream {job}: {reply} {_REFUSED}")
-    raise RedisRefused(f"cannot enqueue to the job {job}: {reply}") from reply
-
-
-def queue_full(why: str) -> QueueFull:
-    """The error for records that are not admitted."""
-    return QueueFull(f"{_FULL} ({why})")
 
 
 def result_of(fields: Sequence[bytes], uri: str) -> Result:

@@ -15,8 +15,6 @@ from cluster_serving.client import keys, original
 from cluster_serving.client.admission import Admission
 from cluster_serving.client.api import Api
 from cluster_serving.client.commands import (
-    CHUNK,
-    ENQUEUE,
     TAKE,
     WINDOW,
     Dialect,
@@ -24,12 +22,12 @@ from cluster_serving.client.commands import (
     as_inputs,
     begun_in_time,
     check_dialect,
-    enqueue_arguments,
     plain,
     plain_or_error,
     request_fields,
     result_of,
 )
+from cluster_serving.client.enqueueing import CHUNK, Records, deadline, transaction
 from cluster_serving.client.errors import ConnectionLost, QueueFull, ResultTimeout
 from cluster_serving.client.frontend import Frontend
 from cluster_serving.client.link import Link
@@ -154,10 +152,10 @@ class InputQueue(Api):
         uri = self._next_uri()
         if self._dialect == "original":
             return self._predict_by_polling(uri, as_inputs(request_data), deadline_s)
-        fields = self._with_reply(uri, as_inputs(request_data), self._replies)
+        fields = encode_record(uri, as_inputs(request_data))
         self._replies.expect([uri])
         try:
-            result = self._ask(uri, fields, deadline_s)
+            result = None if self._admission.full else self._ask(uri, fields, deadline_s)
             if result is None:
                 self._admission.put([fields], deadline_s - time.monotonic(), self._replies)
                 result = self._replies.wait(uri, deadline_s)
@@ -226,7 +224,7 @@ class InputQueue(Api):
                     chunk = list(islice(remaining, min(CHUNK, window - under_way)))
                     more = bool(chunk)
                     replies.expect([uri for uri, _ in chunk])
-                    requests = (self._with_reply(uri, data, replies) for uri, data in chunk)
+                    requests = (encode_record(uri, data) for uri, data in chunk)
                     under_way += self._admission.put_all(requests, self._life_s, replies)
                 if under_way:
                     arrived = replies.arrived(time.monotonic() + timeout)
@@ -249,9 +247,6 @@ class InputQueue(Api):
     def _next_uri(self) -> str:
         return f"{self._client_id}-{next(self._numbers)}"
 
-    def _with_reply(self, uri: str, data: Mapping[str, Any], replies: Replies) -> Fields:
-        return [*encode_record(uri, data), keys.REPLY, replies.key.encode()]
-
     def _chunks(self, requests: Iterable[Any], size: int) -> Iterator[tuple[list[Any], bool]]:
         """The requests, so many at a time, or those that a slow source gave in 5 ms; and whether it is a slow one."""
         chunk: list[Any] = []
@@ -270,7 +265,7 @@ class InputQueue(Api):
         self._replies.expect(uris)
         deadline_s = time.monotonic() + timeout
         records = zip(uris, requests, strict=True)
-        fields = (self._with_reply(uri, as_inputs(request), self._replies) for uri, request in records)
+        fields = (encode_record(uri, as_inputs(request)) for uri, request in records)
         self._admission.put_all(fields, timeout, self._replies)
         return [(uri, deadline_s) for uri in uris]
 
@@ -283,9 +278,9 @@ class InputQueue(Api):
 
     def _ask(self, uri: str, fields: Fields, deadline_s: float) -> Result | None:
         """Send a record and wait for its result; None where nothing has been sent."""
-        command = ENQUEUE.command(*enqueue_arguments(self.name, [fields], [deadline_s - time.monotonic()]))
+        common = [keys.REPLY, self._replies.key.encode(), *deadline(deadline_s - time.monotonic())]
         try:
-            return self._replies.ask(uri, command, deadline_s)
+            return self._replies.ask(uri, transaction(self.name, Records([fields], common)), deadline_s)
         except QueueFull:
             return None
         except ConnectionLost as error:

@@ -26,8 +26,8 @@ Request fields, native dialect (values are bytes; `<name>` is a model input's na
     sparse.shape:<name>     the same, int64 (rank,)
     reply                   key of the stream that the result goes to; without it: the result hash
     traceparent             W3C Trace Context of the call, for the logs of the node
-    deadline                Unix time in ms on the clock of Redis; a record that no node has begun by then is answered
-                            DeadlineExceeded
+    deadline                Unix time in ms on the clock of Redis, or + and how many ms after the entry was made; a record that
+                            no node has begun by then is answered DeadlineExceeded
 
 Request fields, original dialect: `uri`, `data` (base64 of an Arrow stream), and optionally `serde`.
 

@@ -10,8 +10,9 @@ import select
 import socket
 import ssl
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any, cast
 
 import hiredis
@@ -41,10 +42,48 @@ def pack(command: Sequence[Argument]) -> bytes:
 
 
 def _pack_bytes(command: Sequence[bytes]) -> bytes:
-    parts = [b"\r\n"] * (2 * len(command) + 2)
-    parts[0] = b"*%d" % len(command)
-    parts[1:-1:2] = [_LENGTHS[size] if size < _SHORT else b"\r\n$%d\r\n" % size for size in map(len, command)]
-    parts[2:-1:2] = command
+    return b"".join((b"*%d" % len(command), *bulks(command), b"\r\n"))
+
+
+def bulks(values: Sequence[bytes]) -> list[bytes]:
+    """Values as they stand in a command, each behind its length; the end of the line is still to come."""
+    parts = [b""] * (2 * len(values))
+    parts[::2] = [_LENGTHS[size] if size < _SHORT else b"\r\n$%d\r\n" % size for size in map(len, values)]
+    parts[1::2] = values
+    return parts
+
+
+@dataclass(frozen=True, slots=True)
+class Packet:
+    """Commands that go out together: their bytes, in parts, and how many replies they have."""
+
+    parts: Sequence[bytes]
+    replies: int
+
+
+Command = Sequence[Argument] | Packet
+
+
+def executed(replies: Sequence[Any]) -> list[Any]:
+    """What EXEC gives, of the replies to a transaction.
+
+    Raises:
+        RedisRefused: Redis refused a command, and so discarded all of them.
+    """
+    for reply in replies:
+        if isinstance(reply, RedisRefused):
+            raise reply
+    return cast(list[Any], replies[-1])
+
+
+def joined(commands: Iterable[Command]) -> bytes:
+    """The bytes of these commands."""
+    parts: list[bytes] = []
+    for command in commands:
+        if isinstance(command, Packet):
+            parts += command.parts
+        else:
+            parts.append(pack(command))
     return b"".join(parts)
 
 
@@ -102,11 +141,11 @@ class Link:
         self._connect()
         return int(self._socket.fileno())
 
-    def send(self, *commands: Sequence[Argument]) -> None:
-        """Send commands in one write; each has one reply to `read`."""
+    def send(self, *commands: Command) -> None:
+        """Send commands in one write; each has one reply to `read`, a packet as many as it says."""
         self._connect()
         try:
-            self._socket.sendall(b"".join(map(pack, commands)))
+            self._socket.sendall(joined(commands))
         except OSError as error:
             raise self._lost(error) from error
         except BaseException:
@@ -134,6 +173,18 @@ class Link:
         """Send one command and read its reply."""
         self.send(command)
         return self.read()
+
+    def transact(self, transaction: Packet) -> list[Any]:
+        """Send a transaction; what EXEC gives for each of its commands, an error as `RedisRefused`."""
+        self.send(transaction)
+        return self.read_executed(transaction)
+
+    def read_executed(self, transaction: Packet) -> list[Any]:
+        """The same of a transaction that has been sent."""
+        try:
+            return executed(self.read_all(transaction.replies))
+        except RedisRefused as refusal:
+            raise self.raised_for(refusal) from refusal.__cause__
 
     def drop_if_stale(self) -> None:
         """Close the connection if Redis has closed it already. Only while no reply is under way.

@@ -7,23 +7,21 @@ their turn or their result is there. No thread is needed, and a lone call has no
 import math
 import threading
 import time
-from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any, cast
+from typing import Any
 
 from cluster_serving.client import keys
 from cluster_serving.client.commands import (
     REPLIES_AT_ONCE,
     REPLY_LIFE_MS,
-    admitted,
     next_id,
     no_result,
-    queue_full,
     result_in,
 )
 from cluster_serving.client.connection import RedisSettings
+from cluster_serving.client.enqueueing import admitted, queue_full, refused
 from cluster_serving.client.errors import ConnectionLost, InvalidValue, RedisRefused
-from cluster_serving.client.link import Argument, Link, cannot_serve, is_out_of_memory, is_unknown_script
+from cluster_serving.client.link import Command, Link, Packet, cannot_serve, executed, is_out_of_memory
 from cluster_serving.client.reply import read_replies
 from cluster_serving.client.wire import Result
 
@@ -81,12 +79,12 @@ class Replies:
         """Nobody waits for this one any more."""
         self._results.pop(uri, None)
 
-    def ask(self, uri: str, enqueue: Sequence[Argument], deadline_s: float) -> Result | None:
+    def ask(self, uri: str, enqueue: Packet, deadline_s: float) -> Result | None:
         """Enqueue a record that is expected and wait for its result, in one packet: a lone call costs one trip.
 
         Args:
             uri: of the record.
-            enqueue: the command; its reply names the entry.
+            enqueue: the transaction.
             deadline_s: on the monotonic clock.
 
         Returns:
@@ -198,7 +196,7 @@ class Replies:
         self._link.call("PEXPIRE", self.key, REPLY_LIFE_MS)
         self._touched_s = time.monotonic()
 
-    def _read_for_all(self, block_s: float, enqueue: Sequence[Argument] = ()) -> bool:
+    def _read_for_all(self, block_s: float, enqueue: Packet | None = None) -> bool:
         """Be the one who reads; called with the lock, which is free while Redis makes us wait.
 
         Returns:
@@ -209,7 +207,7 @@ class Replies:
         try:
             arrived = self._read(block_s, enqueue)
         except ConnectionLost as error:
-            error.unsent = error.unsent and bool(enqueue)  # records of others that wait have been sent
+            error.unsent = error.unsent and enqueue is not None  # records of others that wait have been sent
             raise
         except BaseException:
             self._link.close()  # interrupted: a reply is still to come
@@ -226,7 +224,7 @@ class Replies:
                 self._results[result.uri] = result
         return True
 
-    def _read(self, block_s: float, enqueue: Sequence[Argument]) -> list[Result] | None:
+    def _read(self, block_s: float, enqueue: Packet | None) -> list[Result] | None:
         """The results that have come, or None when Redis has not taken the record of `enqueue`."""
         self._link.drop_if_stale()
         if not self._link.connected:
@@ -238,19 +236,17 @@ class Replies:
             error.unsent = False
             raise
 
-    def _exchange(self, block_s: float, enqueue: Sequence[Argument]) -> list[Result] | None:
-        commands: list[Sequence[Argument]] = []
-        due = self._due()
-        if due:
+    def _exchange(self, block_s: float, enqueue: Packet | None) -> list[Result] | None:
+        due: list[Command] = []
+        if self._due():
             # Keep the stream alive, and delete from it what has been read.
-            commands += (("PEXPIRE", self.key, REPLY_LIFE_MS), ("XTRIM", self.key, "MINID", next_id(self._last)))
-        if enqueue:
-            commands.append(enqueue)
+            due += (("PEXPIRE", self.key, REPLY_LIFE_MS), ("XTRIM", self.key, "MINID", next_id(self._last)))
+        first = [enqueue] if enqueue is not None else []
         block = ("BLOCK", max(1, round(block_s * 1000))) if block_s > 0 else ()
         self._link.set_patience(_PATIENCE_S + math.ceil(max(block_s, 0)))
-        self._link.send(*commands, ("XREAD", "COUNT", REPLIES_AT_ONCE, *block, "STREAMS", self.key, self._last))
-        replies = self._link.read_all(len(commands))
-        if enqueue and not self._took(replies[-1]):
+        self._link.send(*due, *first, ("XREAD", "COUNT", REPLIES_AT_ONCE, *block, "STREAMS", self.key, self._last))
+        replies = self._link.read_all(len(due))
+        if enqueue is not None and not self._took(self._link.read_all(enqueue.replies)):
             self._link.close()  # the blocking read has been sent already, and there will be nothing to read
             return None
         entries = read_replies(self._checked([*replies, *self._link.read_all(1)])[-1])
@@ -268,13 +264,14 @@ class Replies:
                 raise self._link.raised_for(RedisRefused(f"the reply stream {self.key}: {reply}"))
         return replies
 
-    def _took(self, reply: Any) -> bool:
-        """Whether Redis took the record, by the enqueue script's reply."""
-        if isinstance(reply, list):
-            return bool(cast(list[bytes], reply))
-        if isinstance(reply, RedisRefused) and (is_unknown_script(reply) or cannot_serve(reply)):
+    def _took(self, replies: list[Any]) -> bool:
+        """Whether Redis took the record, by what it answered to the transaction."""
+        try:
+            return admitted(self._job, executed(replies))[1] is None
+        except RedisRefused as error:
+            if not cannot_serve(error):
+                refused(self._job, error)
             return False
-        return admitted(self._job, reply, 1)[1] is None
 
     def _due(self) -> bool:
         now_s = time.monotonic()

@@ -12,8 +12,9 @@ import numpy as np
 from cluster_serving.client import keys, original
 from cluster_serving.client.errors import CodecError, ErrorCode
 from cluster_serving.client.wire import decode_tensor
-from cluster_serving.node.expected import NOTHING, Expected, life_ms
-from cluster_serving.node.form import DEADLINE_DIGITS, Alike, Form
+from cluster_serving.node.deadline import deadline_ms, life_ms, too_late
+from cluster_serving.node.expected import NOTHING, Expected
+from cluster_serving.node.form import Alike, Form
 from cluster_serving.node.inputs import Content, Input, InputValue, original_field, raw_record
 from cluster_serving.node.layout import Signature
 from cluster_serving.node.models.base import TensorSpec, open_inputs
@@ -68,7 +69,9 @@ class RecordDecoder:
         record = self._decode(form, entry_id, fields, now_ms, expected)
         return record if form.traceparent < 0 else record._replace(traceparent=bounded(fields[form.traceparent]))
 
-    def decode_alike(self, entries: Sequence[Sequence[bytes]], earliest_ms: float) -> Alike | None:
+    def decode_alike(
+        self, ids: Sequence[bytes], entries: Sequence[Sequence[bytes]], earliest_ms: float
+    ) -> Alike | None:
         """Decode entries together, each given as to `decode`, and with no deadline before `earliest_ms`.
 
         None: one has, they are not alike, or `decode` has not met their like yet.
@@ -81,7 +84,7 @@ class RecordDecoder:
         form = self._forms.get(tuple([column[0] for column in names]))
         if form is None or not all(column.count(column[0]) == len(column) for column in names):
             return None
-        return form.alike(columns, earliest_ms, self._may_reply)
+        return form.alike(ids, columns, earliest_ms, self._may_reply)
 
     def refuse(self, entry_id: bytes, fields: Sequence[bytes], error: tuple[str, str]) -> Record:
         """The record of an entry that is answered with an error, and whose inputs are not looked at."""
@@ -104,11 +107,11 @@ class RecordDecoder:
             name = uri
             if reply and not self._may_reply(reply):
                 raise CodecError(f"the reply stream must begin with {self._reply_prefixes[0].decode()}")
-            deadline_ms = _deadline_ms(fields[form.deadline]) if form.deadline >= 0 else 0
+            until_ms = deadline_ms(entry_id, fields[form.deadline]) if form.deadline >= 0 else 0
             if form.deadline >= 0:
-                needed_ms = expected.answer_ms(life_ms(entry_id, deadline_ms))
-                if deadline_ms < now_ms + needed_ms:
-                    error = too_late(deadline_ms - now_ms, needed_ms, "a node could take the record")
+                needed_ms = expected.answer_ms(life_ms(entry_id, until_ms))
+                if until_ms < now_ms + needed_ms:
+                    error = too_late(until_ms - now_ms, needed_ms, "a node could take the record")
                     return Record(uri, reply, flags, (), (), error)
             values = self._original(form, fields) if flags else self._native(form, fields)
             signature, batched = self._signature(values, flags)
@@ -116,7 +119,7 @@ class RecordDecoder:
             error = (ErrorCode.INVALID_INPUT, cut(str(fault)))
             return Record(name, reply if self._may_reply(reply) else b"", flags, (), (), error)
         contents = [value.content for value in values]
-        return Record(uri, reply, flags | batched, signature, contents, None, deadline_ms)
+        return Record(uri, reply, flags | batched, signature, contents, None, until_ms)
 
     def _signature(self, values: Sequence[InputValue], dialect: int) -> tuple[Signature, int]:
         """The signature of a record, and its flag when it carries a batch dimension of 1."""
@@ -213,19 +216,6 @@ def _is_input(field: bytes) -> bool:
     return field.startswith(_KINDS)
 
 
-def late(by_ms: float, what: str) -> tuple[str, str]:
-    """The error of a record whose deadline had passed, so many ms before something could happen."""
-    return ErrorCode.DEADLINE_EXCEEDED, f"the deadline had passed {by_ms:.0f} ms before {what}"
-
-
-def too_late(left_ms: float, needed_ms: float, what: str) -> tuple[str, str]:
-    """The error of a record whose deadline has passed before something could happen, or is nearer than its answer."""
-    if left_ms < 0:
-        return late(-left_ms, what)
-    message = f"the deadline is {left_ms:.0f} ms away, and at this load an answer takes about {needed_ms:.0f} ms"
-    return ErrorCode.DEADLINE_EXCEEDED, message
-
-
 def _is_uri(uri: bytes) -> bool:
     try:
         _check_uri(uri)
@@ -241,12 +231,6 @@ def _check_uri(uri: bytes) -> None:
         uri.decode()
     except UnicodeDecodeError as error:
         raise CodecError(f"the record's uri is not UTF-8: {error}") from error
-
-
-def _deadline_ms(field: bytes) -> int:
-    if not field.isdigit() or len(field) > DEADLINE_DIGITS:
-        raise CodecError(f"the record's deadline is {field[:40]!r}, not a whole number of milliseconds of Unix time")
-    return int(field)
 
 
 def _not_tensor(taker: Input, parts: Mapping[bytes, int], fields: Sequence[bytes]) -> InputValue:

@@ -57,8 +57,3 @@ NOTHING = Expected()
 def rows_of(row_ms: float, life_ms: float, most_rows: int) -> int:
     """How many rows a batch of records has that were sent with so long to live: one waits for others, and all for each other."""
     return max(1, min(most_rows, int(life_ms / (_RUNS_A_LIFE * row_ms)))) if row_ms else most_rows
-
-
-def life_ms(entry_id: bytes, deadline_ms: int) -> int:
-    """How long a record had to live when it was enqueued."""
-    return deadline_ms - int(entry_id.partition(b"-")[0])

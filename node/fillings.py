@@ -8,8 +8,9 @@ from collections.abc import Sequence
 
 from cluster_serving.client.errors import ErrorCode
 from cluster_serving.node.batching import leaves
+from cluster_serving.node.deadline import life_ms
 from cluster_serving.node.decoding import Record
-from cluster_serving.node.expected import life_ms, rows_of
+from cluster_serving.node.expected import rows_of
 from cluster_serving.node.filling import Filling
 from cluster_serving.node.form import Alike
 from cluster_serving.node.layout import Layout, Signature, plan

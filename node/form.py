@@ -8,12 +8,11 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from cluster_serving.client import keys
+from cluster_serving.client.errors import CodecError
+from cluster_serving.node.deadline import deadlines_ms
 from cluster_serving.node.inputs import Content, Input
 from cluster_serving.node.layout import Signature
 from cluster_serving.node.trace import bounded
-
-DEADLINE_DIGITS = 17
-"""More do not fit into the row table."""
 
 
 class Alike(NamedTuple):
@@ -42,7 +41,11 @@ class Form(NamedTuple):
     fault: str | None
 
     def alike(
-        self, columns: Sequence[Sequence[bytes]], earliest_ms: float, may_reply: Callable[[bytes], bool]
+        self,
+        ids: Sequence[bytes],
+        columns: Sequence[Sequence[bytes]],
+        earliest_ms: float,
+        may_reply: Callable[[bytes], bool],
     ) -> Alike | None:
         """Entries of this form, given as columns; None where one has a fault or an earlier deadline, or is not as the others are.
 
@@ -53,22 +56,23 @@ class Form(NamedTuple):
         absent = (b"",) * len(columns[0])
         uris = columns[self.uri] if self.uri >= 0 else absent
         replies = columns[self.reply] if self.reply >= 0 else absent
-        deadlines_ms = _open_ms(columns[self.deadline], earliest_ms) if self.deadline >= 0 else (0,) * len(absent)
-        if not deadlines_ms or not _are_plain(uris):
+        until_ms = _open_ms(ids, columns[self.deadline], earliest_ms) if self.deadline >= 0 else (0,) * len(absent)
+        if not until_ms or not _are_plain(uris):
             return None
         inputs = [found for taker, at in self.tensors if (found := taker.alike(columns[at])) is not None]
         if len(inputs) < len(self.tensors) or not all(not reply or may_reply(reply) for reply in set(replies)):
             return None
         traceparents = [bounded(each) for each in columns[self.traceparent]] if self.traceparent >= 0 else absent
         signature = tuple([key for key, _ in inputs])
-        return Alike(uris, replies, signature, [contents for _, contents in inputs], deadlines_ms, traceparents)
+        return Alike(uris, replies, signature, [contents for _, contents in inputs], until_ms, traceparents)
 
 
-def _open_ms(deadlines: Sequence[bytes], earliest_ms: float) -> Sequence[int]:
+def _open_ms(ids: Sequence[bytes], deadlines: Sequence[bytes], earliest_ms: float) -> Sequence[int]:
     """These deadlines, if all are some and none is too early."""
-    if not all(map(bytes.isdigit, deadlines)) or max(map(len, deadlines)) > DEADLINE_DIGITS:
+    try:
+        times_ms = deadlines_ms(ids, deadlines)
+    except CodecError:
         return ()
-    times_ms = list(map(int, deadlines))
     return times_ms if min(times_ms) >= earliest_ms else ()
 
 

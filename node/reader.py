@@ -259,7 +259,7 @@ class Reader:
         now_ms, expected = self._ring.redis_ms(), self._expected()
         if self._backlog and self._has_room():  # mostly all of it, at once
             ids, entries, counts = zip(*self._backlog, strict=True)
-            alike = self._decoder.decode_alike(entries, now_ms + expected.longest_ms(len(ids)))
+            alike = self._decoder.decode_alike(ids, entries, now_ms + expected.longest_ms(len(ids)))
             placed = alike and self._fillings.place_alike(ids, alike, _now_ms(), self._read_us, counts)
             del self._backlog[: placed or 0]
         while self._backlog:

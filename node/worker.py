@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from cluster_serving.node.bell import Bell
 from cluster_serving.node.chaos.poison import poisoned
 from cluster_serving.node.contents import ContentDecoder, Run
-from cluster_serving.node.decoding import too_late
+from cluster_serving.node.deadline import too_late
 from cluster_serving.node.expected import RowTimes
 from cluster_serving.node.metrics import BATCH_ROWS, FIRST_WORKER, INFERENCE, Count
 from cluster_serving.node.models.base import Array, Backend, ModelError

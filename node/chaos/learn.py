@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from cluster_serving.client import keys
-from cluster_serving.client.commands import ENQUEUE, Dialect, Fields, enqueue_arguments, result_of
+from cluster_serving.client.commands import Dialect, Fields, result_of
 from cluster_serving.client.connection import RedisSettings
+from cluster_serving.client.enqueueing import Records, enqueue
 from cluster_serving.client.link import Link
 from cluster_serving.client.wire import Result
 
@@ -74,7 +75,7 @@ def ask(
     link = Link(settings)
     try:
         for first in range(0, len(records), _CHUNK):
-            link.run(ENQUEUE, *enqueue_arguments(job, [fields for _, fields in records[first : first + _CHUNK]]))
+            enqueue(link, job, Records([fields for _, fields in records[first : first + _CHUNK]], []))
         found: dict[str, Result] = {}
         deadline_s = time.monotonic() + timeout_s
         while len(found) < len(records) and time.monotonic() < deadline_s:

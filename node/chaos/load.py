@@ -7,8 +7,8 @@ from itertools import zip_longest
 
 import redis
 
-from cluster_serving.client.commands import ENQUEUE, enqueue_arguments
 from cluster_serving.client.connection import RedisSettings
+from cluster_serving.client.enqueueing import Records, enqueue
 from cluster_serving.client.errors import ConnectionLost
 from cluster_serving.client.link import Link
 from cluster_serving.node.chaos.history import Acceptance, History
@@ -83,7 +83,7 @@ class Load(threading.Thread):
         taken: list[bytes] = []
         rest = Acceptance.REFUSED
         try:
-            taken = self._link.run(ENQUEUE, *enqueue_arguments(self._job, batch))
+            taken = enqueue(self._link, self._job, Records(batch, []))
         except ConnectionLost:
             rest = Acceptance.UNKNOWN
         except redis.ResponseError:

@@ -161,9 +161,9 @@ class Encoder:
         if record.replies:
             fields += (keys.REPLY, self._reply)
         if record.deadline_ms is not None:
-            fields[2:2] = (keys.DEADLINE, b"%d" % record.deadline_ms)  # where the script that enqueues leaves it alone
+            fields += (keys.DEADLINE, b"%d" % record.deadline_ms)
         if record.life_ms is not None:
-            fields += (keys.DEADLINE, b"%d" % record.life_ms)
+            fields += (keys.DEADLINE, b"+%d" % record.life_ms)
         return fields
 
     def _value(self, sample: int) -> Sample:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from cluster_serving.client.commands import ENQUEUE, enqueue_arguments
+from cluster_serving.client.enqueueing import Records, enqueue
 from cluster_serving.client.link import Link
 from cluster_serving.node.chaos import pace, processes
 from cluster_serving.node.chaos.faults import Faults
@@ -148,7 +148,7 @@ class _Run:
         link = Link(self._place.redis.settings())
         for record in rehearsal.calm:
             history.sending(record)
-            (entry,) = link.run(ENQUEUE, *enqueue_arguments(self._place.job, [rehearsal.encoder.fields(record)]))
+            (entry,) = enqueue(link, self._place.job, Records([rehearsal.encoder.fields(record)], []))
             history.sent(record.uri, Acceptance.ACCEPTED, entry.decode())
         link.close()
         wait_for(self._answered, self._patience_s)

@@ -17,15 +17,9 @@ import msgspec
 import numpy as np
 
 from cluster_serving.client import keys
-from cluster_serving.client.commands import (
-    CHUNK,
-    ENQUEUE,
-    REPLIES_AT_ONCE,
-    enqueue_arguments,
-    next_id,
-    result_in,
-)
+from cluster_serving.client.commands import REPLIES_AT_ONCE, next_id, result_in
 from cluster_serving.client.connection import RedisSettings
+from cluster_serving.client.enqueueing import CHUNK, Records, admitted, transaction
 from cluster_serving.client.errors import ConnectionLost, RedisRefused
 from cluster_serving.client.link import Argument, Link
 from cluster_serving.client.reply import Reply, read_replies
@@ -127,7 +121,6 @@ class Client:
         """
         self._sent_s.clear()
         self._job, self._reply, self._last = order.job, keys.reply_key(order.job, order.client), b"0-0"
-        self._link.run(ENQUEUE, *enqueue_arguments(order.job, []))  # Redis knows it from now on
         self._link.call("DEL", self._reply)  # of an order that failed
         self._link.call("XGROUP", "CREATE", self._reply, "client", "$", "MKSTREAM")
         busy_s, begun_s = time.process_time(), time.perf_counter()
@@ -153,14 +146,15 @@ class Client:
         """Send what there is room for, wait for answers unless there is more to send; the seconds that each of them took."""
         batch = [self._next() for _ in range(min(room, CHUNK))]
         block: tuple[Argument, ...] = ("BLOCK", round(_BLOCK_S * 1000)) if room <= CHUNK else ()
-        enqueue = [ENQUEUE.command(*enqueue_arguments(self._job, batch))] if batch else []
+        enqueue = transaction(self._job, Records(batch, [keys.REPLY, self._reply.encode()]))
         trim = ("XTRIM", self._reply, "MINID", next_id(self._last))
         sent_s = time.perf_counter()
         for fields in batch:
             self._sent_s[fields[1]] = sent_s
-        self._link.send(*enqueue, trim, ("XREAD", "COUNT", REPLIES_AT_ONCE, *block, "STREAMS", self._reply, self._last))
-        if batch and len(taken := self._link.read()) != len(batch):
-            raise TuningError(f"Redis took {len(taken)} of {len(batch)} records")
+        self._link.send(enqueue, trim, ("XREAD", "COUNT", REPLIES_AT_ONCE, *block, "STREAMS", self._reply, self._last))
+        taken, full = admitted(self._job, self._link.read_executed(enqueue))
+        if full is not None:
+            raise TuningError(f"Redis took {len(taken)} of {len(batch)} records: {full}")
         self._link.read()
         return self._took(read_replies(self._link.read()), time.perf_counter())
 
@@ -179,7 +173,7 @@ class Client:
         return took_s
 
     def _next(self) -> list[bytes]:
-        return [keys.URI, b"%d" % next(self._numbers), *next(self._records), keys.REPLY, self._reply.encode()]
+        return [keys.URI, b"%d" % next(self._numbers), *next(self._records)]
 
 
 def main() -> None:

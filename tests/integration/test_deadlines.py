@@ -10,6 +10,7 @@ import pytest
 
 from cluster_serving.client import AsyncInputQueue, InputQueue, ResultTimeout, keys
 from cluster_serving.client.errors import ErrorCode
+from cluster_serving.node.deadline import deadline_ms
 from support.clients import ROW, AsyncioClient, Client, ThreadClient, answer_all, in_background
 from support.private_redis import PrivateRedis
 from support.wait import wait_until
@@ -27,8 +28,12 @@ def now_ms(client: Any) -> float:
     return float(seconds * 1000 + microseconds / 1000)
 
 
-def deadlines(client: Any, job: str) -> list[bytes | None]:
-    return [fields.get(keys.DEADLINE) for _, fields in client.xrange(job)]
+def deadlines(client: Any, job: str) -> list[int | None]:
+    """Unix time in ms."""
+    return [
+        deadline_ms(entry_id, fields[keys.DEADLINE]) if keys.DEADLINE in fields else None
+        for entry_id, fields in client.xrange(job)
+    ]
 
 
 @KINDS
@@ -43,7 +48,7 @@ def test_a_queues_records_have_its_deadline(
         queue.enqueue("a")
         queue.enqueue_many(100)
         ended_ms = now_ms(client)
-        found = [int(deadline or 0) for deadline in deadlines(client, job)]
+        found = [deadline or 0 for deadline in deadlines(client, job)]
     queue.close()
 
     assert len(found) == 101
@@ -74,7 +79,7 @@ def test_a_call_that_ends_by_its_timeout_wants_no_answer_later(
             with pytest.raises(ResultTimeout):
                 call()
             ended_ms = now_ms(client)
-            found = [int(deadline or 0) for deadline in deadlines(client, job)]
+            found = [deadline or 0 for deadline in deadlines(client, job)]
             client.delete(job)
 
             assert found
@@ -102,7 +107,7 @@ def test_a_call_whose_deadline_passed_has_timed_out(redis_server: PrivateRedis, 
 def test_calls_of_different_timeouts_share_a_trip(redis_server: PrivateRedis) -> None:
     job = "deadline_gathered"
 
-    async def run(client: Any) -> list[bytes | None]:
+    async def run(client: Any) -> list[int | None]:
         async with AsyncInputQueue(port=redis_server.port, name=job) as queue:
             await queue.enqueue("first", t=ROW)
             calls = [asyncio.create_task(queue.predict(ROW, timeout)) for timeout in (100, 200)]
@@ -117,7 +122,7 @@ def test_calls_of_different_timeouts_share_a_trip(redis_server: PrivateRedis) ->
         none, soon, late = asyncio.run(run(client))
 
     assert none is None
-    assert begun_ms + 50_000 < int(soon or 0) < begun_ms + 150_000 < int(late or 0) < begun_ms + 250_000
+    assert begun_ms + 50_000 < (soon or 0) < begun_ms + 150_000 < (late or 0) < begun_ms + 250_000
 
 
 def test_as_completed_gives_what_expired_as_a_failed_result(redis_server: PrivateRedis) -> None:

@@ -363,6 +363,49 @@ def test_records_wait_while_nodes_say_that_nothing_is_admitted(own_redis: Privat
     assert works(hasty, own_redis)
 
 
+def test_a_queue_that_was_full_is_asked_before_it_is_sent_anything(own_redis: PrivateRedis, connect: Connect) -> None:
+    """Else each attempt of each client would bring Redis the whole of its records, only to be told no."""
+    client = connect(port=own_redis.port, patience_s=30)
+    image = np.zeros(200_000, np.float32)
+    with own_redis.client() as admin:
+        admin.hset(keys.limits_key(JOB), "maxQueueLength", 1)
+        client.enqueue("a")
+
+        def received() -> int:
+            return int(admin.info("stats")["total_net_input_bytes"])
+
+        def questions() -> int:
+            return int(admin.info("commandstats").get("cmdstat_eval", {}).get("calls", 0))
+
+        with in_background(lambda: client.enqueue("b", image)):
+            wait_until(lambda: questions() >= 3, "it has been refused, and has asked")
+            before = received(), questions()
+            wait_until(lambda: questions() >= before[1] + 3, "it asks again and again")
+            assert received() - before[0] < image.nbytes
+            admin.xtrim(JOB, maxlen=0)
+
+    assert uris(own_redis) == [b"b"]
+
+
+def test_many_clients_never_fill_a_queue_beyond_its_limit(own_redis: PrivateRedis, connect: Connect) -> None:
+    clients = [connect(port=own_redis.port, patience_s=0) for _ in range(4)]
+    refused: list[QueueFull] = []
+
+    def fill(client: Client) -> None:
+        with pytest.raises(QueueFull) as full:
+            client.enqueue_many(1000)
+        refused.append(full.value)
+
+    with own_redis.client() as admin:
+        admin.hset(keys.limits_key(JOB), "maxQueueLength", 700)
+        with ExitStack() as filling:
+            for client in clients:
+                filling.enter_context(in_background(partial(fill, client)))
+
+    assert len(uris(own_redis)) == 700
+    assert sum(error.accepted for error in refused) == 700
+
+
 @pytest.mark.parametrize("key", [JOB, keys.limits_key(JOB), keys.full_key(JOB)])
 def test_a_key_of_another_type_is_named(own_redis: PrivateRedis, connect: Connect, key: str) -> None:
     client = connect(port=own_redis.port)
@@ -374,6 +417,7 @@ def test_a_key_of_another_type_is_named(own_redis: PrivateRedis, connect: Connec
                 call()
 
         admin.delete(key)
+        assert not admin.xlen(JOB), "nothing of it has stayed"
     assert works(client, own_redis)
 
 

@@ -1,5 +1,6 @@
 """The Lua scripts, in a real Redis."""
 
+import threading
 from collections.abc import Iterator, Sequence
 from itertools import count
 from typing import Any
@@ -7,12 +8,14 @@ from typing import Any
 import pytest
 import redis
 
-from cluster_serving.client import keys
-from cluster_serving.client.commands import ENQUEUE, TAKE, enqueue_arguments
+from cluster_serving.client import enqueueing, keys
+from cluster_serving.client.commands import TAKE
 from cluster_serving.client.connection import RedisSettings
+from cluster_serving.client.enqueueing import Records
 from cluster_serving.client.link import Argument, Link
 from cluster_serving.node.writer import FINISH
 from support.private_redis import PrivateRedis
+from support.wait import wait_until
 
 _jobs = count()
 REPLY = "reply-stream"
@@ -45,10 +48,7 @@ def entries(client: redis.Redis, stream: str) -> list[tuple[bytes, dict[bytes, b
 
 
 def enqueue(link: Link, job: str, *uris: bytes) -> list[bytes]:
-    taken: list[bytes] = link.run(
-        ENQUEUE, *enqueue_arguments(job, [[b"uri", uri, b"tensor:x", b"\x00\xff"] for uri in uris])
-    )
-    return taken
+    return enqueueing.enqueue(link, job, Records([[b"uri", uri] for uri in uris], [b"tensor:x", b"\x00\xff"]))
 
 
 def pending(client: redis.Redis, link: Link, job: str, records: int) -> list[bytes]:
@@ -135,7 +135,29 @@ def test_enqueue_into_a_stream_beyond_its_limit(client: redis.Redis, link: Link,
     assert client.xlen(job) == 3
 
 
-@pytest.mark.parametrize("limit", ["0", None])
+def test_nobody_sees_what_there_was_no_room_for(client: redis.Redis, link: Link, job: str) -> None:
+    """Not even one who waits for new records while they come and go."""
+    (first,) = pending(client, link, job, 1)
+    client.hset(keys.limits_key(job), "maxQueueLength", "2")
+    seen: list[Any] = []
+
+    def wait() -> None:
+        reply: Any = client.xreadgroup(keys.GROUP, "node", {job: ">"}, count=10, block=5000)
+        seen.extend(reply[0][1])
+
+    waiting = threading.Thread(target=wait)
+    waiting.start()
+    wait_until(lambda: client.info("clients")["blocked_clients"], "the node waits")
+
+    (second,) = enqueue(link, job, b"b", b"c", b"d")
+    waiting.join()
+
+    assert [entry_id for entry_id, _ in seen] == [second]
+    assert enqueue(link, job, b"e") == []
+    assert [entry_id for entry_id, _ in entries(client, job)] == [first, second]
+
+
+@pytest.mark.parametrize("limit", ["0", "no number", None])
 def test_without_a_limit_everything_is_admitted(client: redis.Redis, link: Link, job: str, limit: str | None) -> None:
     if limit is not None:
         client.hset(keys.limits_key(job), "maxQueueLength", limit)

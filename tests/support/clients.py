@@ -21,7 +21,7 @@ ANSWER = {keys.TENSOR + b"y": encode_tensor(ROW)}
 class Client(Protocol):
     """What the tests do with a client."""
 
-    def enqueue(self, uri: str) -> str:
+    def enqueue(self, uri: str, row: Any = ROW) -> str:
         """`enqueue` of one row."""
         ...
 
@@ -48,9 +48,9 @@ class ThreadClient:
     def __init__(self, **settings: Any) -> None:
         self._queue = InputQueue(**settings)
 
-    def enqueue(self, uri: str) -> str:
+    def enqueue(self, uri: str, row: Any = ROW) -> str:
         """One record."""
-        return self._queue.enqueue(uri, t=ROW)
+        return self._queue.enqueue(uri, t=row)
 
     def enqueue_many(self, count: int) -> int:
         """Many records."""
@@ -76,9 +76,9 @@ class AsyncioClient:
         self._runner = asyncio.Runner()
         self._queue = AsyncInputQueue(**settings)
 
-    def enqueue(self, uri: str) -> str:
+    def enqueue(self, uri: str, row: Any = ROW) -> str:
         """One record."""
-        return self._runner.run(self._queue.enqueue(uri, t=ROW))
+        return self._runner.run(self._queue.enqueue(uri, t=row))
 
     def enqueue_many(self, count: int) -> int:
         """Many records."""

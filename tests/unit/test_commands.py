@@ -13,13 +13,11 @@ from cluster_serving.client.commands import (
     Failed,
     as_inputs,
     check_dialect,
-    enqueue_arguments,
     escape_glob,
     next_id,
     plain,
     plain_or_error,
     plain_or_failed,
-    queue_full,
     request_fields,
     result_of,
 )
@@ -103,22 +101,6 @@ def test_json_text_without_an_instance(text: str) -> None:
 def test_json_text_with_a_ragged_list_names_the_input() -> None:
     with pytest.raises(InvalidValue, match="input 'x': the nested list is ragged"):
         as_inputs('{"instances": [{"x": [[1], [1, 2]]}]}')
-
-
-def test_arguments_of_the_enqueue_script() -> None:
-    found = enqueue_arguments("job", [[b"uri", b"a"], [b"uri", b"b", b"tensor:x", b"1"]])
-
-    assert found == (
-        [b"job", b"cluster-serving.limits_job", b"cluster-serving.full_job"],
-        [b"2", b"2", b"uri", b"a", b"4", b"uri", b"b", b"tensor:x", b"1"],
-    )
-
-
-def test_a_full_queue_in_the_words_of_the_original() -> None:
-    assert str(queue_full("the stream job holds maxQueueLength records")) == (
-        "Redis queue is full, please wait for inference or delete the unprocessed records. "
-        "(the stream job holds maxQueueLength records)"
-    )
 
 
 def test_a_native_result() -> None:
@@ -222,5 +204,4 @@ def test_keys_of_a_job() -> None:
 
 
 def test_the_scripts_are_in_the_package() -> None:
-    assert "XADD" in commands.ENQUEUE.text
     assert "HGETALL" in commands.TAKE.text

@@ -2,7 +2,7 @@
 
 import pytest
 
-from cluster_serving.node.expected import Expected, RowTimes, life_ms, rows_of
+from cluster_serving.node.expected import Expected, RowTimes, rows_of
 
 
 def test_one_run_that_was_held_up_does_not_count() -> None:
@@ -47,7 +47,3 @@ def test_no_record_that_comes_with_some_others_takes_longer_than_the_longest() -
 @pytest.mark.parametrize("expected", [Expected(), Expected(10, 0, 32)], ids=["nothing is known", "the lane is empty"])
 def test_a_record_is_tried_where_there_is_nothing_to_lose(expected: Expected) -> None:
     assert expected.answer_ms(500) == 0
-
-
-def test_a_record_lives_from_its_entry_to_its_deadline() -> None:
-    assert life_ms(b"1700000000000-3", 1700000000500) == 500

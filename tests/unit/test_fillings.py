@@ -33,7 +33,7 @@ def replies(count: int, values: int = 3) -> tuple[list[bytes], list[list[bytes]]
 def decoded(entries: list[list[bytes]]) -> Alike:
     decoder = RecordDecoder((X,), b"reply")
     decoder.decode(b"0-1", entries[0], 0)
-    alike = decoder.decode_alike(entries, 0)
+    alike = decoder.decode_alike([b"1-0"] * len(entries), entries, 0)
     assert alike is not None
     return alike
 

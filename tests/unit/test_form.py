@@ -32,8 +32,12 @@ def met(*known: Fields) -> RecordDecoder:
     return decoder
 
 
+def ids(entries: Sequence[Fields]) -> list[bytes]:
+    return [b"%d-%d" % (5 + number, number) for number in range(len(entries))]
+
+
 def one_by_one(decoder: RecordDecoder, entries: Sequence[Fields], now_ms: float) -> list[Record]:
-    return [decoder.decode(b"5-%d" % number, fields, now_ms) for number, fields in enumerate(entries)]
+    return [decoder.decode(entry_id, fields, now_ms) for entry_id, fields in zip(ids(entries), entries, strict=True)]
 
 
 def records_of(alike: Alike) -> list[Record]:
@@ -45,12 +49,14 @@ def records_of(alike: Alike) -> list[Record]:
     ]
 
 
-@pytest.mark.parametrize("more", [(), (b"reply", PREFIX + b"c"), (b"deadline", b"1000", b"traceparent", b"00-a")])
+@pytest.mark.parametrize(
+    "more", [(), (b"reply", PREFIX + b"c"), (b"deadline", b"1000", b"traceparent", b"00-a"), (b"deadline", b"+495")]
+)
 def test_entries_of_one_form_are_what_they_are_one_by_one(more: tuple[bytes, ...]) -> None:
     entries = [entry(number, 2, *more) for number in range(5)]
     decoder = met(entries[0])
 
-    alike = decoder.decode_alike(entries, 500)
+    alike = decoder.decode_alike(ids(entries), entries, 500)
 
     assert alike is not None
     assert records_of(alike) == one_by_one(decoder, entries, 500)
@@ -59,7 +65,7 @@ def test_entries_of_one_form_are_what_they_are_one_by_one(more: tuple[bytes, ...
 def test_their_data_are_not_copied() -> None:
     entries = [entry(number) for number in range(3)]
 
-    alike = met(entries[0]).decode_alike(entries, 0)
+    alike = met(entries[0]).decode_alike(ids(entries), entries, 0)
 
     assert alike is not None
     for content, fields in zip(alike.contents[0], entries, strict=True):
@@ -67,8 +73,8 @@ def test_their_data_are_not_copied() -> None:
 
 
 def test_a_form_that_was_not_met_is_left_to_be_met() -> None:
-    assert met().decode_alike([entry(1)], 0) is None
-    assert met(entry(1, values=2)).decode_alike([entry(1, values=3)], 0) is None
+    assert met().decode_alike([b"5-0"], [entry(1)], 0) is None
+    assert met(entry(1, values=2)).decode_alike([b"5-0"], [entry(1, values=3)], 0) is None
 
 
 def changed(at: int, to: bytes) -> Callable[[], list[Fields]]:
@@ -94,6 +100,7 @@ def changed(at: int, to: bytes) -> Callable[[], list[Fields]]:
         changed(5, encode_tensor(np.zeros((), np.float32))),
         changed(7, b"another key"),
         changed(9, b"499"),
+        changed(9, b"+492"),
         changed(9, b"soon"),
         changed(9, b"1" * 18),
         lambda: [entry(1), entry(2, 2, b"reply", PREFIX + b"c")],
@@ -104,8 +111,8 @@ def test_one_that_differs_has_all_decoded_one_by_one(entries: Callable[[], list[
     given = entries()
     decoder = met(*given)
 
-    assert decoder.decode_alike(given, 500) is None
-    assert decoder.decode_alike(given[:1] * 2, 500) is not None, "they would be alike without it"
+    assert decoder.decode_alike(ids(given), given, 500) is None
+    assert decoder.decode_alike([b"5-0"] * 2, given[:1] * 2, 500) is not None, "they would be alike without it"
 
 
 PIECES = st.sampled_from(
@@ -122,6 +129,7 @@ PIECES = st.sampled_from(
             b"u",
             b"\xff",
             b"500",
+            b"+493",
             b"1e3",
         ),
         *(PREFIX + b"c", encode_tensor(np.zeros(2, np.float32)), encode_tensor(np.array(3, np.int64)), b"x" * 5000),
@@ -138,6 +146,6 @@ def test_whatever_comes_is_the_same_one_by_one_or_refused(changes: list[tuple[in
         entries[number][at] = piece
     decoder = met(*entries)
 
-    alike = decoder.decode_alike(entries, 500)
+    alike = decoder.decode_alike(ids(entries), entries, 500)
 
     assert alike is None or records_of(alike) == one_by_one(decoder, entries, 500)

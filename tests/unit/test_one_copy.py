@@ -67,7 +67,7 @@ def test_from_the_reply_of_redis_to_the_model(tmp_path: Path) -> None:
     decoder.decode(b"0-1", entries[0], 0)
     fillings = Fillings(ring)
 
-    alike = decoder.decode_alike(entries, 0)
+    alike = decoder.decode_alike([b"0-1"] * len(entries), entries, 0)
     assert alike is not None
     taken = allocated_bytes(lambda: fillings.place_alike([b"1-1", b"1-2", b"1-3"], alike, 0, 0, [1, 1, 1]))
     batch = fillings.leaving(0, 0, 0)
