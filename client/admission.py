@@ -2,7 +2,9 @@
 
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections import deque
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 
 from cluster_serving.client import keys
 from cluster_serving.client.commands import Fields
@@ -18,7 +20,7 @@ from cluster_serving.client.enqueueing import (
     transaction,
 )
 from cluster_serving.client.errors import ConnectionLost, InvalidValue, QueueFull, RedisRefused
-from cluster_serving.client.link import Link
+from cluster_serving.client.link import Link, cannot_serve, executed
 from cluster_serving.client.replies import Replies
 from cluster_serving.client.retrying import Attempts
 
@@ -26,12 +28,25 @@ _MOST_FIELDS = 3500  # Redis' Lua takes 8000 values at once, and writes dead let
 _LEAST_REPLY_S = 0.1  # that a record's life may be over soon does not make Redis faster
 
 
+class Sent:
+    """Records that have been sent, and of which Redis may not have said yet what came of them."""
+
+    __slots__ = ("batch", "error", "replies", "taken", "until_s", "waits_for")
+
+    def __init__(self, batch: Sequence[Fields], until_s: float, replies: Replies) -> None:
+        self.batch = batch
+        self.until_s = until_s
+        self.replies = replies
+        self.waits_for = 0  # replies of Redis
+        self.taken = 0  # from the first on
+        self.error: Exception | None = None
+
+
 class Admission:
     """The way into one job's stream; safe for use by several threads.
 
     Args:
-        link: used with `lock` only.
-        lock: see `link`.
+        link: used by others within `link` only.
         job: its name.
         patience_s: how long to try again.
 
@@ -45,32 +60,32 @@ class Admission:
         RedisRefused: the same, where trying again is of no use.
     """
 
-    def __init__(self, link: Link, lock: threading.Lock, job: str, patience_s: float) -> None:
+    def __init__(self, link: Link, job: str, patience_s: float) -> None:
         self._link = link
-        self._lock = lock
+        self._lock = threading.Lock()
         self._job = job
         self._patience_s = patience_s
+        self._under_way: deque[Sent] = deque()
         self.full = False
+
+    @contextmanager
+    def link(self) -> Generator[Link]:
+        """The link, for one thread, with no reply under way."""
+        with self._lock:
+            while self._under_way:
+                self._hear()
+            yield self._link
 
     def put_all(self, records: Iterable[Fields], life_s: float, replies: Replies | None = None) -> int:
         """Enqueue records, some at a time; how many there were. The arguments are those of `put`."""
-        accepted = size = 0
-        chunk: list[Fields] = []
-
-        def flush() -> int:
+        accepted = 0
+        for chunk in chunks(records):
             try:
-                return len(self.put(chunk, life_s, replies)) if chunk else 0
+                accepted += len(self.put(chunk, life_s, replies))
             except (QueueFull, ConnectionLost) as error:
                 error.accepted += accepted
                 raise
-
-        for fields in records:
-            chunk.append(fields)
-            size += sum(map(len, fields))
-            if len(chunk) == CHUNK or size >= CHUNK_BYTES:
-                accepted += flush()
-                chunk, size = [], 0
-        return accepted + flush()
+        return accepted
 
     def put(self, batch: Sequence[Fields], life_s: float, replies: Replies | None = None) -> list[str]:
         """Enqueue all of these; their ids.
@@ -86,13 +101,14 @@ class Admission:
         begun_s = time.monotonic()
         until_s = begun_s + life_s
         attempts = Attempts(min(begun_s + self._patience_s, until_s))
-        reply = [] if replies is None else [keys.REPLY, replies.key.encode()]
         while len(ids) < len(batch):
             try:
                 if replies is not None:
                     replies.have_stream()
-                taken, full = self._put_once(batch[len(ids) :], reply, until_s - time.monotonic())
+                taken, full = self._put_once(batch[len(ids) :], until_s - time.monotonic(), replies)
                 ids += [entry_id.decode() for entry_id in taken]
+                if taken:
+                    attempts.progress()
                 if full is not None:
                     raise full
             except (QueueFull, ConnectionLost) as error:
@@ -100,24 +116,95 @@ class Admission:
                 time.sleep(attempts.pause_s(error, time.monotonic()))
         return ids
 
-    def _put_once(self, batch: Sequence[Fields], common: Fields, life_s: float) -> tuple[list[bytes], QueueFull | None]:
-        """Enqueue what there is room for; why it was not all, if it was tried."""
+    def send(self, batch: Sequence[Fields], life_s: float, replies: Replies) -> Sent:
+        """Send these without waiting for what comes of them, which `complete` sees to. The arguments are those of `put`.
+
+        Nothing is sent where it would have to wait, for a connection or for room.
+        """
+        for fields in batch:
+            check(fields)
+        sent = Sent(batch, time.monotonic() + life_s, replies)
+        try:
+            replies.have_stream()
+        except (QueueFull, ConnectionLost):
+            return sent
         with self._lock:
-            self._link.set_patience(min(self._link.timeout_s, max(life_s, _LEAST_REPLY_S)))
-            self._link.drop_if_stale()
+            if not self._under_way:
+                self._link.drop_if_stale()
+            if self._link.connected and not self.full:
+                packet = transaction(self._job, self._records(batch, life_s, replies))
+                try:
+                    self._link.send(packet)
+                    sent.waits_for = packet.replies
+                    self._under_way.append(sent)
+                except ConnectionLost as error:
+                    sent.error = error
+        return sent
+
+    def complete(self, sent: Sent) -> None:
+        """See that all of these are enqueued, and try again with those that Redis has not taken."""
+        with self._lock:
+            while sent in self._under_way:
+                self._hear()
+        if sent.error is not None:
+            raise sent.error
+        self.put(sent.batch[sent.taken :], sent.until_s - time.monotonic(), sent.replies)
+
+    def _records(self, batch: Sequence[Fields], life_s: float, replies: Replies | None) -> Records:
+        """What is to be sent of these; with the lock, for the link will wait for the reply no longer than they live."""
+        self._link.set_patience(min(self._link.timeout_s, max(life_s, _LEAST_REPLY_S)))
+        reply = [] if replies is None else [keys.REPLY, replies.key.encode()]
+        return Records(batch, [*reply, *deadline(life_s)])
+
+    def _put_once(
+        self, batch: Sequence[Fields], life_s: float, replies: Replies | None
+    ) -> tuple[list[bytes], QueueFull | None]:
+        """Enqueue what there is room for; why it was not all, if it was tried."""
+        with self.link() as link:
+            link.drop_if_stale()
+            room = len(batch)
             try:
-                room = len(batch)
                 if self.full:
-                    surplus, full = answered(self._job, self._link.call(*question(self._job, len(batch))))
+                    surplus, full = answered(self._job, link.call(*question(self._job, room)))
                     room -= surplus
                     if not room:
                         return [], full
-                records = Records(batch[:room], [*common, *deadline(life_s)])
-                taken, full = admitted(self._job, self._link.transact(transaction(self._job, records)))
+                packet = transaction(self._job, self._records(batch[:room], life_s, replies))
+                taken, full = admitted(self._job, link.transact(packet))
             except RedisRefused as error:
                 taken, full = [], refused(self._job, error)
             self.full = len(taken) < len(batch)
         return taken, full
+
+    def _hear(self) -> None:
+        """What came of the records that have been under way for longest; with the lock."""
+        sent = self._under_way.popleft()
+        try:
+            if not self._link.connected:
+                raise ConnectionLost("the connection to Redis was closed while records were on their way")
+            taken, full = admitted(self._job, executed(self._link.read_all(sent.waits_for)))
+            sent.taken, self.full = len(taken), full is not None
+        except ConnectionLost as error:
+            sent.error = error
+        except RedisRefused as error:
+            try:
+                self.full = not cannot_serve(error) and bool(refused(self._job, error))
+            except RedisRefused as final:
+                sent.error = final
+
+
+def chunks(records: Iterable[Fields]) -> Iterator[list[Fields]]:
+    """The records, as many at a time as are enqueued together."""
+    chunk: list[Fields] = []
+    size = 0
+    for fields in records:
+        chunk.append(fields)
+        size += sum(map(len, fields))
+        if len(chunk) == CHUNK or size >= CHUNK_BYTES:
+            yield chunk
+            chunk, size = [], 0
+    if chunk:
+        yield chunk
 
 
 def check(fields: Fields) -> None:

@@ -42,6 +42,8 @@ class _Call:
     def accept(self, entry_ids: list[bytes]) -> None:
         """Redis has taken the first of those that are left."""
         self._taken += entry_ids
+        if entry_ids:
+            self.attempts.progress()
         self.left = self.left[len(entry_ids) :]
         if not self.left and not self.ids.done():
             self.ids.set_result(self._taken)

@@ -23,6 +23,10 @@ class Attempts:
         self.give_up_s = give_up_s
         self._next_pause_s = _FIRST_PAUSE_S
 
+    def progress(self) -> None:
+        """Redis has taken some of them: room comes, and the next pause is a short one."""
+        self._next_pause_s = _FIRST_PAUSE_S
+
     def pause_s(self, error: QueueFull | ConnectionLost, now_s: float) -> float:
         """How long to wait before the next attempt.
 

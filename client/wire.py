@@ -81,13 +81,13 @@ def tensor_layout(message: bytes) -> TensorLayout | None:
     Raises:
         CodecError: not a tensor message, or shorter than its header says.
     """
-    if message[:4] != _CONTINUATION:
-        return None
     offset = 8 + int.from_bytes(message[4:8], "little")
-    if offset > _MAX_HEADER_BYTES:
-        raise CodecError(f"not a tensor message, or a truncated one: its header has {offset} bytes")
     layout = _layouts.get(message[:offset])
     if layout is None:
+        if message[:4] != _CONTINUATION:
+            return None
+        if offset > _MAX_HEADER_BYTES:
+            raise CodecError(f"not a tensor message, or a truncated one: its header has {offset} bytes")
         array = _read_with_arrow(message)
         if not array.flags.c_contiguous:
             return None
@@ -187,6 +187,8 @@ def decode_result(uri: str, fields: Sequence[bytes], receipt: bytes | Receipt = 
     Raises:
         CodecError: a field's bytes are not what its name says.
     """
+    if len(fields) == 2 and fields[0].startswith(keys.TENSOR):  # mostly, and so in half of the time
+        return Result(uri, {_name(fields[0]): decode_tensor(fields[1]).copy()}, None, None, receipt)
     outputs: dict[str, Any] = {}
     value: Any = None
     error: tuple[str, str] | None = None

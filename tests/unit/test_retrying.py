@@ -30,6 +30,16 @@ def test_pauses_grow_and_end_with_the_patience() -> None:
     assert raised.value is FULL
 
 
+def test_a_pause_is_short_again_when_there_has_been_room() -> None:
+    attempts = Attempts(give_up_s=3.0)
+    for _ in range(5):
+        attempts.pause_s(FULL, 0.0)
+
+    attempts.progress()
+
+    assert [attempts.pause_s(FULL, 0.0) for _ in range(2)] == [0.01, 0.02]
+
+
 def test_without_patience_there_is_one_attempt() -> None:
     with pytest.raises(QueueFull):
         Attempts(give_up_s=5.0).pause_s(FULL, 5.0)
