@@ -31,13 +31,14 @@ _LEAST_REPLY_S = 0.1  # that a record's life may be over soon does not make Redi
 class Sent:
     """Records that have been sent, and of which Redis may not have said yet what came of them."""
 
-    __slots__ = ("batch", "error", "replies", "taken", "until_s", "waits_for")
+    __slots__ = ("batch", "connection", "error", "patience_s", "replies", "taken", "until_s", "waits_for")
 
     def __init__(self, batch: Sequence[Fields], until_s: float, replies: Replies) -> None:
         self.batch = batch
         self.until_s = until_s
         self.replies = replies
-        self.waits_for = 0  # replies of Redis
+        self.connection = self.waits_for = 0  # which one of the link, and for how many replies
+        self.patience_s = 0.0
         self.taken = 0  # from the first on
         self.error: Exception | None = None
 
@@ -55,7 +56,7 @@ class Admission:
 
     Raises:
         InvalidValue: from each method: a record has too many fields.
-        QueueFull: the same: there was no room; its `accepted` says how many were enqueued, in order.
+        QueueFull: the same: there was no room; its `accepted` says how many of those that were given were enqueued, in order.
         ConnectionLost: the same; unless it is `unsent`, some more than `accepted` may have been.
         RedisRefused: the same, where trying again is of no use.
     """
@@ -119,7 +120,7 @@ class Admission:
     def send(self, batch: Sequence[Fields], life_s: float, replies: Replies) -> Sent:
         """Send these without waiting for what comes of them, which `complete` sees to. The arguments are those of `put`.
 
-        Nothing is sent where it would have to wait, for a connection or for room.
+        They are left to `complete` altogether, and wait for no reply, where there is no connection yet, or was no room.
         """
         for fields in batch:
             check(fields)
@@ -129,15 +130,20 @@ class Admission:
         except (QueueFull, ConnectionLost):
             return sent
         with self._lock:
+            while self._under_way and self._link.has_news:
+                self._hear()
             if not self._under_way:
                 self._link.drop_if_stale()
             if self._link.connected and not self.full:
-                packet = transaction(self._job, self._records(batch, life_s, replies))
+                packet = transaction(self._job, _records(batch, life_s, replies))
+                sent.connection, sent.waits_for = self._link.connections, packet.replies
+                sent.patience_s = self._patience_of(life_s)
+                sent.error = ConnectionLost("the connection to Redis was closed while records were on their way")
+                self._under_way.append(sent)
                 try:
                     self._link.send(packet)
-                    sent.waits_for = packet.replies
-                    self._under_way.append(sent)
                 except ConnectionLost as error:
+                    self._under_way.pop()
                     sent.error = error
         return sent
 
@@ -148,49 +154,70 @@ class Admission:
                 self._hear()
         if sent.error is not None:
             raise sent.error
-        self.put(sent.batch[sent.taken :], sent.until_s - time.monotonic(), sent.replies)
+        try:
+            self.put(sent.batch[sent.taken :], sent.until_s - time.monotonic(), sent.replies)
+        except (QueueFull, ConnectionLost) as error:
+            error.accepted += sent.taken
+            raise
 
-    def _records(self, batch: Sequence[Fields], life_s: float, replies: Replies | None) -> Records:
-        """What is to be sent of these; with the lock, for the link will wait for the reply no longer than they live."""
-        self._link.set_patience(min(self._link.timeout_s, max(life_s, _LEAST_REPLY_S)))
-        reply = [] if replies is None else [keys.REPLY, replies.key.encode()]
-        return Records(batch, [*reply, *deadline(life_s)])
+    def _patience_of(self, life_s: float) -> float:
+        """How long to wait for a reply about records that live so long."""
+        return min(self._link.timeout_s, max(life_s, _LEAST_REPLY_S))
 
     def _put_once(
         self, batch: Sequence[Fields], life_s: float, replies: Replies | None
     ) -> tuple[list[bytes], QueueFull | None]:
         """Enqueue what there is room for; why it was not all, if it was tried."""
         with self.link() as link:
+            link.set_patience(self._patience_of(life_s))
             link.drop_if_stale()
             room = len(batch)
             try:
                 if self.full:
-                    surplus, full = answered(self._job, link.call(*question(self._job, room)))
+                    surplus, full = self._ask(link, room)
                     room -= surplus
                     if not room:
                         return [], full
-                packet = transaction(self._job, self._records(batch[:room], life_s, replies))
+                packet = transaction(self._job, _records(batch[:room], life_s, replies))
                 taken, full = admitted(self._job, link.transact(packet))
             except RedisRefused as error:
                 taken, full = [], refused(self._job, error)
             self.full = len(taken) < len(batch)
         return taken, full
 
+    def _ask(self, link: Link, count: int) -> tuple[int, QueueFull | None]:
+        """How many of so many records there is no room for, and why."""
+        try:
+            return answered(self._job, link.call(*question(self._job, count)))
+        except ConnectionLost as error:
+            error.unsent = True  # of the records
+            raise
+
     def _hear(self) -> None:
         """What came of the records that have been under way for longest; with the lock."""
         sent = self._under_way.popleft()
+        if not self._link.connected or self._link.connections != sent.connection:
+            return
+        self._link.set_patience(sent.patience_s)
         try:
-            if not self._link.connected:
-                raise ConnectionLost("the connection to Redis was closed while records were on their way")
             taken, full = admitted(self._job, executed(self._link.read_all(sent.waits_for)))
-            sent.taken, self.full = len(taken), full is not None
+            sent.taken, sent.error, self.full = len(taken), None, full is not None
         except ConnectionLost as error:
             sent.error = error
         except RedisRefused as error:
+            sent.error = None
+            if cannot_serve(error):
+                return
             try:
-                self.full = not cannot_serve(error) and bool(refused(self._job, error))
+                refused(self._job, error)
+                self.full = True
             except RedisRefused as final:
                 sent.error = final
+
+
+def _records(batch: Sequence[Fields], life_s: float, replies: Replies | None) -> Records:
+    reply = [] if replies is None else [keys.REPLY, replies.key.encode()]
+    return Records(batch, [*reply, *deadline(life_s)])
 
 
 def chunks(records: Iterable[Fields]) -> Iterator[list[Fields]]:
@@ -208,7 +235,7 @@ def chunks(records: Iterable[Fields]) -> Iterator[list[Fields]]:
 
 
 def check(fields: Fields) -> None:
-    """Refuse a record that would break the script for those that are sent with it.
+    """Refuse a record that could not become a dead letter.
 
     Raises:
         InvalidValue: it has too many fields.

@@ -157,8 +157,7 @@ class AsyncAdmission:
         room = wanted = sum(len(call.left) for call in calls)
         try:
             if self._full:
-                (answer,) = await self._link.call_checked(question(self.job, wanted))
-                surplus, full = answered(self.job, answer)
+                surplus, full = await self._ask(wanted)
                 room -= surplus
                 if not room and full is not None:
                     raise full
@@ -173,6 +172,15 @@ class AsyncAdmission:
             call.accept(taken[first:last])
         if full is not None:
             raise full
+
+    async def _ask(self, count: int) -> tuple[int, QueueFull | None]:
+        """How many of so many records there is no room for, and why."""
+        try:
+            (answer,) = await self._link.call_checked(question(self.job, count))
+        except ConnectionLost as error:
+            error.unsent = True  # of the records
+            raise
+        return answered(self.job, answer)
 
 
 def _first(count: int, calls: list[_Call]) -> Iterator[Records]:

@@ -25,7 +25,9 @@ CHUNK = 64
 CHUNK_BYTES = 2 << 20
 """What it holds at most, but for its last record: of 8 MB, each image of 600 kB took Redis twice as long as alone."""
 
-_ROOM = Path(__file__).with_name("room.lua").read_text()
+_ROOM = "\n".join(
+    line for line in Path(__file__).with_name("room.lua").read_text().splitlines() if not line.startswith("--")
+)
 _MULTI = b"*1\r\n$5\r\nMULTI"
 
 # In the words that the original prints.
@@ -92,7 +94,7 @@ def admitted(job: str, replies: Sequence[Any]) -> tuple[list[bytes], QueueFull |
         The ids of the entries, and why there are fewer than records, if so.
 
     Raises:
-        RedisRefused: Redis took none, and not for want of room.
+        RedisRefused: not for want of room.
     """
     for reply in replies:
         if isinstance(reply, RedisRefused):
@@ -133,6 +135,6 @@ def enqueue(link: Link, job: str, records: Records) -> list[bytes]:
 
     Raises:
         ConnectionLost: Redis cannot be reached, cannot serve, or went away.
-        RedisRefused: Redis took none.
+        RedisRefused: it will not take them.
     """
     return admitted(job, link.transact(transaction(job, records)))[0]

@@ -165,6 +165,8 @@ class InputQueue(Api):
     def predict_many(self, requests: Iterable[Any], timeout: float = 60, window: int = WINDOW) -> Generator[Any]:
         """Send records and give their results in the same order, many being under way at once.
 
+        Those that a full queue has refused are sent again when the next are, or the next result is asked for.
+
         Args:
             requests: what `predict` takes; read as they are needed.
             timeout: seconds that a record may take from when it is sent.
@@ -185,9 +187,7 @@ class InputQueue(Api):
         try:
             for chunk, in_a_hurry in self._chunks(requests, chunk_size):
                 self._send_chunk(chunk, timeout, pending, sent)
-                if (
-                    in_a_hurry or window < 2 * chunk_size
-                ):  # else their answers are not waited for before the next ones are sent
+                if in_a_hurry or window < 2:  # else their answers are not waited for before the next ones are sent
                     self._complete(sent, 0)
                 if in_a_hurry:
                     self._replies.look()
@@ -275,7 +275,7 @@ class InputQueue(Api):
         for part in chunks(encode_record(uri, as_inputs(request)) for uri, request in records):
             # While Redis takes these the next ones are made: by waiting for it a record cost a tenth more of every core.
             sent.append(self._admission.send(part, timeout, self._replies))
-            self._complete(sent, 1)
+            self._complete(sent, 1 if sent[-1].waits_for else 0)
 
     def _complete(self, sent: deque[Sent], but: int) -> None:
         """See that what has been sent is enqueued, but for the last so many."""

@@ -104,7 +104,8 @@ class Link:
 
     redis-py connects and logs in; from then on the link reads and writes the socket itself, one system call a packet. By
     redis-py's own reading (poll, receive, set the timeout and set it back) the floor of bench/queue.py was a tenth lower.
-    Connects at the first command, and again at the first one after `ConnectionLost`. `received_bytes` counts what came as replies.
+    Connects at the first command, and again at the first one after `ConnectionLost`. `received_bytes` counts what came as
+    replies, `connections` how often it has connected.
 
     Args:
         settings: where Redis is.
@@ -125,6 +126,7 @@ class Link:
         self._reader = new_reader()
         self._buffer = bytearray(READ_BYTES)
         self.received_bytes = 0
+        self.connections = 0
 
     @property
     def timeout_s(self) -> float:
@@ -161,7 +163,11 @@ class Link:
 
     def read_all(self, count: int) -> list[Any]:
         """The next replies; an error reply stands among them as `RedisRefused`."""
-        return [self._next() for _ in range(count)]
+        try:
+            return [self._next() for _ in range(count)]
+        except BaseException:
+            self.close()  # interrupted between two of them: the others are still to come
+            raise
 
     def raised_for(self, refusal: RedisRefused) -> Exception:
         """What an error reply is to the caller; where Redis cannot serve now, the next connection may find one that can."""
@@ -186,12 +192,17 @@ class Link:
         except RedisRefused as refusal:
             raise self.raised_for(refusal) from refusal.__cause__
 
+    @property
+    def has_news(self) -> bool:
+        """Whether something has come that nobody has read: a reply, or the end of the connection."""
+        return self._connection is not None and bool(self._news.poll(0))
+
     def drop_if_stale(self) -> None:
         """Close the connection if Redis has closed it already. Only while no reply is under way.
 
         What is sent from now on then goes over a new connection, and not into one where its fate would be unknown.
         """
-        if self._connection is not None and self._news.poll(0):
+        if self.has_news:
             self.close()
 
     def run(self, script: Script, keys: Sequence[Argument], arguments: Sequence[Argument]) -> Any:
@@ -231,6 +242,7 @@ class Link:
         except (redis.RedisError, OSError) as error:
             raise self._lost(error, unsent=True) from error
         self._connection = connection
+        self.connections += 1
         self._socket = self._connection._sock  # redis-py shows it nowhere else
         self._news.register(self._socket, select.POLLIN)
         self._reader = new_reader()

@@ -2,13 +2,13 @@
 -- KEYS[1] the stream; KEYS[2] the limits hash, whose maxQueueLength is the room (absent or 0: no limit)
 -- KEYS[3] a text that says why nothing is admitted now (absent: nothing is wrong)
 -- ARGV[1] how many records have been added; ARGV[2] how many would be: for them it only looks
--- Returns how many of them are too many, and the text of KEYS[3]. After an error there is none of them in the stream.
+-- Returns how many of them are too many, and the text of KEYS[3]. After an error of the limits or the text none is in the stream.
 local added, planned = tonumber(ARGV[1]), tonumber(ARGV[2])
 local why = redis.pcall('GET', KEYS[3])
 local limit = redis.pcall('HGET', KEYS[2], 'maxQueueLength')
 local fault = type(why) == 'table' and why or type(limit) == 'table' and limit
 
-local surplus, most = 0, tonumber(limit or 0) or 0
+local surplus, most = 0, math.floor(tonumber(limit or 0) or 0)
 if fault then
   surplus = added
 elseif why then
@@ -17,8 +17,8 @@ elseif most > 0 then
   surplus = math.max(0, math.min(added + planned, redis.call('XLEN', KEYS[1]) + planned - most))
 end
 if added > 0 and surplus > 0 then
-  -- pcall: of what is no stream there is nothing to take back.
   local newest = redis.pcall('XREVRANGE', KEYS[1], '+', '-', 'COUNT', surplus)
+  fault = fault or newest.err and newest
   for _, entry in ipairs(newest) do
     redis.call('XDEL', KEYS[1], entry[1])
   end

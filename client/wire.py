@@ -82,7 +82,7 @@ def tensor_layout(message: bytes) -> TensorLayout | None:
         CodecError: not a tensor message, or shorter than its header says.
     """
     offset = 8 + int.from_bytes(message[4:8], "little")
-    layout = _layouts.get(message[:offset])
+    layout = _layouts.get(message[:offset]) if offset <= _MAX_HEADER_BYTES else None
     if layout is None:
         if message[:4] != _CONTINUATION:
             return None

@@ -1,4 +1,4 @@
-"""Until when a record is to be begun, and what it is told when that has passed. All of it on Redis' clock."""
+"""Until when a record is to be begun, and what it is told when that has passed. By Redis' clock, as the ids of entries have it."""
 
 from collections.abc import Sequence
 
@@ -18,7 +18,7 @@ def deadline_ms(entry_id: bytes, field: bytes) -> int:
         raise CodecError(
             f"the record's deadline is {field[:40]!r}, not a whole number of milliseconds, of Unix time or behind a +"
         )
-    return int(digits) if digits == field else _made_ms(entry_id) + int(digits)
+    return int(digits) if digits == field else _bounded(_made_ms(entry_id) + int(digits))
 
 
 def deadlines_ms(ids: Sequence[bytes], fields: Sequence[bytes]) -> list[int]:
@@ -30,13 +30,21 @@ def deadlines_ms(ids: Sequence[bytes], fields: Sequence[bytes]) -> list[int]:
     first = fields[0]
     if first.startswith(b"+") and fields.count(first) == len(fields):
         life = deadline_ms(b"0", first)
-        return [_made_ms(entry_id) + life for entry_id in ids]
+        found = [_made_ms(entry_id) + life for entry_id in ids]
+        _bounded(max(found))
+        return found
     return list(map(deadline_ms, ids, fields))
 
 
 def life_ms(entry_id: bytes, deadline_ms: int) -> int:
     """How long a record had to live when it was enqueued."""
     return deadline_ms - _made_ms(entry_id)
+
+
+def _bounded(time_ms: int) -> int:
+    if time_ms >= 10**_DIGITS:
+        raise CodecError(f"the record's deadline is {time_ms} in ms of Unix time, which is no time")
+    return time_ms
 
 
 def _made_ms(entry_id: bytes) -> int:

@@ -146,15 +146,16 @@ class Client:
         """Send what there is room for, wait for answers unless there is more to send; the seconds that each of them took."""
         batch = [self._next() for _ in range(min(room, CHUNK))]
         block: tuple[Argument, ...] = ("BLOCK", round(_BLOCK_S * 1000)) if room <= CHUNK else ()
-        enqueue = transaction(self._job, Records(batch, [keys.REPLY, self._reply.encode()]))
+        enqueue = [transaction(self._job, Records(batch, [keys.REPLY, self._reply.encode()]))] if batch else []
         trim = ("XTRIM", self._reply, "MINID", next_id(self._last))
         sent_s = time.perf_counter()
         for fields in batch:
             self._sent_s[fields[1]] = sent_s
-        self._link.send(enqueue, trim, ("XREAD", "COUNT", REPLIES_AT_ONCE, *block, "STREAMS", self._reply, self._last))
-        taken, full = admitted(self._job, self._link.read_executed(enqueue))
-        if full is not None:
-            raise TuningError(f"Redis took {len(taken)} of {len(batch)} records: {full}")
+        self._link.send(*enqueue, trim, ("XREAD", "COUNT", REPLIES_AT_ONCE, *block, "STREAMS", self._reply, self._last))
+        for each in enqueue:
+            taken, full = admitted(self._job, self._link.read_executed(each))
+            if full is not None:
+                raise TuningError(f"Redis took {len(taken)} of {len(batch)} records: {full}")
         self._link.read()
         return self._took(read_replies(self._link.read()), time.perf_counter())
 

@@ -13,7 +13,7 @@ import pytest
 import redis
 
 from cluster_serving import node as node_package
-from cluster_serving.client import InputQueue, OutputQueue, RecordFailed, keys
+from cluster_serving.client import InputQueue, OutputQueue, QueueFull, RecordFailed, keys
 from support.models import MODELS, affine
 from support.private_redis import PrivateRedis
 from support.running_node import RunningNode, running_node
@@ -85,6 +85,14 @@ def test_a_client_does_all_that_it_does(node: RunningNode, server: GuardedRedis,
         answers = list(queue.predict_many([{"x": ONES}] * 50))
 
     assert len(answers) == 50
+    with InputQueue(**login(server, user), patience_s=0) as queue, server.client() as admin:
+        admin.set(keys.full_key(JOB), "no memory")
+        try:
+            for _ in range(2):
+                with pytest.raises(QueueFull, match="no memory"):
+                    queue.enqueue_many([("three", {"x": ONES}), ("four", {"x": ONES})])
+        finally:
+            admin.delete(keys.full_key(JOB))
     assert server.denied() == []
 
 

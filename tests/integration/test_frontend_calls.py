@@ -64,7 +64,7 @@ def test_calls_that_come_together_leave_together(redis_server: PrivateRedis) -> 
             with redis_server.client() as client:
                 before = scripts_run(client)
                 await asyncio.gather(*(calls.run(admission, [record(n)], 1) for n in range(40)))
-                # Enqueued by one script or two (the first of them may leave alone), and taken back one by one.
+                # Enqueued by one transaction or two (the first of them may leave alone), and taken back one by one.
                 assert scripts_run(client) - before <= 42
 
     asyncio.run(scenario())

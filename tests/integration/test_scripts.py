@@ -157,6 +157,13 @@ def test_nobody_sees_what_there_was_no_room_for(client: redis.Redis, link: Link,
     assert [entry_id for entry_id, _ in entries(client, job)] == [first, second]
 
 
+def test_a_limit_that_is_no_whole_number(client: redis.Redis, link: Link, job: str) -> None:
+    client.hset(keys.limits_key(job), "maxQueueLength", "2.5")
+
+    assert len(enqueue(link, job, b"a", b"b", b"c")) == 2
+    assert client.xlen(job) == 2
+
+
 @pytest.mark.parametrize("limit", ["0", "no number", None])
 def test_without_a_limit_everything_is_admitted(client: redis.Redis, link: Link, job: str, limit: str | None) -> None:
     if limit is not None:

@@ -146,7 +146,7 @@ def in_background(run: Callable[[], Any]) -> Generator[None]:
         except BaseException as error:
             errors.append(error)
 
-    thread = threading.Thread(target=body)
+    thread = threading.Thread(target=body, daemon=True)
     thread.start()
     try:
         yield
@@ -154,3 +154,4 @@ def in_background(run: Callable[[], Any]) -> Generator[None]:
         thread.join(60)
     if errors:
         raise errors[0]
+    assert not thread.is_alive(), "it goes on and on"

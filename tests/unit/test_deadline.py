@@ -23,6 +23,14 @@ def test_neither(field: bytes) -> None:
         deadlines_ms(IDS, [field] * 3)
 
 
+def test_an_entry_whose_id_is_no_time() -> None:
+    for late in (b"%d-0" % (1 << 63), b"%d-0" % (10**17 - 500)):
+        with pytest.raises(CodecError, match="which is no time"):
+            deadline_ms(late, b"+500")
+        with pytest.raises(CodecError, match="which is no time"):
+            deadlines_ms([IDS[0], late], [b"+500"] * 2)
+
+
 @pytest.mark.parametrize(
     "fields", [[b"+500"] * 3, [b"1700000000900"] * 3, [b"+500", b"1700000000900", b"+2"], [b"+1", b"+2", b"+1"]]
 )
