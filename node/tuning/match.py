@@ -10,14 +10,14 @@ from cluster_serving.node.tuning.objective import Measured, Objective
 _SHAPE_TIE = 0.05  # it takes cores, or memory for a copy of the model
 _BATCH_TIE = 0.01
 _COSTLIER_LEAD, _SIMPLER_LEAD = 7, 4  # where two are as good, the same one should be chosen every time
-_MOST_ROUNDS = 21
+_MOST_ROUNDS = 19
 
 
 class Match:
     """A sequential sign test between each two: who leads by enough rounds has won, and the other one is out.
 
     The costlier one of two wins a round in which it is better by more than a tie, the simpler one every other round. The one needs
-    a lead of seven, the other four, or one that the rounds that are left of 21 cannot make up for. By how much does not count: now
+    a lead of seven, the other four, or one that the rounds that are left of 19 cannot make up for. By how much does not count: now
     and then a turn takes twice as long, where others use the machine too, and a mean is slow to forget that. With turns that were
     measured, who is 3 % beyond a tie wins 98 of 100 matches, and who is as much short of it none; by a mean with its standard
     error, in as many rounds, it is 90 and 15.
@@ -29,7 +29,7 @@ class Match:
 
     def __init__(self, rivals: Sequence[Candidate], objective: Objective) -> None:
         self.rivals = list(rivals)
-        """Those that are still in: one, after 21 rounds at the latest; none, where none could be measured."""
+        """Those that are still in: one, after 19 rounds at the latest; none, where none could be measured."""
         self._objective = objective
         self._leads: Counter[tuple[Candidate, Candidate]] = Counter()
         self._rounds = 0

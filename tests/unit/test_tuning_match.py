@@ -63,7 +63,7 @@ def test_a_round_that_was_off_by_far_counts_as_one() -> None:
 
 def test_a_match_ends_when_the_rounds_that_are_left_cannot_change_it() -> None:
     match = Match([SIMPLE, COSTLY], Objective())
-    for number in range(19):
+    for number in range(17):
         match.hear({SIMPLE: rate(100), COSTLY: rate(90 if number % 2 else 110)})
     assert len(match.rivals) == 2
 
