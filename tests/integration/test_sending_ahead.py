@@ -1,8 +1,11 @@
 """`predict_many` sends a chunk before it has seen what came of the one before: nothing is lost by that, and nothing sent twice."""
 
+import os
 import signal
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -145,6 +148,38 @@ def test_redis_restarts(own_redis: PrivateRedis, queue: InputQueue) -> None:
 
     with answering(own_redis):
         assert all(np.array_equal(answer, ROW) for answer in queue.predict_many(source()))
+
+
+def test_ctrl_c_while_redis_says_nothing(own_redis: PrivateRedis, queue: InputQueue) -> None:
+    """Others who use the queue send none of theirs again, and read nobody else's replies."""
+    over = threading.Event()
+
+    def enqueue() -> None:
+        for number in count():
+            if over.is_set():
+                return
+            with suppress(ConnectionLost):
+                queue.enqueue(f"other-{number}", t=ROW)
+
+    def source() -> Iterator[Any]:
+        for at in range(MANY):
+            if at == 512:
+                os.kill(own_redis.pid, signal.SIGSTOP)
+                threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+            yield ROW
+
+    with answering(own_redis), in_background(enqueue):
+        try:
+            with pytest.raises(KeyboardInterrupt):
+                list(queue.predict_many(source()))
+        finally:
+            os.kill(own_redis.pid, signal.SIGCONT)
+            over.set()
+        assert is_answered(queue, MANY)
+
+    with own_redis.client() as client:
+        uris = [fields[keys.URI] for _, fields in client.xrange(JOB)]
+    assert len(uris) == len({*uris})
 
 
 def test_a_redis_that_takes_nothing_for_a_while(own_redis: PrivateRedis, queue: InputQueue) -> None:
