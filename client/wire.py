@@ -187,7 +187,7 @@ def decode_result(uri: str, fields: Sequence[bytes], receipt: bytes | Receipt = 
     Raises:
         CodecError: a field's bytes are not what its name says.
     """
-    if len(fields) == 2 and fields[0].startswith(keys.TENSOR):  # mostly, and so in half of the time
+    if len(fields) == 2 and fields[0].startswith(keys.TENSOR):  # mostly; the loop takes a third longer
         return Result(uri, {_name(fields[0]): decode_tensor(fields[1]).copy()}, None, None, receipt)
     outputs: dict[str, Any] = {}
     value: Any = None
