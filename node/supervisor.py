@@ -26,6 +26,7 @@ from cluster_serving.node.metrics import Figures
 from cluster_serving.node.models.base import ModelError
 from cluster_serving.node.models.detect import Detected, detect
 from cluster_serving.node.processing.topn import parse_filter
+from cluster_serving.node.redis_watch import RedisWatch
 from cluster_serving.node.tuning.at_start import tune_if_wanted
 from cluster_serving.node.tuning.store import Store
 from cluster_serving.node.turn import take_turn
@@ -50,11 +51,14 @@ class Phase(StrEnum):
 class Supervisor:
     """The node of a job; `report` is told how the start goes, `plans` say what to change to."""
 
-    def __init__(self, config: Config, job: Job, model: Detected, report: Report, plans: Plans) -> None:
+    def __init__(
+        self, config: Config, job: Job, model: Detected, report: Report, plans: Plans, redis: RedisWatch | None = None
+    ) -> None:
         self._job = job
         self._node = job.node_id()
         self._report = report
         self._plans = plans
+        self._redis = redis
         self._share = Share(Store(job.directory))
         self._consumers: set[str] = set()
         """The names under which lanes have read, and may have before."""
@@ -116,6 +120,8 @@ class Supervisor:
     def _drain(self) -> None:
         """Unready, then stop reading; what was read is finished and published."""
         was_starting = self._phase is Phase.STARTING
+        if self._redis is not None:
+            self._redis.stop()
         self._deadline_s = time.monotonic() + self._lanes.config.drain_timeout_s
         self._enter(Phase.DRAINING)
         if self._plans.fetching:
@@ -253,7 +259,7 @@ def _untold(event: str, text: str, code: int = 0) -> None:
     """Nobody waits for it."""
 
 
-def serve(config: Config, job: Job, report: Report, plans: Plans) -> int:
+def serve(config: Config, job: Job, report: Report, plans: Plans, redis: RedisWatch | None = None) -> int:
     """Run the node of a job until SIGTERM or SIGINT.
 
     Args:
@@ -261,6 +267,7 @@ def serve(config: Config, job: Job, report: Report, plans: Plans) -> int:
         job: its directory on this machine; the caller holds its lock.
         report: told how the start goes.
         plans: say what to change to on SIGHUP.
+        redis: watches the embedded Redis, where the node uses one; stopped when the node drains.
 
     Returns:
         The exit code of the process.
@@ -274,7 +281,7 @@ def serve(config: Config, job: Job, report: Report, plans: Plans) -> int:
     allow_descriptors()
     tune_if_wanted(config, model, Share().budget, Store(job.directory), report)
     try:
-        supervisor = Supervisor(config, job, model, report, plans)
+        supervisor = Supervisor(config, job, model, report, plans, redis)
     except OSError as error:
         log.error("the lanes cannot be made", reason=error.strerror)
         report("failed", f"the lanes cannot be made: {error.strerror}")

@@ -1,22 +1,11 @@
 """Fixtures for all tests."""
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from support.private_redis import PrivateRedis, private_redis
-
-SYSTEM = Path(__file__).parent / "system"
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """In CI, repeat a failed test of whole processes once; the summary lists it, and it has a race that is to be found."""
-    if "CI" in os.environ:
-        for item in items:
-            if SYSTEM in item.path.parents:
-                item.add_marker(pytest.mark.flaky(reruns=1))
 
 
 @pytest.fixture(scope="session")

@@ -12,7 +12,8 @@ import redis
 
 from cluster_serving.client.connection import RedisSettings
 from cluster_serving.node.chaos.processes import spawn
-from cluster_serving.node.redis_server import RedisUnavailable, find_server
+from cluster_serving.node.redis_errors import RedisUnavailable
+from cluster_serving.node.redis_program import find_server
 
 _START_S = 30.0
 _STOP_S = 30.0
@@ -54,7 +55,7 @@ class PrivateRedis:
         options = ["--port", "0", "--unixsocket", str(self.socket), "--dir", str(self._directory), "--save", ""]
         options += ["--appendonly", "yes" if self._append_only else "no", "--appendfsync", "no"]
         log = self._directory / "redis.log"
-        self._process = spawn([str(find_server(os.environ)), *options], log, self._environment)
+        self._process = spawn([str(find_server(os.environ).path), *options], log, self._environment)
         deadline_s = time.monotonic() + _START_S
         with self.settings(0.5).client() as client:
             while self._process.poll() is None and time.monotonic() < deadline_s:

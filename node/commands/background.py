@@ -17,7 +17,7 @@ import psutil
 from cluster_serving.client.process.exit_codes import ExitCode, Fault
 from cluster_serving.node import detached
 from cluster_serving.node.commands.options import StartOptions
-from cluster_serving.node.commands.prepare import prepare
+from cluster_serving.node.commands.prepare import prepare, repair_redis
 from cluster_serving.node.commands.reporting import Event, follow
 from cluster_serving.node.commands.stop import stop_redis
 from cluster_serving.node.jobs import Job
@@ -47,6 +47,9 @@ def run(options: StartOptions, timeout_s: float) -> None:
     """
     loaded, _ = options.load()
     job = Job.of(loaded.config.job_name)
+    if job.running() and repair_redis(job, loaded.config.redis_settings(), click.echo):
+        click.echo(f"Cluster Serving job {job.name} runs, and goes on with it.")
+        return
     click.echo("Starting new Cluster Serving job.")
     started_redis = prepare(loaded.config, job, click.echo)
     try:

@@ -12,6 +12,7 @@ from cluster_serving import __version__
 from cluster_serving.client.process import log
 from cluster_serving.client.process.exit_codes import ExitCode, Fault
 from cluster_serving.client.process.redaction import hide, secrets_of_config
+from cluster_serving.node import redis_server
 from cluster_serving.node.commands.options import StartOptions
 from cluster_serving.node.commands.prepare import find_model, prepare
 from cluster_serving.node.commands.reporting import Event, Reporter
@@ -62,15 +63,18 @@ def _serve(options: StartOptions, report: Reporter, patience_s: float) -> int:
 
     from cluster_serving.node.commands.changing import Changes, Given
     from cluster_serving.node.fetching.placing import fetched
+    from cluster_serving.node.redis_watch import watching
     from cluster_serving.node.supervisor import serve
 
     def remember(options: StartOptions, config: Config) -> None:
-        job.record(_record(options, config, job, os.getpid()))
+        job.record(_record(options, config, job, home))
 
     def tell(text: str) -> None:
         logger.info(text)
         report("progress", text)
 
+    settings = config.redis_settings()
+    home = redis_server.home_of(settings.port) if settings.is_local_default else None
     try:
         with job.acquire():
             remember(options, config)
@@ -80,7 +84,9 @@ def _serve(options: StartOptions, report: Reporter, patience_s: float) -> int:
             if entry is not None:
                 find_model(local, config.model_path)
             given = Given(options, environ, Path.cwd())
-            return serve(local, job, report, Changes(job, config, given, remember, entry))
+            changes = Changes(job, config, given, remember, entry)
+            with watching(home, settings.port, settings.password) as watch:
+                return serve(local, job, report, changes, watch)
     finally:
         if started_redis and not report.was_ready:
             stop_redis(job)
@@ -98,17 +104,18 @@ def _leave_on_signals(job: Job) -> None:
         signal.signal(number, on_signal)
 
 
-def _record(options: StartOptions, config: Config, job: Job, pid: int) -> NodeRecord:
+def _record(options: StartOptions, config: Config, job: Job, redis_home: Path | None) -> NodeRecord:
     settings = config.redis_settings()
     return NodeRecord(
         job=job.name,
         node=job.node_id(),
-        pid=pid,
+        pid=os.getpid(),
         config_path=options.config_path,
         flags=options.without_secrets()[0].argv(),
         redis=settings.describe(),
         local_redis_port=settings.port if settings.is_local_default else None,
         drain_timeout_s=config.drain_timeout_s,
         started_ms=time.time_ns() // 1_000_000,
+        redis_directory=str(redis_home) if redis_home else None,
         version=__version__,
     )

@@ -4,6 +4,7 @@ import os
 import shlex
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import redis
@@ -16,8 +17,11 @@ from cluster_serving.node import redis_server
 from cluster_serving.node.backoff import Backoff
 from cluster_serving.node.config import Config
 from cluster_serving.node.fetching.installed import check_can_fetch
-from cluster_serving.node.jobs import AlreadyRunning, Job
-from cluster_serving.node.redis_server import Listener, RedisAway, RedisUnavailable
+from cluster_serving.node.jobs import AlreadyRunning, Job, all_jobs
+from cluster_serving.node.redis_errors import RedisAway, RedisUnavailable
+from cluster_serving.node.redis_program import check_version, find_server, redis_home_problem
+from cluster_serving.node.redis_server import Listener
+from cluster_serving.node.redis_watch import forget
 
 if TYPE_CHECKING:
     from cluster_serving.node.models.detect import Detected
@@ -35,7 +39,7 @@ def check(config: Config) -> None:
     _look_for_model(config)
     settings = _settings(config)
     if settings.is_local_default and _found(settings.port) is Listener.NOBODY:
-        redis_server.find_server(os.environ)
+        find_server(os.environ)
     else:
         check_redis(settings)
 
@@ -59,7 +63,7 @@ def prepare(config: Config, job: Job, say: Callable[[str], None], patience_s: fl
     check_free(job)
     _look_for_model(config)
     job.create()
-    if problem := redis_server.redis_home_problem(os.environ):
+    if problem := redis_home_problem(os.environ):
         say(problem)
     settings = _settings(config)
     started = settings.is_local_default and _start_redis(settings, config.redis_max_memory, job, say)
@@ -117,21 +121,48 @@ def find_model(config: Config, url: str = "") -> "Detected":
 
 
 def _start_redis(settings: RedisSettings, max_memory_bytes: int, job: Job, say: Callable[[str], None]) -> bool:
-    """Start the embedded Redis when nobody listens on the port; whether it was started."""
+    """Start the embedded Redis when nobody listens on the port; whether it was started for this job."""
     port, directory = settings.port, job.redis_directory
-    if _found(port) is Listener.NOBODY:
-        say(f"Starting Redis on port {port}.")
-        try:
-            redis_server.start(directory, port, max_memory_bytes, password=settings.password)
-        except RedisUnavailable:
-            # Another job's start may have been first.
-            if redis_server.listener(port) is not Listener.REDIS:
-                raise
-        else:
+    with redis_server.only_one(port):
+        if _found(port) is Listener.NOBODY:
+            if _restarted_for_others(settings, say):
+                return False
+            server = find_server(os.environ, directory)
+            say(f"Starting Redis on port {port}: {server.described()}.")
+            redis_server.start(directory, port, max_memory_bytes, server, settings.password)
+            forget(directory)
             return True
     ours = redis_server.owned(directory) is not None and redis_server.port_of(directory) == port
     if not ours and redis_server.holds_data(directory):
         say(f"Another Redis listens on port {port}: the records kept in {directory} are not visible to this start.")
+    return False
+
+
+def repair_redis(job: Job, settings: RedisSettings, say: Callable[[str], None]) -> bool:
+    """Start the embedded Redis of a running job again, if it has ended and its node could not do that.
+
+    Returns:
+        Whether it was started.
+
+    Raises:
+        RedisUnavailable: it cannot be started.
+    """
+    if not settings.is_local_default:
+        return False
+    with redis_server.only_one(settings.port):
+        return _found(settings.port) is Listener.NOBODY and _restarted_for_others(settings, say)
+
+
+def _restarted_for_others(settings: RedisSettings, say: Callable[[str], None]) -> bool:
+    """Start the Redis again that running nodes of this machine expect on this port, if there are any; whether it was started."""
+    for job in all_jobs():
+        record = job.read()
+        if record and record.redis_directory and record.local_redis_port == settings.port and job.running():
+            say(
+                f"The Redis on port {settings.port}, which job {job.name} uses, has ended: starting it again, with its data."
+            )
+            redis_server.restart(Path(record.redis_directory), settings.password)
+            return True
     return False
 
 
@@ -180,4 +211,4 @@ def check_redis(settings: RedisSettings) -> None:
         raise RedisUnavailable(f"{where}: {str(error).rstrip('.')}; check redisUsername and redisPassword") from error
     except (redis.RedisError, OSError) as error:
         raise RedisAway(f"{where} cannot be used: {error}") from error
-    redis_server.check_version(info)
+    check_version(info)

@@ -3,13 +3,16 @@
 import json
 import os
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from cluster_serving.client.process.command import SETTINGS, Command
 from cluster_serving.client.process.exit_codes import Fault
 from cluster_serving.node.commands.options import DEFAULT_CONFIG, StartOptions, start_options
+
+if TYPE_CHECKING:
+    from cluster_serving.node.config import Config
 
 _TEMPLATE = Path(__file__).parents[1] / DEFAULT_CONFIG
 
@@ -57,6 +60,22 @@ def config(as_json: bool, **values: Any) -> None:
         click.echo(f"{key:<{widths[0]}}  {value:<{widths[1]}}  {source}")
     for key, why in loaded.ignored.items():
         click.echo(f"{key} is ignored: {why}")
+    click.echo(_which_redis(loaded.config))
+
+
+def _which_redis(config: "Config") -> str:
+    from cluster_serving.node.jobs import Job
+    from cluster_serving.node.redis_errors import RedisUnavailable
+    from cluster_serving.node.redis_program import find_server
+
+    settings = config.redis_settings()
+    if not settings.is_local_default:
+        return f"Redis: {settings.describe()}; start does not run it."
+    try:
+        program = find_server(os.environ, Job.of(config.job_name).redis_directory).described()
+    except RedisUnavailable as error:
+        return f"Redis: {settings.describe()}; start cannot run one there: {error}."
+    return f"Redis: {settings.describe()}; where none listens, start runs {program}."
 
 
 def _text(value: object) -> str:

@@ -79,11 +79,32 @@ def describe(job: "Job") -> dict[str, Any]:
     }
     if record is not None:
         report |= _from_redis(record, is_running)
+        report |= _embedded(record, "problem" in report)
     elif is_running:
         report["problem"] = "how it was started is not recorded here"
     if is_running and "problem" in report:
         report["state"] = UNKNOWN
     return report
+
+
+def _embedded(record: "NodeRecord", is_away: bool) -> dict[str, Any]:
+    """Describe the embedded Redis that the node uses or used last; nothing where Redis is somebody else's."""
+    from cluster_serving.node import redis_server
+    from cluster_serving.node.redis_watch import watched
+
+    if record.redis_directory is None:
+        return {}
+    directory = Path(record.redis_directory)
+    seen = watched(directory)
+    pid = redis_server.owned(directory)
+    known: dict[str, Any] = {"redis_pid": pid, "redis_restarts": seen.restarts, "redis_directory": str(directory)}
+    if seen.restarts:
+        known["redis_restarted"] = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seen.last_restart_ms / 1000))
+    if is_away and pid is None:
+        known["problem"] = (
+            f"the embedded Redis does not run: {seen.problem}" if seen.problem else "its Redis is shut down"
+        )
+    return known
 
 
 def _from_redis(record: "NodeRecord", is_running: bool) -> dict[str, Any]:
@@ -98,7 +119,7 @@ def _from_redis(record: "NodeRecord", is_running: bool) -> dict[str, Any]:
     try:
         config = load_config(path, os.environ, recorded_options(record).flags()).config
         with config.redis_settings(_FIRST_ANSWER_S).client() as client:
-            found = _queue(client, record.job)
+            found = {"redis_server": _server(client)} | _queue(client, record.job)
             return found | _heartbeat(client, record, is_running)
     except Fault as fault:
         return {"problem": str(fault)}
@@ -106,6 +127,18 @@ def _from_redis(record: "NodeRecord", is_running: bool) -> dict[str, Any]:
         return {"problem": f"Redis at {record.redis}: {error}"}
     except ValueError as error:
         return {"problem": f"the heartbeat in Redis at {record.redis} cannot be read: {error}"}
+
+
+def _server(client: "redis.Redis") -> str | None:
+    """Name and version of the server; None for a user who may not ask."""
+    import redis
+
+    try:
+        info: Any = client.info("server")
+    except redis.ResponseError:
+        return None
+    valkey = info.get("valkey_version")
+    return f"Valkey {valkey}" if valkey else f"Redis {info.get('redis_version')}"
 
 
 def _queue(client: "redis.Redis", job: str) -> dict[str, Any]:
@@ -139,11 +172,23 @@ def _table(report: dict[str, Any]) -> str:
     rows = {key: value for key, value in report.items() if value is not None}
     if "uptime_s" in rows:
         rows["uptime"] = _duration(rows.pop("uptime_s"))
+    if server := _server_row(report):
+        rows["server"] = server
     order = ["job", "state", "node", "pid", "uptime", "model", "backend", "engine", "precision", "budget", "workers"]
     order += ["threads", "batch_size", *_NUMBERS]
-    order += ["backlog", "pending", "redis", "log", "problem"]
+    order += ["backlog", "pending", "redis", "server", "log", "problem"]
     width = max(len(key) for key in rows) + 2
     return "\n".join(f"{key.replace('_', ' '):<{width}}{rows[key]}" for key in order if key in rows)
+
+
+def _server_row(report: dict[str, Any]) -> str:
+    """Describe the server of Redis in one row: what it is, and for an embedded one how it goes."""
+    parts = [report["redis_server"]] if report.get("redis_server") else []
+    if "redis_restarts" in report:
+        parts.append(f"embedded, pid {report['redis_pid']}" if report["redis_pid"] else "embedded")
+        if restarts := report["redis_restarts"]:
+            parts.append(f"restarts {restarts}, last {report['redis_restarted']}")
+    return ", ".join(parts)
 
 
 def _duration(seconds: int) -> str:

@@ -11,7 +11,7 @@ import structlog
 
 from cluster_serving.node.chaos.private_redis import PrivateRedis
 from cluster_serving.node.config import Config
-from cluster_serving.node.redis_server import RedisUnavailable
+from cluster_serving.node.redis_errors import RedisUnavailable
 
 log = structlog.get_logger(__name__)
 

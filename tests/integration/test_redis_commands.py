@@ -1,6 +1,7 @@
 """What the commands do with a real Redis: prepare it, look into it, leave it alone or stop it."""
 
 import json
+import os
 import socket
 import sys
 import types
@@ -20,7 +21,8 @@ from cluster_serving.node.commands import background
 from cluster_serving.node.commands.prepare import check_redis, prepare
 from cluster_serving.node.config import Config
 from cluster_serving.node.jobs import Job, NodeRecord
-from cluster_serving.node.redis_server import RedisAway, RedisUnavailable
+from cluster_serving.node.redis_errors import RedisAway, RedisUnavailable
+from cluster_serving.node.redis_program import find_server
 from support.private_redis import PrivateRedis, free_port
 from support.wait import wait_until
 
@@ -47,7 +49,7 @@ def port(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Generator[int]:
         config = Config(model_path=str(MODEL), job_name=name, redis_url=url)
         prepare(config, job, said.append)
         job.record(NodeRecord(name, job.node_id(), 1, None, [f"--redis-url={url}"], f"redis://{url}/0", port, 10, 1))
-    assert said == [f"Starting Redis on port {port}."]
+    assert said == [f"Starting Redis on port {port}: {find_server(os.environ).described()}."]
     yield port
     redis_server.stop(Job.of("a").redis_directory)
 
@@ -146,7 +148,7 @@ def test_failed_start_stops_the_redis_that_it_started(port: int, monkeypatch: py
     login_failed = failing_start(other, *password, "--set", "redisUsername=nobody")
 
     assert node_failed.exit_code == 5
-    assert f"Starting Redis on port {other}." in node_failed.stdout
+    assert f"Starting Redis on port {other}: " in node_failed.stdout
     assert login_failed.exit_code == 6
     assert nobody_after_node is redis_server.listener(other) is redis_server.Listener.NOBODY
     assert redis_server.owned(Job.of("c").redis_directory) is None

@@ -1,12 +1,14 @@
 """The embedded Redis, with the real program on a free port."""
 
 import os
+import signal
 import socket
 import stat
-import sys
 import threading
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -14,13 +16,12 @@ import redis
 
 from cluster_serving.client.connection import RedisSettings
 from cluster_serving.node import redis_server
-from cluster_serving.node.redis_server import Listener, RedisUnavailable
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+from cluster_serving.node.redis_errors import RedisUnavailable
+from cluster_serving.node.redis_program import ServerProgram, find_server
+from cluster_serving.node.redis_server import Listener
+from support.broken_redis import damage, mend
+from support.private_redis import free_port
+from support.wait import wait_until
 
 
 @pytest.fixture
@@ -130,7 +131,7 @@ def test_last_log_line_says_why(directory: Path) -> None:
     program.chmod(0o700)
 
     with pytest.raises(RedisUnavailable, match="ended at once; its log ends with: cannot do it"):
-        redis_server.start(directory, free_port(), 0, program)
+        redis_server.start(directory, free_port(), 0, ServerProgram(program, "broken", ()))
 
 
 def test_pid_of_another_process_is_not_owned(directory: Path) -> None:
@@ -141,35 +142,74 @@ def test_pid_of_another_process_is_not_owned(directory: Path) -> None:
     assert not redis_server.stop(directory)
 
 
-def test_find_server_prefers_redis_home(tmp_path: Path) -> None:
-    program = tmp_path / "src" / "redis-server"
-    program.parent.mkdir()
-    program.touch(0o700)
-    environ = {"REDIS_HOME": str(tmp_path), "PATH": os.environ["PATH"]}
+def test_restart_keeps_data_and_settings(directory: Path) -> None:
+    port, password = free_port(), "geheim"
+    killed = redis_server.start(directory, port, 64 << 20, password=password)
+    with RedisSettings(port=port, password=password).client() as client:
+        client.xadd("s", {"a": "b"})
+    os.kill(killed, signal.SIGKILL)
+    wait_until(lambda: redis_server.owned(directory) is None, "the server has ended")
+    assert redis_server.left_pid_file(directory)
 
-    assert redis_server.find_server(environ) == program
-    assert redis_server.redis_home_problem(environ) is None
-    program.unlink()
-    assert redis_server.find_server(environ).name == "redis-server"
-    assert "REDIS_HOME is" in str(redis_server.redis_home_problem(environ))
+    pid = redis_server.restart(directory)  # without the password: any answer shows that it is there
 
-
-def test_no_server_says_how_to_get_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)  # pyright: ignore[reportUnknownLambdaType]
-
-    with pytest.raises(RedisUnavailable, match="apt install redis-server"):
-        redis_server.find_server({"PATH": str(tmp_path)})
+    assert redis_server.owned(directory) == pid
+    with RedisSettings(port=port, password=password).client() as client:
+        assert client.xlen("s") == 1
+        assert client.config_get("maxmemory") == {"maxmemory": str(64 << 20)}
 
 
-@pytest.mark.parametrize("version", ["6.2.14", "7.0.15", "8.0.0", "255.255.255", "", "unstable"])
-def test_version_is_new_enough(version: str) -> None:
-    redis_server.check_version({"redis_version": version})
+def test_restart_of_what_was_never_started(tmp_path: Path) -> None:
+    with pytest.raises(RedisUnavailable, match="no Redis was started in"):
+        redis_server.restart(tmp_path)
 
 
-@pytest.mark.parametrize("version", ["5.0.7", "6.0.20"])
-def test_version_is_too_old(version: str) -> None:
-    with pytest.raises(
-        RedisUnavailable, match=f"this Redis is version {version}, but Cluster Serving needs 6.2 or newer"
-    ):
-        redis_server.check_version({"redis_version": version})
+def _is_rewritten(client: Any) -> bool:
+    return not client.info("persistence")["aof_rewrite_in_progress"]
+
+
+def test_data_of_one_server_are_read_by_another(directory: Path) -> None:
+    """The server of the system and the package's, in both orders; the same one twice where the system has none."""
+    port = free_port()
+    here, package = find_server(os.environ), find_server({"PATH": ""})
+    back = [] if here.version < (7,) else [here]  # Redis 6.2 would not see what the package's server writes
+
+    for number, server in enumerate([here, package, *back]):
+        redis_server.start(directory, port, 0, server)
+        with RedisSettings(port=port).client() as client:
+            assert client.xlen("s") == number
+            client.xadd("s", {"a": "b"})
+            client.bgrewriteaof()
+            wait_until(partial(_is_rewritten, client), "the append-only file is rewritten")
+        redis_server.stop(directory)
+
+
+def test_broken_file_names_what_mends_it(directory: Path) -> None:
+    port = free_port()
+    redis_server.start(directory, port, 0)
+    with RedisSettings(port=port).client() as client:
+        client.set("first", "kept")
+        client.set("second", "broken here")
+        client.set("third", "so that this is not the end")
+    redis_server.stop(directory)
+    broken = damage(directory, b"broken here")
+
+    with pytest.raises(RedisUnavailable) as told:
+        redis_server.restart(directory)
+    assert mend(str(told.value)) == broken
+    redis_server.restart(directory)
+
+    with RedisSettings(port=port).client() as client:
+        assert client.get("first") == b"kept"
+        assert client.get("second") is None
+
+
+def test_home_of_a_port(directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CLUSTER_SERVING_HOME", str(tmp_path))  # `directory` is that of a job in it
+    port = free_port()
+    redis_server.start(directory, port, 0)
+
+    assert redis_server.home_of(port) == directory
+    assert redis_server.home_of(free_port()) is None
+    redis_server.stop(directory)
+    assert redis_server.home_of(port) is None

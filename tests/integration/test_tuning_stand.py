@@ -12,7 +12,7 @@ from cluster_serving.node.arrangement import Share
 from cluster_serving.node.config import Config
 from cluster_serving.node.models.base import TensorSpec
 from cluster_serving.node.models.detect import detect
-from cluster_serving.node.redis_server import RedisUnavailable
+from cluster_serving.node.redis_errors import RedisUnavailable
 from cluster_serving.node.tuning.candidates import Candidate, Shape
 from cluster_serving.node.tuning.errors import Refused
 from cluster_serving.node.tuning.inputs import records

@@ -12,8 +12,9 @@ import pytest
 import redis
 
 from cluster_serving.client import AsyncInputQueue, ConnectionLost, InputQueue, OutputQueue
-from cluster_serving.node.redis_server import find_server
+from cluster_serving.node.redis_program import find_server
 from support.private_redis import PrivateRedis, free_port, private_redis
+from support.programs import program
 from support.wait import wait_until
 
 ROW = np.zeros(3, np.float32)
@@ -50,7 +51,18 @@ def test_a_password_and_a_database(tmp_path: Path) -> None:
 @pytest.fixture
 def certificate(tmp_path: Path) -> Path:
     """A self-signed certificate for 127.0.0.1, its key beside it."""
-    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=127.0.0.1"]
+    command = [
+        program("openssl"),
+        "req",
+        "-x509",
+        "-newkey",
+        "rsa:2048",
+        "-nodes",
+        "-days",
+        "2",
+        "-subj",
+        "/CN=127.0.0.1",
+    ]
     command += ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", "key.pem", "-out", "cert.pem"]
     subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
     return tmp_path / "cert.pem"
@@ -76,7 +88,7 @@ def sentinel(own_redis: PrivateRedis, tmp_path: Path) -> Iterator[int]:
     """A Sentinel that watches the server as `mymaster`; its port."""
     port, conf = free_port(), tmp_path / "sentinel.conf"
     conf.write_text(f"port {port}\nbind 127.0.0.1\nsentinel monitor mymaster 127.0.0.1 {own_redis.port} 1\n")
-    process = subprocess.Popen([find_server(os.environ), conf, "--sentinel"], stdout=subprocess.DEVNULL)
+    process = subprocess.Popen([find_server(os.environ).path, conf, "--sentinel"], stdout=subprocess.DEVNULL)
 
     def knows_its_master() -> bool:
         try:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import redis
 
-from cluster_serving.node.redis_server import find_server
+from cluster_serving.node.redis_program import find_server
 from support.private_redis import PrivateRedis, free_port, private_redis
 from support.wait import wait_until
 
@@ -62,7 +62,7 @@ def failover(directory: Path) -> Generator[Failover]:
     ):
         conf = directory / "sentinel.conf"
         conf.write_text(_CONF.format(port=port, master=master.port))
-        process = subprocess.Popen([find_server(os.environ), conf, "--sentinel"], stdout=subprocess.DEVNULL)
+        process = subprocess.Popen([find_server(os.environ).path, conf, "--sentinel"], stdout=subprocess.DEVNULL)
         try:
             found = Failover(master, replica, port)
             wait_until(found.is_watched, "the Sentinel knows the replica", 30)

@@ -11,7 +11,7 @@ from typing import Any
 
 import redis
 
-from cluster_serving.node.redis_server import find_server
+from cluster_serving.node.redis_program import find_server
 from support.wait import wait_until
 
 
@@ -50,7 +50,7 @@ class PrivateRedis:
         """Start it, and wait until it answers."""
         options = ["--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(self._directory), "--save", ""]
         options += ["--unixsocket", str(self.socket_path), "--appendonly", "yes", *self._arguments]
-        binary = str(find_server(os.environ))
+        binary = str(find_server(os.environ).path)
         self._process = subprocess.Popen([binary, *options], stdout=subprocess.DEVNULL)
         try:
             wait_until(lambda: self._process.poll() is not None or self._answers(), "redis-server answers")

@@ -62,7 +62,7 @@ def begin_restart(node: RunningNode, *words: str) -> subprocess.Popen[str]:
 
 
 def state_directory(node: RunningNode) -> Path:
-    (directory,) = (node.config_path.parent / "state").iterdir()
+    (directory,) = (path for path in (node.config_path.parent / "state").iterdir() if path.is_dir())
     return directory
 
 

@@ -5,6 +5,8 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +20,18 @@ from support.wait import wait_until
 SEED = 4
 
 
+@pytest.fixture
+def place() -> Iterator[Path]:
+    """A directory for what a run makes, with a short name: the path of a Unix socket has 107 bytes at most."""
+    with tempfile.TemporaryDirectory(prefix="cs-") as name:
+        yield Path(name)
+
+
 class Chaos:
     """A run of the command, with a directory of its own for what it makes."""
 
-    def __init__(self, tmp_path: Path, *arguments: str, **config: Any) -> None:
-        self.place = tmp_path / "t"
-        self.place.mkdir()
+    def __init__(self, tmp_path: Path, place: Path, *arguments: str, **config: Any) -> None:
+        self.place = place
         path = tmp_path / "config.yaml"
         path.write_text(yaml.safe_dump({"modelPath": str(MODELS / "affine.py"), **config}))
         command = [sys.executable, "-P", "-m", "cluster_serving.node.cli", "chaos", "-c", str(path), *arguments]
@@ -60,8 +68,8 @@ class Chaos:
 
 
 @pytest.mark.timeout(400)
-def test_a_short_run_passes_and_leaves_nothing(tmp_path: Path) -> None:
-    chaos = Chaos(tmp_path, "--seconds", "12", "--seed", str(SEED), "--json")
+def test_a_short_run_passes_and_leaves_nothing(tmp_path: Path, place: Path) -> None:
+    chaos = Chaos(tmp_path, place, "--seconds", "12", "--seed", str(SEED), "--json")
 
     code, output, errors = chaos.ended(380)
 
@@ -79,8 +87,8 @@ def test_a_short_run_passes_and_leaves_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("unmeasured")
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_an_interrupted_run_leaves_nothing(number: int, code: int, tmp_path: Path) -> None:
-    chaos = Chaos(tmp_path, "--seed", "1")
+def test_an_interrupted_run_leaves_nothing(number: int, code: int, tmp_path: Path, place: Path) -> None:
+    chaos = Chaos(tmp_path, place, "--seed", "1")
     # Redis, two supervisors, and a worker of each at least.
     wait_until(lambda: len(chaos.processes()) >= 5 or chaos.process.poll() is not None, "two nodes start", 60)
     chaos.process.send_signal(number)
@@ -92,8 +100,8 @@ def test_an_interrupted_run_leaves_nothing(number: int, code: int, tmp_path: Pat
     assert chaos.left() == []
 
 
-def test_a_model_that_cannot_be_loaded_is_told_and_not_what_the_nodes_made_of_it(tmp_path: Path) -> None:
-    chaos = Chaos(tmp_path, "--seed", "1", modelPath=str(tmp_path / "nowhere"))
+def test_a_model_that_cannot_be_loaded_is_told_and_not_what_the_nodes_made_of_it(tmp_path: Path, place: Path) -> None:
+    chaos = Chaos(tmp_path, place, "--seed", "1", modelPath=str(tmp_path / "nowhere"))
 
     code, _, errors = chaos.ended(60)
 

@@ -18,6 +18,7 @@ from support.private_redis import PrivateRedis, free_port, private_redis
 from support.running_node import RunningNode, running_node
 from support.wait import wait_until
 
+pytestmark = [pytest.mark.redis, pytest.mark.measured]
 JOB = "heartbeats"
 
 

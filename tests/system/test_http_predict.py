@@ -20,6 +20,7 @@ from cluster_serving.client import InputQueue, RecordFailed, ResultTimeout, keys
 from cluster_serving.client.http_reply import http_json_to_ndarray, http_response_to_ndarray, parse_prediction
 from support.models import MODELS
 from support.private_redis import PrivateRedis
+from support.programs import program
 from support.running_frontend import RunningFrontend, running_frontend
 from support.running_node import running_node
 
@@ -144,7 +145,7 @@ def test_the_same_by_curl_which_says_that_it_is_a_form(site: Site, tmp_path: Pat
     body = tmp_path / "body.json"
     body.write_text(json.dumps({"instances": [INSTANCE]}))
     curl = subprocess.run(
-        ["curl", "-s", "-d", f"@{body}", "-X", "POST", f"{site.frontend.url}/predict"],  # noqa: S607
+        [program("curl"), "-s", "-d", f"@{body}", "-X", "POST", f"{site.frontend.url}/predict"],
         check=True,
         capture_output=True,
     )
@@ -286,7 +287,8 @@ def grey(value: int) -> bytes:
 def test_a_form_of_an_image_and_a_tensor(site: Site, tmp_path: Path) -> None:
     (tmp_path / "grey.png").write_bytes(grey(5))
     form = ["-F", f"image=@{tmp_path}/grey.png", "-F", "bias=[1, 3, 2]"]
-    curl = subprocess.run(["curl", "-s", *form, f"{site.frontend.url}/predict/best"], check=True, capture_output=True)  # noqa: S607
+    command = [program("curl"), "-s", *form, f"{site.frontend.url}/predict/best"]
+    curl = subprocess.run(command, check=True, capture_output=True)
 
     assert json.loads(curl.stdout) == {"predictions": ['{"value":"[[1,8.0],[2,7.0]]"}']}
 

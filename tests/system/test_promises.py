@@ -17,6 +17,7 @@ from support.private_redis import PrivateRedis
 from support.running_node import RunningNode, running_node
 from support.wait import wait_until
 
+pytestmark = pytest.mark.redis
 JOB = "promises"
 BATCH = 16
 

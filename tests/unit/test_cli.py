@@ -1,6 +1,7 @@
 """The commands: what they print, and how they exit."""
 
 import json
+import os
 import signal
 import socket
 import subprocess
@@ -22,6 +23,7 @@ from cluster_serving.node.commands.options import StartOptions
 from cluster_serving.node.commands.start import recorded_options
 from cluster_serving.node.config import Config
 from cluster_serving.node.jobs import Job, NodeRecord
+from cluster_serving.node.redis_program import find_server
 
 MODEL = Path(__file__).parents[2] / "node" / "quickstart" / "model"
 NOBODY = "redis://127.0.0.2:1/0"  # not this machine's default, so that no Redis is started
@@ -135,7 +137,26 @@ def test_config_shows_values_and_sources(monkeypatch: pytest.MonkeyPatch) -> Non
     assert ["modelParallelism", "3", "--parallelism"] in rows
     assert ["redisPassword", "**********", "config.yaml"] in rows
     assert ["jobName", "serving_stream", "default"] in rows
-    assert lines[-1] == "spark.master is ignored: there is no JVM back end any more"
+    assert lines[-2] == "spark.master is ignored: there is no JVM back end any more"
+    server = find_server(os.environ).described()
+    assert lines[-1] == f"Redis: redis://localhost:6379/0; where none listens, start runs {server}."
+
+
+@pytest.mark.parametrize(
+    ("url", "told"),
+    [
+        ("redis.example:6380", "Redis: redis://redis.example:6380/0; start does not run it."),
+        ("localhost", "Redis: redis://localhost:6379/0; start cannot run one there: there is no redis-server to start"),
+    ],
+)
+def test_config_tells_which_redis_start_runs(
+    url: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr("sys.executable", str(tmp_path / "python"))
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)  # pyright: ignore[reportUnknownLambdaType]
+
+    assert run("config", "--model-path", "m", "--redis-url", url).stdout.splitlines()[-1].startswith(told)
 
 
 def test_config_as_json_without_a_file() -> None:
@@ -333,7 +354,7 @@ def test_foreground_serves(monkeypatch: pytest.MonkeyPatch) -> None:
     """It holds the lock, writes its record, passes the config on, and exits as the supervisor says."""
     seen: list[object] = []
 
-    def serve(config: Config, job: Job, report: reporting.Reporter, _changes: object) -> int:
+    def serve(config: Config, job: Job, report: reporting.Reporter, *_others: object) -> int:
         seen.extend([config.model_parallelism, job.running(), job.read()])
         report("ready", "text")
         return 6

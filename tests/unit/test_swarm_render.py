@@ -31,7 +31,9 @@ def _merges() -> bool:
     return "docker stack config" in told.stdout
 
 
-merges = pytest.mark.skipif(not _merges(), reason="needs the docker command, 25 or newer; no engine")
+merges = pytest.mark.skipif(
+    not _merges(), reason="needs the docker command, 25 or newer (package docker-cli); no engine"
+)
 
 
 @pytest.fixture(autouse=True)
@@ -245,7 +247,7 @@ def test_without_a_docker_command_each_says_so(command: str, folder: Path, monke
     assert "there is no docker command on PATH" in result.output
 
 
-@pytest.mark.skipif(_DOCKER is None, reason="needs the docker command")
+@pytest.mark.skipif(_DOCKER is None, reason="needs the docker command (package docker-cli)")
 @pytest.mark.parametrize("command", ["deploy", "status", "scale 2", "update-model x", "logs", "rm"])
 def test_without_an_engine_each_says_so(command: str) -> None:
     result = call(*command.split())

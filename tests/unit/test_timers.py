@@ -79,17 +79,18 @@ def test_a_time_is_counted_up_to_the_first_bound_that_is_not_below_it(timers: Ti
     assert timers.read().timers[Timer.OVERALL].up_to() == [*(int(seconds <= bound) for bound in LE_S), 1]
 
 
-@pytest.mark.parametrize("share", [0.5, 0.75, 0.95, 0.98, 0.99, 0.999])
-def test_quantiles_are_off_by_a_twentieth_at_most(timers: Timers, share: float) -> None:
+def test_quantiles_are_off_by_a_twentieth_at_most(timers: Timers) -> None:
     seed = 7
     chosen = random.Random(seed)
     sample = sorted(min(chosen.lognormvariate(-5, 1.5), 119) for _ in range(20_000))
     for place, seconds in enumerate(sample):
         timers.of(place % 3).observe(Timer.REDIS_WAIT, seconds)
 
-    found = timers.read().timers[Timer.REDIS_WAIT].quantile_s(share)
+    found = timers.read().timers[Timer.REDIS_WAIT]
 
-    assert found == pytest.approx(sample[math.ceil(share * len(sample)) - 1], rel=0.05), seed
+    for share in (0.5, 0.75, 0.95, 0.98, 0.99, 0.999):
+        expected = sample[math.ceil(share * len(sample)) - 1]
+        assert found.quantile_s(share) == pytest.approx(expected, rel=0.05), (seed, share)
 
 
 @pytest.mark.parametrize("seconds", [3e-6, 0.0123, 500.0])

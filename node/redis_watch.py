@@ -1,0 +1,152 @@
+"""Watches the embedded Redis while a node uses it: a server that has ended is started again, with its data.
+
+    it runs ──ends, whatever ended it──► pause (back-off) ──► start, load its append-only file ──► it runs
+                                           ▲                                │
+                                           └──────── it does not start ◄────┘
+
+The file `watch.json` beside its data tells `status` how often that happened, and what hinders it now.
+"""
+
+import os
+import select
+import threading
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+from contextvars import copy_context
+from pathlib import Path
+
+import msgspec
+import structlog
+
+from cluster_serving.node import detached, redis_server
+from cluster_serving.node.backoff import Backoff
+from cluster_serving.node.redis_errors import RedisUnavailable
+from cluster_serving.node.redis_server import Listener
+
+log = structlog.get_logger(__name__)
+
+_STEADY_S = 10.0  # a server that has lived so long is in no restart loop
+_LONGEST_PAUSE_S = 30.0
+_WATCH = "watch.json"
+
+
+class Watched(msgspec.Struct, omit_defaults=True):
+    """What the watch has seen of one server: restarts since `start` began it, and why it is not there, if it is not."""
+
+    restarts: int = 0
+    last_restart_ms: int = 0
+    problem: str = ""
+
+
+def watched(directory: Path) -> Watched:
+    """Read what the watch has seen of the Redis of a directory."""
+    try:
+        return msgspec.json.decode((directory / _WATCH).read_bytes(), type=Watched)
+    except (OSError, msgspec.DecodeError):
+        return Watched()
+
+
+def forget(directory: Path) -> None:
+    """Begin anew: a person has started the Redis of this directory."""
+    (directory / _WATCH).unlink(missing_ok=True)
+
+
+@contextmanager
+def watching(directory: Path | None, port: int, password: str | None) -> "Generator[RedisWatch | None]":
+    """Watch a Redis for a block; `directory` is None where Redis is not an embedded one, and nothing is watched."""
+    watch = RedisWatch(directory, port, password) if directory else None
+    try:
+        yield watch
+    finally:
+        if watch is not None:
+            watch.stop()
+
+
+class RedisWatch:
+    """A thread that keeps one embedded Redis running, until `stop`.
+
+    Args:
+        directory: of the server.
+        port: that the server listens on, on 127.0.0.1.
+        password: of the server.
+    """
+
+    def __init__(self, directory: Path, port: int, password: str | None) -> None:
+        self._directory = directory
+        self._port = port
+        self._password = password
+        self._backoff = Backoff(most_s=_LONGEST_PAUSE_S)
+        self._ended_s = time.monotonic()
+        """When the server was seen to have ended."""
+        self._told = ""
+        self._stopping = threading.Event()
+        # A daemon: the server may be loading for minutes, and the node does not wait for that when it ends.
+        run = copy_context().run  # the names of process and job, for the log
+        threading.Thread(target=run, args=(self._run,), name="redis-watch", daemon=True).start()
+
+    def stop(self) -> None:
+        """Start no further server from now on."""
+        self._stopping.set()
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            pid = redis_server.owned(self._directory)
+            if pid is None:
+                self._revive()
+            else:
+                self._await_end(pid)
+
+    def _await_end(self, pid: int) -> None:
+        began_s = time.monotonic()
+        try:
+            descriptor = os.pidfd_open(pid)  # unlike a wait, for a process of any parent
+        except ProcessLookupError:
+            return
+        try:
+            select.select([descriptor], [], [])
+        finally:
+            os.close(descriptor)
+        detached.ended(pid, 0)  # reaps it, where it is a child of this process
+        self._ended_s = time.monotonic()
+        if self._ended_s - began_s > _STEADY_S:
+            self._backoff.reset()
+        if not self._stopping.is_set():
+            why = "killed; out of memory?" if redis_server.left_pid_file(self._directory) else "told to end"
+            log.warning("the embedded Redis has ended, and is started again", pid=pid, why=why)
+            self._note(problem="it has ended, and is being started again")
+
+    def _revive(self) -> None:
+        if self._stopping.wait(self._backoff.next_s()):
+            return
+        try:
+            pid = self._started()
+        except (RedisUnavailable, OSError) as error:
+            if self._told != str(error):
+                log.error("the embedded Redis cannot be started again; further attempts follow", reason=str(error))
+            self._told = str(error)
+            self._note(problem=str(error))
+        else:
+            log.info("the embedded Redis is back", pid=pid, away_s=round(time.monotonic() - self._ended_s, 2))
+            self._told = ""
+
+    def _started(self) -> int:
+        """Start the server, unless another process has done so; its process id."""
+        with redis_server.only_one(self._port):
+            if redis_server.listener(self._port) is Listener.NOBODY:
+                started = redis_server.restart(self._directory, self._password)
+                self._note(restarts=watched(self._directory).restarts + 1)
+                return started
+        pid = redis_server.owned(self._directory)
+        if pid is None:
+            raise RedisUnavailable(f"another program listens on port {self._port}")
+        return pid
+
+    def _note(self, *, restarts: int | None = None, problem: str = "") -> None:
+        seen = watched(self._directory)
+        if restarts is not None:
+            seen = Watched(restarts, time.time_ns() // 1_000_000)
+        seen.problem = problem
+        draft = self._directory / f".{_WATCH}.{os.getpid()}"
+        draft.write_bytes(msgspec.json.encode(seen))
+        draft.replace(self._directory / _WATCH)

@@ -1,0 +1,135 @@
+"""The embedded Redis of a node, as `start` runs it, when it ends under load."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+
+from cluster_serving.node import redis_server
+from cluster_serving.node.redis_watch import watched
+from support.broken_redis import damage, mend
+from support.caller import calling
+from support.models import MODELS
+from support.private_redis import free_port
+from support.wait import wait_until
+
+pytestmark = [pytest.mark.redis, pytest.mark.measured]
+JOB = "embedded"
+
+
+class Site:
+    """The commands of a user, in a home of its own."""
+
+    def __init__(self, home: Path) -> None:
+        self.port = free_port()
+        self._home = home
+        self.directory = home / JOB / "redis"
+
+    def command(self, *words: str) -> "subprocess.CompletedProcess[str]":
+        """Run a command."""
+        command = [sys.executable, "-P", "-m", "cluster_serving.node.cli", *words]
+        environment = os.environ | {"CLUSTER_SERVING_HOME": str(self._home)}
+        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+
+    def start(self, job: str) -> "subprocess.CompletedProcess[str]":
+        """Start a job on the Redis of this site."""
+        options = [f"--model-path={MODELS / 'affine.py'}", f"--redis-url=localhost:{self.port}", "--job-name", job]
+        return self.command("start", *options, "--set", "modelParallelism=1", "--set", "threadPerModel=1")
+
+    def status(self, job: str = JOB) -> Any:
+        """What `status` knows of a job."""
+        return json.loads(self.command("status", job, "--json").stdout)[0]
+
+    def has_restarted(self, number: int) -> bool:
+        """Whether the node has started its Redis again so many times."""
+        return watched(self.directory).restarts == number
+
+    def kill_redis(self) -> None:
+        """End the server as the kernel does when memory is short."""
+        pid = redis_server.owned(self.directory)
+        assert pid is not None
+        os.kill(pid, signal.SIGKILL)
+
+    def log(self) -> str:
+        """What the node has printed."""
+        return (self._home / JOB / "node.log").read_text()
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    site = Site(tmp_path_factory.mktemp("home"))
+    done = site.start(JOB)
+    assert done.returncode == 0, done.stdout + done.stderr
+    yield site
+    for job in ("beside", JOB):
+        site.command("shutdown", job)
+
+
+def test_it_is_started_again_and_every_call_is_answered(site: Site) -> None:
+    with calling(site, JOB) as calls:
+        for restarts in (1, 2, 3):
+            wait_until(calls.more(), "answers come")
+            site.kill_redis()
+            wait_until(partial(site.has_restarted, restarts), "it is started again")
+        wait_until(calls.more(), "answers come again")
+    wait_until(lambda: calls.finished, "the last call is answered")
+    assert calls.failure is None
+
+    wait_until(lambda: site.status()["state"] == "ready", "the node is ready")
+    shown = site.status()
+    assert (shown["redis_restarts"], shown["redis_pid"]) == (3, redis_server.owned(site.directory))
+    assert shown["redis_server"].startswith(("Redis ", "Valkey "))
+    assert "problem" not in shown
+    assert "server" in site.command("status", JOB).stdout
+    assert site.log().count("the embedded Redis has ended, and is started again") == 3
+    assert site.log().count("the embedded Redis is back") == 3
+
+
+def test_a_start_beside_it_repairs_what_the_node_cannot(site: Site) -> None:
+    with redis.Redis(port=site.port) as client:
+        client.set("second", "broken here")
+        client.set("third", "so that this is not the end")
+        wait_until(lambda: client.info("persistence")["aof_pending_bio_fsync"] == 0, "it is on disk")
+    damage(site.directory, b"broken here")
+    site.kill_redis()
+    wait_until(lambda: "is damaged" in watched(site.directory).problem, "the node cannot start it")
+    status = site.status()
+    refused = site.start("beside")
+    mend(refused.stderr)
+
+    repaired = site.start("beside")  # a job that would use the same Redis, and not another one in its own directory
+
+    assert (status["state"], status["redis_pid"]) == ("unknown", None)
+    assert "the embedded Redis does not run: the append-only file" in status["problem"]
+    assert refused.returncode == 6
+    assert repaired.returncode == 0, repaired.stdout + repaired.stderr
+    assert redis_server.owned(site.directory) is not None
+    wait_until(lambda: site.status()["state"] == "ready", "the node goes on")
+
+
+def test_a_start_of_the_same_job_repairs_it_and_is_content(site: Site) -> None:
+    """Between the death of a Redis and the attempts of the nodes there may be half a minute."""
+    supervisors = [int(site.status(job)["pid"]) for job in (JOB, "beside")]
+    for pid in supervisors:
+        os.kill(pid, signal.SIGSTOP)  # nobody else repairs it
+    site.kill_redis()
+    wait_until(lambda: redis_server.owned(site.directory) is None, "it has ended")
+
+    repaired = site.start(JOB)
+    again = site.start(JOB)
+    for pid in supervisors:
+        os.kill(pid, signal.SIGCONT)
+
+    assert repaired.returncode == 0, repaired.stdout + repaired.stderr
+    assert "has ended: starting it again, with its data." in repaired.stdout
+    assert f"job {JOB} runs, and goes on with it." in repaired.stdout
+    assert again.returncode == 7
+    wait_until(lambda: site.status()["state"] == "ready", "the node goes on")
