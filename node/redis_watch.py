@@ -27,7 +27,7 @@ from cluster_serving.node.redis_server import Listener
 log = structlog.get_logger(__name__)
 
 _STEADY_S = 10.0  # a server that has lived so long is in no restart loop
-_LONGEST_PAUSE_S = 30.0
+_LONGEST_PAUSE_S = 30.0  # between attempts that fail: each may read a large file up to where it is damaged
 _WATCH = "watch.json"
 
 
@@ -76,7 +76,9 @@ class RedisWatch:
         self._directory = directory
         self._port = port
         self._password = password
-        self._backoff = Backoff(most_s=_LONGEST_PAUSE_S)
+        self._after_end = Backoff()
+        self._after_failure = Backoff(first_s=1.0, most_s=_LONGEST_PAUSE_S)
+        self._pause_s = 0.0
         self._ended_s = time.monotonic()
         """When the server was seen to have ended."""
         self._told = ""
@@ -110,14 +112,15 @@ class RedisWatch:
         detached.ended(pid, 0)  # reaps it, where it is a child of this process
         self._ended_s = time.monotonic()
         if self._ended_s - began_s > _STEADY_S:
-            self._backoff.reset()
+            self._after_end.reset()
+        self._pause_s = self._after_end.next_s()
         if not self._stopping.is_set():
             why = "killed; out of memory?" if redis_server.left_pid_file(self._directory) else "told to end"
             log.warning("the embedded Redis has ended, and is started again", pid=pid, why=why)
             self._note(problem="it has ended, and is being started again")
 
     def _revive(self) -> None:
-        if self._stopping.wait(self._backoff.next_s()):
+        if self._stopping.wait(self._pause_s):
             return
         try:
             pid = self._started()
@@ -125,8 +128,10 @@ class RedisWatch:
             if self._told != str(error):
                 log.error("the embedded Redis cannot be started again; further attempts follow", reason=str(error))
             self._told = str(error)
+            self._pause_s = self._after_failure.next_s()
             self._note(problem=str(error))
         else:
+            self._after_failure.reset()
             log.info("the embedded Redis is back", pid=pid, away_s=round(time.monotonic() - self._ended_s, 2))
             self._told = ""
 

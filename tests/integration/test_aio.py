@@ -314,7 +314,8 @@ def test_first_calls_at_once_open_the_stream_once(own_redis: PrivateRedis) -> No
         async with AsyncInputQueue(port=own_redis.port) as queue:
             calls = [asyncio.create_task(queue.predict(ROW)) for _ in range(20)]
             await until(lambda: client.xlen(queue.name) == 20)
-            assert client.info("commandstats")["cmdstat_xgroup|create"]["calls"] == 1
+            stats = client.info("commandstats")  # Redis 6.2 counts all subcommands together
+            assert (stats.get("cmdstat_xgroup|create") or stats["cmdstat_xgroup"])["calls"] == 1
             answer(client, queue.name)
             assert len(await asyncio.gather(*calls)) == 20
 

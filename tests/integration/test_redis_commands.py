@@ -44,14 +44,18 @@ def port(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Generator[int]:
         port = int(probe.getsockname()[1])
     said: list[str] = []
     url = f"localhost:{port}"
-    for name in ("a", "b"):
-        job = Job.of(name)
-        config = Config(model_path=str(MODEL), job_name=name, redis_url=url)
-        prepare(config, job, said.append)
-        job.record(NodeRecord(name, job.node_id(), 1, None, [f"--redis-url={url}"], f"redis://{url}/0", port, 10, 1))
-    assert said == [f"Starting Redis on port {port}: {find_server(os.environ).described()}."]
-    yield port
-    redis_server.stop(Job.of("a").redis_directory)
+    try:
+        for name in ("a", "b"):
+            job = Job.of(name)
+            config = Config(model_path=str(MODEL), job_name=name, redis_url=url)
+            prepare(config, job, said.append)
+            job.record(
+                NodeRecord(name, job.node_id(), 1, None, [f"--redis-url={url}"], f"redis://{url}/0", port, 10, 1)
+            )
+        assert said == [f"Starting Redis on port {port}: {find_server(os.environ).described()}."]
+        yield port
+    finally:
+        redis_server.stop(Job.of("a").redis_directory)
 
 
 def test_shutdown_stops_redis_only_when_nobody_uses_it(port: int) -> None:

@@ -140,7 +140,7 @@ def test_redis_restarts(own_redis: PrivateRedis, queue: InputQueue) -> None:
         for at in range(MANY):
             if at == 512:
                 with own_redis.client() as admin:
-                    wait_until(lambda: admin.xinfo_stream(JOB)["entries-added"] == 512, "Redis has all")
+                    wait_until(lambda: admin.info("commandstats")["cmdstat_xadd"]["calls"] >= 512, "Redis has all")
                     wait_until(lambda: not admin.xlen(JOB), "all are answered")
                 own_redis.stop(signal.SIGTERM)
                 own_redis.start()

@@ -3,25 +3,19 @@
 import threading
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from typing import Protocol
 
 import numpy as np
 
 from cluster_serving.client import InputQueue
+from support.private_redis import PrivateRedis
 
 _BURST = 40
-
-
-class Server(Protocol):
-    """Redis on a port of this machine."""
-
-    port: int
 
 
 class Caller:
     """Asks `affine.py` again and again, a burst at a time, and looks at every answer."""
 
-    def __init__(self, server: Server, job: str) -> None:
+    def __init__(self, server: PrivateRedis, job: str) -> None:
         self._server, self._job = server, job
         self.answers = 0
         self.workers: set[int] = set()
@@ -65,7 +59,7 @@ class Caller:
 
 
 @contextmanager
-def calling(server: Server, job: str) -> Generator[Caller]:
+def calling(server: PrivateRedis, job: str) -> Generator[Caller]:
     """A caller for a block."""
     caller = Caller(server, job)
     try:

@@ -70,7 +70,7 @@ class PrivateRedis:
                 return bool(client.ping())
         except redis.AuthenticationError:
             return True  # a password is wanted
-        except redis.ConnectionError:
+        except (redis.ConnectionError, redis.TimeoutError):
             return False
 
 

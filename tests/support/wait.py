@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 T = TypeVar("T")
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.005, 0.1  # many conditions ask Redis: what waits long must not ask all the time
 
 
 def wait_until(condition: Callable[[], T], what: str, timeout_s: float = 60.0) -> T:
@@ -14,8 +15,10 @@ def wait_until(condition: Callable[[], T], what: str, timeout_s: float = 60.0) -
         AssertionError: it did not come in time.
     """
     deadline_s = time.monotonic() + timeout_s
+    pause_s = _FIRST_PAUSE_S
     while not (value := condition()):
         if time.monotonic() > deadline_s:
             raise AssertionError(f"{what}: not within {timeout_s} s")
-        time.sleep(0.01)
+        time.sleep(pause_s)
+        pause_s = min(1.2 * pause_s, _LONGEST_PAUSE_S)
     return value

@@ -10,13 +10,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import redis
 
+from cluster_serving.client import ConnectionLost, InputQueue, OutputQueue
 from cluster_serving.node import redis_server
 from cluster_serving.node.redis_watch import watched
 from support.broken_redis import damage, mend
-from support.caller import calling
+from support.clients import in_background
 from support.models import MODELS
 from support.private_redis import free_port
 from support.wait import wait_until
@@ -73,24 +75,47 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         site.command("shutdown", job)
 
 
-def test_it_is_started_again_and_every_call_is_answered(site: Site) -> None:
-    with calling(site, JOB) as calls:
-        for restarts in (1, 2, 3):
-            wait_until(calls.more(), "answers come")
+def enqueue(port: int, numbers: range) -> None:
+    """Enqueue a record a number, and those again of which nobody knows whether Redis took them, as `ConnectionLost` says."""
+    with InputQueue(port=port, name=JOB, patience_s=60) as queue:
+        while numbers:
+            try:
+                queue.enqueue_many((f"{number}", {"x": np.full(4, number, np.float32)}) for number in numbers)
+            except ConnectionLost as error:
+                numbers = numbers[error.accepted :]
+            else:
+                return
+
+
+def answer(output: OutputQueue, number: int) -> Any:
+    """The answer, if it is there and Redis too."""
+    try:
+        found = output.query(str(number))
+    except ConnectionLost:
+        return None
+    return None if isinstance(found, str) else found
+
+
+def test_it_is_started_again_and_every_record_is_answered(site: Site) -> None:
+    before, since = watched(site.directory).restarts, len(site.log())
+    for kill in range(3):
+        numbers = range(kill * 3000, (kill + 1) * 3000)
+        with in_background(partial(enqueue, site.port, numbers)), OutputQueue(port=site.port, name=JOB) as output:
+            wait_until(partial(answer, output, numbers[0]), "answers come")
             site.kill_redis()
-            wait_until(partial(site.has_restarted, restarts), "it is started again")
-        wait_until(calls.more(), "answers come again")
-    wait_until(lambda: calls.finished, "the last call is answered")
-    assert calls.failure is None
+            wait_until(partial(site.has_restarted, before + kill + 1), "it is started again")
+            for number in numbers:
+                _, total = wait_until(partial(answer, output, number), f"the answer of {number}")
+                assert total == 4 * number
 
     wait_until(lambda: site.status()["state"] == "ready", "the node is ready")
     shown = site.status()
-    assert (shown["redis_restarts"], shown["redis_pid"]) == (3, redis_server.owned(site.directory))
+    assert (shown["redis_restarts"], shown["redis_pid"]) == (before + 3, redis_server.owned(site.directory))
     assert shown["redis_server"].startswith(("Redis ", "Valkey "))
     assert "problem" not in shown
     assert "server" in site.command("status", JOB).stdout
-    assert site.log().count("the embedded Redis has ended, and is started again") == 3
-    assert site.log().count("the embedded Redis is back") == 3
+    assert site.log()[since:].count("the embedded Redis has ended, and is started again") == 3
+    assert site.log()[since:].count("the embedded Redis is back") == 3
 
 
 def test_a_start_beside_it_repairs_what_the_node_cannot(site: Site) -> None:
@@ -117,7 +142,7 @@ def test_a_start_beside_it_repairs_what_the_node_cannot(site: Site) -> None:
 
 def test_a_start_of_the_same_job_repairs_it_and_is_content(site: Site) -> None:
     """Between the death of a Redis and the attempts of the nodes there may be half a minute."""
-    supervisors = [int(site.status(job)["pid"]) for job in (JOB, "beside")]
+    supervisors = [pid for job in (JOB, "beside") if (pid := site.status(job)["pid"]) is not None]
     for pid in supervisors:
         os.kill(pid, signal.SIGSTOP)  # nobody else repairs it
     site.kill_redis()

@@ -17,6 +17,8 @@ from support.running_frontend import RunningFrontend, running_frontend
 from support.running_node import running_node
 from support.wait import wait_until
 
+pytestmark = pytest.mark.measured
+
 JOB = "http_gate"
 SLOW = "http_gate_slow"
 GOOD = {"instances": [{"x": [1, 2, 3, 4]}]}

@@ -117,6 +117,7 @@ def reason(answer: Any) -> tuple[str, str]:
 
 def test_own_code_before_and_after_the_model_fails_for_single_records(custom: tuple[InputQueue, Path]) -> None:
     queue, calls = custom
+    calls.write_text("")
     requests = [
         record(0),
         {"n": 1, "photo": b"no photo", "words": ["word"]},
