@@ -178,6 +178,7 @@ def _wait_until_ready(pid: int, settings: RedisSettings, log: Path, log_start: i
             if detached.ended(pid, 0.02):
                 raise RedisUnavailable(_why_ended(log, log_start))
             try:
+                client.ping()  # unlike INFO, it is refused while the server loads
                 info: Any = client.info("server")
             except redis.BusyLoadingError:
                 deadline = started + _LOADING_S

@@ -12,7 +12,7 @@ import select
 import threading
 import time
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import copy_context
 from pathlib import Path
 
@@ -28,6 +28,7 @@ log = structlog.get_logger(__name__)
 
 _STEADY_S = 10.0  # a server that has lived so long is in no restart loop
 _LONGEST_PAUSE_S = 30.0  # between attempts that fail: each may read a large file up to where it is damaged
+_LINGERING_S = 1.0  # a killed process may listen for a moment longer than it can be seen to run
 _WATCH = "watch.json"
 
 
@@ -131,27 +132,32 @@ class RedisWatch:
             self._pause_s = self._after_failure.next_s()
             self._note(problem=str(error))
         else:
+            self._note()
             self._after_failure.reset()
             log.info("the embedded Redis is back", pid=pid, away_s=round(time.monotonic() - self._ended_s, 2))
             self._told = ""
 
     def _started(self) -> int:
         """Start the server, unless another process has done so; its process id."""
-        with redis_server.only_one(self._port):
-            if redis_server.listener(self._port) is Listener.NOBODY:
-                started = redis_server.restart(self._directory, self._password)
-                self._note(restarts=watched(self._directory).restarts + 1)
-                return started
-        pid = redis_server.owned(self._directory)
-        if pid is None:
-            raise RedisUnavailable(f"another program listens on port {self._port}")
-        return pid
+        give_up_s = time.monotonic() + _LINGERING_S
+        while True:
+            with redis_server.only_one(self._port):
+                if redis_server.listener(self._port) is Listener.NOBODY:
+                    started = redis_server.restart(self._directory, self._password)
+                    self._note(restarts=watched(self._directory).restarts + 1)
+                    return started
+            if (pid := redis_server.owned(self._directory)) is not None:
+                return pid
+            if time.monotonic() > give_up_s:
+                raise RedisUnavailable(f"another program listens on port {self._port}")
+            time.sleep(_LINGERING_S / 20)
 
     def _note(self, *, restarts: int | None = None, problem: str = "") -> None:
         seen = watched(self._directory)
         if restarts is not None:
             seen = Watched(restarts, time.time_ns() // 1_000_000)
         seen.problem = problem
-        draft = self._directory / f".{_WATCH}.{os.getpid()}"
-        draft.write_bytes(msgspec.json.encode(seen))
-        draft.replace(self._directory / _WATCH)
+        draft = self._directory / f".{_WATCH}.{threading.get_native_id()}"
+        with suppress(OSError):  # `status` knows less then; no reason to watch no longer
+            draft.write_bytes(msgspec.json.encode(seen))
+            draft.replace(self._directory / _WATCH)

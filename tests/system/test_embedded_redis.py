@@ -138,6 +138,7 @@ def test_a_start_beside_it_repairs_what_the_node_cannot(site: Site) -> None:
     assert repaired.returncode == 0, repaired.stdout + repaired.stderr
     assert redis_server.owned(site.directory) is not None
     wait_until(lambda: site.status()["state"] == "ready", "the node goes on")
+    assert site.command("stop", "beside").returncode == 0
 
 
 def test_a_start_of_the_same_job_repairs_it_and_is_content(site: Site) -> None:
