@@ -23,8 +23,8 @@ quickstart: $(VENV)/installed-runtime ## serve a small model, send it images, sh
 test: $(VENV)/installed-dev ## every test, with the coverage gate
 	$(PYTEST) --cov --cov-report=term:skip-covered
 
-test-fast: $(VENV)/installed-dev ## the unit tests that take no seconds, and load no framework
-	$(PYTEST) -m 'not slow' tests/unit
+test-fast: $(VENV)/installed-dev ## the unit tests but those that take seconds
+	$(PYTEST) -n 2 -p no:schemathesis -m 'not slow' tests/unit
 
 test-redis: $(VENV)/installed-dev ## what touches Redis, with the redis-server that is first on the PATH
 	$(PYTEST) -m redis

@@ -7,7 +7,7 @@ import pytest
 
 from support.private_redis import PrivateRedis, private_redis
 
-_LONGEST_FIRST = ("system", "integration")
+_LONGEST_FIRST = ("system", "frameworks", "integration")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

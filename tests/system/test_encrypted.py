@@ -29,8 +29,6 @@ from support.private_redis import PrivateRedis
 from support.running_node import RunningNode, running_node
 from support.wait import wait_until
 
-pytestmark = pytest.mark.measured
-
 DIGITS = Path(quickstart.__file__).parent / "model" / "digits.onnx"
 SECRET, SALT = "correct horse", "battery staple"
 WAITING = (

@@ -22,8 +22,6 @@ from support.private_redis import PrivateRedis
 from support.running_node import RunningNode, running_node
 from support.wait import wait_until
 
-pytestmark = pytest.mark.measured
-
 JOB = "fetched"
 QUICKSTART = Path(__file__).parents[2] / "node" / "quickstart" / "model"
 MODEL = """

@@ -22,8 +22,6 @@ from support.private_redis import PrivateRedis, free_port
 from support.running_frontend import RunningFrontend, running_frontend
 from support.wait import wait_until
 
-pytestmark = pytest.mark.measured
-
 KEYS_OF_REDIS = (("cert", "cert.pem"), ("key", "key.pem"), ("ca-cert", "cert.pem"))
 COMMAND = [sys.executable, "-P", "-m", "cluster_serving.frontend"]
 

@@ -23,7 +23,7 @@ from support.proxy import Proxy, proxy
 from support.running_node import RunningNode, running_node
 from support.wait import wait_until
 
-pytestmark = [pytest.mark.redis, pytest.mark.measured]
+pytestmark = pytest.mark.redis
 JOB = "redis_trouble"
 SETTINGS = {"modelPath": str(MODELS / "affine.py"), "jobName": JOB, "batchSize": 16}
 _numbers = count()

@@ -25,8 +25,6 @@ from support.private_redis import PrivateRedis
 from support.running_node import RunningNode, running_node
 from support.wait import wait_until
 
-pytestmark = pytest.mark.measured
-
 JOB = "traced"
 SLEEP_S = 0.25
 CLOCK_MS = 5

@@ -43,7 +43,7 @@ def url() -> Iterator[str]:
     with HTTPServer(("127.0.0.1", 0), Handler) as server:
         hold = threading.Event()
         server.hold = hold  # type: ignore[attr-defined]
-        thread = threading.Thread(target=server.serve_forever)
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
         yield f"http://127.0.0.1:{server.server_port}"
         hold.set()

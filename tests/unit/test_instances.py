@@ -322,6 +322,7 @@ SPECS = st.builds(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=1500, deadline=None)
 @given(st.one_of(LISTS, LISTS, SPARSE, st.dictionaries(st.text(max_size=3), LEAVES)), SPECS, st.booleans())
 def test_what_is_let_through_a_node_takes(value: Any, spec: TensorSpec, already_batched: bool) -> None:

@@ -10,6 +10,7 @@ from support.slot_model import Lane
 from support.slot_mutants import MUTANTS
 from support.slot_world import GOOD, Slot
 
+pytestmark = pytest.mark.slow
 ARROWS = {(by, *arrow) for by, arrows in TRANSITIONS.items() for arrow in arrows}
 NO_POISON = NOBODY = -1
 REFUSES = ("reader", State.FILLING, State.DONE)

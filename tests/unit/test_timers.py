@@ -79,6 +79,7 @@ def test_a_time_is_counted_up_to_the_first_bound_that_is_not_below_it(timers: Ti
     assert timers.read().timers[Timer.OVERALL].up_to() == [*(int(seconds <= bound) for bound in LE_S), 1]
 
 
+@pytest.mark.slow
 def test_quantiles_are_off_by_a_twentieth_at_most(timers: Timers) -> None:
     seed = 7
     chosen = random.Random(seed)
