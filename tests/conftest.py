@@ -7,6 +7,7 @@ import pytest
 
 from support.private_redis import PrivateRedis, private_redis
 
+_LONG_NAME = 24
 _LONGEST_FIRST = ("system", "frameworks", "integration")
 
 
@@ -15,6 +16,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     places = {name: place for place, name in enumerate(_LONGEST_FIRST)}
     here = Path(__file__).parent
     items.sort(key=lambda item: places.get(item.path.relative_to(here).parts[0], len(places)))
+
+
+def pytest_make_parametrize_id(val: object) -> str | None:
+    """Name long bytes by their length: an archive has the time in it, and each process that runs tests would name it otherwise."""
+    return f"{len(val)} bytes" if isinstance(val, bytes) and len(val) > _LONG_NAME else None
 
 
 @pytest.fixture(scope="session")
