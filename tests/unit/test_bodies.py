@@ -31,7 +31,12 @@ def test_compressed_bodies_are_opened(encoding: str, compress: Any) -> None:
 @pytest.mark.parametrize(
     ("body", "encoding", "error", "reason"),
     [
-        (gzip.compress(bytes(1 << 20), mtime=0), "gzip", PayloadTooLarge, "more than 1000 bytes without its compression"),
+        (
+            gzip.compress(bytes(1 << 20), mtime=0),
+            "gzip",
+            PayloadTooLarge,
+            "more than 1000 bytes without its compression",
+        ),
         (b"no gzip", "gzip", BadRequest, "the body is not gzip"),
         (gzip.compress(b"a body", mtime=0)[:-4], "gzip", BadRequest, "it is cut off"),
         (gzip.compress(b"a body", mtime=0) + b"more", "gzip", BadRequest, "it goes on behind its end"),
