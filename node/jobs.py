@@ -12,7 +12,7 @@
         change.<pid>              a pipe to that `restart`, through which the node tells how it goes
         redis/                    the embedded Redis: redis.conf, redis.pid, redis.log, its data; watch.json: its restarts;
                                   redis-check-aof: mends its append-only file
-    <home>/redis-<port>.lock      held by the process that looks for a Redis on this port and starts one
+    <home>/.redis-<port>.lock     held by the process that looks for a Redis on this port and starts one
 
 Home is `$CLUSTER_SERVING_HOME`, else `$XDG_STATE_HOME/cluster-serving`, else `~/.local/state/cluster-serving`.
 It belongs to one machine: do not share it over a network.

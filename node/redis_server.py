@@ -85,7 +85,7 @@ def only_one(port: int) -> Generator[None]:
     """Be the only process of this machine that looks for a server on a port and starts one; waits for others."""
     home = state_home(os.environ)
     home.mkdir(mode=0o700, parents=True, exist_ok=True)
-    descriptor = os.open(home / f"redis-{port}.lock", os.O_RDWR | os.O_CREAT, 0o600)
+    descriptor = os.open(home / f".redis-{port}.lock", os.O_RDWR | os.O_CREAT, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield

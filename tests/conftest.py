@@ -1,5 +1,6 @@
 """Fixtures for all tests."""
 
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,6 +10,12 @@ from support.private_redis import PrivateRedis, private_redis
 
 _LONG_NAME = 24
 _LONGEST_FIRST = ("system", "frameworks", "integration")
+
+
+def pytest_configure() -> None:
+    """Let programs that tests start hear Ctrl-C: who is started in the background of a script ignores it, and hands that on."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -47,7 +47,7 @@ def run(options: StartOptions, timeout_s: float) -> None:
     """
     loaded, _ = options.load()
     job = Job.of(loaded.config.job_name)
-    if job.running() and repair_redis(job, loaded.config.redis_settings(), click.echo):
+    if job.running() and repair_redis(loaded.config.redis_settings(), click.echo):
         click.echo(f"Cluster Serving job {job.name} runs, and goes on with it.")
         return
     click.echo("Starting new Cluster Serving job.")

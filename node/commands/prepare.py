@@ -138,8 +138,8 @@ def _start_redis(settings: RedisSettings, max_memory_bytes: int, job: Job, say: 
     return False
 
 
-def repair_redis(job: Job, settings: RedisSettings, say: Callable[[str], None]) -> bool:
-    """Start the embedded Redis of a running job again, if it has ended and its node could not do that.
+def repair_redis(settings: RedisSettings, say: Callable[[str], None]) -> bool:
+    """Start the embedded Redis again that running nodes of this machine use, if it has ended and they could not do that.
 
     Returns:
         Whether it was started.

@@ -19,8 +19,6 @@ from support.private_redis import PrivateRedis
 from support.running_node import RunningNode, running_node
 from support.wait import wait_until
 
-pytestmark = pytest.mark.measured
-
 JOB = "hitless"
 MODEL = """
 import numpy as np

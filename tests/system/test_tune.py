@@ -26,8 +26,6 @@ from support.private_redis import PrivateRedis
 from support.running_node import RunningNode, running_node
 from support.wait import wait_until
 
-pytestmark = pytest.mark.measured
-
 CONFIG = {"modelPath": str(MODELS / "affine.py"), "jobName": "tuned", "modelParallelism": 1, "threadPerModel": 1}
 
 
