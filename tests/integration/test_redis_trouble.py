@@ -19,7 +19,7 @@ import redis
 from cluster_serving.client import ConnectionLost, InputQueue, QueueFull, RedisRefused, ResultTimeout, keys
 from support.clients import ROW, AsyncioClient, Client, ThreadClient, answering, in_background
 from support.failover import failover
-from support.private_redis import PrivateRedis, free_port, private_redis
+from support.private_redis import PrivateRedis, fill, free_port, private_redis, slow_loading
 from support.proxy import Proxy, proxy
 from support.wait import wait_until
 
@@ -172,12 +172,9 @@ def test_the_timeout_of_a_call_is_shorter_than_patience(connect: Connect) -> Non
 
 
 def test_a_redis_that_loads_is_waited_for(tmp_path: Path, connect: Connect) -> None:
-    slowly = ("--key-load-delay", "10000", "--loading-process-events-interval-bytes", "1024")
-    with private_redis(tmp_path, *slowly) as server:
+    with private_redis(tmp_path, *slow_loading(10000)) as server:
         with server.client() as client:
-            client.mset({f"filler{n}": "x" * 2048 for n in range(200)})
-            client.bgrewriteaof()
-            wait_until(lambda: not client.info("persistence")["aof_rewrite_in_progress"], "the file is rewritten")
+            fill(client, 200)
         patient, hasty = connect(port=server.port, patience_s=30), connect(port=server.port, patience_s=0.2)
         server.stop()
         with in_background(server.start):

@@ -1,6 +1,7 @@
 """Dead letters of a test's own job, and the commands at it."""
 
 import json
+from collections import Counter
 from collections.abc import Sequence
 
 from click.testing import CliRunner, Result
@@ -23,6 +24,7 @@ class Letters:
         self.server = server
         self.job = job
         self.redis = server.client()
+        self._put: Counter[int] = Counter()
         self.where = ("--redis-url", server.url, "--job", job)
 
     def put(
@@ -31,8 +33,13 @@ class Letters:
         """A letter."""
         reason = encode_reason(code, message, "Traceback: here", f"{died_ms - 1000}-0", "node-1", MODEL, died_ms)
         entry = [keys.DEAD_LETTER, reason + b',"deliveries":2}', *fields]
-        added: bytes = self.redis.execute_command("XADD", keys.dead_key(self.job), f"{died_ms}-*", *entry)
+        added: bytes = self.redis.execute_command("XADD", keys.dead_key(self.job), self._next_id(died_ms), *entry)
         return added.decode()
+
+    def _next_id(self, died_ms: int) -> str:
+        # Redis 7 would take "<ms>-*", 6.2 does not.
+        self._put[died_ms] += 1
+        return f"{died_ms}-{self._put[died_ms] - 1}"
 
     def put_named(self, *names: str, code: str = "WorkerDied", died_ms: int = DIED_MS) -> list[str]:
         """Small letters with these uris."""

@@ -58,7 +58,7 @@ def failover(directory: Path) -> Generator[Failover]:
         (directory / name).mkdir()
     with (
         private_redis(directory / "master", "--repl-diskless-sync-delay", "0") as master,
-        private_redis(directory / "replica", "--replicaof", f"127.0.0.1 {master.port}") as replica,
+        private_redis(directory / "replica", "--replicaof", "127.0.0.1", str(master.port)) as replica,
     ):
         conf = directory / "sentinel.conf"
         conf.write_text(_CONF.format(port=port, master=master.port))

@@ -7,6 +7,7 @@ import subprocess
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import redis
@@ -20,6 +21,26 @@ def free_port() -> int:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         return int(listener.getsockname()[1])
+
+
+def slow_loading(key_us: int) -> tuple[str, ...]:
+    """Options of a server that takes so long for each key that it loads, and answers LOADING at least every 2 MB of its file."""
+    often = ("--loading-process-events-interval-bytes", "1024") if find_server(os.environ).version >= (7,) else ()
+    return ("--key-load-delay", str(key_us), *often)
+
+
+def fill(client: Any, count: int) -> list[str]:
+    """Write so many keys of 16 KB that no server can compress, and let its file hold nothing else; their names."""
+    values = {f"filler{n}": Random(n).randbytes(16 << 10) for n in range(count)}
+    client.mset(values)
+    rewrite_file(client)
+    return list(values)
+
+
+def rewrite_file(client: Any) -> None:
+    """Let the append-only file hold what is there now, and not how it came there."""
+    client.bgrewriteaof()
+    wait_until(lambda: not client.info("persistence")["aof_rewrite_in_progress"], "the file is rewritten")
 
 
 class PrivateRedis:
@@ -46,10 +67,10 @@ class PrivateRedis:
         """A redis-py client of it; untyped, because its replies are annotated as anything from str to None."""
         return redis.Redis(port=self.port)
 
-    def start(self) -> None:
-        """Start it, and wait until it answers."""
+    def start(self, *arguments: str) -> None:
+        """Start it, this time with these arguments too, and wait until it answers."""
         options = ["--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(self._directory), "--save", ""]
-        options += ["--unixsocket", str(self.socket_path), "--appendonly", "yes", *self._arguments]
+        options += ["--unixsocket", str(self.socket_path), "--appendonly", "yes", *self._arguments, *arguments]
         binary = str(find_server(os.environ).path)
         self._process = subprocess.Popen([binary, *options], stdout=subprocess.DEVNULL)
         try:

@@ -1,6 +1,7 @@
 """What a node says of itself: ready only while it consumes, what it has measured, and what it sees of Redis."""
 
 import json
+import os
 import signal
 import threading
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ import redis
 
 from cluster_serving.client import InputQueue, keys
 from cluster_serving.client.values import encode_record
+from cluster_serving.node.redis_program import find_server
 from support.models import MODELS, affine
 from support.private_redis import PrivateRedis, free_port, private_redis
 from support.running_node import RunningNode, running_node
@@ -129,6 +131,7 @@ def test_a_dead_letter_names_its_trace(node: RunningNode, own_redis: PrivateRedi
     assert f"traceparent={trace.decode()}" in line
 
 
+@pytest.mark.skipif(find_server(os.environ).version < (7,), reason="--cluster-port came with Redis 7.0")
 def test_a_job_with_a_hash_tag_needs_one_shard_of_a_redis_cluster(tmp_path: Path) -> None:
     """The one whose keys it has; where the names of the nodes are kept is no matter to it."""
     job = "{tagged}"

@@ -18,7 +18,7 @@ from cluster_serving.client import InputQueue, OutputQueue, keys
 from support.clients import in_background
 from support.failover import failover
 from support.models import MODELS
-from support.private_redis import PrivateRedis, free_port, private_redis
+from support.private_redis import PrivateRedis, fill, free_port, private_redis, slow_loading
 from support.proxy import Proxy, proxy
 from support.running_node import RunningNode, running_node
 from support.wait import wait_until
@@ -31,9 +31,7 @@ _numbers = count()
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrivateRedis]:
-    """Loads slowly, and answers LOADING meanwhile, when there is much to load."""
-    slowly = ("--key-load-delay", "5000", "--loading-process-events-interval-bytes", "1024")
-    with private_redis(tmp_path_factory.mktemp("redis"), *slowly) as server:
+    with private_redis(tmp_path_factory.mktemp("redis")) as server:
         yield server
 
 
@@ -123,23 +121,16 @@ def test_redis_restarts(node: RunningNode, server: PrivateRedis, number: int) ->
         server.start()
 
 
-def rewrite_file(client: Any) -> None:
-    client.bgrewriteaof()
-    wait_until(lambda: not client.info("persistence")["aof_rewrite_in_progress"], "the file is rewritten")
-
-
 def test_redis_loads(node: RunningNode, server: PrivateRedis) -> None:
     with server.client() as client:
-        client.mset({f"filler{n}": "x" * 2048 for n in range(400)})
-        rewrite_file(client)
+        filler = fill(client, 400)
         client.config_set("appendfsync", "always")
         since = len(node.log)
         with records_answered(server.port), reconnects(node):
             server.stop()
-            with in_background(server.start):
+            with in_background(lambda: server.start(*slow_loading(5000))):
                 wait_until_noticed(node, since, "loading the dataset")
-        client.delete(*(f"filler{n}" for n in range(400)))
-        rewrite_file(client)  # the next test's restart shall not be slow too
+        client.delete(*filler)
 
 
 def test_redis_becomes_a_replica_and_a_master_again(node: RunningNode, server: PrivateRedis) -> None:
