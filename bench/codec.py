@@ -13,7 +13,9 @@ import numpy as np
 import pyarrow as pa
 
 from bench import report
-from cluster_serving.client import original, wire
+from cluster_serving.client import wire
+from cluster_serving.client.original.decode import decode_record as decode_original
+from cluster_serving.client.original.encode import encode_record as encode_original
 
 
 def main() -> None:
@@ -32,14 +34,14 @@ def _round() -> report.Figures:
     for label, shape in (("128", (128,)), ("3x224x224", (3, 224, 224))):
         array = np.ones(shape, np.float32)
         message = wire.encode_tensor(array)
-        record = original.encode_record({"x": array})
+        record = encode_original({"x": array})
         calls: dict[str, Callable[[], object]] = {
             "encode_us": partial(wire.encode_tensor, array),
             "arrow_encode_us": partial(_encode_by_arrow, array),
-            "original_encode_us": partial(original.encode_record, {"x": array}),
+            "original_encode_us": partial(encode_original, {"x": array}),
             "decode_us": partial(wire.decode_tensor, message),
             "arrow_decode_us": partial(_decode_by_arrow, message),
-            "original_decode_us": partial(original.decode_record, record),
+            "original_decode_us": partial(decode_original, record),
         }
         figures |= {f"codec.{label}.{name}": _microseconds(call) for name, call in calls.items()}
     return figures

@@ -33,7 +33,6 @@ JOB = "bench_redis_kills"
 _PORT = 26387
 _PROGRAMS = 3
 _AT_ONCE = 200
-
 _PATIENCE_S = 60.0
 _ALL_WELL = ("lost", "wrong", "in_stream", "pending", "dead_letters")
 

@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Iterab
 from itertools import count
 from typing import Any, Self, TypeVar
 
-from cluster_serving.client import keys, original
+from cluster_serving.client import keys
 from cluster_serving.client.aio_admission import AsyncAdmission
 from cluster_serving.client.aio_link import AsyncLink
 from cluster_serving.client.aio_replies import AsyncReplies, cancel
@@ -30,6 +30,7 @@ from cluster_serving.client.commands import (
 )
 from cluster_serving.client.enqueueing import CHUNK
 from cluster_serving.client.errors import ConnectionLost, InvalidValue, QueueFull
+from cluster_serving.client.original.encode import encode_record as encode_original
 from cluster_serving.client.values import encode_record
 from cluster_serving.client.wire import Result
 
@@ -86,7 +87,7 @@ class AsyncInputQueue(Api):
 
     def data_to_b64(self, **data: Any) -> str:
         """The inputs as the original dialect sends them; as `InputQueue.data_to_b64`."""
-        return original.encode_record(data)
+        return encode_original(data)
 
     async def predict(self, request: Any, timeout: float = 5) -> Any:
         """Send one record and wait for its result; as `InputQueue.predict`."""

@@ -8,7 +8,7 @@ from typing import Any, Literal, cast
 
 import numpy as np
 
-from cluster_serving.client import keys, original
+from cluster_serving.client import keys
 from cluster_serving.client.errors import (
     CodecError,
     ErrorCode,
@@ -17,6 +17,8 @@ from cluster_serving.client.errors import (
     ResultTimeout,
 )
 from cluster_serving.client.link import Script
+from cluster_serving.client.original.encode import encode_record as encode_original
+from cluster_serving.client.original.result import decode_result as decode_original
 from cluster_serving.client.original.values import EncodedImage, text_value
 from cluster_serving.client.reply import Reply
 from cluster_serving.client.values import encode_record, encode_uri
@@ -57,7 +59,7 @@ def request_fields(dialect: Dialect, uri: str, data: Mapping[str, Any]) -> Field
     """
     if dialect == "native":
         return encode_record(uri, data)
-    return [keys.URI, encode_uri(uri), keys.DATA, original.encode_record(data).encode()]
+    return [keys.URI, encode_uri(uri), keys.DATA, encode_original(data).encode()]
 
 
 def check_dialect(dialect: str) -> Dialect:
@@ -124,7 +126,7 @@ def result_of(fields: Sequence[bytes], uri: str) -> Result:
         return decode_result(uri, fields)
     found = dict(zip(fields[::2], fields[1::2], strict=True))
     result = decode_result(uri, [keys.ERROR, found[keys.ERROR]]) if keys.ERROR in found else Result(uri, {})
-    value = original.decode_result(found.get(keys.VALUE, b""))
+    value = decode_original(found.get(keys.VALUE, b""))
     if result.error is None and isinstance(value, str) and value == "NaN":
         return Result(uri, {}, error=("Unknown", "the record failed; this server does not say why"))
     return result if result.error else Result(uri, {}, value)

@@ -10,7 +10,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from cluster_serving.client import keys, original
+from cluster_serving.client import keys
 from cluster_serving.client.admission import Admission, Sent, chunks
 from cluster_serving.client.api import Api
 from cluster_serving.client.commands import (
@@ -30,6 +30,7 @@ from cluster_serving.client.enqueueing import CHUNK, Records, deadline, transact
 from cluster_serving.client.errors import ConnectionLost, QueueFull, ResultTimeout
 from cluster_serving.client.frontend import Frontend
 from cluster_serving.client.link import Link
+from cluster_serving.client.original.encode import encode_record as encode_original
 from cluster_serving.client.output_queue import OutputQueue
 from cluster_serving.client.replies import Replies
 from cluster_serving.client.values import encode_record
@@ -126,7 +127,7 @@ class InputQueue(Api):
 
     def data_to_b64(self, **data: Any) -> str:
         """The inputs as the original dialect sends them: base64 of an Arrow stream."""
-        return original.encode_record(data)
+        return encode_original(data)
 
     def predict(self, request_data: Any, timeout: float = 5) -> Any:
         """Send one record and wait for its result.

@@ -5,7 +5,7 @@ import time
 from collections.abc import Generator, Iterator
 from typing import Any, Self
 
-from cluster_serving.client import keys, original
+from cluster_serving.client import keys
 from cluster_serving.client.api import Api
 from cluster_serving.client.commands import (
     TAKE,
@@ -16,6 +16,7 @@ from cluster_serving.client.commands import (
 )
 from cluster_serving.client.errors import ConnectionLost
 from cluster_serving.client.link import Link
+from cluster_serving.client.original.result import get_ndarray_from_b64, get_ndarray_from_record_batch
 from cluster_serving.client.wire import Result
 
 _SCAN_COUNT = 1000
@@ -88,8 +89,8 @@ class OutputQueue(Api):
                 time.sleep(pause_s)
                 pause_s = min(2 * pause_s, 0.1)
 
-    get_ndarray_from_b64 = staticmethod(original.get_ndarray_from_b64)
-    get_ndarray_from_record_batch = staticmethod(original.get_ndarray_from_record_batch)
+    get_ndarray_from_b64 = staticmethod(get_ndarray_from_b64)
+    get_ndarray_from_record_batch = staticmethod(get_ndarray_from_record_batch)
 
     def close(self) -> None:
         """Close the connection; a later call opens it again."""

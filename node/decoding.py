@@ -9,8 +9,10 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from cluster_serving.client import keys, original
+from cluster_serving.client import keys
 from cluster_serving.client.errors import CodecError, ErrorCode
+from cluster_serving.client.original.decode import decode_record
+from cluster_serving.client.original.json_record import decode_json_record
 from cluster_serving.client.wire import decode_tensor
 from cluster_serving.node.deadline import deadline_ms, life_ms, too_late
 from cluster_serving.node.expected import NOTHING, Expected
@@ -203,9 +205,9 @@ class RecordDecoder:
 
     def _original(self, form: Form, fields: Sequence[bytes]) -> list[InputValue]:
         if form.serde >= 0 and fields[form.serde] == b"stream":
-            columns = original.decode_json_record(fields[form.data])
+            columns = decode_json_record(fields[form.data])
         else:
-            columns = original.decode_record(fields[form.data], self._options.sparse_layout)
+            columns = decode_record(fields[form.data], self._options.sparse_layout)
         if self._options.raw:
             return [raw_record(dict(original_field(name, value, self._options.encrypted) for name, value in columns))]
         bound = self._bind(dict(columns))

@@ -10,7 +10,10 @@ from collections.abc import Iterator, Sequence
 import msgspec
 import numpy as np
 
-from cluster_serving.client import keys, original
+from cluster_serving.client import keys
+from cluster_serving.client.original import values as original
+from cluster_serving.client.original.decode import decode_record
+from cluster_serving.client.original.json_record import decode_json_record
 from cluster_serving.client.wire import Array, decode_tensor
 
 _VALUES = 6
@@ -88,7 +91,7 @@ def _view(field: bytes, content: bytes) -> FieldView:
 
 def _columns(content: bytes, is_json: bool) -> Iterator[FieldView]:
     try:
-        columns = original.decode_json_record(content) if is_json else original.decode_record(content)
+        columns = decode_json_record(content) if is_json else decode_record(content)
     except Exception as error:  # as above
         yield FieldView("data", "unknown", len(content), problem=str(error))
         return

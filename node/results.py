@@ -8,8 +8,9 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from cluster_serving.client import keys, original
+from cluster_serving.client import keys
 from cluster_serving.client.errors import CodecError, ErrorCode
+from cluster_serving.client.original.result import encode_result as encode_original
 from cluster_serving.client.receipt import Receipt
 from cluster_serving.client.reply import pack
 from cluster_serving.client.wire import Array, tensor_header
@@ -151,7 +152,7 @@ class Results:
             if flags & ORIGINAL:
                 return [
                     keys.VALUE,
-                    original.encode_result([_array(slot, each, index, flags) for each in outcome.outputs]),
+                    encode_original([_array(slot, each, index, flags) for each in outcome.outputs]),
                 ]
             return [part for each in outcome.outputs for part in _output(slot, each, index, flags)]
         except Exception as fault:  # a result that cannot be encoded must not stop the others

@@ -5,7 +5,7 @@ from typing import Literal
 import msgspec
 
 from cluster_serving.client.connection import RedisSettings
-from cluster_serving.client.original import SparseLayout
+from cluster_serving.client.original.values import SparseLayout
 from cluster_serving.node.models.base import LoadOptions, TensorSpec
 from cluster_serving.node.models.detect import Detected
 from cluster_serving.node.slot import Geometry

@@ -23,6 +23,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     places = {name: place for place, name in enumerate(_LONGEST_FIRST)}
     here = Path(__file__).parent
     items.sort(key=lambda item: places.get(item.path.relative_to(here).parts[0], len(places)))
+    for item in items:
+        if item.get_closest_marker("slow"):  # the lines that they run thousands of times are reached by quick tests too
+            item.add_marker(pytest.mark.no_cover)
 
 
 def pytest_make_parametrize_id(val: object) -> str | None:

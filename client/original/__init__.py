@@ -19,46 +19,4 @@ Next to a tensor, a utf8 column has three nulls below its value. With `serde` = 
 A result's `value` field is the base64 text of one Arrow IPC stream with one batch for each output: `data: float32` and
 `shape: int32`, as many rows as elements, the dimensions in the first rows of `shape` and nulls below; or the text that a
 filter made; or `NaN`, for a record that failed.
-
-This module only names what the dialect has; each part is in a file of its own.
 """
-
-from cluster_serving.client.original.decode import decode_record
-from cluster_serving.client.original.encode import encode_record
-from cluster_serving.client.original.json_record import decode_json_record
-from cluster_serving.client.original.result import (
-    ResultValue,
-    decode_result,
-    encode_result,
-    get_ndarray_from_b64,
-    get_ndarray_from_record_batch,
-)
-from cluster_serving.client.original.values import (
-    MAX_JSON_BYTES,
-    DenseTensor,
-    EncodedImage,
-    OriginalValue,
-    SparseLayout,
-    SparseTensor,
-    StringTensor,
-    densify,
-)
-
-__all__ = [
-    "MAX_JSON_BYTES",
-    "DenseTensor",
-    "EncodedImage",
-    "OriginalValue",
-    "ResultValue",
-    "SparseLayout",
-    "SparseTensor",
-    "StringTensor",
-    "decode_json_record",
-    "decode_record",
-    "decode_result",
-    "densify",
-    "encode_record",
-    "encode_result",
-    "get_ndarray_from_b64",
-    "get_ndarray_from_record_batch",
-]

@@ -6,7 +6,6 @@ A stream of Arrow before 0.15 has messages without the continuation marker FF FF
 "ARROW1", two zero bytes, such a stream, and a footer that is not needed to read it from the front.
 """
 
-import binascii
 import struct
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
@@ -14,6 +13,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from cluster_serving.client.errors import CodecError
+from cluster_serving.client.original.base64_text import to_base64
 
 ARROW_ERRORS: Final = (pa.ArrowException, OSError, ValueError)
 """What pyarrow raises for bytes that are not Arrow; UnicodeDecodeError of a name is a ValueError."""
@@ -21,36 +21,10 @@ ARROW_ERRORS: Final = (pa.ArrowException, OSError, ValueError)
 _MAX_METADATA_BYTES = 1 << 20  # of one message; a column takes about 440
 _FILE_MAGIC = b"ARROW1"
 _FILE_HEADER_BYTES = 8
-_WHITESPACE = b" \t\r\n"
 
 # Places of fields in Arrow's flatbuffers Message and RecordBatch tables.
 _MESSAGE_HEADER = 2
 _RECORD_BATCH_COMPRESSION = 3
-
-
-def from_base64(text: bytes | str, what: str) -> bytes:
-    """The bytes of a base64 text: standard alphabet, padded; line breaks are allowed.
-
-    Args:
-        text: base64.
-        what: what it is, to begin the message of an error.
-
-    Raises:
-        CodecError: it is not base64, or is truncated.
-    """
-    try:
-        return binascii.a2b_base64(text, strict_mode=True)
-    except ValueError as error:
-        raw = text.encode(errors="replace") if isinstance(text, str) else text
-        unwrapped = raw.translate(None, _WHITESPACE)
-        if len(unwrapped) < len(raw):
-            return from_base64(unwrapped, what)
-        raise CodecError(f"{what} is not base64, or is truncated: {error}") from error
-
-
-def to_base64(content: bytes) -> bytes:
-    """The base64 text of some bytes, without line breaks."""
-    return binascii.b2a_base64(content, newline=False)
 
 
 def read_batches(message: bytes) -> Iterator[Any]:

@@ -20,7 +20,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from cluster_serving.client.errors import CodecError
-from cluster_serving.client.original.arrow_stream import StreamTemplate, from_base64, read_batches, write_stream
+from cluster_serving.client.original.arrow_stream import StreamTemplate, read_batches, write_stream
+from cluster_serving.client.original.base64_text import from_base64
 from cluster_serving.client.original.values import MAX_RANK
 
 Shape = tuple[int, ...]

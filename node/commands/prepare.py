@@ -39,7 +39,7 @@ def check(config: Config) -> None:
     _look_for_model(config)
     settings = _settings(config)
     if settings.is_local_default and _found(settings.port) is Listener.NOBODY:
-        find_server(os.environ)
+        find_server(os.environ, Job.of(config.job_name).redis_directory)
     else:
         check_redis(settings)
 

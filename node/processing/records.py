@@ -8,7 +8,7 @@ import numpy as np
 
 from cluster_serving.client import keys
 from cluster_serving.client.errors import CodecError
-from cluster_serving.client.original import MAX_JSON_BYTES
+from cluster_serving.client.original.values import MAX_JSON_BYTES
 from cluster_serving.client.tensor_spec import matches
 from cluster_serving.client.wire import decode_tensor
 from cluster_serving.node.inputs import Input, InputValue

@@ -12,7 +12,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from cluster_serving.client import original
+from cluster_serving.client.original.encode import encode_record as encode_original
+from cluster_serving.client.original.result import encode_result as encode_original_result
 from cluster_serving.client.values import encode_record
 from cluster_serving.client.wire import encode_tensor
 from fuzz.targets import PREFIX, SEPARATOR
@@ -62,7 +63,7 @@ def _results() -> Iterator[tuple[str, bytes]]:
     yield "native_result", _joined([b"error", b'{"code": "c", "message": "m"}'])
     several: list[list[NDArray[Any]]] = [[np.zeros((2, 3))], [np.ones(4), np.array([[7.0]])]]
     for outputs in several:
-        yield "original_result", base64.b64decode(original.encode_result(outputs))
+        yield "original_result", base64.b64decode(encode_original_result(outputs))
     yield "original_result", b"[[1,0.5][2,0.25]]"
     yield "original_result", b"NaN"
 
@@ -76,7 +77,7 @@ def _records() -> Iterator[bytes]:
         {"x": {"b64": image}},
     )
     for value in values:
-        yield original.encode_record(value).encode()
+        yield encode_original(value).encode()
     for column in (pa.array([1, 2]), pa.array([b"a"]), pa.array([{"data": ["a"], "shape": [1]}])):
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, pa.schema([("x", column.type)])) as writer:

@@ -9,9 +9,12 @@ from typing import Any, Final, cast
 
 import numpy as np
 
-from cluster_serving.client import original
 from cluster_serving.client.errors import CodecError
-from cluster_serving.client.original.arrow_stream import to_base64
+from cluster_serving.client.original.base64_text import to_base64
+from cluster_serving.client.original.decode import decode_record as decode_original
+from cluster_serving.client.original.json_record import decode_json_record
+from cluster_serving.client.original.result import decode_result as decode_original_result
+from cluster_serving.client.original.values import DenseTensor, OriginalValue, SparseTensor, densify
 from cluster_serving.client.wire import decode_result, decode_tensor, encode_tensor, tensor_layout
 from cluster_serving.node.contents import ContentDecoder
 from cluster_serving.node.decoding import Record, RecordDecoder
@@ -58,37 +61,37 @@ def native_result(content: bytes) -> None:
 
 def original_record(content: bytes) -> None:
     """A record of the original dialect, from its Arrow stream."""
-    _columns(lambda: original.decode_record(to_base64(content)), content)
+    _columns(lambda: decode_original(to_base64(content)), content)
 
 
 def original_result(content: bytes) -> None:
     """A result of the original dialect: an Arrow stream, or any text."""
     for value in (content, to_base64(content)):
         with suppress(CodecError):
-            original.decode_result(value)
+            decode_original_result(value)
 
 
 def json_record(content: bytes) -> None:
     """A record that is the JSON of an HTTP request."""
-    _columns(lambda: original.decode_json_record(content), content)
+    _columns(lambda: decode_json_record(content), content)
 
 
-def _columns(decode_columns: Callable[[], list[tuple[str, original.OriginalValue]]], content: bytes) -> None:
+def _columns(decode_columns: Callable[[], list[tuple[str, OriginalValue]]], content: bytes) -> None:
     for _ in range(2):  # the second time from the kept layout
         try:
             columns = decode_columns()
         except CodecError:
             continue
         for _, value in columns:
-            if isinstance(value, original.DenseTensor):
+            if isinstance(value, DenseTensor):
                 assert value.array.nbytes <= 4 * len(content)
-            elif isinstance(value, original.SparseTensor):
+            elif isinstance(value, SparseTensor):
                 _dense(value)
 
 
-def _dense(value: original.SparseTensor) -> None:
+def _dense(value: SparseTensor) -> None:
     try:
-        dense = original.densify(value.indices, value.values, value.shape, max_bytes=1 << 20)
+        dense = densify(value.indices, value.values, value.shape, max_bytes=1 << 20)
     except CodecError:
         return
     assert dense.nbytes <= 1 << 20

@@ -6,9 +6,7 @@ import socket
 import stat
 import threading
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
@@ -20,7 +18,7 @@ from cluster_serving.node.redis_errors import RedisUnavailable
 from cluster_serving.node.redis_program import ServerProgram, find_server
 from cluster_serving.node.redis_server import Listener
 from support.broken_redis import damage, mend
-from support.private_redis import free_port
+from support.private_redis import free_port, rewrite_file
 from support.wait import wait_until
 
 
@@ -164,10 +162,6 @@ def test_restart_of_what_was_never_started(tmp_path: Path) -> None:
         redis_server.restart(tmp_path)
 
 
-def _is_rewritten(client: Any) -> bool:
-    return not client.info("persistence")["aof_rewrite_in_progress"]
-
-
 def test_data_of_one_server_are_read_by_another(directory: Path) -> None:
     """The server of the system and the package's, in both orders; the same one twice where the system has none."""
     port = free_port()
@@ -179,8 +173,7 @@ def test_data_of_one_server_are_read_by_another(directory: Path) -> None:
         with RedisSettings(port=port).client() as client:
             assert client.xlen("s") == number
             client.xadd("s", {"a": "b"})
-            client.bgrewriteaof()
-            wait_until(partial(_is_rewritten, client), "the append-only file is rewritten")
+            rewrite_file(client)
         redis_server.stop(directory)
 
 

@@ -74,6 +74,7 @@ def test_a_watch_that_was_stopped_starts_nothing(directory: Path, port: int) -> 
         with watching(directory, port, None):
             pass
         end(directory)
+        wait_until(lambda: redis_server.owned(directory) is None, "it has ended")
         with watching(directory, port, None):  # of another node
             await_restart(directory, 1)
 

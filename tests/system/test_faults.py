@@ -49,7 +49,7 @@ class Load:
                         (str(n), {"x": np.array([n, 0, 0, 0], np.float32)}) for n in range(first, first + 20)
                     )
                     self.sent += 20
-                    time.sleep(0.002)
+                    time.sleep(0.01)
         except BaseException as error:
             self._failure = error
 

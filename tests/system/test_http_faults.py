@@ -24,6 +24,7 @@ JOB = "http_faults"
 BODY = json.dumps({"instances": [{"x": [1.0, 2.0, 3.0, 4.0]}]})
 RIGHT = [3.0, 5.0, 7.0, 9.0]
 TIMEOUT_S = 5
+PAUSE_S = 0.01  # between the calls of one caller: the cores are for what is tested
 ALLOWED = {"200", "503", "504", "no connection"}
 
 
@@ -64,7 +65,7 @@ class Load:
                 self.answers[answer] += 1
                 if answer != "200":
                     connection.close()
-                    time.sleep(0.01)
+                time.sleep(PAUSE_S)
 
     def _answer(self, connection: http.client.HTTPConnection) -> str:
         try:

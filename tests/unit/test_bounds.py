@@ -15,10 +15,12 @@ import pyarrow as pa
 import pytest
 from numpy.typing import NDArray
 
-from cluster_serving.client import original
 from cluster_serving.client.errors import CodecError
-from cluster_serving.client.original import decode_json_record, decode_record, decode_result, densify
 from cluster_serving.client.original import values as original_values
+from cluster_serving.client.original.decode import decode_record
+from cluster_serving.client.original.json_record import decode_json_record
+from cluster_serving.client.original.result import decode_result
+from cluster_serving.client.original.values import densify
 from cluster_serving.client.values import encode_record
 from cluster_serving.client.wire import decode_result as decode_native_result
 from cluster_serving.client.wire import decode_tensor, encode_tensor, tensor_header
@@ -208,7 +210,7 @@ def test_a_tensor_that_becomes_many_times_as_large(monkeypatch: pytest.MonkeyPat
 
 
 def test_text_that_is_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(original, "MAX_JSON_BYTES", 10)
+    monkeypatch.setattr(original_values, "MAX_JSON_BYTES", 10)
     monkeypatch.setattr("cluster_serving.node.processing.records.MAX_JSON_BYTES", 10)
     decoder = RecordDecoder((TensorSpec("x", "str", (None,)),), PREFIX)
     fields = encode_record("u", {"x": {"string": "0123456789"}})

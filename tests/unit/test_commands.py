@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cluster_serving.client import commands, keys, original
+from cluster_serving.client import commands, keys
 from cluster_serving.client.commands import (
     Failed,
     as_inputs,
@@ -22,6 +22,9 @@ from cluster_serving.client.commands import (
     result_of,
 )
 from cluster_serving.client.errors import InvalidValue, RecordFailed
+from cluster_serving.client.original.decode import decode_record as decode_original
+from cluster_serving.client.original.result import encode_result as encode_original_result
+from cluster_serving.client.original.values import DenseTensor
 from cluster_serving.client.wire import Result, encode_tensor
 from cluster_serving.node.processing.image import encode_png
 
@@ -38,9 +41,9 @@ def test_an_original_request() -> None:
     fields = request_fields("original", "u", {"x": np.array([1.0, 2])})
 
     assert fields[::2] == [b"uri", b"data"]
-    ((name, value),) = original.decode_record(fields[3])
+    ((name, value),) = decode_original(fields[3])
     assert name == "x"
-    assert isinstance(value, original.DenseTensor)
+    assert isinstance(value, DenseTensor)
     assert value.array.tolist() == [1, 2]
 
 
@@ -113,7 +116,7 @@ def test_a_native_result() -> None:
 @pytest.mark.parametrize(
     ("value", "expected"),
     [
-        (original.encode_result([np.array([1, 2], np.float32)]), [1, 2]),
+        (encode_original_result([np.array([1, 2], np.float32)]), [1, 2]),
         (b"[[1,0.5],[2,0.25]]", [[1, 0.5], [2, 0.25]]),
         (b"some text", "some text"),
     ],
@@ -125,7 +128,7 @@ def test_an_original_result(value: bytes, expected: Any) -> None:
 
 
 def test_an_original_result_with_several_outputs() -> None:
-    value = original.encode_result([np.array([1], np.float32), np.array([2, 3], np.float32)])
+    value = encode_original_result([np.array([1], np.float32), np.array([2, 3], np.float32)])
 
     found = plain(result_of([b"value", value], "u"))
 

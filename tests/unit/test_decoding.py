@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from cluster_serving.client import original
 from cluster_serving.client.errors import ErrorCode
-from cluster_serving.client.original import SparseLayout
+from cluster_serving.client.original.encode import encode_record as encode_original
+from cluster_serving.client.original.values import SparseLayout
 from cluster_serving.client.values import encode_record
 from cluster_serving.client.wire import encode_tensor
 from cluster_serving.node.decoding import Record, RecordDecoder
@@ -42,7 +42,7 @@ def native(**values: Any) -> Fields:
 
 
 def in_original(**values: Any) -> Fields:
-    return [b"uri", b"u", b"data", original.encode_record(values).encode()]
+    return [b"uri", b"u", b"data", encode_original(values).encode()]
 
 
 def in_json(text: str) -> Fields:
@@ -681,7 +681,7 @@ VALUES_OF_FIELDS = st.one_of(
     SMALL.map(lambda array: encode_tensor(array)[:-1]),
     st.sampled_from([PREFIX + b"c", b"1000", b"stream", b'{"instances": [{"x": [1, 2]}]}', b"[1]"]),
     st.binary(max_size=20).map(base64.b64encode),
-    st.just(original.encode_record({"x": row(1, 2)}).encode()),
+    st.just(encode_original({"x": row(1, 2)}).encode()),
 )
 DECODERS = [RecordDecoder(specs, PREFIX) for specs in ((X,), (FREE,), (TEXT,), (X, Y))]
 

@@ -10,7 +10,11 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 
-from cluster_serving.client import original
+from cluster_serving.client.original.decode import decode_record as decode_original
+from cluster_serving.client.original.encode import encode_record as encode_original
+from cluster_serving.client.original.result import decode_result as decode_original_result
+from cluster_serving.client.original.result import encode_result as encode_original_result
+from cluster_serving.client.original.values import DenseTensor
 from cluster_serving.client.values import encode_record
 from cluster_serving.client.wire import decode_tensor
 from fuzz.seeds import CORPUS, inputs
@@ -118,11 +122,11 @@ def _floats(array: NDArray[Any]) -> NDArray[np.float32]:
 @QUICK
 @given(st.dictionaries(st.text(min_size=1, max_size=9), ARRAYS, min_size=1, max_size=4))
 def test_arrays_come_back_from_an_original_record(values: dict[str, NDArray[Any]]) -> None:
-    columns = original.decode_record(original.encode_record(values))
+    columns = decode_original(encode_original(values))
 
     assert [name for name, _ in columns] == [*values]
     for (_, value), array in zip(columns, values.values(), strict=True):
-        assert isinstance(value, original.DenseTensor)
+        assert isinstance(value, DenseTensor)
         assert value.array.tobytes() == _floats(array).tobytes()
         assert value.array.shape == array.shape
 
@@ -130,7 +134,7 @@ def test_arrays_come_back_from_an_original_record(values: dict[str, NDArray[Any]
 @QUICK
 @given(st.lists(ARRAYS.filter(lambda array: array.size >= max(array.ndim, 1)), min_size=1, max_size=3))
 def test_arrays_come_back_from_an_original_result(outputs: list[NDArray[Any]]) -> None:
-    found: Any = cast(Any, original.decode_result(original.encode_result(outputs)))
+    found: Any = cast(Any, decode_original_result(encode_original_result(outputs)))
 
     for got, array in zip(found if len(outputs) > 1 else [found], outputs, strict=True):
         assert got.tobytes() == _floats(array).tobytes()

@@ -17,21 +17,19 @@ from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 
 from cluster_serving.client.errors import CodecError, InvalidValue
-from cluster_serving.client.original import (
+from cluster_serving.client.original import decode as original_decode
+from cluster_serving.client.original.decode import decode_record
+from cluster_serving.client.original.encode import encode_record
+from cluster_serving.client.original.json_record import decode_json_record
+from cluster_serving.client.original.result import decode_result, encode_result, get_ndarray_from_b64
+from cluster_serving.client.original.values import (
     DenseTensor,
     EncodedImage,
     OriginalValue,
     SparseTensor,
     StringTensor,
-    decode_json_record,
-    decode_record,
-    decode_result,
     densify,
-    encode_record,
-    encode_result,
-    get_ndarray_from_b64,
 )
-from cluster_serving.client.original import decode as original_decode
 
 QUICK = settings(deadline=None, derandomize=True, max_examples=40)
 SHAPES = hnp.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=5)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cluster_serving.client import original
+from cluster_serving.client.original.encode import encode_record as encode_original
 from cluster_serving.client.values import encode_record
 from cluster_serving.client.wire import Array, encode_tensor
 from cluster_serving.node.record_view import FieldView, image_kind, view_fields
@@ -22,7 +22,7 @@ def native(**data: Any) -> list[FieldView]:
 
 
 def in_original(data: Mapping[str, object]) -> list[FieldView]:
-    return list(view_fields([(b"uri", b"u"), (b"data", original.encode_record(data).encode())]))[1:]
+    return list(view_fields([(b"uri", b"u"), (b"data", encode_original(data).encode())]))[1:]
 
 
 @pytest.mark.parametrize(
@@ -148,7 +148,7 @@ def test_a_broken_record_of_the_original_dialect_says_what_is_wrong_with_it(cont
 def test_hidden_content_leaves_kind_and_size_of_inputs_and_what_is_on_the_envelope() -> None:
     flat = encode_record("u", {"x": np.ones(2), "s": {"string": "secret"}, "i": JPEG})
     fields = [*zip(flat[::2], flat[1::2], strict=True), (b"other", b"secret"), (b"traceparent", b"00-1")]
-    data = original.encode_record({"t": np.ones(2, np.float32), "s": ["secret"]}).encode()
+    data = encode_original({"t": np.ones(2, np.float32), "s": ["secret"]}).encode()
     views = [view for each in (fields, [(b"data", data)]) for view in view_fields(each, hide_content=True)]
 
     assert [view.preview for view in views if view.preview] == ["u", "00-1"]

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from cluster_serving.client.commands import plain, result_of
 from cluster_serving.client.errors import ErrorCode
-from cluster_serving.client.original import decode_result as decode_original
+from cluster_serving.client.original.result import decode_result as decode_original
 from cluster_serving.client.reply import Reply
 from cluster_serving.client.wire import Result, decode_result
 from cluster_serving.node.results import Finished, Results
