@@ -6,8 +6,8 @@ from itertools import chain, repeat
 from cluster_serving.node.decoding import Record
 from cluster_serving.node.form import Alike
 from cluster_serving.node.inputs import Content
-from cluster_serving.node.layout import Layout, encode_layout
-from cluster_serving.node.slot import LARGEST_ROW_ENTRY, Geometry, Row, Slot
+from cluster_serving.node.ring.input_layout import Layout, encode_layout
+from cluster_serving.node.ring.slot import LARGEST_ROW_ENTRY, Geometry, Row, Slot
 
 _ENTRY_OVERHEAD = 112
 _SPAN_BYTES = 19  # of msgpack, at most

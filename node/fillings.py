@@ -8,14 +8,14 @@ from collections.abc import Sequence
 
 from cluster_serving.client.errors import ErrorCode
 from cluster_serving.node.batching import leaves
-from cluster_serving.node.deadline import life_ms
 from cluster_serving.node.decoding import Record
-from cluster_serving.node.expected import rows_of
 from cluster_serving.node.filling import Filling
 from cluster_serving.node.form import Alike
-from cluster_serving.node.layout import Layout, Signature, plan
-from cluster_serving.node.metrics import READER, observe_waits
-from cluster_serving.node.ring import Ring, State
+from cluster_serving.node.ring.deadline import life_ms
+from cluster_serving.node.ring.forecast import rows_of
+from cluster_serving.node.ring.input_layout import Layout, Signature, plan
+from cluster_serving.node.ring.metrics import READER, observe_waits
+from cluster_serving.node.ring.ring import Ring, State
 
 _MAX_LAYOUTS = 4096
 _REFUSED: Signature = ()  # a batch of records that go to no model

@@ -17,8 +17,8 @@ from cluster_serving.node.config import Config
 from cluster_serving.node.crew import consumer_of
 from cluster_serving.node.generation import Generation
 from cluster_serving.node.lane import Lane
-from cluster_serving.node.metrics import Figures
 from cluster_serving.node.models.detect import Detected
+from cluster_serving.node.ring.metrics import Figures
 
 
 class Lanes(Generation):

@@ -13,7 +13,7 @@ from cluster_serving.node.contents import Run
 from cluster_serving.node.models.base import Array, ModelError
 from cluster_serving.node.processing.custom import Processing
 from cluster_serving.node.processing.topn import Filter, apply, apply_to_rows
-from cluster_serving.node.slot import Outcome, Placed, Slot, array_at, cut, cut_detail
+from cluster_serving.node.ring.slot import Outcome, Placed, Slot, array_at, cut, cut_detail
 from cluster_serving.node.user_code import UserFault
 
 _ALIGNMENT = 64

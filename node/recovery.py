@@ -1,6 +1,6 @@
 """What becomes of the slots of a worker that has ended: they are run again, and what a run died with is taken apart."""
 
-from cluster_serving.node.ring import Ring, State
+from cluster_serving.node.ring.ring import Ring, State
 
 
 def recover(ring: Ring, worker: int, followed: bool, error: tuple[str, str], stacks: str = "") -> bool:

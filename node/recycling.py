@@ -8,7 +8,7 @@ import structlog
 
 from cluster_serving.node.child import Child
 from cluster_serving.node.post import Post
-from cluster_serving.node.ring import Ring
+from cluster_serving.node.ring.ring import Ring
 
 log = structlog.get_logger(__name__)
 

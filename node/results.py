@@ -14,9 +14,9 @@ from cluster_serving.client.original.result import encode_result as encode_origi
 from cluster_serving.client.receipt import Receipt
 from cluster_serving.client.reply import pack
 from cluster_serving.client.wire import Array, tensor_header
-from cluster_serving.node.deadline import late
 from cluster_serving.node.processing.filter_text import json_text, legacy_text
-from cluster_serving.node.slot import BATCHED, ORIGINAL, Outcome, Placed, Row, Slot, array_at, cut
+from cluster_serving.node.ring.deadline import late
+from cluster_serving.node.ring.slot import BATCHED, ORIGINAL, Outcome, Placed, Row, Slot, array_at, cut
 
 Fields = list[bytes]
 

@@ -4,11 +4,10 @@ from typing import Literal
 
 import msgspec
 
-from cluster_serving.client.connection import RedisSettings
 from cluster_serving.client.original.values import SparseLayout
 from cluster_serving.node.models.base import LoadOptions, TensorSpec
 from cluster_serving.node.models.detect import Detected
-from cluster_serving.node.slot import Geometry
+from cluster_serving.node.ring.spec import LaneSpec
 
 Engine = Literal["auto", "native", "openvino"]
 Precision = Literal["auto", "f32", "bf16"]
@@ -46,23 +45,6 @@ class TriedRuntime(msgspec.Struct, frozen=True):
     relative_error: float | None = None
     arg_max_agreement: float | None = None
     refused: str = ""
-
-
-class LaneSpec(msgspec.Struct, frozen=True):
-    """What all processes of a lane share; the descriptors are inherited.
-
-    `first_worker` is the number of its first worker among those of the node.
-    """
-
-    job: str
-    node: str
-    redis: RedisSettings
-    geometry: Geometry
-    ring_fd: int
-    reader_bell: int
-    writer_bell: int
-    worker_bells: tuple[int, ...]
-    first_worker: int = 0
 
 
 class DecodeOptions(msgspec.Struct, frozen=True):

@@ -3,8 +3,8 @@
 import select
 from collections.abc import Sequence
 
-from cluster_serving.node.bell import Bell
 from cluster_serving.node.lanes import Lanes
+from cluster_serving.node.ring.bell import Bell
 
 
 def take_turn(generations: Sequence[Lanes], bell: Bell, longest_s: float) -> None:

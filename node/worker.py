@@ -15,12 +15,8 @@ import numpy as np
 import structlog
 from numpy.typing import NDArray
 
-from cluster_serving.node.bell import Bell
 from cluster_serving.node.chaos.poison import poisoned
 from cluster_serving.node.contents import ContentDecoder, Run
-from cluster_serving.node.deadline import too_late
-from cluster_serving.node.expected import RowTimes
-from cluster_serving.node.metrics import BATCH_ROWS, FIRST_WORKER, INFERENCE, Count
 from cluster_serving.node.models.base import Array, Backend, ModelError
 from cluster_serving.node.models.engine import load
 from cluster_serving.node.models.sealed import opened, wait_for_secrets
@@ -30,8 +26,12 @@ from cluster_serving.node.outputs import NoRoomError, OutputStore, failed, too_l
 from cluster_serving.node.processing.custom import load as load_processing
 from cluster_serving.node.processing.labels import with_labels
 from cluster_serving.node.processing.topn import parse_filter
-from cluster_serving.node.ring import Ring, State
-from cluster_serving.node.slot import Outcome, Slot
+from cluster_serving.node.ring.bell import Bell
+from cluster_serving.node.ring.deadline import too_late
+from cluster_serving.node.ring.forecast import RowTimes
+from cluster_serving.node.ring.metrics import BATCH_ROWS, FIRST_WORKER, INFERENCE, Count
+from cluster_serving.node.ring.ring import Ring, State
+from cluster_serving.node.ring.slot import Outcome, Slot
 from cluster_serving.node.specs import WorkerSpec
 from cluster_serving.node.topology import cpulist, threads
 

@@ -6,7 +6,7 @@ import sys
 
 import msgspec
 
-from cluster_serving.node.bell import Bell
+from cluster_serving.node.ring.bell import Bell
 from cluster_serving.node.tuning.errors import TuningError
 from cluster_serving.node.tuning.load import Begin, Order, Seen
 

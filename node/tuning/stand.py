@@ -19,13 +19,13 @@ import redis
 from cluster_serving.client import keys
 from cluster_serving.client.process.exit_codes import ExitCode, Fault, ModelFault
 from cluster_serving.node.arrangement import arrange
-from cluster_serving.node.bell import Bell
 from cluster_serving.node.choice import Choice
 from cluster_serving.node.config import Config
 from cluster_serving.node.lanes import Lanes
 from cluster_serving.node.models.base import TensorSpec
 from cluster_serving.node.models.detect import Detected
 from cluster_serving.node.redis_errors import RedisUnavailable
+from cluster_serving.node.ring.bell import Bell
 from cluster_serving.node.specs import TriedRuntime
 from cluster_serving.node.topology.budget import Budget
 from cluster_serving.node.topology.cgroups import free_bytes

@@ -19,10 +19,10 @@ from cluster_serving.client.wire import decode_result, decode_tensor, encode_ten
 from cluster_serving.node.contents import ContentDecoder
 from cluster_serving.node.decoding import Record, RecordDecoder
 from cluster_serving.node.filling import Filling
-from cluster_serving.node.layout import plan
 from cluster_serving.node.models.base import Backend, TensorSpec
 from cluster_serving.node.processing.image import ImageFit, decode
-from cluster_serving.node.slot import Geometry, Slot
+from cluster_serving.node.ring.input_layout import plan
+from cluster_serving.node.ring.slot import Geometry, Slot
 from cluster_serving.node.specs import DecodeOptions, ImageOptions
 
 SEPARATOR: Final = b"\n~~\n"

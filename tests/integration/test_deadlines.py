@@ -10,7 +10,7 @@ import pytest
 
 from cluster_serving.client import AsyncInputQueue, InputQueue, ResultTimeout, keys
 from cluster_serving.client.errors import ErrorCode
-from cluster_serving.node.deadline import deadline_ms
+from cluster_serving.node.ring.deadline import deadline_ms
 from support.clients import ROW, AsyncioClient, Client, ThreadClient, answer_all, in_background
 from support.private_redis import PrivateRedis
 from support.wait import wait_until

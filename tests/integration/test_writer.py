@@ -8,11 +8,12 @@ import pytest
 from cluster_serving.client import keys
 from cluster_serving.client.connection import RedisSettings
 from cluster_serving.client.errors import ErrorCode
-from cluster_serving.node.bell import Bell
-from cluster_serving.node.metrics import WRITE, WRITER, Count
-from cluster_serving.node.ring import Ring, State
-from cluster_serving.node.slot import Geometry, Outcome, Row
-from cluster_serving.node.specs import LaneSpec, WriterSpec
+from cluster_serving.node.ring.bell import Bell
+from cluster_serving.node.ring.metrics import WRITE, WRITER, Count
+from cluster_serving.node.ring.ring import Ring, State
+from cluster_serving.node.ring.slot import Geometry, Outcome, Row
+from cluster_serving.node.ring.spec import LaneSpec
+from cluster_serving.node.specs import WriterSpec
 from cluster_serving.node.writer import Writer
 from support.private_redis import PrivateRedis
 

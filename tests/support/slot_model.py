@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
 from cluster_serving.node.batching import leaves
-from cluster_serving.node.ring import HANDED_OVER, TRANSITIONS, State
+from cluster_serving.node.ring.ring import HANDED_OVER, TRANSITIONS, State
 from support.exploration import Move, Violation
 from support.slot_world import (
     DEAD,

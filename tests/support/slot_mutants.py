@@ -2,7 +2,7 @@
 
 # ruff: noqa: D102 - the class says what its one step does wrong
 
-from cluster_serving.node.ring import HANDED_OVER, State
+from cluster_serving.node.ring.ring import HANDED_OVER, State
 from support.slot_model import Lane
 from support.slot_world import ERROR, FIRST_WORKER, GOOD, WORKERS, WRITER_BELL, Place, World
 

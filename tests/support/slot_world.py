@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from cluster_serving.node.ring import State
+from cluster_serving.node.ring.ring import State
 
 NONE, GOOD, ERROR = range(3)  # what came of a row
 READER, WRITER, SUPERVISOR, FIRST_WORKER = range(4)

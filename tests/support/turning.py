@@ -6,11 +6,11 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 
 from cluster_serving.node.arrangement import Arrangement
-from cluster_serving.node.bell import Bell
 from cluster_serving.node.choice import Choice
 from cluster_serving.node.config import Config
 from cluster_serving.node.lanes import Lanes
 from cluster_serving.node.models.detect import detect
+from cluster_serving.node.ring.bell import Bell
 from cluster_serving.node.topology.budget import Budget
 from cluster_serving.node.topology.machine import Core
 from cluster_serving.node.topology.placement import Places

@@ -12,9 +12,9 @@ import numpy as np
 
 from cluster_serving.client import InputQueue, keys
 from cluster_serving.client.values import encode_record
-from cluster_serving.node.metrics import READER, Count
-from cluster_serving.node.ring import Ring, State
-from cluster_serving.node.slot import Geometry
+from cluster_serving.node.ring.metrics import READER, Count
+from cluster_serving.node.ring.ring import Ring, State
+from cluster_serving.node.ring.slot import Geometry
 from support.clients import in_background
 from support.models import MODELS
 from support.private_redis import PrivateRedis

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from cluster_serving.node.bell import Bell, Ear
+from cluster_serving.node.ring.bell import Bell, Ear
 
 
 @pytest.fixture

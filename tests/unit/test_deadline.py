@@ -3,7 +3,7 @@
 import pytest
 
 from cluster_serving.client.errors import CodecError
-from cluster_serving.node.deadline import deadline_ms, deadlines_ms, life_ms
+from cluster_serving.node.ring.deadline import deadline_ms, deadlines_ms, life_ms
 
 IDS = [b"1700000000000-3", b"1700000000001-0", b"1700000000007-12"]
 

@@ -19,9 +19,9 @@ from cluster_serving.client.original.values import SparseLayout
 from cluster_serving.client.values import encode_record
 from cluster_serving.client.wire import encode_tensor
 from cluster_serving.node.decoding import Record, RecordDecoder
-from cluster_serving.node.expected import Expected
 from cluster_serving.node.models.base import TensorSpec
-from cluster_serving.node.slot import BATCHED, LARGEST_MESSAGE, ORIGINAL
+from cluster_serving.node.ring.forecast import Expected
+from cluster_serving.node.ring.slot import BATCHED, LARGEST_MESSAGE, ORIGINAL
 from cluster_serving.node.specs import DecodeOptions
 
 PREFIX = b"cluster-serving.reply_job:"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from cluster_serving.node.expected import Expected, RowTimes, rows_of
+from cluster_serving.node.ring.forecast import Expected, RowTimes, rows_of
 
 
 def test_one_run_that_was_held_up_does_not_count() -> None:

@@ -8,9 +8,9 @@ from cluster_serving.node.decoding import Record
 from cluster_serving.node.filling import Filling
 from cluster_serving.node.form import Alike
 from cluster_serving.node.inputs import Content
-from cluster_serving.node.layout import Signature, decode_layout, plan
-from cluster_serving.node.slot import LARGEST_MESSAGE, ORIGINAL, Geometry, Row, Slot, array_at, cut
-from cluster_serving.node.trace import MAX_TRACEPARENT_BYTES
+from cluster_serving.node.ring.input_layout import Signature, decode_layout, plan
+from cluster_serving.node.ring.slot import LARGEST_MESSAGE, ORIGINAL, Geometry, Row, Slot, array_at, cut
+from cluster_serving.node.ring.traceparent import MAX_TRACEPARENT_BYTES
 
 GEOMETRY = Geometry(slots=1, batch=4, slot_bytes=4096, workers=1)
 PAIR: Signature = (("tensor", "<f4", (3,)), ("tensor", "|u1", (2,)))

@@ -10,8 +10,8 @@ from cluster_serving.node.decoding import RecordDecoder
 from cluster_serving.node.fillings import Fillings
 from cluster_serving.node.form import Alike
 from cluster_serving.node.models.base import TensorSpec
-from cluster_serving.node.ring import Ring, State
-from cluster_serving.node.slot import Geometry
+from cluster_serving.node.ring.ring import Ring, State
+from cluster_serving.node.ring.slot import Geometry
 
 GEOMETRY = Geometry(slots=3, batch=4, slot_bytes=4096, workers=1)
 X = TensorSpec("x", "float32", (None, None))

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cluster_serving.node.layout import Layout, Signature, decode_layout, encode_layout, plan
+from cluster_serving.node.ring.input_layout import Layout, Signature, decode_layout, encode_layout, plan
 
 QUICK = settings(deadline=None, derandomize=True, max_examples=200)
 SHAPES = st.lists(st.integers(0, 9), max_size=4).map(tuple)

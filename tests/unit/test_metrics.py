@@ -2,7 +2,7 @@
 
 import pytest
 
-from cluster_serving.node.metrics import (
+from cluster_serving.node.ring.metrics import (
     BATCH_ROWS,
     INFERENCE,
     MEASURE_CELLS,

@@ -18,7 +18,7 @@ from cluster_serving.node.outputs import OutputStore, ResultTooLargeError
 from cluster_serving.node.processing.custom import Processing
 from cluster_serving.node.processing.topn import Filter
 from cluster_serving.node.results import Results
-from cluster_serving.node.slot import Geometry, Outcome, Row, Slot
+from cluster_serving.node.ring.slot import Geometry, Outcome, Row, Slot
 
 GEOMETRY = Geometry(slots=1, batch=8, slot_bytes=4096, workers=1)
 

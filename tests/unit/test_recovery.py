@@ -6,8 +6,8 @@ import pytest
 
 from cluster_serving.client.errors import ErrorCode
 from cluster_serving.node.recovery import recover
-from cluster_serving.node.ring import Ring, State
-from cluster_serving.node.slot import Geometry, Row
+from cluster_serving.node.ring.ring import Ring, State
+from cluster_serving.node.ring.slot import Geometry, Row
 
 ERROR = (ErrorCode.WORKER_DIED, "why")
 

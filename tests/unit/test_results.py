@@ -15,7 +15,17 @@ from cluster_serving.client.original.result import decode_result as decode_origi
 from cluster_serving.client.reply import Reply
 from cluster_serving.client.wire import Result, decode_result
 from cluster_serving.node.results import Finished, Results
-from cluster_serving.node.slot import BATCHED, ORIGINAL, Geometry, Outcome, Placed, Row, Slot, array_at, now_us
+from cluster_serving.node.ring.slot import (
+    BATCHED,
+    ORIGINAL,
+    Geometry,
+    Outcome,
+    Placed,
+    Row,
+    Slot,
+    array_at,
+    now_us,
+)
 
 GEOMETRY = Geometry(slots=1, batch=8, slot_bytes=4096, workers=1)
 ERROR = (ErrorCode.INFERENCE_FAILED.value, "it failed")

@@ -7,9 +7,9 @@ from itertools import product
 
 import pytest
 
-from cluster_serving.node.metrics import MEASURE_CELLS
-from cluster_serving.node.ring import COUNTERS, TRANSITIONS, Ring, RingError, State
-from cluster_serving.node.slot import Geometry, Row
+from cluster_serving.node.ring.metrics import MEASURE_CELLS
+from cluster_serving.node.ring.ring import COUNTERS, TRANSITIONS, Ring, RingError, State
+from cluster_serving.node.ring.slot import Geometry, Row
 
 GEOMETRY = Geometry(slots=4, batch=2, slot_bytes=4096, workers=3)
 FREE, FILLING, READY, RUNNING, DONE, PUBLISHING = State

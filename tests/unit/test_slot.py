@@ -4,7 +4,7 @@ import pytest
 
 from cluster_serving.client import keys
 from cluster_serving.client.errors import ErrorCode
-from cluster_serving.node.slot import (
+from cluster_serving.node.ring.slot import (
     BATCHED,
     LARGEST_MESSAGE,
     LARGEST_OUTCOME,
@@ -20,7 +20,7 @@ from cluster_serving.node.slot import (
     cut,
     paged,
 )
-from cluster_serving.node.trace import MAX_TRACEPARENT_BYTES
+from cluster_serving.node.ring.traceparent import MAX_TRACEPARENT_BYTES
 
 GEOMETRY = Geometry(slots=1, batch=8, slot_bytes=5000, workers=1)
 DIED = (ErrorCode.WORKER_DIED.value, "killed")

@@ -2,9 +2,9 @@
 
 import pytest
 
-from cluster_serving.node.ring import TRANSITIONS, State
-from cluster_serving.node.slot import Geometry, Outcome, Row
-from cluster_serving.node.slot import Slot as RealSlot
+from cluster_serving.node.ring.ring import TRANSITIONS, State
+from cluster_serving.node.ring.slot import Geometry, Outcome, Row
+from cluster_serving.node.ring.slot import Slot as RealSlot
 from support.exploration import explore
 from support.slot_model import Lane
 from support.slot_mutants import MUTANTS

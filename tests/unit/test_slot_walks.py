@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from cluster_serving.node.ring import HANDED_OVER, TRANSITIONS, Ring, State
-from cluster_serving.node.slot import Geometry, Outcome, Row
+from cluster_serving.node.ring.ring import HANDED_OVER, TRANSITIONS, Ring, State
+from cluster_serving.node.ring.slot import Geometry, Outcome, Row
 
 GEOMETRY = Geometry(slots=3, batch=4, slot_bytes=64, workers=2)
 RECORDS = 40

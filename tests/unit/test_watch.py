@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from cluster_serving.node.metrics import FIRST_WORKER, READER, WRITER
-from cluster_serving.node.ring import Ring, State
-from cluster_serving.node.slot import Geometry
+from cluster_serving.node.ring.metrics import FIRST_WORKER, READER, WRITER
+from cluster_serving.node.ring.ring import Ring, State
+from cluster_serving.node.ring.slot import Geometry
 from cluster_serving.node.stacks import dump
 from cluster_serving.node.watch import Watch
 

@@ -21,8 +21,8 @@ import time
 from enum import IntEnum
 from itertools import pairwise
 
-from cluster_serving.node.metrics import MEASURE_CELLS
-from cluster_serving.node.slot import PAGE, Geometry, Slot, paged
+from cluster_serving.node.ring.metrics import MEASURE_CELLS
+from cluster_serving.node.ring.slot import PAGE, Geometry, Slot, paged
 
 
 class State(IntEnum):

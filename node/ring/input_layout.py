@@ -12,7 +12,7 @@ from collections.abc import Sequence, Sized
 import msgspec
 import numpy as np
 
-from cluster_serving.node.slot import LARGEST_ROW_ENTRY, SIGNATURE_BYTES
+from cluster_serving.node.ring.slot import LARGEST_ROW_ENTRY, SIGNATURE_BYTES
 
 Signature = tuple[tuple[str, str, tuple[int, ...]], ...]
 """For each model input: kind, dtype and row shape.

@@ -1,0 +1,23 @@
+"""What all processes of a lane are told."""
+
+import msgspec
+
+from cluster_serving.client.connection import RedisSettings
+from cluster_serving.node.ring.slot import Geometry
+
+
+class LaneSpec(msgspec.Struct, frozen=True):
+    """What all processes of a lane share; the descriptors are inherited.
+
+    `first_worker` is the number of its first worker among those of the node.
+    """
+
+    job: str
+    node: str
+    redis: RedisSettings
+    geometry: Geometry
+    ring_fd: int
+    reader_bell: int
+    writer_bell: int
+    worker_bells: tuple[int, ...]
+    first_worker: int = 0
