@@ -2,7 +2,7 @@
 
 import msgspec
 
-from cluster_serving.node.specs import Runtime
+from cluster_serving.node.models.runtime import Runtime
 
 
 class Choice(msgspec.Struct, frozen=True):

@@ -9,12 +9,13 @@ import numpy as np
 
 from cluster_serving.client.errors import ErrorCode
 from cluster_serving.node.models.base import Array, Backend, ModelError, TensorSpec, open_inputs
+from cluster_serving.node.models.secrets import Secrets
+from cluster_serving.node.models.user_code import UserFault
 from cluster_serving.node.processing.custom import Processing
+from cluster_serving.node.processing.options import ImageOptions
 from cluster_serving.node.processing.records import Preprocessor, text_array, text_row
 from cluster_serving.node.ring.input_layout import InputPlace, Layout, decode_layout
 from cluster_serving.node.ring.slot import Outcome, Slot, array_at, cut
-from cluster_serving.node.specs import ImageOptions, Secrets
-from cluster_serving.node.user_code import UserFault
 
 _MAX_LAYOUTS = 4096
 _WHOLE = ("whole", "strings")

@@ -4,10 +4,11 @@ from collections.abc import Sequence
 
 from cluster_serving.node.child import Child, Placement
 from cluster_serving.node.generation import Generation
+from cluster_serving.node.processing.options import DecodeOptions
 from cluster_serving.node.ring.bell import Bell
 from cluster_serving.node.ring.ring import Ring
 from cluster_serving.node.ring.spec import LaneSpec
-from cluster_serving.node.specs import DecodeOptions, ReaderSpec, WorkerSpec, WriterSpec
+from cluster_serving.node.specs import ReaderSpec, WorkerSpec, WriterSpec
 from cluster_serving.node.topology.placement import Places
 
 # The limit of processing/image.py; OpenCV reads it when it is imported.

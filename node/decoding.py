@@ -15,14 +15,14 @@ from cluster_serving.client.original.decode import decode_record
 from cluster_serving.client.original.json_record import decode_json_record
 from cluster_serving.client.wire import decode_tensor
 from cluster_serving.node.form import Alike, Form
-from cluster_serving.node.inputs import Content, Input, InputValue, original_field, raw_record
 from cluster_serving.node.models.base import TensorSpec, open_inputs
+from cluster_serving.node.processing.model_input import Content, Input, InputValue, original_field, raw_record
+from cluster_serving.node.processing.options import DecodeOptions
 from cluster_serving.node.ring.deadline import deadline_ms, life_ms, too_late
 from cluster_serving.node.ring.forecast import NOTHING, Expected
 from cluster_serving.node.ring.input_layout import Signature
 from cluster_serving.node.ring.slot import BATCHED, ORIGINAL, cut
 from cluster_serving.node.ring.traceparent import bounded
-from cluster_serving.node.specs import DecodeOptions
 
 T = TypeVar("T")
 

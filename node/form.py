@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from cluster_serving.client import keys
 from cluster_serving.client.errors import CodecError
-from cluster_serving.node.inputs import Content, Input
+from cluster_serving.node.processing.model_input import Content, Input
 from cluster_serving.node.ring.deadline import deadlines_ms
 from cluster_serving.node.ring.input_layout import Signature
 from cluster_serving.node.ring.traceparent import bounded

@@ -15,7 +15,7 @@ from cluster_serving.node.config import Config
 from cluster_serving.node.models.base import ModelError, TensorSpec
 from cluster_serving.node.models.detect import Detected
 from cluster_serving.node.models.fingerprint import fingerprint
-from cluster_serving.node.specs import Runtime, TriedRuntime
+from cluster_serving.node.models.runtime import Runtime, TriedRuntime
 
 log = structlog.get_logger(__name__)
 

@@ -24,7 +24,9 @@ from cluster_serving.node.models.detect import MODEL_TYPES
 
 if TYPE_CHECKING:
     from cluster_serving.client.connection import RedisSettings
-    from cluster_serving.node.specs import ImageOptions, Runtime, Secrets
+    from cluster_serving.node.models.runtime import Runtime
+    from cluster_serving.node.models.secrets import Secrets
+    from cluster_serving.node.processing.options import ImageOptions
 
 PLACEHOLDER_PATH = "/path/to/model/directory"  # as in the template config.yaml
 
@@ -376,7 +378,7 @@ class Config(BaseModel):
     @property
     def runtime(self) -> "Runtime":
         """What is to run the model, as far as it is set."""
-        from cluster_serving.node.specs import Runtime
+        from cluster_serving.node.models.runtime import Runtime
 
         return Runtime(self.engine, self.precision)
 
@@ -388,7 +390,7 @@ class Config(BaseModel):
 
     def image_options(self) -> "ImageOptions":
         """How images become rows."""
-        from cluster_serving.node.specs import ImageOptions
+        from cluster_serving.node.processing.options import ImageOptions
 
         return ImageOptions(
             resize=self.image_resize,
@@ -447,6 +449,6 @@ class Config(BaseModel):
 
 
 def _secrets(secret: SecretStr | None, salt: SecretStr | None) -> "Secrets":
-    from cluster_serving.node.specs import Secrets
+    from cluster_serving.node.models.secrets import Secrets
 
     return Secrets(secret.get_secret_value() if secret else "", salt.get_secret_value() if salt else "")

@@ -1,1 +1,1 @@
-"""One backend a file, imported only when its kind of model is served."""
+"""A model on disk: found, loaded, run; one backend a file."""

@@ -16,7 +16,7 @@ from cluster_serving.client.errors import CodecError
 from cluster_serving.client.tensor_spec import matches
 from cluster_serving.node.models.base import Array, ModelError, TensorSpec, open_inputs
 from cluster_serving.node.models.warm_up import filled
-from cluster_serving.node.specs import ImageOptions
+from cluster_serving.node.processing.options import ImageOptions
 
 _KEY = "calibrationData"
 _IMAGES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".webp", ".tif", ".tiff", ".pgm", ".ppm"})

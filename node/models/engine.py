@@ -18,8 +18,8 @@ from cluster_serving.node.models.base import Backend, LoadOptions, ModelError
 from cluster_serving.node.models.chosen_outputs import ChosenOutputs
 from cluster_serving.node.models.detect import Detected
 from cluster_serving.node.models.precision import has_bfloat16, possible
+from cluster_serving.node.models.runtime import Runtime, TriedRuntime
 from cluster_serving.node.models.trials import REFERENCE, Trials, best, try_all
-from cluster_serving.node.specs import Runtime, TriedRuntime
 
 log = structlog.get_logger(__name__)
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from cluster_serving.node.models.base import ModelError
-from cluster_serving.node.specs import Engine, Precision, Runtime
+from cluster_serving.node.models.runtime import Engine, Precision, Runtime
 
 # Intel and AMD; Intel's matrix units; Arm. Without any of them bfloat16 is float32 with conversions in between, and slower.
 _FLAGS = frozenset({"avx512_bf16", "amx_bf16", "bf16"})

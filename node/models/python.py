@@ -23,7 +23,7 @@ import numpy as np
 
 from cluster_serving.node.models.base import Array, LoadOptions, ModelError, TensorSpec
 from cluster_serving.node.models.detect import Detected
-from cluster_serving.node.user_code import execute, faults_of, place_of, public_classes
+from cluster_serving.node.models.user_code import execute, faults_of, place_of, public_classes
 
 _MODULE = "_cluster_serving_model"
 _NUMBERS = "biuf"

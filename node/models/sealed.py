@@ -25,7 +25,7 @@ from cluster_serving.client.encryption import SEALED_HEAD_BYTES, ModelCipher, lo
 from cluster_serving.client.process.redaction import hide
 from cluster_serving.node.models.base import ModelError
 from cluster_serving.node.models.detect import SAVED_MODEL, Detected
-from cluster_serving.node.specs import Secrets
+from cluster_serving.node.models.secrets import Secrets
 
 # In the words of the original.
 _WAITING = (

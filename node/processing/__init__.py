@@ -1,1 +1,1 @@
-"""What happens to a record before and after the model."""
+"""A record's values before and after the model: one input, images, text, topN, the user's own code."""

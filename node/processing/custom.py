@@ -36,7 +36,7 @@ import msgspec
 import numpy as np
 
 from cluster_serving.node.models.base import Array, ModelError
-from cluster_serving.node.user_code import execute, faults_in, faults_of, place_of, public_classes
+from cluster_serving.node.models.user_code import execute, faults_in, faults_of, place_of, public_classes
 
 _MODULE = "_cluster_serving_processing"
 

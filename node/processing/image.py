@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cluster_serving.node.models.base import Array, TensorSpec
-from cluster_serving.node.specs import ImageOptions
+from cluster_serving.node.processing.options import ImageOptions
 
 Image = NDArray[np.uint8 | np.uint16]  # (height, width, channels), BGR or grey or BGRA
 

@@ -11,10 +11,10 @@ from cluster_serving.client.errors import CodecError
 from cluster_serving.client.original.values import MAX_JSON_BYTES
 from cluster_serving.client.tensor_spec import matches
 from cluster_serving.client.wire import decode_tensor
-from cluster_serving.node.inputs import Input, InputValue
 from cluster_serving.node.models.base import Array, TensorSpec, open_inputs
 from cluster_serving.node.processing.custom import Processing
-from cluster_serving.node.specs import DecodeOptions
+from cluster_serving.node.processing.model_input import Input, InputValue
+from cluster_serving.node.processing.options import DecodeOptions
 
 _decode = msgspec.msgpack.Decoder(dict[bytes, bytes]).decode
 _OPTIONS = DecodeOptions()

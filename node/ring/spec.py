@@ -1,4 +1,4 @@
-"""What all processes of a lane are told."""
+"""Settings that every process of a lane is given at its start."""
 
 import msgspec
 

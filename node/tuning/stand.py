@@ -24,9 +24,9 @@ from cluster_serving.node.config import Config
 from cluster_serving.node.lanes import Lanes
 from cluster_serving.node.models.base import TensorSpec
 from cluster_serving.node.models.detect import Detected
+from cluster_serving.node.models.runtime import TriedRuntime
 from cluster_serving.node.redis_errors import RedisUnavailable
 from cluster_serving.node.ring.bell import Bell
-from cluster_serving.node.specs import TriedRuntime
 from cluster_serving.node.topology.budget import Budget
 from cluster_serving.node.topology.cgroups import free_bytes
 from cluster_serving.node.tuning.candidates import Candidate, Shape

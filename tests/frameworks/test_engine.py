@@ -19,10 +19,10 @@ from cluster_serving.node.models.conversion import convert
 from cluster_serving.node.models.engine import Loaded, load
 from cluster_serving.node.models.openvino import ov
 from cluster_serving.node.models.precision import has_bfloat16
+from cluster_serving.node.models.runtime import Engine, Runtime
 from cluster_serving.node.models.tensorflow.runtime import tf
 from cluster_serving.node.models.torch.files import no_deprecations
 from cluster_serving.node.models.trials import Trials
-from cluster_serving.node.specs import Engine, Runtime
 
 OPTIONS = LoadOptions()
 NATIVE, OPENVINO, AUTO = Runtime("native", "f32"), Runtime("openvino", "f32"), Runtime("auto", "f32")

@@ -25,7 +25,7 @@ from cluster_serving.node.models.base import Backend, LoadOptions, ModelError, o
 from cluster_serving.node.models.detect import detect, load
 from cluster_serving.node.models.openvino import ov
 from cluster_serving.node.models.sealed import model_files, opened, wait_for_secrets
-from cluster_serving.node.specs import Secrets
+from cluster_serving.node.models.secrets import Secrets
 
 SECRETS = Secrets("correct horse", "battery staple")
 WEIGHTS = np.arange(12, dtype=np.float32).reshape(3, 4)

@@ -21,9 +21,9 @@ from cluster_serving.node.decoding import Record, RecordDecoder
 from cluster_serving.node.filling import Filling
 from cluster_serving.node.models.base import Backend, TensorSpec
 from cluster_serving.node.processing.image import ImageFit, decode
+from cluster_serving.node.processing.options import DecodeOptions, ImageOptions
 from cluster_serving.node.ring.input_layout import plan
 from cluster_serving.node.ring.slot import Geometry, Slot
-from cluster_serving.node.specs import DecodeOptions, ImageOptions
 
 SEPARATOR: Final = b"\n~~\n"
 PREFIX: Final = b"cluster-serving.reply_job:"

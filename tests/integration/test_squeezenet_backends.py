@@ -10,10 +10,10 @@ from cluster_serving.node.models import engine
 from cluster_serving.node.models.base import LoadOptions, TensorSpec
 from cluster_serving.node.models.detect import detect, load
 from cluster_serving.node.models.precision import has_bfloat16
+from cluster_serving.node.models.runtime import Runtime
 from cluster_serving.node.models.trials import Trials
 from cluster_serving.node.processing.image import ImageFit
 from cluster_serving.node.processing.topn import parse_filter
-from cluster_serving.node.specs import Runtime
 
 MODELS = Path(__file__).resolve().parents[2].parent / "shared" / "models"
 PHOTOS = ("cat1", "dog1", "fish1")

@@ -24,7 +24,7 @@ from cluster_serving.node.models import sealed
 from cluster_serving.node.models.base import LoadOptions
 from cluster_serving.node.models.detect import detect, load
 from cluster_serving.node.models.sealed import wait_for_secrets
-from cluster_serving.node.specs import Secrets
+from cluster_serving.node.models.secrets import Secrets
 from support.private_redis import PrivateRedis
 from support.running_node import RunningNode, running_node
 from support.wait import wait_until

@@ -19,7 +19,7 @@ from cluster_serving.node.config import Config
 from cluster_serving.node.jobs import Job
 from cluster_serving.node.models.detect import detect
 from cluster_serving.node.models.fingerprint import fingerprint
-from cluster_serving.node.specs import Runtime
+from cluster_serving.node.models.runtime import Runtime
 from cluster_serving.node.tuning.store import Store
 from support.models import MODELS
 from support.private_redis import PrivateRedis

@@ -8,7 +8,7 @@ from cluster_serving.node.arrangement import Arrangement, Share, arrange, chosen
 from cluster_serving.node.choice import Choice
 from cluster_serving.node.config import Config
 from cluster_serving.node.models.detect import Detected
-from cluster_serving.node.specs import Runtime
+from cluster_serving.node.models.runtime import Runtime
 from cluster_serving.node.topology.budget import Allowance, Budget
 from cluster_serving.node.topology.machine import Core
 from cluster_serving.node.topology.placement import Places, anywhere

@@ -9,7 +9,7 @@ import pytest
 
 from cluster_serving.node.models.base import Array, ModelError, TensorSpec
 from cluster_serving.node.models.calibration import random_batch, samples
-from cluster_serving.node.specs import ImageOptions
+from cluster_serving.node.processing.options import ImageOptions
 
 X, IDS = TensorSpec("x", "float32", (None, 4)), TensorSpec("ids", "int64", (None, None))
 IMAGE = TensorSpec("image", "float32", (None, 3, 6, 8))

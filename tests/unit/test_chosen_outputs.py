@@ -8,7 +8,7 @@ from cluster_serving.node.models.base import Array, LoadOptions, ModelError, Ten
 from cluster_serving.node.models.chosen_outputs import ChosenOutputs
 from cluster_serving.node.models.detect import detect
 from cluster_serving.node.models.engine import load
-from cluster_serving.node.specs import Runtime
+from cluster_serving.node.models.runtime import Runtime
 
 NATIVE = Runtime("native", "f32")
 BATCH = {"x": np.array([[1.0, -2.0]], np.float32)}

@@ -17,10 +17,11 @@ from cluster_serving.node.decoding import RecordDecoder
 from cluster_serving.node.filling import Filling
 from cluster_serving.node.models.base import Array, Backend, LoadOptions, ModelError, TensorSpec
 from cluster_serving.node.models.detect import detect, load
+from cluster_serving.node.models.secrets import Secrets
 from cluster_serving.node.processing.custom import load as load_processing
+from cluster_serving.node.processing.options import DecodeOptions, ImageOptions
 from cluster_serving.node.ring.input_layout import plan
 from cluster_serving.node.ring.slot import Geometry, Outcome, Slot
-from cluster_serving.node.specs import DecodeOptions, ImageOptions, Secrets
 
 GEOMETRY = Geometry(slots=1, batch=8, slot_bytes=1 << 20, workers=1)
 PIXELS = np.arange(12, dtype=np.uint8).reshape(2, 2, 3)

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from cluster_serving.node.models.base import ModelError
+from cluster_serving.node.models.user_code import UserFault
 from cluster_serving.node.processing.custom import Processing, load
-from cluster_serving.node.user_code import UserFault
 
 
 def write(folder: Path, code: str, name: str = "steps.py") -> Path:

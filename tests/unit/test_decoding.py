@@ -20,9 +20,9 @@ from cluster_serving.client.values import encode_record
 from cluster_serving.client.wire import encode_tensor
 from cluster_serving.node.decoding import Record, RecordDecoder
 from cluster_serving.node.models.base import TensorSpec
+from cluster_serving.node.processing.options import DecodeOptions
 from cluster_serving.node.ring.forecast import Expected
 from cluster_serving.node.ring.slot import BATCHED, LARGEST_MESSAGE, ORIGINAL
-from cluster_serving.node.specs import DecodeOptions
 
 PREFIX = b"cluster-serving.reply_job:"
 X = TensorSpec("x", "float32", (None, 2))
@@ -642,7 +642,7 @@ def test_what_is_kept_of_field_names_is_bounded(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_what_is_kept_of_shapes_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cluster_serving.node.inputs._MAX_HEADERS", 10)
+    monkeypatch.setattr("cluster_serving.node.processing.model_input._MAX_HEADERS", 10)
     decoder = RecordDecoder((FREE,), PREFIX)
     (taker,) = vars(decoder)["_inputs"]
 

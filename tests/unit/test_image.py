@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from cluster_serving.node.models.base import TensorSpec
 from cluster_serving.node.processing import image as image_module
 from cluster_serving.node.processing.image import ImageFit, decode, encode_png
-from cluster_serving.node.specs import ImageOptions
+from cluster_serving.node.processing.options import ImageOptions
 
 COLOUR: NDArray[np.uint8] = np.random.default_rng(7).integers(0, 256, (5, 4, 3), np.uint8)  # height 5, width 4
 GREY = COLOUR[:, :, 0]

@@ -15,9 +15,9 @@ from cluster_serving.node.fillings import Fillings
 from cluster_serving.node.models.base import LoadOptions
 from cluster_serving.node.models.detect import detect, load
 from cluster_serving.node.outputs import OutputStore
+from cluster_serving.node.processing.options import ImageOptions
 from cluster_serving.node.ring.ring import Ring
 from cluster_serving.node.ring.slot import Geometry
-from cluster_serving.node.specs import ImageOptions
 
 GEOMETRY = Geometry(slots=1, batch=4, slot_bytes=1 << 24, workers=1)
 FLOATS = 1 << 20

@@ -6,7 +6,7 @@ import pytest
 
 from cluster_serving.node.models.base import ModelError
 from cluster_serving.node.models.precision import has_bfloat16, possible
-from cluster_serving.node.specs import Engine, Precision, Runtime
+from cluster_serving.node.models.runtime import Engine, Precision, Runtime
 
 BOTH: list[tuple[Engine, Precision]] = [
     ("native", "f32"),

@@ -5,7 +5,7 @@ import pytest
 from rich.console import Console
 
 from cluster_serving.node.choice import Choice
-from cluster_serving.node.specs import Runtime, TriedRuntime
+from cluster_serving.node.models.runtime import Runtime, TriedRuntime
 from cluster_serving.node.tuning import plot, table
 from cluster_serving.node.tuning.candidates import Candidate, Shape
 from cluster_serving.node.tuning.objective import Measured, Objective

@@ -9,7 +9,7 @@ from cluster_serving.node.choice import Choice
 from cluster_serving.node.config import Config
 from cluster_serving.node.models.detect import Detected
 from cluster_serving.node.models.fingerprint import fingerprint
-from cluster_serving.node.specs import Runtime
+from cluster_serving.node.models.runtime import Runtime
 from cluster_serving.node.topology.budget import Budget
 from cluster_serving.node.topology.machine import Core
 from cluster_serving.node.tuning import store as module

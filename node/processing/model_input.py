@@ -13,7 +13,7 @@ from cluster_serving.client.errors import CodecError
 from cluster_serving.client.original import values as original
 from cluster_serving.client.tensor_spec import MAX_DENSE_BYTES, TensorSpec, matches
 from cluster_serving.client.wire import Array, decode_tensor, encode_tensor, tensor_layout
-from cluster_serving.node.specs import DecodeOptions
+from cluster_serving.node.processing.options import DecodeOptions
 
 Content = memoryview | bytes
 Key = tuple[str, str, tuple[int, ...]]
