@@ -17,7 +17,7 @@ from cluster_serving.client.link import Argument, Link
 from cluster_serving.client.reply import pack
 from cluster_serving.client.values import encode_record
 from cluster_serving.client.wire import encode_tensor
-from cluster_serving.node.writer import FINISH
+from cluster_serving.node.writer.writer import FINISH
 
 JOB = "bench_floor"
 BATCH = 64

@@ -25,12 +25,12 @@ _MODEL = _ROOT / "tests" / "support" / "models" / "affine.py"
 
 MUTANTS = {
     "no XACK fence in finish": Patch(
-        "node/finish.lua",
+        "node/writer/finish.lua",
         "if redis.call('XACK', KEYS[1], group, id) == 1 then",
         "if redis.call('XACK', KEYS[1], group, id) >= 0 then",
     ),
     "slot freed before Redis answered": Patch(
-        "node/writer.py",
+        "node/writer/writer.py",
         """\
                 self._publish(slot)
                 self._ring.move("writer", slot, State.FREE)
@@ -40,10 +40,12 @@ MUTANTS = {
                 self._publish(slot)
 """,
     ),
-    "no lease renewal": Patch("node/reader.py", "self._leases.renew(list(held))", "pass"),
-    "batch retried as a whole": Patch("node/slot.py", "self.isolate(running // 2)", "self.isolate(running)"),
-    "group re-created at $": Patch("node/reader.py", 'keys.GROUP, "0", "MKSTREAM"', 'keys.GROUP, "$", "MKSTREAM"'),
-    "deadline ignored": Patch("node/decoding.py", "deadline=at.get(keys.DEADLINE, -1)", "deadline=-1"),
+    "no lease renewal": Patch("node/reader/reader.py", "self._leases.renew(list(held))", "pass"),
+    "batch retried as a whole": Patch("node/ring/slot.py", "self.isolate(running // 2)", "self.isolate(running)"),
+    "group re-created at $": Patch(
+        "node/reader/reader.py", 'keys.GROUP, "0", "MKSTREAM"', 'keys.GROUP, "$", "MKSTREAM"'
+    ),
+    "deadline ignored": Patch("node/reader/decoding.py", "deadline=at.get(keys.DEADLINE, -1)", "deadline=-1"),
 }
 
 

@@ -40,21 +40,25 @@ with open(os.environ["{_SWITCHES}"], "rb") as _file:
 """
 _RECEIPTS, _METRICS = range(2)  # places of their switches
 PATCHES = (
-    Patch("node/writer.py", "class Writer:", f"{_OFF}class Writer:"),
-    Patch("node/writer.py", "batch = results.batch(", f'batch = b"{{}}" if OFF[{_RECEIPTS}] else results.batch('),
-    Patch("node/results.py", "class Results:", f"{_OFF}class Results:"),
+    Patch("node/writer/writer.py", "class Writer:", f"{_OFF}class Writer:"),
     Patch(
-        "node/results.py",
+        "node/writer/writer.py", "batch = results.batch(", f'batch = b"{{}}" if OFF[{_RECEIPTS}] else results.batch('
+    ),
+    Patch("node/writer/results.py", "class Results:", f"{_OFF}class Results:"),
+    Patch(
+        "node/writer/results.py",
         "came = row.id, row.read_us / 1000 + clock_offset_ms, row.deliveries",
         f'came = (b"", 0.0, 0) if OFF[{_RECEIPTS}] else (row.id, row.read_us / 1000 + clock_offset_ms, row.deliveries)',
     ),
-    Patch("node/metrics.py", "class Measure(", f"{_OFF}class Measure("),
+    Patch("node/ring/metrics.py", "class Measure(", f"{_OFF}class Measure("),
     Patch(
-        "node/metrics.py",
+        "node/ring/metrics.py",
         "cells[self.first + bisect_left",
         f"if OFF[{_METRICS}]: return\n        cells[self.first + bisect_left",
     ),
-    Patch("node/metrics.py", "ids, at = sorted(ids), 0", f"if OFF[{_METRICS}]: return\n    ids, at = sorted(ids), 0"),
+    Patch(
+        "node/ring/metrics.py", "ids, at = sorted(ids), 0", f"if OFF[{_METRICS}]: return\n    ids, at = sorted(ids), 0"
+    ),
 )
 WITHOUT = {"receipts": (_RECEIPTS,), "metrics": (_METRICS,), "both": (_RECEIPTS, _METRICS), "nothing": ()}
 """What is switched off; with the last one, the ratio is what chance makes of the same code."""

@@ -41,7 +41,7 @@ live of a result hash; in a hash, which forgets the order of its fields, `output
 A reply stream has the results of a batch in one entry: `reply.py`.
 
 A dead letter has the field `dead_letter` first (JSON: `code`, `message`, `traceback`, `entry`, `node`, `deliveries`, `model`,
-`died_ms`; see `DeadLetter` in node/dead_letters.py), and behind it the request's fields exactly as they came.
+`died_ms`; see `DeadLetter` in node/writer/dead_letters.py), and behind it the request's fields exactly as they came.
 """
 
 from typing import Final

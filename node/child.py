@@ -202,13 +202,13 @@ def main() -> None:
     from cluster_serving.client.process.exit_codes import ExitCode
     from cluster_serving.client.process.log import configure
     from cluster_serving.client.process.redaction import hide, secrets_of_spec
-    from cluster_serving.node import specs
     from cluster_serving.node.models.base import ModelError
 
     configure(boot["name"])
-    spec = msgspec.json.decode(sys.stdin.buffer.read(), type=getattr(specs, _SPECS[kind]))
+    spec_type = getattr(importlib.import_module(f"cluster_serving.node.{kind}.spec"), _SPECS[kind])
+    spec = msgspec.json.decode(sys.stdin.buffer.read(), type=spec_type)
     hide(*secrets_of_spec(spec))
-    run = importlib.import_module(f"cluster_serving.node.{kind}").main
+    run = importlib.import_module(f"cluster_serving.node.{kind}.{kind}").main
     try:
         run(spec, ready)
     except ModelError as error:

@@ -5,11 +5,13 @@ from collections.abc import Sequence
 from cluster_serving.node.child import Child, Placement
 from cluster_serving.node.generation import Generation
 from cluster_serving.node.processing.options import DecodeOptions
+from cluster_serving.node.reader.spec import ReaderSpec
 from cluster_serving.node.ring.bell import Bell
 from cluster_serving.node.ring.ring import Ring
 from cluster_serving.node.ring.spec import LaneSpec
-from cluster_serving.node.specs import ReaderSpec, WorkerSpec, WriterSpec
 from cluster_serving.node.topology.placement import Places
+from cluster_serving.node.worker.spec import WorkerSpec
+from cluster_serving.node.writer.spec import WriterSpec
 
 # The limit of processing/image.py; OpenCV reads it when it is imported.
 _WORKER_ENVIRONMENT = {"OPENCV_IO_MAX_IMAGE_PIXELS": "178956970"}

@@ -14,7 +14,7 @@ from cluster_serving.client import keys
 from cluster_serving.node.config import Config
 from cluster_serving.node.inheritance import inherit
 from cluster_serving.node.lanes import Lanes
-from cluster_serving.node.leases import leave
+from cluster_serving.node.reader.leases import leave
 from cluster_serving.node.ring.metrics import Figures
 
 log = structlog.get_logger(__name__)

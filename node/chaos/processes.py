@@ -10,8 +10,8 @@ from pathlib import Path
 
 import psutil
 
-from cluster_serving.node.chaos.poison import VARIABLE
 from cluster_serving.node.child import PR_SET_PDEATHSIG
+from cluster_serving.node.worker.poison import VARIABLE
 
 _LIBC = ctypes.CDLL(None)
 _RING = "memfd:cluster-serving-ring"

@@ -14,11 +14,11 @@ from cluster_serving.client.process.exit_codes import Fault
 from cluster_serving.client.wire import Result
 from cluster_serving.node.chaos import pace
 from cluster_serving.node.chaos.learn import Answers, ask
-from cluster_serving.node.chaos.poison import Effect, MagicRow, Poison, as_batch, row_keys
 from cluster_serving.node.chaos.records import Encoder, Kind, Pools, Record, flaws_for
 from cluster_serving.node.chaos.samples import Sample, made_up, read
 from cluster_serving.node.chaos.sandbox import Sandbox
 from cluster_serving.node.models.base import TensorSpec
+from cluster_serving.node.worker.poison import Effect, MagicRow, Poison, as_batch, row_keys
 
 _SAMPLES = 48
 _TIMES = 3

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 
 from cluster_serving.client.process.exit_codes import Fault
-from cluster_serving.node.chaos.poison import as_batch, row_keys
 from cluster_serving.node.models.base import Array, TensorSpec
+from cluster_serving.node.worker.poison import as_batch, row_keys
 
 Sample = Mapping[str, Array]
 """For each input of the model the value of one record, without a batch dimension."""

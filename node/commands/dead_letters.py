@@ -13,7 +13,7 @@ from cluster_serving.node.commands.reach import Reached, Where, reach, where_opt
 from cluster_serving.node.commands.selection import Selection, age_s, letter_id, no_such, selection_options
 
 if TYPE_CHECKING:
-    from cluster_serving.node.dead_letters import DeadLetters
+    from cluster_serving.node.writer.dead_letters import DeadLetters
 
 _YES = click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 
@@ -140,7 +140,7 @@ def purge(context: click.Context, selection: Selection, where: Where, yes: bool)
 @contextmanager
 def _reached(where: Where) -> "Generator[tuple[Reached, DeadLetters]]":
     from cluster_serving.client.keys import dead_key
-    from cluster_serving.node.dead_letters import DeadLetters
+    from cluster_serving.node.writer.dead_letters import DeadLetters
 
     with reach(where) as reached:
         kind = reached.link.call("TYPE", dead_key(reached.job)).decode()

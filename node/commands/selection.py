@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
-    from cluster_serving.node.dead_letters import DeadLetter, DeadLetters
+    from cluster_serving.node.writer.dead_letters import DeadLetter, DeadLetters
 
 _ID = re.compile(r"([0-9]{1,20})(?:-([0-9]{1,20}))?")
 _MAX_PART = (1 << 64) - 1

@@ -16,14 +16,14 @@ from cluster_serving.client.original.json_record import decode_json_record
 from cluster_serving.client.original.result import decode_result as decode_original_result
 from cluster_serving.client.original.values import DenseTensor, OriginalValue, SparseTensor, densify
 from cluster_serving.client.wire import decode_result, decode_tensor, encode_tensor, tensor_layout
-from cluster_serving.node.contents import ContentDecoder
-from cluster_serving.node.decoding import Record, RecordDecoder
-from cluster_serving.node.filling import Filling
 from cluster_serving.node.models.base import Backend, TensorSpec
 from cluster_serving.node.processing.image import ImageFit, decode
 from cluster_serving.node.processing.options import DecodeOptions, ImageOptions
+from cluster_serving.node.reader.decoding import Record, RecordDecoder
+from cluster_serving.node.reader.open_batch import Filling
 from cluster_serving.node.ring.input_layout import plan
 from cluster_serving.node.ring.slot import Geometry, Slot
+from cluster_serving.node.worker.inputs import ContentDecoder
 
 SEPARATOR: Final = b"\n~~\n"
 PREFIX: Final = b"cluster-serving.reply_job:"

@@ -13,8 +13,8 @@ from cluster_serving.node.ring.metrics import WRITE, WRITER, Count
 from cluster_serving.node.ring.ring import Ring, State
 from cluster_serving.node.ring.slot import Geometry, Outcome, Row
 from cluster_serving.node.ring.spec import LaneSpec
-from cluster_serving.node.specs import WriterSpec
-from cluster_serving.node.writer import Writer
+from cluster_serving.node.writer.spec import WriterSpec
+from cluster_serving.node.writer.writer import Writer
 from support.private_redis import PrivateRedis
 
 JOB = "writer"

@@ -10,7 +10,7 @@ from cluster_serving.client import keys
 from cluster_serving.client.connection import RedisSettings
 from cluster_serving.client.link import Link
 from cluster_serving.node.cli import main
-from cluster_serving.node.dead_letters import encode_reason
+from cluster_serving.node.writer.dead_letters import encode_reason
 from support.private_redis import PrivateRedis
 
 DIED_MS = 1763657000000

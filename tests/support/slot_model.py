@@ -11,7 +11,7 @@ the reader's bell (without it the reader looks again when its patience ends).
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
-from cluster_serving.node.batching import leaves
+from cluster_serving.node.reader.batcher import leaves
 from cluster_serving.node.ring.ring import HANDED_OVER, TRANSITIONS, State
 from support.exploration import Move, Violation
 from support.slot_world import (

@@ -66,7 +66,7 @@ def test_a_profile_names_the_functions_of_the_process(node: RunningNode, run: Ru
 
     assert done.returncode == 0, done.stderr
     svg = (tmp_path / "profile-reader.svg").read_text(encoding="utf-8")
-    assert "<title>Reader.run (cluster_serving/node/reader.py" in svg.replace("run (/", "run (")
+    assert "<title>Reader.run (cluster_serving/node/reader/reader.py" in svg.replace("run (/", "run (")
     assert f"reader (pid {node.children('reader')[0].pid}) of job {JOB}: " in svg
     assert [path.name for path in tmp_path.iterdir()] == ["profile-reader.svg"]
 

@@ -14,7 +14,7 @@ from cluster_serving.client import InputQueue, OutputQueue, keys
 from cluster_serving.client.commands import Failed
 from cluster_serving.client.errors import ErrorCode
 from cluster_serving.client.values import encode_record
-from cluster_serving.node.dead_letters import DeadLetter, decode_letter
+from cluster_serving.node.writer.dead_letters import DeadLetter, decode_letter
 from support.models import MODELS, affine
 from support.private_redis import PrivateRedis
 from support.running_node import RunningNode, running_node

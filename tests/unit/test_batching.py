@@ -2,7 +2,7 @@
 
 import pytest
 
-from cluster_serving.node.batching import leaves
+from cluster_serving.node.reader.batcher import leaves
 
 
 @pytest.mark.parametrize(

@@ -22,5 +22,5 @@ def test_every_patch_fits_the_product(tmp_path: Path, name: str) -> None:
 
 
 def test_a_patch_that_does_not_fit_is_named_and_stops_everything(tmp_path: Path) -> None:
-    with pytest.raises(SystemExit, match=r"node/worker.py holds this 0 times, not once:\nno such line"):
-        copy(tmp_path, [Patch("node/worker.py", "no such line", "")])
+    with pytest.raises(SystemExit, match=r"node/worker/worker.py holds this 0 times, not once:\nno such line"):
+        copy(tmp_path, [Patch("node/worker/worker.py", "no such line", "")])

@@ -24,11 +24,11 @@ from cluster_serving.client.original.values import densify
 from cluster_serving.client.values import encode_record
 from cluster_serving.client.wire import decode_result as decode_native_result
 from cluster_serving.client.wire import decode_tensor, encode_tensor, tensor_header
-from cluster_serving.node.decoding import RecordDecoder
 from cluster_serving.node.models.base import TensorSpec
 from cluster_serving.node.processing.image import decode as decode_image
 from cluster_serving.node.processing.model_input import raw_record
 from cluster_serving.node.processing.records import decode_record as decode_raw_record
+from cluster_serving.node.reader.decoding import RecordDecoder
 from cluster_serving.node.ring.input_layout import Signature, plan
 
 MANY = 1_000_000

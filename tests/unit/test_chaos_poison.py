@@ -7,8 +7,17 @@ import pytest
 
 from cluster_serving.client.wire import Result
 from cluster_serving.node.chaos.learn import Answers, alike
-from cluster_serving.node.chaos.poison import Effect, MagicRow, Poison, Poisoned, as_batch, poisoned, row_keys, runs_of
 from cluster_serving.node.models.base import Array, TensorSpec
+from cluster_serving.node.worker.poison import (
+    Effect,
+    MagicRow,
+    Poison,
+    Poisoned,
+    as_batch,
+    poisoned,
+    row_keys,
+    runs_of,
+)
 
 
 class Double:

@@ -9,8 +9,8 @@ from cluster_serving.client.errors import ErrorCode
 from cluster_serving.client.process.exit_codes import Fault
 from cluster_serving.node.chaos.records import NO_URI, Encoder, Kind, Mix, Pools, Record, flaws_for
 from cluster_serving.node.chaos.samples import Sample, made_up, read
-from cluster_serving.node.decoding import RecordDecoder
 from cluster_serving.node.models.base import TensorSpec
+from cluster_serving.node.reader.decoding import RecordDecoder
 
 NUMBERS = (TensorSpec("x", "float32", (None, 4)), TensorSpec("mask", "bool", (None, 2)))
 TEXT = (TensorSpec("words", "str", (None, 2)),)

@@ -12,16 +12,16 @@ import pytest
 from cluster_serving.client.encryption import RecordCipher
 from cluster_serving.client.errors import ErrorCode
 from cluster_serving.client.values import encode_record
-from cluster_serving.node.contents import ContentDecoder, Run
-from cluster_serving.node.decoding import RecordDecoder
-from cluster_serving.node.filling import Filling
 from cluster_serving.node.models.base import Array, Backend, LoadOptions, ModelError, TensorSpec
 from cluster_serving.node.models.detect import detect, load
 from cluster_serving.node.models.secrets import Secrets
 from cluster_serving.node.processing.custom import load as load_processing
 from cluster_serving.node.processing.options import DecodeOptions, ImageOptions
+from cluster_serving.node.reader.decoding import RecordDecoder
+from cluster_serving.node.reader.open_batch import Filling
 from cluster_serving.node.ring.input_layout import plan
 from cluster_serving.node.ring.slot import Geometry, Outcome, Slot
+from cluster_serving.node.worker.inputs import ContentDecoder, Run
 
 GEOMETRY = Geometry(slots=1, batch=8, slot_bytes=1 << 20, workers=1)
 PIXELS = np.arange(12, dtype=np.uint8).reshape(2, 2, 3)

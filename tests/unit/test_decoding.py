@@ -18,9 +18,9 @@ from cluster_serving.client.original.encode import encode_record as encode_origi
 from cluster_serving.client.original.values import SparseLayout
 from cluster_serving.client.values import encode_record
 from cluster_serving.client.wire import encode_tensor
-from cluster_serving.node.decoding import Record, RecordDecoder
 from cluster_serving.node.models.base import TensorSpec
 from cluster_serving.node.processing.options import DecodeOptions
+from cluster_serving.node.reader.decoding import Record, RecordDecoder
 from cluster_serving.node.ring.forecast import Expected
 from cluster_serving.node.ring.slot import BATCHED, LARGEST_MESSAGE, ORIGINAL
 
@@ -631,7 +631,7 @@ def test_messages_are_cut_by_bytes(name: str) -> None:
 
 
 def test_what_is_kept_of_field_names_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cluster_serving.node.decoding._MAX_FORMS", 10)
+    monkeypatch.setattr("cluster_serving.node.reader.decoding._MAX_FORMS", 10)
     decoder = RecordDecoder((X,), PREFIX)
 
     for n in range(35):

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from cluster_serving.client.errors import ErrorCode
-from cluster_serving.node.decoding import Record
-from cluster_serving.node.filling import Filling
-from cluster_serving.node.form import Alike
 from cluster_serving.node.processing.model_input import Content
+from cluster_serving.node.reader.columns import Alike
+from cluster_serving.node.reader.decoding import Record
+from cluster_serving.node.reader.open_batch import Filling
 from cluster_serving.node.ring.input_layout import Signature, decode_layout, plan
 from cluster_serving.node.ring.slot import LARGEST_MESSAGE, ORIGINAL, Geometry, Row, Slot, array_at, cut
 from cluster_serving.node.ring.traceparent import MAX_TRACEPARENT_BYTES

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from cluster_serving.client.values import encode_record
-from cluster_serving.node.decoding import RecordDecoder
-from cluster_serving.node.fillings import Fillings
-from cluster_serving.node.form import Alike
 from cluster_serving.node.models.base import TensorSpec
+from cluster_serving.node.reader.batcher import Fillings
+from cluster_serving.node.reader.columns import Alike
+from cluster_serving.node.reader.decoding import RecordDecoder
 from cluster_serving.node.ring.ring import Ring, State
 from cluster_serving.node.ring.slot import Geometry
 

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from cluster_serving.client.values import encode_record
 from cluster_serving.client.wire import encode_tensor
-from cluster_serving.node.decoding import Record, RecordDecoder
-from cluster_serving.node.form import Alike
 from cluster_serving.node.models.base import TensorSpec
+from cluster_serving.node.reader.columns import Alike
+from cluster_serving.node.reader.decoding import Record, RecordDecoder
 
 PREFIX = b"cluster-serving.reply_job:"
 X = TensorSpec("x", "float32", (None, None))

@@ -17,8 +17,8 @@ from cluster_serving.frontend.errors import BadRequest
 from cluster_serving.frontend.instances import encode_instance
 from cluster_serving.frontend.job import Job, Node
 from cluster_serving.frontend.json_values import Fields
-from cluster_serving.node.decoding import RecordDecoder
 from cluster_serving.node.processing.options import DecodeOptions
+from cluster_serving.node.reader.decoding import RecordDecoder
 
 ROW = TensorSpec("x", "float32", (None, 3))
 TABLE = TensorSpec("x", "float32", (None, 2, 2))

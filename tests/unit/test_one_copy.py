@@ -9,15 +9,15 @@ import numpy as np
 
 from cluster_serving.client.link import new_reader
 from cluster_serving.client.values import encode_record
-from cluster_serving.node.contents import ContentDecoder, Run
-from cluster_serving.node.decoding import RecordDecoder
-from cluster_serving.node.fillings import Fillings
 from cluster_serving.node.models.base import LoadOptions
 from cluster_serving.node.models.detect import detect, load
-from cluster_serving.node.outputs import OutputStore
 from cluster_serving.node.processing.options import ImageOptions
+from cluster_serving.node.reader.batcher import Fillings
+from cluster_serving.node.reader.decoding import RecordDecoder
 from cluster_serving.node.ring.ring import Ring
 from cluster_serving.node.ring.slot import Geometry
+from cluster_serving.node.worker.inputs import ContentDecoder, Run
+from cluster_serving.node.worker.outputs import OutputStore
 
 GEOMETRY = Geometry(slots=1, batch=4, slot_bytes=1 << 24, workers=1)
 FLOATS = 1 << 20

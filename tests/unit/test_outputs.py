@@ -12,13 +12,13 @@ import pytest
 from cluster_serving.client.commands import plain
 from cluster_serving.client.errors import ErrorCode, RecordFailed
 from cluster_serving.client.wire import Array, decode_result
-from cluster_serving.node.contents import Run
 from cluster_serving.node.models.base import ModelError
-from cluster_serving.node.outputs import OutputStore, ResultTooLargeError
 from cluster_serving.node.processing.custom import Processing
 from cluster_serving.node.processing.topn import Filter
-from cluster_serving.node.results import Results
 from cluster_serving.node.ring.slot import Geometry, Outcome, Row, Slot
+from cluster_serving.node.worker.inputs import Run
+from cluster_serving.node.worker.outputs import OutputStore, ResultTooLargeError
+from cluster_serving.node.writer.results import Results
 
 GEOMETRY = Geometry(slots=1, batch=8, slot_bytes=4096, workers=1)
 

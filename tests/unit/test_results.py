@@ -14,7 +14,6 @@ from cluster_serving.client.errors import ErrorCode
 from cluster_serving.client.original.result import decode_result as decode_original
 from cluster_serving.client.reply import Reply
 from cluster_serving.client.wire import Result, decode_result
-from cluster_serving.node.results import Finished, Results
 from cluster_serving.node.ring.slot import (
     BATCHED,
     ORIGINAL,
@@ -26,6 +25,7 @@ from cluster_serving.node.ring.slot import (
     array_at,
     now_us,
 )
+from cluster_serving.node.writer.results import Finished, Results
 
 GEOMETRY = Geometry(slots=1, batch=8, slot_bytes=4096, workers=1)
 ERROR = (ErrorCode.INFERENCE_FAILED.value, "it failed")

@@ -6,7 +6,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from cluster_serving.node.topology.threads import Threads
-from cluster_serving.node.worker import check_threads
+from cluster_serving.node.worker.worker import check_threads
 
 OURS = tuple(sorted(os.sched_getaffinity(0)))
 OTHER = OURS[-1] + 1

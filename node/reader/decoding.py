@@ -14,10 +14,10 @@ from cluster_serving.client.errors import CodecError, ErrorCode
 from cluster_serving.client.original.decode import decode_record
 from cluster_serving.client.original.json_record import decode_json_record
 from cluster_serving.client.wire import decode_tensor
-from cluster_serving.node.form import Alike, Form
 from cluster_serving.node.models.base import TensorSpec, open_inputs
 from cluster_serving.node.processing.model_input import Content, Input, InputValue, original_field, raw_record
 from cluster_serving.node.processing.options import DecodeOptions
+from cluster_serving.node.reader.columns import Alike, Form
 from cluster_serving.node.ring.deadline import deadline_ms, life_ms, too_late
 from cluster_serving.node.ring.forecast import NOTHING, Expected
 from cluster_serving.node.ring.input_layout import Signature

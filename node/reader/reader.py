@@ -24,17 +24,17 @@ from cluster_serving.client import keys
 from cluster_serving.client.errors import ConnectionLost, ErrorCode
 from cluster_serving.client.link import Link
 from cluster_serving.node.backoff import Backoff
-from cluster_serving.node.decoding import Record, RecordDecoder
-from cluster_serving.node.fillings import Fillings
-from cluster_serving.node.leases import Leases, Pending
-from cluster_serving.node.redis_clock import offset_ms
+from cluster_serving.node.reader.batcher import Fillings
+from cluster_serving.node.reader.decoding import Record, RecordDecoder
+from cluster_serving.node.reader.leases import Leases, Pending
+from cluster_serving.node.reader.redis_clock import offset_ms
+from cluster_serving.node.reader.spec import ReaderSpec
 from cluster_serving.node.ring.bell import Bell, Ear
 from cluster_serving.node.ring.forecast import NOTHING, Expected
 from cluster_serving.node.ring.metrics import READER, Count
 from cluster_serving.node.ring.ring import HANDED_OVER, Ring, State
 from cluster_serving.node.ring.slot import now_us
 from cluster_serving.node.ring.traceparent import traced
-from cluster_serving.node.specs import ReaderSpec
 
 log = structlog.get_logger(__name__)
 

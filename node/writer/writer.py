@@ -17,14 +17,14 @@ from cluster_serving.client import keys
 from cluster_serving.client.errors import ConnectionLost, ErrorCode
 from cluster_serving.client.link import Link, Script
 from cluster_serving.node.backoff import Backoff
-from cluster_serving.node.dead_letters import encode_reason
-from cluster_serving.node.results import DEADLY, Finished, Results
 from cluster_serving.node.ring.bell import Bell, Ear
 from cluster_serving.node.ring.metrics import WRITE, WRITER, Count
 from cluster_serving.node.ring.ring import Ring, State
 from cluster_serving.node.ring.slot import Row
 from cluster_serving.node.ring.traceparent import traced
-from cluster_serving.node.specs import WriterSpec
+from cluster_serving.node.writer.dead_letters import encode_reason
+from cluster_serving.node.writer.results import DEADLY, Finished, Results
+from cluster_serving.node.writer.spec import WriterSpec
 
 log = structlog.get_logger(__name__)
 

@@ -7,10 +7,9 @@ from collections import OrderedDict, deque
 from collections.abc import Sequence
 
 from cluster_serving.client.errors import ErrorCode
-from cluster_serving.node.batching import leaves
-from cluster_serving.node.decoding import Record
-from cluster_serving.node.filling import Filling
-from cluster_serving.node.form import Alike
+from cluster_serving.node.reader.columns import Alike
+from cluster_serving.node.reader.decoding import Record
+from cluster_serving.node.reader.open_batch import Filling
 from cluster_serving.node.ring.deadline import life_ms
 from cluster_serving.node.ring.forecast import rows_of
 from cluster_serving.node.ring.input_layout import Layout, Signature, plan
@@ -161,3 +160,20 @@ class Fillings:
         """Many signatures can hold every slot half filled: let the oldest batch leave as it is."""
         if self._open:
             self._close(next(iter(self._open)))
+
+
+QUEUED_PER_WORKER = 2
+
+
+def leaves(full: bool, least_load: int, age_ms: float, max_delay_ms: float) -> bool:
+    """Whether a batch leaves now.
+
+    Args:
+        full: it can take no further row.
+        least_load: how many batches the least loaded worker has.
+        age_ms: since its first row.
+        max_delay_ms: how long a partial batch may wait for more rows although a worker is idle.
+    """
+    if full:
+        return least_load < QUEUED_PER_WORKER
+    return least_load == 0 and age_ms >= max_delay_ms

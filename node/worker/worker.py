@@ -15,14 +15,11 @@ import numpy as np
 import structlog
 from numpy.typing import NDArray
 
-from cluster_serving.node.chaos.poison import poisoned
-from cluster_serving.node.contents import ContentDecoder, Run
 from cluster_serving.node.models.base import Array, Backend, ModelError
 from cluster_serving.node.models.engine import load
 from cluster_serving.node.models.sealed import opened, wait_for_secrets
 from cluster_serving.node.models.trials import Trials
 from cluster_serving.node.models.warm_up import fixed_batch, warm_up
-from cluster_serving.node.outputs import NoRoomError, OutputStore, failed, too_large
 from cluster_serving.node.processing.custom import load as load_processing
 from cluster_serving.node.processing.labels import with_labels
 from cluster_serving.node.processing.topn import parse_filter
@@ -32,8 +29,11 @@ from cluster_serving.node.ring.forecast import RowTimes
 from cluster_serving.node.ring.metrics import BATCH_ROWS, FIRST_WORKER, INFERENCE, Count
 from cluster_serving.node.ring.ring import Ring, State
 from cluster_serving.node.ring.slot import Outcome, Slot
-from cluster_serving.node.specs import WorkerSpec
 from cluster_serving.node.topology import cpulist, threads
+from cluster_serving.node.worker.inputs import ContentDecoder, Run
+from cluster_serving.node.worker.outputs import NoRoomError, OutputStore, failed, too_large
+from cluster_serving.node.worker.poison import poisoned
+from cluster_serving.node.worker.spec import WorkerSpec
 
 log = structlog.get_logger(__name__)
 

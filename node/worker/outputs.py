@@ -9,12 +9,12 @@ import numpy as np
 
 from cluster_serving.client.errors import ErrorCode
 from cluster_serving.client.process.redaction import redact
-from cluster_serving.node.contents import Run
 from cluster_serving.node.models.base import Array, ModelError
 from cluster_serving.node.models.user_code import UserFault
 from cluster_serving.node.processing.custom import Processing
 from cluster_serving.node.processing.topn import Filter, apply, apply_to_rows
 from cluster_serving.node.ring.slot import Outcome, Placed, Slot, array_at, cut, cut_detail
+from cluster_serving.node.worker.inputs import Run
 
 _ALIGNMENT = 64
 _NUMBERS = "fiub"

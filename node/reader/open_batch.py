@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from itertools import chain, repeat
 
-from cluster_serving.node.decoding import Record
-from cluster_serving.node.form import Alike
 from cluster_serving.node.processing.model_input import Content
+from cluster_serving.node.reader.columns import Alike
+from cluster_serving.node.reader.decoding import Record
 from cluster_serving.node.ring.input_layout import Layout, encode_layout
 from cluster_serving.node.ring.slot import LARGEST_ROW_ENTRY, Geometry, Row, Slot
 

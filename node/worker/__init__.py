@@ -1,0 +1,1 @@
+"""Process 2: slots through the model."""

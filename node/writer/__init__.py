@@ -1,0 +1,1 @@
+"""Process 3: results back to Redis, once each; dead letters."""
