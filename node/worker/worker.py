@@ -15,11 +15,11 @@ import numpy as np
 import structlog
 from numpy.typing import NDArray
 
+from cluster_serving.node.engines.engine import load
+from cluster_serving.node.engines.trials import Trials
+from cluster_serving.node.engines.warm_up import fixed_batch, warm_up
 from cluster_serving.node.models.base import Array, Backend, ModelError
-from cluster_serving.node.models.engine import load
 from cluster_serving.node.models.sealed import opened, wait_for_secrets
-from cluster_serving.node.models.trials import Trials
-from cluster_serving.node.models.warm_up import fixed_batch, warm_up
 from cluster_serving.node.processing.custom import load as load_processing
 from cluster_serving.node.processing.labels import with_labels
 from cluster_serving.node.processing.topn import parse_filter

@@ -13,16 +13,16 @@ import torch
 from onnx import TensorProto, helper, numpy_helper
 from structlog.testing import capture_logs
 
+from cluster_serving.node.engines.conversion import convert
+from cluster_serving.node.engines.engine import Loaded, load
+from cluster_serving.node.engines.precision import has_bfloat16
+from cluster_serving.node.engines.trials import Trials
 from cluster_serving.node.models import detect
 from cluster_serving.node.models.base import Array, Backend, LoadOptions, ModelError, TensorSpec
-from cluster_serving.node.models.conversion import convert
-from cluster_serving.node.models.engine import Loaded, load
 from cluster_serving.node.models.openvino import ov
-from cluster_serving.node.models.precision import has_bfloat16
 from cluster_serving.node.models.runtime import Engine, Runtime
 from cluster_serving.node.models.tensorflow.runtime import tf
 from cluster_serving.node.models.torch.files import no_deprecations
-from cluster_serving.node.models.trials import Trials
 
 OPTIONS = LoadOptions()
 NATIVE, OPENVINO, AUTO = Runtime("native", "f32"), Runtime("openvino", "f32"), Runtime("auto", "f32")
@@ -164,8 +164,8 @@ def test_auto_stays_native_where_openvino_cannot_follow(tmp_path: Path) -> None:
 
 def test_a_missing_openvino_is_no_reason_not_to_serve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write_classifier(tmp_path / "small.onnx")
-    monkeypatch.setitem(sys.modules, "cluster_serving.node.models.conversion", None)
-    monkeypatch.delattr("cluster_serving.node.models.conversion")
+    monkeypatch.setitem(sys.modules, "cluster_serving.node.engines.conversion", None)
+    monkeypatch.delattr("cluster_serving.node.engines.conversion")
 
     loaded, _ = chosen(path)
 

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from google.protobuf import text_format
 
+from cluster_serving.node.engines.precision import has_bfloat16
 from cluster_serving.node.models.base import Backend, LoadOptions, ModelError, TensorSpec
 from cluster_serving.node.models.detect import detect, load
-from cluster_serving.node.models.precision import has_bfloat16
 from cluster_serving.node.models.tensorflow.runtime import SavedModel, tf
 
 v1: Any = tf.compat.v1

@@ -6,12 +6,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cluster_serving.node.models import engine
+from cluster_serving.node.engines import engine
+from cluster_serving.node.engines.precision import has_bfloat16
+from cluster_serving.node.engines.trials import Trials
 from cluster_serving.node.models.base import LoadOptions, TensorSpec
 from cluster_serving.node.models.detect import detect, load
-from cluster_serving.node.models.precision import has_bfloat16
 from cluster_serving.node.models.runtime import Runtime
-from cluster_serving.node.models.trials import Trials
 from cluster_serving.node.processing.image import ImageFit
 from cluster_serving.node.processing.topn import parse_filter
 

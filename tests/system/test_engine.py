@@ -14,7 +14,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from cluster_serving.client import InputQueue
-from cluster_serving.node.models.precision import has_bfloat16
+from cluster_serving.node.engines.precision import has_bfloat16
 from support.private_redis import PrivateRedis
 from support.running_node import RunningNode, running_node
 from support.wait import wait_until

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from cluster_serving.node.models.accuracy import compare
+from cluster_serving.node.engines.accuracy import compare
 from cluster_serving.node.models.base import Array
 
 A = np.array([[0.2, 0.5, 0.3], [0.1, 0.1, 0.8]], np.float32)

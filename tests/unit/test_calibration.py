@@ -7,8 +7,8 @@ import cv2
 import numpy as np
 import pytest
 
+from cluster_serving.node.engines.calibration import random_batch, samples
 from cluster_serving.node.models.base import Array, ModelError, TensorSpec
-from cluster_serving.node.models.calibration import random_batch, samples
 from cluster_serving.node.processing.options import ImageOptions
 
 X, IDS = TensorSpec("x", "float32", (None, 4)), TensorSpec("ids", "int64", (None, None))

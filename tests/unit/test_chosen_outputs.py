@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper
 
+from cluster_serving.node.engines.chosen_outputs import ChosenOutputs
+from cluster_serving.node.engines.engine import load
 from cluster_serving.node.models.base import Array, LoadOptions, ModelError, TensorSpec
-from cluster_serving.node.models.chosen_outputs import ChosenOutputs
 from cluster_serving.node.models.detect import detect
-from cluster_serving.node.models.engine import load
 from cluster_serving.node.models.runtime import Runtime
 
 NATIVE = Runtime("native", "f32")

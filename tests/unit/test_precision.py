@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from cluster_serving.node.engines.precision import has_bfloat16, possible
 from cluster_serving.node.models.base import ModelError
-from cluster_serving.node.models.precision import has_bfloat16, possible
 from cluster_serving.node.models.runtime import Engine, Precision, Runtime
 
 BOTH: list[tuple[Engine, Precision]] = [

@@ -3,8 +3,8 @@
 import pytest
 from structlog.testing import capture_logs
 
+from cluster_serving.node.engines.trials import best
 from cluster_serving.node.models.runtime import Runtime, TriedRuntime
-from cluster_serving.node.models.trials import best
 
 NATIVE = TriedRuntime("native", "f32", 10.0, 0.0, 1.0)
 

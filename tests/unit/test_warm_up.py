@@ -5,8 +5,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from cluster_serving.node.engines.warm_up import trial, warm_up
 from cluster_serving.node.models.base import Array, ModelError, TensorSpec
-from cluster_serving.node.models.warm_up import trial, warm_up
 
 ROWS_OF_4 = TensorSpec("x", "float32", (None, 4))
 

@@ -12,14 +12,14 @@ from typing import NamedTuple
 import msgspec
 import structlog
 
+from cluster_serving.node.engines.chosen_outputs import ChosenOutputs
+from cluster_serving.node.engines.precision import has_bfloat16, possible
+from cluster_serving.node.engines.trials import REFERENCE, Trials, best, try_all
 from cluster_serving.node.models import detect
 from cluster_serving.node.models.allocator import give_back
 from cluster_serving.node.models.base import Backend, LoadOptions, ModelError
-from cluster_serving.node.models.chosen_outputs import ChosenOutputs
 from cluster_serving.node.models.detect import Detected
-from cluster_serving.node.models.precision import has_bfloat16, possible
 from cluster_serving.node.models.runtime import Runtime, TriedRuntime
-from cluster_serving.node.models.trials import REFERENCE, Trials, best, try_all
 
 log = structlog.get_logger(__name__)
 
@@ -102,7 +102,7 @@ class _Maker:
 
 def _converted(detected: Detected, native: Backend, options: LoadOptions) -> Backend:
     try:
-        from cluster_serving.node.models import conversion
+        from cluster_serving.node.engines import conversion
     except ImportError as error:
         raise ModelError(
             f"the engine openvino needs the package openvino, which cannot be imported here ({error}): "

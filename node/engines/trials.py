@@ -11,12 +11,12 @@ from typing import NamedTuple
 import numpy as np
 import structlog
 
-from cluster_serving.node.models.accuracy import EQUAL, Difference, compare
+from cluster_serving.node.engines.accuracy import EQUAL, Difference, compare
+from cluster_serving.node.engines.calibration import random_batch, samples
+from cluster_serving.node.engines.warm_up import copied, fixed_batch
 from cluster_serving.node.models.allocator import give_back
 from cluster_serving.node.models.base import Array, Backend, ModelError
-from cluster_serving.node.models.calibration import random_batch, samples
 from cluster_serving.node.models.runtime import Runtime, TriedRuntime
-from cluster_serving.node.models.warm_up import copied, fixed_batch
 from cluster_serving.node.processing.options import ImageOptions
 
 log = structlog.get_logger(__name__)

@@ -14,8 +14,8 @@ import numpy as np
 
 from cluster_serving.client.errors import CodecError
 from cluster_serving.client.tensor_spec import matches
+from cluster_serving.node.engines.warm_up import filled
 from cluster_serving.node.models.base import Array, ModelError, TensorSpec, open_inputs
-from cluster_serving.node.models.warm_up import filled
 from cluster_serving.node.processing.options import ImageOptions
 
 _KEY = "calibrationData"

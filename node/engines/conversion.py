@@ -12,10 +12,10 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
+from cluster_serving.node.engines.warm_up import Trial, fixed_batch, trial
 from cluster_serving.node.models.base import Array, Backend, LoadOptions, ModelError, TensorSpec
 from cluster_serving.node.models.detect import FORMATS, Detected
 from cluster_serving.node.models.openvino import compile_model, ov, reason
-from cluster_serving.node.models.warm_up import Trial, fixed_batch, trial
 
 _READ_FROM_DISK = ("onnx",)
 _TRIED_ROWS = 2  # tracing may take a size of one for a constant

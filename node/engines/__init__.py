@@ -1,0 +1,1 @@
+"""Which runtime and precision runs a model: possible, tried, compared, warmed."""
