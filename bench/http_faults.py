@@ -33,7 +33,7 @@ import yaml
 from bench import http_model, report
 from bench.http_servers import ROW
 from cluster_serving.client import keys
-from cluster_serving.node.redis_program import find_server
+from cluster_serving.node.job.redis_program import find_server
 
 JOB = "bench_http_faults"
 _PORT, _REDIS_PORT = 26390, 26391

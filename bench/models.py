@@ -18,7 +18,7 @@ from bench.bare import Batch
 from bench.loops import Loops, Way, loops
 from bench.stage import Stage, stage
 from cluster_serving.client import InputQueue
-from cluster_serving.node.jobs import Job
+from cluster_serving.node.job.directory import Job
 
 _PORT = 26380
 _BATCH = 8

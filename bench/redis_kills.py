@@ -27,7 +27,7 @@ import redis
 
 from bench import poison_model, report
 from cluster_serving.client import ConnectionLost, InputQueue, OutputQueue, keys
-from cluster_serving.node import redis_server
+from cluster_serving.node.job import redis_server
 
 JOB = "bench_redis_kills"
 _PORT = 26387

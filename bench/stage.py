@@ -19,7 +19,7 @@ import redis
 import yaml
 
 from cluster_serving.client import keys
-from cluster_serving.node import redis_server
+from cluster_serving.node.job import redis_server
 
 _MEMORY_BYTES = 8 << 30
 _PATIENCE_S = 60.0

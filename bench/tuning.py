@@ -23,12 +23,13 @@ from rich.progress import track
 from bench import report
 from bench.mlp import save_mlp
 from cluster_serving.client.process import log
-from cluster_serving.node.config import Config
+from cluster_serving.node.config.choice import Given
+from cluster_serving.node.config.loading import Config
+from cluster_serving.node.config.objective import Measured, Objective
 from cluster_serving.node.descriptors import allow_descriptors
 from cluster_serving.node.models.detect import Detected, detect
 from cluster_serving.node.topology.budget import Budget, read_allowance, read_budget
-from cluster_serving.node.tuning.candidates import Candidate, Given, batches, shapes
-from cluster_serving.node.tuning.objective import Measured, Objective
+from cluster_serving.node.tuning.candidates import Candidate, batches, shapes
 from cluster_serving.node.tuning.search import Watch
 from cluster_serving.node.tuning.stand import Stand
 from cluster_serving.node.tuning.trial_redis import on_trial_redis

@@ -3,9 +3,9 @@
 import structlog
 
 from cluster_serving.node.change import Report
+from cluster_serving.node.config.choice import Shape, counted
+from cluster_serving.node.config.tuned import is_open
 from cluster_serving.node.lanes import Lanes
-from cluster_serving.node.tuning.candidates import Shape, counted
-from cluster_serving.node.tuning.store import is_open
 
 log = structlog.get_logger(__name__)
 

@@ -12,7 +12,7 @@ from typing import Protocol
 import structlog
 
 from cluster_serving.client.process.exit_codes import ExitCode
-from cluster_serving.node.config import Config
+from cluster_serving.node.config.loading import Config
 from cluster_serving.node.lanes import Lanes
 from cluster_serving.node.models.detect import Detected
 

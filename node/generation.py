@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 import structlog
 
-from cluster_serving.node.arrangement import Arrangement
-from cluster_serving.node.config import Config
+from cluster_serving.node.config.arrangement import Arrangement
+from cluster_serving.node.config.loading import Config
 from cluster_serving.node.models.base import ModelError, TensorSpec
 from cluster_serving.node.models.detect import Detected
 from cluster_serving.node.models.fingerprint import fingerprint

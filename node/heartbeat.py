@@ -11,7 +11,7 @@ import redis
 import structlog
 
 from cluster_serving.client import keys
-from cluster_serving.node.config import Config
+from cluster_serving.node.config.loading import Config
 from cluster_serving.node.inheritance import inherit
 from cluster_serving.node.lanes import Lanes
 from cluster_serving.node.reader.leases import leave

@@ -11,9 +11,9 @@ from itertools import chain
 
 import msgspec
 
-from cluster_serving.node.arrangement import Arrangement
 from cluster_serving.node.child import Child
-from cluster_serving.node.config import Config
+from cluster_serving.node.config.arrangement import Arrangement
+from cluster_serving.node.config.loading import Config
 from cluster_serving.node.crew import consumer_of
 from cluster_serving.node.generation import Generation
 from cluster_serving.node.lane import Lane

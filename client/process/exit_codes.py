@@ -5,9 +5,9 @@ Fault                     what a person can mend: shown as one sentence, never w
 ├── NotInstalled          USAGE             frontend/installed.py
 ├── ConfigError           CONFIG            client/config/spellings.py
 ├── ModelFault            MODEL             here
-├── RedisUnavailable      REDIS             node/redis_errors.py
+├── RedisUnavailable      REDIS             node/job/redis_errors.py
 ├── NotStarted            NOT_RUNNING       here
-└── AlreadyRunning        ALREADY_RUNNING   node/jobs.py
+└── AlreadyRunning        ALREADY_RUNNING   node/job/directory.py
 """
 
 import signal

@@ -11,8 +11,8 @@ import redis
 from cluster_serving.client import keys
 from cluster_serving.node.chaos import pace
 from cluster_serving.node.chaos.nodes import Node, wait_for
-from cluster_serving.node.chaos.private_redis import PrivateRedis
 from cluster_serving.node.chaos.schedule import CHILDREN, Act, Fault, Target
+from cluster_serving.node.job.private_redis import PrivateRedis
 
 _CHILD_S = 20.0  # how long a child that died may take to be started again
 _GATHER_S = 0.3

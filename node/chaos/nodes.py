@@ -20,8 +20,8 @@ from cluster_serving.client import keys
 from cluster_serving.client.config.sources import ENVIRON_PREFIX
 from cluster_serving.client.process.exit_codes import ExitCode, Fault
 from cluster_serving.node.chaos import pace, processes
-from cluster_serving.node.chaos.private_redis import PrivateRedis
-from cluster_serving.node.config import Config
+from cluster_serving.node.config.loading import Config
+from cluster_serving.node.job.private_redis import PrivateRedis
 from cluster_serving.node.worker.poison import VARIABLE
 
 _TURN_S = 0.05

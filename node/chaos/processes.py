@@ -1,38 +1,15 @@
 """The processes of a run: they die with it, and are known by the path of its poison file in their environment."""
 
-import ctypes
 import os
-import signal
-import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
 import psutil
 
-from cluster_serving.node.child import PR_SET_PDEATHSIG
 from cluster_serving.node.worker.poison import VARIABLE
 
-_LIBC = ctypes.CDLL(None)
 _RING = "memfd:cluster-serving-ring"
-
-
-def spawn(command: Sequence[str], log: Path, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
-    """Start a process that dies with this thread, in a session of its own: Ctrl-C is for the run, not for what it watches."""
-    with log.open("ab") as stream:
-        return subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=stream,
-            stderr=stream,
-            env=dict(environment),
-            start_new_session=True,
-            preexec_fn=_die_with_parent,  # one system call: nothing that could wait for a lock of another thread
-        )
-
-
-def _die_with_parent() -> None:
-    _LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def of_run(poison: Path) -> list[psutil.Process]:

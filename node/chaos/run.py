@@ -24,7 +24,7 @@ from cluster_serving.node.chaos.rehearsal import Rehearsal, rehearse
 from cluster_serving.node.chaos.sandbox import Sandbox, sandbox
 from cluster_serving.node.chaos.schedule import Target, plan
 from cluster_serving.node.chaos.watch import Watch
-from cluster_serving.node.config import Config
+from cluster_serving.node.config.loading import Config
 from cluster_serving.node.worker.poison import runs_of
 
 _BYTES_A_SECOND = 16 << 20  # more would measure the disk below the append-only file

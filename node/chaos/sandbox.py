@@ -10,8 +10,8 @@ from pathlib import Path
 from cluster_serving.client.process.exit_codes import Fault
 from cluster_serving.node.chaos import processes
 from cluster_serving.node.chaos.nodes import Node, NodeEnded, node_environment, run_config, write_config
-from cluster_serving.node.chaos.private_redis import PrivateRedis
-from cluster_serving.node.config import Config
+from cluster_serving.node.config.loading import Config
+from cluster_serving.node.job.private_redis import PrivateRedis
 
 
 class Sandbox:

@@ -16,11 +16,11 @@ from cluster_serving.node.commands.options import StartOptions
 from cluster_serving.node.commands.prepare import find_model
 from cluster_serving.node.commands.reporting import Reporter
 from cluster_serving.node.commands.start import TIMEOUT_S, options_of
-from cluster_serving.node.config import Config
+from cluster_serving.node.config.loading import Config
 from cluster_serving.node.fetching.cache import Entry
 from cluster_serving.node.fetching.placing import begin, placed
 from cluster_serving.node.fetching.under_way import UnderWay
-from cluster_serving.node.jobs import ChangeRequest, Job
+from cluster_serving.node.job.directory import ChangeRequest, Job
 
 log = structlog.get_logger(__name__)
 

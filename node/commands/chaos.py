@@ -57,7 +57,7 @@ def chaos(
     from cluster_serving.node.chaos.run import Options, run
     from cluster_serving.node.commands.prepare import find_model
     from cluster_serving.node.fetching.placing import fetched
-    from cluster_serving.node.jobs import Job
+    from cluster_serving.node.job.directory import Job
 
     loaded, _ = StartOptions.of(values).load()
     loaded.config.check_model_path()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from cluster_serving.node.jobs import Job
+    from cluster_serving.node.job.directory import Job
 
 
 def chosen_job(name: str | None) -> "Job":
@@ -16,8 +16,8 @@ def chosen_job(name: str | None) -> "Job":
     That of `config.yaml` here (with the environment), else the only one that runs, else the default job.
     """
     from cluster_serving.client.keys import DEFAULT_JOB
-    from cluster_serving.node.config import ConfigError, load_config
-    from cluster_serving.node.jobs import Job, all_jobs
+    from cluster_serving.node.config.loading import ConfigError, load_config
+    from cluster_serving.node.job.directory import Job, all_jobs
 
     if name is not None:
         return Job.of(name)

@@ -76,7 +76,7 @@ def _check(source: Path, target: Path, pairs: list[tuple[Path, Path]], force: bo
 
 def _cipher(secret_file: Path | None, salt_file: Path | None) -> "ModelCipher":
     from cluster_serving.client.encryption import ModelCipher
-    from cluster_serving.node.config import load_config
+    from cluster_serving.node.config.loading import load_config
 
     config = load_config(None, os.environ, {}).config
     secret = _value("secret", secret_file, config.model_secret)

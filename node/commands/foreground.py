@@ -12,13 +12,13 @@ from cluster_serving import __version__
 from cluster_serving.client.process import log
 from cluster_serving.client.process.exit_codes import ExitCode, Fault
 from cluster_serving.client.process.redaction import hide, secrets_of_config
-from cluster_serving.node import redis_server
 from cluster_serving.node.commands.options import StartOptions
 from cluster_serving.node.commands.prepare import find_model, prepare
 from cluster_serving.node.commands.reporting import Event, Reporter
 from cluster_serving.node.commands.stop import stop_redis
-from cluster_serving.node.config import Config
-from cluster_serving.node.jobs import Job, NodeRecord
+from cluster_serving.node.config.loading import Config
+from cluster_serving.node.job import redis_server
+from cluster_serving.node.job.directory import Job, NodeRecord
 
 
 def run(options: StartOptions, report_fd: int | None, patience_s: float) -> int:
@@ -63,7 +63,7 @@ def _serve(options: StartOptions, report: Reporter, patience_s: float) -> int:
 
     from cluster_serving.node.commands.changing import Changes, Given
     from cluster_serving.node.fetching.placing import fetched
-    from cluster_serving.node.redis_watch import watching
+    from cluster_serving.node.job.redis_watch import watching
     from cluster_serving.node.supervisor import serve
 
     def remember(options: StartOptions, config: Config) -> None:

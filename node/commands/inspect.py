@@ -24,7 +24,7 @@ def list_() -> None:
 
 
 def _print_list() -> None:
-    from cluster_serving.node.jobs import all_jobs
+    from cluster_serving.node.job.directory import all_jobs
 
     click.echo("Listing running Cluster Serving jobs:")
     running = [job for job in all_jobs() if job.running()]
@@ -81,7 +81,7 @@ def cli_of_the_original(context: click.Context, words: tuple[str, ...]) -> None:
 
 def _stop(name: str | None) -> None:
     from cluster_serving.node.commands.stop import stop_job
-    from cluster_serving.node.jobs import all_jobs
+    from cluster_serving.node.job.directory import all_jobs
 
     meant = [job for job in all_jobs() if job.running() and name in {None, job.name}]
     if not meant:

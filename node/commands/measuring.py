@@ -12,7 +12,7 @@ from typing import TextIO
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from cluster_serving.node.tuning.candidates import Shape
+from cluster_serving.node.config.choice import Shape
 from cluster_serving.node.tuning.search import Tried, Watch
 
 

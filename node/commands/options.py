@@ -10,10 +10,10 @@ import click
 
 from cluster_serving.client.config.spellings import fold, snake
 from cluster_serving.client.config.values import has_host, mask_address, split_password
-from cluster_serving.node.config_keys import ALIASES
+from cluster_serving.node.config.spellings import ALIASES
 
 if TYPE_CHECKING:
-    from cluster_serving.node.config import LoadedConfig
+    from cluster_serving.node.config.loading import LoadedConfig
 
 _TRUST_STORE_PASSWORD = "redisSecureTrustStorePassword"  # noqa: S105  # the name of a key
 # Folded spelling -> key, of the keys that may hold a secret.
@@ -108,7 +108,7 @@ class StartOptions:
         Raises:
             ConfigError: something is wrong with it, or there is neither a file nor a model's path.
         """
-        from cluster_serving.node.config import load_config
+        from cluster_serving.node.config.loading import load_config
 
         path = Path(self.config_path or DEFAULT_CONFIG).absolute()
         if self.config_path is None and not path.exists():

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import psutil
 
-from cluster_serving.node.jobs import Job
+from cluster_serving.node.job.directory import Job
 from cluster_serving.node.topology import cpulist
 from cluster_serving.node.topology.machine import Core, describe, online
 

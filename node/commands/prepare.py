@@ -13,15 +13,15 @@ from redis import exceptions
 from cluster_serving.client.config.values import mask_address
 from cluster_serving.client.connection import RedisSettings
 from cluster_serving.client.process.exit_codes import ModelFault
-from cluster_serving.node import redis_server
 from cluster_serving.node.backoff import Backoff
-from cluster_serving.node.config import Config
+from cluster_serving.node.config.loading import Config
 from cluster_serving.node.fetching.installed import check_can_fetch
-from cluster_serving.node.jobs import AlreadyRunning, Job, all_jobs
-from cluster_serving.node.redis_errors import RedisAway, RedisUnavailable
-from cluster_serving.node.redis_program import check_version, find_server, redis_home_problem
-from cluster_serving.node.redis_server import Listener
-from cluster_serving.node.redis_watch import forget
+from cluster_serving.node.job import redis_server
+from cluster_serving.node.job.directory import AlreadyRunning, Job, all_jobs
+from cluster_serving.node.job.redis_errors import RedisAway, RedisUnavailable
+from cluster_serving.node.job.redis_program import check_version, find_server, redis_home_problem
+from cluster_serving.node.job.redis_server import Listener
+from cluster_serving.node.job.redis_watch import forget
 
 if TYPE_CHECKING:
     from cluster_serving.node.models.detect import Detected

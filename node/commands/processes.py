@@ -13,7 +13,7 @@ from cluster_serving.client.process.exit_codes import ExitCode, Fault
 if TYPE_CHECKING:
     import psutil
 
-    from cluster_serving.node.jobs import Job
+    from cluster_serving.node.job.directory import Job
 
 SUPERVISOR, FRONTEND = "supervisor", "frontend"
 ROLES = ("reader", "worker", "writer", FRONTEND, SUPERVISOR)

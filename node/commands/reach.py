@@ -14,7 +14,7 @@ from cluster_serving.node.commands.options import DEFAULT_CONFIG
 
 if TYPE_CHECKING:
     from cluster_serving.client.link import Link
-    from cluster_serving.node.config import Config
+    from cluster_serving.node.config.loading import Config
 
 
 class Where(NamedTuple):
@@ -67,7 +67,7 @@ def reach(where: Where) -> Generator[Reached]:
     from cluster_serving.client.errors import ConnectionLost
     from cluster_serving.client.link import Link
     from cluster_serving.client.process.redaction import hide, secrets_of_config
-    from cluster_serving.node.redis_errors import RedisUnavailable
+    from cluster_serving.node.job.redis_errors import RedisUnavailable
 
     job, config = _configured(where)
     hide(*secrets_of_config(config))
@@ -86,7 +86,7 @@ def reach(where: Where) -> Generator[Reached]:
 
 def _configured(where: Where) -> "tuple[str, Config]":
     from cluster_serving.node.commands.start import recorded_options
-    from cluster_serving.node.config import load_config
+    from cluster_serving.node.config.loading import load_config
 
     name = where.job
     if where.config_path is None and where.redis_url is None:

@@ -16,9 +16,9 @@ from cluster_serving.node.commands.background import Display, NotReady, environ_
 from cluster_serving.node.commands.options import StartOptions
 from cluster_serving.node.commands.prepare import check_redis
 from cluster_serving.node.commands.reporting import follow
-from cluster_serving.node.config import Config
-from cluster_serving.node.jobs import ChangeRequest, Job, NodeRecord
-from cluster_serving.node.redis_errors import RedisUnavailable
+from cluster_serving.node.config.loading import Config
+from cluster_serving.node.job.directory import ChangeRequest, Job, NodeRecord
+from cluster_serving.node.job.redis_errors import RedisUnavailable
 
 _END_S = 10.0  # what the node may need to see that the time is over, and to tell
 

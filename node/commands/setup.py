@@ -12,9 +12,9 @@ from cluster_serving.client.process.exit_codes import Fault
 from cluster_serving.node.commands.options import DEFAULT_CONFIG, StartOptions, start_options
 
 if TYPE_CHECKING:
-    from cluster_serving.node.config import Config
+    from cluster_serving.node.config.loading import Config
 
-_TEMPLATE = Path(__file__).parents[1] / DEFAULT_CONFIG
+_TEMPLATE = Path(__file__).parents[1] / "config" / DEFAULT_CONFIG
 
 
 @click.command(cls=Command, context_settings=SETTINGS)
@@ -43,7 +43,7 @@ def config(as_json: bool, **values: Any) -> None:
 
     Secrets are masked.
     """
-    from cluster_serving.node.config import effective, load_config
+    from cluster_serving.node.config.loading import effective, load_config
 
     options = StartOptions.of(values)
     if options.config_path is None and not Path(DEFAULT_CONFIG).exists():
@@ -64,9 +64,9 @@ def config(as_json: bool, **values: Any) -> None:
 
 
 def _which_redis(config: "Config") -> str:
-    from cluster_serving.node.jobs import Job
-    from cluster_serving.node.redis_errors import RedisUnavailable
-    from cluster_serving.node.redis_program import find_server
+    from cluster_serving.node.job.directory import Job
+    from cluster_serving.node.job.redis_errors import RedisUnavailable
+    from cluster_serving.node.job.redis_program import find_server
 
     settings = config.redis_settings()
     if not settings.is_local_default:

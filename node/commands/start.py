@@ -12,7 +12,7 @@ from cluster_serving.node.commands.options import StartOptions, start_options
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from cluster_serving.node.jobs import NodeRecord
+    from cluster_serving.node.job.directory import NodeRecord
 
 TIMEOUT_S = 600.0
 
@@ -83,7 +83,7 @@ def restart(name: str | None, timeout_s: float, cold: bool, **values: Any) -> No
     from cluster_serving.node.commands.replacing import can_replace, replace
     from cluster_serving.node.commands.stop import stop_job
     from cluster_serving.node.fetching.placing import fetched
-    from cluster_serving.node.jobs import Job
+    from cluster_serving.node.job.directory import Job
 
     options, named = StartOptions.of(values), name
     if name is None:

@@ -14,7 +14,7 @@ from cluster_serving.client.process.exit_codes import ExitCode
 if TYPE_CHECKING:
     import redis
 
-    from cluster_serving.node.jobs import Job, NodeRecord
+    from cluster_serving.node.job.directory import Job, NodeRecord
 
 _FIRST_ANSWER_S = 2.0
 NOT_RUNNING = "not running"
@@ -37,7 +37,7 @@ def status(context: click.Context, name: str | None, placement: bool, as_json: b
     Counts are since the node started. dead: failed records that are kept as dead letters; redelivered: records taken again after
     a process or a node had died; restarts: of its processes; recycled: workers replaced because of their memory.
     """
-    from cluster_serving.node.jobs import Job, all_jobs
+    from cluster_serving.node.job.directory import Job, all_jobs
 
     known = [Job.of(name)] if name is not None else all_jobs()
     if placement:
@@ -89,8 +89,8 @@ def describe(job: "Job") -> dict[str, Any]:
 
 def _embedded(record: "NodeRecord", is_away: bool) -> dict[str, Any]:
     """Describe the embedded Redis that the node uses or used last; nothing where Redis is somebody else's."""
-    from cluster_serving.node import redis_server
-    from cluster_serving.node.redis_watch import watched
+    from cluster_serving.node.job import redis_server
+    from cluster_serving.node.job.redis_watch import watched
 
     if record.redis_directory is None:
         return {}
@@ -113,7 +113,7 @@ def _from_redis(record: "NodeRecord", is_running: bool) -> dict[str, Any]:
 
     from cluster_serving.client.process.exit_codes import Fault
     from cluster_serving.node.commands.start import recorded_options
-    from cluster_serving.node.config import load_config
+    from cluster_serving.node.config.loading import load_config
 
     path = Path(record.config_path) if record.config_path else None
     try:

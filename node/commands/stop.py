@@ -13,7 +13,7 @@ from cluster_serving.node.commands.chosen import chosen_job
 if TYPE_CHECKING:
     import psutil
 
-    from cluster_serving.node.jobs import Job
+    from cluster_serving.node.job.directory import Job
 
 _GRACE_S = 5.0
 _DRAIN_S = 4.0
@@ -29,7 +29,7 @@ def stop(name: str | None, everything: bool) -> None:
 
     The node finishes what it has read, and leaves the rest in the queue.
     """
-    from cluster_serving.node.jobs import all_jobs
+    from cluster_serving.node.job.directory import all_jobs
 
     if not everything:
         stop_job(chosen_job(name))
@@ -125,8 +125,8 @@ def stop_redis(job: "Job") -> bool:
     Raises:
         Fault: it does not end.
     """
-    from cluster_serving.node import redis_server
-    from cluster_serving.node.jobs import all_jobs
+    from cluster_serving.node.job import redis_server
+    from cluster_serving.node.job.directory import all_jobs
 
     port = redis_server.port_of(job.redis_directory)
     others = [other for other in all_jobs() if other != job]

@@ -12,8 +12,8 @@ from cluster_serving.client.process.exit_codes import Fault, NotStarted
 from cluster_serving.node.commands.options import StartOptions, start_options
 
 if TYPE_CHECKING:
-    from cluster_serving.node.config import Config
-    from cluster_serving.node.jobs import Job
+    from cluster_serving.node.config.loading import Config
+    from cluster_serving.node.job.directory import Job
     from cluster_serving.node.tuning.report import Report
     from cluster_serving.node.tuning.tuner import Terms
 
@@ -62,7 +62,7 @@ def tune(
 
     from cluster_serving.node.commands.measuring import Told
     from cluster_serving.node.commands.prepare import check_free
-    from cluster_serving.node.jobs import Job
+    from cluster_serving.node.job.directory import Job
     from cluster_serving.node.tuning import plot as picture
     from cluster_serving.node.tuning import table
     from cluster_serving.node.tuning.report import described
@@ -108,7 +108,7 @@ def _options(given: StartOptions, name: str | None, objective: str | None) -> St
 
 
 def _fate(config: "Config") -> str:
-    from cluster_serving.node.tuning.objective import THROUGHPUT
+    from cluster_serving.node.config.objective import THROUGHPUT
 
     if config.tuning == "off":
         return "Kept; no start uses it as long as tuning is off."
@@ -117,7 +117,7 @@ def _fate(config: "Config") -> str:
 
 
 def _warn_of_others(job: "Job") -> None:
-    from cluster_serving.node.jobs import all_jobs
+    from cluster_serving.node.job.directory import all_jobs
 
     others = [other.name for other in all_jobs() if other.name != job.name and other.running()]
     if others:
@@ -128,11 +128,11 @@ def _measured(config: "Config", job: "Job", terms: "Terms") -> "tuple[Report, bo
     """Measure, and keep what was found; whether it was kept. What all the processes print goes to a log."""
     from cluster_serving.client.process import log
     from cluster_serving.client.process.redaction import hide, secrets_of_config
-    from cluster_serving.node.arrangement import Share
     from cluster_serving.node.commands.measuring import Signals, display, diverted
     from cluster_serving.node.commands.prepare import find_model
+    from cluster_serving.node.config.arrangement import Share
+    from cluster_serving.node.config.tuned import Store, is_open
     from cluster_serving.node.fetching.placing import fetched
-    from cluster_serving.node.tuning.store import Store, is_open
     from cluster_serving.node.tuning.tuner import keep
     from cluster_serving.node.tuning.tuner import tune as measure
 

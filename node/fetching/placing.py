@@ -6,11 +6,11 @@ from pathlib import Path
 import structlog
 
 from cluster_serving.client.config.values import mask_address
-from cluster_serving.node.config import Config
+from cluster_serving.node.config.loading import Config
 from cluster_serving.node.fetching.cache import Entry
 from cluster_serving.node.fetching.fetch import Request
 from cluster_serving.node.fetching.under_way import UnderWay
-from cluster_serving.node.jobs import Job
+from cluster_serving.node.job.directory import Job
 
 log = structlog.get_logger(__name__)
 

@@ -5,32 +5,12 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from cluster_serving.client.tensor_spec import TensorSpec
-from cluster_serving.node.settings import MAX_WORKERS, Config
+from cluster_serving.node.config.choice import Given, Shape
+from cluster_serving.node.config.objective import Measured, Objective
+from cluster_serving.node.config.settings import MAX_WORKERS
 from cluster_serving.node.topology.budget import Budget
-from cluster_serving.node.tuning.objective import Measured, Objective
 
 LARGEST_BATCH = 64
-
-
-def counted(count: int, noun: str) -> str:
-    """Such as `1 thread` or `2 threads`."""
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
-
-
-class Shape(NamedTuple):
-    """So many workers of so many threads."""
-
-    workers: int
-    threads: int
-
-    @property
-    def cost(self) -> tuple[int, int]:
-        """Threads in all, then those of a worker: one is the usual number, and what is not tuned has it."""
-        return self.workers * self.threads, self.threads
-
-    def described(self) -> str:
-        """Such as `3 workers x 1 thread`."""
-        return f"{counted(self.workers, 'worker')} x {counted(self.threads, 'thread')}"
 
 
 class Candidate(NamedTuple):
@@ -42,27 +22,6 @@ class Candidate(NamedTuple):
     def cost(self, usual: int) -> tuple[int, int, float]:
         """The simpler shape costs less, then the batch that is nearer to the usual one: its neighbours differ from it least."""
         return *self.shape.cost, abs(math.log2(self.batch / usual))
-
-
-class Given(NamedTuple):
-    """What the configuration says; None: open."""
-
-    workers: int | None
-    threads: int | None
-    batch: int | None
-
-    @classmethod
-    def by(cls, config: Config, backend: str) -> "Given":
-        """`coreNumberPerMachine` says how many workers and threads, too."""
-        workers, threads, batch = config.model_parallelism, config.thread_per_model, config.batch_size
-        if config.core_number_per_machine > 0:
-            workers, threads = config.resolved_parallelism(backend, 1)
-        return cls(workers, threads, batch)
-
-    @property
-    def is_all(self) -> bool:
-        """Whether nothing of it is open."""
-        return None not in self
 
 
 def shapes(budget: Budget, given: Given) -> list[Shape]:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from cluster_serving.client.process.exit_codes import ModelFault
 from cluster_serving.client.values import encode_record
-from cluster_serving.node.config import Config
+from cluster_serving.node.config.loading import Config
 from cluster_serving.node.engines.calibration import image_files, random_batch, samples
 from cluster_serving.node.models.base import Array, ModelError, TensorSpec
 from cluster_serving.node.tuning.errors import TuningError

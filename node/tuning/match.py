@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import combinations
 
+from cluster_serving.node.config.objective import Measured, Objective
 from cluster_serving.node.tuning.candidates import Candidate
-from cluster_serving.node.tuning.objective import Measured, Objective
 
 _SHAPE_TIE = 0.05  # it takes cores, or memory for a copy of the model
 _BATCH_TIE = 0.01

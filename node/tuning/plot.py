@@ -5,7 +5,7 @@ from pathlib import Path
 
 from cluster_serving.client.process.exit_codes import Fault
 from cluster_serving.client.process.installed import require
-from cluster_serving.node.tuning.candidates import Shape
+from cluster_serving.node.config.choice import Shape
 from cluster_serving.node.tuning.report import Report
 
 _INCHES = (8.0, 5.0)

@@ -4,10 +4,10 @@ from typing import Any
 
 import msgspec
 
-from cluster_serving.node.choice import Choice
+from cluster_serving.node.config.choice import Choice, Shape
+from cluster_serving.node.config.objective import Objective
 from cluster_serving.node.models.runtime import TriedRuntime
-from cluster_serving.node.tuning.candidates import Candidate, Shape, ranked
-from cluster_serving.node.tuning.objective import Objective
+from cluster_serving.node.tuning.candidates import Candidate, ranked
 from cluster_serving.node.tuning.search import Tried
 
 

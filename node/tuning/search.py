@@ -16,11 +16,12 @@ from typing import Protocol
 
 import msgspec
 
-from cluster_serving.node.arrangement import DEFAULT_BATCH
-from cluster_serving.node.tuning.candidates import Candidate, Shape, ranked
+from cluster_serving.node.config.arrangement import DEFAULT_BATCH
+from cluster_serving.node.config.choice import Shape
+from cluster_serving.node.config.objective import Measured, Objective
+from cluster_serving.node.tuning.candidates import Candidate, ranked
 from cluster_serving.node.tuning.errors import Refused, TuningError
 from cluster_serving.node.tuning.match import Match
-from cluster_serving.node.tuning.objective import Measured, Objective
 
 _NEAR = 0.85  # of the other one: what is below is out of the question, whatever the noise
 _NEXT = 0.9  # of the batch size before: below, those behind are not worth a try

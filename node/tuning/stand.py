@@ -18,23 +18,23 @@ import redis
 
 from cluster_serving.client import keys
 from cluster_serving.client.process.exit_codes import ExitCode, Fault, ModelFault
-from cluster_serving.node.arrangement import arrange
-from cluster_serving.node.choice import Choice
-from cluster_serving.node.config import Config
+from cluster_serving.node.config.arrangement import arrange
+from cluster_serving.node.config.choice import Choice, Shape
+from cluster_serving.node.config.loading import Config
+from cluster_serving.node.config.objective import Measured, Objective
+from cluster_serving.node.job.redis_errors import RedisUnavailable
 from cluster_serving.node.lanes import Lanes
 from cluster_serving.node.models.base import TensorSpec
 from cluster_serving.node.models.detect import Detected
 from cluster_serving.node.models.runtime import TriedRuntime
-from cluster_serving.node.redis_errors import RedisUnavailable
 from cluster_serving.node.ring.bell import Bell
 from cluster_serving.node.topology.budget import Budget
 from cluster_serving.node.topology.cgroups import free_bytes
-from cluster_serving.node.tuning.candidates import Candidate, Shape
+from cluster_serving.node.tuning.candidates import Candidate
 from cluster_serving.node.tuning.errors import Refused
 from cluster_serving.node.tuning.inputs import records
 from cluster_serving.node.tuning.load import Begin, Order
 from cluster_serving.node.tuning.load_process import LoadProcess
-from cluster_serving.node.tuning.objective import Measured, Objective
 from cluster_serving.node.tuning.trial_redis import reached
 from cluster_serving.node.turn import take_turn
 

@@ -4,8 +4,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from cluster_serving.node.config.choice import Shape
 from cluster_serving.node.models.runtime import Runtime
-from cluster_serving.node.tuning.candidates import Shape
 from cluster_serving.node.tuning.report import Report
 from cluster_serving.node.tuning.search import Tried
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import redis
 import structlog
 
-from cluster_serving.node.chaos.private_redis import PrivateRedis
-from cluster_serving.node.config import Config
-from cluster_serving.node.redis_errors import RedisUnavailable
+from cluster_serving.node.config.loading import Config
+from cluster_serving.node.job.private_redis import PrivateRedis
+from cluster_serving.node.job.redis_errors import RedisUnavailable
 
 log = structlog.get_logger(__name__)
 

@@ -4,18 +4,18 @@ import time
 
 import msgspec
 
-from cluster_serving.node.choice import Choice
-from cluster_serving.node.config import Config
+from cluster_serving.node.config.choice import Choice, Given, Shape
+from cluster_serving.node.config.loading import Config
+from cluster_serving.node.config.objective import Objective
+from cluster_serving.node.config.tuned import Store
 from cluster_serving.node.descriptors import allow_descriptors
 from cluster_serving.node.models.detect import Detected
 from cluster_serving.node.topology.budget import Budget
-from cluster_serving.node.tuning.candidates import Candidate, Given, Shape, batches, shapes
+from cluster_serving.node.tuning.candidates import Candidate, batches, shapes
 from cluster_serving.node.tuning.errors import Refused, TuningError
-from cluster_serving.node.tuning.objective import Objective
 from cluster_serving.node.tuning.report import Report, described
 from cluster_serving.node.tuning.search import Search, Watch
 from cluster_serving.node.tuning.stand import Stand
-from cluster_serving.node.tuning.store import Store
 from cluster_serving.node.tuning.trial_redis import on_trial_redis
 
 SECONDS = 0.5

@@ -9,8 +9,8 @@ from cluster_serving.client.config.loading import load
 from cluster_serving.client.config.spellings import ConfigError, Spellings
 from cluster_serving.frontend import config_keys as frontend_keys
 from cluster_serving.frontend.settings import FrontendConfig
-from cluster_serving.node import config_keys as node_keys
-from cluster_serving.node.settings import PLACEHOLDER_PATH, Config
+from cluster_serving.node.config import spellings as node_keys
+from cluster_serving.node.config.settings import PLACEHOLDER_PATH, Config
 from cluster_serving.swarm.lint.finding import Finding, Part
 
 _TARGET = "/etc/cluster-serving/config.yaml"

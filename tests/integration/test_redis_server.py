@@ -13,10 +13,10 @@ import pytest
 import redis
 
 from cluster_serving.client.connection import RedisSettings
-from cluster_serving.node import redis_server
-from cluster_serving.node.redis_errors import RedisUnavailable
-from cluster_serving.node.redis_program import ServerProgram, find_server
-from cluster_serving.node.redis_server import Listener
+from cluster_serving.node.job import redis_server
+from cluster_serving.node.job.redis_errors import RedisUnavailable
+from cluster_serving.node.job.redis_program import ServerProgram, find_server
+from cluster_serving.node.job.redis_server import Listener
 from support.broken_redis import damage, mend
 from support.private_redis import free_port, rewrite_file
 from support.wait import wait_until

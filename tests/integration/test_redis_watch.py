@@ -9,8 +9,8 @@ import pytest
 import structlog
 
 from cluster_serving.client.connection import RedisSettings
-from cluster_serving.node import redis_server
-from cluster_serving.node.redis_watch import forget, watched, watching
+from cluster_serving.node.job import redis_server
+from cluster_serving.node.job.redis_watch import forget, watched, watching
 from support.broken_redis import damage, mend
 from support.private_redis import free_port
 from support.wait import wait_until

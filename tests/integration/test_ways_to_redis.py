@@ -12,7 +12,7 @@ import pytest
 import redis
 
 from cluster_serving.client import AsyncInputQueue, ConnectionLost, InputQueue, OutputQueue
-from cluster_serving.node.redis_program import find_server
+from cluster_serving.node.job.redis_program import find_server
 from support.private_redis import PrivateRedis, free_port, private_redis
 from support.programs import program
 from support.wait import wait_until

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import redis
 
-from cluster_serving.node.redis_program import find_server
+from cluster_serving.node.job.redis_program import find_server
 from support.private_redis import PrivateRedis, free_port, private_redis
 from support.wait import wait_until
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import redis
 
-from cluster_serving.node.redis_program import find_server
+from cluster_serving.node.job.redis_program import find_server
 from support.wait import wait_until
 
 

@@ -5,9 +5,9 @@ import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 
-from cluster_serving.node.arrangement import Arrangement
-from cluster_serving.node.choice import Choice
-from cluster_serving.node.config import Config
+from cluster_serving.node.config.arrangement import Arrangement
+from cluster_serving.node.config.choice import Choice
+from cluster_serving.node.config.loading import Config
 from cluster_serving.node.lanes import Lanes
 from cluster_serving.node.models.detect import detect
 from cluster_serving.node.ring.bell import Bell

@@ -15,8 +15,8 @@ import pytest
 import redis
 
 from cluster_serving.client import ConnectionLost, InputQueue, OutputQueue
-from cluster_serving.node import redis_server
-from cluster_serving.node.redis_watch import watched
+from cluster_serving.node.job import redis_server
+from cluster_serving.node.job.redis_watch import watched
 from support.broken_redis import damage, mend
 from support.clients import in_background
 from support.models import MODELS

@@ -14,7 +14,7 @@ import redis
 
 from cluster_serving.client import InputQueue, keys
 from cluster_serving.client.values import encode_record
-from cluster_serving.node.redis_program import find_server
+from cluster_serving.node.job.redis_program import find_server
 from support.models import MODELS, affine
 from support.private_redis import PrivateRedis, free_port, private_redis
 from support.running_node import RunningNode, running_node

@@ -13,7 +13,7 @@ import psutil
 import pytest
 import yaml
 
-from cluster_serving.node.jobs import Job
+from cluster_serving.node.job.directory import Job
 from support.models import MODELS
 from support.private_redis import PrivateRedis, free_port, private_redis
 from support.wait import wait_until

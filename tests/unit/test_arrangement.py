@@ -4,9 +4,9 @@ from pathlib import Path
 import pytest
 import structlog
 
-from cluster_serving.node.arrangement import Arrangement, Share, arrange, chosen
-from cluster_serving.node.choice import Choice
-from cluster_serving.node.config import Config
+from cluster_serving.node.config.arrangement import Arrangement, Share, arrange, chosen
+from cluster_serving.node.config.choice import Choice
+from cluster_serving.node.config.loading import Config
 from cluster_serving.node.models.detect import Detected
 from cluster_serving.node.models.runtime import Runtime
 from cluster_serving.node.topology.budget import Allowance, Budget

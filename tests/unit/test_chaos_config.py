@@ -4,7 +4,7 @@ import yaml
 
 from cluster_serving.node.chaos import pace
 from cluster_serving.node.chaos.nodes import node_environment, run_config, write_config
-from cluster_serving.node.config import Config, load_config
+from cluster_serving.node.config.loading import Config, load_config
 
 URL = "unix:///a/redis.sock"
 

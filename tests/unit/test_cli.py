@@ -21,9 +21,9 @@ from cluster_serving.node.commands import background, reporting, stop
 from cluster_serving.node.commands.inspect import cli_of_the_original
 from cluster_serving.node.commands.options import StartOptions
 from cluster_serving.node.commands.start import recorded_options
-from cluster_serving.node.config import Config
-from cluster_serving.node.jobs import Job, NodeRecord
-from cluster_serving.node.redis_program import find_server
+from cluster_serving.node.config.loading import Config
+from cluster_serving.node.job.directory import Job, NodeRecord
+from cluster_serving.node.job.redis_program import find_server
 
 MODEL = Path(__file__).parents[2] / "node" / "quickstart" / "model"
 NOBODY = "redis://127.0.0.2:1/0"  # not this machine's default, so that no Redis is started

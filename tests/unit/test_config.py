@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from cluster_serving.client.config.values import mask_url, split_password
-from cluster_serving.node.config import Config, ConfigError, LoadedConfig, effective, load_config
+from cluster_serving.node.config.loading import Config, ConfigError, LoadedConfig, effective, load_config
 
 
 def load(tmp_path: Path, text: str, environ: dict[str, str] | None = None, **flags: object) -> LoadedConfig:
@@ -503,7 +503,7 @@ def test_every_field_says_what_it_is() -> None:
 
 def test_template_is_valid_and_shows_the_defaults() -> None:
     """Uncommenting every line of the template changes nothing but the model's path."""
-    template = Path(__file__).parents[2] / "node" / "config.yaml"
+    template = Path(__file__).parents[2] / "node" / "config" / "config.yaml"
     lines = [line.removeprefix("# ") for line in template.read_text().splitlines()]
     shown = [
         line for line in lines if line.split(":")[0] in {str(field.alias) for field in Config.model_fields.values()}

@@ -10,7 +10,7 @@ from cluster_serving.frontend.child import to_plain
 from cluster_serving.frontend.cli import frontend
 from cluster_serving.frontend.config import ConfigError, LoadedFrontendConfig, load_frontend_config
 from cluster_serving.frontend.settings import GROUPS, FrontendConfig
-from cluster_serving.node.config import load_config
+from cluster_serving.node.config.loading import load_config
 from support.certificates import PASSWORD, write_certificates
 
 SECRETS = {"redisPassword": PASSWORD, "httpsKeyStoreToken": PASSWORD, "redisUrl": f"redis://u:{PASSWORD}@h"}

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from cluster_serving.node.redis_errors import RedisUnavailable
-from cluster_serving.node.redis_program import ServerProgram, check_version, find_server, redis_home_problem
+from cluster_serving.node.job.redis_errors import RedisUnavailable
+from cluster_serving.node.job.redis_program import ServerProgram, check_version, find_server, redis_home_problem
 
 
 @pytest.fixture(autouse=True)

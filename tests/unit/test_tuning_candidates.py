@@ -1,11 +1,12 @@
 import pytest
 
-from cluster_serving.node.config import Config
+from cluster_serving.node.config.choice import Given, Shape
+from cluster_serving.node.config.loading import Config
+from cluster_serving.node.config.objective import Objective
 from cluster_serving.node.models.base import TensorSpec
 from cluster_serving.node.topology.budget import Budget
 from cluster_serving.node.topology.machine import Core
-from cluster_serving.node.tuning.candidates import Candidate, Given, Shape, batches, shapes
-from cluster_serving.node.tuning.objective import Objective
+from cluster_serving.node.tuning.candidates import Candidate, batches, shapes
 
 OPEN = Given(None, None, None)
 X = TensorSpec("x", "float32", (None, 1000))

@@ -5,9 +5,10 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from cluster_serving.node.tuning.candidates import Candidate, Shape
+from cluster_serving.node.config.choice import Shape
+from cluster_serving.node.config.objective import Measured, Objective
+from cluster_serving.node.tuning.candidates import Candidate
 from cluster_serving.node.tuning.match import Match
-from cluster_serving.node.tuning.objective import Measured, Objective
 
 
 def candidate(workers: int, threads: int, batch: int) -> Candidate:

@@ -4,11 +4,11 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from cluster_serving.node.choice import Choice
+from cluster_serving.node.config.choice import Choice, Shape
+from cluster_serving.node.config.objective import Measured, Objective
 from cluster_serving.node.models.runtime import Runtime, TriedRuntime
 from cluster_serving.node.tuning import plot, table
-from cluster_serving.node.tuning.candidates import Candidate, Shape
-from cluster_serving.node.tuning.objective import Measured, Objective
+from cluster_serving.node.tuning.candidates import Candidate
 from cluster_serving.node.tuning.report import Report, described
 from cluster_serving.node.tuning.search import Tried
 

@@ -5,10 +5,11 @@ from collections.abc import Callable
 
 import pytest
 
-from cluster_serving.node.tuning.candidates import Candidate, Shape
+from cluster_serving.node.config.choice import Shape
+from cluster_serving.node.config.objective import Measured, Objective
+from cluster_serving.node.tuning.candidates import Candidate
 from cluster_serving.node.tuning.errors import Refused, TuningError
 from cluster_serving.node.tuning.load import Order, Tally
-from cluster_serving.node.tuning.objective import Measured, Objective
 from cluster_serving.node.tuning.search import Search, Watch
 
 SIZES = (1, 2, 4, 8, 16, 32, 64)

@@ -5,15 +5,15 @@ from typing import Any
 
 import pytest
 
-from cluster_serving.node.choice import Choice
-from cluster_serving.node.config import Config
+from cluster_serving.node.config import tuned as module
+from cluster_serving.node.config.choice import Choice
+from cluster_serving.node.config.loading import Config
+from cluster_serving.node.config.tuned import Store, conditions, is_open, key_of
 from cluster_serving.node.models.detect import Detected
 from cluster_serving.node.models.fingerprint import fingerprint
 from cluster_serving.node.models.runtime import Runtime
 from cluster_serving.node.topology.budget import Budget
 from cluster_serving.node.topology.machine import Core
-from cluster_serving.node.tuning import store as module
-from cluster_serving.node.tuning.store import Store, conditions, is_open, key_of
 
 CHOICE = Choice(3, 2, 16, Runtime("openvino", "bf16"))
 FOUR = Budget(tuple(Core(number, number) for number in range(4)))

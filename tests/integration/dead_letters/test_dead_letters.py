@@ -16,7 +16,7 @@ from cluster_serving.client.connection import RedisSettings
 from cluster_serving.client.link import Link
 from cluster_serving.client.values import encode_record
 from cluster_serving.node.cli import main
-from cluster_serving.node.jobs import Job, NodeRecord
+from cluster_serving.node.job.directory import Job, NodeRecord
 from cluster_serving.node.writer.dead_letters import DeadLetters, encode_reason
 from support.dead_letters import DIED_MS, MODEL, Letters
 from support.private_redis import PrivateRedis

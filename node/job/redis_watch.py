@@ -19,10 +19,10 @@ from pathlib import Path
 import msgspec
 import structlog
 
-from cluster_serving.node import detached, redis_server
 from cluster_serving.node.backoff import Backoff
-from cluster_serving.node.redis_errors import RedisUnavailable
-from cluster_serving.node.redis_server import Listener
+from cluster_serving.node.job import detached, redis_server
+from cluster_serving.node.job.redis_errors import RedisUnavailable
+from cluster_serving.node.job.redis_server import Listener
 
 log = structlog.get_logger(__name__)
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cluster_serving.node.redis_errors import RedisUnavailable
+from cluster_serving.node.job.redis_errors import RedisUnavailable
 
 OLDEST = (6, 2)
 _MULTI_PART_AOF = (7,)  # older servers do not see `appendonlydir`, and would start empty beside it

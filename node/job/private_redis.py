@@ -1,19 +1,20 @@
 """A Redis of a run's own, on a Unix socket in the run's directory, where nobody else finds it."""
 
+import ctypes
 import os
 import signal
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import psutil
 import redis
 
 from cluster_serving.client.connection import RedisSettings
-from cluster_serving.node.chaos.processes import spawn
-from cluster_serving.node.redis_errors import RedisUnavailable
-from cluster_serving.node.redis_program import find_server
+from cluster_serving.node.child import PR_SET_PDEATHSIG
+from cluster_serving.node.job.redis_errors import RedisUnavailable
+from cluster_serving.node.job.redis_program import find_server
 
 _START_S = 30.0
 _STOP_S = 30.0
@@ -86,3 +87,24 @@ class PrivateRedis:
         """Let it go on."""
         if self._process is not None:
             psutil.Process(self._process.pid).resume()
+
+
+_LIBC = ctypes.CDLL(None)
+
+
+def spawn(command: Sequence[str], log: Path, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    """Start a process that dies with this thread, in a session of its own: Ctrl-C is for the run, not for what it watches."""
+    with log.open("ab") as stream:
+        return subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=stream,
+            stderr=stream,
+            env=dict(environment),
+            start_new_session=True,
+            preexec_fn=_die_with_parent,  # one system call: nothing that could wait for a lock of another thread
+        )
+
+
+def _die_with_parent() -> None:
+    _LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)

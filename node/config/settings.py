@@ -44,7 +44,7 @@ def _lower(value: object) -> object:
 
 
 def _objective(value: object) -> str:
-    from cluster_serving.node.tuning.objective import Objective
+    from cluster_serving.node.config.objective import Objective
 
     return str(Objective.parse(value))
 

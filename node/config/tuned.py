@@ -19,14 +19,13 @@ import msgspec
 import structlog
 
 from cluster_serving import __version__
-from cluster_serving.node.choice import Choice
-from cluster_serving.node.config import Config
+from cluster_serving.node.config.choice import Choice, Given
+from cluster_serving.node.config.loading import Config
 from cluster_serving.node.models.base import ModelError
 from cluster_serving.node.models.detect import Detected
 from cluster_serving.node.models.fingerprint import fingerprint
 from cluster_serving.node.topology.budget import Budget
 from cluster_serving.node.topology.cpulist import text_of
-from cluster_serving.node.tuning.candidates import Given
 
 log = structlog.get_logger(__name__)
 

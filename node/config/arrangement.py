@@ -7,12 +7,12 @@ from typing import NamedTuple
 import structlog
 from msgspec.structs import replace
 
-from cluster_serving.node.choice import Choice
-from cluster_serving.node.config import Config
+from cluster_serving.node.config.choice import Choice
+from cluster_serving.node.config.loading import Config
+from cluster_serving.node.config.tuned import Store
 from cluster_serving.node.models.detect import Detected
 from cluster_serving.node.topology.budget import Allowance, Budget, read_allowance, read_budget
 from cluster_serving.node.topology.placement import LARGEST_LANE, Places, anywhere, lanes, split
-from cluster_serving.node.tuning.store import Store
 
 log = structlog.get_logger(__name__)
 

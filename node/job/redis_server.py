@@ -21,10 +21,10 @@ import psutil
 import redis
 
 from cluster_serving.client.connection import RedisSettings
-from cluster_serving.node import detached
-from cluster_serving.node.jobs import all_jobs, state_home
-from cluster_serving.node.redis_errors import RedisUnavailable
-from cluster_serving.node.redis_program import ServerProgram, find_server
+from cluster_serving.node.job import detached
+from cluster_serving.node.job.directory import all_jobs, state_home
+from cluster_serving.node.job.redis_errors import RedisUnavailable
+from cluster_serving.node.job.redis_program import ServerProgram, find_server
 
 _NO_ANSWER_S = 10.0
 _LOADING_S = 600.0  # a large append-only file takes its time

@@ -11,8 +11,8 @@ from cluster_serving.client.config.loading import Loaded, load
 from cluster_serving.client.config.sources import Found
 from cluster_serving.client.config.spellings import ConfigError
 from cluster_serving.client.config.values import check_pem, check_port, has_host, is_remote, mask_address, mask_url
-from cluster_serving.node.config_keys import ADDRESSES, PATHS, SPELLINGS
-from cluster_serving.node.settings import PLACEHOLDER_PATH, Config
+from cluster_serving.node.config.settings import PLACEHOLDER_PATH, Config
+from cluster_serving.node.config.spellings import ADDRESSES, PATHS, SPELLINGS
 
 __all__ = ["PLACEHOLDER_PATH", "Config", "ConfigError", "LoadedConfig", "load_config"]
 
