@@ -15,10 +15,10 @@ from cluster_serving.node.child import Child
 from cluster_serving.node.config.arrangement import Arrangement
 from cluster_serving.node.config.loading import Config
 from cluster_serving.node.crew import consumer_of
-from cluster_serving.node.generation import Generation
 from cluster_serving.node.lane import Lane
 from cluster_serving.node.models.detect import Detected
 from cluster_serving.node.ring.metrics import Figures
+from cluster_serving.node.supervisor.served_model import Generation
 
 
 class Lanes(Generation):

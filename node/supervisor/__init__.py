@@ -1,0 +1,1 @@
+"""Keeps the lanes alive: children started, watched, replaced, drained; changes; the heartbeat."""
