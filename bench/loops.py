@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bench.records import RECORDS
-from cluster_serving.node.child import THREAD_VARIABLES
+from cluster_serving.node.supervisor.child import THREAD_VARIABLES
 
 RUNTIMES = {"native": "onnx", "openvino": "openvino"}
 """The kind of loop that runs an ONNX file as a node with this `engine` does."""

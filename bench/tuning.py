@@ -26,8 +26,8 @@ from cluster_serving.client.process import log
 from cluster_serving.node.config.choice import Given
 from cluster_serving.node.config.loading import Config
 from cluster_serving.node.config.objective import Measured, Objective
-from cluster_serving.node.descriptors import allow_descriptors
 from cluster_serving.node.models.detect import Detected, detect
+from cluster_serving.node.supervisor.child import allow_descriptors
 from cluster_serving.node.topology.budget import Budget, read_allowance, read_budget
 from cluster_serving.node.tuning.candidates import Candidate, batches, shapes
 from cluster_serving.node.tuning.search import Watch

@@ -191,7 +191,7 @@ def _kind(process: psutil.Process) -> str:
         arguments = process.cmdline()
     except psutil.Error:
         return ""
-    return arguments[-1] if "cluster_serving.node.child" in arguments else ""
+    return arguments[-1] if "cluster_serving.node.supervisor.child" in arguments else ""
 
 
 def wait_for(condition: Callable[[], bool], timeout_s: float) -> bool:

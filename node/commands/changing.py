@@ -11,7 +11,6 @@ import structlog
 
 from cluster_serving.client.process.exit_codes import ExitCode, Fault
 from cluster_serving.client.process.redaction import hide, secrets_of_config
-from cluster_serving.node.change import Plan, refuse
 from cluster_serving.node.commands.options import StartOptions
 from cluster_serving.node.commands.prepare import find_model
 from cluster_serving.node.commands.reporting import Reporter
@@ -21,6 +20,7 @@ from cluster_serving.node.fetching.cache import Entry
 from cluster_serving.node.fetching.placing import begin, placed
 from cluster_serving.node.fetching.under_way import UnderWay
 from cluster_serving.node.job.directory import ChangeRequest, Job
+from cluster_serving.node.supervisor.change import Plan, refuse
 
 log = structlog.get_logger(__name__)
 

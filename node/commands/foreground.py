@@ -64,7 +64,7 @@ def _serve(options: StartOptions, report: Reporter, patience_s: float) -> int:
     from cluster_serving.node.commands.changing import Changes, Given
     from cluster_serving.node.fetching.placing import fetched
     from cluster_serving.node.job.redis_watch import watching
-    from cluster_serving.node.supervisor import serve
+    from cluster_serving.node.supervisor.supervisor import serve
 
     def remember(options: StartOptions, config: Config) -> None:
         job.record(_record(options, config, job, home))

@@ -13,7 +13,7 @@ from cluster_serving.node.job.directory import Job
 from cluster_serving.node.topology import cpulist
 from cluster_serving.node.topology.machine import Core, describe, online
 
-_CHILD = "cluster_serving.node.child"
+_CHILD = "cluster_serving.node.supervisor.child"
 _WIDTH = 80
 _LABEL = 28
 _UNBROKEN = "\u00a0"

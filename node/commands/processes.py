@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 SUPERVISOR, FRONTEND = "supervisor", "frontend"
 ROLES = ("reader", "worker", "writer", FRONTEND, SUPERVISOR)
 
-_CHILD = ["-m", "cluster_serving.node.child"]
+_CHILD = ["-m", "cluster_serving.node.supervisor.child"]
 _FRONTEND = ["-m", "cluster_serving.frontend.process"]
 
 

@@ -14,7 +14,7 @@ import psutil
 from cluster_serving.client.process.exit_codes import ExitCode, Fault
 from cluster_serving.node.commands.processes import Found
 from cluster_serving.node.job.directory import state_home
-from cluster_serving.node.stacks import py_spy, reason
+from cluster_serving.node.supervisor.stacks import py_spy, reason
 
 _DENIED = re.compile(r"permission denied|not permitted|os error 1\b|os error 13\b", re.IGNORECASE)
 _SCOPE = Path("/proc/sys/kernel/yama/ptrace_scope")

@@ -12,9 +12,9 @@ import psutil
 import redis
 
 from cluster_serving.client.connection import RedisSettings
-from cluster_serving.node.child import PR_SET_PDEATHSIG
 from cluster_serving.node.job.redis_errors import RedisUnavailable
 from cluster_serving.node.job.redis_program import find_server
+from cluster_serving.node.supervisor.child import PR_SET_PDEATHSIG
 
 _START_S = 30.0
 _STOP_S = 30.0

@@ -3,11 +3,11 @@
 import structlog
 
 from cluster_serving.client.process.exit_codes import Fault
-from cluster_serving.node.change import Report
 from cluster_serving.node.config.choice import Shape
 from cluster_serving.node.config.loading import Config
 from cluster_serving.node.config.tuned import Store, is_open
 from cluster_serving.node.models.detect import Detected
+from cluster_serving.node.supervisor.change import Report
 from cluster_serving.node.topology.budget import Budget
 from cluster_serving.node.tuning.search import Watch
 from cluster_serving.node.tuning.tuner import Terms, keep, tune

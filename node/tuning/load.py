@@ -23,8 +23,8 @@ from cluster_serving.client.enqueueing import CHUNK, Records, admitted, transact
 from cluster_serving.client.errors import ConnectionLost, RedisRefused
 from cluster_serving.client.link import Argument, Link
 from cluster_serving.client.reply import Reply, read_replies
-from cluster_serving.node.child import PR_SET_PDEATHSIG
 from cluster_serving.node.ring.bell import Bell
+from cluster_serving.node.supervisor.child import PR_SET_PDEATHSIG
 from cluster_serving.node.tuning.errors import TuningError
 
 _BLOCK_S = 1.0

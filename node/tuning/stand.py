@@ -23,11 +23,11 @@ from cluster_serving.node.config.choice import Choice, Shape
 from cluster_serving.node.config.loading import Config
 from cluster_serving.node.config.objective import Measured, Objective
 from cluster_serving.node.job.redis_errors import RedisUnavailable
-from cluster_serving.node.lanes import Lanes
 from cluster_serving.node.models.base import TensorSpec
 from cluster_serving.node.models.detect import Detected
 from cluster_serving.node.models.runtime import TriedRuntime
 from cluster_serving.node.ring.bell import Bell
+from cluster_serving.node.supervisor.generation import Lanes, take_turn
 from cluster_serving.node.topology.budget import Budget
 from cluster_serving.node.topology.cgroups import free_bytes
 from cluster_serving.node.tuning.candidates import Candidate
@@ -36,7 +36,6 @@ from cluster_serving.node.tuning.inputs import records
 from cluster_serving.node.tuning.load import Begin, Order
 from cluster_serving.node.tuning.load_process import LoadProcess
 from cluster_serving.node.tuning.trial_redis import reached
-from cluster_serving.node.turn import take_turn
 
 _NAME = "tuner"  # of the node, and of the client
 _TURN_S = 0.5

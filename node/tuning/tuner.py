@@ -8,8 +8,8 @@ from cluster_serving.node.config.choice import Choice, Given, Shape
 from cluster_serving.node.config.loading import Config
 from cluster_serving.node.config.objective import Objective
 from cluster_serving.node.config.tuned import Store
-from cluster_serving.node.descriptors import allow_descriptors
 from cluster_serving.node.models.detect import Detected
+from cluster_serving.node.supervisor.child import allow_descriptors
 from cluster_serving.node.topology.budget import Budget
 from cluster_serving.node.tuning.candidates import Candidate, batches, shapes
 from cluster_serving.node.tuning.errors import Refused, TuningError

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from cluster_serving.client import keys
-from cluster_serving.node.heartbeat import HEARTBEAT, LISTING
+from cluster_serving.node.supervisor.heartbeat import HEARTBEAT, LISTING
 from support.private_redis import PrivateRedis
 
 _jobs = count()

@@ -163,7 +163,7 @@ def test_failed_foreground_start_stops_the_redis_that_it_started(port: int, monk
     other = free_port()
     supervisor = types.ModuleType("supervisor")
     monkeypatch.setattr(supervisor, "serve", lambda *_: 5, raising=False)  # pyright: ignore[reportUnknownLambdaType]
-    monkeypatch.setitem(sys.modules, "cluster_serving.node.supervisor", supervisor)
+    monkeypatch.setitem(sys.modules, "cluster_serving.node.supervisor.supervisor", supervisor)
     try:
         result = failing_start(other, "--foreground")
     finally:

@@ -8,13 +8,12 @@ from contextlib import contextmanager
 from cluster_serving.node.config.arrangement import Arrangement
 from cluster_serving.node.config.choice import Choice
 from cluster_serving.node.config.loading import Config
-from cluster_serving.node.lanes import Lanes
 from cluster_serving.node.models.detect import detect
 from cluster_serving.node.ring.bell import Bell
+from cluster_serving.node.supervisor.generation import Lanes, take_turn
 from cluster_serving.node.topology.budget import Budget
 from cluster_serving.node.topology.machine import Core
 from cluster_serving.node.topology.placement import Places
-from cluster_serving.node.turn import take_turn
 from support.models import MODELS
 from support.private_redis import PrivateRedis
 

@@ -12,9 +12,9 @@ import pytest
 
 from cluster_serving.client import OutputQueue, keys
 from cluster_serving.client.values import encode_record
-from cluster_serving.node.child import Child
-from cluster_serving.node.crew import consumer_of
-from cluster_serving.node.lanes import Lanes
+from cluster_serving.node.supervisor.child import Child
+from cluster_serving.node.supervisor.generation import Lanes
+from cluster_serving.node.supervisor.launcher import consumer_of
 from cluster_serving.node.topology import memory
 from support.caller import Caller, calling
 from support.models import MODELS

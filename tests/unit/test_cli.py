@@ -361,7 +361,7 @@ def test_foreground_serves(monkeypatch: pytest.MonkeyPatch) -> None:
 
     supervisor = types.ModuleType("supervisor")
     monkeypatch.setattr(supervisor, "serve", serve, raising=False)
-    monkeypatch.setitem(sys.modules, "cluster_serving.node.supervisor", supervisor)
+    monkeypatch.setitem(sys.modules, "cluster_serving.node.supervisor.supervisor", supervisor)
     monkeypatch.setattr("cluster_serving.node.commands.foreground.prepare", lambda *_: None)  # pyright: ignore[reportUnknownLambdaType]
     monkeypatch.setenv("CLUSTER_SERVING_LOG_LEVEL", "info")
     Path("config.yaml").write_text("modelPath: m\nflinkRestUrl: x\n")

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cluster_serving.node.lane import slots_for
 from cluster_serving.node.ring.ring import Ring
 from cluster_serving.node.ring.slot import Geometry
+from cluster_serving.node.supervisor.lane import slots_for
 from cluster_serving.node.topology.budget import Budget
 from cluster_serving.node.topology.machine import Core
 from cluster_serving.node.topology.placement import LARGEST_LANE, Places, anywhere, fitting, lanes, place, split

@@ -4,8 +4,8 @@ import time
 
 import pytest
 
-from cluster_serving.node.child import Child
-from cluster_serving.node.post import Post
+from cluster_serving.node.supervisor.child import Child
+from cluster_serving.node.supervisor.seat import Post
 
 
 def nobody() -> Child:

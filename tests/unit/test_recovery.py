@@ -5,9 +5,9 @@ from collections.abc import Iterator
 import pytest
 
 from cluster_serving.client.errors import ErrorCode
-from cluster_serving.node.recovery import recover
 from cluster_serving.node.ring.ring import Ring, State
 from cluster_serving.node.ring.slot import Geometry, Row
+from cluster_serving.node.supervisor.recovery import recover
 
 ERROR = (ErrorCode.WORKER_DIED, "why")
 

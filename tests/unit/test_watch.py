@@ -11,8 +11,8 @@ import pytest
 from cluster_serving.node.ring.metrics import FIRST_WORKER, READER, WRITER
 from cluster_serving.node.ring.ring import Ring, State
 from cluster_serving.node.ring.slot import Geometry
-from cluster_serving.node.stacks import dump
-from cluster_serving.node.watch import Watch
+from cluster_serving.node.supervisor.hangs import Watch
+from cluster_serving.node.supervisor.stacks import dump
 
 LONG_AGO = 1e-3
 LIMIT_S = 5.0

@@ -3,9 +3,9 @@
 import time
 from collections.abc import Callable
 
-from cluster_serving.node.child import Child
 from cluster_serving.node.ring.metrics import FIRST_WORKER, READER, WRITER
 from cluster_serving.node.ring.ring import Ring, State
+from cluster_serving.node.supervisor.child import Child
 
 _ABSENT_S = 2.0  # its own turns take half a second, and rarely more
 _SLOWEST_BOOT = 10.0  # times the slowest one so far: the model may have to come from the disk again

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 import psutil
 import structlog
 
-from cluster_serving.node.child import Child
-from cluster_serving.node.post import Post
 from cluster_serving.node.ring.ring import Ring
+from cluster_serving.node.supervisor.child import Child
+from cluster_serving.node.supervisor.seat import Post
 
 log = structlog.get_logger(__name__)
 

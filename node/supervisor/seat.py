@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 import structlog
 
-from cluster_serving.node import stacks
 from cluster_serving.node.backoff import Backoff
-from cluster_serving.node.child import Child
+from cluster_serving.node.supervisor import stacks
+from cluster_serving.node.supervisor.child import Child
 
 log = structlog.get_logger(__name__)
 

@@ -13,23 +13,22 @@ from enum import StrEnum
 import structlog
 
 from cluster_serving.client.process.exit_codes import ExitCode
-from cluster_serving.node.announcing import tell_loading, tell_serving, tell_tuned
-from cluster_serving.node.change import Change, Plan, Plans, Report, refuse
 from cluster_serving.node.config.arrangement import Share
 from cluster_serving.node.config.loading import Config
 from cluster_serving.node.config.tuned import Store
-from cluster_serving.node.descriptors import allow_descriptors
-from cluster_serving.node.heartbeat import Heartbeat
 from cluster_serving.node.job.directory import Job
 from cluster_serving.node.job.redis_watch import RedisWatch
-from cluster_serving.node.lanes import Lanes
 from cluster_serving.node.models.base import ModelError
 from cluster_serving.node.models.detect import Detected, detect
 from cluster_serving.node.processing.topn import parse_filter
 from cluster_serving.node.ring.bell import Bell
 from cluster_serving.node.ring.metrics import Figures
+from cluster_serving.node.supervisor.announcing import tell_loading, tell_serving, tell_tuned
+from cluster_serving.node.supervisor.change import Change, Plan, Plans, Report, refuse
+from cluster_serving.node.supervisor.child import allow_descriptors
+from cluster_serving.node.supervisor.generation import Lanes, take_turn
+from cluster_serving.node.supervisor.heartbeat import Heartbeat
 from cluster_serving.node.tuning.at_start import tune_if_wanted
-from cluster_serving.node.turn import take_turn
 
 log = structlog.get_logger(__name__)
 

@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 
-from cluster_serving.node.child import Child, Placement
 from cluster_serving.node.processing.options import DecodeOptions
 from cluster_serving.node.reader.spec import ReaderSpec
 from cluster_serving.node.ring.bell import Bell
 from cluster_serving.node.ring.ring import Ring
 from cluster_serving.node.ring.spec import LaneSpec
+from cluster_serving.node.supervisor.child import Child, Placement
 from cluster_serving.node.supervisor.served_model import Generation
 from cluster_serving.node.topology.placement import Places
 from cluster_serving.node.worker.spec import WorkerSpec

@@ -12,10 +12,10 @@ import structlog
 
 from cluster_serving.client import keys
 from cluster_serving.node.config.loading import Config
-from cluster_serving.node.inheritance import inherit
-from cluster_serving.node.lanes import Lanes
 from cluster_serving.node.reader.leases import leave
 from cluster_serving.node.ring.metrics import Figures
+from cluster_serving.node.supervisor.generation import Lanes
+from cluster_serving.node.supervisor.inheritance import inherit
 
 log = structlog.get_logger(__name__)
 

@@ -1,6 +1,6 @@
 """One child process: how it is started, how it says that it is ready, and why it ended.
 
-    supervisor                                   child: python -P -m cluster_serving.node.child KIND
+    supervisor                                   child: python -P -m cluster_serving.node.supervisor.child KIND
     Popen, environment, descriptors  ─────────►  affinity, then imports
     spec on standard input           ─────────►  KIND.main(spec, ready)
     ready pipe                       ◄─────────  {"ready": {...}} or {"failed": "...", "code": n}, and a newline
@@ -15,6 +15,7 @@ import gc
 import importlib
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -37,6 +38,7 @@ THREAD_VARIABLES = (
     "OPENCV_FOR_THREADS_NUM",
 )
 
+_MOST_DESCRIPTORS = 16_384  # of some systems' millions: programs that close all that they could have would be slow
 _SPECS = {"reader": "ReaderSpec", "writer": "WriterSpec", "worker": "WorkerSpec"}
 
 
@@ -50,6 +52,14 @@ class Placement(msgspec.Struct, frozen=True):
     cores: tuple[int, ...] = ()
     threads: int = 1
     domain: int | None = None
+
+
+def allow_descriptors() -> None:
+    """Raise the limit of open files as far as it may be: bells, pipes and children of hundreds of workers need more than 1024."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    allowed = _MOST_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, _MOST_DESCRIPTORS)
+    if soft != resource.RLIM_INFINITY and soft < allowed:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
 
 
 class Child:
@@ -87,7 +97,7 @@ class Child:
         threads = dict.fromkeys(THREAD_VARIABLES, str(placement.threads))
         try:
             self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "cluster_serving.node.child", kind],
+                [sys.executable, "-P", "-m", "cluster_serving.node.supervisor.child", kind],
                 stdin=subprocess.PIPE,
                 env={**os.environ, **threads, **(environment or {})},
                 pass_fds=(*descriptors, write_fd),

@@ -2,10 +2,10 @@
 
 import structlog
 
-from cluster_serving.node.change import Report
 from cluster_serving.node.config.choice import Shape, counted
 from cluster_serving.node.config.tuned import is_open
-from cluster_serving.node.lanes import Lanes
+from cluster_serving.node.supervisor.change import Report
+from cluster_serving.node.supervisor.generation import Lanes
 
 log = structlog.get_logger(__name__)
 

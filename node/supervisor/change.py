@@ -13,8 +13,8 @@ import structlog
 
 from cluster_serving.client.process.exit_codes import ExitCode
 from cluster_serving.node.config.loading import Config
-from cluster_serving.node.lanes import Lanes
 from cluster_serving.node.models.detect import Detected
+from cluster_serving.node.supervisor.generation import Lanes
 
 log = structlog.get_logger(__name__)
 

@@ -15,20 +15,20 @@ import structlog
 
 from cluster_serving.client.errors import ErrorCode
 from cluster_serving.client.process.exit_codes import ExitCode
-from cluster_serving.node.child import Child
-from cluster_serving.node.crew import Crew
-from cluster_serving.node.post import Post, Verdict
-from cluster_serving.node.recovery import recover
-from cluster_serving.node.recycling import Recycling
 from cluster_serving.node.ring.bell import Bell
 from cluster_serving.node.ring.metrics import FIRST_WORKER, READER, WRITER, Figures
 from cluster_serving.node.ring.ring import HANDED_OVER, Ring, State
 from cluster_serving.node.ring.slot import Geometry
+from cluster_serving.node.supervisor.child import Child
+from cluster_serving.node.supervisor.hangs import Watch
+from cluster_serving.node.supervisor.launcher import Crew
+from cluster_serving.node.supervisor.memory_limit import Recycling
+from cluster_serving.node.supervisor.recovery import recover
+from cluster_serving.node.supervisor.seat import Post, Verdict
 from cluster_serving.node.supervisor.served_model import Generation
 from cluster_serving.node.topology import memory
 from cluster_serving.node.topology.pinning import pin
 from cluster_serving.node.topology.placement import Places
-from cluster_serving.node.watch import Watch
 
 log = structlog.get_logger(__name__)
 

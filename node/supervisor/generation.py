@@ -6,18 +6,20 @@ The lanes read the same stream under names of their own, and have nothing else t
 is recovered there, while the others go on.
 """
 
-from collections.abc import Iterator
+import select
+from collections.abc import Iterator, Sequence
 from itertools import chain
 
 import msgspec
 
-from cluster_serving.node.child import Child
 from cluster_serving.node.config.arrangement import Arrangement
 from cluster_serving.node.config.loading import Config
-from cluster_serving.node.crew import consumer_of
-from cluster_serving.node.lane import Lane
 from cluster_serving.node.models.detect import Detected
+from cluster_serving.node.ring.bell import Bell
 from cluster_serving.node.ring.metrics import Figures
+from cluster_serving.node.supervisor.child import Child
+from cluster_serving.node.supervisor.lane import Lane
+from cluster_serving.node.supervisor.launcher import consumer_of
 from cluster_serving.node.supervisor.served_model import Generation
 
 
@@ -184,3 +186,28 @@ class Lanes(Generation):
             self._begun = True
             for lane in self._lanes:
                 lane.begin()
+
+
+def take_turn(generations: Sequence[Lanes], bell: Bell, longest_s: float) -> None:
+    """Hear what children say, until the bell is rung or so many seconds are over; the dead are followed by others."""
+    _wait(generations, bell, longest_s)
+    for lanes in generations:
+        for child in list(lanes.children()):
+            reason = child.reap()
+            if reason is not None:
+                lanes.bury(child, reason)
+        lanes.look_after()
+
+
+def _wait(generations: Sequence[Lanes], bell: Bell, longest_s: float) -> None:
+    children = [(child, lanes) for lanes in generations for child in lanes.children()]
+    speaking = {child.fileno(): (child, lanes) for child, lanes in children if child.booting}
+    poll = select.poll()
+    for descriptor in (bell.fileno(), *speaking, *(child.death_fd for child, _ in children)):
+        poll.register(descriptor, select.POLLIN)
+    ready = {descriptor for descriptor, _ in poll.poll(longest_s * 1000)}
+    if bell.fileno() in ready:
+        bell.hear()
+    for descriptor in speaking.keys() & ready:
+        child, lanes = speaking[descriptor]
+        lanes.hear(child)
