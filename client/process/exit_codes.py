@@ -1,7 +1,7 @@
 """Every exit code of the commands, what it means, and the faults that end a command with one.
 
 Fault                     what a person can mend: shown as one sentence, never with a stack trace
-├── NotReady              the node's own    node/commands/background.py
+├── NotReady              the node's own    node/lifecycle/background.py
 ├── NotInstalled          USAGE             frontend/installed.py
 ├── ConfigError           CONFIG            client/config/spellings.py
 ├── ModelFault            MODEL             here

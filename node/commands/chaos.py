@@ -10,7 +10,7 @@ import click
 
 from cluster_serving.client.process.command import SETTINGS, Command
 from cluster_serving.client.process.exit_codes import ExitCode
-from cluster_serving.node.commands.options import StartOptions, start_options
+from cluster_serving.node.lifecycle.options import StartOptions, start_options
 
 
 @click.command(cls=Command, context_settings=SETTINGS)
@@ -55,9 +55,9 @@ def chaos(
 
     from cluster_serving.node.chaos import report
     from cluster_serving.node.chaos.run import Options, run
-    from cluster_serving.node.commands.prepare import find_model
     from cluster_serving.node.fetching.placing import fetched
     from cluster_serving.node.job.directory import Job
+    from cluster_serving.node.lifecycle.prepare import find_model
 
     loaded, _ = StartOptions.of(values).load()
     loaded.config.check_model_path()

@@ -80,8 +80,8 @@ def cli_of_the_original(context: click.Context, words: tuple[str, ...]) -> None:
 
 
 def _stop(name: str | None) -> None:
-    from cluster_serving.node.commands.stop import stop_job
     from cluster_serving.node.job.directory import all_jobs
+    from cluster_serving.node.lifecycle.stopping import stop_job
 
     meant = [job for job in all_jobs() if job.running() and name in {None, job.name}]
     if not meant:

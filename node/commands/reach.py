@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from cluster_serving.node.commands.chosen import chosen_job
-from cluster_serving.node.commands.options import DEFAULT_CONFIG
+from cluster_serving.node.lifecycle.options import DEFAULT_CONFIG
 
 if TYPE_CHECKING:
     from cluster_serving.client.link import Link
@@ -85,8 +85,8 @@ def reach(where: Where) -> Generator[Reached]:
 
 
 def _configured(where: Where) -> "tuple[str, Config]":
-    from cluster_serving.node.commands.start import recorded_options
     from cluster_serving.node.config.loading import load_config
+    from cluster_serving.node.lifecycle.options import recorded_options
 
     name = where.job
     if where.config_path is None and where.redis_url is None:

@@ -9,7 +9,7 @@ import click
 
 from cluster_serving.client.process.command import SETTINGS, Command
 from cluster_serving.client.process.exit_codes import Fault
-from cluster_serving.node.commands.options import DEFAULT_CONFIG, StartOptions, start_options
+from cluster_serving.node.lifecycle.options import DEFAULT_CONFIG, StartOptions, start_options
 
 if TYPE_CHECKING:
     from cluster_serving.node.config.loading import Config

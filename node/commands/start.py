@@ -1,20 +1,13 @@
 """`start` and `restart`."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from cluster_serving.client.process.command import SETTINGS, Command
 from cluster_serving.client.process.exit_codes import Fault, NotStarted
 from cluster_serving.node.commands.chosen import chosen_job
-from cluster_serving.node.commands.options import StartOptions, start_options
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from cluster_serving.node.job.directory import NodeRecord
-
-TIMEOUT_S = 600.0
+from cluster_serving.node.lifecycle.options import TIMEOUT_S, StartOptions, recorded_options, start_options
 
 
 @click.command(cls=Command, context_settings=SETTINGS)
@@ -52,10 +45,10 @@ def start(
     """
     options = StartOptions.of(values)
     if foreground:
-        from cluster_serving.node.commands import foreground as here
+        from cluster_serving.node.lifecycle import foreground as here
 
         context.exit(here.run(options, report_fd, patience_s))
-    from cluster_serving.node.commands import background
+    from cluster_serving.node.lifecycle import background
 
     background.run(options, timeout_s)
 
@@ -78,12 +71,12 @@ def restart(name: str | None, timeout_s: float, cold: bool, **values: Any) -> No
     It starts as it was started last; options given now come on top.
     What came from the environment then, and every password, has to be given again. Redis and its data stay.
     """
-    from cluster_serving.node.commands import background
-    from cluster_serving.node.commands.prepare import check, check_free
-    from cluster_serving.node.commands.replacing import can_replace, replace
-    from cluster_serving.node.commands.stop import stop_job
     from cluster_serving.node.fetching.placing import fetched
     from cluster_serving.node.job.directory import Job
+    from cluster_serving.node.lifecycle import background
+    from cluster_serving.node.lifecycle.prepare import check, check_free
+    from cluster_serving.node.lifecycle.restart import can_replace, replace
+    from cluster_serving.node.lifecycle.stopping import stop_job
 
     options, named = StartOptions.of(values), name
     if name is None:
@@ -117,14 +110,3 @@ def restart(name: str | None, timeout_s: float, cold: bool, **values: Any) -> No
         fetched(loaded.config, new, click.echo)
     stop_job(job)
     background.run(options, timeout_s)
-
-
-def recorded_options(record: "NodeRecord") -> StartOptions:
-    """The options that a node was started with last."""
-    return options_of(record.config_path, record.flags)
-
-
-def options_of(config_path: str | None, flags: "Sequence[str]") -> StartOptions:
-    """The options that stand on a command line of `start`."""
-    given = StartOptions.of(start.make_context("start", list(flags)).params)
-    return StartOptions(config_path=config_path).over(given)

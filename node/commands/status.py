@@ -112,8 +112,8 @@ def _from_redis(record: "NodeRecord", is_running: bool) -> dict[str, Any]:
     import redis
 
     from cluster_serving.client.process.exit_codes import Fault
-    from cluster_serving.node.commands.start import recorded_options
     from cluster_serving.node.config.loading import load_config
+    from cluster_serving.node.lifecycle.options import recorded_options
 
     path = Path(record.config_path) if record.config_path else None
     try:

@@ -9,7 +9,7 @@ import click
 
 from cluster_serving.client.process.command import SETTINGS, Command
 from cluster_serving.client.process.exit_codes import Fault, NotStarted
-from cluster_serving.node.commands.options import StartOptions, start_options
+from cluster_serving.node.lifecycle.options import StartOptions, start_options
 
 if TYPE_CHECKING:
     from cluster_serving.node.config.loading import Config
@@ -61,8 +61,8 @@ def tune(
     from rich.console import Console
 
     from cluster_serving.node.commands.measuring import Told
-    from cluster_serving.node.commands.prepare import check_free
     from cluster_serving.node.job.directory import Job
+    from cluster_serving.node.lifecycle.prepare import check_free
     from cluster_serving.node.tuning import plot as picture
     from cluster_serving.node.tuning import table
     from cluster_serving.node.tuning.report import described
@@ -95,7 +95,7 @@ def tune(
 def _options(given: StartOptions, name: str | None, objective: str | None) -> StartOptions:
     """What to measure: the options, over those that the job was started with last if it is named."""
     from cluster_serving.node.commands.chosen import chosen_job
-    from cluster_serving.node.commands.start import recorded_options
+    from cluster_serving.node.lifecycle.options import recorded_options
 
     if objective is not None:
         given = replace(given, settings=(*given.settings, f"objective={objective}"))
@@ -129,10 +129,10 @@ def _measured(config: "Config", job: "Job", terms: "Terms") -> "tuple[Report, bo
     from cluster_serving.client.process import log
     from cluster_serving.client.process.redaction import hide, secrets_of_config
     from cluster_serving.node.commands.measuring import Signals, display, diverted
-    from cluster_serving.node.commands.prepare import find_model
     from cluster_serving.node.config.arrangement import Share
     from cluster_serving.node.config.tuned import Store, is_open
     from cluster_serving.node.fetching.placing import fetched
+    from cluster_serving.node.lifecycle.prepare import find_model
     from cluster_serving.node.tuning.tuner import keep
     from cluster_serving.node.tuning.tuner import tune as measure
 

@@ -18,17 +18,13 @@ from cluster_serving.node.config.loading import Config
 from cluster_serving.node.config.tuned import Store
 from cluster_serving.node.job.directory import Job
 from cluster_serving.node.job.redis_watch import RedisWatch
-from cluster_serving.node.models.base import ModelError
-from cluster_serving.node.models.detect import Detected, detect
-from cluster_serving.node.processing.topn import parse_filter
+from cluster_serving.node.models.detect import Detected
 from cluster_serving.node.ring.bell import Bell
 from cluster_serving.node.ring.metrics import Figures
 from cluster_serving.node.supervisor.announcing import tell_loading, tell_serving, tell_tuned
 from cluster_serving.node.supervisor.change import Change, Plan, Plans, Report, refuse
-from cluster_serving.node.supervisor.child import allow_descriptors
 from cluster_serving.node.supervisor.generation import Lanes, take_turn
 from cluster_serving.node.supervisor.heartbeat import Heartbeat
-from cluster_serving.node.tuning.at_start import tune_if_wanted
 
 log = structlog.get_logger(__name__)
 
@@ -256,37 +252,3 @@ class Supervisor:
 
 def _untold(event: str, text: str, code: int = 0) -> None:
     """Nobody waits for it."""
-
-
-def serve(config: Config, job: Job, report: Report, plans: Plans, redis: RedisWatch | None = None) -> int:
-    """Run the node of a job until SIGTERM or SIGINT.
-
-    Args:
-        config: a complete one.
-        job: its directory on this machine; the caller holds its lock.
-        report: told how the start goes.
-        plans: say what to change to on SIGHUP.
-        redis: watches the embedded Redis, where the node uses one; stopped when the node drains.
-
-    Returns:
-        The exit code of the process.
-    """
-    try:
-        parse_filter(config.post_processing)
-        model = detect(config.model_path, config.model_type, config.beside_model)
-    except (ModelError, ValueError) as error:
-        report("failed", str(error))
-        return ExitCode.MODEL if isinstance(error, ModelError) else ExitCode.CONFIG
-    allow_descriptors()
-    tune_if_wanted(config, model, Share().budget, Store(job.directory), report)
-    try:
-        supervisor = Supervisor(config, job, model, report, plans, redis)
-    except OSError as error:
-        log.error("the lanes cannot be made", reason=error.strerror)
-        report("failed", f"the lanes cannot be made: {error.strerror}")
-        return ExitCode.FAILED
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, supervisor.on_signal)
-    if plans.asked():  # while the model was fetched
-        supervisor.on_signal(signal.SIGHUP)
-    return supervisor.run()

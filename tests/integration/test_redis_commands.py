@@ -16,13 +16,13 @@ from click.testing import CliRunner, Result
 from cluster_serving.client import keys
 from cluster_serving.client.connection import RedisSettings
 from cluster_serving.node.cli import main
-from cluster_serving.node.commands import background
-from cluster_serving.node.commands.prepare import check_redis, prepare
 from cluster_serving.node.config.loading import Config
 from cluster_serving.node.job import redis_server
 from cluster_serving.node.job.directory import Job, NodeRecord
 from cluster_serving.node.job.redis_errors import RedisAway, RedisUnavailable
 from cluster_serving.node.job.redis_program import find_server
+from cluster_serving.node.lifecycle import background
+from cluster_serving.node.lifecycle.prepare import check_redis, prepare
 from support.private_redis import PrivateRedis, free_port
 from support.wait import wait_until
 

@@ -17,13 +17,14 @@ from click.testing import CliRunner, Result
 
 from cluster_serving.client.process.exit_codes import ExitCode
 from cluster_serving.node.cli import main
-from cluster_serving.node.commands import background, reporting, stop
+from cluster_serving.node.commands import stop
 from cluster_serving.node.commands.inspect import cli_of_the_original
-from cluster_serving.node.commands.options import StartOptions
-from cluster_serving.node.commands.start import recorded_options
 from cluster_serving.node.config.loading import Config
 from cluster_serving.node.job.directory import Job, NodeRecord
 from cluster_serving.node.job.redis_program import find_server
+from cluster_serving.node.lifecycle import background
+from cluster_serving.node.lifecycle import progress_pipe as reporting
+from cluster_serving.node.lifecycle.options import StartOptions, recorded_options
 
 MODEL = Path(__file__).parents[2] / "node" / "quickstart" / "model"
 NOBODY = "redis://127.0.0.2:1/0"  # not this machine's default, so that no Redis is started
@@ -362,7 +363,7 @@ def test_foreground_serves(monkeypatch: pytest.MonkeyPatch) -> None:
     supervisor = types.ModuleType("supervisor")
     monkeypatch.setattr(supervisor, "serve", serve, raising=False)
     monkeypatch.setitem(sys.modules, "cluster_serving.node.supervisor.supervisor", supervisor)
-    monkeypatch.setattr("cluster_serving.node.commands.foreground.prepare", lambda *_: None)  # pyright: ignore[reportUnknownLambdaType]
+    monkeypatch.setattr("cluster_serving.node.lifecycle.foreground.prepare", lambda *_: None)  # pyright: ignore[reportUnknownLambdaType]
     monkeypatch.setenv("CLUSTER_SERVING_LOG_LEVEL", "info")
     Path("config.yaml").write_text("modelPath: m\nflinkRestUrl: x\n")
     try:

@@ -10,12 +10,12 @@ import pytest
 from cluster_serving.client.config.values import mask_address, secrets_of_address
 from cluster_serving.client.process.exit_codes import ExitCode, ModelFault
 from cluster_serving.client.process.redaction import secrets_of_config
-from cluster_serving.node.commands.options import StartOptions
 from cluster_serving.node.config.loading import Config, ConfigError, effective, load_config
 from cluster_serving.node.fetching.cache import Cache
 from cluster_serving.node.fetching.installed import check_can_fetch
 from cluster_serving.node.fetching.placing import fetched, request_of
 from cluster_serving.node.job.directory import Job
+from cluster_serving.node.lifecycle.options import StartOptions
 
 SUM = f"sha256:{'0123456789abcdef' * 4}"
 

@@ -12,13 +12,13 @@ import psutil
 from cluster_serving import __version__
 from cluster_serving.client.config.sources import ENVIRON_PREFIX
 from cluster_serving.client.process.exit_codes import ExitCode, Fault
-from cluster_serving.node.commands.background import Display, NotReady, environ_with, say_ready
-from cluster_serving.node.commands.options import StartOptions
-from cluster_serving.node.commands.prepare import check_redis
-from cluster_serving.node.commands.reporting import follow
 from cluster_serving.node.config.loading import Config
 from cluster_serving.node.job.directory import ChangeRequest, Job, NodeRecord
 from cluster_serving.node.job.redis_errors import RedisUnavailable
+from cluster_serving.node.lifecycle.background import Display, NotReady, environ_with, say_ready
+from cluster_serving.node.lifecycle.options import StartOptions
+from cluster_serving.node.lifecycle.prepare import check_redis
+from cluster_serving.node.lifecycle.progress_pipe import follow
 
 _END_S = 10.0  # what the node may need to see that the time is over, and to tell
 

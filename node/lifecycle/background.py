@@ -15,12 +15,12 @@ import click
 import psutil
 
 from cluster_serving.client.process.exit_codes import ExitCode, Fault
-from cluster_serving.node.commands.options import StartOptions
-from cluster_serving.node.commands.prepare import prepare, repair_redis
-from cluster_serving.node.commands.reporting import Event, follow
-from cluster_serving.node.commands.stop import stop_redis
 from cluster_serving.node.job import detached
 from cluster_serving.node.job.directory import Job
+from cluster_serving.node.lifecycle.options import StartOptions
+from cluster_serving.node.lifecycle.prepare import prepare, repair_redis
+from cluster_serving.node.lifecycle.progress_pipe import Event, follow
+from cluster_serving.node.lifecycle.stopping import stop_redis
 
 if TYPE_CHECKING:
     from rich.status import Status

@@ -12,13 +12,13 @@ from cluster_serving import __version__
 from cluster_serving.client.process import log
 from cluster_serving.client.process.exit_codes import ExitCode, Fault
 from cluster_serving.client.process.redaction import hide, secrets_of_config
-from cluster_serving.node.commands.options import StartOptions
-from cluster_serving.node.commands.prepare import find_model, prepare
-from cluster_serving.node.commands.reporting import Event, Reporter
-from cluster_serving.node.commands.stop import stop_redis
 from cluster_serving.node.config.loading import Config
 from cluster_serving.node.job import redis_server
 from cluster_serving.node.job.directory import Job, NodeRecord
+from cluster_serving.node.lifecycle.options import StartOptions
+from cluster_serving.node.lifecycle.prepare import find_model, prepare
+from cluster_serving.node.lifecycle.progress_pipe import Event, Reporter
+from cluster_serving.node.lifecycle.stopping import stop_redis
 
 
 def run(options: StartOptions, report_fd: int | None, patience_s: float) -> int:
@@ -61,10 +61,10 @@ def _serve(options: StartOptions, report: Reporter, patience_s: float) -> int:
         options = StartOptions(config_path=str(path)).over(options)
     started_redis = prepare(config, job, logger.info, patience_s)
 
-    from cluster_serving.node.commands.changing import Changes, Given
     from cluster_serving.node.fetching.placing import fetched
     from cluster_serving.node.job.redis_watch import watching
-    from cluster_serving.node.supervisor.supervisor import serve
+    from cluster_serving.node.lifecycle.node import serve
+    from cluster_serving.node.lifecycle.plans import Changes, Given
 
     def remember(options: StartOptions, config: Config) -> None:
         job.record(_record(options, config, job, home))

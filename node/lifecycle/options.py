@@ -1,7 +1,7 @@
 """The options of `start`, kept so that `restart` can give them again."""
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,10 +10,12 @@ import click
 
 from cluster_serving.client.config.spellings import fold, snake
 from cluster_serving.client.config.values import has_host, mask_address, split_password
+from cluster_serving.client.process.command import SETTINGS
 from cluster_serving.node.config.spellings import ALIASES
 
 if TYPE_CHECKING:
     from cluster_serving.node.config.loading import LoadedConfig
+    from cluster_serving.node.job.directory import NodeRecord
 
 _TRUST_STORE_PASSWORD = "redisSecureTrustStorePassword"  # noqa: S105  # the name of a key
 # Folded spelling -> key, of the keys that may hold a secret.
@@ -31,6 +33,8 @@ _SECRETS = {fold(key): key for key in _SECRET_KEYS} | {
 }
 
 DEFAULT_CONFIG = "config.yaml"
+TIMEOUT_S = 600.0
+"""A node that is started has so long to get ready."""
 
 
 @dataclass(frozen=True)
@@ -157,3 +161,20 @@ def start_options(function: Callable[..., None]) -> Callable[..., None]:
     for option in reversed(options):
         function = option(function)
     return function
+
+
+@click.command(context_settings=SETTINGS)
+@start_options
+def _recorded(**_values: Any) -> None:
+    """The options alone, for a command line that was written down."""
+
+
+def recorded_options(record: "NodeRecord") -> StartOptions:
+    """The options that a node was started with last."""
+    return options_of(record.config_path, record.flags)
+
+
+def options_of(config_path: str | None, flags: Sequence[str]) -> StartOptions:
+    """The options that stand on a command line of `start`."""
+    given = StartOptions.of(_recorded.make_context("start", list(flags)).params)
+    return StartOptions(config_path=config_path).over(given)

@@ -11,15 +11,14 @@ import structlog
 
 from cluster_serving.client.process.exit_codes import ExitCode, Fault
 from cluster_serving.client.process.redaction import hide, secrets_of_config
-from cluster_serving.node.commands.options import StartOptions
-from cluster_serving.node.commands.prepare import find_model
-from cluster_serving.node.commands.reporting import Reporter
-from cluster_serving.node.commands.start import TIMEOUT_S, options_of
 from cluster_serving.node.config.loading import Config
 from cluster_serving.node.fetching.cache import Entry
 from cluster_serving.node.fetching.placing import begin, placed
 from cluster_serving.node.fetching.under_way import UnderWay
 from cluster_serving.node.job.directory import ChangeRequest, Job
+from cluster_serving.node.lifecycle.options import TIMEOUT_S, StartOptions, options_of
+from cluster_serving.node.lifecycle.prepare import find_model
+from cluster_serving.node.lifecycle.progress_pipe import Reporter
 from cluster_serving.node.supervisor.change import Plan, refuse
 
 log = structlog.get_logger(__name__)

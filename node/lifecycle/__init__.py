@@ -1,0 +1,1 @@
+"""From a command line to a node that serves, to another model, and to the end."""

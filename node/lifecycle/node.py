@@ -1,0 +1,55 @@
+"""The node: from a complete configuration to a supervisor that serves."""
+
+import signal
+
+import structlog
+
+from cluster_serving.client.process.exit_codes import ExitCode
+from cluster_serving.node.config.arrangement import Share
+from cluster_serving.node.config.loading import Config
+from cluster_serving.node.config.tuned import Store
+from cluster_serving.node.job.directory import Job
+from cluster_serving.node.job.redis_watch import RedisWatch
+from cluster_serving.node.lifecycle.tune_first import tune_if_wanted
+from cluster_serving.node.models.base import ModelError
+from cluster_serving.node.models.detect import detect
+from cluster_serving.node.processing.topn import parse_filter
+from cluster_serving.node.supervisor.change import Plans, Report
+from cluster_serving.node.supervisor.child import allow_descriptors
+from cluster_serving.node.supervisor.supervisor import Supervisor
+
+log = structlog.get_logger(__name__)
+
+
+def serve(config: Config, job: Job, report: Report, plans: Plans, redis: RedisWatch | None = None) -> int:
+    """Run the node of a job until SIGTERM or SIGINT.
+
+    Args:
+        config: a complete one.
+        job: its directory on this machine; the caller holds its lock.
+        report: told how the start goes.
+        plans: say what to change to on SIGHUP.
+        redis: watches the embedded Redis, where the node uses one; stopped when the node drains.
+
+    Returns:
+        The exit code of the process.
+    """
+    try:
+        parse_filter(config.post_processing)
+        model = detect(config.model_path, config.model_type, config.beside_model)
+    except (ModelError, ValueError) as error:
+        report("failed", str(error))
+        return ExitCode.MODEL if isinstance(error, ModelError) else ExitCode.CONFIG
+    allow_descriptors()
+    tune_if_wanted(config, model, Share().budget, Store(job.directory), report)
+    try:
+        supervisor = Supervisor(config, job, model, report, plans, redis)
+    except OSError as error:
+        log.error("the lanes cannot be made", reason=error.strerror)
+        report("failed", f"the lanes cannot be made: {error.strerror}")
+        return ExitCode.FAILED
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, supervisor.on_signal)
+    if plans.asked():  # while the model was fetched
+        supervisor.on_signal(signal.SIGHUP)
+    return supervisor.run()

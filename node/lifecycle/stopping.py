@@ -1,0 +1,118 @@
+"""Stops a node, and the Redis that was started for it."""
+
+import shlex
+import time
+from typing import TYPE_CHECKING
+
+import click
+
+from cluster_serving.client.process.exit_codes import Fault
+
+if TYPE_CHECKING:
+    import psutil
+
+    from cluster_serving.node.job.directory import Job
+
+_GRACE_S = 5.0
+_DRAIN_S = 4.0
+_POLL_S = 0.05
+_TOLD_EVERY_S = 5.0
+
+
+def stop_job(job: "Job") -> bool:
+    """Stop the supervisor of a job.
+
+    Returns:
+        Whether it ran.
+
+    Raises:
+        Fault: it runs, but this user cannot stop it, or it does not end.
+    """
+    import psutil
+
+    if not job.running():
+        click.echo("Serving is not running, stop operation ignored.")
+        return False
+    process = job.supervisor()
+    record = job.read()
+    try:
+        if process is None:
+            raise Fault(
+                f"job {job.name} runs, but its process cannot be seen from here: another user's or container's?"
+            )
+        process.terminate()
+    except psutil.NoSuchProcess:
+        return True
+    except psutil.AccessDenied as error:
+        raise Fault(f"job {job.name} runs as process {error.pid}, which this user may not stop") from error
+    click.echo("Stop signal sent to serving.")
+    timeout_s = (record.drain_timeout_s if record else _DRAIN_S) + _GRACE_S
+    if not _wait(job, process, timeout_s):
+        click.echo(
+            f"job {job.name} did not end in {timeout_s:g} s and is killed; its records go to the next node", err=True
+        )
+        process.kill()
+        if not _wait(job, process, _GRACE_S):
+            raise Fault(f"job {job.name} (process {process.pid}) does not end")
+    click.echo(f"Cluster Serving job {job.name} stopped.")
+    return True
+
+
+def _wait(job: "Job", process: "psutil.Process", timeout_s: float) -> bool:
+    """Wait until the lock is free and the process gone; say now and then that it takes time."""
+    started = told = time.monotonic()
+    while job.running() or not _gone(process):
+        now = time.monotonic()
+        if now - started > timeout_s:
+            return False
+        if now - told > _TOLD_EVERY_S:
+            told = now
+            click.echo(f"Waiting for job {job.name} to finish its records ({now - started:.0f} of {timeout_s:g} s).")
+        time.sleep(_POLL_S)
+    return True
+
+
+def _gone(process: "psutil.Process") -> bool:
+    import psutil
+
+    try:
+        return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+def stop_redis(job: "Job") -> bool:
+    """Stop the Redis of this job, unless another running job uses it.
+
+    Returns:
+        Whether nothing of this job runs any more.
+
+    Raises:
+        Fault: it does not end.
+    """
+    from cluster_serving.node.job import redis_server
+    from cluster_serving.node.job.directory import all_jobs
+
+    port = redis_server.port_of(job.redis_directory)
+    others = [other for other in all_jobs() if other != job]
+    if redis_server.owned(job.redis_directory) is None:
+        record = job.read()
+        for other in others:
+            port = redis_server.port_of(other.redis_directory)
+            if record and port == record.local_redis_port and redis_server.owned(other.redis_directory):
+                click.echo(
+                    f"Redis was started by job {other.name}: stop it with cluster-serving-shutdown {shlex.quote(other.name)}"
+                )
+        return True
+    users = [other.name for other in others if _uses(other, port)]
+    if users:
+        click.echo(f"Redis stays: job {', '.join(users)} uses it.")
+        return False
+    if redis_server.stop(job.redis_directory):
+        click.echo("Redis stopped; its data stays on disk.")
+    return True
+
+
+def _uses(job: "Job", port: int | None) -> bool:
+    record = job.read()
+    return job.running() and record is not None and record.local_redis_port == port
