@@ -23,7 +23,7 @@ try:
     import click
 
     from cluster_serving.client.process.command import SETTINGS
-    from cluster_serving.node.commands.brought import Group, some_installed
+    from cluster_serving.node.commands.plugins import Group, some_installed
 except ModuleNotFoundError as error:
     _check_foreign(error)
     _end(CLIENT_ALONE)
@@ -37,7 +37,6 @@ try:
         dead_letters,
         dump,
         encrypt,
-        inspect,
         profile,
         setup,
         start,
@@ -45,6 +44,9 @@ try:
         stop,
         trace,
         tune,
+    )
+    from cluster_serving.node.commands import (
+        list_and_logs as inspect,
     )
 except ModuleNotFoundError as error:
     _check_foreign(error)

@@ -17,13 +17,13 @@ from cluster_serving.client.link import Link
 from cluster_serving.node.chaos import pace, processes
 from cluster_serving.node.chaos.faults import Faults
 from cluster_serving.node.chaos.history import Acceptance, History, Remains, Verdict, check
-from cluster_serving.node.chaos.load import Load
 from cluster_serving.node.chaos.nodes import NodeEnded, wait_for
+from cluster_serving.node.chaos.observer import Watch
 from cluster_serving.node.chaos.records import Mix
 from cluster_serving.node.chaos.rehearsal import Rehearsal, rehearse
 from cluster_serving.node.chaos.sandbox import Sandbox, sandbox
 from cluster_serving.node.chaos.schedule import Target, plan
-from cluster_serving.node.chaos.watch import Watch
+from cluster_serving.node.chaos.traffic import Load
 from cluster_serving.node.config.loading import Config
 from cluster_serving.node.worker.poison import runs_of
 

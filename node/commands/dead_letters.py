@@ -9,8 +9,8 @@ import click
 
 from cluster_serving.client.process.command import SETTINGS, Command
 from cluster_serving.client.process.exit_codes import ExitCode, Fault
-from cluster_serving.node.commands.reach import Reached, Where, reach, where_options
-from cluster_serving.node.commands.selection import Selection, age_s, letter_id, no_such, selection_options
+from cluster_serving.node.commands.job_in_redis import Reached, Where, reach, where_options
+from cluster_serving.node.commands.letter_selection import Selection, age_s, letter_id, no_such, selection_options
 
 if TYPE_CHECKING:
     from cluster_serving.node.writer.dead_letters import DeadLetters

@@ -4,8 +4,8 @@ import click
 
 from cluster_serving.client.process.command import SETTINGS, Command
 from cluster_serving.client.process.exit_codes import ExitCode
-from cluster_serving.node.commands.chosen import chosen_job
 from cluster_serving.node.commands.processes import find, process_arguments
+from cluster_serving.node.commands.which_job import chosen_job
 
 
 @click.command(cls=Command, context_settings=SETTINGS)

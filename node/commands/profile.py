@@ -11,8 +11,8 @@ import click
 
 from cluster_serving.client.process.command import SETTINGS, Command
 from cluster_serving.client.process.exit_codes import Fault
-from cluster_serving.node.commands.chosen import chosen_job
 from cluster_serving.node.commands.processes import FRONTEND, find, process_arguments
+from cluster_serving.node.commands.which_job import chosen_job
 
 _TITLE = re.compile(r'(<text id="title"[^>]*>)[^<]*')
 _SAMPLES = re.compile(r"Samples: (\d+)")

@@ -6,7 +6,7 @@ import click
 
 from cluster_serving.client.process.command import SETTINGS, Command
 from cluster_serving.client.process.exit_codes import Fault, NotStarted
-from cluster_serving.node.commands.chosen import chosen_job
+from cluster_serving.node.commands.which_job import chosen_job
 from cluster_serving.node.lifecycle.options import TIMEOUT_S, StartOptions, recorded_options, start_options
 
 

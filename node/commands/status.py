@@ -57,7 +57,7 @@ def status(context: click.Context, name: str | None, placement: bool, as_json: b
 
 
 def _show_placement(jobs: "list[Job]", as_json: bool) -> ExitCode:
-    from cluster_serving.node.commands.placement import all_cores, described, drawn, processes
+    from cluster_serving.node.commands.core_map import all_cores, described, drawn, processes
 
     cores, running = all_cores(), processes(jobs)
     click.echo(json.dumps(described(cores, running), indent=2) if as_json else drawn(cores, running))

@@ -8,7 +8,7 @@ import click
 
 from cluster_serving.client.process.command import SETTINGS, Command
 from cluster_serving.client.process.exit_codes import Fault
-from cluster_serving.node.commands.reach import Reached, Where, reach, where_options
+from cluster_serving.node.commands.job_in_redis import Reached, Where, reach, where_options
 
 _NO_KEY = -2
 _SLACK_MS = 2
@@ -51,7 +51,7 @@ def _found(reached: Reached, uri: str) -> dict[str, Any]:
     from cluster_serving.client.receipt import enqueued_ms
     from cluster_serving.client.wire import decode_result
 
-    script = Script(Path(__file__).parents[1].joinpath("trace.lua").read_text())
+    script = Script(Path(__file__).with_name("trace.lua").read_text())
     fields, left_ms, (seconds, microseconds) = reached.link.run(script, [result_prefix(reached.job) + uri], [])
     if left_ms == _NO_KEY:
         raise Fault(_missing(reached, uri))

@@ -60,7 +60,7 @@ def tune(
     """
     from rich.console import Console
 
-    from cluster_serving.node.commands.measuring import Told
+    from cluster_serving.node.commands.tune_display import Told
     from cluster_serving.node.job.directory import Job
     from cluster_serving.node.lifecycle.prepare import check_free
     from cluster_serving.node.tuning import plot as picture
@@ -94,7 +94,7 @@ def tune(
 
 def _options(given: StartOptions, name: str | None, objective: str | None) -> StartOptions:
     """What to measure: the options, over those that the job was started with last if it is named."""
-    from cluster_serving.node.commands.chosen import chosen_job
+    from cluster_serving.node.commands.which_job import chosen_job
     from cluster_serving.node.lifecycle.options import recorded_options
 
     if objective is not None:
@@ -128,7 +128,7 @@ def _measured(config: "Config", job: "Job", terms: "Terms") -> "tuple[Report, bo
     """Measure, and keep what was found; whether it was kept. What all the processes print goes to a log."""
     from cluster_serving.client.process import log
     from cluster_serving.client.process.redaction import hide, secrets_of_config
-    from cluster_serving.node.commands.measuring import Signals, display, diverted
+    from cluster_serving.node.commands.tune_display import Signals, display, diverted
     from cluster_serving.node.config.arrangement import Share
     from cluster_serving.node.config.tuned import Store, is_open
     from cluster_serving.node.fetching.placing import fetched

@@ -33,8 +33,8 @@ from cluster_serving.node.topology.cgroups import free_bytes
 from cluster_serving.node.tuning.candidates import Candidate
 from cluster_serving.node.tuning.errors import Refused
 from cluster_serving.node.tuning.inputs import records
-from cluster_serving.node.tuning.load import Begin, Order
-from cluster_serving.node.tuning.load_process import LoadProcess
+from cluster_serving.node.tuning.traffic import Begin, Order
+from cluster_serving.node.tuning.traffic_process import LoadProcess
 from cluster_serving.node.tuning.trial_redis import reached
 
 _NAME = "tuner"  # of the node, and of the client

@@ -18,7 +18,7 @@ from click.testing import CliRunner, Result
 from cluster_serving.client.process.exit_codes import ExitCode
 from cluster_serving.node.cli import main
 from cluster_serving.node.commands import stop
-from cluster_serving.node.commands.inspect import cli_of_the_original
+from cluster_serving.node.commands.list_and_logs import cli_of_the_original
 from cluster_serving.node.config.loading import Config
 from cluster_serving.node.job.directory import Job, NodeRecord
 from cluster_serving.node.job.redis_program import find_server

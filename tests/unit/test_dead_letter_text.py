@@ -13,7 +13,7 @@ from rich.cells import cell_len
 
 from cluster_serving.client.process.exit_codes import Fault
 from cluster_serving.node.commands import dead_letters_text as text
-from cluster_serving.node.commands.selection import Selection, age_s, letter_id
+from cluster_serving.node.commands.letter_selection import Selection, age_s, letter_id
 from cluster_serving.node.writer.dead_letters import DeadLetter, Reason, decode_letter, encode_reason
 
 REASON = Reason("WorkerDied", "it died", "Traceback", "1763656999000-0", "node-1", "sha256:00", 1763657000000, 3)

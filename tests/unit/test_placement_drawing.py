@@ -1,7 +1,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from cluster_serving.node.commands.placement import Running, all_cores, described, drawn
+from cluster_serving.node.commands.core_map import Running, all_cores, described, drawn
 from cluster_serving.node.topology.budget import Budget
 from cluster_serving.node.topology.machine import Core
 from cluster_serving.node.topology.placement import lanes

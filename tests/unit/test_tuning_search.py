@@ -9,8 +9,8 @@ from cluster_serving.node.config.choice import Shape
 from cluster_serving.node.config.objective import Measured, Objective
 from cluster_serving.node.tuning.candidates import Candidate
 from cluster_serving.node.tuning.errors import Refused, TuningError
-from cluster_serving.node.tuning.load import Order, Tally
 from cluster_serving.node.tuning.search import Search, Watch
+from cluster_serving.node.tuning.traffic import Order, Tally
 
 SIZES = (1, 2, 4, 8, 16, 32, 64)
 SHAPES = [Shape(1, 1), Shape(2, 1), Shape(1, 2), Shape(4, 1), Shape(2, 2), Shape(1, 4)]

@@ -16,8 +16,8 @@ from cluster_serving.client.keys import DEFAULT_JOB, reply_key
 from cluster_serving.client.wire import Result
 from cluster_serving.node.chaos.history import Acceptance, History, check
 from cluster_serving.node.chaos.learn import Answers
+from cluster_serving.node.chaos.observer import Watch
 from cluster_serving.node.chaos.records import Kind, Record
-from cluster_serving.node.chaos.watch import Watch
 from support.wait import wait_until
 
 _TICK_S: Final = 0.02

@@ -9,7 +9,7 @@ import click
 
 from cluster_serving.client.process.command import SETTINGS, Command
 from cluster_serving.client.process.exit_codes import ExitCode, Fault
-from cluster_serving.node.commands.chosen import chosen_job
+from cluster_serving.node.commands.which_job import chosen_job
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -8,14 +8,14 @@ import msgspec
 
 from cluster_serving.node.ring.bell import Bell
 from cluster_serving.node.tuning.errors import TuningError
-from cluster_serving.node.tuning.load import Begin, Order, Seen
+from cluster_serving.node.tuning.traffic import Begin, Order, Seen
 
 
 class LoadProcess:
     """A load; `bell` is rung when it has carried out an order."""
 
     def __init__(self, begin: Begin, bell: Bell) -> None:
-        command = [sys.executable, "-P", "-m", "cluster_serving.node.tuning.load", str(bell.fileno())]
+        command = [sys.executable, "-P", "-m", "cluster_serving.node.tuning.traffic", str(bell.fileno())]
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, pass_fds=(bell.fileno(),)
         )

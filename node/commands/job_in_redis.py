@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from cluster_serving.node.commands.chosen import chosen_job
+from cluster_serving.node.commands.which_job import chosen_job
 from cluster_serving.node.lifecycle.options import DEFAULT_CONFIG
 
 if TYPE_CHECKING:
