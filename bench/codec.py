@@ -13,9 +13,9 @@ import numpy as np
 import pyarrow as pa
 
 from bench import report
-from cluster_serving.client import wire
-from cluster_serving.client.original.decode import decode_record as decode_original
-from cluster_serving.client.original.encode import encode_record as encode_original
+from cluster_serving.client.wire import tensors as wire
+from cluster_serving.client.wire.original.decode import decode_record as decode_original
+from cluster_serving.client.wire.original.encode import encode_record as encode_original
 
 
 def main() -> None:

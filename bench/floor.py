@@ -12,11 +12,11 @@ import numpy as np
 
 from cluster_serving.client import keys
 from cluster_serving.client.commands import REPLIES_AT_ONCE, next_id
-from cluster_serving.client.connection import RedisSettings
 from cluster_serving.client.link import Argument, Link
-from cluster_serving.client.reply import pack
-from cluster_serving.client.values import encode_record
-from cluster_serving.client.wire import encode_tensor
+from cluster_serving.client.redis_settings import RedisSettings
+from cluster_serving.client.wire.reply import pack
+from cluster_serving.client.wire.tensors import encode_tensor
+from cluster_serving.client.wire.values import encode_record
 from cluster_serving.node.writer.writer import FINISH
 
 JOB = "bench_floor"

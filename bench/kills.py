@@ -31,11 +31,11 @@ from bench import poison_model, report
 from bench.stage import Stage, stage
 from cluster_serving.client import keys
 from cluster_serving.client.commands import REPLIES_AT_ONCE, result_in
-from cluster_serving.client.connection import RedisSettings
 from cluster_serving.client.enqueueing import CHUNK, Records, enqueue
 from cluster_serving.client.link import Link
-from cluster_serving.client.reply import read_replies
-from cluster_serving.client.values import encode_record
+from cluster_serving.client.redis_settings import RedisSettings
+from cluster_serving.client.wire.reply import read_replies
+from cluster_serving.client.wire.values import encode_record
 
 JOB = "bench_kills"
 _PORT = 26386

@@ -7,7 +7,7 @@ import numpy as np
 
 from bench.load import Seconds, Trace
 from bench.report import Figures
-from cluster_serving.client.receipt import enqueued_ms
+from cluster_serving.client.wire.receipt import enqueued_ms
 
 _LATE_S = 0.001
 _BEHIND_S = 0.1

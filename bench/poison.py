@@ -29,7 +29,7 @@ from bench.poison_model import CRASH, HANG, RAISE, Run
 from bench.stage import stage
 from cluster_serving.client import InputQueue, keys
 from cluster_serving.client.errors import ErrorCode
-from cluster_serving.client.wire import Result
+from cluster_serving.client.wire.result import Result
 
 JOB = "bench_poison"
 _PORT = 26385

@@ -22,7 +22,7 @@ from rich.progress import track
 
 from bench import report
 from bench.mlp import save_mlp
-from cluster_serving.client.process import log
+from cluster_serving.client.servers.process import log
 from cluster_serving.node.config.choice import Given
 from cluster_serving.node.config.loading import Config
 from cluster_serving.node.config.objective import Measured, Objective

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from cluster_serving.client.http_reply import http_json_to_ndarray, http_response_to_ndarray
     from cluster_serving.client.input_queue import InputQueue
     from cluster_serving.client.output_queue import OutputQueue
-    from cluster_serving.client.wire import Result
+    from cluster_serving.client.wire.result import Result
 
 __all__ = [
     "AsyncInputQueue",
@@ -65,7 +65,7 @@ _MODULES = {
     "RecordCipher": "encryption",
     "RecordFailed": "errors",
     "RedisRefused": "errors",
-    "Result": "wire",
+    "Result": "wire.result",
     "ResultTimeout": "errors",
     "http_json_to_ndarray": "http_reply",
     "http_response_to_ndarray": "http_reply",

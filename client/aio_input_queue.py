@@ -30,9 +30,9 @@ from cluster_serving.client.commands import (
 )
 from cluster_serving.client.enqueueing import CHUNK
 from cluster_serving.client.errors import ConnectionLost, InvalidValue, QueueFull
-from cluster_serving.client.original.encode import encode_record as encode_original
-from cluster_serving.client.values import encode_record
-from cluster_serving.client.wire import Result
+from cluster_serving.client.wire.original.encode import encode_record as encode_original
+from cluster_serving.client.wire.result import Result
+from cluster_serving.client.wire.values import encode_record
 
 T = TypeVar("T")
 

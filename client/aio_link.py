@@ -12,7 +12,6 @@ from redis.asyncio.retry import Retry
 from redis.asyncio.sentinel import Sentinel
 from redis.backoff import NoBackoff
 
-from cluster_serving.client.connection import RedisSettings
 from cluster_serving.client.errors import RedisRefused
 from cluster_serving.client.link import (
     INCOMPLETE,
@@ -26,6 +25,7 @@ from cluster_serving.client.link import (
     joined,
     new_reader,
 )
+from cluster_serving.client.redis_settings import RedisSettings
 
 
 class _Socket(asyncio.Protocol):

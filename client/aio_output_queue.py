@@ -14,7 +14,7 @@ from cluster_serving.client.commands import (
     result_of,
     taken_result,
 )
-from cluster_serving.client.wire import Result
+from cluster_serving.client.wire.result import Result
 
 
 class AsyncOutputQueue(Api):

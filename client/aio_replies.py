@@ -9,13 +9,13 @@ from typing import Any, TypeGuard
 from cluster_serving.client.aio_admission import fail
 from cluster_serving.client.aio_link import AsyncLink
 from cluster_serving.client.commands import REPLIES_AT_ONCE, REPLY_LIFE_MS, next_id, result_in
-from cluster_serving.client.connection import RedisSettings
 from cluster_serving.client.enqueueing import queue_full
 from cluster_serving.client.errors import ConnectionLost, InvalidValue, QueueFull, RedisRefused
 from cluster_serving.client.link import Argument, is_out_of_memory
-from cluster_serving.client.reply import read_replies
+from cluster_serving.client.redis_settings import RedisSettings
 from cluster_serving.client.retrying import Attempts
-from cluster_serving.client.wire import Result
+from cluster_serving.client.wire.reply import read_replies
+from cluster_serving.client.wire.result import Result
 
 _BLOCK_MS = 1000
 _KEPT_S = REPLY_LIFE_MS / 6000  # the life of the stream is renewed at least so often

@@ -6,7 +6,7 @@ from functools import cached_property
 import redis
 
 from cluster_serving.client import keys
-from cluster_serving.client.connection import DEFAULT_PORT, RedisSettings
+from cluster_serving.client.redis_settings import DEFAULT_PORT, RedisSettings
 
 
 class Api:

@@ -17,12 +17,12 @@ from cluster_serving.client.errors import (
     ResultTimeout,
 )
 from cluster_serving.client.link import Script
-from cluster_serving.client.original.encode import encode_record as encode_original
-from cluster_serving.client.original.result import decode_result as decode_original
-from cluster_serving.client.original.values import EncodedImage, text_value
-from cluster_serving.client.reply import Reply
-from cluster_serving.client.values import encode_record, encode_uri
-from cluster_serving.client.wire import Result, decode_result
+from cluster_serving.client.wire.original.encode import encode_record as encode_original
+from cluster_serving.client.wire.original.result import decode_result as decode_original
+from cluster_serving.client.wire.original.values import EncodedImage, text_value
+from cluster_serving.client.wire.reply import Reply
+from cluster_serving.client.wire.result import Result, decode_result
+from cluster_serving.client.wire.values import encode_record, encode_uri
 
 Dialect = Literal["native", "original"]
 Fields = list[bytes]

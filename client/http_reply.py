@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cluster_serving.client.errors import CodecError
-from cluster_serving.client.original.result import ResultValue, decode_result, restore_shape
+from cluster_serving.client.wire.original.result import ResultValue, decode_result, restore_shape
 
 HttpValue = NDArray[Any] | list[Any] | str
 

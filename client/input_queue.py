@@ -30,11 +30,11 @@ from cluster_serving.client.enqueueing import CHUNK, Records, deadline, transact
 from cluster_serving.client.errors import ConnectionLost, QueueFull, ResultTimeout
 from cluster_serving.client.frontend import Frontend
 from cluster_serving.client.link import Link
-from cluster_serving.client.original.encode import encode_record as encode_original
 from cluster_serving.client.output_queue import OutputQueue
 from cluster_serving.client.replies import Replies
-from cluster_serving.client.values import encode_record
-from cluster_serving.client.wire import Result
+from cluster_serving.client.wire.original.encode import encode_record as encode_original
+from cluster_serving.client.wire.result import Result
+from cluster_serving.client.wire.values import encode_record
 
 _SLOW_S = 0.005
 
@@ -88,7 +88,7 @@ class InputQueue(Api):
 
         Args:
             uri: the record's name; its result is found under it.
-            data: for each model input its value: see `client/values.py` for what it may be.
+            data: for each model input its value: see `client/wire/values.py` for what it may be.
 
         Returns:
             The id of the stream entry.

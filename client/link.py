@@ -20,8 +20,8 @@ import redis
 import redis.exceptions
 from redis.sentinel import MasterNotFoundError
 
-from cluster_serving.client.connection import READ_BYTES, RedisSettings
 from cluster_serving.client.errors import ConnectionLost, RedisRefused
+from cluster_serving.client.redis_settings import READ_BYTES, RedisSettings
 
 Argument = bytes | str | int | float
 

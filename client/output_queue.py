@@ -16,8 +16,8 @@ from cluster_serving.client.commands import (
 )
 from cluster_serving.client.errors import ConnectionLost
 from cluster_serving.client.link import Link
-from cluster_serving.client.original.result import get_ndarray_from_b64, get_ndarray_from_record_batch
-from cluster_serving.client.wire import Result
+from cluster_serving.client.wire.original.result import get_ndarray_from_b64, get_ndarray_from_record_batch
+from cluster_serving.client.wire.result import Result
 
 _SCAN_COUNT = 1000
 

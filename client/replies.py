@@ -18,12 +18,12 @@ from cluster_serving.client.commands import (
     no_result,
     result_in,
 )
-from cluster_serving.client.connection import RedisSettings
 from cluster_serving.client.enqueueing import admitted, queue_full, refused
 from cluster_serving.client.errors import ConnectionLost, InvalidValue, RedisRefused
 from cluster_serving.client.link import Command, Link, Packet, cannot_serve, executed, is_out_of_memory
-from cluster_serving.client.reply import read_replies
-from cluster_serving.client.wire import Result
+from cluster_serving.client.redis_settings import RedisSettings
+from cluster_serving.client.wire.reply import read_replies
+from cluster_serving.client.wire.result import Result
 
 _BLOCK_S = 1.0  # a stream that has vanished is noticed so soon: Redis does not tell those that block on it
 _PATIENCE_S = 1.0  # beyond what a read blocks: then Redis is taken for lost

@@ -4,7 +4,7 @@ import os
 import signal
 import sys
 
-from cluster_serving.client.process.installed import NotInstalled
+from cluster_serving.client.servers.process.installed import NotInstalled
 
 
 def _end(_number: int, _frame: object) -> None:

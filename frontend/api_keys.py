@@ -7,7 +7,7 @@ from pathlib import Path
 
 import structlog
 
-from cluster_serving.client.config.spellings import ConfigError
+from cluster_serving.client.servers.config.spellings import ConfigError
 
 log = structlog.get_logger(__name__)
 

@@ -17,10 +17,10 @@ from cluster_serving.client.aio_admission import AsyncAdmission, fail
 from cluster_serving.client.aio_link import AsyncLink
 from cluster_serving.client.aio_replies import AsyncReplies, cancel
 from cluster_serving.client.commands import Fields
-from cluster_serving.client.connection import RedisSettings
 from cluster_serving.client.errors import ClusterServingError, ErrorCode, ResultTimeout
 from cluster_serving.client.link import Script
-from cluster_serving.client.wire import Result
+from cluster_serving.client.redis_settings import RedisSettings
+from cluster_serving.client.wire.result import Result
 from cluster_serving.frontend.timers import Timer, WorkerTimers
 
 Waiting = dict[str, asyncio.Future[Result]]

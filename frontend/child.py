@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from pydantic import SecretStr
 
-from cluster_serving.client.process.exit_codes import why_ended
+from cluster_serving.client.servers.process.exit_codes import why_ended
 from cluster_serving.frontend.listeners import Listener
 from cluster_serving.frontend.settings import FrontendConfig
 

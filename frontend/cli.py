@@ -6,8 +6,8 @@ from typing import Any
 
 import click
 
-from cluster_serving.client.config.spellings import fold
-from cluster_serving.client.process.command import SETTINGS, Command
+from cluster_serving.client.servers.config.spellings import fold
+from cluster_serving.client.servers.process.command import SETTINGS, Command
 from cluster_serving.frontend.installed import check_installed
 
 check_installed()

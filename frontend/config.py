@@ -7,11 +7,11 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from cluster_serving.client.config.loading import Loaded, load
-from cluster_serving.client.config.sources import ENVIRON_PREFIX, Found, Setting
-from cluster_serving.client.config.spellings import ConfigError
-from cluster_serving.client.config.values import check_pem, check_port, mask_url
-from cluster_serving.client.connection import RedisSettings
+from cluster_serving.client.redis_settings import RedisSettings
+from cluster_serving.client.servers.config.loading import Loaded, load
+from cluster_serving.client.servers.config.sources import ENVIRON_PREFIX, Found, Setting
+from cluster_serving.client.servers.config.spellings import ConfigError
+from cluster_serving.client.servers.config.values import check_pem, check_port, mask_url
 from cluster_serving.frontend.api_keys import ApiKeys
 from cluster_serving.frontend.config_keys import OUTPUT_QUEUE, PATHS, SPELLINGS
 from cluster_serving.frontend.servables import read_servables, warn_of_moved

@@ -6,7 +6,7 @@ need, may stand outside, in the spellings of any version. What else stands there
 
 from typing import Final
 
-from cluster_serving.client.config.spellings import Spellings, fold
+from cluster_serving.client.servers.config.spellings import Spellings, fold
 
 _TRUST_STORE: Final = "redisSecureTrustStorePath"
 _TRUST_STORE_PASSWORD: Final = "redisSecureTrustStorePassword"  # noqa: S105 - the name of a key

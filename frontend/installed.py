@@ -1,6 +1,6 @@
 """Whether what a frontend needs is installed."""
 
-from cluster_serving.client.process.installed import require
+from cluster_serving.client.servers.process.installed import require
 
 _PACKAGES = (
     "click",

@@ -13,7 +13,7 @@ import numpy as np
 
 from cluster_serving.client.errors import CodecError
 from cluster_serving.client.tensor_spec import TensorSpec
-from cluster_serving.client.wire import Array
+from cluster_serving.client.wire.tensors import Array
 
 MAX_RANK = 64
 

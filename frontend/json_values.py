@@ -22,10 +22,10 @@ import orjson
 
 from cluster_serving.client import keys
 from cluster_serving.client.errors import CodecError
-from cluster_serving.client.original.base64_text import from_base64
-from cluster_serving.client.original.values import EncodedImage, text_value
 from cluster_serving.client.tensor_spec import MAX_DENSE_BYTES, TensorSpec
-from cluster_serving.client.wire import Array, encode_tensor, tensor_header
+from cluster_serving.client.wire.original.base64_text import from_base64
+from cluster_serving.client.wire.original.values import EncodedImage, text_value
+from cluster_serving.client.wire.tensors import Array, encode_tensor, tensor_header
 from cluster_serving.frontend.json_numbers import MAX_RANK, PACKED, flatten, natural, numbers
 
 Fields = list[bytes]

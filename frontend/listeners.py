@@ -10,8 +10,8 @@ import os
 import socket
 from dataclasses import dataclass
 
-from cluster_serving.client.config.spellings import ConfigError
-from cluster_serving.client.process.exit_codes import Fault
+from cluster_serving.client.servers.config.spellings import ConfigError
+from cluster_serving.client.servers.process.exit_codes import Fault
 
 _BACKLOG = 1024
 

@@ -8,9 +8,9 @@ from sanic import Request
 
 from cluster_serving.client.aio_admission import AsyncAdmission
 from cluster_serving.client.commands import Fields
-from cluster_serving.client.connection import RedisSettings
 from cluster_serving.client.errors import QueueFull
-from cluster_serving.client.wire import Result
+from cluster_serving.client.redis_settings import RedisSettings
+from cluster_serving.client.wire.result import Result
 from cluster_serving.frontend.calls import Calls
 from cluster_serving.frontend.errors import NotReady, Overloaded, UnknownModel
 from cluster_serving.frontend.job import Job

@@ -9,7 +9,7 @@ import click
 from pydantic import SecretStr
 from pydantic.fields import FieldInfo
 
-from cluster_serving.client.config.spellings import snake
+from cluster_serving.client.servers.config.spellings import snake
 from cluster_serving.frontend.config import LoadedFrontendConfig, effective
 from cluster_serving.frontend.config_keys import GONE, SPELLINGS
 from cluster_serving.frontend.settings import GROUPS, FrontendConfig

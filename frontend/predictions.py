@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 import orjson
 
-from cluster_serving.client.wire import Array, Result
+from cluster_serving.client.wire.result import Result
+from cluster_serving.client.wire.tensors import Array
 
 _FAILED = '{"value":"NaN"}'
 _NOT_FINITE = {"nan": b"NaN", "inf": b"Infinity", "-inf": b"-Infinity"}

@@ -29,9 +29,9 @@ from sanic.http import Stage
 from sanic.http.constants import HTTP
 from sanic.server import serve as sanic_serve
 
-from cluster_serving.client.process import log
-from cluster_serving.client.process.exit_codes import ExitCode, Fault
-from cluster_serving.client.process.redaction import hide, secrets_of_config
+from cluster_serving.client.servers.process import log
+from cluster_serving.client.servers.process.exit_codes import ExitCode, Fault
+from cluster_serving.client.servers.process.redaction import hide, secrets_of_config
 from cluster_serving.frontend.app import create_app
 from cluster_serving.frontend.child import Spec
 from cluster_serving.frontend.connection import HEADER_TIMEOUT_S, Connection, configure

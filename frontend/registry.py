@@ -11,8 +11,8 @@ import structlog
 
 from cluster_serving.client import keys
 from cluster_serving.client.aio_link import AsyncLink
-from cluster_serving.client.connection import RedisSettings
 from cluster_serving.client.errors import ConnectionLost, RedisRefused
+from cluster_serving.client.redis_settings import RedisSettings
 from cluster_serving.frontend.job import Job, Node
 
 log = structlog.get_logger(__name__)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from cluster_serving.client.errors import RecordFailed
-from cluster_serving.client.wire import Result
+from cluster_serving.client.wire.result import Result
 from cluster_serving.frontend.errors import STATUS_OF_RECORD, BadRequest
 
 

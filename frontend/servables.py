@@ -26,9 +26,9 @@ import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, TypeAdapter, ValidationError
 from pydantic.alias_generators import to_camel
 
-from cluster_serving.client.config.sources import not_yaml
-from cluster_serving.client.config.spellings import ConfigError
-from cluster_serving.client.connection import RedisSettings
+from cluster_serving.client.redis_settings import RedisSettings
+from cluster_serving.client.servers.config.sources import not_yaml
+from cluster_serving.client.servers.config.spellings import ConfigError
 from cluster_serving.frontend.tls import trusted_file
 
 log = structlog.get_logger(__name__)

@@ -14,9 +14,9 @@ from collections.abc import Mapping
 
 import structlog
 
-from cluster_serving.client.process import log as logs
-from cluster_serving.client.process.exit_codes import ExitCode, Fault
-from cluster_serving.client.process.redaction import hide, secrets_of_config
+from cluster_serving.client.servers.process import log as logs
+from cluster_serving.client.servers.process.exit_codes import ExitCode, Fault
+from cluster_serving.client.servers.process.redaction import hide, secrets_of_config
 from cluster_serving.frontend.child import Child
 from cluster_serving.frontend.config import check_files
 from cluster_serving.frontend.listeners import Listener, listen

@@ -9,9 +9,9 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr
 from pydantic.alias_generators import to_camel
 
-from cluster_serving.client.config.values import parse_size, parse_words
-from cluster_serving.client.connection import RedisSettings
 from cluster_serving.client.keys import DEFAULT_JOB
+from cluster_serving.client.redis_settings import RedisSettings
+from cluster_serving.client.servers.config.values import parse_size, parse_words
 from cluster_serving.frontend.tls import trusted_file
 
 

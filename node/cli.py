@@ -4,7 +4,7 @@ import sys
 from typing import NoReturn
 
 from cluster_serving import __version__
-from cluster_serving.client.process.exit_codes import MEANINGS, ExitCode
+from cluster_serving.client.servers.process.exit_codes import MEANINGS, ExitCode
 from cluster_serving.node.commands.installed import CLIENT_ALONE, NODE_MISSING, check_installed
 
 
@@ -22,7 +22,7 @@ def _check_foreign(error: ModuleNotFoundError) -> None:
 try:
     import click
 
-    from cluster_serving.client.process.command import SETTINGS
+    from cluster_serving.client.servers.process.command import SETTINGS
     from cluster_serving.node.commands.plugins import Group, some_installed
 except ModuleNotFoundError as error:
     _check_foreign(error)

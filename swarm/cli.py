@@ -4,7 +4,7 @@ from importlib import import_module
 
 import click
 
-from cluster_serving.client.process.command import SETTINGS
+from cluster_serving.client.servers.process.command import SETTINGS
 from cluster_serving.swarm.installed import check_installed
 
 check_installed()

@@ -5,7 +5,7 @@ import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
 
-from cluster_serving.client.process.exit_codes import ExitCode, Fault
+from cluster_serving.client.servers.process.exit_codes import ExitCode, Fault
 
 _ANSWER_S = 60.0
 _NOT_A_MANAGER = "not a swarm manager"

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from cluster_serving.client.process.exit_codes import ExitCode, Fault
+from cluster_serving.client.servers.process.exit_codes import ExitCode, Fault
 from cluster_serving.swarm import docker
 
 NAMESPACE = "com.docker.stack.namespace"

@@ -2,7 +2,7 @@
 
 import re
 
-from cluster_serving.client.process.exit_codes import MEANINGS, ExitCode
+from cluster_serving.client.servers.process.exit_codes import MEANINGS, ExitCode
 from cluster_serving.swarm.live import Task
 
 _KILLED = 128 + 9

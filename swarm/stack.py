@@ -14,7 +14,7 @@ from typing import Any
 
 import yaml
 
-from cluster_serving.client.process.exit_codes import Fault
+from cluster_serving.client.servers.process.exit_codes import Fault
 from cluster_serving.swarm import docker
 from cluster_serving.swarm.live import Stack
 

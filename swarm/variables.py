@@ -10,8 +10,8 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from cluster_serving import __version__
-from cluster_serving.client.config.sources import ENVIRON_PREFIX
-from cluster_serving.client.process.exit_codes import Fault
+from cluster_serving.client.servers.config.sources import ENVIRON_PREFIX
+from cluster_serving.client.servers.process.exit_codes import Fault
 from cluster_serving.swarm.live import Service, Stack
 
 MODELS_MOUNT = "/models"

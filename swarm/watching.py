@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import click
 
-from cluster_serving.client.process.exit_codes import Fault
+from cluster_serving.client.servers.process.exit_codes import Fault
 from cluster_serving.swarm import docker
 from cluster_serving.swarm.docker import DockerFailed
 from cluster_serving.swarm.live import Stack, Task, read_stack, remains_of

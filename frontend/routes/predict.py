@@ -17,7 +17,7 @@ from urllib.parse import unquote
 from sanic import HTTPResponse, Request, Sanic
 from sanic.response import text
 
-from cluster_serving.client.wire import Result
+from cluster_serving.client.wire.result import Result
 from cluster_serving.frontend.body import read
 from cluster_serving.frontend.errors import STATUS_OF_RECORD, BadRequest, UnsupportedMediaType
 from cluster_serving.frontend.gate import route

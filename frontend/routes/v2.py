@@ -8,7 +8,7 @@ from urllib.parse import unquote
 
 from sanic import HTTPResponse, Request, Sanic
 
-from cluster_serving.client.wire import Result
+from cluster_serving.client.wire.result import Result
 from cluster_serving.frontend.body import read
 from cluster_serving.frontend.compression import deflate
 from cluster_serving.frontend.errors import BadRequest

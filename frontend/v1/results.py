@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from cluster_serving.client.wire import Result
+from cluster_serving.client.wire.result import Result
 from cluster_serving.frontend.errors import BadRequest
 
 _VALUE = ""  # the name of what stands in the place of outputs

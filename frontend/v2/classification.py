@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from cluster_serving.client.wire import Array
+from cluster_serving.client.wire.tensors import Array
 
 
 def classify(output: Array, count: int, batched: bool) -> Array:

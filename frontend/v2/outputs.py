@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from cluster_serving.client.wire import Array, Result
+from cluster_serving.client.wire.result import Result
+from cluster_serving.client.wire.tensors import Array
 from cluster_serving.frontend.errors import BadRequest
 from cluster_serving.frontend.json_body import write
 from cluster_serving.frontend.results import check_all

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import orjson
 
-from cluster_serving.client.wire import Array
+from cluster_serving.client.wire.tensors import Array
 from cluster_serving.frontend.errors import BadRequest
 from cluster_serving.frontend.v2.asked import Asked, Wanted
 from cluster_serving.frontend.v2.classification import classify

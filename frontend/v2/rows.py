@@ -16,7 +16,7 @@ from cluster_serving.client import keys
 from cluster_serving.client.commands import Fields
 from cluster_serving.client.errors import CodecError
 from cluster_serving.client.tensor_spec import TensorSpec
-from cluster_serving.client.wire import Array, tensor_header
+from cluster_serving.client.wire.tensors import Array, tensor_header
 from cluster_serving.frontend.errors import BadRequest
 from cluster_serving.frontend.job import Node
 from cluster_serving.frontend.v2.datatypes import BYTES, described

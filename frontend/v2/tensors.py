@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 from msgspec import Meta
 
-from cluster_serving.client.wire import Array
+from cluster_serving.client.wire.tensors import Array
 from cluster_serving.frontend.errors import BadRequest
 from cluster_serving.frontend.json_body import MAX_PARTS
 from cluster_serving.frontend.v2.datatypes import BF16, BYTES, DTYPES

@@ -9,10 +9,10 @@ import numpy as np
 
 from cluster_serving.client import keys
 from cluster_serving.client.commands import Dialect, Fields, result_of
-from cluster_serving.client.connection import RedisSettings
 from cluster_serving.client.enqueueing import Records, enqueue
 from cluster_serving.client.link import Link
-from cluster_serving.client.wire import Result
+from cluster_serving.client.redis_settings import RedisSettings
+from cluster_serving.client.wire.result import Result
 
 _CHUNK = 16
 _NUMBER = re.compile(r"-?\d+\.?\d*(?:[eE][+-]?\d+)?")

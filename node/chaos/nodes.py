@@ -17,8 +17,8 @@ import yaml
 from pydantic import SecretStr
 
 from cluster_serving.client import keys
-from cluster_serving.client.config.sources import ENVIRON_PREFIX
-from cluster_serving.client.process.exit_codes import ExitCode, Fault
+from cluster_serving.client.servers.config.sources import ENVIRON_PREFIX
+from cluster_serving.client.servers.process.exit_codes import ExitCode, Fault
 from cluster_serving.node.chaos import pace, processes
 from cluster_serving.node.config.loading import Config
 from cluster_serving.node.job.private_redis import PrivateRedis

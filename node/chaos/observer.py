@@ -11,9 +11,9 @@ import redis
 
 from cluster_serving.client import keys
 from cluster_serving.client.commands import result_of
-from cluster_serving.client.connection import RedisSettings
 from cluster_serving.client.errors import CodecError
-from cluster_serving.client.reply import read_replies
+from cluster_serving.client.redis_settings import RedisSettings
+from cluster_serving.client.wire.reply import read_replies
 from cluster_serving.node.chaos.history import DeadLetter, History, Outcome
 from cluster_serving.node.chaos.learn import Answers
 from cluster_serving.node.chaos.records import NO_URI, RIGHT, Record

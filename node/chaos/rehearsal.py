@@ -10,8 +10,8 @@ import numpy as np
 from cluster_serving.client import keys
 from cluster_serving.client.commands import Dialect
 from cluster_serving.client.errors import InvalidValue
-from cluster_serving.client.process.exit_codes import Fault
-from cluster_serving.client.wire import Result
+from cluster_serving.client.servers.process.exit_codes import Fault
+from cluster_serving.client.wire.result import Result
 from cluster_serving.node.chaos import pace
 from cluster_serving.node.chaos.learn import Answers, ask
 from cluster_serving.node.chaos.records import Encoder, Kind, Pools, Record, flaws_for

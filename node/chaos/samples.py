@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from cluster_serving.client.process.exit_codes import Fault
+from cluster_serving.client.servers.process.exit_codes import Fault
 from cluster_serving.node.models.base import Array, TensorSpec
 from cluster_serving.node.worker.poison import as_batch, row_keys
 

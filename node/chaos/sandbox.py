@@ -7,7 +7,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
-from cluster_serving.client.process.exit_codes import Fault
+from cluster_serving.client.servers.process.exit_codes import Fault
 from cluster_serving.node.chaos import processes
 from cluster_serving.node.chaos.nodes import Node, NodeEnded, node_environment, run_config, write_config
 from cluster_serving.node.config.loading import Config

@@ -8,8 +8,8 @@ from typing import Any
 
 import click
 
-from cluster_serving.client.process.command import SETTINGS, Command
-from cluster_serving.client.process.exit_codes import ExitCode
+from cluster_serving.client.servers.process.command import SETTINGS, Command
+from cluster_serving.client.servers.process.exit_codes import ExitCode
 from cluster_serving.node.lifecycle.options import StartOptions, start_options
 
 

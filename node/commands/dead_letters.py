@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cluster_serving.client.process.command import SETTINGS, Command
-from cluster_serving.client.process.exit_codes import ExitCode, Fault
+from cluster_serving.client.servers.process.command import SETTINGS, Command
+from cluster_serving.client.servers.process.exit_codes import ExitCode, Fault
 from cluster_serving.node.commands.job_in_redis import Reached, Where, reach, where_options
 from cluster_serving.node.commands.letter_selection import Selection, age_s, letter_id, no_such, selection_options
 

@@ -19,8 +19,8 @@ from typing import Any, TextIO
 import msgspec
 from rich.cells import cell_len, set_cell_size
 
-from cluster_serving.client.process.exit_codes import Fault
-from cluster_serving.client.process.redaction import redact
+from cluster_serving.client.servers.process.exit_codes import Fault
+from cluster_serving.client.servers.process.redaction import redact
 from cluster_serving.node.commands.record_view import FieldView, view_fields
 from cluster_serving.node.writer.dead_letters import DeadLetter, DeadLetters
 

@@ -2,8 +2,8 @@
 
 import click
 
-from cluster_serving.client.process.command import SETTINGS, Command
-from cluster_serving.client.process.exit_codes import ExitCode
+from cluster_serving.client.servers.process.command import SETTINGS, Command
+from cluster_serving.client.servers.process.exit_codes import ExitCode
 from cluster_serving.node.commands.processes import find, process_arguments
 from cluster_serving.node.commands.which_job import chosen_job
 

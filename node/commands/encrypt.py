@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cluster_serving.client.process.command import SETTINGS, Command
-from cluster_serving.client.process.exit_codes import Fault
+from cluster_serving.client.servers.process.command import SETTINGS, Command
+from cluster_serving.client.servers.process.exit_codes import Fault
 
 if TYPE_CHECKING:
     from pydantic import SecretStr

@@ -66,7 +66,7 @@ def reach(where: Where) -> Generator[Reached]:
 
     from cluster_serving.client.errors import ConnectionLost
     from cluster_serving.client.link import Link
-    from cluster_serving.client.process.redaction import hide, secrets_of_config
+    from cluster_serving.client.servers.process.redaction import hide, secrets_of_config
     from cluster_serving.node.job.redis_errors import RedisUnavailable
 
     job, config = _configured(where)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cluster_serving.client.process.command import SETTINGS, Command
-from cluster_serving.client.process.exit_codes import ExitCode, Fault
+from cluster_serving.client.servers.process.command import SETTINGS, Command
+from cluster_serving.client.servers.process.exit_codes import ExitCode, Fault
 from cluster_serving.node.commands.which_job import chosen_job
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from typing import Any, NoReturn
 
 import click
 
-from cluster_serving.client.process.command import Command
-from cluster_serving.client.process.exit_codes import ExitCode, Fault
+from cluster_serving.client.servers.process.command import Command
+from cluster_serving.client.servers.process.exit_codes import ExitCode, Fault
 from cluster_serving.node.commands.installed import NODE_MISSING
 
 _GROUP = "cluster_serving.commands"

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import click
 
-from cluster_serving.client.process.command import SETTINGS, Command
-from cluster_serving.client.process.exit_codes import Fault
+from cluster_serving.client.servers.process.command import SETTINGS, Command
+from cluster_serving.client.servers.process.exit_codes import Fault
 from cluster_serving.node.commands.processes import FRONTEND, find, process_arguments
 from cluster_serving.node.commands.which_job import chosen_job
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import psutil
 
-from cluster_serving.client.process.exit_codes import ExitCode, Fault
+from cluster_serving.client.servers.process.exit_codes import ExitCode, Fault
 from cluster_serving.node.commands.processes import Found
 from cluster_serving.node.job.directory import state_home
 from cluster_serving.node.supervisor.stacks import py_spy, reason

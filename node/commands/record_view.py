@@ -11,10 +11,10 @@ import msgspec
 import numpy as np
 
 from cluster_serving.client import keys
-from cluster_serving.client.original import values as original
-from cluster_serving.client.original.decode import decode_record
-from cluster_serving.client.original.json_record import decode_json_record
-from cluster_serving.client.wire import Array, decode_tensor
+from cluster_serving.client.wire.original import values as original
+from cluster_serving.client.wire.original.decode import decode_record
+from cluster_serving.client.wire.original.json_record import decode_json_record
+from cluster_serving.client.wire.tensors import Array, decode_tensor
 
 _VALUES = 6
 _TEXT = 60

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cluster_serving.client.process.command import SETTINGS, Command
-from cluster_serving.client.process.exit_codes import Fault
+from cluster_serving.client.servers.process.command import SETTINGS, Command
+from cluster_serving.client.servers.process.exit_codes import Fault
 from cluster_serving.node.lifecycle.options import DEFAULT_CONFIG, StartOptions, start_options
 
 if TYPE_CHECKING:

@@ -4,8 +4,8 @@ from typing import Any
 
 import click
 
-from cluster_serving.client.process.command import SETTINGS, Command
-from cluster_serving.client.process.exit_codes import Fault, NotStarted
+from cluster_serving.client.servers.process.command import SETTINGS, Command
+from cluster_serving.client.servers.process.exit_codes import Fault, NotStarted
 from cluster_serving.node.commands.which_job import chosen_job
 from cluster_serving.node.lifecycle.options import TIMEOUT_S, StartOptions, recorded_options, start_options
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cluster_serving.client.process.command import SETTINGS, Command
-from cluster_serving.client.process.exit_codes import ExitCode
+from cluster_serving.client.servers.process.command import SETTINGS, Command
+from cluster_serving.client.servers.process.exit_codes import ExitCode
 
 if TYPE_CHECKING:
     import redis
@@ -111,7 +111,7 @@ def _from_redis(record: "NodeRecord", is_running: bool) -> dict[str, Any]:
     """What Redis knows: the queue, and the heartbeat of the node while it runs."""
     import redis
 
-    from cluster_serving.client.process.exit_codes import Fault
+    from cluster_serving.client.servers.process.exit_codes import Fault
     from cluster_serving.node.config.loading import load_config
     from cluster_serving.node.lifecycle.options import recorded_options
 

@@ -2,7 +2,7 @@
 
 import click
 
-from cluster_serving.client.process.command import SETTINGS, Command
+from cluster_serving.client.servers.process.command import SETTINGS, Command
 from cluster_serving.node.commands.which_job import chosen_job
 from cluster_serving.node.lifecycle.stopping import stop_job, stop_redis
 

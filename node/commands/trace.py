@@ -6,8 +6,8 @@ from typing import Any
 
 import click
 
-from cluster_serving.client.process.command import SETTINGS, Command
-from cluster_serving.client.process.exit_codes import Fault
+from cluster_serving.client.servers.process.command import SETTINGS, Command
+from cluster_serving.client.servers.process.exit_codes import Fault
 from cluster_serving.node.commands.job_in_redis import Reached, Where, reach, where_options
 
 _NO_KEY = -2
@@ -48,8 +48,8 @@ def _found(reached: Reached, uri: str) -> dict[str, Any]:
     """
     from cluster_serving.client.keys import result_prefix
     from cluster_serving.client.link import Script
-    from cluster_serving.client.receipt import enqueued_ms
-    from cluster_serving.client.wire import decode_result
+    from cluster_serving.client.wire.receipt import enqueued_ms
+    from cluster_serving.client.wire.result import decode_result
 
     script = Script(Path(__file__).with_name("trace.lua").read_text())
     fields, left_ms, (seconds, microseconds) = reached.link.run(script, [result_prefix(reached.job) + uri], [])

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cluster_serving.client.process.command import SETTINGS, Command
-from cluster_serving.client.process.exit_codes import Fault, NotStarted
+from cluster_serving.client.servers.process.command import SETTINGS, Command
+from cluster_serving.client.servers.process.exit_codes import Fault, NotStarted
 from cluster_serving.node.lifecycle.options import StartOptions, start_options
 
 if TYPE_CHECKING:
@@ -126,8 +126,8 @@ def _warn_of_others(job: "Job") -> None:
 
 def _measured(config: "Config", job: "Job", terms: "Terms") -> "tuple[Report, bool]":
     """Measure, and keep what was found; whether it was kept. What all the processes print goes to a log."""
-    from cluster_serving.client.process import log
-    from cluster_serving.client.process.redaction import hide, secrets_of_config
+    from cluster_serving.client.servers.process import log
+    from cluster_serving.client.servers.process.redaction import hide, secrets_of_config
     from cluster_serving.node.commands.tune_display import Signals, display, diverted
     from cluster_serving.node.config.arrangement import Share
     from cluster_serving.node.config.tuned import Store, is_open

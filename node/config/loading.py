@@ -7,10 +7,17 @@ reading is in `client/config/`.
 from collections.abc import Mapping
 from pathlib import Path
 
-from cluster_serving.client.config.loading import Loaded, load
-from cluster_serving.client.config.sources import Found
-from cluster_serving.client.config.spellings import ConfigError
-from cluster_serving.client.config.values import check_pem, check_port, has_host, is_remote, mask_address, mask_url
+from cluster_serving.client.servers.config.loading import Loaded, load
+from cluster_serving.client.servers.config.sources import Found
+from cluster_serving.client.servers.config.spellings import ConfigError
+from cluster_serving.client.servers.config.values import (
+    check_pem,
+    check_port,
+    has_host,
+    is_remote,
+    mask_address,
+    mask_url,
+)
 from cluster_serving.node.config.settings import PLACEHOLDER_PATH, Config
 from cluster_serving.node.config.spellings import ADDRESSES, PATHS, SPELLINGS
 

@@ -16,14 +16,14 @@ from pydantic import (
 )
 from pydantic.alias_generators import to_camel
 
-from cluster_serving.client.config.spellings import ConfigError
-from cluster_serving.client.config.values import is_remote, parse_numbers, parse_pair, parse_size, parse_words
 from cluster_serving.client.keys import DEFAULT_JOB
+from cluster_serving.client.servers.config.spellings import ConfigError
+from cluster_serving.client.servers.config.values import is_remote, parse_numbers, parse_pair, parse_size, parse_words
 from cluster_serving.node.models.base import LoadOptions, TensorSpec
 from cluster_serving.node.models.detect import MODEL_TYPES
 
 if TYPE_CHECKING:
-    from cluster_serving.client.connection import RedisSettings
+    from cluster_serving.client.redis_settings import RedisSettings
     from cluster_serving.node.models.runtime import Runtime
     from cluster_serving.node.models.secrets import Secrets
     from cluster_serving.node.processing.options import ImageOptions
@@ -361,7 +361,7 @@ class Config(BaseModel):
         Raises:
             ValueError: `redisUrl` is not valid; never from a config that was loaded.
         """
-        from cluster_serving.client.connection import RedisSettings
+        from cluster_serving.client.redis_settings import RedisSettings
 
         return RedisSettings.parse(
             self.redis_url.strip(),

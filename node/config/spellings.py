@@ -6,7 +6,7 @@ Flat keys are compared without case, `_` and `-`: `modelPath`, `MODEL_PATH` and 
 
 from typing import Final
 
-from cluster_serving.client.config.spellings import Spellings
+from cluster_serving.client.servers.config.spellings import Spellings
 
 _SECTIONS: Final = frozenset({"model", "data", "params", "redis", "secure", "spark", "flink", "frontend"})
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from urllib.parse import unquote, urlsplit
 
-from cluster_serving.client.config.values import mask_address
-from cluster_serving.client.process.exit_codes import ModelFault
-from cluster_serving.node.backoff import Backoff
+from cluster_serving.client.servers.config.values import mask_address
+from cluster_serving.client.servers.process.backoff import Backoff
+from cluster_serving.client.servers.process.exit_codes import ModelFault
 from cluster_serving.node.fetching.cache import Cache, Entry
 from cluster_serving.node.fetching.errors import FetchError
 from cluster_serving.node.fetching.installed import check_can_fetch

@@ -2,8 +2,8 @@
 
 from importlib.util import find_spec
 
-from cluster_serving.client.config.values import mask_address
-from cluster_serving.client.process.exit_codes import ModelFault
+from cluster_serving.client.servers.config.values import mask_address
+from cluster_serving.client.servers.process.exit_codes import ModelFault
 
 
 def check_can_fetch(url: str) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import structlog
 
-from cluster_serving.client.config.values import mask_address
+from cluster_serving.client.servers.config.values import mask_address
 from cluster_serving.node.config.loading import Config
 from cluster_serving.node.fetching.cache import Entry
 from cluster_serving.node.fetching.fetch import Request

@@ -33,7 +33,7 @@ from urllib.parse import quote, unquote
 import msgspec
 import psutil
 
-from cluster_serving.client.process.exit_codes import ExitCode, Fault
+from cluster_serving.client.servers.process.exit_codes import ExitCode, Fault
 
 _LONGEST_NAME = 180  # file systems allow 255 bytes
 # A look whether the job runs takes the lock for an instant: no reason to call it taken.

@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import redis
 
-from cluster_serving.client.connection import RedisSettings
+from cluster_serving.client.redis_settings import RedisSettings
 from cluster_serving.node.job.redis_errors import RedisUnavailable
 from cluster_serving.node.job.redis_program import find_server
 from cluster_serving.node.supervisor.child import PR_SET_PDEATHSIG

@@ -1,6 +1,6 @@
 """The faults of a Redis that cannot be used."""
 
-from cluster_serving.client.process.exit_codes import ExitCode, Fault
+from cluster_serving.client.servers.process.exit_codes import ExitCode, Fault
 
 
 class RedisUnavailable(Fault):

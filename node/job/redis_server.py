@@ -20,7 +20,7 @@ from typing import Any
 import psutil
 import redis
 
-from cluster_serving.client.connection import RedisSettings
+from cluster_serving.client.redis_settings import RedisSettings
 from cluster_serving.node.job import detached
 from cluster_serving.node.job.directory import all_jobs, state_home
 from cluster_serving.node.job.redis_errors import RedisUnavailable

@@ -19,7 +19,7 @@ from pathlib import Path
 import msgspec
 import structlog
 
-from cluster_serving.node.backoff import Backoff
+from cluster_serving.client.servers.process.backoff import Backoff
 from cluster_serving.node.job import detached, redis_server
 from cluster_serving.node.job.redis_errors import RedisUnavailable
 from cluster_serving.node.job.redis_server import Listener

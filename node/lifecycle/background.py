@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import click
 import psutil
 
-from cluster_serving.client.process.exit_codes import ExitCode, Fault
+from cluster_serving.client.servers.process.exit_codes import ExitCode, Fault
 from cluster_serving.node.job import detached
 from cluster_serving.node.job.directory import Job
 from cluster_serving.node.lifecycle.options import StartOptions

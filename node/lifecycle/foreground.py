@@ -9,9 +9,9 @@ from pathlib import Path
 import structlog
 
 from cluster_serving import __version__
-from cluster_serving.client.process import log
-from cluster_serving.client.process.exit_codes import ExitCode, Fault
-from cluster_serving.client.process.redaction import hide, secrets_of_config
+from cluster_serving.client.servers.process import log
+from cluster_serving.client.servers.process.exit_codes import ExitCode, Fault
+from cluster_serving.client.servers.process.redaction import hide, secrets_of_config
 from cluster_serving.node.config.loading import Config
 from cluster_serving.node.job import redis_server
 from cluster_serving.node.job.directory import Job, NodeRecord

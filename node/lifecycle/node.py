@@ -4,7 +4,7 @@ import signal
 
 import structlog
 
-from cluster_serving.client.process.exit_codes import ExitCode
+from cluster_serving.client.servers.process.exit_codes import ExitCode
 from cluster_serving.node.config.arrangement import Share
 from cluster_serving.node.config.loading import Config
 from cluster_serving.node.config.tuned import Store

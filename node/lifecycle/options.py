@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cluster_serving.client.config.spellings import fold, snake
-from cluster_serving.client.config.values import has_host, mask_address, split_password
-from cluster_serving.client.process.command import SETTINGS
+from cluster_serving.client.servers.config.spellings import fold, snake
+from cluster_serving.client.servers.config.values import has_host, mask_address, split_password
+from cluster_serving.client.servers.process.command import SETTINGS
 from cluster_serving.node.config.spellings import ALIASES
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ class StartOptions:
 
         A URL stays, without its password: a restart must not go to another Redis.
         """
-        from cluster_serving.client.config.sources import ENVIRON_PREFIX
+        from cluster_serving.client.servers.config.sources import ENVIRON_PREFIX
 
         redis_url, password_of_url = split_password(self.redis_url) if self.redis_url else (self.redis_url, None)
         settings: list[str] = []

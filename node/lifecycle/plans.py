@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import structlog
 
-from cluster_serving.client.process.exit_codes import ExitCode, Fault
-from cluster_serving.client.process.redaction import hide, secrets_of_config
+from cluster_serving.client.servers.process.exit_codes import ExitCode, Fault
+from cluster_serving.client.servers.process.redaction import hide, secrets_of_config
 from cluster_serving.node.config.loading import Config
 from cluster_serving.node.fetching.cache import Entry
 from cluster_serving.node.fetching.placing import begin, placed

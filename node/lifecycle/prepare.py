@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import redis
 from redis import exceptions
 
-from cluster_serving.client.config.values import mask_address
-from cluster_serving.client.connection import RedisSettings
-from cluster_serving.client.process.exit_codes import ModelFault
-from cluster_serving.node.backoff import Backoff
+from cluster_serving.client.redis_settings import RedisSettings
+from cluster_serving.client.servers.config.values import mask_address
+from cluster_serving.client.servers.process.backoff import Backoff
+from cluster_serving.client.servers.process.exit_codes import ModelFault
 from cluster_serving.node.config.loading import Config
 from cluster_serving.node.fetching.installed import check_can_fetch
 from cluster_serving.node.job import redis_server

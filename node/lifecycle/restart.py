@@ -10,8 +10,8 @@ import click
 import psutil
 
 from cluster_serving import __version__
-from cluster_serving.client.config.sources import ENVIRON_PREFIX
-from cluster_serving.client.process.exit_codes import ExitCode, Fault
+from cluster_serving.client.servers.config.sources import ENVIRON_PREFIX
+from cluster_serving.client.servers.process.exit_codes import ExitCode, Fault
 from cluster_serving.node.config.loading import Config
 from cluster_serving.node.job.directory import ChangeRequest, Job, NodeRecord
 from cluster_serving.node.job.redis_errors import RedisUnavailable

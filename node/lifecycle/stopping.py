@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cluster_serving.client.process.exit_codes import Fault
+from cluster_serving.client.servers.process.exit_codes import Fault
 
 if TYPE_CHECKING:
     import psutil

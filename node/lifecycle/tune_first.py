@@ -2,7 +2,7 @@
 
 import structlog
 
-from cluster_serving.client.process.exit_codes import Fault
+from cluster_serving.client.servers.process.exit_codes import Fault
 from cluster_serving.node.config.choice import Shape
 from cluster_serving.node.config.loading import Config
 from cluster_serving.node.config.tuned import Store, is_open

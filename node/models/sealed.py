@@ -20,9 +20,9 @@ from typing import Any
 import redis
 
 from cluster_serving.client import keys
-from cluster_serving.client.connection import RedisSettings
 from cluster_serving.client.encryption import SEALED_HEAD_BYTES, ModelCipher, looks_sealed
-from cluster_serving.client.process.redaction import hide
+from cluster_serving.client.redis_settings import RedisSettings
+from cluster_serving.client.servers.process.redaction import hide
 from cluster_serving.node.models.base import ModelError
 from cluster_serving.node.models.detect import SAVED_MODEL, Detected
 from cluster_serving.node.models.secrets import Secrets

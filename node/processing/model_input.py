@@ -10,9 +10,9 @@ import numpy as np
 
 from cluster_serving.client import keys
 from cluster_serving.client.errors import CodecError
-from cluster_serving.client.original import values as original
 from cluster_serving.client.tensor_spec import MAX_DENSE_BYTES, TensorSpec, matches
-from cluster_serving.client.wire import Array, decode_tensor, encode_tensor, tensor_layout
+from cluster_serving.client.wire.original import values as original
+from cluster_serving.client.wire.tensors import Array, decode_tensor, encode_tensor, tensor_layout
 from cluster_serving.node.processing.options import DecodeOptions
 
 Content = memoryview | bytes

@@ -4,7 +4,7 @@ from typing import Literal
 
 import msgspec
 
-from cluster_serving.client.original.values import SparseLayout
+from cluster_serving.client.wire.original.values import SparseLayout
 
 
 class DecodeOptions(msgspec.Struct, frozen=True):

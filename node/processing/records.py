@@ -8,9 +8,9 @@ import numpy as np
 
 from cluster_serving.client import keys
 from cluster_serving.client.errors import CodecError
-from cluster_serving.client.original.values import MAX_JSON_BYTES
 from cluster_serving.client.tensor_spec import matches
-from cluster_serving.client.wire import decode_tensor
+from cluster_serving.client.wire.original.values import MAX_JSON_BYTES
+from cluster_serving.client.wire.tensors import decode_tensor
 from cluster_serving.node.models.base import Array, TensorSpec, open_inputs
 from cluster_serving.node.processing.custom import Processing
 from cluster_serving.node.processing.model_input import Input, InputValue

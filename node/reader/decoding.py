@@ -11,9 +11,9 @@ import numpy as np
 
 from cluster_serving.client import keys
 from cluster_serving.client.errors import CodecError, ErrorCode
-from cluster_serving.client.original.decode import decode_record
-from cluster_serving.client.original.json_record import decode_json_record
-from cluster_serving.client.wire import decode_tensor
+from cluster_serving.client.wire.original.decode import decode_record
+from cluster_serving.client.wire.original.json_record import decode_json_record
+from cluster_serving.client.wire.tensors import decode_tensor
 from cluster_serving.node.models.base import TensorSpec, open_inputs
 from cluster_serving.node.processing.model_input import Content, Input, InputValue, original_field, raw_record
 from cluster_serving.node.processing.options import DecodeOptions

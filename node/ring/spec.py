@@ -2,7 +2,7 @@
 
 import msgspec
 
-from cluster_serving.client.connection import RedisSettings
+from cluster_serving.client.redis_settings import RedisSettings
 from cluster_serving.node.ring.slot import Geometry
 
 

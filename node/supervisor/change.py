@@ -11,7 +11,7 @@ from typing import Protocol
 
 import structlog
 
-from cluster_serving.client.process.exit_codes import ExitCode
+from cluster_serving.client.servers.process.exit_codes import ExitCode
 from cluster_serving.node.config.loading import Config
 from cluster_serving.node.models.detect import Detected
 from cluster_serving.node.supervisor.generation import Lanes

@@ -25,7 +25,7 @@ from typing import Any
 
 import msgspec
 
-from cluster_serving.client.process.exit_codes import why_ended
+from cluster_serving.client.servers.process.exit_codes import why_ended
 
 PR_SET_PDEATHSIG = 1
 PR_SET_NAME = 15
@@ -209,9 +209,9 @@ def main() -> None:
         say({"ready": told})
 
     # From here on numpy and the frameworks may be imported.
-    from cluster_serving.client.process.exit_codes import ExitCode
-    from cluster_serving.client.process.log import configure
-    from cluster_serving.client.process.redaction import hide, secrets_of_spec
+    from cluster_serving.client.servers.process.exit_codes import ExitCode
+    from cluster_serving.client.servers.process.log import configure
+    from cluster_serving.client.servers.process.redaction import hide, secrets_of_spec
     from cluster_serving.node.models.base import ModelError
 
     configure(boot["name"])

@@ -14,7 +14,7 @@ from functools import partial
 import structlog
 
 from cluster_serving.client.errors import ErrorCode
-from cluster_serving.client.process.exit_codes import ExitCode
+from cluster_serving.client.servers.process.exit_codes import ExitCode
 from cluster_serving.node.ring.bell import Bell
 from cluster_serving.node.ring.metrics import FIRST_WORKER, READER, WRITER, Figures
 from cluster_serving.node.ring.ring import HANDED_OVER, Ring, State

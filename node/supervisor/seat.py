@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import structlog
 
-from cluster_serving.node.backoff import Backoff
+from cluster_serving.client.servers.process.backoff import Backoff
 from cluster_serving.node.supervisor import stacks
 from cluster_serving.node.supervisor.child import Child
 

@@ -12,7 +12,7 @@ from enum import StrEnum
 
 import structlog
 
-from cluster_serving.client.process.exit_codes import ExitCode
+from cluster_serving.client.servers.process.exit_codes import ExitCode
 from cluster_serving.node.config.arrangement import Share
 from cluster_serving.node.config.loading import Config
 from cluster_serving.node.config.tuned import Store

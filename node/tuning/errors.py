@@ -1,6 +1,6 @@
 """What ends a tuning, and what only a trial."""
 
-from cluster_serving.client.process.exit_codes import Fault
+from cluster_serving.client.servers.process.exit_codes import Fault
 
 
 class TuningError(Fault):

@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from cluster_serving.client.process.exit_codes import ModelFault
-from cluster_serving.client.values import encode_record
+from cluster_serving.client.servers.process.exit_codes import ModelFault
+from cluster_serving.client.wire.values import encode_record
 from cluster_serving.node.config.loading import Config
 from cluster_serving.node.engines.calibration import image_files, random_batch, samples
 from cluster_serving.node.models.base import Array, ModelError, TensorSpec

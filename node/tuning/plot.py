@@ -3,8 +3,8 @@
 import os
 from pathlib import Path
 
-from cluster_serving.client.process.exit_codes import Fault
-from cluster_serving.client.process.installed import require
+from cluster_serving.client.servers.process.exit_codes import Fault
+from cluster_serving.client.servers.process.installed import require
 from cluster_serving.node.config.choice import Shape
 from cluster_serving.node.tuning.report import Report
 

@@ -17,7 +17,7 @@ import psutil
 import redis
 
 from cluster_serving.client import keys
-from cluster_serving.client.process.exit_codes import ExitCode, Fault, ModelFault
+from cluster_serving.client.servers.process.exit_codes import ExitCode, Fault, ModelFault
 from cluster_serving.node.config.arrangement import arrange
 from cluster_serving.node.config.choice import Choice, Shape
 from cluster_serving.node.config.loading import Config

@@ -18,11 +18,11 @@ import numpy as np
 
 from cluster_serving.client import keys
 from cluster_serving.client.commands import REPLIES_AT_ONCE, next_id, result_in
-from cluster_serving.client.connection import RedisSettings
 from cluster_serving.client.enqueueing import CHUNK, Records, admitted, transaction
 from cluster_serving.client.errors import ConnectionLost, RedisRefused
 from cluster_serving.client.link import Argument, Link
-from cluster_serving.client.reply import Reply, read_replies
+from cluster_serving.client.redis_settings import RedisSettings
+from cluster_serving.client.wire.reply import Reply, read_replies
 from cluster_serving.node.ring.bell import Bell
 from cluster_serving.node.supervisor.child import PR_SET_PDEATHSIG
 from cluster_serving.node.tuning.errors import TuningError

@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 
 from cluster_serving.client.errors import ErrorCode
-from cluster_serving.client.process.redaction import redact
+from cluster_serving.client.servers.process.redaction import redact
 from cluster_serving.node.models.base import Array, ModelError
 from cluster_serving.node.models.user_code import UserFault
 from cluster_serving.node.processing.custom import Processing

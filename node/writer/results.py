@@ -10,10 +10,10 @@ import numpy as np
 
 from cluster_serving.client import keys
 from cluster_serving.client.errors import CodecError, ErrorCode
-from cluster_serving.client.original.result import encode_result as encode_original
-from cluster_serving.client.receipt import Receipt
-from cluster_serving.client.reply import pack
-from cluster_serving.client.wire import Array, tensor_header
+from cluster_serving.client.wire.original.result import encode_result as encode_original
+from cluster_serving.client.wire.receipt import Receipt
+from cluster_serving.client.wire.reply import pack
+from cluster_serving.client.wire.tensors import Array, tensor_header
 from cluster_serving.node.processing.filter_text import json_text, legacy_text
 from cluster_serving.node.ring.deadline import late
 from cluster_serving.node.ring.slot import BATCHED, ORIGINAL, Outcome, Placed, Row, Slot, array_at, cut

@@ -5,8 +5,8 @@ from typing import Any
 
 import click
 
-from cluster_serving.client.process.command import SETTINGS, Command
-from cluster_serving.client.process.exit_codes import ExitCode
+from cluster_serving.client.servers.process.command import SETTINGS, Command
+from cluster_serving.client.servers.process.exit_codes import ExitCode
 from cluster_serving.swarm.commands.options import json_option, source_options
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from cluster_serving.client.process.exit_codes import Fault
+from cluster_serving.client.servers.process.exit_codes import Fault
 from cluster_serving.swarm.live import Stack
 from cluster_serving.swarm.stack import ADDITIONS, PACKAGED, Source, stack_files
 from cluster_serving.swarm.variables import NODES, VARIABLES, given_model, variables

@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from cluster_serving.client.process.command import SETTINGS, Command
+from cluster_serving.client.servers.process.command import SETTINGS, Command
 from cluster_serving.swarm.commands.options import source_options
 
 

@@ -2,7 +2,7 @@
 
 import click
 
-from cluster_serving.client.process.command import SETTINGS, Command
+from cluster_serving.client.servers.process.command import SETTINGS, Command
 from cluster_serving.swarm.commands.options import name_option, timeout_option
 
 
@@ -16,7 +16,7 @@ def scale(number: int, service: str, name: str, timeout_s: float) -> None:
 
     A later deploy keeps the number.
     """
-    from cluster_serving.client.process.exit_codes import Fault
+    from cluster_serving.client.servers.process.exit_codes import Fault
     from cluster_serving.swarm import docker
     from cluster_serving.swarm.live import read_stack
     from cluster_serving.swarm.watching import goes_on_without_us, wait_until_settled

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cluster_serving.client.process.command import SETTINGS, Command
-from cluster_serving.client.process.exit_codes import ExitCode
+from cluster_serving.client.servers.process.command import SETTINGS, Command
+from cluster_serving.client.servers.process.exit_codes import ExitCode
 from cluster_serving.swarm.commands.options import json_option, name_option
 
 if TYPE_CHECKING:

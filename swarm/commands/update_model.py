@@ -2,7 +2,7 @@
 
 import click
 
-from cluster_serving.client.process.command import SETTINGS, Command
+from cluster_serving.client.servers.process.command import SETTINGS, Command
 from cluster_serving.swarm.commands.options import name_option, timeout_option
 
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
-from cluster_serving.client.config.loading import load
-from cluster_serving.client.config.spellings import ConfigError, Spellings
+from cluster_serving.client.servers.config.loading import load
+from cluster_serving.client.servers.config.spellings import ConfigError, Spellings
 from cluster_serving.frontend import config_keys as frontend_keys
 from cluster_serving.frontend.settings import FrontendConfig
 from cluster_serving.node.config import spellings as node_keys

@@ -12,10 +12,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from cluster_serving.client.original.encode import encode_record as encode_original
-from cluster_serving.client.original.result import encode_result as encode_original_result
-from cluster_serving.client.values import encode_record
-from cluster_serving.client.wire import encode_tensor
+from cluster_serving.client.wire.original.encode import encode_record as encode_original
+from cluster_serving.client.wire.original.result import encode_result as encode_original_result
+from cluster_serving.client.wire.tensors import encode_tensor
+from cluster_serving.client.wire.values import encode_record
 from fuzz.targets import PREFIX, SEPARATOR
 
 CORPUS = Path(__file__).with_name("corpus")

@@ -10,12 +10,13 @@ from typing import Any, Final, cast
 import numpy as np
 
 from cluster_serving.client.errors import CodecError
-from cluster_serving.client.original.base64_text import to_base64
-from cluster_serving.client.original.decode import decode_record as decode_original
-from cluster_serving.client.original.json_record import decode_json_record
-from cluster_serving.client.original.result import decode_result as decode_original_result
-from cluster_serving.client.original.values import DenseTensor, OriginalValue, SparseTensor, densify
-from cluster_serving.client.wire import decode_result, decode_tensor, encode_tensor, tensor_layout
+from cluster_serving.client.wire.original.base64_text import to_base64
+from cluster_serving.client.wire.original.decode import decode_record as decode_original
+from cluster_serving.client.wire.original.json_record import decode_json_record
+from cluster_serving.client.wire.original.result import decode_result as decode_original_result
+from cluster_serving.client.wire.original.values import DenseTensor, OriginalValue, SparseTensor, densify
+from cluster_serving.client.wire.result import decode_result
+from cluster_serving.client.wire.tensors import decode_tensor, encode_tensor, tensor_layout
 from cluster_serving.node.models.base import Backend, TensorSpec
 from cluster_serving.node.processing.image import ImageFit, decode
 from cluster_serving.node.processing.options import DecodeOptions, ImageOptions

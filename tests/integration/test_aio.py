@@ -25,8 +25,8 @@ from cluster_serving.client import (
     keys,
 )
 from cluster_serving.client.aio_link import AsyncLink
-from cluster_serving.client.connection import RedisSettings
-from cluster_serving.client.wire import encode_tensor
+from cluster_serving.client.redis_settings import RedisSettings
+from cluster_serving.client.wire.tensors import encode_tensor
 from support.clients import replied
 from support.private_redis import PrivateRedis
 

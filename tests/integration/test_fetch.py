@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from cluster_serving.client.process.exit_codes import ModelFault
+from cluster_serving.client.servers.process.exit_codes import ModelFault
 from cluster_serving.node.fetching.cache import Entry
 from cluster_serving.node.fetching.fetch import Request, fetch
 from cluster_serving.node.fetching.progress import GivenUp, Progress

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from cluster_serving.client import ConnectionLost, QueueFull, keys
-from cluster_serving.client.connection import RedisSettings
-from cluster_serving.client.values import encode_record
+from cluster_serving.client.redis_settings import RedisSettings
+from cluster_serving.client.wire.values import encode_record
 from cluster_serving.frontend.calls import Calls
 from cluster_serving.frontend.timers import Timers
 from support.models import MODELS

@@ -14,7 +14,7 @@ import structlog
 from click.testing import CliRunner, Result
 
 from cluster_serving.client import keys
-from cluster_serving.client.connection import RedisSettings
+from cluster_serving.client.redis_settings import RedisSettings
 from cluster_serving.node.cli import main
 from cluster_serving.node.config.loading import Config
 from cluster_serving.node.job import redis_server

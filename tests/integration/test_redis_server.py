@@ -12,7 +12,7 @@ import psutil
 import pytest
 import redis
 
-from cluster_serving.client.connection import RedisSettings
+from cluster_serving.client.redis_settings import RedisSettings
 from cluster_serving.node.job import redis_server
 from cluster_serving.node.job.redis_errors import RedisUnavailable
 from cluster_serving.node.job.redis_program import ServerProgram, find_server

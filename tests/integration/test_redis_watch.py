@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import structlog
 
-from cluster_serving.client.connection import RedisSettings
+from cluster_serving.client.redis_settings import RedisSettings
 from cluster_serving.node.job import redis_server
 from cluster_serving.node.job.redis_watch import forget, watched, watching
 from support.broken_redis import damage, mend

@@ -10,9 +10,9 @@ import redis
 
 from cluster_serving.client import enqueueing, keys
 from cluster_serving.client.commands import TAKE
-from cluster_serving.client.connection import RedisSettings
 from cluster_serving.client.enqueueing import Records
 from cluster_serving.client.link import Argument, Link
+from cluster_serving.client.redis_settings import RedisSettings
 from cluster_serving.node.writer.writer import FINISH
 from support.private_redis import PrivateRedis
 from support.wait import wait_until

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cluster_serving.client.process.exit_codes import ModelFault
+from cluster_serving.client.servers.process.exit_codes import ModelFault
 from cluster_serving.node.config.arrangement import Share
 from cluster_serving.node.config.choice import Shape
 from cluster_serving.node.config.loading import Config

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from cluster_serving.client import keys
-from cluster_serving.client.connection import RedisSettings
 from cluster_serving.client.errors import ErrorCode
+from cluster_serving.client.redis_settings import RedisSettings
 from cluster_serving.node.ring.bell import Bell
 from cluster_serving.node.ring.metrics import WRITE, WRITER, Count
 from cluster_serving.node.ring.ring import Ring, State

@@ -10,8 +10,8 @@ import numpy as np
 import redis
 
 from cluster_serving.client import AsyncInputQueue, InputQueue, keys
-from cluster_serving.client.reply import pack
-from cluster_serving.client.wire import encode_tensor
+from cluster_serving.client.wire.reply import pack
+from cluster_serving.client.wire.tensors import encode_tensor
 from support.private_redis import PrivateRedis
 
 ROW = np.zeros(3, np.float32)

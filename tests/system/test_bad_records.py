@@ -16,8 +16,9 @@ import pytest
 import redis
 
 from cluster_serving.client import ErrorCode, InputQueue, OutputQueue, keys
-from cluster_serving.client.values import encode_record
-from cluster_serving.client.wire import Result, encode_tensor
+from cluster_serving.client.wire.result import Result
+from cluster_serving.client.wire.tensors import encode_tensor
+from cluster_serving.client.wire.values import encode_record
 from support.models import MODELS
 from support.private_redis import PrivateRedis
 from support.running_node import RunningNode, running_node

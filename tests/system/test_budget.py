@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from cluster_serving.client import InputQueue, RecordFailed, keys
-from cluster_serving.client.process.exit_codes import ExitCode
+from cluster_serving.client.servers.process.exit_codes import ExitCode
 from cluster_serving.node.topology import cpulist
 from support.caller import Caller, calling
 from support.models import MODELS

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from cluster_serving.client import InputQueue
-from cluster_serving.client.process.exit_codes import ExitCode
+from cluster_serving.client.servers.process.exit_codes import ExitCode
 from support.file_server import FileServer, Page, file_server
 from support.private_redis import PrivateRedis
 from support.running_node import RunningNode, running_node

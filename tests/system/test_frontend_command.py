@@ -16,7 +16,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from cluster_serving.client.process.exit_codes import ExitCode
+from cluster_serving.client.servers.process.exit_codes import ExitCode
 from support.certificates import PASSWORD, write_certificates
 from support.private_redis import PrivateRedis, free_port
 from support.running_frontend import RunningFrontend, running_frontend

@@ -13,7 +13,7 @@ import pytest
 import redis
 
 from cluster_serving.client import InputQueue, keys
-from cluster_serving.client.values import encode_record
+from cluster_serving.client.wire.values import encode_record
 from cluster_serving.node.job.redis_program import find_server
 from support.models import MODELS, affine
 from support.private_redis import PrivateRedis, free_port, private_redis

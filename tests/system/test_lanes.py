@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from cluster_serving.client import OutputQueue, keys
-from cluster_serving.client.values import encode_record
+from cluster_serving.client.wire.values import encode_record
 from cluster_serving.node.supervisor.child import Child
 from cluster_serving.node.supervisor.generation import Lanes
 from cluster_serving.node.supervisor.launcher import consumer_of

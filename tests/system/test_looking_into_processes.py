@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from cluster_serving.client.process.exit_codes import ExitCode
+from cluster_serving.client.servers.process.exit_codes import ExitCode
 from cluster_serving.node.cli import main
 from support.models import MODELS
 from support.private_redis import PrivateRedis

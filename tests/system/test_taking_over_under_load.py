@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from cluster_serving.client import InputQueue, keys
-from cluster_serving.client.values import encode_record
+from cluster_serving.client.wire.values import encode_record
 from cluster_serving.node.ring.metrics import READER, Count
 from cluster_serving.node.ring.ring import Ring, State
 from cluster_serving.node.ring.slot import Geometry

@@ -15,11 +15,11 @@ import redis
 
 from cluster_serving.client import InputQueue, OutputQueue, keys
 from cluster_serving.client.commands import result_in
-from cluster_serving.client.process.exit_codes import ExitCode
-from cluster_serving.client.receipt import enqueued_ms
-from cluster_serving.client.reply import read_replies
-from cluster_serving.client.values import encode_record
-from cluster_serving.client.wire import Result
+from cluster_serving.client.servers.process.exit_codes import ExitCode
+from cluster_serving.client.wire.receipt import enqueued_ms
+from cluster_serving.client.wire.reply import read_replies
+from cluster_serving.client.wire.result import Result
+from cluster_serving.client.wire.values import encode_record
 from support.models import MODELS
 from support.private_redis import PrivateRedis
 from support.running_node import RunningNode, running_node

@@ -12,7 +12,7 @@ import psutil
 import pytest
 import yaml
 
-from cluster_serving.client.process.exit_codes import ExitCode
+from cluster_serving.client.servers.process.exit_codes import ExitCode
 from cluster_serving.node.config.arrangement import Share
 from cluster_serving.node.config.choice import Choice
 from cluster_serving.node.config.loading import Config

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from cluster_serving.client.config.spellings import ConfigError
+from cluster_serving.client.servers.config.spellings import ConfigError
 from cluster_serving.frontend.api_keys import ApiKeys
 
 

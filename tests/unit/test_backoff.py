@@ -2,7 +2,7 @@
 
 import pytest
 
-from cluster_serving.node.backoff import Backoff
+from cluster_serving.client.servers.process.backoff import Backoff
 
 
 @pytest.mark.parametrize(("share", "expected"), [(1.0, [0.1, 0.2, 0.4, 0.5, 0.5]), (0.5, [0.05, 0.1, 0.2, 0.25, 0.25])])

@@ -14,7 +14,7 @@ from bench.load import Trace, closed_loop, open_loop, steady_rate
 from bench.queue_client import Answer
 from numpy.typing import NDArray
 
-from cluster_serving.client.receipt import Receipt
+from cluster_serving.client.wire.receipt import Receipt
 
 CAPACITY = 1000
 

@@ -16,14 +16,14 @@ import pytest
 from numpy.typing import NDArray
 
 from cluster_serving.client.errors import CodecError
-from cluster_serving.client.original import values as original_values
-from cluster_serving.client.original.decode import decode_record
-from cluster_serving.client.original.json_record import decode_json_record
-from cluster_serving.client.original.result import decode_result
-from cluster_serving.client.original.values import densify
-from cluster_serving.client.values import encode_record
-from cluster_serving.client.wire import decode_result as decode_native_result
-from cluster_serving.client.wire import decode_tensor, encode_tensor, tensor_header
+from cluster_serving.client.wire.original import values as original_values
+from cluster_serving.client.wire.original.decode import decode_record
+from cluster_serving.client.wire.original.json_record import decode_json_record
+from cluster_serving.client.wire.original.result import decode_result
+from cluster_serving.client.wire.original.values import densify
+from cluster_serving.client.wire.result import decode_result as decode_native_result
+from cluster_serving.client.wire.tensors import decode_tensor, encode_tensor, tensor_header
+from cluster_serving.client.wire.values import encode_record
 from cluster_serving.node.models.base import TensorSpec
 from cluster_serving.node.processing.image import decode as decode_image
 from cluster_serving.node.processing.model_input import raw_record

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cluster_serving.client.wire import Result
+from cluster_serving.client.wire.result import Result
 from cluster_serving.node.chaos.learn import Answers, alike
 from cluster_serving.node.models.base import Array, TensorSpec
 from cluster_serving.node.worker.poison import (

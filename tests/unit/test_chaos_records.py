@@ -6,7 +6,7 @@ import pytest
 
 from cluster_serving.client import keys
 from cluster_serving.client.errors import ErrorCode
-from cluster_serving.client.process.exit_codes import Fault
+from cluster_serving.client.servers.process.exit_codes import Fault
 from cluster_serving.node.chaos.records import NO_URI, Encoder, Kind, Mix, Pools, Record, flaws_for
 from cluster_serving.node.chaos.samples import Sample, made_up, read
 from cluster_serving.node.models.base import TensorSpec

@@ -15,7 +15,7 @@ import pytest
 import structlog
 from click.testing import CliRunner, Result
 
-from cluster_serving.client.process.exit_codes import ExitCode
+from cluster_serving.client.servers.process.exit_codes import ExitCode
 from cluster_serving.node.cli import main
 from cluster_serving.node.commands import stop
 from cluster_serving.node.commands.list_and_logs import cli_of_the_original

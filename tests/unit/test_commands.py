@@ -22,10 +22,11 @@ from cluster_serving.client.commands import (
     result_of,
 )
 from cluster_serving.client.errors import InvalidValue, RecordFailed
-from cluster_serving.client.original.decode import decode_record as decode_original
-from cluster_serving.client.original.result import encode_result as encode_original_result
-from cluster_serving.client.original.values import DenseTensor
-from cluster_serving.client.wire import Result, encode_tensor
+from cluster_serving.client.wire.original.decode import decode_record as decode_original
+from cluster_serving.client.wire.original.result import encode_result as encode_original_result
+from cluster_serving.client.wire.original.values import DenseTensor
+from cluster_serving.client.wire.result import Result
+from cluster_serving.client.wire.tensors import encode_tensor
 from cluster_serving.node.processing.image import encode_png
 
 ERROR = ("InvalidInput", "why")

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cluster_serving.client.config.values import mask_url, split_password
+from cluster_serving.client.servers.config.values import mask_url, split_password
 from cluster_serving.node.config.loading import Config, ConfigError, LoadedConfig, effective, load_config
 
 

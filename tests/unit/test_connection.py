@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 import redis
 
-from cluster_serving.client.connection import RedisSettings
 from cluster_serving.client.errors import ConnectionLost
 from cluster_serving.client.link import Link, Script, is_out_of_memory, pack
+from cluster_serving.client.redis_settings import RedisSettings
 
 SECRET = "s3cr3t"  # noqa: S105 - of no server
 

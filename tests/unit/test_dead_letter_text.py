@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from rich.cells import cell_len
 
-from cluster_serving.client.process.exit_codes import Fault
+from cluster_serving.client.servers.process.exit_codes import Fault
 from cluster_serving.node.commands import dead_letters_text as text
 from cluster_serving.node.commands.letter_selection import Selection, age_s, letter_id
 from cluster_serving.node.writer.dead_letters import DeadLetter, Reason, decode_letter, encode_reason

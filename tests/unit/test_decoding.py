@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from cluster_serving.client.errors import ErrorCode
-from cluster_serving.client.original.encode import encode_record as encode_original
-from cluster_serving.client.original.values import SparseLayout
-from cluster_serving.client.values import encode_record
-from cluster_serving.client.wire import encode_tensor
+from cluster_serving.client.wire.original.encode import encode_record as encode_original
+from cluster_serving.client.wire.original.values import SparseLayout
+from cluster_serving.client.wire.tensors import encode_tensor
+from cluster_serving.client.wire.values import encode_record
 from cluster_serving.node.models.base import TensorSpec
 from cluster_serving.node.processing.options import DecodeOptions
 from cluster_serving.node.reader.decoding import Record, RecordDecoder

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from cluster_serving.client.config.values import mask_address, secrets_of_address
-from cluster_serving.client.process.exit_codes import ExitCode, ModelFault
-from cluster_serving.client.process.redaction import secrets_of_config
+from cluster_serving.client.servers.config.values import mask_address, secrets_of_address
+from cluster_serving.client.servers.process.exit_codes import ExitCode, ModelFault
+from cluster_serving.client.servers.process.redaction import secrets_of_config
 from cluster_serving.node.config.loading import Config, ConfigError, effective, load_config
 from cluster_serving.node.fetching.cache import Cache
 from cluster_serving.node.fetching.installed import check_can_fetch

@@ -5,7 +5,7 @@ from collections.abc import Generator
 import numpy as np
 import pytest
 
-from cluster_serving.client.values import encode_record
+from cluster_serving.client.wire.values import encode_record
 from cluster_serving.node.models.base import TensorSpec
 from cluster_serving.node.reader.batcher import Fillings
 from cluster_serving.node.reader.columns import Alike

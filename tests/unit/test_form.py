@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cluster_serving.client.values import encode_record
-from cluster_serving.client.wire import encode_tensor
+from cluster_serving.client.wire.tensors import encode_tensor
+from cluster_serving.client.wire.values import encode_record
 from cluster_serving.node.models.base import TensorSpec
 from cluster_serving.node.reader.columns import Alike
 from cluster_serving.node.reader.decoding import Record, RecordDecoder

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from cluster_serving.client.connection import RedisSettings
+from cluster_serving.client.redis_settings import RedisSettings
 from cluster_serving.frontend.child import to_plain
 from cluster_serving.frontend.cli import frontend
 from cluster_serving.frontend.config import ConfigError, LoadedFrontendConfig, load_frontend_config

@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 
-from cluster_serving.client.original.decode import decode_record as decode_original
-from cluster_serving.client.original.encode import encode_record as encode_original
-from cluster_serving.client.original.result import decode_result as decode_original_result
-from cluster_serving.client.original.result import encode_result as encode_original_result
-from cluster_serving.client.original.values import DenseTensor
-from cluster_serving.client.values import encode_record
-from cluster_serving.client.wire import decode_tensor
+from cluster_serving.client.wire.original.decode import decode_record as decode_original
+from cluster_serving.client.wire.original.encode import encode_record as encode_original
+from cluster_serving.client.wire.original.result import decode_result as decode_original_result
+from cluster_serving.client.wire.original.result import encode_result as encode_original_result
+from cluster_serving.client.wire.original.values import DenseTensor
+from cluster_serving.client.wire.tensors import decode_tensor
+from cluster_serving.client.wire.values import encode_record
 from fuzz.seeds import CORPUS, inputs
 from fuzz.targets import SEPARATOR, TARGETS
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from cluster_serving.client.tensor_spec import TensorSpec
-from cluster_serving.client.wire import decode_tensor
+from cluster_serving.client.wire.tensors import decode_tensor
 from cluster_serving.frontend.errors import BadRequest
 from cluster_serving.frontend.instances import encode_instance
 from cluster_serving.frontend.job import Job, Node

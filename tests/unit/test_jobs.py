@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cluster_serving.client.process.exit_codes import Fault
+from cluster_serving.client.servers.process.exit_codes import Fault
 from cluster_serving.node.job.directory import AlreadyRunning, ChangeRequest, Job, NodeRecord, all_jobs, state_home
 
 RECORD = NodeRecord(

@@ -8,7 +8,7 @@ import hiredis
 import numpy as np
 
 from cluster_serving.client.link import new_reader
-from cluster_serving.client.values import encode_record
+from cluster_serving.client.wire.values import encode_record
 from cluster_serving.node.models.base import LoadOptions
 from cluster_serving.node.models.detect import detect, load
 from cluster_serving.node.processing.options import ImageOptions

@@ -17,12 +17,12 @@ from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 
 from cluster_serving.client.errors import CodecError, InvalidValue
-from cluster_serving.client.original import decode as original_decode
-from cluster_serving.client.original.decode import decode_record
-from cluster_serving.client.original.encode import encode_record
-from cluster_serving.client.original.json_record import decode_json_record
-from cluster_serving.client.original.result import decode_result, encode_result, get_ndarray_from_b64
-from cluster_serving.client.original.values import (
+from cluster_serving.client.wire.original import decode as original_decode
+from cluster_serving.client.wire.original.decode import decode_record
+from cluster_serving.client.wire.original.encode import encode_record
+from cluster_serving.client.wire.original.json_record import decode_json_record
+from cluster_serving.client.wire.original.result import decode_result, encode_result, get_ndarray_from_b64
+from cluster_serving.client.wire.original.values import (
     DenseTensor,
     EncodedImage,
     OriginalValue,

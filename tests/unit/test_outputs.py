@@ -11,7 +11,8 @@ import pytest
 
 from cluster_serving.client.commands import plain
 from cluster_serving.client.errors import ErrorCode, RecordFailed
-from cluster_serving.client.wire import Array, decode_result
+from cluster_serving.client.wire.result import decode_result
+from cluster_serving.client.wire.tensors import Array
 from cluster_serving.node.models.base import ModelError
 from cluster_serving.node.processing.custom import Processing
 from cluster_serving.node.processing.topn import Filter

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cluster_serving.client.process.exit_codes import ExitCode, Fault
+from cluster_serving.client.servers.process.exit_codes import ExitCode, Fault
 from cluster_serving.node.commands.processes import Found
 from cluster_serving.node.commands.py_spy import Ended, how_to_mend, spy
 

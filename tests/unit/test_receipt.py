@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from cluster_serving.client.errors import CodecError
-from cluster_serving.client.receipt import enqueued_ms, stages
-from cluster_serving.client.wire import Result
+from cluster_serving.client.wire.receipt import enqueued_ms, stages
+from cluster_serving.client.wire.result import Result
 from cluster_serving.node.commands.trace_text import page
 
 RECEIPT: dict[str, Any] = {

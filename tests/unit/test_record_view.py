@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cluster_serving.client.original.encode import encode_record as encode_original
-from cluster_serving.client.values import encode_record
-from cluster_serving.client.wire import Array, encode_tensor
+from cluster_serving.client.wire.original.encode import encode_record as encode_original
+from cluster_serving.client.wire.tensors import Array, encode_tensor
+from cluster_serving.client.wire.values import encode_record
 from cluster_serving.node.commands.record_view import FieldView, image_kind, view_fields
 
 JPEG = b"\xff\xd8\xff\xe0" + bytes(96)

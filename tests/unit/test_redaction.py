@@ -9,9 +9,9 @@ import structlog
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cluster_serving.client.connection import RedisSettings
-from cluster_serving.client.process import log, redaction
-from cluster_serving.client.process.redaction import hide, redact, secrets_of_config, secrets_of_spec
+from cluster_serving.client.redis_settings import RedisSettings
+from cluster_serving.client.servers.process import log, redaction
+from cluster_serving.client.servers.process.redaction import hide, redact, secrets_of_config, secrets_of_spec
 from cluster_serving.node.config.loading import Config
 from cluster_serving.node.models.secrets import Secrets
 

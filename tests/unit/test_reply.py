@@ -7,8 +7,8 @@ import pytest
 
 from cluster_serving.client.commands import result_in
 from cluster_serving.client.errors import CodecError
-from cluster_serving.client.reply import Reply, pack, read_replies
-from cluster_serving.client.wire import encode_tensor
+from cluster_serving.client.wire.reply import Reply, pack, read_replies
+from cluster_serving.client.wire.tensors import encode_tensor
 
 BATCH = b'{"node":"n","batch":2}'
 

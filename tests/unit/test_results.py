@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from cluster_serving.client.commands import plain, result_of
 from cluster_serving.client.errors import ErrorCode
-from cluster_serving.client.original.result import decode_result as decode_original
-from cluster_serving.client.reply import Reply
-from cluster_serving.client.wire import Result, decode_result
+from cluster_serving.client.wire.original.result import decode_result as decode_original
+from cluster_serving.client.wire.reply import Reply
+from cluster_serving.client.wire.result import Result, decode_result
 from cluster_serving.node.ring.slot import (
     BATCHED,
     ORIGINAL,

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from cluster_serving.client.config.spellings import ConfigError
-from cluster_serving.client.connection import RedisSettings
+from cluster_serving.client.redis_settings import RedisSettings
+from cluster_serving.client.servers.config.spellings import ConfigError
 from cluster_serving.frontend.servables import Servable, read_servables, warn_of_moved
 from support.certificates import PASSWORD, write_certificates
 

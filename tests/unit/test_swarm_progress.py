@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from cluster_serving.client.process.exit_codes import Fault
+from cluster_serving.client.servers.process.exit_codes import Fault
 from cluster_serving.swarm.live import Machine, Service, Stack, Task
 from cluster_serving.swarm.progress import ENOUGH_FAILURES, Watch, progress_of
 from cluster_serving.swarm.reasons import explained

@@ -13,7 +13,7 @@ import yaml
 from click.testing import CliRunner, Result
 
 from cluster_serving import __version__
-from cluster_serving.client.process.exit_codes import ExitCode, Fault
+from cluster_serving.client.servers.process.exit_codes import ExitCode, Fault
 from cluster_serving.swarm.cli import swarm
 from cluster_serving.swarm.frontends import parse
 from cluster_serving.swarm.live import Service, Stack

@@ -8,7 +8,8 @@ import pytest
 
 from cluster_serving.client.errors import RecordFailed
 from cluster_serving.client.tensor_spec import TensorSpec
-from cluster_serving.client.wire import Result, decode_tensor
+from cluster_serving.client.wire.result import Result
+from cluster_serving.client.wire.tensors import decode_tensor
 from cluster_serving.frontend.errors import BadRequest
 from cluster_serving.frontend.job import Job, Node
 from cluster_serving.frontend.json_body import write

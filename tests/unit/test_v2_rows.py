@@ -9,7 +9,7 @@ import pytest
 from cluster_serving.client import keys
 from cluster_serving.client.errors import CodecError
 from cluster_serving.client.tensor_spec import TensorSpec
-from cluster_serving.client.wire import decode_tensor
+from cluster_serving.client.wire.tensors import decode_tensor
 from cluster_serving.frontend.errors import BadRequest
 from cluster_serving.frontend.job import Node
 from cluster_serving.frontend.v2.datatypes import BYTES, datatype_of

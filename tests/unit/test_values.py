@@ -12,8 +12,8 @@ import pytest
 from numpy.typing import NDArray
 
 from cluster_serving.client.errors import InvalidValue
-from cluster_serving.client.values import encode_record
-from cluster_serving.client.wire import decode_tensor
+from cluster_serving.client.wire.tensors import decode_tensor
+from cluster_serving.client.wire.values import encode_record
 
 PICTURE = b"\xff\xd8\xff some JPEG"
 

@@ -12,16 +12,10 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 
-from cluster_serving.client import wire
 from cluster_serving.client.errors import CodecError
-from cluster_serving.client.wire import (
-    Result,
-    decode_result,
-    decode_tensor,
-    encode_tensor,
-    tensor_header,
-    tensor_layout,
-)
+from cluster_serving.client.wire import tensors as wire
+from cluster_serving.client.wire.result import Result, decode_result
+from cluster_serving.client.wire.tensors import decode_tensor, encode_tensor, tensor_header, tensor_layout
 
 QUICK = settings(deadline=None, derandomize=True, max_examples=150)
 DTYPES = ["i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8"]
@@ -251,7 +245,7 @@ def test_a_damaged_message(data: st.DataObject) -> None:
 
 
 def test_kept_layouts_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cluster_serving.client.wire._MAX_LAYOUTS", 10)
+    monkeypatch.setattr("cluster_serving.client.wire.tensors._MAX_LAYOUTS", 10)
     layouts = vars(wire)["_layouts"]
     layouts.clear()
 

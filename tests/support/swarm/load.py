@@ -11,9 +11,9 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from cluster_serving.client import ConnectionLost, InputQueue, QueueFull
-from cluster_serving.client.connection import RedisSettings
 from cluster_serving.client.keys import DEFAULT_JOB, reply_key
-from cluster_serving.client.wire import Result
+from cluster_serving.client.redis_settings import RedisSettings
+from cluster_serving.client.wire.result import Result
 from cluster_serving.node.chaos.history import Acceptance, History, check
 from cluster_serving.node.chaos.learn import Answers
 from cluster_serving.node.chaos.observer import Watch

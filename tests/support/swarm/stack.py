@@ -14,7 +14,7 @@ import redis
 import yaml
 
 from cluster_serving.client import keys
-from cluster_serving.client.connection import RedisSettings
+from cluster_serving.client.redis_settings import RedisSettings
 from support.swarm import images
 from support.swarm.lab import ROOT, Lab
 from support.wait import wait_until

@@ -7,10 +7,17 @@ from typing import Generic, TypeVar, get_args
 
 from pydantic import BaseModel, SecretStr, ValidationError
 
-from cluster_serving.client.config.sentences import sentence
-from cluster_serving.client.config.sources import Found, Setting, known_keys, read_environ, read_file, read_flags
-from cluster_serving.client.config.spellings import ConfigError, Spellings
-from cluster_serving.client.config.values import is_remote, local_path, mask_address
+from cluster_serving.client.servers.config.sentences import sentence
+from cluster_serving.client.servers.config.sources import (
+    Found,
+    Setting,
+    known_keys,
+    read_environ,
+    read_file,
+    read_flags,
+)
+from cluster_serving.client.servers.config.spellings import ConfigError, Spellings
+from cluster_serving.client.servers.config.values import is_remote, local_path, mask_address
 
 C = TypeVar("C", bound=BaseModel)
 

@@ -25,9 +25,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from cluster_serving.client.errors import InvalidValue
-from cluster_serving.client.original.arrow_stream import StreamTemplate, write_stream
-from cluster_serving.client.original.base64_text import to_base64
-from cluster_serving.client.original.values import SparseTensor
+from cluster_serving.client.wire.original.arrow_stream import StreamTemplate, write_stream
+from cluster_serving.client.wire.original.base64_text import to_base64
+from cluster_serving.client.wire.original.values import SparseTensor
 
 # What a value becomes: a dense tensor, a sparse one (its indices as given), or text.
 _Column = NDArray[np.float32] | SparseTensor | str

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import yaml
 
-from cluster_serving.client.config.spellings import ConfigError, Spellings, fold, snake
+from cluster_serving.client.servers.config.spellings import ConfigError, Spellings, fold, snake
 
 ENVIRON_PREFIX = "CLUSTER_SERVING_"
 

@@ -20,9 +20,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from cluster_serving.client.errors import CodecError
-from cluster_serving.client.original.arrow_stream import StreamTemplate, read_batches, write_stream
-from cluster_serving.client.original.base64_text import from_base64
-from cluster_serving.client.original.values import MAX_RANK
+from cluster_serving.client.wire.original.arrow_stream import StreamTemplate, read_batches, write_stream
+from cluster_serving.client.wire.original.base64_text import from_base64
+from cluster_serving.client.wire.original.values import MAX_RANK
 
 Shape = tuple[int, ...]
 ResultValue = NDArray[np.float32] | list[NDArray[np.float32]] | list[Any] | str

@@ -3,7 +3,7 @@
 Fault                     what a person can mend: shown as one sentence, never with a stack trace
 ├── NotReady              the node's own    node/lifecycle/background.py
 ├── NotInstalled          USAGE             frontend/installed.py
-├── ConfigError           CONFIG            client/config/spellings.py
+├── ConfigError           CONFIG            client/servers/config/spellings.py
 ├── ModelFault            MODEL             here
 ├── RedisUnavailable      REDIS             node/job/redis_errors.py
 ├── NotStarted            NOT_RUNNING       here

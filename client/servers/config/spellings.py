@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from cluster_serving.client.process.exit_codes import ExitCode, Fault
+from cluster_serving.client.servers.process.exit_codes import ExitCode, Fault
 
 
 class ConfigError(Fault):

@@ -14,7 +14,7 @@ import msgspec
 
 from cluster_serving.client import keys
 from cluster_serving.client.errors import CodecError
-from cluster_serving.client.receipt import Receipt
+from cluster_serving.client.wire.receipt import Receipt
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(tuple[bytes, float, int, list[bytes]]).decode

@@ -10,18 +10,14 @@ header + bytes and decoding is one look-up: a third of the time that Arrow takes
 imported when the first header is made or read: a worker does neither, and saves 20 MB.
 """
 
-import json
 import math
-from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cluster_serving.client import keys
 from cluster_serving.client.errors import CodecError
-from cluster_serving.client.receipt import Receipt, stages
 
 Array = NDArray[Any]
 
@@ -129,110 +125,3 @@ def _read_with_arrow(message: bytes) -> Array:
     if array.nbytes > len(message) or (array.size == 0 and math.prod(filter(None, array.shape)) > _MAX_EMPTY):
         raise CodecError(f"a tensor of {array.dtype} {list(array.shape)} in {len(message)} bytes")
     return array
-
-
-class Result:
-    """What came of a record: outputs, or a filter's value, or an error (code, message).
-
-    Attributes:
-        uri: the record's name.
-        outputs: for each output its array; text is a str or nested lists of them.
-        value: what a filter made of the outputs (JSON), or None.
-        error: why there is no result, or None.
-    """
-
-    __slots__ = ("_receipt", "error", "outputs", "uri", "value")
-
-    def __init__(
-        self,
-        uri: str,
-        outputs: dict[str, Any],
-        value: Any = None,
-        error: tuple[str, str] | None = None,
-        receipt: bytes | Receipt = b"{}",
-    ) -> None:
-        self.uri = uri
-        self.outputs = outputs
-        self.value = value
-        self.error = error
-        self._receipt = receipt
-
-    @property
-    def receipt_json(self) -> bytes:
-        """The receipt as JSON text."""
-        return self._receipt.json() if isinstance(self._receipt, Receipt) else self._receipt
-
-    @property
-    def receipt(self) -> dict[str, Any]:
-        """How it went: node, batch size, and milliseconds of waiting and of the run; empty in the original dialect."""
-        return _object(keys.RECEIPT, self.receipt_json)
-
-    @property
-    def stages(self) -> dict[str, float]:
-        """The milliseconds of each stage, from the queue to the result (`receipt.stages`); empty without a receipt."""
-        receipt = self.receipt
-        return stages(receipt) if receipt else {}
-
-    def __repr__(self) -> str:
-        what = (
-            f"error={self.error}" if self.error else f"value={self.value}" if self.value else f"outputs={self.outputs}"
-        )
-        return f"Result(uri={self.uri!r}, {what})"
-
-
-def decode_result(uri: str, fields: Sequence[bytes], receipt: bytes | Receipt = b"{}") -> Result:
-    """The result in a native result hash or reply.
-
-    Args:
-        uri: of the record.
-        fields: `field, value, field, value, ...`.
-        receipt: where no field has it.
-
-    Raises:
-        CodecError: a field's bytes are not what its name says.
-    """
-    if len(fields) == 2 and fields[0].startswith(keys.TENSOR):  # mostly; the loop takes a third longer
-        return Result(uri, {_name(fields[0]): decode_tensor(fields[1]).copy()}, None, None, receipt)
-    outputs: dict[str, Any] = {}
-    value: Any = None
-    error: tuple[str, str] | None = None
-    for field, content in zip(fields[::2], fields[1::2], strict=True):
-        if field.startswith(keys.TENSOR):
-            outputs[_name(field)] = decode_tensor(content).copy()
-        elif field == keys.RECEIPT:
-            receipt = content
-        elif field.startswith(keys.BOOL):
-            outputs[_name(field)] = decode_tensor(content).astype(np.bool_)
-        elif field.startswith(keys.STRING):
-            outputs[_name(field)] = _json(field, content)
-        elif field == keys.VALUE:
-            value = _json(field, content)
-        elif field == keys.ERROR:
-            document = _object(field, content)
-            error = (str(document.get("code")), str(document.get("message")))
-    if len(outputs) > 1 and isinstance(receipt, bytes):
-        # A hash forgets the order of its fields.
-        names = _object(keys.RECEIPT, receipt).get("outputs", list(outputs))
-        if not isinstance(names, list) or {*map(str, names)} != outputs.keys():
-            raise CodecError(f"the receipt names outputs {names}, the result has {list(outputs)}")
-        outputs = {str(name): outputs[str(name)] for name in names}
-    return Result(uri, outputs, value, error, receipt)
-
-
-@lru_cache(maxsize=_MAX_LAYOUTS)
-def _name(field: bytes) -> str:
-    return field.partition(b":")[2].decode(errors="replace")
-
-
-def _json(field: bytes, content: bytes) -> Any:
-    try:
-        return json.loads(content)
-    except (ValueError, RecursionError) as error:
-        raise CodecError(f"field {field.decode(errors='replace')} is not JSON: {error}") from error
-
-
-def _object(field: bytes, content: bytes) -> dict[str, Any]:
-    document = _json(field, content)
-    if not isinstance(document, dict):
-        raise CodecError(f"field {field.decode()} is not a JSON object")
-    return cast(dict[str, Any], document)

@@ -10,7 +10,7 @@ from typing import Any
 
 import structlog
 
-from cluster_serving.client.process.redaction import redact
+from cluster_serving.client.servers.process.redaction import redact
 
 
 def configure(process: str, level: str | None = None) -> None:

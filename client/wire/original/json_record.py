@@ -17,7 +17,7 @@ from typing import Any, cast
 import numpy as np
 
 from cluster_serving.client.errors import CodecError
-from cluster_serving.client.original.values import (
+from cluster_serving.client.wire.original.values import (
     MAX_JSON_BYTES,
     DenseTensor,
     OriginalValue,

@@ -13,7 +13,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from cluster_serving.client.errors import CodecError
-from cluster_serving.client.original.base64_text import to_base64
+from cluster_serving.client.wire.original.base64_text import to_base64
 
 ARROW_ERRORS: Final = (pa.ArrowException, OSError, ValueError)
 """What pyarrow raises for bytes that are not Arrow; UnicodeDecodeError of a name is a ValueError."""

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from cluster_serving.client.config.values import secrets_of_address
+from cluster_serving.client.servers.config.values import secrets_of_address
 
 HIDDEN = "***"
 _SHORTEST = 4

@@ -4,7 +4,7 @@ from typing import Any
 
 from pydantic_core import ErrorDetails
 
-from cluster_serving.client.config.sources import Found, Setting
+from cluster_serving.client.servers.config.sources import Found, Setting
 
 _EXPECTED = {
     "int_parsing": "must be a whole number",

@@ -4,7 +4,7 @@ from typing import Any
 
 import click
 
-from cluster_serving.client.process.exit_codes import Fault
+from cluster_serving.client.servers.process.exit_codes import Fault
 
 SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cluster_serving.client.errors import CodecError
-from cluster_serving.client.original.base64_text import from_base64
+from cluster_serving.client.wire.original.base64_text import from_base64
 
 SparseLayout = Literal["ndim-major", "nnz-major"]
 """How to read square indices: a row for each dimension, (rank, nnz), or one for each value, (nnz, rank)."""

@@ -21,7 +21,7 @@ import numpy as np
 
 from cluster_serving.client import keys
 from cluster_serving.client.errors import CodecError, InvalidValue
-from cluster_serving.client.wire import Array, encode_tensor
+from cluster_serving.client.wire.tensors import Array, encode_tensor
 
 
 def encode_record(uri: str, data: Mapping[str, Any]) -> list[bytes]:

@@ -21,9 +21,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from cluster_serving.client.errors import CodecError
-from cluster_serving.client.original.arrow_stream import ARROW_ERRORS, read_batches
-from cluster_serving.client.original.base64_text import from_base64
-from cluster_serving.client.original.values import (
+from cluster_serving.client.wire.original.arrow_stream import ARROW_ERRORS, read_batches
+from cluster_serving.client.wire.original.base64_text import from_base64
+from cluster_serving.client.wire.original.values import (
     MAX_STRINGS,
     DenseTensor,
     EncodedImage,
