@@ -11,9 +11,10 @@ from itertools import count
 import numpy as np
 
 from cluster_serving.client import keys
-from cluster_serving.client.commands import REPLIES_AT_ONCE, next_id
-from cluster_serving.client.link import Argument, Link
+from cluster_serving.client.protocol.reply_stream import REPLIES_AT_ONCE, next_id
+from cluster_serving.client.protocol.resp import Argument
 from cluster_serving.client.redis_settings import RedisSettings
+from cluster_serving.client.threads.link import Link
 from cluster_serving.client.wire.reply import pack
 from cluster_serving.client.wire.tensors import encode_tensor
 from cluster_serving.client.wire.values import encode_record

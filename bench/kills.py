@@ -30,10 +30,12 @@ import yaml
 from bench import poison_model, report
 from bench.stage import Stage, stage
 from cluster_serving.client import keys
-from cluster_serving.client.commands import REPLIES_AT_ONCE, result_in
-from cluster_serving.client.enqueueing import CHUNK, Records, enqueue
-from cluster_serving.client.link import Link
+from cluster_serving.client.protocol.admission import CHUNK, Records
+from cluster_serving.client.protocol.reply_stream import REPLIES_AT_ONCE
+from cluster_serving.client.protocol.results import result_in
 from cluster_serving.client.redis_settings import RedisSettings
+from cluster_serving.client.threads.admission import enqueue
+from cluster_serving.client.threads.link import Link
 from cluster_serving.client.wire.reply import read_replies
 from cluster_serving.client.wire.values import encode_record
 

@@ -8,10 +8,11 @@ from typing import NamedTuple
 
 from bench.records import DISTINCT, RECORDS
 from cluster_serving.client import keys
-from cluster_serving.client.commands import REPLIES_AT_ONCE, Fields, next_id
-from cluster_serving.client.enqueueing import CHUNK, CHUNK_BYTES, Records, admitted, deadline, transaction
-from cluster_serving.client.link import Link
+from cluster_serving.client.protocol.admission import CHUNK, CHUNK_BYTES, Records, admitted, deadline, transaction
+from cluster_serving.client.protocol.reply_stream import REPLIES_AT_ONCE, next_id
+from cluster_serving.client.protocol.requests import Fields
 from cluster_serving.client.redis_settings import RedisSettings
+from cluster_serving.client.threads.link import Link
 from cluster_serving.client.wire.receipt import Receipt
 from cluster_serving.client.wire.reply import Reply, read_replies
 from cluster_serving.client.wire.values import encode_record

@@ -7,9 +7,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from cluster_serving.client.aio_input_queue import AsyncInputQueue
-    from cluster_serving.client.aio_output_queue import AsyncOutputQueue
-    from cluster_serving.client.commands import Failed
+    from cluster_serving.client.aio.input_queue import AsyncInputQueue
+    from cluster_serving.client.aio.output_queue import AsyncOutputQueue
     from cluster_serving.client.encryption import RecordCipher
     from cluster_serving.client.errors import (
         ClusterServingError,
@@ -22,10 +21,11 @@ if TYPE_CHECKING:
         RedisRefused,
         ResultTimeout,
     )
-    from cluster_serving.client.frontend import perdict
-    from cluster_serving.client.http_reply import http_json_to_ndarray, http_response_to_ndarray
-    from cluster_serving.client.input_queue import InputQueue
-    from cluster_serving.client.output_queue import OutputQueue
+    from cluster_serving.client.http.frontend import perdict
+    from cluster_serving.client.http.reply import http_json_to_ndarray, http_response_to_ndarray
+    from cluster_serving.client.protocol.results import Failed
+    from cluster_serving.client.threads.input_queue import InputQueue
+    from cluster_serving.client.threads.output_queue import OutputQueue
     from cluster_serving.client.wire.result import Result
 
 __all__ = [
@@ -51,25 +51,25 @@ __all__ = [
 ]
 
 _MODULES = {
-    "AsyncInputQueue": "aio_input_queue",
-    "AsyncOutputQueue": "aio_output_queue",
+    "AsyncInputQueue": "aio.input_queue",
+    "AsyncOutputQueue": "aio.output_queue",
     "ClusterServingError": "errors",
     "CodecError": "errors",
     "ConnectionLost": "errors",
     "ErrorCode": "errors",
-    "Failed": "commands",
-    "InputQueue": "input_queue",
+    "Failed": "protocol.results",
+    "InputQueue": "threads.input_queue",
     "InvalidValue": "errors",
-    "OutputQueue": "output_queue",
+    "OutputQueue": "threads.output_queue",
     "QueueFull": "errors",
     "RecordCipher": "encryption",
     "RecordFailed": "errors",
     "RedisRefused": "errors",
     "Result": "wire.result",
     "ResultTimeout": "errors",
-    "http_json_to_ndarray": "http_reply",
-    "http_response_to_ndarray": "http_reply",
-    "perdict": "frontend",
+    "http_json_to_ndarray": "http.reply",
+    "http_response_to_ndarray": "http.reply",
+    "perdict": "http.frontend",
 }
 
 

@@ -13,12 +13,12 @@ from pathlib import Path
 from time import perf_counter
 
 from cluster_serving.client import keys
-from cluster_serving.client.aio_admission import AsyncAdmission, fail
-from cluster_serving.client.aio_link import AsyncLink
-from cluster_serving.client.aio_replies import AsyncReplies, cancel
-from cluster_serving.client.commands import Fields
+from cluster_serving.client.aio.admission import AsyncAdmission, fail
+from cluster_serving.client.aio.link import AsyncLink
+from cluster_serving.client.aio.replies import AsyncReplies, cancel
 from cluster_serving.client.errors import ClusterServingError, ErrorCode, ResultTimeout
-from cluster_serving.client.link import Script
+from cluster_serving.client.protocol.requests import Fields
+from cluster_serving.client.protocol.resp import Script
 from cluster_serving.client.redis_settings import RedisSettings
 from cluster_serving.client.wire.result import Result
 from cluster_serving.frontend.timers import Timer, WorkerTimers

@@ -6,9 +6,9 @@ from time import perf_counter
 
 from sanic import Request
 
-from cluster_serving.client.aio_admission import AsyncAdmission
-from cluster_serving.client.commands import Fields
+from cluster_serving.client.aio.admission import AsyncAdmission
 from cluster_serving.client.errors import QueueFull
+from cluster_serving.client.protocol.requests import Fields
 from cluster_serving.client.redis_settings import RedisSettings
 from cluster_serving.client.wire.result import Result
 from cluster_serving.frontend.calls import Calls

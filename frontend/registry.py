@@ -10,7 +10,7 @@ import msgspec
 import structlog
 
 from cluster_serving.client import keys
-from cluster_serving.client.aio_link import AsyncLink
+from cluster_serving.client.aio.link import AsyncLink
 from cluster_serving.client.errors import ConnectionLost, RedisRefused
 from cluster_serving.client.redis_settings import RedisSettings
 from cluster_serving.frontend.job import Job, Node

@@ -7,7 +7,7 @@ from urllib.parse import unquote
 
 from sanic import HTTPResponse, Request, Sanic
 
-from cluster_serving.client.commands import Fields
+from cluster_serving.client.protocol.requests import Fields
 from cluster_serving.frontend.body import read
 from cluster_serving.frontend.errors import BadRequest, UnknownModel
 from cluster_serving.frontend.gate import route

@@ -12,7 +12,7 @@ already (`inputAlreadyBatched`), all rows are one record.
 
 from typing import Any, cast
 
-from cluster_serving.client.commands import Fields
+from cluster_serving.client.protocol.requests import Fields
 from cluster_serving.frontend.errors import BadRequest
 from cluster_serving.frontend.instances import encode_instance
 from cluster_serving.frontend.job import Job

@@ -13,8 +13,8 @@ import numpy as np
 import orjson
 
 from cluster_serving.client import keys
-from cluster_serving.client.commands import Fields
 from cluster_serving.client.errors import CodecError
+from cluster_serving.client.protocol.requests import Fields
 from cluster_serving.client.tensor_spec import TensorSpec
 from cluster_serving.client.wire.tensors import Array, tensor_header
 from cluster_serving.frontend.errors import BadRequest

@@ -8,10 +8,12 @@ from typing import Any
 import numpy as np
 
 from cluster_serving.client import keys
-from cluster_serving.client.commands import Dialect, Fields, result_of
-from cluster_serving.client.enqueueing import Records, enqueue
-from cluster_serving.client.link import Link
+from cluster_serving.client.protocol.admission import Records
+from cluster_serving.client.protocol.requests import Dialect, Fields
+from cluster_serving.client.protocol.results import result_of
 from cluster_serving.client.redis_settings import RedisSettings
+from cluster_serving.client.threads.admission import enqueue
+from cluster_serving.client.threads.link import Link
 from cluster_serving.client.wire.result import Result
 
 _CHUNK = 16

@@ -10,8 +10,8 @@ import msgspec
 import redis
 
 from cluster_serving.client import keys
-from cluster_serving.client.commands import result_of
 from cluster_serving.client.errors import CodecError
+from cluster_serving.client.protocol.results import result_of
 from cluster_serving.client.redis_settings import RedisSettings
 from cluster_serving.client.wire.reply import read_replies
 from cluster_serving.node.chaos.history import DeadLetter, History, Outcome

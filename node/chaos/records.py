@@ -9,8 +9,8 @@ import msgspec
 import numpy as np
 
 from cluster_serving.client import keys
-from cluster_serving.client.commands import Dialect, Fields, request_fields
 from cluster_serving.client.errors import ErrorCode
+from cluster_serving.client.protocol.requests import Dialect, Fields, request_fields
 from cluster_serving.client.wire.tensors import encode_tensor, tensor_header
 from cluster_serving.client.wire.values import encode_record
 from cluster_serving.node.chaos.samples import Sample

@@ -8,8 +8,8 @@ import msgspec
 import numpy as np
 
 from cluster_serving.client import keys
-from cluster_serving.client.commands import Dialect
 from cluster_serving.client.errors import InvalidValue
+from cluster_serving.client.protocol.requests import Dialect
 from cluster_serving.client.servers.process.exit_codes import Fault
 from cluster_serving.client.wire.result import Result
 from cluster_serving.node.chaos import pace

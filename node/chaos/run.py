@@ -12,8 +12,9 @@ from pathlib import Path
 
 import msgspec
 
-from cluster_serving.client.enqueueing import Records, enqueue
-from cluster_serving.client.link import Link
+from cluster_serving.client.protocol.admission import Records
+from cluster_serving.client.threads.admission import enqueue
+from cluster_serving.client.threads.link import Link
 from cluster_serving.node.chaos import pace, processes
 from cluster_serving.node.chaos.faults import Faults
 from cluster_serving.node.chaos.history import Acceptance, History, Remains, Verdict, check

@@ -7,10 +7,11 @@ from itertools import zip_longest
 
 import redis
 
-from cluster_serving.client.enqueueing import Records, enqueue
 from cluster_serving.client.errors import ConnectionLost
-from cluster_serving.client.link import Link
+from cluster_serving.client.protocol.admission import Records
 from cluster_serving.client.redis_settings import RedisSettings
+from cluster_serving.client.threads.admission import enqueue
+from cluster_serving.client.threads.link import Link
 from cluster_serving.node.chaos.history import Acceptance, History
 from cluster_serving.node.chaos.records import Encoder, Mix, Record
 

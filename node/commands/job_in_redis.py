@@ -13,7 +13,7 @@ from cluster_serving.node.commands.which_job import chosen_job
 from cluster_serving.node.lifecycle.options import DEFAULT_CONFIG
 
 if TYPE_CHECKING:
-    from cluster_serving.client.link import Link
+    from cluster_serving.client.threads.link import Link
     from cluster_serving.node.config.loading import Config
 
 
@@ -65,8 +65,8 @@ def reach(where: Where) -> Generator[Reached]:
     import redis
 
     from cluster_serving.client.errors import ConnectionLost
-    from cluster_serving.client.link import Link
     from cluster_serving.client.servers.process.redaction import hide, secrets_of_config
+    from cluster_serving.client.threads.link import Link
     from cluster_serving.node.job.redis_errors import RedisUnavailable
 
     job, config = _configured(where)

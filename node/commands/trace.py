@@ -47,7 +47,7 @@ def _found(reached: Reached, uri: str) -> dict[str, Any]:
         CodecError: the receipt is damaged.
     """
     from cluster_serving.client.keys import result_prefix
-    from cluster_serving.client.link import Script
+    from cluster_serving.client.protocol.resp import Script
     from cluster_serving.client.wire.receipt import enqueued_ms
     from cluster_serving.client.wire.result import decode_result
 

@@ -13,7 +13,8 @@ from typing import NamedTuple
 import redis
 
 from cluster_serving.client import keys
-from cluster_serving.client.link import Argument, Link, Script
+from cluster_serving.client.protocol.resp import Argument, Script
+from cluster_serving.client.threads.link import Link
 
 _HERE = Path(__file__).parent
 CLAIM, RENEW, PRUNE = (Script(_HERE.joinpath(f"{name}.lua").read_text()) for name in ("claim", "renew", "prune"))

@@ -22,8 +22,8 @@ import structlog
 
 from cluster_serving.client import keys
 from cluster_serving.client.errors import ConnectionLost, ErrorCode
-from cluster_serving.client.link import Link
 from cluster_serving.client.servers.process.backoff import Backoff
+from cluster_serving.client.threads.link import Link
 from cluster_serving.node.reader.batcher import Fillings
 from cluster_serving.node.reader.decoding import Record, RecordDecoder
 from cluster_serving.node.reader.leases import Leases, Pending

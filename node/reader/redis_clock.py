@@ -2,7 +2,7 @@
 
 import time
 
-from cluster_serving.client.link import Link
+from cluster_serving.client.threads.link import Link
 
 _CALLS = 5  # one alone may have waited for a processor
 

@@ -17,11 +17,13 @@ import msgspec
 import numpy as np
 
 from cluster_serving.client import keys
-from cluster_serving.client.commands import REPLIES_AT_ONCE, next_id, result_in
-from cluster_serving.client.enqueueing import CHUNK, Records, admitted, transaction
 from cluster_serving.client.errors import ConnectionLost, RedisRefused
-from cluster_serving.client.link import Argument, Link
+from cluster_serving.client.protocol.admission import CHUNK, Records, admitted, transaction
+from cluster_serving.client.protocol.reply_stream import REPLIES_AT_ONCE, next_id
+from cluster_serving.client.protocol.resp import Argument
+from cluster_serving.client.protocol.results import result_in
 from cluster_serving.client.redis_settings import RedisSettings
+from cluster_serving.client.threads.link import Link
 from cluster_serving.client.wire.reply import Reply, read_replies
 from cluster_serving.node.ring.bell import Bell
 from cluster_serving.node.supervisor.child import PR_SET_PDEATHSIG

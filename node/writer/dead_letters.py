@@ -18,7 +18,8 @@ from typing import Any
 import msgspec
 
 from cluster_serving.client import keys
-from cluster_serving.client.link import Link, Script
+from cluster_serving.client.protocol.resp import Script
+from cluster_serving.client.threads.link import Link
 
 REPLAY = Script(Path(__file__).with_name("replay.lua").read_text())
 

@@ -15,8 +15,9 @@ import structlog
 
 from cluster_serving.client import keys
 from cluster_serving.client.errors import ConnectionLost, ErrorCode
-from cluster_serving.client.link import Link, Script
+from cluster_serving.client.protocol.resp import Script
 from cluster_serving.client.servers.process.backoff import Backoff
+from cluster_serving.client.threads.link import Link
 from cluster_serving.node.ring.bell import Bell, Ear
 from cluster_serving.node.ring.metrics import WRITE, WRITER, Count
 from cluster_serving.node.ring.ring import Ring, State

@@ -24,7 +24,7 @@ from cluster_serving.client import (
     ResultTimeout,
     keys,
 )
-from cluster_serving.client.aio_link import AsyncLink
+from cluster_serving.client.aio.link import AsyncLink
 from cluster_serving.client.redis_settings import RedisSettings
 from cluster_serving.client.wire.tensors import encode_tensor
 from support.clients import replied

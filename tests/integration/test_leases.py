@@ -7,8 +7,8 @@ import pytest
 import redis
 
 from cluster_serving.client import keys
-from cluster_serving.client.link import Link
 from cluster_serving.client.redis_settings import RedisSettings
+from cluster_serving.client.threads.link import Link
 from cluster_serving.node.reader.leases import Leases, leave
 from support.private_redis import PrivateRedis
 from support.wait import wait_until

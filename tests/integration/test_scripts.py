@@ -8,11 +8,13 @@ from typing import Any
 import pytest
 import redis
 
-from cluster_serving.client import enqueueing, keys
-from cluster_serving.client.commands import TAKE
-from cluster_serving.client.enqueueing import Records
-from cluster_serving.client.link import Argument, Link
+from cluster_serving.client import keys
+from cluster_serving.client.protocol import admission as enqueueing
+from cluster_serving.client.protocol.admission import Records
+from cluster_serving.client.protocol.resp import Argument
+from cluster_serving.client.protocol.results import TAKE
 from cluster_serving.client.redis_settings import RedisSettings
+from cluster_serving.client.threads.link import Link
 from cluster_serving.node.writer.writer import FINISH
 from support.private_redis import PrivateRedis
 from support.wait import wait_until

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from click.testing import CliRunner, Result
 
 from cluster_serving.client import keys
-from cluster_serving.client.link import Link
 from cluster_serving.client.redis_settings import RedisSettings
+from cluster_serving.client.threads.link import Link
 from cluster_serving.node.cli import main
 from cluster_serving.node.writer.dead_letters import encode_reason
 from support.private_redis import PrivateRedis

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from cluster_serving.client import InputQueue, RecordFailed, ResultTimeout, keys, perdict
-from cluster_serving.client.http_reply import http_json_to_ndarray, http_response_to_ndarray, parse_prediction
+from cluster_serving.client.http.reply import http_json_to_ndarray, http_response_to_ndarray, parse_prediction
 from support.models import MODELS
 from support.private_redis import PrivateRedis
 from support.programs import program

@@ -11,8 +11,8 @@ import psutil
 import pytest
 
 from cluster_serving.client import InputQueue, OutputQueue, keys
-from cluster_serving.client.commands import Failed
 from cluster_serving.client.errors import ErrorCode
+from cluster_serving.client.protocol.results import Failed
 from cluster_serving.client.wire.values import encode_record
 from cluster_serving.node.writer.dead_letters import DeadLetter, decode_letter
 from support.models import MODELS, affine

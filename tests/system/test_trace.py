@@ -14,7 +14,7 @@ import pytest
 import redis
 
 from cluster_serving.client import InputQueue, OutputQueue, keys
-from cluster_serving.client.commands import result_in
+from cluster_serving.client.protocol.results import result_in
 from cluster_serving.client.servers.process.exit_codes import ExitCode
 from cluster_serving.client.wire.receipt import enqueued_ms
 from cluster_serving.client.wire.reply import read_replies

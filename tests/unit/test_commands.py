@@ -8,20 +8,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cluster_serving.client import commands, keys
-from cluster_serving.client.commands import (
+from cluster_serving.client import keys
+from cluster_serving.client.errors import InvalidValue, RecordFailed
+from cluster_serving.client.protocol import results as commands
+from cluster_serving.client.protocol.reply_stream import next_id
+from cluster_serving.client.protocol.requests import as_inputs, check_dialect, request_fields
+from cluster_serving.client.protocol.results import (
     Failed,
-    as_inputs,
-    check_dialect,
     escape_glob,
-    next_id,
     plain,
     plain_or_error,
     plain_or_failed,
-    request_fields,
     result_of,
 )
-from cluster_serving.client.errors import InvalidValue, RecordFailed
 from cluster_serving.client.wire.original.decode import decode_record as decode_original
 from cluster_serving.client.wire.original.result import encode_result as encode_original_result
 from cluster_serving.client.wire.original.values import DenseTensor

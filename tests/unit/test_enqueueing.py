@@ -3,9 +3,17 @@
 import hiredis
 import pytest
 
-from cluster_serving.client.enqueueing import Records, admitted, answered, deadline, question, queue_full, transaction
 from cluster_serving.client.errors import RedisRefused
-from cluster_serving.client.link import joined
+from cluster_serving.client.protocol.admission import (
+    Records,
+    admitted,
+    answered,
+    deadline,
+    question,
+    queue_full,
+    transaction,
+)
+from cluster_serving.client.protocol.resp import joined
 
 FULL = "Redis queue is full, please wait for inference or delete the unprocessed records. "
 LIMIT = FULL + "(the stream job holds maxQueueLength records)"

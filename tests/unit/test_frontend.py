@@ -7,7 +7,15 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
-from cluster_serving.client import ConnectionLost, InputQueue, QueueFull, RecordFailed, ResultTimeout, frontend, perdict
+from cluster_serving.client import (
+    ConnectionLost,
+    InputQueue,
+    QueueFull,
+    RecordFailed,
+    ResultTimeout,
+    perdict,
+)
+from cluster_serving.client.http import frontend
 
 
 class Handler(BaseHTTPRequestHandler):

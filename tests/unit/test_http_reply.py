@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from cluster_serving.client.errors import CodecError
-from cluster_serving.client.http_reply import http_json_to_ndarray, http_response_to_ndarray, parse_prediction
+from cluster_serving.client.http.reply import http_json_to_ndarray, http_response_to_ndarray, parse_prediction
 from cluster_serving.client.wire.original.result import encode_result
 
 

@@ -3,7 +3,7 @@
 import hiredis
 import pytest
 
-from cluster_serving.client.link import Argument, pack
+from cluster_serving.client.protocol.resp import Argument, pack
 
 
 @pytest.mark.parametrize("count", [1, 63, 64, 500])

@@ -7,7 +7,7 @@ from pathlib import Path
 import hiredis
 import numpy as np
 
-from cluster_serving.client.link import new_reader
+from cluster_serving.client.protocol.resp import new_reader
 from cluster_serving.client.wire.values import encode_record
 from cluster_serving.node.models.base import LoadOptions
 from cluster_serving.node.models.detect import detect, load

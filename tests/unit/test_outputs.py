@@ -9,8 +9,8 @@ import msgspec
 import numpy as np
 import pytest
 
-from cluster_serving.client.commands import plain
 from cluster_serving.client.errors import ErrorCode, RecordFailed
+from cluster_serving.client.protocol.results import plain
 from cluster_serving.client.wire.result import decode_result
 from cluster_serving.client.wire.tensors import Array
 from cluster_serving.node.models.base import ModelError

@@ -8,7 +8,7 @@ import orjson
 import pytest
 from numpy.typing import NDArray
 
-from cluster_serving.client.http_reply import http_json_to_ndarray, parse_prediction
+from cluster_serving.client.http.reply import http_json_to_ndarray, parse_prediction
 from cluster_serving.client.wire.result import Result
 from cluster_serving.frontend.predictions import prediction_text
 

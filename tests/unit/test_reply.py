@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cluster_serving.client.commands import result_in
 from cluster_serving.client.errors import CodecError
+from cluster_serving.client.protocol.results import result_in
 from cluster_serving.client.wire.reply import Reply, pack, read_replies
 from cluster_serving.client.wire.tensors import encode_tensor
 

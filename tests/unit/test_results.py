@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from cluster_serving.client.commands import plain, result_of
 from cluster_serving.client.errors import ErrorCode
+from cluster_serving.client.protocol.results import plain, result_of
 from cluster_serving.client.wire.original.result import decode_result as decode_original
 from cluster_serving.client.wire.reply import Reply
 from cluster_serving.client.wire.result import Result, decode_result

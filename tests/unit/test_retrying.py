@@ -6,9 +6,9 @@ import pytest
 import redis
 
 from cluster_serving.client.errors import ConnectionLost, QueueFull, RedisRefused
-from cluster_serving.client.link import cannot_serve, connection_lost
+from cluster_serving.client.protocol.resp import cannot_serve, connection_lost
+from cluster_serving.client.protocol.retrying import Attempts, may_pass
 from cluster_serving.client.redis_settings import RedisSettings
-from cluster_serving.client.retrying import Attempts, may_pass
 
 FULL = QueueFull("full")
 

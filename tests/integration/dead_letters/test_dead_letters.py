@@ -12,8 +12,8 @@ import numpy as np
 from click.testing import CliRunner, Result
 
 from cluster_serving.client import keys
-from cluster_serving.client.link import Link
 from cluster_serving.client.redis_settings import RedisSettings
+from cluster_serving.client.threads.link import Link
 from cluster_serving.client.wire.values import encode_record
 from cluster_serving.node.cli import main
 from cluster_serving.node.job.directory import Job, NodeRecord

@@ -14,7 +14,7 @@ from cluster_serving.client.errors import (
     RecordFailed,
     ResultTimeout,
 )
-from cluster_serving.client.http_reply import parse_prediction
+from cluster_serving.client.http.reply import parse_prediction
 
 _GRACE_S = 1.0
 

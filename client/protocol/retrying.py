@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import redis
 
 from cluster_serving.client.errors import ConnectionLost, QueueFull
-from cluster_serving.client.link import wants_password
+from cluster_serving.client.protocol.resp import wants_password
 
 _FIRST_PAUSE_S = 0.01
 _LONGEST_PAUSE_S = 0.5

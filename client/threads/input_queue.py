@@ -11,27 +11,16 @@ from typing import Any, Self
 import numpy as np
 
 from cluster_serving.client import keys
-from cluster_serving.client.admission import Admission, Sent, chunks
 from cluster_serving.client.api import Api
-from cluster_serving.client.commands import (
-    TAKE,
-    WINDOW,
-    Dialect,
-    Fields,
-    as_inputs,
-    begun_in_time,
-    check_dialect,
-    plain,
-    plain_or_error,
-    request_fields,
-    result_of,
-)
-from cluster_serving.client.enqueueing import CHUNK, Records, deadline, transaction
 from cluster_serving.client.errors import ConnectionLost, QueueFull, ResultTimeout
-from cluster_serving.client.frontend import Frontend
-from cluster_serving.client.link import Link
-from cluster_serving.client.output_queue import OutputQueue
-from cluster_serving.client.replies import Replies
+from cluster_serving.client.http.frontend import Frontend
+from cluster_serving.client.protocol.admission import CHUNK, Records, chunks, deadline, transaction
+from cluster_serving.client.protocol.requests import Dialect, Fields, as_inputs, check_dialect, request_fields
+from cluster_serving.client.protocol.results import TAKE, WINDOW, begun_in_time, plain, plain_or_error, result_of
+from cluster_serving.client.threads.admission import Admission, Sent
+from cluster_serving.client.threads.link import Link
+from cluster_serving.client.threads.output_queue import OutputQueue
+from cluster_serving.client.threads.replies import Replies
 from cluster_serving.client.wire.original.encode import encode_record as encode_original
 from cluster_serving.client.wire.result import Result
 from cluster_serving.client.wire.values import encode_record

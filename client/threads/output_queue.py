@@ -7,15 +7,9 @@ from typing import Any, Self
 
 from cluster_serving.client import keys
 from cluster_serving.client.api import Api
-from cluster_serving.client.commands import (
-    TAKE,
-    escape_glob,
-    plain_or_failed,
-    result_of,
-    taken_result,
-)
 from cluster_serving.client.errors import ConnectionLost
-from cluster_serving.client.link import Link
+from cluster_serving.client.protocol.results import TAKE, escape_glob, plain_or_failed, result_of, taken_result
+from cluster_serving.client.threads.link import Link
 from cluster_serving.client.wire.original.result import get_ndarray_from_b64, get_ndarray_from_record_batch
 from cluster_serving.client.wire.result import Result
 

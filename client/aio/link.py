@@ -13,7 +13,7 @@ from redis.asyncio.sentinel import Sentinel
 from redis.backoff import NoBackoff
 
 from cluster_serving.client.errors import RedisRefused
-from cluster_serving.client.link import (
+from cluster_serving.client.protocol.resp import (
     INCOMPLETE,
     Argument,
     Command,

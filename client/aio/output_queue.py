@@ -5,15 +5,9 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Any, Self
 
 from cluster_serving.client import keys
-from cluster_serving.client.aio_link import AsyncLink
+from cluster_serving.client.aio.link import AsyncLink
 from cluster_serving.client.api import Api
-from cluster_serving.client.commands import (
-    TAKE,
-    escape_glob,
-    plain_or_failed,
-    result_of,
-    taken_result,
-)
+from cluster_serving.client.protocol.results import TAKE, escape_glob, plain_or_failed, result_of, taken_result
 from cluster_serving.client.wire.result import Result
 
 

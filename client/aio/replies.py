@@ -6,14 +6,15 @@ from contextlib import suppress
 from time import monotonic, perf_counter
 from typing import Any, TypeGuard
 
-from cluster_serving.client.aio_admission import fail
-from cluster_serving.client.aio_link import AsyncLink
-from cluster_serving.client.commands import REPLIES_AT_ONCE, REPLY_LIFE_MS, next_id, result_in
-from cluster_serving.client.enqueueing import queue_full
+from cluster_serving.client.aio.admission import fail
+from cluster_serving.client.aio.link import AsyncLink
 from cluster_serving.client.errors import ConnectionLost, InvalidValue, QueueFull, RedisRefused
-from cluster_serving.client.link import Argument, is_out_of_memory
+from cluster_serving.client.protocol.admission import queue_full
+from cluster_serving.client.protocol.reply_stream import REPLIES_AT_ONCE, REPLY_LIFE_MS, next_id
+from cluster_serving.client.protocol.resp import Argument, is_out_of_memory
+from cluster_serving.client.protocol.results import result_in
+from cluster_serving.client.protocol.retrying import Attempts
 from cluster_serving.client.redis_settings import RedisSettings
-from cluster_serving.client.retrying import Attempts
 from cluster_serving.client.wire.reply import read_replies
 from cluster_serving.client.wire.result import Result
 

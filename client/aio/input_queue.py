@@ -12,24 +12,15 @@ from itertools import count
 from typing import Any, Self, TypeVar
 
 from cluster_serving.client import keys
-from cluster_serving.client.aio_admission import AsyncAdmission
-from cluster_serving.client.aio_link import AsyncLink
-from cluster_serving.client.aio_replies import AsyncReplies, cancel
+from cluster_serving.client.aio.admission import AsyncAdmission
+from cluster_serving.client.aio.link import AsyncLink
+from cluster_serving.client.aio.replies import AsyncReplies, cancel
 from cluster_serving.client.api import Api
-from cluster_serving.client.commands import (
-    WINDOW,
-    Dialect,
-    Fields,
-    as_inputs,
-    begun_in_time,
-    check_dialect,
-    no_result,
-    plain,
-    plain_or_error,
-    request_fields,
-)
-from cluster_serving.client.enqueueing import CHUNK
 from cluster_serving.client.errors import ConnectionLost, InvalidValue, QueueFull
+from cluster_serving.client.protocol.admission import CHUNK
+from cluster_serving.client.protocol.reply_stream import no_result
+from cluster_serving.client.protocol.requests import Dialect, Fields, as_inputs, check_dialect, request_fields
+from cluster_serving.client.protocol.results import WINDOW, begun_in_time, plain, plain_or_error
 from cluster_serving.client.wire.original.encode import encode_record as encode_original
 from cluster_serving.client.wire.result import Result
 from cluster_serving.client.wire.values import encode_record

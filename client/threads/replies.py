@@ -11,17 +11,13 @@ from contextlib import suppress
 from typing import Any
 
 from cluster_serving.client import keys
-from cluster_serving.client.commands import (
-    REPLIES_AT_ONCE,
-    REPLY_LIFE_MS,
-    next_id,
-    no_result,
-    result_in,
-)
-from cluster_serving.client.enqueueing import admitted, queue_full, refused
 from cluster_serving.client.errors import ConnectionLost, InvalidValue, RedisRefused
-from cluster_serving.client.link import Command, Link, Packet, cannot_serve, executed, is_out_of_memory
+from cluster_serving.client.protocol.admission import admitted, queue_full, refused
+from cluster_serving.client.protocol.reply_stream import REPLIES_AT_ONCE, REPLY_LIFE_MS, next_id, no_result
+from cluster_serving.client.protocol.resp import Command, Packet, cannot_serve, executed, is_out_of_memory
+from cluster_serving.client.protocol.results import result_in
 from cluster_serving.client.redis_settings import RedisSettings
+from cluster_serving.client.threads.link import Link
 from cluster_serving.client.wire.reply import read_replies
 from cluster_serving.client.wire.result import Result
 

@@ -3,28 +3,28 @@
 import threading
 import time
 from collections import deque
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager
 
 from cluster_serving.client import keys
-from cluster_serving.client.commands import Fields
-from cluster_serving.client.enqueueing import (
-    CHUNK,
-    CHUNK_BYTES,
+from cluster_serving.client.errors import ConnectionLost, QueueFull, RedisRefused
+from cluster_serving.client.protocol.admission import (
     Records,
     admitted,
     answered,
+    check,
+    chunks,
     deadline,
     question,
     refused,
     transaction,
 )
-from cluster_serving.client.errors import ConnectionLost, InvalidValue, QueueFull, RedisRefused
-from cluster_serving.client.link import Link, cannot_serve, executed
-from cluster_serving.client.replies import Replies
-from cluster_serving.client.retrying import Attempts
+from cluster_serving.client.protocol.requests import Fields
+from cluster_serving.client.protocol.resp import cannot_serve, executed
+from cluster_serving.client.protocol.retrying import Attempts
+from cluster_serving.client.threads.link import Link
+from cluster_serving.client.threads.replies import Replies
 
-_MOST_FIELDS = 3500  # Redis' Lua takes 8000 values at once, and writes dead letters
 _LEAST_REPLY_S = 0.1  # that a record's life may be over soon does not make Redis faster
 
 
@@ -220,25 +220,11 @@ def _records(batch: Sequence[Fields], life_s: float, replies: Replies | None) ->
     return Records(batch, [*reply, *deadline(life_s)])
 
 
-def chunks(records: Iterable[Fields]) -> Iterator[list[Fields]]:
-    """The records, as many at a time as are enqueued together."""
-    chunk: list[Fields] = []
-    size = 0
-    for fields in records:
-        chunk.append(fields)
-        size += sum(map(len, fields))
-        if len(chunk) == CHUNK or size >= CHUNK_BYTES:
-            yield chunk
-            chunk, size = [], 0
-    if chunk:
-        yield chunk
-
-
-def check(fields: Fields) -> None:
-    """Refuse a record that could not become a dead letter.
+def enqueue(link: Link, job: str, records: Records) -> list[bytes]:
+    """Enqueue records, without trying again; the ids of those that there was room for.
 
     Raises:
-        InvalidValue: it has too many fields.
+        ConnectionLost: Redis cannot be reached, cannot serve, or went away.
+        RedisRefused: it will not take them.
     """
-    if len(fields) > 2 * _MOST_FIELDS:
-        raise InvalidValue(f"a record has at most {_MOST_FIELDS} fields, this one has {len(fields) // 2}")
+    return admitted(job, link.transact(transaction(job, records)))[0]

@@ -1,38 +1,19 @@
 """The commands that the queues send and what the replies mean, without any input or output: for threads and asyncio alike."""
 
-import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal, cast
-
-import numpy as np
+from typing import Any
 
 from cluster_serving.client import keys
-from cluster_serving.client.errors import (
-    CodecError,
-    ErrorCode,
-    InvalidValue,
-    RecordFailed,
-    ResultTimeout,
-)
-from cluster_serving.client.link import Script
-from cluster_serving.client.wire.original.encode import encode_record as encode_original
+from cluster_serving.client.errors import CodecError, ErrorCode, RecordFailed, ResultTimeout
+from cluster_serving.client.protocol.resp import Script
 from cluster_serving.client.wire.original.result import decode_result as decode_original
-from cluster_serving.client.wire.original.values import EncodedImage, text_value
 from cluster_serving.client.wire.reply import Reply
 from cluster_serving.client.wire.result import Result, decode_result
-from cluster_serving.client.wire.values import encode_record, encode_uri
-
-Dialect = Literal["native", "original"]
-Fields = list[bytes]
 
 TAKE = Script(Path(__file__).with_name("take.lua").read_text())
-REPLY_LIFE_MS = 60_000
-"""A reply stream lives so long after its client was last seen."""
 
-REPLIES_AT_ONCE = 64
-"""Entries of a reply stream that one read takes at most."""
 WINDOW = 1024
 """Records that `predict_many` and `as_completed` keep under way."""
 
@@ -49,70 +30,6 @@ class Failed(str):
         failed.code = code
         failed.reason = reason
         return failed
-
-
-def request_fields(dialect: Dialect, uri: str, data: Mapping[str, Any]) -> Fields:
-    """The fields of one request.
-
-    Raises:
-        InvalidValue: the uri or a value cannot be sent.
-    """
-    if dialect == "native":
-        return encode_record(uri, data)
-    return [keys.URI, encode_uri(uri), keys.DATA, encode_original(data).encode()]
-
-
-def check_dialect(dialect: str) -> Dialect:
-    """The dialect of that name.
-
-    Raises:
-        InvalidValue: there is none.
-    """
-    match dialect:
-        case "native" | "original":
-            return dialect
-        case _:
-            raise InvalidValue(f"dialect is 'native' or 'original', not {dialect!r}")
-
-
-def as_inputs(request: Any) -> Mapping[str, Any]:
-    """The inputs in what `predict` was given: a dict, JSON text with `instances`, or the value of the one input `t`.
-
-    Raises:
-        InvalidValue: JSON text without an instance, or with a value that is none.
-    """
-    if isinstance(request, dict):
-        return cast(dict[str, Any], request)
-    if isinstance(request, str):
-        try:
-            document = json.loads(request)
-        except ValueError:
-            return {"t": request}
-        match document:
-            case {"instances": [{} as instance, *_]}:
-                return {name: _json_value(name, value) for name, value in cast(dict[str, Any], instance).items()}
-            case _:
-                raise InvalidValue(
-                    "no instance can be found, please check your input or json(keyword should be 'instances')"
-                )
-    return cast(Mapping[str, Any], request) if isinstance(request, Mapping) else {"t": request}
-
-
-def _json_value(name: str, value: Any) -> Any:
-    """A value of the frontend's JSON: a text is an image if it is the base64 of one; sparse indices are (nnz, rank)."""
-    try:
-        match value:
-            case str():
-                found = text_value(name, value)
-                return found.content if isinstance(found, EncodedImage) else {"string": value}
-            case {"b64": _}:
-                return cast(dict[str, Any], value)
-            case {"shape": shape, "data": data, "indices": indices}:
-                return [np.asarray(indices).T, np.asarray(data), np.asarray(shape)]
-            case _:
-                return np.asarray(value)
-    except ValueError as error:
-        raise InvalidValue(f"input {name!r}: the nested list is ragged: {error}") from error
 
 
 def escape_glob(text: str) -> str:
@@ -164,12 +81,6 @@ def plain(result: Result) -> Any:
     return outputs[0] if len(outputs) == 1 else outputs
 
 
-def no_result(what: str, *, stream_vanished: bool) -> ResultTimeout:
-    """The error for a result that did not come in time, and what may be the reason."""
-    why = "the reply stream was deleted meanwhile" if stream_vanished else "is a node of this job running?"
-    return ResultTimeout(f"no result {what}; {why}")
-
-
 def begun_in_time(result: Result) -> Result:
     """The same result.
 
@@ -195,9 +106,3 @@ def plain_or_failed(result: Result) -> Any:
         return plain(result)
     except RecordFailed as error:
         return Failed(error.code, error.reason)
-
-
-def next_id(entry_id: bytes) -> bytes:
-    """The smallest id behind this one."""
-    milliseconds, _, sequence = entry_id.partition(b"-")
-    return b"%b-%d" % (milliseconds, int(sequence) + 1)

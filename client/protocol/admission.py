@@ -10,15 +10,15 @@ each argument: for 64 records of 128 floats it cost Redis half as much again, fo
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 from cluster_serving.client import keys
-from cluster_serving.client.commands import Fields
-from cluster_serving.client.errors import QueueFull, RedisRefused
-from cluster_serving.client.link import Argument, Link, Packet, bulks, is_out_of_memory, pack
+from cluster_serving.client.errors import InvalidValue, QueueFull, RedisRefused
+from cluster_serving.client.protocol.requests import Fields
+from cluster_serving.client.protocol.resp import Argument, Packet, bulks, is_out_of_memory, pack
 
 CHUNK = 64
 """Records that are enqueued in one transaction."""
@@ -130,11 +130,28 @@ def queue_full(why: str) -> QueueFull:
     return QueueFull(f"{_FULL} ({why})")
 
 
-def enqueue(link: Link, job: str, records: Records) -> list[bytes]:
-    """Enqueue records, without trying again; the ids of those that there was room for.
+_MOST_FIELDS = 3500  # Redis' Lua takes 8000 values at once, and writes dead letters
+
+
+def chunks(records: Iterable[Fields]) -> Iterator[list[Fields]]:
+    """The records, as many at a time as are enqueued together."""
+    chunk: list[Fields] = []
+    size = 0
+    for fields in records:
+        chunk.append(fields)
+        size += sum(map(len, fields))
+        if len(chunk) == CHUNK or size >= CHUNK_BYTES:
+            yield chunk
+            chunk, size = [], 0
+    if chunk:
+        yield chunk
+
+
+def check(fields: Fields) -> None:
+    """Refuse a record that could not become a dead letter.
 
     Raises:
-        ConnectionLost: Redis cannot be reached, cannot serve, or went away.
-        RedisRefused: it will not take them.
+        InvalidValue: it has too many fields.
     """
-    return admitted(job, link.transact(transaction(job, records)))[0]
+    if len(fields) > 2 * _MOST_FIELDS:
+        raise InvalidValue(f"a record has at most {_MOST_FIELDS} fields, this one has {len(fields) // 2}")

@@ -7,22 +7,22 @@ from contextlib import suppress
 from copy import copy
 from typing import Any
 
-from cluster_serving.client.admission import check
-from cluster_serving.client.aio_link import AsyncLink
-from cluster_serving.client.commands import Fields
-from cluster_serving.client.enqueueing import (
+from cluster_serving.client.aio.link import AsyncLink
+from cluster_serving.client.errors import ConnectionLost, QueueFull, RedisRefused
+from cluster_serving.client.protocol.admission import (
     CHUNK,
     CHUNK_BYTES,
     Records,
     admitted,
     answered,
+    check,
     deadline,
     question,
     refused,
     transaction,
 )
-from cluster_serving.client.errors import ConnectionLost, QueueFull, RedisRefused
-from cluster_serving.client.retrying import Attempts
+from cluster_serving.client.protocol.requests import Fields
+from cluster_serving.client.protocol.retrying import Attempts
 
 
 class _Call:

@@ -1,0 +1,1 @@
+"""Commands to Redis and the meaning of its answers, for threads and asyncio alike. No I/O."""
