@@ -22,7 +22,7 @@ _CONNECTIONS = 64
 _PORT = 28_000
 _MARK = "BENCH_HTTP_CPU"
 _PARTS = {
-    "frontend": "cluster_serving.frontend.process",
+    "frontend": "cluster_serving.frontend.server.process",
     "node": "cluster_serving.node",
     "redis": "redis-server",
     "handler": "bench.http_bare",

@@ -5,16 +5,16 @@ from typing import Any
 
 from sanic import Sanic
 
-from cluster_serving.frontend import cors, gate
-from cluster_serving.frontend.api_keys import ApiKeys
-from cluster_serving.frontend.application import Application
-from cluster_serving.frontend.limits import bucket_of
-from cluster_serving.frontend.models import Models
-from cluster_serving.frontend.routes import docs, health, metrics, models, predict, secure, v1, v2
-from cluster_serving.frontend.servables import Servable, read_servables
-from cluster_serving.frontend.settings import FrontendConfig
-from cluster_serving.frontend.state import Frontend
-from cluster_serving.frontend.timers import Timers, WorkerTimers
+from cluster_serving.frontend.config.api_keys import ApiKeys
+from cluster_serving.frontend.config.servables import Servable, read_servables
+from cluster_serving.frontend.config.settings import FrontendConfig
+from cluster_serving.frontend.http import cors
+from cluster_serving.frontend.http.application import Application
+from cluster_serving.frontend.metrics.timers import Timers, WorkerTimers
+from cluster_serving.frontend.models.limits import bucket_of
+from cluster_serving.frontend.models.models import Models
+from cluster_serving.frontend.routes import docs, gate, health, metrics, models, predict, secure, v1, v2
+from cluster_serving.frontend.routes.state import Frontend
 
 _FLUSH_S = 0.25
 _ROUTES = (predict, models, secure, v1, v2, health, metrics, docs)

@@ -8,7 +8,7 @@ import click
 
 from cluster_serving.client.servers.config.spellings import fold
 from cluster_serving.client.servers.process.command import SETTINGS, Command
-from cluster_serving.frontend.installed import check_installed
+from cluster_serving.frontend.config.installed import check_installed
 
 check_installed()
 
@@ -20,7 +20,7 @@ class _Frontend(Command):
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         """Those written below, and one for each key."""
-        from cluster_serving.frontend.options import settings_options
+        from cluster_serving.frontend.config.options import settings_options
 
         return [*super().get_params(ctx), *settings_options()]
 
@@ -37,7 +37,7 @@ class _Frontend(Command):
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Options in groups, those of the command itself first."""
-        from cluster_serving.frontend.options import write_groups
+        from cluster_serving.frontend.config.options import write_groups
 
         own = [record for option in super().get_params(ctx) if (record := option.get_help_record(ctx))]
         with formatter.section("Options"):
@@ -59,16 +59,16 @@ def frontend(context: click.Context, /, config_path: str | None, print_config: b
     Others on this machine can read a command line. Passwords are safer in the environment, or in a file that it names:
     CLUSTER_SERVING_REDIS_PASSWORD_FILE.
     """
-    from cluster_serving.frontend.config import load_frontend_config
+    from cluster_serving.frontend.config.loading import load_frontend_config
 
     flags: dict[str, object] = {f"--{name.replace('_', '-')}": value for name, value in values.items()}
     path = Path(config_path or _CONFIG)
     loaded = load_frontend_config(path if config_path or path.exists() else None, os.environ, flags)
     if print_config:
-        from cluster_serving.frontend.options import describe
+        from cluster_serving.frontend.config.options import describe
 
         click.echo("\n".join(describe(loaded)))
         return
-    from cluster_serving.frontend.server import serve
+    from cluster_serving.frontend.server.server import serve
 
     context.exit(serve(loaded.config, loaded.ignored))

@@ -1,1 +1,1 @@
-"""What the frontend answers: one file a kind of client."""
+"""One file an API, and the gate that every request passes."""

@@ -13,8 +13,8 @@ from sanic import HTTPResponse, Request, Sanic
 from sanic.response import redirect
 
 import cluster_serving
-from cluster_serving.frontend.gate import route
-from cluster_serving.frontend.responses import json_response
+from cluster_serving.frontend.http.responses import json_response
+from cluster_serving.frontend.routes.gate import route
 
 _DOCUMENT = Path(__file__).parents[1] / "openapi.yaml"
 _PAGE = """<!DOCTYPE html>

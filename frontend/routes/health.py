@@ -4,8 +4,8 @@ from typing import Any
 
 from sanic import HTTPResponse, Request, Sanic
 
-from cluster_serving.frontend.gate import route
-from cluster_serving.frontend.responses import json_response
+from cluster_serving.frontend.http.responses import json_response
+from cluster_serving.frontend.routes.gate import route
 
 
 def add(app: Sanic[Any, Any]) -> None:

@@ -6,11 +6,11 @@ from typing import Any
 
 from sanic import HTTPResponse, Request, Sanic
 
-from cluster_serving.frontend.gate import route
-from cluster_serving.frontend.metrics_json import timers_json
-from cluster_serving.frontend.prometheus import prometheus_text
-from cluster_serving.frontend.state import Frontend
-from cluster_serving.frontend.timers import Timer
+from cluster_serving.frontend.metrics.metrics_json import timers_json
+from cluster_serving.frontend.metrics.prometheus import prometheus_text
+from cluster_serving.frontend.metrics.timers import Timer
+from cluster_serving.frontend.routes.gate import route
+from cluster_serving.frontend.routes.state import Frontend
 
 _TYPES = {
     "application/json": "application/json",

@@ -8,11 +8,11 @@ import msgspec
 from sanic import HTTPResponse, Request, Sanic
 
 from cluster_serving.frontend.errors import UnknownModel
-from cluster_serving.frontend.gate import route
-from cluster_serving.frontend.models import Models, Served
-from cluster_serving.frontend.responses import json_response
+from cluster_serving.frontend.http.responses import json_response
+from cluster_serving.frontend.metrics.timers import Timer
+from cluster_serving.frontend.models.models import Models, Served
+from cluster_serving.frontend.routes.gate import route
 from cluster_serving.frontend.routes.predict import answer
-from cluster_serving.frontend.timers import Timer
 
 
 def add(app: Sanic[Any, Any]) -> None:

@@ -18,19 +18,19 @@ from sanic import HTTPResponse, Request, Sanic
 from sanic.response import text
 
 from cluster_serving.client.wire.result import Result
-from cluster_serving.frontend.body import read
 from cluster_serving.frontend.errors import STATUS_OF_RECORD, BadRequest, UnsupportedMediaType
-from cluster_serving.frontend.gate import route
-from cluster_serving.frontend.instances import encode_instance
+from cluster_serving.frontend.http.body import read
+from cluster_serving.frontend.http.json_body import parse
+from cluster_serving.frontend.http.responses import json_response
 from cluster_serving.frontend.job import Job
-from cluster_serving.frontend.json_body import parse
-from cluster_serving.frontend.json_values import Fields
-from cluster_serving.frontend.models import Served
-from cluster_serving.frontend.predictions import prediction_text
-from cluster_serving.frontend.responses import json_response
-from cluster_serving.frontend.state import Frontend
-from cluster_serving.frontend.timers import Timer
-from cluster_serving.frontend.uploads import form_instances, image_instances
+from cluster_serving.frontend.metrics.timers import Timer
+from cluster_serving.frontend.models.models import Served
+from cluster_serving.frontend.routes.gate import route
+from cluster_serving.frontend.routes.state import Frontend
+from cluster_serving.frontend.values.instances import encode_instance
+from cluster_serving.frontend.values.json_values import Fields
+from cluster_serving.frontend.values.predictions import prediction_text
+from cluster_serving.frontend.values.uploads import form_instances, image_instances
 
 WELCOME = "welcome to analytics zoo web serving frontend"
 _NO_INSTANCE = "no instance can be found, please check your input or json(keyword should be 'instances')"

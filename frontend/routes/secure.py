@@ -9,9 +9,9 @@ from sanic.response import text
 from cluster_serving.client import keys
 from cluster_serving.client.errors import RedisRefused
 from cluster_serving.frontend.errors import BadRequest
-from cluster_serving.frontend.gate import route
-from cluster_serving.frontend.responses import json_response
-from cluster_serving.frontend.state import Frontend
+from cluster_serving.frontend.http.responses import json_response
+from cluster_serving.frontend.routes.gate import route
+from cluster_serving.frontend.routes.state import Frontend
 
 # In the words of the original, which programs look for.
 _DONE = "model secured secrect and salt succeed to put in redis"

@@ -8,15 +8,15 @@ from urllib.parse import unquote
 from sanic import HTTPResponse, Request, Sanic
 
 from cluster_serving.client.protocol.requests import Fields
-from cluster_serving.frontend.body import read
 from cluster_serving.frontend.errors import BadRequest, UnknownModel
-from cluster_serving.frontend.gate import route
+from cluster_serving.frontend.http.body import read
+from cluster_serving.frontend.http.json_body import parse, write
+from cluster_serving.frontend.http.responses import json_response
 from cluster_serving.frontend.job import Job
-from cluster_serving.frontend.json_body import parse, write
-from cluster_serving.frontend.responses import json_response
-from cluster_serving.frontend.results import check_all
-from cluster_serving.frontend.state import Frontend
-from cluster_serving.frontend.timers import Timer
+from cluster_serving.frontend.metrics.timers import Timer
+from cluster_serving.frontend.models.results import check_all
+from cluster_serving.frontend.routes.gate import route
+from cluster_serving.frontend.routes.state import Frontend
 from cluster_serving.frontend.v1 import described, results
 from cluster_serving.frontend.v1.requests import read_examples, read_predict
 

@@ -9,16 +9,16 @@ from urllib.parse import unquote
 from sanic import HTTPResponse, Request, Sanic
 
 from cluster_serving.client.wire.result import Result
-from cluster_serving.frontend.body import read
-from cluster_serving.frontend.compression import deflate
 from cluster_serving.frontend.errors import BadRequest
-from cluster_serving.frontend.gate import route
+from cluster_serving.frontend.http.body import read
+from cluster_serving.frontend.http.compression import deflate
+from cluster_serving.frontend.http.json_body import parse
+from cluster_serving.frontend.http.responses import json_response
 from cluster_serving.frontend.job import Node
-from cluster_serving.frontend.json_body import parse
-from cluster_serving.frontend.models import Served
-from cluster_serving.frontend.responses import json_response
-from cluster_serving.frontend.state import Frontend
-from cluster_serving.frontend.timers import Timer
+from cluster_serving.frontend.metrics.timers import Timer
+from cluster_serving.frontend.models.models import Served
+from cluster_serving.frontend.routes.gate import route
+from cluster_serving.frontend.routes.state import Frontend
 from cluster_serving.frontend.v2.asked import Asked
 from cluster_serving.frontend.v2.headless import ASKED, HEADLESS, read_headless
 from cluster_serving.frontend.v2.metadata import index_entry, model_config, model_metadata, server_metadata

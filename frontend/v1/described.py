@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from cluster_serving.client.tensor_spec import TensorSpec
-from cluster_serving.frontend.models import Served
+from cluster_serving.frontend.models.models import Served
 
 SIGNATURE = "serving_default"
 

@@ -14,8 +14,8 @@ from typing import Any, cast
 
 from cluster_serving.client.protocol.requests import Fields
 from cluster_serving.frontend.errors import BadRequest
-from cluster_serving.frontend.instances import encode_instance
 from cluster_serving.frontend.job import Job
+from cluster_serving.frontend.values.instances import encode_instance
 
 Row = dict[str, Any]
 

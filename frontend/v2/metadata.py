@@ -4,7 +4,7 @@ from typing import Any
 
 import cluster_serving
 from cluster_serving.client.tensor_spec import TensorSpec
-from cluster_serving.frontend.models import Served
+from cluster_serving.frontend.models.models import Served
 from cluster_serving.frontend.v2.datatypes import datatype_of, shape_of
 
 _EXTENSIONS = ("binary_tensor_data", "classification", "model_configuration", "statistics")

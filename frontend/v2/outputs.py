@@ -7,8 +7,8 @@ import numpy as np
 from cluster_serving.client.wire.result import Result
 from cluster_serving.client.wire.tensors import Array
 from cluster_serving.frontend.errors import BadRequest
-from cluster_serving.frontend.json_body import write
-from cluster_serving.frontend.results import check_all
+from cluster_serving.frontend.http.json_body import write
+from cluster_serving.frontend.models.results import check_all
 
 VALUE = "value"
 """The output of a job whose filter or `postprocess` makes a JSON document of each record."""

@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Meta
 
 from cluster_serving.frontend.errors import BadRequest
-from cluster_serving.frontend.json_body import check_parts
+from cluster_serving.frontend.http.json_body import check_parts
 
 _MAX_DIGITS = 18
 

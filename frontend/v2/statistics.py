@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from cluster_serving.frontend.job import Node
-from cluster_serving.frontend.models import Served
+from cluster_serving.frontend.models.models import Served
 
 _NS = 1e9
 

@@ -19,7 +19,7 @@ SUPERVISOR, FRONTEND = "supervisor", "frontend"
 ROLES = ("reader", "worker", "writer", FRONTEND, SUPERVISOR)
 
 _CHILD = ["-m", "cluster_serving.node.supervisor.child"]
-_FRONTEND = ["-m", "cluster_serving.frontend.process"]
+_FRONTEND = ["-m", "cluster_serving.frontend.server.process"]
 
 
 class NotRunning(Fault):

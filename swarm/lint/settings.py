@@ -7,8 +7,8 @@ from pydantic import BaseModel
 
 from cluster_serving.client.servers.config.loading import load
 from cluster_serving.client.servers.config.spellings import ConfigError, Spellings
-from cluster_serving.frontend import config_keys as frontend_keys
-from cluster_serving.frontend.settings import FrontendConfig
+from cluster_serving.frontend.config import spellings as frontend_keys
+from cluster_serving.frontend.config.settings import FrontendConfig
 from cluster_serving.node.config import spellings as node_keys
 from cluster_serving.node.config.settings import PLACEHOLDER_PATH, Config
 from cluster_serving.swarm.lint.finding import Finding, Part

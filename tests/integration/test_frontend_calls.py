@@ -11,8 +11,8 @@ import pytest
 from cluster_serving.client import ConnectionLost, QueueFull, keys
 from cluster_serving.client.redis_settings import RedisSettings
 from cluster_serving.client.wire.values import encode_record
-from cluster_serving.frontend.calls import Calls
-from cluster_serving.frontend.timers import Timers
+from cluster_serving.frontend.metrics.timers import Timers
+from cluster_serving.frontend.models.calls import Calls
 from support.models import MODELS
 from support.private_redis import PrivateRedis
 from support.running_node import RunningNode, running_node

@@ -137,9 +137,9 @@ def test_processes_of_a_frontend(node: RunningNode, redis_server: PrivateRedis, 
     for pid, done in zip(children, dumps, strict=True):
         assert done.returncode == 0, done.stderr
         assert f"(pid {pid})" in done.stdout
-        assert "cluster_serving/frontend/process.py" in done.stdout
+        assert "cluster_serving/frontend/server/process.py" in done.stdout
     assert profile.returncode == 0, profile.stderr
-    assert "frontend/process.py" in (tmp_path / "f.svg").read_text(encoding="utf-8")
+    assert "frontend/server/process.py" in (tmp_path / "f.svg").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(

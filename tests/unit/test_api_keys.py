@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from cluster_serving.client.servers.config.spellings import ConfigError
-from cluster_serving.frontend.api_keys import ApiKeys
+from cluster_serving.frontend.config.api_keys import ApiKeys
 
 
 @pytest.fixture

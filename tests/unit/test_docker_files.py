@@ -12,7 +12,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from cluster_serving.frontend.settings import FrontendConfig
+from cluster_serving.frontend.config.settings import FrontendConfig
 from cluster_serving.node.config.loading import load_config
 from cluster_serving.node.config.settings import Config
 

@@ -6,10 +6,10 @@ import pytest
 from click.testing import CliRunner
 
 from cluster_serving.client.redis_settings import RedisSettings
-from cluster_serving.frontend.child import to_plain
 from cluster_serving.frontend.cli import frontend
-from cluster_serving.frontend.config import ConfigError, LoadedFrontendConfig, load_frontend_config
-from cluster_serving.frontend.settings import GROUPS, FrontendConfig
+from cluster_serving.frontend.config.loading import ConfigError, LoadedFrontendConfig, load_frontend_config
+from cluster_serving.frontend.config.settings import GROUPS, FrontendConfig
+from cluster_serving.frontend.server.child import to_plain
 from cluster_serving.node.config.loading import load_config
 from support.certificates import PASSWORD, write_certificates
 

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from cluster_serving.client.tensor_spec import TensorSpec
 from cluster_serving.client.wire.tensors import decode_tensor
 from cluster_serving.frontend.errors import BadRequest
-from cluster_serving.frontend.instances import encode_instance
 from cluster_serving.frontend.job import Job, Node
-from cluster_serving.frontend.json_values import Fields
+from cluster_serving.frontend.values.instances import encode_instance
+from cluster_serving.frontend.values.json_values import Fields
 from cluster_serving.node.processing.options import DecodeOptions
 from cluster_serving.node.reader.decoding import RecordDecoder
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from cluster_serving.frontend.metrics_json import timers_json
-from cluster_serving.frontend.timers import Timer, Timers
+from cluster_serving.frontend.metrics.metrics_json import timers_json
+from cluster_serving.frontend.metrics.timers import Timer, Timers
 
 _FIELDS = [
     "name",

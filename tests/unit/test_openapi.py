@@ -7,9 +7,9 @@ from sanic import Sanic
 
 import cluster_serving
 from cluster_serving.frontend.app import create_app
+from cluster_serving.frontend.config.settings import FrontendConfig
+from cluster_serving.frontend.metrics.timers import Timers
 from cluster_serving.frontend.routes.docs import document
-from cluster_serving.frontend.settings import FrontendConfig
-from cluster_serving.frontend.timers import Timers
 
 REFUSING = ("v1_label", "v2_not_served")
 """Routes that only say why there is nothing; the document says so in words."""

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from cluster_serving.client.http.reply import http_json_to_ndarray, parse_prediction
 from cluster_serving.client.wire.result import Result
-from cluster_serving.frontend.predictions import prediction_text
+from cluster_serving.frontend.values.predictions import prediction_text
 
 
 def result(**outputs: Any) -> Result:

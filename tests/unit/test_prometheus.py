@@ -11,10 +11,10 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 from prometheus_client.samples import Sample
 
-from cluster_serving.frontend.buckets import LE_S
 from cluster_serving.frontend.job import Node
-from cluster_serving.frontend.prometheus import prometheus_text
-from cluster_serving.frontend.timers import Count, Timer, Timers
+from cluster_serving.frontend.metrics.buckets import LE_S
+from cluster_serving.frontend.metrics.prometheus import prometheus_text
+from cluster_serving.frontend.metrics.timers import Count, Timer, Timers
 
 _BEAT: dict[str, Any] = {
     "job": "job",

@@ -3,7 +3,7 @@
 import pytest
 from sanic.headers import format_http1_response
 
-from cluster_serving.frontend.responses import JsonResponse, json_response
+from cluster_serving.frontend.http.responses import JsonResponse, json_response
 
 
 @pytest.mark.parametrize("status", [200, 404, 429, 503])

@@ -6,7 +6,7 @@ import pytest
 
 from cluster_serving.client.redis_settings import RedisSettings
 from cluster_serving.client.servers.config.spellings import ConfigError
-from cluster_serving.frontend.servables import Servable, read_servables, warn_of_moved
+from cluster_serving.frontend.config.servables import Servable, read_servables, warn_of_moved
 from support.certificates import PASSWORD, write_certificates
 
 HERE = RedisSettings("redis.here", 6380, password="pw", timeout_s=2)  # noqa: S106 - of no server

@@ -11,9 +11,9 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from cluster_serving.frontend.buckets import BOUNDS_S, LE_S, NONE
-from cluster_serving.frontend.timer_row import OTHER, WINDOW_S
-from cluster_serving.frontend.timers import Count, Timer, Timers
+from cluster_serving.frontend.metrics.buckets import BOUNDS_S, LE_S, NONE
+from cluster_serving.frontend.metrics.timer_row import OTHER, WINDOW_S
+from cluster_serving.frontend.metrics.timers import Count, Timer, Timers
 
 
 class Clock:

@@ -10,7 +10,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-from cluster_serving.frontend.tls import server_context, trusted_file
+from cluster_serving.frontend.config.tls import server_context, trusted_file
 from support.certificates import PASSWORD, write_certificates
 
 

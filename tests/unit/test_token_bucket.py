@@ -2,7 +2,7 @@
 
 import pytest
 
-from cluster_serving.frontend.token_bucket import TokenBucket
+from cluster_serving.frontend.models.token_bucket import TokenBucket
 
 
 def taken(bucket: TokenBucket, now_s: float, requests: int) -> list[float | None]:

@@ -7,7 +7,7 @@ import pytest
 from cluster_serving.client.tensor_spec import TensorSpec
 from cluster_serving.frontend.errors import BadRequest
 from cluster_serving.frontend.job import Job, Node
-from cluster_serving.frontend.uploads import form_instances, image_instances
+from cluster_serving.frontend.values.uploads import form_instances, image_instances
 
 TYPE = "multipart/form-data; boundary=bound"
 

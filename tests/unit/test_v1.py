@@ -11,9 +11,9 @@ from cluster_serving.client.tensor_spec import TensorSpec
 from cluster_serving.client.wire.result import Result
 from cluster_serving.client.wire.tensors import decode_tensor
 from cluster_serving.frontend.errors import BadRequest
+from cluster_serving.frontend.http.json_body import write
 from cluster_serving.frontend.job import Job, Node
-from cluster_serving.frontend.json_body import write
-from cluster_serving.frontend.results import check_all
+from cluster_serving.frontend.models.results import check_all
 from cluster_serving.frontend.v1 import results
 from cluster_serving.frontend.v1.requests import Rows, read_examples, read_predict
 

@@ -7,7 +7,7 @@ import pytest
 
 from cluster_serving.client.tensor_spec import TensorSpec
 from cluster_serving.frontend.job import Job, Node
-from cluster_serving.frontend.models import Served
+from cluster_serving.frontend.models.models import Served
 from cluster_serving.frontend.v2.metadata import index_entry, model_config, model_metadata
 from cluster_serving.frontend.v2.statistics import model_statistics
 

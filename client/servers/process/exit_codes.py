@@ -2,7 +2,7 @@
 
 Fault                     what a person can mend: shown as one sentence, never with a stack trace
 ├── NotReady              the node's own    node/lifecycle/background.py
-├── NotInstalled          USAGE             frontend/installed.py
+├── NotInstalled          USAGE             frontend/config/installed.py
 ├── ConfigError           CONFIG            client/servers/config/spellings.py
 ├── ModelFault            MODEL             here
 ├── RedisUnavailable      REDIS             node/job/redis_errors.py

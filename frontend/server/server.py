@@ -17,11 +17,11 @@ import structlog
 from cluster_serving.client.servers.process import log as logs
 from cluster_serving.client.servers.process.exit_codes import ExitCode, Fault
 from cluster_serving.client.servers.process.redaction import hide, secrets_of_config
-from cluster_serving.frontend.child import Child
-from cluster_serving.frontend.config import check_files
-from cluster_serving.frontend.listeners import Listener, listen
-from cluster_serving.frontend.settings import FrontendConfig
-from cluster_serving.frontend.timers import Timers
+from cluster_serving.frontend.config.loading import check_files
+from cluster_serving.frontend.config.settings import FrontendConfig
+from cluster_serving.frontend.metrics.timers import Timers
+from cluster_serving.frontend.server.child import Child
+from cluster_serving.frontend.server.listeners import Listener, listen
 
 log = structlog.get_logger(__name__)
 

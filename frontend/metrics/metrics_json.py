@@ -5,9 +5,9 @@ from typing import Any
 
 import orjson
 
-from cluster_serving.frontend.buckets import NONE, Times
-from cluster_serving.frontend.timer_row import Key
-from cluster_serving.frontend.timers import Reading, Timer
+from cluster_serving.frontend.metrics.buckets import NONE, Times
+from cluster_serving.frontend.metrics.timer_row import Key
+from cluster_serving.frontend.metrics.timers import Reading, Timer
 
 _NAMES = {
     Timer.OVERALL: "zoo.serving.request.overall",

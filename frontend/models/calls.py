@@ -21,7 +21,7 @@ from cluster_serving.client.protocol.requests import Fields
 from cluster_serving.client.protocol.resp import Script
 from cluster_serving.client.redis_settings import RedisSettings
 from cluster_serving.client.wire.result import Result
-from cluster_serving.frontend.timers import Timer, WorkerTimers
+from cluster_serving.frontend.metrics.timers import Timer, WorkerTimers
 
 Waiting = dict[str, asyncio.Future[Result]]
 """By uri what is still to come."""

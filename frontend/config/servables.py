@@ -29,7 +29,7 @@ from pydantic.alias_generators import to_camel
 from cluster_serving.client.redis_settings import RedisSettings
 from cluster_serving.client.servers.config.sources import not_yaml
 from cluster_serving.client.servers.config.spellings import ConfigError
-from cluster_serving.frontend.tls import trusted_file
+from cluster_serving.frontend.config.tls import trusted_file
 
 log = structlog.get_logger(__name__)
 

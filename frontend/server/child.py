@@ -10,8 +10,8 @@ import msgspec
 from pydantic import SecretStr
 
 from cluster_serving.client.servers.process.exit_codes import why_ended
-from cluster_serving.frontend.listeners import Listener
-from cluster_serving.frontend.settings import FrontendConfig
+from cluster_serving.frontend.config.settings import FrontendConfig
+from cluster_serving.frontend.server.listeners import Listener
 
 
 class Spec(msgspec.Struct, frozen=True):
@@ -44,7 +44,7 @@ class Child:
         http, *https = [listener.descriptors(number) for listener in listeners]
         spec = Spec(os.getpid(), number, to_plain(config), http, https[0] if https else [], timers_fd, said_fd)
         inherited = (*spec.http, *spec.https, timers_fd, said_fd)
-        command = [sys.executable, "-P", "-m", "cluster_serving.frontend.process"]
+        command = [sys.executable, "-P", "-m", "cluster_serving.frontend.server.process"]
         try:
             self._process = subprocess.Popen(command, stdin=subprocess.PIPE, pass_fds=inherited)
         except OSError:

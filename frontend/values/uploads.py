@@ -7,9 +7,9 @@ from sanic.headers import parse_content_header
 
 from cluster_serving.client.tensor_spec import TensorSpec
 from cluster_serving.frontend.errors import BadRequest
+from cluster_serving.frontend.http.json_body import check_parts
 from cluster_serving.frontend.job import Job
-from cluster_serving.frontend.json_body import check_parts
-from cluster_serving.frontend.json_values import listed
+from cluster_serving.frontend.values.json_values import listed
 
 _MAX_PARTS = 16_384
 _MAX_HEAD_BYTES = 8192

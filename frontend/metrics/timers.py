@@ -15,8 +15,8 @@ from enum import IntEnum, auto
 
 import msgspec
 
-from cluster_serving.frontend.buckets import Times
-from cluster_serving.frontend.timer_row import Blocks, Key, Pending, Row, times
+from cluster_serving.frontend.metrics.buckets import Times
+from cluster_serving.frontend.metrics.timer_row import Blocks, Key, Pending, Row, times
 
 
 class Timer(IntEnum):

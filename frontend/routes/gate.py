@@ -10,11 +10,11 @@ from sanic.exceptions import SanicException
 
 from cluster_serving.client.errors import ClusterServingError, RecordFailed
 from cluster_serving.frontend.errors import Limited, RequestError, Unauthorized
-from cluster_serving.frontend.limits import take_token
-from cluster_serving.frontend.responses import json_response
-from cluster_serving.frontend.state import Frontend
-from cluster_serving.frontend.timers import Count, Timer
-from cluster_serving.frontend.visit import Visit, request_id_of
+from cluster_serving.frontend.http.responses import json_response
+from cluster_serving.frontend.metrics.timers import Count, Timer
+from cluster_serving.frontend.models.limits import take_token
+from cluster_serving.frontend.models.visit import Visit, request_id_of
+from cluster_serving.frontend.routes.state import Frontend
 
 log = structlog.get_logger(__name__)
 

@@ -14,9 +14,9 @@ from prometheus_client.metrics_core import (
 )
 from prometheus_client.openmetrics import exposition as openmetrics
 
-from cluster_serving.frontend.buckets import LE_S, Times
 from cluster_serving.frontend.job import Node
-from cluster_serving.frontend.timers import Count, Reading, Timer
+from cluster_serving.frontend.metrics.buckets import LE_S, Times
+from cluster_serving.frontend.metrics.timers import Count, Reading, Timer
 
 _OF_NODE = ("job_name", "node")  # Prometheus itself gives each series a label `job`, and renames one of ours
 

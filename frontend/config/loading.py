@@ -12,11 +12,11 @@ from cluster_serving.client.servers.config.loading import Loaded, load
 from cluster_serving.client.servers.config.sources import ENVIRON_PREFIX, Found, Setting
 from cluster_serving.client.servers.config.spellings import ConfigError
 from cluster_serving.client.servers.config.values import check_pem, check_port, mask_url
-from cluster_serving.frontend.api_keys import ApiKeys
-from cluster_serving.frontend.config_keys import OUTPUT_QUEUE, PATHS, SPELLINGS
-from cluster_serving.frontend.servables import read_servables, warn_of_moved
-from cluster_serving.frontend.settings import FrontendConfig
-from cluster_serving.frontend.tls import server_context
+from cluster_serving.frontend.config.api_keys import ApiKeys
+from cluster_serving.frontend.config.servables import read_servables, warn_of_moved
+from cluster_serving.frontend.config.settings import FrontendConfig
+from cluster_serving.frontend.config.spellings import OUTPUT_QUEUE, PATHS, SPELLINGS
+from cluster_serving.frontend.config.tls import server_context
 
 __all__ = ["ConfigError", "LoadedFrontendConfig", "check_files", "effective", "load_frontend_config"]
 

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from sanic import Request
 
-from cluster_serving.frontend.compression import inflate
+from cluster_serving.frontend.http.compression import inflate
 
 Read = TypeVar("Read")
 

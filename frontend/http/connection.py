@@ -9,8 +9,8 @@ from sanic.exceptions import RequestTimeout, ServiceUnavailable
 from sanic.http import Http, Stage
 from sanic.server import HttpProtocol
 
-from cluster_serving.frontend.settings import FrontendConfig
-from cluster_serving.frontend.stream import Stream, StreamRequest
+from cluster_serving.frontend.config.settings import FrontendConfig
+from cluster_serving.frontend.http.stream import Stream, StreamRequest
 
 HEADER_TIMEOUT_S = 20.0
 KEEP_ALIVE_S = 75.0

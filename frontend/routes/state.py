@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass
 
-from cluster_serving.frontend.api_keys import ApiKeys
-from cluster_serving.frontend.models import Models
-from cluster_serving.frontend.settings import FrontendConfig
-from cluster_serving.frontend.timers import Timers, WorkerTimers
-from cluster_serving.frontend.token_bucket import TokenBucket
+from cluster_serving.frontend.config.api_keys import ApiKeys
+from cluster_serving.frontend.config.settings import FrontendConfig
+from cluster_serving.frontend.metrics.timers import Timers, WorkerTimers
+from cluster_serving.frontend.models.models import Models
+from cluster_serving.frontend.models.token_bucket import TokenBucket
 
 
 @dataclass(frozen=True)

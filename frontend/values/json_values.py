@@ -26,7 +26,7 @@ from cluster_serving.client.tensor_spec import MAX_DENSE_BYTES, TensorSpec
 from cluster_serving.client.wire.original.base64_text import from_base64
 from cluster_serving.client.wire.original.values import EncodedImage, text_value
 from cluster_serving.client.wire.tensors import Array, encode_tensor, tensor_header
-from cluster_serving.frontend.json_numbers import MAX_RANK, PACKED, flatten, natural, numbers
+from cluster_serving.frontend.values.json_numbers import MAX_RANK, PACKED, flatten, natural, numbers
 
 Fields = list[bytes]
 

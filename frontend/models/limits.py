@@ -4,11 +4,11 @@ import asyncio
 import math
 from time import monotonic
 
+from cluster_serving.frontend.config.servables import Servable
+from cluster_serving.frontend.config.settings import FrontendConfig
 from cluster_serving.frontend.errors import Limited
-from cluster_serving.frontend.servables import Servable
-from cluster_serving.frontend.settings import FrontendConfig
-from cluster_serving.frontend.timers import Count, WorkerTimers
-from cluster_serving.frontend.token_bucket import TokenBucket
+from cluster_serving.frontend.metrics.timers import Count, WorkerTimers
+from cluster_serving.frontend.models.token_bucket import TokenBucket
 
 
 def bucket_of(limited: FrontendConfig | Servable, config: FrontendConfig) -> TokenBucket | None:

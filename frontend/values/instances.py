@@ -8,7 +8,7 @@ from cluster_serving.client.errors import CodecError
 from cluster_serving.client.tensor_spec import TensorSpec
 from cluster_serving.frontend.errors import BadRequest
 from cluster_serving.frontend.job import Job
-from cluster_serving.frontend.json_values import Fields, JsonInput, listed
+from cluster_serving.frontend.values.json_values import Fields, JsonInput, listed
 
 _MAX_INPUTS = 1024
 _LARGEST_KEPT = 4096  # characters of names: longer ones are looked at each time, and not kept

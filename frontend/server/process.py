@@ -33,11 +33,11 @@ from cluster_serving.client.servers.process import log
 from cluster_serving.client.servers.process.exit_codes import ExitCode, Fault
 from cluster_serving.client.servers.process.redaction import hide, secrets_of_config
 from cluster_serving.frontend.app import create_app
-from cluster_serving.frontend.child import Spec
-from cluster_serving.frontend.connection import HEADER_TIMEOUT_S, Connection, configure
-from cluster_serving.frontend.settings import FrontendConfig
-from cluster_serving.frontend.timers import Timers
-from cluster_serving.frontend.tls import server_context
+from cluster_serving.frontend.config.settings import FrontendConfig
+from cluster_serving.frontend.config.tls import server_context
+from cluster_serving.frontend.http.connection import HEADER_TIMEOUT_S, Connection, configure
+from cluster_serving.frontend.metrics.timers import Timers
+from cluster_serving.frontend.server.child import Spec
 
 logger = structlog.get_logger(__name__)
 

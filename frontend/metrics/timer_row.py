@@ -15,7 +15,7 @@ from typing import TypeAlias
 import msgspec
 import numpy as np
 
-from cluster_serving.frontend.buckets import BOUNDS_S, Numbers, Times
+from cluster_serving.frontend.metrics.buckets import BOUNDS_S, Numbers, Times
 
 WINDOW_S = 300.0
 

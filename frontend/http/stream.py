@@ -15,7 +15,7 @@ from sanic.exceptions import BadRequest, BadURL, PayloadTooLarge
 from sanic.http import Http, Stage
 from sanic.server import HttpProtocol
 
-from cluster_serving.frontend.responses import JsonResponse
+from cluster_serving.frontend.http.responses import JsonResponse
 
 _MOST_HEADS = 1024
 _LONGEST_HEAD = 2048

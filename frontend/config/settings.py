@@ -12,7 +12,7 @@ from pydantic.alias_generators import to_camel
 from cluster_serving.client.keys import DEFAULT_JOB
 from cluster_serving.client.redis_settings import RedisSettings
 from cluster_serving.client.servers.config.values import parse_size, parse_words
-from cluster_serving.frontend.tls import trusted_file
+from cluster_serving.frontend.config.tls import trusted_file
 
 
 def _number(value: object) -> object:

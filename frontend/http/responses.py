@@ -8,7 +8,7 @@ from sanic import HTTPResponse
 from sanic.helpers import STATUS_CODES
 from sanic.response import BaseHTTPResponse
 
-from cluster_serving.frontend.json_body import write
+from cluster_serving.frontend.http.json_body import write
 
 _JSON = "application/json"
 

@@ -11,16 +11,16 @@ from cluster_serving.client.errors import QueueFull
 from cluster_serving.client.protocol.requests import Fields
 from cluster_serving.client.redis_settings import RedisSettings
 from cluster_serving.client.wire.result import Result
-from cluster_serving.frontend.calls import Calls
+from cluster_serving.frontend.config.servables import Servable
+from cluster_serving.frontend.config.settings import FrontendConfig
 from cluster_serving.frontend.errors import NotReady, Overloaded, UnknownModel
 from cluster_serving.frontend.job import Job
-from cluster_serving.frontend.limits import bucket_of, take_token
-from cluster_serving.frontend.registry import Registry
-from cluster_serving.frontend.servables import Servable
-from cluster_serving.frontend.settings import FrontendConfig
-from cluster_serving.frontend.timers import Count, Timer, WorkerTimers
-from cluster_serving.frontend.token_bucket import TokenBucket
-from cluster_serving.frontend.visit import Visit, read_receipt
+from cluster_serving.frontend.metrics.timers import Count, Timer, WorkerTimers
+from cluster_serving.frontend.models.calls import Calls
+from cluster_serving.frontend.models.limits import bucket_of, take_token
+from cluster_serving.frontend.models.registry import Registry
+from cluster_serving.frontend.models.token_bucket import TokenBucket
+from cluster_serving.frontend.models.visit import Visit, read_receipt
 
 VERSION = "1"
 """The version of a job: it serves one model at a time."""

@@ -10,9 +10,9 @@ from pydantic import SecretStr
 from pydantic.fields import FieldInfo
 
 from cluster_serving.client.servers.config.spellings import snake
-from cluster_serving.frontend.config import LoadedFrontendConfig, effective
-from cluster_serving.frontend.config_keys import GONE, SPELLINGS
-from cluster_serving.frontend.settings import GROUPS, FrontendConfig
+from cluster_serving.frontend.config.loading import LoadedFrontendConfig, effective
+from cluster_serving.frontend.config.settings import GROUPS, FrontendConfig
+from cluster_serving.frontend.config.spellings import GONE, SPELLINGS
 
 _ALIASES = ("redisInputQueue", "redissTrustStorePath", "redissTrustStoreToken")
 """Options of the original whose names differ from the keys; other aliases are for files."""

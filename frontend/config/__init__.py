@@ -1,0 +1,1 @@
+"""The frontend's settings, and the files that they name."""

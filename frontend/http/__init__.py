@@ -1,0 +1,1 @@
+"""Sanic made stricter and quicker: connections, bodies, responses."""

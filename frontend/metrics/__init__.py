@@ -1,0 +1,1 @@
+"""Counts in memory that all processes share, and the formats they are told in."""

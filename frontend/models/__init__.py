@@ -1,0 +1,1 @@
+"""Models that can be called, how often, and the way to them and back."""

@@ -1,0 +1,1 @@
+"""The frontend's processes: ports, start, restart, drain."""

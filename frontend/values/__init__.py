@@ -1,0 +1,1 @@
+"""JSON, forms and files to records; results to JSON."""
