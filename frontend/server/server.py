@@ -15,6 +15,7 @@ from collections.abc import Mapping
 import structlog
 
 from cluster_serving.client.servers.process import log as logs
+from cluster_serving.client.servers.process.backoff import Backoff
 from cluster_serving.client.servers.process.exit_codes import ExitCode, Fault
 from cluster_serving.client.servers.process.redaction import hide, secrets_of_config
 from cluster_serving.frontend.config.loading import check_files
@@ -29,7 +30,7 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _GRACE_S = 5.0
 """What a process may take to end beyond `drainTimeout`."""
 _STEADY_S = 10.0
-_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 5.0
+_LONGEST_PAUSE_S = 5.0
 
 
 def serve(config: FrontendConfig, ignored: Mapping[str, str]) -> int:
@@ -66,7 +67,7 @@ class Server:
         self._children: dict[int, Child] = {}
         self._due_s = dict.fromkeys(range(config.workers), 0.0)
         """When a process that does not run is to be started, by number."""
-        self._pause_s = dict.fromkeys(range(config.workers), _FIRST_PAUSE_S)
+        self._backoffs = {number: Backoff(most_s=_LONGEST_PAUSE_S) for number in range(config.workers)}
         self._signals: deque[int] = deque()
         self._wake_fd, self._ring_fd = os.pipe()
         self._was_ready = False
@@ -172,14 +173,13 @@ class Server:
             self._stop(signal.SIGKILL)
             return
         if child.is_ready and time.monotonic() - child.began_s > _STEADY_S:
-            self._pause_s[child.number] = _FIRST_PAUSE_S
-        pause_s = self._pause_s[child.number]
-        self._pause_s[child.number] = min(2 * pause_s, _LONGEST_PAUSE_S)
+            self._backoffs[child.number].reset()
+        pause_s = self._backoffs[child.number].next_s()
         log.error(
             "a process died",
             number=child.number,
             reason=child.failure[0] if child.failure else reason,
-            again_in_s=pause_s,
+            again_in_s=round(pause_s, 2),
         )
         self._due_s[child.number] = time.monotonic() + pause_s
 
