@@ -31,6 +31,7 @@ from sanic.server import serve as sanic_serve
 
 from cluster_serving.client.servers.process import log
 from cluster_serving.client.servers.process.exit_codes import ExitCode, Fault
+from cluster_serving.client.servers.process.parent import die_with_parent, leave_signals_to_parent
 from cluster_serving.client.servers.process.redaction import hide, secrets_of_config
 from cluster_serving.frontend.app import create_app
 from cluster_serving.frontend.config.settings import FrontendConfig
@@ -41,7 +42,6 @@ from cluster_serving.frontend.server.child import Spec
 
 logger = structlog.get_logger(__name__)
 
-PR_SET_PDEATHSIG = 1
 _BACKLOG = 1024
 _M_MMAP_THRESHOLD = -3
 _LARGE_BYTES = 1 << 20
@@ -182,12 +182,9 @@ def _quiet_sanic() -> None:
 
 def main() -> None:
     """Be a process of a frontend."""
-    libc = ctypes.CDLL(None)
-    libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    libc.mallopt(_M_MMAP_THRESHOLD, _LARGE_BYTES)
-    # Ctrl-C, and a terminal that closes, reach the whole group; the server decides what they mean.
-    for number in (signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)
+    die_with_parent()
+    leave_signals_to_parent()
+    ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, _LARGE_BYTES)
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # as many connections as this user may have; 1024 is usual
     spec = msgspec.json.decode(sys.stdin.buffer.read(), type=Spec)

@@ -1,6 +1,5 @@
 """A Redis of a run's own, on a Unix socket in the run's directory, where nobody else finds it."""
 
-import ctypes
 import os
 import signal
 import subprocess
@@ -12,9 +11,9 @@ import psutil
 import redis
 
 from cluster_serving.client.redis_settings import RedisSettings
+from cluster_serving.client.servers.process.parent import die_with_parent
 from cluster_serving.node.job.redis_errors import RedisUnavailable
 from cluster_serving.node.job.redis_program import find_server
-from cluster_serving.node.supervisor.child import PR_SET_PDEATHSIG
 
 _START_S = 30.0
 _STOP_S = 30.0
@@ -89,9 +88,6 @@ class PrivateRedis:
             psutil.Process(self._process.pid).resume()
 
 
-_LIBC = ctypes.CDLL(None)
-
-
 def spawn(command: Sequence[str], log: Path, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
     """Start a process that dies with this thread, in a session of its own: Ctrl-C is for the run, not for what it watches."""
     with log.open("ab") as stream:
@@ -102,9 +98,5 @@ def spawn(command: Sequence[str], log: Path, environment: Mapping[str, str]) -> 
             stderr=stream,
             env=dict(environment),
             start_new_session=True,
-            preexec_fn=_die_with_parent,  # one system call: nothing that could wait for a lock of another thread
+            preexec_fn=die_with_parent,
         )
-
-
-def _die_with_parent() -> None:
-    _LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -16,7 +16,6 @@ import importlib
 import json
 import os
 import resource
-import signal
 import subprocess
 import sys
 import time
@@ -26,8 +25,8 @@ from typing import Any
 import msgspec
 
 from cluster_serving.client.servers.process.exit_codes import why_ended
+from cluster_serving.client.servers.process.parent import die_with_parent, leave_signals_to_parent
 
-PR_SET_PDEATHSIG = 1
 PR_SET_NAME = 15
 PR_SET_PTRACER = 0x59616D61
 THREAD_VARIABLES = (
@@ -179,12 +178,10 @@ class Child:
 def main() -> None:
     """Be a child: read what to do from standard input, and do it."""
     kind = sys.argv[1]
-    prctl = ctypes.CDLL(None).prctl
-    prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    # Ctrl-C and the end of a terminal reach the whole group; the supervisor decides what they mean.
-    for number in (signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)
+    die_with_parent()
+    leave_signals_to_parent()
     boot = json.loads(sys.stdin.buffer.readline())
+    prctl = ctypes.CDLL(None).prctl
     prctl(PR_SET_NAME, boot["name"].encode())  # of the main thread, as `ps` and `top` show it; cut to 15 bytes
     prctl(PR_SET_PTRACER, boot["parent"])  # Yama: what the supervisor starts may look at the stacks; an error elsewhere
     if os.getppid() != boot["parent"]:

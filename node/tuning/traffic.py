@@ -6,8 +6,6 @@ It sends a few records again and again and takes the answers from a reply stream
 needs of the cores is missing to the workers, as it is wherever clients and Redis live on the same machine.
 """
 
-import ctypes
-import signal
 import sys
 import time
 from collections.abc import Sequence
@@ -23,10 +21,10 @@ from cluster_serving.client.protocol.reply_stream import REPLIES_AT_ONCE, next_i
 from cluster_serving.client.protocol.resp import Argument
 from cluster_serving.client.protocol.results import result_in
 from cluster_serving.client.redis_settings import RedisSettings
+from cluster_serving.client.servers.process.parent import die_with_parent, leave_signals_to_parent
 from cluster_serving.client.threads.link import Link
 from cluster_serving.client.wire.reply import Reply, read_replies
 from cluster_serving.node.ring.bell import Bell
-from cluster_serving.node.supervisor.child import PR_SET_PDEATHSIG
 from cluster_serving.node.tuning.errors import TuningError
 
 _BLOCK_S = 1.0
@@ -181,9 +179,8 @@ class Client:
 
 def main() -> None:
     """Obey orders until standard input ends."""
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    for number in (signal.SIGINT, signal.SIGHUP):  # for whoever started this
-        signal.signal(number, signal.SIG_IGN)
+    die_with_parent()
+    leave_signals_to_parent()
     bell = Bell(int(sys.argv[1]))
     lines = sys.stdin.buffer
     client = Client(msgspec.json.decode(lines.readline(), type=Begin))
