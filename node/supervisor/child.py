@@ -205,9 +205,14 @@ def main() -> None:
         gc.set_threshold(100_000)
         say({"ready": told})
 
-    # From here on numpy and the frameworks may be imported.
+    # From here on numpy and the frameworks may be imported. structlog imports rich, if it is there, to colour consoles: a fifth
+    # of the time that a child takes to start.
+    modules: dict[str, Any] = sys.modules
+    modules["rich"] = None
     from cluster_serving.client.servers.process.exit_codes import ExitCode
     from cluster_serving.client.servers.process.log import configure
+
+    del modules["rich"]  # models may have a use for it
     from cluster_serving.client.servers.process.redaction import hide, secrets_of_spec
     from cluster_serving.node.models.base import ModelError
 
