@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from cluster_serving.client.errors import ErrorCode
 from cluster_serving.node.reader.columns import Alike
 from cluster_serving.node.reader.decoding import Record
-from cluster_serving.node.reader.open_batch import Filling
+from cluster_serving.node.reader.open_batch import OpenBatch
 from cluster_serving.node.ring.deadline import life_ms
 from cluster_serving.node.ring.forecast import rows_of
 from cluster_serving.node.ring.input_layout import Layout, Signature, plan
@@ -27,9 +27,9 @@ class Fillings:
         self._ring = ring
         self._geometry = ring.geometry
         self._layouts: dict[Signature, Layout] = {}
-        self._open: OrderedDict[Signature, Filling] = OrderedDict()
-        self._full: deque[Filling] = deque()
-        self._refused: deque[Filling] = deque()
+        self._open: OrderedDict[Signature, OpenBatch] = OrderedDict()
+        self._full: deque[OpenBatch] = deque()
+        self._refused: deque[OpenBatch] = deque()
         self._measures = ring.measures[READER]
 
     def __bool__(self) -> bool:
@@ -49,28 +49,28 @@ class Fillings:
     @property
     def oldest_ms(self) -> float | None:
         """When the first row came into the oldest open batch, on the clock that `place` was told; None: none is open."""
-        return min((filling.opened_ms for filling in self._open.values()), default=None)
+        return min((open_batch.opened_ms for open_batch in self._open.values()), default=None)
 
     def place(self, entry_id: bytes, record: Record, now_ms: float, read_us: int = 0, deliveries: int = 1) -> bool:
         """Put a record into the batch of its signature, at `now_ms` of a monotonic clock; False: there is no free slot."""
         if record.error is not None:
             return self._refuse(entry_id, record, now_ms, read_us, deliveries)
         signature = record.signature
-        filling = self._open.get(signature)
-        if filling is not None and not filling.fits(record.contents):
+        open_batch = self._open.get(signature)
+        if open_batch is not None and not open_batch.fits(record.contents):
             self._close(signature)
-            filling = None
-        if filling is None:
+            open_batch = None
+        if open_batch is None:
             slot_bytes = self._geometry.slot_bytes
             if not self._layout(signature).fits(record.contents, slot_bytes):
                 message = f"the record's inputs are larger than a slot of {slot_bytes} bytes (slotBytes in config.yaml)"
                 refused = record._replace(error=(ErrorCode.INVALID_INPUT, message))
                 return self._refuse(entry_id, refused, now_ms, read_us, deliveries)
-            filling = self._begin(signature, now_ms, self._most_rows(entry_id, record.deadline_ms))
-            if filling is None:
+            open_batch = self._begin(signature, now_ms, self._most_rows(entry_id, record.deadline_ms))
+            if open_batch is None:
                 return False
-        filling.add(entry_id, record, read_us, deliveries)
-        if filling.full:
+        open_batch.add(entry_id, record, read_us, deliveries)
+        if open_batch.full:
             self._close(signature)
         return True
 
@@ -80,55 +80,55 @@ class Fillings:
         """Put records into batches of their signature, from the first on; how many had room. `place` knows what of the next."""
         signature, placed, added = records.signature, 0, self._layout(records.signature).capacity
         while added and placed < len(ids):
-            filling = self._open.get(signature)
-            if filling is None:
+            open_batch = self._open.get(signature)
+            if open_batch is None:
                 most_rows = self._most_rows(ids[placed], records.deadlines_ms[placed])
-                filling = self._begin(signature, now_ms, most_rows)
-            if filling is None:
+                open_batch = self._begin(signature, now_ms, most_rows)
+            if open_batch is None:
                 break
-            added = filling.add_alike(ids, records, placed, read_us, deliveries)
+            added = open_batch.add_alike(ids, records, placed, read_us, deliveries)
             placed += added
-            if filling.full:
+            if open_batch.full:
                 self._close(signature)
         return placed
 
-    def leaving(self, least_load: int, now_ms: float, max_delay_ms: float) -> Filling | None:
+    def leaving(self, least_load: int, now_ms: float, max_delay_ms: float) -> OpenBatch | None:
         """The next batch that leaves for a worker with so many others, closed; None: none does."""
         if self._full:
             return self._full.popleft() if leaves(True, least_load, 0, 0) else None
-        signature, filling = next(iter(self._open.items()))
-        if not leaves(False, least_load, now_ms - filling.opened_ms, max_delay_ms):
+        signature, open_batch = next(iter(self._open.items()))
+        if not leaves(False, least_load, now_ms - open_batch.opened_ms, max_delay_ms):
             return None
         return self._closed(signature)
 
-    def refused(self) -> Filling | None:
+    def refused(self) -> OpenBatch | None:
         """The next batch of refused records, closed; None: there is none."""
         return self._finish(self._refused.popleft()) if self._refused else None
 
     def _refuse(self, entry_id: bytes, record: Record, now_ms: float, read_us: int, deliveries: int) -> bool:
         if not self._refused or self._refused[-1].full:
-            filling = self._take_slot(_REFUSED, now_ms, self._geometry.batch)
-            if filling is None:
+            open_batch = self._take_slot(_REFUSED, now_ms, self._geometry.batch)
+            if open_batch is None:
                 return False
-            self._refused.append(filling)
+            self._refused.append(open_batch)
         self._refused[-1].refuse(entry_id, record, read_us, deliveries)
         return True
 
-    def _begin(self, signature: Signature, now_ms: float, most_rows: int) -> Filling | None:
-        filling = self._take_slot(signature, now_ms, most_rows)
-        if filling is None:
+    def _begin(self, signature: Signature, now_ms: float, most_rows: int) -> OpenBatch | None:
+        open_batch = self._take_slot(signature, now_ms, most_rows)
+        if open_batch is None:
             self._close_oldest()
         else:
-            self._open[signature] = filling
-        return filling
+            self._open[signature] = open_batch
+        return open_batch
 
-    def _take_slot(self, signature: Signature, now_ms: float, most_rows: int) -> Filling | None:
+    def _take_slot(self, signature: Signature, now_ms: float, most_rows: int) -> OpenBatch | None:
         slot = self._ring.first(State.FREE)
         if slot is None:
             return None
         self._ring.move("reader", slot, State.FILLING)
         layout = self._layout(signature)
-        return Filling(slot, self._ring.slots[slot], layout, self._geometry, now_ms, most_rows)
+        return OpenBatch(slot, self._ring.slots[slot], layout, self._geometry, now_ms, most_rows)
 
     def _most_rows(self, entry_id: bytes, deadline_ms: int) -> int:
         """What the ring says, what this record's deadline allows, and what has room in a slot by the outputs seen so far."""
@@ -148,13 +148,13 @@ class Fillings:
     def _close(self, signature: Signature) -> None:
         self._full.append(self._closed(signature))
 
-    def _closed(self, signature: Signature) -> Filling:
+    def _closed(self, signature: Signature) -> OpenBatch:
         return self._finish(self._open.pop(signature))
 
-    def _finish(self, filling: Filling) -> Filling:
-        filling.close()
-        observe_waits(self._measures, filling.ids, self._ring.redis_ms())
-        return filling
+    def _finish(self, open_batch: OpenBatch) -> OpenBatch:
+        open_batch.close()
+        observe_waits(self._measures, open_batch.ids, self._ring.redis_ms())
+        return open_batch
 
     def _close_oldest(self) -> None:
         """Many signatures can hold every slot half filled: let the oldest batch leave as it is."""

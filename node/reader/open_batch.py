@@ -14,7 +14,7 @@ _SPAN_BYTES = 19  # of msgpack, at most
 _NO_SPANS: list[tuple[int, int]] = []
 
 
-class Filling:
+class OpenBatch:
     """Rows of one signature, written straight into a slot; the row table follows when the batch is closed."""
 
     def __init__(

@@ -21,7 +21,7 @@ from cluster_serving.node.models.base import Backend, TensorSpec
 from cluster_serving.node.processing.image import ImageFit, decode
 from cluster_serving.node.processing.options import DecodeOptions, ImageOptions
 from cluster_serving.node.reader.decoding import Record, RecordDecoder
-from cluster_serving.node.reader.open_batch import Filling
+from cluster_serving.node.reader.open_batch import OpenBatch
 from cluster_serving.node.ring.input_layout import plan
 from cluster_serving.node.ring.slot import Geometry, Slot
 from cluster_serving.node.worker.inputs import ContentDecoder
@@ -143,15 +143,15 @@ class _Pipeline:
         layout = plan(signature, _GEOMETRY.batch, _GEOMETRY.slot_bytes)
         if record.error is None and not layout.fits(record.contents, _GEOMETRY.slot_bytes):
             return
-        filling = Filling(0, self._slot, layout, _GEOMETRY, 0, _GEOMETRY.batch)
+        open_batch = OpenBatch(0, self._slot, layout, _GEOMETRY, 0, _GEOMETRY.batch)
         placed = 0
-        while placed < 2 and not filling.full and filling.fits(record.contents):
+        while placed < 2 and not open_batch.full and open_batch.fits(record.contents):
             if record.error is None:
-                filling.add(b"5-1", record)
+                open_batch.add(b"5-1", record)
             else:
-                filling.refuse(b"5-1", record)
+                open_batch.refuse(b"5-1", record)
             placed += 1
-        filling.close()
+        open_batch.close()
         if record.error is None:
             runs, broken = self._contents.decode(self._slot, range(placed))
             answered = [row for run in runs for row in run.rows] + [row for each in broken for row in each.rows]

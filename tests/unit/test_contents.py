@@ -18,7 +18,7 @@ from cluster_serving.node.models.secrets import Secrets
 from cluster_serving.node.processing.custom import load as load_processing
 from cluster_serving.node.processing.options import DecodeOptions, ImageOptions
 from cluster_serving.node.reader.decoding import RecordDecoder
-from cluster_serving.node.reader.open_batch import Filling
+from cluster_serving.node.reader.open_batch import OpenBatch
 from cluster_serving.node.ring.input_layout import plan
 from cluster_serving.node.ring.slot import Geometry, Outcome, Slot
 from cluster_serving.node.worker.inputs import ContentDecoder, Run
@@ -49,15 +49,15 @@ def fill(model: Backend, *records: Mapping[str, Any], raw: bool = False) -> Slot
     """A slot as the reader fills it."""
     decoder = RecordDecoder(model.inputs, b"reply", DecodeOptions(raw=raw))
     slot = Slot(memoryview(bytearray(GEOMETRY.slot_stride)), GEOMETRY)
-    filling: Filling | None = None
+    open_batch: OpenBatch | None = None
     for number, values in enumerate(records):
         record = decoder.decode(b"1-%d" % number, encode_record(f"u{number}", values), 0)
         assert record.error is None
         layout = plan(record.signature, GEOMETRY.batch, GEOMETRY.slot_bytes)
-        filling = filling or Filling(0, slot, layout, GEOMETRY, 0, GEOMETRY.batch)
-        filling.add(b"1-%d" % number, record)
-    assert filling is not None
-    filling.close()
+        open_batch = open_batch or OpenBatch(0, slot, layout, GEOMETRY, 0, GEOMETRY.batch)
+        open_batch.add(b"1-%d" % number, record)
+    assert open_batch is not None
+    open_batch.close()
     return slot
 
 
