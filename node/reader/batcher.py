@@ -20,7 +20,7 @@ _MAX_LAYOUTS = 4096
 _REFUSED: Signature = ()  # a batch of records that go to no model
 
 
-class Fillings:
+class Batcher:
     """Puts records into slots of a ring, in the order in which they come; false when it holds none."""
 
     def __init__(self, ring: Ring) -> None:

@@ -24,7 +24,7 @@ from cluster_serving.client import keys
 from cluster_serving.client.errors import ConnectionLost, ErrorCode
 from cluster_serving.client.servers.process.backoff import Backoff
 from cluster_serving.client.threads.link import Link
-from cluster_serving.node.reader.batcher import Fillings
+from cluster_serving.node.reader.batcher import Batcher
 from cluster_serving.node.reader.decoding import Record, RecordDecoder
 from cluster_serving.node.reader.leases import Leases, Pending
 from cluster_serving.node.reader.redis_clock import offset_ms
@@ -70,7 +70,7 @@ class Reader:
         self._alone = False  # a suspect is in the lane
         self._backlog: list[Entry] = []
         self._read_us = 0  # when the backlog came: it is empty before more is asked for
-        self._fillings = Fillings(self._ring)
+        self._batcher = Batcher(self._ring)
         self._sequence = self._ring.newest()
         self._reading = False
         self._stopping = False
@@ -132,7 +132,7 @@ class Reader:
     def _held(self) -> set[bytes]:
         """Every entry that the lane works on."""
         held = {row.id for slot in self._ring.every(*HANDED_OVER) for row in self._ring.slots[slot].table()}
-        return held | self._fillings.ids | {entry_id for entry_id, _, _ in self._backlog}
+        return held | self._batcher.ids | {entry_id for entry_id, _, _ in self._backlog}
 
     def _note(self, pending: Sequence[Pending]) -> None:
         """Take these later: as soon as there is room the ones that were delivered once, the suspects when their turn comes."""
@@ -211,7 +211,7 @@ class Reader:
                 (*self._group, self._ring.most_rows, "BLOCK", _BLOCK_MS, "STREAMS", self._spec.lane.job, ">")
             )
             self._reading = True
-        wants = self._ring.reader_wants = bool(self._backlog or self._fillings) or not self._reading
+        wants = self._ring.reader_wants = bool(self._backlog or self._batcher) or not self._reading
         # With nothing in hand only Redis can bring news, and one system call is less than two.
         if not wants or self._ear.wait(self._patience_s()):
             self._receive()
@@ -231,7 +231,7 @@ class Reader:
 
     def _works(self) -> bool:
         """Whether anything is in the lane."""
-        return bool(self._fillings or self._ring.every(*HANDED_OVER))
+        return bool(self._batcher or self._ring.every(*HANDED_OVER))
 
     def _patience_s(self) -> float:
         """How long to wait with something in hand.
@@ -239,7 +239,7 @@ class Reader:
         Until the oldest batch has waited for maxBatchDelayMs, and never long: on a processor that delays stores, the worker may
         have missed that the reader wants to be rung.
         """
-        oldest_ms = self._fillings.oldest_ms if self._spec.max_batch_delay_ms else None
+        oldest_ms = self._batcher.oldest_ms if self._spec.max_batch_delay_ms else None
         if oldest_ms is None:
             return _LONGEST_WAIT_S
         left_ms = oldest_ms + self._spec.max_batch_delay_ms - _now_ms()
@@ -260,7 +260,7 @@ class Reader:
         if self._backlog and self._has_room():  # mostly all of it, at once
             ids, entries, counts = zip(*self._backlog, strict=True)
             alike = self._decoder.decode_alike(ids, entries, now_ms + expected.longest_ms(len(ids)))
-            placed = alike and self._fillings.place_alike(ids, alike, _now_ms(), self._read_us, counts)
+            placed = alike and self._batcher.place_alike(ids, alike, _now_ms(), self._read_us, counts)
             del self._backlog[: placed or 0]
         while self._backlog:
             entry_id, fields, deliveries = self._backlog[0]
@@ -276,10 +276,10 @@ class Reader:
         row_ms = self._ring.row_ms
         if not (row_ms and self._backlog):
             return NOTHING
-        return Expected(row_ms, row_ms * self._ring.rows_a_worker(self._fillings.rows), self._ring.most_rows)
+        return Expected(row_ms, row_ms * self._ring.rows_a_worker(self._batcher.rows), self._ring.most_rows)
 
     def _place(self, entry_id: bytes, record: Record, deliveries: int) -> bool:
-        placed = self._fillings.place(entry_id, record, _now_ms(), self._read_us, deliveries)
+        placed = self._batcher.place(entry_id, record, _now_ms(), self._read_us, deliveries)
         self._count[Count.REFUSED] += placed and record.error is not None
         return placed
 
@@ -289,13 +289,13 @@ class Reader:
 
     def _hand_over(self) -> None:
         """Leave what is refused to the writer; give batches to workers, while one leaves and a worker takes it."""
-        while (refused := self._fillings.refused()) is not None:
+        while (refused := self._batcher.refused()) is not None:
             self._sequence += 1
             self._ring.answer(refused.index, self._sequence)
             self._writer_bell.ring()
-        while self._fillings and (least := self._ring.least_loaded()) is not None:
+        while self._batcher and (least := self._ring.least_loaded()) is not None:
             worker, load = least
-            filling = self._fillings.leaving(load, _now_ms(), self._spec.max_batch_delay_ms)
+            filling = self._batcher.leaving(load, _now_ms(), self._spec.max_batch_delay_ms)
             if filling is None:
                 return
             self._sequence += 1

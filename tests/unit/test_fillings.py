@@ -7,7 +7,7 @@ import pytest
 
 from cluster_serving.client.wire.values import encode_record
 from cluster_serving.node.models.base import TensorSpec
-from cluster_serving.node.reader.batcher import Fillings
+from cluster_serving.node.reader.batcher import Batcher
 from cluster_serving.node.reader.columns import Alike
 from cluster_serving.node.reader.decoding import RecordDecoder
 from cluster_serving.node.ring.ring import Ring, State
@@ -40,58 +40,58 @@ def decoded(entries: list[list[bytes]]) -> Alike:
 
 def test_records_that_are_alike_go_on_in_the_next_slot(ring: Ring) -> None:
     ids, entries = replies(10)
-    fillings = Fillings(ring)
+    batcher = Batcher(ring)
 
-    assert fillings.place_alike(ids, decoded(entries), 0, 0, [1] * 10) == 10
+    assert batcher.place_alike(ids, decoded(entries), 0, 0, [1] * 10) == 10
 
-    batches = [fillings.leaving(0, 0, 0) for _ in range(3)]
+    batches = [batcher.leaving(0, 0, 0) for _ in range(3)]
     assert [batch.ids for batch in batches if batch] == [ids[:4], ids[4:8], ids[8:]]
-    assert not fillings
+    assert not batcher
 
 
 def test_those_for_which_there_is_no_slot_are_left(ring: Ring) -> None:
     ids, entries = replies(20)
-    fillings = Fillings(ring)
+    batcher = Batcher(ring)
 
-    assert fillings.place_alike(ids, decoded(entries), 0, 0, [1] * 20) == 12
+    assert batcher.place_alike(ids, decoded(entries), 0, 0, [1] * 20) == 12
     assert ring.first(State.FREE) is None
-    assert fillings.ids == set(ids[:12])
+    assert batcher.ids == set(ids[:12])
 
 
 def test_records_larger_than_a_slot_are_left_to_be_refused(ring: Ring) -> None:
     ids, entries = replies(2, values=2000)
-    fillings = Fillings(ring)
+    batcher = Batcher(ring)
 
-    assert fillings.place_alike(ids, decoded(entries), 0, 0, [1] * 2) == 0
-    assert not fillings
+    assert batcher.place_alike(ids, decoded(entries), 0, 0, [1] * 2) == 0
+    assert not batcher
     assert ring.every(State.FREE) == [0, 1, 2]
 
 
 def test_a_batch_is_as_small_as_the_deadline_of_its_first_record_wants_it(ring: Ring) -> None:
     ids, entries = replies(4)
     hasty = [[*entry, b"deadline", b"81"] for entry in entries]  # enqueued at 1 ms
-    fillings = Fillings(ring)
+    batcher = Batcher(ring)
     ring.row_ms = 10  # so two rows take a quarter of it
 
-    assert fillings.place_alike(ids, decoded(hasty), 0, 0, [1] * 4) == 4
-    assert fillings.place_alike([b"1-9"], decoded(entries[:1]), 0, 0, [1]) == 1
+    assert batcher.place_alike(ids, decoded(hasty), 0, 0, [1] * 4) == 4
+    assert batcher.place_alike([b"1-9"], decoded(entries[:1]), 0, 0, [1]) == 1
 
-    batches = [fillings.leaving(0, 0, 0) for _ in range(3)]
+    batches = [batcher.leaving(0, 0, 0) for _ in range(3)]
     assert [batch.ids for batch in batches if batch] == [ids[:2], ids[2:], [b"1-9"]]
 
 
 def test_what_is_refused_takes_no_place_from_other_records(ring: Ring) -> None:
     ids, entries = replies(4)
-    fillings = Fillings(ring)
+    batcher = Batcher(ring)
     decoder = RecordDecoder((X,), b"reply")
 
-    fillings.place(b"1-8", decoder.decode(b"1-8", [b"uri", b"bad"], 0), 0)
-    fillings.place_alike(ids, decoded(entries), 0, 0, [1] * 4)
+    batcher.place(b"1-8", decoder.decode(b"1-8", [b"uri", b"bad"], 0), 0)
+    batcher.place_alike(ids, decoded(entries), 0, 0, [1] * 4)
 
-    refused, full = fillings.refused(), fillings.leaving(1, 0, 0)
+    refused, full = batcher.refused(), batcher.leaving(1, 0, 0)
     assert refused is not None
     assert refused.ids == [b"1-8"]
     assert full is not None
     assert full.ids == ids
-    assert fillings.refused() is None
-    assert not fillings
+    assert batcher.refused() is None
+    assert not batcher

@@ -12,7 +12,7 @@ from cluster_serving.client.wire.values import encode_record
 from cluster_serving.node.models.base import LoadOptions
 from cluster_serving.node.models.detect import detect, load
 from cluster_serving.node.processing.options import ImageOptions
-from cluster_serving.node.reader.batcher import Fillings
+from cluster_serving.node.reader.batcher import Batcher
 from cluster_serving.node.reader.decoding import RecordDecoder
 from cluster_serving.node.ring.ring import Ring
 from cluster_serving.node.ring.slot import Geometry
@@ -65,12 +65,12 @@ def test_from_the_reply_of_redis_to_the_model(tmp_path: Path) -> None:
     decoder, ring = RecordDecoder(model.inputs, b""), Ring(GEOMETRY)
     entries = replied(*[encode_record("u", {"x": np.full(FLOATS, number, np.float32)}) for number in range(3)])
     decoder.decode(b"0-1", entries[0], 0)
-    fillings = Fillings(ring)
+    batcher = Batcher(ring)
 
     alike = decoder.decode_alike([b"0-1"] * len(entries), entries, 0)
     assert alike is not None
-    taken = allocated_bytes(lambda: fillings.place_alike([b"1-1", b"1-2", b"1-3"], alike, 0, 0, [1, 1, 1]))
-    batch = fillings.leaving(0, 0, 0)
+    taken = allocated_bytes(lambda: batcher.place_alike([b"1-1", b"1-2", b"1-3"], alike, 0, 0, [1, 1, 1]))
+    batch = batcher.leaving(0, 0, 0)
     assert batch is not None
     slot = ring.slots[batch.index]
     (run,), _ = ContentDecoder(model, ImageOptions()).decode(slot, range(3))
