@@ -26,7 +26,7 @@ class Alike(NamedTuple):
     traceparents: Sequence[bytes]
 
 
-class Form(NamedTuple):
+class FieldMap(NamedTuple):
     """Where things stand in entries with the same field names; -1: absent."""
 
     uri: int

@@ -17,7 +17,7 @@ from cluster_serving.client.wire.tensors import decode_tensor
 from cluster_serving.node.models.base import TensorSpec, open_inputs
 from cluster_serving.node.processing.model_input import Content, Input, InputValue, original_field, raw_record
 from cluster_serving.node.processing.options import DecodeOptions
-from cluster_serving.node.reader.columns import Alike, Form
+from cluster_serving.node.reader.columns import Alike, FieldMap
 from cluster_serving.node.ring.deadline import deadline_ms, life_ms, too_late
 from cluster_serving.node.ring.forecast import NOTHING, Expected
 from cluster_serving.node.ring.input_layout import Signature
@@ -59,7 +59,7 @@ class RecordDecoder:
         self._reply_prefixes = (reply_prefix, keys.frontend_reply_key("").encode())
         self._names = {spec.name for spec in inputs}
         self._takes = ", ".join(spec.describe() for spec in inputs)
-        self._forms: dict[tuple[bytes, ...], Form] = {}
+        self._forms: dict[tuple[bytes, ...], FieldMap] = {}
 
     def decode(self, entry_id: bytes, fields: Sequence[bytes], now_ms: float, expected: Expected = NOTHING) -> Record:
         """Decode one entry, given as `field, value, field, value, ...`. Never raises for what a client sent.
@@ -98,7 +98,7 @@ class RecordDecoder:
         return Record(uri if _is_uri(uri) else entry_id, reply, flags, (), (), error, 0, traceparent)
 
     def _decode(
-        self, form: Form, entry_id: bytes, fields: Sequence[bytes], now_ms: float, expected: Expected
+        self, form: FieldMap, entry_id: bytes, fields: Sequence[bytes], now_ms: float, expected: Expected
     ) -> Record:
         uri = fields[form.uri] if form.uri >= 0 else b""
         reply = fields[form.reply] if form.reply >= 0 else b""
@@ -145,7 +145,7 @@ class RecordDecoder:
     def _may_reply(self, reply: bytes) -> bool:
         return reply.startswith(self._reply_prefixes) and len(reply) <= keys.MAX_URI_BYTES
 
-    def _form(self, names: tuple[bytes, ...]) -> Form:
+    def _form(self, names: tuple[bytes, ...]) -> FieldMap:
         at = {name: 2 * index + 1 for index, name in enumerate(names)}
         given: dict[str, dict[bytes, int]] = {}
         for name, index in at.items():
@@ -159,7 +159,7 @@ class RecordDecoder:
             inputs, fault = [], str(error)
         takers = self._takers(len(inputs))
         plain = all(set(parts) == {keys.TENSOR} for parts in inputs) and keys.DATA not in at
-        form = Form(
+        form = FieldMap(
             uri=at.get(keys.URI, -1),
             reply=at.get(keys.REPLY, -1),
             deadline=at.get(keys.DEADLINE, -1),
@@ -190,7 +190,7 @@ class RecordDecoder:
         has = ", ".join(repr(name) for name in given) or "none"
         raise CodecError(f"the record's inputs are {has}; the model takes {self._takes or 'one or more tensors'}")
 
-    def _native(self, form: Form, fields: Sequence[bytes]) -> list[InputValue]:
+    def _native(self, form: FieldMap, fields: Sequence[bytes]) -> list[InputValue]:
         if form.fault:
             raise CodecError(form.fault)
         if self._options.raw:
@@ -203,7 +203,7 @@ class RecordDecoder:
             values.append(_not_tensor(taker, parts, fields) if tensor is None else taker.tensor_message(fields[tensor]))
         return values
 
-    def _original(self, form: Form, fields: Sequence[bytes]) -> list[InputValue]:
+    def _original(self, form: FieldMap, fields: Sequence[bytes]) -> list[InputValue]:
         if form.serde >= 0 and fields[form.serde] == b"stream":
             columns = decode_json_record(fields[form.data])
         else:
