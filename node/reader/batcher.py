@@ -7,7 +7,7 @@ from collections import OrderedDict, deque
 from collections.abc import Sequence
 
 from cluster_serving.client.errors import ErrorCode
-from cluster_serving.node.reader.columns import Alike
+from cluster_serving.node.reader.columns import Columns
 from cluster_serving.node.reader.decoding import Record
 from cluster_serving.node.reader.open_batch import OpenBatch
 from cluster_serving.node.ring.deadline import life_ms
@@ -75,7 +75,7 @@ class Batcher:
         return True
 
     def place_alike(
-        self, ids: Sequence[bytes], records: Alike, now_ms: float, read_us: int, deliveries: Sequence[int]
+        self, ids: Sequence[bytes], records: Columns, now_ms: float, read_us: int, deliveries: Sequence[int]
     ) -> int:
         """Put records into batches of their signature, from the first on; how many had room. `place` knows what of the next."""
         signature, placed, added = records.signature, 0, self._layout(records.signature).capacity

@@ -15,7 +15,7 @@ from cluster_serving.node.ring.input_layout import Signature
 from cluster_serving.node.ring.traceparent import bounded
 
 
-class Alike(NamedTuple):
+class Columns(NamedTuple):
     """Decoded entries of one signature, none with an error or a flag: a column for each property, and for each model input."""
 
     uris: Sequence[bytes]
@@ -46,7 +46,7 @@ class FieldMap(NamedTuple):
         columns: Sequence[Sequence[bytes]],
         earliest_ms: float,
         may_reply: Callable[[bytes], bool],
-    ) -> Alike | None:
+    ) -> Columns | None:
         """Entries of this form, given as columns; None where one has a fault or an earlier deadline, or is not as the others are.
 
         Of tensors whose like has not been decoded one by one nothing is known: None too.
@@ -64,7 +64,7 @@ class FieldMap(NamedTuple):
             return None
         traceparents = [bounded(each) for each in columns[self.traceparent]] if self.traceparent >= 0 else absent
         signature = tuple([key for key, _ in inputs])
-        return Alike(uris, replies, signature, [contents for _, contents in inputs], until_ms, traceparents)
+        return Columns(uris, replies, signature, [contents for _, contents in inputs], until_ms, traceparents)
 
 
 def _open_ms(ids: Sequence[bytes], deadlines: Sequence[bytes], earliest_ms: float) -> Sequence[int]:

@@ -17,7 +17,7 @@ from cluster_serving.client.wire.tensors import decode_tensor
 from cluster_serving.node.models.base import TensorSpec, open_inputs
 from cluster_serving.node.processing.model_input import Content, Input, InputValue, original_field, raw_record
 from cluster_serving.node.processing.options import DecodeOptions
-from cluster_serving.node.reader.columns import Alike, FieldMap
+from cluster_serving.node.reader.columns import Columns, FieldMap
 from cluster_serving.node.ring.deadline import deadline_ms, life_ms, too_late
 from cluster_serving.node.ring.forecast import NOTHING, Expected
 from cluster_serving.node.ring.input_layout import Signature
@@ -73,7 +73,7 @@ class RecordDecoder:
 
     def decode_alike(
         self, ids: Sequence[bytes], entries: Sequence[Sequence[bytes]], earliest_ms: float
-    ) -> Alike | None:
+    ) -> Columns | None:
         """Decode entries together, each given as to `decode`, and with no deadline before `earliest_ms`.
 
         None: one has, they are not alike, or `decode` has not met their like yet.

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from itertools import chain, repeat
 
 from cluster_serving.node.processing.model_input import Content
-from cluster_serving.node.reader.columns import Alike
+from cluster_serving.node.reader.columns import Columns
 from cluster_serving.node.reader.decoding import Record
 from cluster_serving.node.ring.input_layout import Layout, encode_layout
 from cluster_serving.node.ring.slot import LARGEST_ROW_ENTRY, Geometry, Row, Slot
@@ -75,7 +75,7 @@ class OpenBatch:
         self._append(Row(entry_id, uri, reply, flags, at, spans, None, deadline_ms, traceparent, read_us, deliveries))
 
     def add_alike(
-        self, ids: Sequence[bytes], records: Alike, begin: int, read_us: int, deliveries: Sequence[int]
+        self, ids: Sequence[bytes], records: Columns, begin: int, read_us: int, deliveries: Sequence[int]
     ) -> int:
         """Copy the contents of records from `begin` on into the next rows; how many there was room for.
 

@@ -5,7 +5,7 @@ import pytest
 
 from cluster_serving.client.errors import ErrorCode
 from cluster_serving.node.processing.model_input import Content
-from cluster_serving.node.reader.columns import Alike
+from cluster_serving.node.reader.columns import Columns
 from cluster_serving.node.reader.decoding import Record
 from cluster_serving.node.reader.open_batch import OpenBatch
 from cluster_serving.node.ring.input_layout import Signature, decode_layout, plan
@@ -177,11 +177,11 @@ def test_many_contents_a_row_never_outgrow_the_row_table() -> None:
     assert [len(row.spans) for row in slot.table()] == [400] * count
 
 
-def alike(count: int, uri: bytes = b"u") -> tuple[list[bytes], Alike]:
+def alike(count: int, uri: bytes = b"u") -> tuple[list[bytes], Columns]:
     """So many records of a PAIR, and their ids."""
     contents: list[list[Content]] = [[floats(n, n, n) for n in range(count)], [bytes([n, n]) for n in range(count)]]
     uris, replies, traceparents = [uri + b"%d" % n for n in range(count)], [b"r"] * count, [b"00-t"] * count
-    return [b"1-%d" % n for n in range(count)], Alike(uris, replies, PAIR, contents, list(range(count)), traceparents)
+    return [b"1-%d" % n for n in range(count)], Columns(uris, replies, PAIR, contents, list(range(count)), traceparents)
 
 
 def test_records_that_are_alike_lie_as_they_do_one_by_one() -> None:

@@ -8,7 +8,7 @@ import pytest
 from cluster_serving.client.wire.values import encode_record
 from cluster_serving.node.models.base import TensorSpec
 from cluster_serving.node.reader.batcher import Batcher
-from cluster_serving.node.reader.columns import Alike
+from cluster_serving.node.reader.columns import Columns
 from cluster_serving.node.reader.decoding import RecordDecoder
 from cluster_serving.node.ring.ring import Ring, State
 from cluster_serving.node.ring.slot import Geometry
@@ -30,7 +30,7 @@ def replies(count: int, values: int = 3) -> tuple[list[bytes], list[list[bytes]]
     return [b"1-%d" % number for number in range(count)], [encode_record("u", {"x": row}) for row in rows]
 
 
-def decoded(entries: list[list[bytes]]) -> Alike:
+def decoded(entries: list[list[bytes]]) -> Columns:
     decoder = RecordDecoder((X,), b"reply")
     decoder.decode(b"0-1", entries[0], 0)
     alike = decoder.decode_alike([b"1-0"] * len(entries), entries, 0)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from cluster_serving.client.wire.tensors import encode_tensor
 from cluster_serving.client.wire.values import encode_record
 from cluster_serving.node.models.base import TensorSpec
-from cluster_serving.node.reader.columns import Alike
+from cluster_serving.node.reader.columns import Columns
 from cluster_serving.node.reader.decoding import Record, RecordDecoder
 
 PREFIX = b"cluster-serving.reply_job:"
@@ -40,7 +40,7 @@ def one_by_one(decoder: RecordDecoder, entries: Sequence[Fields], now_ms: float)
     return [decoder.decode(entry_id, fields, now_ms) for entry_id, fields in zip(ids(entries), entries, strict=True)]
 
 
-def records_of(alike: Alike) -> list[Record]:
+def records_of(alike: Columns) -> list[Record]:
     uris, replies, signature, contents, deadlines_ms, traceparents = alike
     columns = zip(uris, replies, zip(*contents, strict=True), deadlines_ms, traceparents, strict=True)
     return [
