@@ -36,7 +36,7 @@ class Run(NamedTuple):
         return Run(self.rows[:middle], first), Run(self.rows[middle:], rest)
 
 
-class ContentDecoder:
+class SlotInputs:
     """Decodes the contents of slots for one model.
 
     Args:

@@ -30,7 +30,7 @@ from cluster_serving.node.ring.metrics import BATCH_ROWS, FIRST_WORKER, INFERENC
 from cluster_serving.node.ring.ring import Ring, State
 from cluster_serving.node.ring.slot import Outcome, Slot
 from cluster_serving.node.topology import cpulist, threads
-from cluster_serving.node.worker.inputs import ContentDecoder, Run
+from cluster_serving.node.worker.inputs import Run, SlotInputs
 from cluster_serving.node.worker.outputs import NoRoomError, OutputStore, failed, too_large
 from cluster_serving.node.worker.poison import poisoned
 from cluster_serving.node.worker.spec import WorkerSpec
@@ -57,7 +57,7 @@ class Worker:
         self._measures = self._ring.measures[self._process]
         processing = load_processing(spec.processing) if spec.processing else None
         self.raw = processing is not None and processing.has_preprocess
-        self._contents = ContentDecoder(backend, spec.images, spec.record_secrets, processing)
+        self._contents = SlotInputs(backend, spec.images, spec.record_secrets, processing)
         self._store = OutputStore(with_labels(parse_filter(spec.post_processing), spec.labels), processing)
         self._fixed = fixed_batch(backend)
         if self._store.keeps_all:

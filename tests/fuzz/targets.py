@@ -24,7 +24,7 @@ from cluster_serving.node.reader.decoding import Record, RecordDecoder
 from cluster_serving.node.reader.open_batch import OpenBatch
 from cluster_serving.node.ring.input_layout import plan
 from cluster_serving.node.ring.slot import Geometry, Slot
-from cluster_serving.node.worker.inputs import ContentDecoder
+from cluster_serving.node.worker.inputs import SlotInputs
 
 SEPARATOR: Final = b"\n~~\n"
 PREFIX: Final = b"cluster-serving.reply_job:"
@@ -126,7 +126,7 @@ class _Pipeline:
         model = cast(Backend, Model())
         model.inputs = inputs
         self._decoder = RecordDecoder(inputs, PREFIX, options)
-        self._contents = ContentDecoder(model, ImageOptions())
+        self._contents = SlotInputs(model, ImageOptions())
         self._slot = Slot(memoryview(bytearray(_GEOMETRY.slot_stride)), _GEOMETRY)
 
     def __call__(self, fields: Sequence[bytes]) -> None:

@@ -21,7 +21,7 @@ from cluster_serving.node.reader.decoding import RecordDecoder
 from cluster_serving.node.reader.open_batch import OpenBatch
 from cluster_serving.node.ring.input_layout import plan
 from cluster_serving.node.ring.slot import Geometry, Outcome, Slot
-from cluster_serving.node.worker.inputs import ContentDecoder, Run
+from cluster_serving.node.worker.inputs import Run, SlotInputs
 
 GEOMETRY = Geometry(slots=1, batch=8, slot_bytes=1 << 20, workers=1)
 PIXELS = np.arange(12, dtype=np.uint8).reshape(2, 2, 3)
@@ -67,7 +67,7 @@ def preprocessed(
     model = backend(folder, inputs)
     steps = folder / "steps.py"
     steps.write_text(f"import numpy as np\n\nclass Steps:\n    def preprocess(self, record):\n        {code}\n")
-    decoder = ContentDecoder(model, ImageOptions(), secrets, load_processing(f"{steps}:Steps"))
+    decoder = SlotInputs(model, ImageOptions(), secrets, load_processing(f"{steps}:Steps"))
     return decoder.decode(fill(model, *records, raw=True), range(len(records)))
 
 
@@ -216,7 +216,7 @@ def test_models_that_take_any_tensors_get_them_in_the_returned_order(
     steps = tmp_path / "steps.py"
     steps.write_text(f"class Steps:\n    def preprocess(self, record):\n        {code}\n")
     model = OpenModel()
-    decoder = ContentDecoder(model, ImageOptions(), None, load_processing(f"{steps}:Steps"))
+    decoder = SlotInputs(model, ImageOptions(), None, load_processing(f"{steps}:Steps"))
 
     (run,), broken = decoder.decode(fill(model, {"v": 1}, raw=True), range(1))
 
@@ -238,7 +238,7 @@ def test_models_that_take_any_tensors_get_them_in_the_returned_order(
 def test_text_gets_the_shape_of_its_input(tmp_path: Path, dims: str, sent: Any, expected: Any) -> None:
     model = backend(tmp_path, TEXT.format(dims))
 
-    (run,), broken = ContentDecoder(model, ImageOptions()).decode(fill(model, {"t": sent}), range(1))
+    (run,), broken = SlotInputs(model, ImageOptions()).decode(fill(model, {"t": sent}), range(1))
 
     assert broken == []
     assert run.inputs["t"].tolist() == [expected]
@@ -250,7 +250,7 @@ def test_text_gets_the_shape_of_its_input(tmp_path: Path, dims: str, sent: Any, 
 def test_text_with_a_batch_dimension_is_a_whole_batch(tmp_path: Path, dims: str, sent: Any) -> None:
     model = backend(tmp_path, TEXT.format(dims))
 
-    runs, broken = ContentDecoder(model, ImageOptions()).decode(fill(model, {"t": sent}, {"t": sent}), range(2))
+    runs, broken = SlotInputs(model, ImageOptions()).decode(fill(model, {"t": sent}, {"t": sent}), range(2))
 
     assert broken == []
     assert [(run.rows, run.whole, run.inputs["t"].tolist()) for run in runs] == [([0], True, sent), ([1], True, sent)]
@@ -260,9 +260,7 @@ def test_text_and_numbers_with_a_batch_dimension_go_together(tmp_path: Path) -> 
     model = backend(tmp_path, '[("t", "str", (None,)), ("x", "int64", (None, 2))]')
     numbers = np.arange(6).reshape(3, 2)
 
-    (run,), _ = ContentDecoder(model, ImageOptions()).decode(
-        fill(model, {"t": ["a", "b", "c"], "x": numbers}), range(1)
-    )
+    (run,), _ = SlotInputs(model, ImageOptions()).decode(fill(model, {"t": ["a", "b", "c"], "x": numbers}), range(1))
 
     assert (run.whole, run.inputs["t"].tolist(), run.inputs["x"].tolist()) == (True, ["a", "b", "c"], numbers.tolist())
 
@@ -271,7 +269,7 @@ def test_text_of_another_shape_fails_alone(tmp_path: Path) -> None:
     model = backend(tmp_path, TEXT.format(2))
     slot = fill(model, {"t": ["a", "b"]}, {"t": ["a"]}, {"t": ["c", "d"]})
 
-    (run,), broken = ContentDecoder(model, ImageOptions()).decode(slot, range(3))
+    (run,), broken = SlotInputs(model, ImageOptions()).decode(slot, range(3))
 
     assert run.rows == [0, 2]
     assert reasons(broken) == {1: "input 't' takes str [N,2], not text of shape [1]"}
@@ -300,7 +298,7 @@ def test_encrypted_images_are_opened_and_a_false_one_fails_alone(tmp_path: Path,
         runs, broken = preprocessed(tmp_path, IMAGE, code, *records, secrets=secrets)
     else:
         model = backend(tmp_path, IMAGE)
-        runs, broken = ContentDecoder(model, ImageOptions(), secrets).decode(fill(model, *records), range(3))
+        runs, broken = SlotInputs(model, ImageOptions(), secrets).decode(fill(model, *records), range(3))
 
     (run,) = runs
     assert run.rows == [0]
@@ -311,4 +309,4 @@ def test_encrypted_images_are_opened_and_a_false_one_fails_alone(tmp_path: Path,
 
 def test_secrets_that_open_nothing_are_found_at_the_start() -> None:
     with pytest.raises(ModelError, match=r"^recordEncrypted is true, but the salt is empty\.$"):
-        ContentDecoder(OpenModel(), ImageOptions(), Secrets("secret", ""))
+        SlotInputs(OpenModel(), ImageOptions(), Secrets("secret", ""))

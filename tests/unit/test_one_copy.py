@@ -16,7 +16,7 @@ from cluster_serving.node.reader.batcher import Batcher
 from cluster_serving.node.reader.decoding import RecordDecoder
 from cluster_serving.node.ring.ring import Ring
 from cluster_serving.node.ring.slot import Geometry
-from cluster_serving.node.worker.inputs import ContentDecoder, Run
+from cluster_serving.node.worker.inputs import Run, SlotInputs
 from cluster_serving.node.worker.outputs import OutputStore
 
 GEOMETRY = Geometry(slots=1, batch=4, slot_bytes=1 << 24, workers=1)
@@ -73,7 +73,7 @@ def test_from_the_reply_of_redis_to_the_model(tmp_path: Path) -> None:
     batch = batcher.leaving(0, 0, 0)
     assert batch is not None
     slot = ring.slots[batch.index]
-    (run,), _ = ContentDecoder(model, ImageOptions()).decode(slot, range(3))
+    (run,), _ = SlotInputs(model, ImageOptions()).decode(slot, range(3))
     addresses = model.run(run.inputs)["address"]
 
     data_bytes = 4 * FLOATS
