@@ -35,7 +35,7 @@ class NoRoomError(ResultTooLargeError):
     """The outputs of the slot are full; perhaps only with those of others."""
 
 
-class OutputStore:
+class SlotOutputs:
     """Stores the outputs of runs.
 
     Args:

@@ -31,7 +31,7 @@ from cluster_serving.node.ring.ring import Ring, State
 from cluster_serving.node.ring.slot import Outcome, Slot
 from cluster_serving.node.topology import cpulist, threads
 from cluster_serving.node.worker.inputs import Run, SlotInputs
-from cluster_serving.node.worker.outputs import NoRoomError, OutputStore, failed, too_large
+from cluster_serving.node.worker.outputs import NoRoomError, SlotOutputs, failed, too_large
 from cluster_serving.node.worker.poison import poisoned
 from cluster_serving.node.worker.spec import WorkerSpec
 
@@ -58,7 +58,7 @@ class Worker:
         processing = load_processing(spec.processing) if spec.processing else None
         self.raw = processing is not None and processing.has_preprocess
         self._contents = SlotInputs(backend, spec.images, spec.record_secrets, processing)
-        self._store = OutputStore(with_labels(parse_filter(spec.post_processing), spec.labels), processing)
+        self._store = SlotOutputs(with_labels(parse_filter(spec.post_processing), spec.labels), processing)
         self._fixed = fixed_batch(backend)
         if self._store.keeps_all:
             self._learn(sum(spec.row_bytes for spec in backend.outputs))
