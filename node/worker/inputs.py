@@ -21,19 +21,19 @@ _MAX_LAYOUTS = 4096
 _WHOLE = ("whole", "strings")
 
 
-class Run(NamedTuple):
+class ModelRun(NamedTuple):
     """Some rows of a slot that go through the model together; or one record that is a `whole` batch by itself."""
 
     rows: list[int]
     inputs: dict[str, Array]
     whole: bool = False
 
-    def halves(self) -> "tuple[Run, Run]":
+    def halves(self) -> "tuple[ModelRun, ModelRun]":
         """The same rows in two runs; there are more than one."""
         middle = len(self.rows) // 2
         first = {name: array[:middle] for name, array in self.inputs.items()}
         rest = {name: array[middle:] for name, array in self.inputs.items()}
-        return Run(self.rows[:middle], first), Run(self.rows[middle:], rest)
+        return ModelRun(self.rows[:middle], first), ModelRun(self.rows[middle:], rest)
 
 
 class SlotInputs:
@@ -63,7 +63,7 @@ class SlotInputs:
         self._layouts: dict[bytes, Layout] = {}
         self._fits: dict[str, Callable[[bytes], Array]] = {}
 
-    def decode(self, slot: Slot, rows: range, without: Collection[int] = ()) -> tuple[list[Run], list[Outcome]]:
+    def decode(self, slot: Slot, rows: range, without: Collection[int] = ()) -> tuple[list[ModelRun], list[Outcome]]:
         """Runs of rows with equal shapes, and errors for the rows whose contents are broken; `without` are left out."""
         layout = self._layout(slot.signature)
         specs = self._inputs or open_inputs(len(layout.inputs))
@@ -71,13 +71,13 @@ class SlotInputs:
         if not layout.has_heap and not whole:
             inputs = {spec.name: _view(slot, place, rows) for spec, place in zip(specs, layout.inputs, strict=True)}
             if not without:
-                return [Run(list(rows), inputs)], []
+                return [ModelRun(list(rows), inputs)], []
             kept = [row for row in rows if row not in without]
             at = [row - rows.start for row in kept]
-            return [Run(kept, {name: array[at] for name, array in inputs.items()})] if kept else [], []
+            return [ModelRun(kept, {name: array[at] for name, array in inputs.items()})] if kept else [], []
         spans = {row.place: row.spans for row in slot.table() if row.place in rows}
         groups: dict[tuple[tuple[int, ...], ...], list[tuple[int, list[Array]]]] = defaultdict(list)
-        runs: list[Run] = []
+        runs: list[ModelRun] = []
         broken: list[Outcome] = []
         for row in rows:
             if row in without:
@@ -90,7 +90,7 @@ class SlotInputs:
             else:
                 if whole:
                     runs.append(
-                        Run([row], {spec.name: array for spec, array in zip(specs, arrays, strict=True)}, whole)
+                        ModelRun([row], {spec.name: array for spec, array in zip(specs, arrays, strict=True)}, whole)
                     )
                 else:
                     groups[tuple([array.shape for array in arrays])].append((row, arrays))
@@ -104,11 +104,11 @@ class SlotInputs:
             layout = self._layouts[signature] = decode_layout(signature)
         return layout
 
-    def _stack(self, members: Sequence[tuple[int, list[Array]]]) -> Run:
+    def _stack(self, members: Sequence[tuple[int, list[Array]]]) -> ModelRun:
         columns = list(zip(*[arrays for _, arrays in members], strict=True))
         specs = self._inputs or open_inputs(len(columns))
         inputs = {spec.name: np.stack(column) for spec, column in zip(specs, columns, strict=True)}
-        return Run([row for row, _ in members], inputs)
+        return ModelRun([row for row, _ in members], inputs)
 
     def _row(
         self,

@@ -14,7 +14,7 @@ from cluster_serving.node.models.user_code import UserFault
 from cluster_serving.node.processing.custom import Processing
 from cluster_serving.node.processing.topn import Filter, apply, apply_to_rows
 from cluster_serving.node.ring.slot import Outcome, Placed, Slot, array_at, cut, cut_detail
-from cluster_serving.node.worker.inputs import Run
+from cluster_serving.node.worker.inputs import ModelRun
 
 _ALIGNMENT = 64
 _NUMBERS = "fiub"
@@ -62,7 +62,7 @@ class SlotOutputs:
         """Whether outputs are stored as the model gives them."""
         return self._filter is None and self._postprocess is None
 
-    def store(self, slot: Slot, run: Run, outputs: Outputs, used: int) -> tuple[list[Outcome], int]:
+    def store(self, slot: Slot, run: ModelRun, outputs: Outputs, used: int) -> tuple[list[Outcome], int]:
         """Store what a run gave.
 
         Args:
@@ -160,7 +160,7 @@ def _record(outputs: Outputs, index: int) -> dict[str, Array]:
     return {name: array[index, ...] for name, array in outputs.items()}
 
 
-def _filtered(run: Run, outputs: Outputs, area: _Area, keep: Filter) -> list[Outcome]:
+def _filtered(run: ModelRun, outputs: Outputs, area: _Area, keep: Filter) -> list[Outcome]:
     rows: list[int] = []
     spans: list[tuple[int, int]] = []
     faults: list[Outcome] = []
@@ -180,7 +180,7 @@ def _filtered(run: Run, outputs: Outputs, area: _Area, keep: Filter) -> list[Out
     return [Outcome(rows, filtered=spans), *faults] if rows else faults
 
 
-def _customized(run: Run, outputs: Outputs, area: _Area, process: Postprocess) -> list[Outcome]:
+def _customized(run: ModelRun, outputs: Outputs, area: _Area, process: Postprocess) -> list[Outcome]:
     outcomes: list[Outcome] = []
     for index, row in enumerate(run.rows):
         used = area.used

@@ -30,7 +30,7 @@ from cluster_serving.node.ring.metrics import BATCH_ROWS, FIRST_WORKER, INFERENC
 from cluster_serving.node.ring.ring import Ring, State
 from cluster_serving.node.ring.slot import Outcome, Slot
 from cluster_serving.node.topology import cpulist, threads
-from cluster_serving.node.worker.inputs import Run, SlotInputs
+from cluster_serving.node.worker.inputs import ModelRun, SlotInputs
 from cluster_serving.node.worker.outputs import NoRoomError, SlotOutputs, failed, too_large
 from cluster_serving.node.worker.poison import poisoned
 from cluster_serving.node.worker.spec import WorkerSpec
@@ -123,8 +123,8 @@ class Worker:
             for row in expired
         ]
 
-    def _outcomes(self, slot: Slot, run: Run, used: int) -> tuple[list[Outcome], int]:
-        """Run the model on some rows, in halves where it fails; outcomes, and how far the outputs are in use."""
+    def _outcomes(self, slot: Slot, run: ModelRun, used: int) -> tuple[list[Outcome], int]:
+        """ModelRun the model on some rows, in halves where it fails; outcomes, and how far the outputs are in use."""
         self._ring.beat(self._process)
         self._count[Count.RUNS] += 1
         self._count[Count.ROWS] += len(run.rows)
@@ -153,7 +153,7 @@ class Worker:
         if row_bytes != known:
             self._ring.row_output_bytes = max(row_bytes, known - known // 8 - 1)
 
-    def _run(self, run: Run) -> dict[str, Array]:
+    def _run(self, run: ModelRun) -> dict[str, Array]:
         begun_s = time.perf_counter()
         try:
             return self._run_whole(run.inputs) if run.whole else self._run_padded(run.inputs, len(run.rows))
@@ -161,7 +161,7 @@ class Worker:
             INFERENCE.observe(self._measures, time.perf_counter() - begun_s)
 
     def _run_padded(self, inputs: dict[str, Array], rows: int) -> dict[str, Array]:
-        """Run the model on at most as many rows as it takes at once."""
+        """ModelRun the model on at most as many rows as it takes at once."""
         expected = self._fixed or rows
         if rows < expected:
             inputs = {name: _padded(array, expected) for name, array in inputs.items()}
@@ -175,7 +175,7 @@ class Worker:
         return {name: array[:rows] for name, array in outputs.items()} if rows < expected else outputs
 
     def _run_whole(self, inputs: dict[str, Array]) -> dict[str, Array]:
-        """Run the model on a batch as it is; one made for a fixed number of rows, as often as it takes."""
+        """ModelRun the model on a batch as it is; one made for a fixed number of rows, as often as it takes."""
         if not self._fixed:
             return self._backend.run(inputs)
         rows = max(len(array) for array in inputs.values())

@@ -21,7 +21,7 @@ from cluster_serving.node.reader.decoding import RecordDecoder
 from cluster_serving.node.reader.open_batch import OpenBatch
 from cluster_serving.node.ring.input_layout import plan
 from cluster_serving.node.ring.slot import Geometry, Outcome, Slot
-from cluster_serving.node.worker.inputs import Run, SlotInputs
+from cluster_serving.node.worker.inputs import ModelRun, SlotInputs
 
 GEOMETRY = Geometry(slots=1, batch=8, slot_bytes=1 << 20, workers=1)
 PIXELS = np.arange(12, dtype=np.uint8).reshape(2, 2, 3)
@@ -63,7 +63,7 @@ def fill(model: Backend, *records: Mapping[str, Any], raw: bool = False) -> Slot
 
 def preprocessed(
     folder: Path, inputs: str, code: str, *records: Mapping[str, Any], secrets: Secrets | None = None
-) -> tuple[list[Run], list[Outcome]]:
+) -> tuple[list[ModelRun], list[Outcome]]:
     model = backend(folder, inputs)
     steps = folder / "steps.py"
     steps.write_text(f"import numpy as np\n\nclass Steps:\n    def preprocess(self, record):\n        {code}\n")
@@ -276,7 +276,7 @@ def test_text_of_another_shape_fails_alone(tmp_path: Path) -> None:
 
 
 def test_a_run_is_cut_into_halves() -> None:
-    run = Run([4, 5, 7], {"x": np.arange(6).reshape(3, 2), "t": np.array(["a", "b", "c"], object)})
+    run = ModelRun([4, 5, 7], {"x": np.arange(6).reshape(3, 2), "t": np.array(["a", "b", "c"], object)})
 
     first, rest = run.halves()
 

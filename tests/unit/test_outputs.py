@@ -17,7 +17,7 @@ from cluster_serving.node.models.base import ModelError
 from cluster_serving.node.processing.custom import Processing
 from cluster_serving.node.processing.topn import Filter
 from cluster_serving.node.ring.slot import Geometry, Outcome, Row, Slot
-from cluster_serving.node.worker.inputs import Run
+from cluster_serving.node.worker.inputs import ModelRun
 from cluster_serving.node.worker.outputs import ResultTooLargeError, SlotOutputs
 from cluster_serving.node.writer.results import Results
 
@@ -47,7 +47,7 @@ def store(
     """What each client gets: a value, outputs, or the `RecordFailed`."""
     rows = 1 if whole else len(next(iter(outputs.values())))
     slot = new_slot(rows)
-    outcomes, used = SlotOutputs(keep, steps).store(slot, Run(list(range(rows)), {}, whole), outputs, 0)
+    outcomes, used = SlotOutputs(keep, steps).store(slot, ModelRun(list(range(rows)), {}, whole), outputs, 0)
     slot.add(outcomes, rows, used)
     answers: list[Any] = []
     results = Results("job", "node")
@@ -192,14 +192,14 @@ def test_arrays_that_do_not_fit_are_the_runs_fault() -> None:
     slot = new_slot(2)
 
     with pytest.raises(ResultTooLargeError):
-        SlotOutputs(None, None).store(slot, Run([0, 1], {}), {"y": np.zeros((2, 300))}, 0)
+        SlotOutputs(None, None).store(slot, ModelRun([0, 1], {}), {"y": np.zeros((2, 300))}, 0)
 
 
 def test_what_a_filter_left_is_packed() -> None:
     slot = new_slot(1)
 
     (outcome,), used = SlotOutputs(Filter("topN", 1), None).store(
-        slot, Run([0], {}), {"y": np.array([[np.nan, 2]])}, 64
+        slot, ModelRun([0], {}), {"y": np.array([[np.nan, 2]])}, 64
     )
 
     ((start, length),) = outcome.filtered
