@@ -39,7 +39,7 @@ class InputValue(NamedTuple):
         return ("whole", dtype, (self.rows or 0, *shape)) if kind == "tensor" else _TEXTS
 
 
-class Input:
+class ModelInput:
     """One input of the model, as the reader sees it."""
 
     def __init__(self, spec: TensorSpec, options: DecodeOptions) -> None:

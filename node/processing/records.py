@@ -13,7 +13,7 @@ from cluster_serving.client.wire.original.values import MAX_JSON_BYTES
 from cluster_serving.client.wire.tensors import decode_tensor
 from cluster_serving.node.models.base import Array, TensorSpec, open_inputs
 from cluster_serving.node.processing.custom import Processing
-from cluster_serving.node.processing.model_input import Input, InputValue
+from cluster_serving.node.processing.model_input import InputValue, ModelInput
 from cluster_serving.node.processing.options import DecodeOptions
 
 _decode = msgspec.msgpack.Decoder(dict[bytes, bytes]).decode
@@ -121,7 +121,7 @@ def text_array(spec: TensorSpec, value: object) -> Array:
 def _row(spec: TensorSpec, value: Any) -> Array:
     if spec.is_text:
         return text_row(spec, value)
-    fitted = Input(spec, _OPTIONS).tensor(np.asarray(value))
+    fitted = ModelInput(spec, _OPTIONS).tensor(np.asarray(value))
     if fitted.rows not in (None, 1):
         raise ValueError(f"input {spec.name!r} has {fitted.rows} rows, and a record has one")
     return _array(fitted)
@@ -146,7 +146,7 @@ def _value(name: str, fields: Mapping[bytes, bytes], open_image: Callable[[bytes
             return msgspec.json.decode(encoded)
         case {keys.SPARSE_INDICES: indices, keys.SPARSE_VALUES: values, keys.SPARSE_SHAPE: shape}:
             elements = decode_tensor(values)
-            taker = Input(TensorSpec(name, elements.dtype.name, None), _OPTIONS)
+            taker = ModelInput(TensorSpec(name, elements.dtype.name, None), _OPTIONS)
             return _array(taker.sparse(decode_tensor(indices), elements, decode_tensor(shape)))
         case _:
             raise ValueError("a sparse tensor needs its indices, values and shape")

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from cluster_serving.client import keys
 from cluster_serving.client.errors import CodecError
-from cluster_serving.node.processing.model_input import Content, Input
+from cluster_serving.node.processing.model_input import Content, ModelInput
 from cluster_serving.node.ring.deadline import deadlines_ms
 from cluster_serving.node.ring.input_layout import Signature
 from cluster_serving.node.ring.traceparent import bounded
@@ -36,8 +36,8 @@ class FieldMap(NamedTuple):
     data: int
     serde: int
     inputs: list[dict[bytes, int]]  # in the model's order: for each kind of field where its content stands
-    tensors: list[tuple[Input, int]]  # the same where every input is a tensor; else empty
-    takers: list[Input]
+    tensors: list[tuple[ModelInput, int]]  # the same where every input is a tensor; else empty
+    takers: list[ModelInput]
     fault: str | None
 
     def alike(

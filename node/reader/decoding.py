@@ -15,7 +15,7 @@ from cluster_serving.client.wire.original.decode import decode_record
 from cluster_serving.client.wire.original.json_record import decode_json_record
 from cluster_serving.client.wire.tensors import decode_tensor
 from cluster_serving.node.models.base import TensorSpec, open_inputs
-from cluster_serving.node.processing.model_input import Content, Input, InputValue, original_field, raw_record
+from cluster_serving.node.processing.model_input import Content, InputValue, ModelInput, original_field, raw_record
 from cluster_serving.node.processing.options import DecodeOptions
 from cluster_serving.node.reader.columns import Columns, FieldMap
 from cluster_serving.node.ring.deadline import deadline_ms, life_ms, too_late
@@ -55,7 +55,7 @@ class RecordDecoder:
 
     def __init__(self, inputs: Sequence[TensorSpec], reply_prefix: bytes, options: DecodeOptions | None = None) -> None:
         self._options = options or DecodeOptions()
-        self._inputs = [Input(spec, self._options) for spec in inputs]
+        self._inputs = [ModelInput(spec, self._options) for spec in inputs]
         self._reply_prefixes = (reply_prefix, keys.frontend_reply_key("").encode())
         self._names = {spec.name for spec in inputs}
         self._takes = ", ".join(spec.describe() for spec in inputs)
@@ -139,8 +139,8 @@ class RecordDecoder:
             raise CodecError(f"all inputs of a record must have the same number of rows, and they have {named}")
         return tuple(value.whole_key for value in values), 0
 
-    def _takers(self, count: int) -> list[Input]:
-        return self._inputs or [Input(spec, self._options) for spec in open_inputs(count)]
+    def _takers(self, count: int) -> list[ModelInput]:
+        return self._inputs or [ModelInput(spec, self._options) for spec in open_inputs(count)]
 
     def _may_reply(self, reply: bytes) -> bool:
         return reply.startswith(self._reply_prefixes) and len(reply) <= keys.MAX_URI_BYTES
@@ -235,7 +235,7 @@ def _check_uri(uri: bytes) -> None:
         raise CodecError(f"the record's uri is not UTF-8: {error}") from error
 
 
-def _not_tensor(taker: Input, parts: Mapping[bytes, int], fields: Sequence[bytes]) -> InputValue:
+def _not_tensor(taker: ModelInput, parts: Mapping[bytes, int], fields: Sequence[bytes]) -> InputValue:
     content = {kind: fields[index] for kind, index in parts.items()}
     match content:
         case {keys.BOOL: message}:
