@@ -20,11 +20,11 @@ from cluster_serving.node.ring.metrics import Figures
 from cluster_serving.node.supervisor.child import Child
 from cluster_serving.node.supervisor.lane import Lane
 from cluster_serving.node.supervisor.launcher import consumer_of
-from cluster_serving.node.supervisor.served_model import Generation
+from cluster_serving.node.supervisor.served_model import ServedModel
 
 
-class Lanes(Generation):
-    """The lanes of a generation, as the supervisor sees them; its arguments are those of `Generation`.
+class Lanes(ServedModel):
+    """The lanes of a generation, as the supervisor sees them; its arguments are those of `ServedModel`.
 
     Raises:
         OSError: there are no more descriptors.

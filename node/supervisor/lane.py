@@ -25,7 +25,7 @@ from cluster_serving.node.supervisor.launcher import Crew
 from cluster_serving.node.supervisor.memory_limit import Recycling
 from cluster_serving.node.supervisor.recovery import recover
 from cluster_serving.node.supervisor.seat import Post, Verdict
-from cluster_serving.node.supervisor.served_model import Generation
+from cluster_serving.node.supervisor.served_model import ServedModel
 from cluster_serving.node.topology import memory
 from cluster_serving.node.topology.pinning import pin
 from cluster_serving.node.topology.placement import Places
@@ -52,7 +52,7 @@ class Lane:
         room: how many workers it may come to have, `LARGEST_LANE` at most.
     """
 
-    def __init__(self, generation: Generation, number: int, first_worker: int, places: Places, room: int) -> None:
+    def __init__(self, generation: ServedModel, number: int, first_worker: int, places: Places, room: int) -> None:
         config, batch = generation.config, generation.arrangement.choice.batch
         self._generation = generation
         self.room = room

@@ -8,7 +8,7 @@ from cluster_serving.node.ring.bell import Bell
 from cluster_serving.node.ring.ring import Ring
 from cluster_serving.node.ring.spec import LaneSpec
 from cluster_serving.node.supervisor.child import Child, Placement
-from cluster_serving.node.supervisor.served_model import Generation
+from cluster_serving.node.supervisor.served_model import ServedModel
 from cluster_serving.node.topology.placement import Places
 from cluster_serving.node.worker.spec import WorkerSpec
 from cluster_serving.node.writer.spec import WriterSpec
@@ -41,7 +41,7 @@ class Crew:
 
     def __init__(
         self,
-        generation: Generation,
+        generation: ServedModel,
         lane: int,
         first_worker: int,
         places: Places,

@@ -20,7 +20,7 @@ from cluster_serving.node.models.runtime import Runtime, TriedRuntime
 log = structlog.get_logger(__name__)
 
 
-class Generation:
+class ServedModel:
     """One model, served with one configuration.
 
     Args:
