@@ -5,12 +5,12 @@ import structlog
 from cluster_serving.node.config.choice import Shape, counted
 from cluster_serving.node.config.tuned import is_open
 from cluster_serving.node.supervisor.change import Report
-from cluster_serving.node.supervisor.generation import Lanes
+from cluster_serving.node.supervisor.generation import Generation
 
 log = structlog.get_logger(__name__)
 
 
-def tell_tuned(lanes: Lanes, report: Report) -> None:
+def tell_tuned(lanes: Generation, report: Report) -> None:
     """What the tuner found, or that it was not asked."""
     choice, measured = lanes.arrangement.choice, lanes.arrangement.measured
     if measured:
@@ -24,14 +24,14 @@ def tell_tuned(lanes: Lanes, report: Report) -> None:
     report("progress", text)
 
 
-def tell_loading(lanes: Lanes, report: Report, where: str = "") -> None:
+def tell_loading(lanes: Generation, report: Report, where: str = "") -> None:
     """What is being loaded, and what that may wait for."""
     report("progress", f"loading {lanes.model.definition.name} into {counted(lanes.workers, 'worker')}{where}")
     if lanes.config.model_encrypted and not lanes.config.model_secret:
         report("progress", "waiting for the model's secret and salt in the Redis hash model_secured")
 
 
-def tell_serving(lanes: Lanes, report: Report) -> None:
+def tell_serving(lanes: Generation, report: Report) -> None:
     """What serves from now on."""
     model, budget = lanes.model.definition.name, lanes.arrangement.budget.described()
     runtime = lanes.runtime.described(lanes.model.backend)
@@ -39,7 +39,7 @@ def tell_serving(lanes: Lanes, report: Report) -> None:
     report("ready", _described(lanes))
 
 
-def _described(lanes: Lanes) -> str:
+def _described(lanes: Generation) -> str:
     takes = ", ".join(spec.describe() for spec in lanes.inputs)
     gives = ", ".join(spec.describe() for spec in lanes.outputs)
     many = Shape(lanes.workers, lanes.arrangement.threads).described()

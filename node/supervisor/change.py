@@ -14,7 +14,7 @@ import structlog
 from cluster_serving.client.servers.process.exit_codes import ExitCode
 from cluster_serving.node.config.loading import Config
 from cluster_serving.node.models.detect import Detected
-from cluster_serving.node.supervisor.generation import Lanes
+from cluster_serving.node.supervisor.generation import Generation
 
 log = structlog.get_logger(__name__)
 
@@ -70,7 +70,7 @@ class Plans(Protocol):
 class Change:
     """A change under way."""
 
-    def __init__(self, plan: Plan, lanes: Lanes) -> None:
+    def __init__(self, plan: Plan, lanes: Generation) -> None:
         self.plan = plan
         self.lanes = lanes
         self._deadline_s = plan.begun_s + plan.timeout_s

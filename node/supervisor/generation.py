@@ -23,7 +23,7 @@ from cluster_serving.node.supervisor.launcher import consumer_of
 from cluster_serving.node.supervisor.served_model import ServedModel
 
 
-class Lanes(ServedModel):
+class Generation(ServedModel):
     """The lanes of a generation, as the supervisor sees them; its arguments are those of `ServedModel`.
 
     Raises:
@@ -188,7 +188,7 @@ class Lanes(ServedModel):
                 lane.begin()
 
 
-def take_turn(generations: Sequence[Lanes], bell: Bell, longest_s: float) -> None:
+def take_turn(generations: Sequence[Generation], bell: Bell, longest_s: float) -> None:
     """Hear what children say, until the bell is rung or so many seconds are over; the dead are followed by others."""
     _wait(generations, bell, longest_s)
     for lanes in generations:
@@ -199,7 +199,7 @@ def take_turn(generations: Sequence[Lanes], bell: Bell, longest_s: float) -> Non
         lanes.look_after()
 
 
-def _wait(generations: Sequence[Lanes], bell: Bell, longest_s: float) -> None:
+def _wait(generations: Sequence[Generation], bell: Bell, longest_s: float) -> None:
     children = [(child, lanes) for lanes in generations for child in lanes.children()]
     speaking = {child.fileno(): (child, lanes) for child, lanes in children if child.booting}
     poll = select.poll()

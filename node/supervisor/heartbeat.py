@@ -14,7 +14,7 @@ from cluster_serving.client import keys
 from cluster_serving.node.config.loading import Config
 from cluster_serving.node.reader.leases import leave
 from cluster_serving.node.ring.metrics import Figures
-from cluster_serving.node.supervisor.generation import Lanes
+from cluster_serving.node.supervisor.generation import Generation
 from cluster_serving.node.supervisor.inheritance import inherit
 
 log = structlog.get_logger(__name__)
@@ -55,11 +55,11 @@ class Heartbeat:
         self._config = config
         self._redis = config.redis_settings(timeout_s=_TIMEOUT_S).client()
 
-    def is_due(self, state: str, lanes: Lanes) -> bool:
+    def is_due(self, state: str, lanes: Generation) -> bool:
         """Whether it is time, or the state or the workers are others than were told last."""
         return self._told != (state, lanes.workers_ready, lanes.workers) or time.monotonic() >= self._due_s
 
-    def publish(self, state: str, lanes: Lanes, figures: Figures) -> None:
+    def publish(self, state: str, lanes: Generation, figures: Figures) -> None:
         """Tell the state of the node, the lanes that serve, and what was counted and measured since the start."""
         self._due_s = time.monotonic() + INTERVAL_S
         self._told = (state, lanes.workers_ready, lanes.workers)

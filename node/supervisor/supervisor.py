@@ -23,7 +23,7 @@ from cluster_serving.node.ring.bell import Bell
 from cluster_serving.node.ring.metrics import Figures
 from cluster_serving.node.supervisor.announcing import tell_loading, tell_serving, tell_tuned
 from cluster_serving.node.supervisor.change import Change, Plan, Plans, Report, refuse
-from cluster_serving.node.supervisor.generation import Lanes, take_turn
+from cluster_serving.node.supervisor.generation import Generation, take_turn
 from cluster_serving.node.supervisor.heartbeat import Heartbeat
 
 log = structlog.get_logger(__name__)
@@ -60,7 +60,7 @@ class Supervisor:
         self._lanes = self._new_lanes(config, model, 0)
         self._change: Change | None = None
         self._change_wanted = False
-        self._retired: list[Lanes] = []
+        self._retired: list[Generation] = []
         self._past = Figures()
         """What lanes have counted and measured that are no more."""
         self._heartbeat = Heartbeat(config, self._node)
@@ -95,7 +95,7 @@ class Supervisor:
         self._retire()
         return self._exit
 
-    def _generations(self) -> list[Lanes]:
+    def _generations(self) -> list[Generation]:
         return [self._lanes, *self._retired, *([self._change.lanes] if self._change else [])]
 
     def _act_on(self, number: int) -> None:
@@ -242,10 +242,10 @@ class Supervisor:
         self._bell.close()
         log.info("stopped", answered=self._figures().counts["answered"])
 
-    def _new_lanes(self, config: Config, model: Detected, generation: int) -> Lanes:
+    def _new_lanes(self, config: Config, model: Detected, generation: int) -> Generation:
         arrangement = self._share.arrange(config, model)
         arrangement.check()
-        lanes = Lanes(config, model, self._node, generation, arrangement)
+        lanes = Generation(config, model, self._node, generation, arrangement)
         self._consumers.update(*(lanes.consumers(number) for number in (0, 1)))
         return lanes
 

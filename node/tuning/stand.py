@@ -27,7 +27,7 @@ from cluster_serving.node.models.base import TensorSpec
 from cluster_serving.node.models.detect import Detected
 from cluster_serving.node.models.runtime import TriedRuntime
 from cluster_serving.node.ring.bell import Bell
-from cluster_serving.node.supervisor.generation import Lanes, take_turn
+from cluster_serving.node.supervisor.generation import Generation, take_turn
 from cluster_serving.node.topology.budget import Budget
 from cluster_serving.node.topology.cgroups import free_bytes
 from cluster_serving.node.tuning.candidates import Candidate
@@ -50,9 +50,9 @@ _SLOWEST_ANSWER_S = 10.0  # beyond runTimeout
 
 @dataclass
 class Trial:
-    """Lanes under a job of their own, and the rate that they were seen to have last."""
+    """Generation under a job of their own, and the rate that they were seen to have last."""
 
-    lanes: Lanes
+    lanes: Generation
     rate: float = 0.0
     restarts: int = 0
 
@@ -117,7 +117,7 @@ class Stand:
         self._count += 1
         config = self._config.model_copy(update={"job_name": f"{self._prefix}-{self._count}"})
         choice = Choice(shape.workers, shape.threads, batch, self.runtime)
-        lanes = Lanes(config, self._model, _NAME, 0, arrange(config, self._budget, choice))
+        lanes = Generation(config, self._model, _NAME, 0, arrange(config, self._budget, choice))
         self._trials[shape] = Trial(lanes)
         lanes.start()
         self._await(lanes)
@@ -181,7 +181,7 @@ class Stand:
             most_s=_LONGEST * seconds,
         )
 
-    def _await(self, lanes: Lanes) -> None:
+    def _await(self, lanes: Generation) -> None:
         """Until they serve, have failed, or have taken too long.
 
         Raises:
@@ -202,7 +202,7 @@ class Stand:
             take_turn([trial.lanes for trial in self._trials.values()], self._bell, _TURN_S)
             self._check()
 
-    def _learn(self, lanes: Lanes) -> None:
+    def _learn(self, lanes: Generation) -> None:
         """The first lanes serve: make the load from what they say of the model."""
         self.runtime, self.runtimes = lanes.runtime, lanes.candidates
         self.inputs, self.model_hash = lanes.inputs, lanes.model_hash
@@ -223,7 +223,7 @@ def _nothing() -> None:
     pass
 
 
-def _own_bytes(lanes: Lanes) -> Iterator[int]:
+def _own_bytes(lanes: Generation) -> Iterator[int]:
     """What each worker has for itself."""
     for child in lanes.children():
         with suppress(psutil.Error):

@@ -1,4 +1,4 @@
-"""Lanes that a test arranges itself, and turns as a supervisor does."""
+"""Generation that a test arranges itself, and turns as a supervisor does."""
 
 import os
 import time
@@ -10,7 +10,7 @@ from cluster_serving.node.config.choice import Choice
 from cluster_serving.node.config.loading import Config
 from cluster_serving.node.models.detect import detect
 from cluster_serving.node.ring.bell import Bell
-from cluster_serving.node.supervisor.generation import Lanes, take_turn
+from cluster_serving.node.supervisor.generation import Generation, take_turn
 from cluster_serving.node.topology.budget import Budget
 from cluster_serving.node.topology.machine import Core
 from cluster_serving.node.topology.placement import Places
@@ -26,7 +26,7 @@ MORE = tuple(Core(number, number) for number in range(1000, 1008))
 
 
 def arrangement(*crews: int, domain: int | None = None, cores: tuple[int, ...] = ()) -> Arrangement:
-    """Lanes of so many workers each, all on this machine's cores, or each worker on these."""
+    """Generation of so many workers each, all on this machine's cores, or each worker on these."""
     lanes = tuple(Places((cores,) * crew, (), domain) for crew in crews)
     config = Config()
     return Arrangement(Budget(CORES, None, MORE), Choice(sum(crews), 1, 4, config.runtime), lanes)
@@ -39,17 +39,17 @@ class Turning:
         path = str(MODELS / "affine.py")
         self._config = Config(model_path=path, job_name=job, redis_url=server.url, batch_size=4, slot_bytes=1 << 16)
         self._bell = Bell()
-        self.generations: list[Lanes] = []
+        self.generations: list[Generation] = []
 
-    def make(self, arrangement: Arrangement) -> Lanes:
+    def make(self, arrangement: Arrangement) -> Generation:
         """Another generation."""
         model = detect(self._config.model_path, None, ())
         number = self.generations[-1].number + 1 if self.generations else 0
-        lanes = Lanes(self._config, model, "node", number, arrangement)
+        lanes = Generation(self._config, model, "node", number, arrangement)
         self.generations.append(lanes)
         return lanes
 
-    def start(self, arrangement: Arrangement) -> Lanes:
+    def start(self, arrangement: Arrangement) -> Generation:
         """Start another generation, and wait until it serves."""
         lanes = self.make(arrangement)
         lanes.start()
@@ -68,7 +68,7 @@ class Turning:
             take_turn(self.generations, self._bell, _TURN_S)
             assert not [lanes.failure for lanes in self.generations if lanes.failure]
 
-    def retire(self, lanes: Lanes) -> None:
+    def retire(self, lanes: Generation) -> None:
         """Drain a generation, and wait until nothing of it is left."""
         lanes.drain()
         self.until(lambda: lanes.ended, "they have ended")

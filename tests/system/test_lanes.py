@@ -13,7 +13,7 @@ import pytest
 from cluster_serving.client import OutputQueue, keys
 from cluster_serving.client.wire.values import encode_record
 from cluster_serving.node.supervisor.child import Child
-from cluster_serving.node.supervisor.generation import Lanes
+from cluster_serving.node.supervisor.generation import Generation
 from cluster_serving.node.supervisor.launcher import consumer_of
 from cluster_serving.node.topology import memory
 from support.caller import Caller, calling
@@ -39,15 +39,15 @@ def caller(own_redis: PrivateRedis) -> Iterator[Callable[[], Caller]]:
         yield lambda: stack.enter_context(calling(own_redis, JOB))
 
 
-def children(lanes: Lanes) -> dict[str, Child]:
+def children(lanes: Generation) -> dict[str, Child]:
     return {child.name: child for child in lanes.children()}
 
 
-def is_buried(child: Child, lanes: Lanes) -> bool:
+def is_buried(child: Child, lanes: Generation) -> bool:
     return all(other is not child for other in lanes.children())
 
 
-def complete(lanes: Lanes) -> bool:
+def complete(lanes: Generation) -> bool:
     """Whether all children of two lanes are ready, and no other one is left."""
     ready = [child.ready is not None for child in lanes.children()]
     return len(ready) == lanes.workers + 4 and all(ready) and lanes.workers_ready == lanes.workers
