@@ -24,7 +24,7 @@ from cluster_serving.node.supervisor.hangs import Watch
 from cluster_serving.node.supervisor.launcher import Crew
 from cluster_serving.node.supervisor.memory_limit import Recycling
 from cluster_serving.node.supervisor.recovery import recover
-from cluster_serving.node.supervisor.seat import Post, Verdict
+from cluster_serving.node.supervisor.seat import Seat, Verdict
 from cluster_serving.node.supervisor.served_model import ServedModel
 from cluster_serving.node.topology import memory
 from cluster_serving.node.topology.pinning import pin
@@ -76,9 +76,9 @@ class Lane:
         self._restarts = self._recycled = 0
         self._served = False
         self._draining = False
-        self._reader = Post(crew.name_of("reader"), crew.reader)
-        self._writer = Post(crew.name_of("writer"), crew.writer)
-        self._workers = [Post(crew.name_of_worker(index), partial(crew.worker, index)) for index in range(room)]
+        self._reader = Seat(crew.name_of("reader"), crew.reader)
+        self._writer = Seat(crew.name_of("writer"), crew.writer)
+        self._workers = [Seat(crew.name_of_worker(index), partial(crew.worker, index)) for index in range(room)]
         self._posts = (*self._workers, self._writer, self._reader)
         self._recycling = Recycling(self.ring, self._workers, config.max_worker_memory)
         patience_s = max(config.lease_s, config.redis_timeout / 1000 + _SLOWEST_REPLY_S)
@@ -243,7 +243,7 @@ class Lane:
                 log.info("starting another", child=post.name)
                 self._fill(post)
 
-    def _fill(self, post: Post) -> None:
+    def _fill(self, post: Seat) -> None:
         try:
             post.start()
         except OSError as error:
@@ -268,16 +268,16 @@ class Lane:
         if writer.ready is not None and watch.writer_hangs(writer.ready, writer.leaving_since_s):
             writer.condemn(f"no sign of life for {watch.patience_s:g} s")
 
-    def _keep_in_place(self, post: Post) -> None:
+    def _keep_in_place(self, post: Seat) -> None:
         places, at = self._crew.places, self._posts.index(post)
         cores = places.workers[at] if at < len(self._workers) else places.others
         if post.child is not None:
             pin(post.child.pid, cores or [core.number for core in self._generation.arrangement.budget.cores])
 
-    def _post_of(self, child: Child) -> Post:
+    def _post_of(self, child: Child) -> Seat:
         return next(post for post in self._posts if post.child is child)
 
-    def _wanted(self) -> list[Post]:
+    def _wanted(self) -> list[Seat]:
         return self._workers[: self.workers]
 
     def _pass_on(self) -> None:

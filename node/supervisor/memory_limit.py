@@ -8,7 +8,7 @@ import structlog
 
 from cluster_serving.node.ring.ring import Ring
 from cluster_serving.node.supervisor.child import Child
-from cluster_serving.node.supervisor.seat import Post
+from cluster_serving.node.supervisor.seat import Seat
 
 log = structlog.get_logger(__name__)
 
@@ -20,12 +20,12 @@ _MB = 1e6
 class Recycling:
     """The memory limit of a lane's workers; `limit_bytes` 0: none."""
 
-    def __init__(self, ring: Ring, workers: Sequence[Post], limit_bytes: int) -> None:
+    def __init__(self, ring: Ring, workers: Sequence[Seat], limit_bytes: int) -> None:
         self._ring = ring
         self._workers = workers
         self._limit = limit_bytes
 
-    def welcome(self, post: Post) -> None:
+    def welcome(self, post: Seat) -> None:
         """A worker has become ready. One that begins above the limit shows that no worker can keep it."""
         post.recycling = False
         if not self._limit or post.child is None:

@@ -23,7 +23,7 @@ class Verdict(NamedTuple):
     stacks: str
 
 
-class Post:
+class Seat:
     """Who fills it, whether somebody is to, and since when nobody does.
 
     `wanted`: a child that ends is followed by another one. `recycling`: the one that is there leaves, or has left, because of

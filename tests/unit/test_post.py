@@ -5,14 +5,14 @@ import time
 import pytest
 
 from cluster_serving.node.supervisor.child import Child
-from cluster_serving.node.supervisor.seat import Post
+from cluster_serving.node.supervisor.seat import Seat
 
 
 def nobody() -> Child:
     raise OSError("no process left")
 
 
-def delay_s(post: Post) -> float:
+def delay_s(post: Seat) -> float:
     """How long it waits from now on, after another failure."""
     with pytest.raises(OSError, match="no process left"):
         post.start()
@@ -20,7 +20,7 @@ def delay_s(post: Post) -> float:
 
 
 def test_the_next_child_waits_for_longer_than_the_one_before() -> None:
-    post = Post("worker-0", nobody)
+    post = Seat("worker-0", nobody)
 
     delays = [delay_s(post) for _ in range(12)]
 
@@ -29,12 +29,12 @@ def test_the_next_child_waits_for_longer_than_the_one_before() -> None:
     assert all(0.9 < delay <= 2 for delay in delays[5:])
 
 
-def is_due(post: Post) -> bool:
+def is_due(post: Seat) -> bool:
     return post.is_due
 
 
 def test_it_is_due_when_it_is_wanted_and_has_waited() -> None:
-    post = Post("worker-0", nobody)
+    post = Seat("worker-0", nobody)
     assert not is_due(post)
 
     delay_s(post)
