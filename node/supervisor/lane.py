@@ -21,7 +21,7 @@ from cluster_serving.node.ring.ring import HANDED_OVER, Ring, State
 from cluster_serving.node.ring.slot import Geometry
 from cluster_serving.node.supervisor.child import Child
 from cluster_serving.node.supervisor.hangs import Watch
-from cluster_serving.node.supervisor.launcher import Crew
+from cluster_serving.node.supervisor.launcher import Launcher
 from cluster_serving.node.supervisor.memory_limit import Recycling
 from cluster_serving.node.supervisor.recovery import recover
 from cluster_serving.node.supervisor.seat import Seat, Verdict
@@ -69,7 +69,7 @@ class Lane:
             self.close()
             raise
         self._reader_bell, self._writer_bell, *self._worker_bells = self._bells
-        self._crew = crew = Crew(generation, number, first_worker, places, self.ring, self._bells)
+        self._launcher = crew = Launcher(generation, number, first_worker, places, self.ring, self._bells)
         self.failure: tuple[str, int] | None = None
         """Why a child ended before the lane has ever served, and the exit code for it."""
         self._rearranged_s = float("-inf")
@@ -195,7 +195,7 @@ class Lane:
         Args:
             places: `room` at most; one without cores means those of the generation's budget.
         """
-        self._crew.places, self._rearranged_s = places, time.monotonic()
+        self._launcher.places, self._rearranged_s = places, time.monotonic()
         self.workers = len(places.workers)
         self.ring.most_slots = slots_for(self.workers)
         for index, post in enumerate(self._workers[self.workers :], self.workers):
@@ -269,7 +269,7 @@ class Lane:
             writer.condemn(f"no sign of life for {watch.patience_s:g} s")
 
     def _keep_in_place(self, post: Seat) -> None:
-        places, at = self._crew.places, self._posts.index(post)
+        places, at = self._launcher.places, self._posts.index(post)
         cores = places.workers[at] if at < len(self._workers) else places.others
         if post.child is not None:
             pin(post.child.pid, cores or [core.number for core in self._generation.arrangement.budget.cores])

@@ -27,7 +27,7 @@ def consumer_of(node: str, generation: int, lane: int = 0) -> str:
     return f"{node}.{suffix}" if suffix else node
 
 
-class Crew:
+class Launcher:
     """What all children of a lane have in common.
 
     Args:
