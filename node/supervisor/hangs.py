@@ -11,7 +11,7 @@ _ABSENT_S = 2.0  # its own turns take half a second, and rarely more
 _SLOWEST_BOOT = 10.0  # times the slowest one so far: the model may have to come from the disk again
 
 
-class Watch:
+class HangDetector:
     """Looks at the ring of a lane.
 
     Time in which the supervisor itself did not look does not count: whoever stopped it has stopped its children too.

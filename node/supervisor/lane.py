@@ -20,7 +20,7 @@ from cluster_serving.node.ring.metrics import FIRST_WORKER, READER, WRITER, Figu
 from cluster_serving.node.ring.ring import HANDED_OVER, Ring, State
 from cluster_serving.node.ring.slot import Geometry
 from cluster_serving.node.supervisor.child import Child
-from cluster_serving.node.supervisor.hangs import Watch
+from cluster_serving.node.supervisor.hangs import HangDetector
 from cluster_serving.node.supervisor.launcher import Launcher
 from cluster_serving.node.supervisor.memory_limit import Recycling
 from cluster_serving.node.supervisor.recovery import recover
@@ -82,7 +82,7 @@ class Lane:
         self._posts = (*self._workers, self._writer, self._reader)
         self._recycling = Recycling(self.ring, self._workers, config.max_worker_memory)
         patience_s = max(config.lease_s, config.redis_timeout / 1000 + _SLOWEST_REPLY_S)
-        self._watch = Watch(self.ring, config.run_timeout_s, patience_s)
+        self._watch = HangDetector(self.ring, config.run_timeout_s, patience_s)
 
     @property
     def workers_ready(self) -> int:

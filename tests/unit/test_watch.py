@@ -11,7 +11,7 @@ import pytest
 from cluster_serving.node.ring.metrics import FIRST_WORKER, READER, WRITER
 from cluster_serving.node.ring.ring import Ring, State
 from cluster_serving.node.ring.slot import Geometry
-from cluster_serving.node.supervisor.hangs import Watch
+from cluster_serving.node.supervisor.hangs import HangDetector
 from cluster_serving.node.supervisor.stacks import dump
 
 LONG_AGO = 1e-3
@@ -39,8 +39,8 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def watch(ring: Ring, clock: Clock) -> Watch:
-    return Watch(ring, LIMIT_S, LIMIT_S, clock)
+def watch(ring: Ring, clock: Clock) -> HangDetector:
+    return HangDetector(ring, LIMIT_S, LIMIT_S, clock)
 
 
 def child(ready_s: float = LONG_AGO, started_s: float = 0.0) -> Any:
@@ -53,20 +53,20 @@ def give(ring: Ring, slot: int = 0) -> None:
     ring.hand_over("reader", slot, 0, slot + 1)
 
 
-def wait(watch: Watch, clock: Clock, seconds: float = LIMIT_S + 1) -> None:
+def wait(watch: HangDetector, clock: Clock, seconds: float = LIMIT_S + 1) -> None:
     """Let time pass under the supervisor's eyes."""
     for _ in range(math.ceil(seconds)):
         clock.ahead_s += 1
         watch.look()
 
 
-def test_a_worker_without_work_never_hangs(watch: Watch, clock: Clock) -> None:
+def test_a_worker_without_work_never_hangs(watch: HangDetector, clock: Clock) -> None:
     wait(watch, clock)
 
     assert not watch.worker_hangs(0, child(), None)
 
 
-def test_a_worker_hangs_that_has_had_work_for_too_long(ring: Ring, watch: Watch, clock: Clock) -> None:
+def test_a_worker_hangs_that_has_had_work_for_too_long(ring: Ring, watch: HangDetector, clock: Clock) -> None:
     give(ring)
     assert not watch.worker_hangs(0, child(), None)
 
@@ -76,7 +76,7 @@ def test_a_worker_hangs_that_has_had_work_for_too_long(ring: Ring, watch: Watch,
     assert not watch.worker_hangs(0, child(clock()), None), "one that has just become ready has all its time"
 
 
-def test_a_sign_of_life_counts(ring: Ring, watch: Watch, clock: Clock) -> None:
+def test_a_sign_of_life_counts(ring: Ring, watch: HangDetector, clock: Clock) -> None:
     give(ring)
     wait(watch, clock)
 
@@ -85,14 +85,14 @@ def test_a_sign_of_life_counts(ring: Ring, watch: Watch, clock: Clock) -> None:
     assert not watch.worker_hangs(0, child(), None)
 
 
-def test_a_worker_that_was_told_to_leave_hangs_when_it_stays(watch: Watch, clock: Clock) -> None:
+def test_a_worker_that_was_told_to_leave_hangs_when_it_stays(watch: HangDetector, clock: Clock) -> None:
     wait(watch, clock)
 
     assert watch.worker_hangs(0, child(), LONG_AGO)
     assert not watch.worker_hangs(0, child(), clock())
 
 
-def test_time_in_which_nobody_looked_does_not_count(ring: Ring, watch: Watch, clock: Clock) -> None:
+def test_time_in_which_nobody_looked_does_not_count(ring: Ring, watch: HangDetector, clock: Clock) -> None:
     give(ring)
 
     clock.ahead_s += 3
@@ -103,7 +103,7 @@ def test_time_in_which_nobody_looked_does_not_count(ring: Ring, watch: Watch, cl
     assert watch.worker_hangs(0, child(), None)
 
 
-def test_a_reader_hangs_when_it_is_silent(ring: Ring, watch: Watch, clock: Clock) -> None:
+def test_a_reader_hangs_when_it_is_silent(ring: Ring, watch: HangDetector, clock: Clock) -> None:
     wait(watch, clock)
     assert watch.reader_hangs(child())
 
@@ -112,7 +112,9 @@ def test_a_reader_hangs_when_it_is_silent(ring: Ring, watch: Watch, clock: Clock
     assert not watch.reader_hangs(child())
 
 
-def test_a_writer_hangs_when_it_is_silent_with_something_to_publish(ring: Ring, watch: Watch, clock: Clock) -> None:
+def test_a_writer_hangs_when_it_is_silent_with_something_to_publish(
+    ring: Ring, watch: HangDetector, clock: Clock
+) -> None:
     wait(watch, clock)
     assert not watch.writer_hangs(child(), None)
     assert watch.writer_hangs(child(), LONG_AGO), "it was told to leave"
@@ -134,7 +136,7 @@ def test_no_stacks_of_a_process_that_is_gone() -> None:
     assert dump(pid) == ""
 
 
-def test_a_child_that_takes_far_longer_to_start_than_others_hangs(watch: Watch, clock: Clock) -> None:
+def test_a_child_that_takes_far_longer_to_start_than_others_hangs(watch: HangDetector, clock: Clock) -> None:
     """A tenfold of the slowest boot, and what any of its turns may take."""
     now_s = clock()
     watch.booted(child(now_s, now_s - 2))
@@ -150,7 +152,9 @@ def test_a_child_that_takes_far_longer_to_start_than_others_hangs(watch: Watch, 
     assert watch.boot_hangs(FIRST_WORKER, booting)
 
 
-def test_a_reader_that_waits_for_redis_in_its_start_does_not_hang(ring: Ring, watch: Watch, clock: Clock) -> None:
+def test_a_reader_that_waits_for_redis_in_its_start_does_not_hang(
+    ring: Ring, watch: HangDetector, clock: Clock
+) -> None:
     booting = child(0.0, clock())
     for _ in range(6):
         wait(watch, clock)
