@@ -22,7 +22,7 @@ from cluster_serving.node.ring.slot import Geometry
 from cluster_serving.node.supervisor.child import Child
 from cluster_serving.node.supervisor.hangs import HangDetector
 from cluster_serving.node.supervisor.launcher import Launcher
-from cluster_serving.node.supervisor.memory_limit import Recycling
+from cluster_serving.node.supervisor.memory_limit import MemoryLimit
 from cluster_serving.node.supervisor.recovery import recover
 from cluster_serving.node.supervisor.seat import Seat, Verdict
 from cluster_serving.node.supervisor.served_model import ServedModel
@@ -80,7 +80,7 @@ class Lane:
         self._writer = Seat(crew.name_of("writer"), crew.writer)
         self._workers = [Seat(crew.name_of_worker(index), partial(crew.worker, index)) for index in range(room)]
         self._posts = (*self._workers, self._writer, self._reader)
-        self._recycling = Recycling(self.ring, self._workers, config.max_worker_memory)
+        self._recycling = MemoryLimit(self.ring, self._workers, config.max_worker_memory)
         patience_s = max(config.lease_s, config.redis_timeout / 1000 + _SLOWEST_REPLY_S)
         self._watch = HangDetector(self.ring, config.run_timeout_s, patience_s)
 

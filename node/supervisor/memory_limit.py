@@ -17,7 +17,7 @@ _WORTH_STARTING = 3.0
 _MB = 1e6
 
 
-class Recycling:
+class MemoryLimit:
     """The memory limit of a lane's workers; `limit_bytes` 0: none."""
 
     def __init__(self, ring: Ring, workers: Sequence[Seat], limit_bytes: int) -> None:
