@@ -14,14 +14,14 @@ from cluster_serving.node.lifecycle.tune_first import tune_if_wanted
 from cluster_serving.node.models.base import ModelError
 from cluster_serving.node.models.detect import detect
 from cluster_serving.node.processing.topn import parse_filter
-from cluster_serving.node.supervisor.change import Plans, Report
+from cluster_serving.node.supervisor.change import PlanSource, Report
 from cluster_serving.node.supervisor.child import allow_descriptors
 from cluster_serving.node.supervisor.supervisor import Supervisor
 
 log = structlog.get_logger(__name__)
 
 
-def serve(config: Config, job: Job, report: Report, plans: Plans, redis: RedisWatch | None = None) -> int:
+def serve(config: Config, job: Job, report: Report, plans: PlanSource, redis: RedisWatch | None = None) -> int:
     """Run the node of a job until SIGTERM or SIGINT.
 
     Args:

@@ -47,7 +47,7 @@ def refuse(report: Report, reason: str, code: int) -> None:
     report("failed", f"{reason.removesuffix('.')}; the old model goes on serving", code)
 
 
-class Plans(Protocol):
+class PlanSource(Protocol):
     """Where the supervisor learns what it is to change to."""
 
     def asked(self) -> bool:

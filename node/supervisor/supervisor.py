@@ -22,7 +22,7 @@ from cluster_serving.node.models.detect import Detected
 from cluster_serving.node.ring.bell import Bell
 from cluster_serving.node.ring.metrics import Figures
 from cluster_serving.node.supervisor.announcing import tell_loading, tell_serving, tell_tuned
-from cluster_serving.node.supervisor.change import Change, Plan, Plans, Report, refuse
+from cluster_serving.node.supervisor.change import Change, Plan, PlanSource, Report, refuse
 from cluster_serving.node.supervisor.generation import Generation, take_turn
 from cluster_serving.node.supervisor.heartbeat import Heartbeat
 
@@ -47,7 +47,13 @@ class Supervisor:
     """The node of a job; `report` is told how the start goes, `plans` say what to change to."""
 
     def __init__(
-        self, config: Config, job: Job, model: Detected, report: Report, plans: Plans, redis: RedisWatch | None = None
+        self,
+        config: Config,
+        job: Job,
+        model: Detected,
+        report: Report,
+        plans: PlanSource,
+        redis: RedisWatch | None = None,
     ) -> None:
         self._job = job
         self._node = job.node_id()
