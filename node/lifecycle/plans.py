@@ -32,7 +32,7 @@ class Given(NamedTuple):
     directory: Path
 
 
-class Changes:
+class RestartPlans:
     """What the node of a job may change to.
 
     Args:
