@@ -58,7 +58,7 @@ class RestartPlans:
         self._serving = entry
         self._next: Entry | None = None
         """The model of a change that has been begun; it is kept until the next one if that failed."""
-        self._pending: _Pending | None = None
+        self._pending: PendingPlan | None = None
 
     def asked(self) -> bool:
         """Whether a `restart` waits."""
@@ -96,12 +96,12 @@ class RestartPlans:
             self._pending.report("failed", reason, ExitCode.FAILED)
             self._pending = None
 
-    def _take(self) -> "_Pending":
+    def _take(self) -> "PendingPlan":
         request = self._job.take_request()
         report = Reporter(_pipe(request.report) if request else None)
         if request is None:
-            return _Pending(self._given, report, TIMEOUT_S)
-        return _Pending(_given(request), report, request.timeout_s)
+            return PendingPlan(self._given, report, TIMEOUT_S)
+        return PendingPlan(_given(request), report, request.timeout_s)
 
     def _read(self, given: Given) -> Config:
         with _in(given.directory):
@@ -112,7 +112,7 @@ class RestartPlans:
         config.check_model_path()
         return config
 
-    def _plan(self, pending: "_Pending", config: Config) -> Plan:
+    def _plan(self, pending: "PendingPlan", config: Config) -> Plan:
         if self._next is not None:
             self._next.release()
             self._next = None
@@ -135,7 +135,7 @@ class RestartPlans:
         return Plan(config, model, pending.report, commit, pending.timeout_s, pending.begun_s)
 
 
-class _Pending:
+class PendingPlan:
     """A change that is wanted and not yet described: its settings are read once, its model may be on its way."""
 
     def __init__(self, given: Given, report: Reporter, timeout_s: float) -> None:
