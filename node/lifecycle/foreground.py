@@ -64,7 +64,7 @@ def _serve(options: StartOptions, report: Reporter, patience_s: float) -> int:
     from cluster_serving.node.fetching.placing import fetched
     from cluster_serving.node.job.redis_watch import watching
     from cluster_serving.node.lifecycle.node import serve
-    from cluster_serving.node.lifecycle.plans import Given, RestartPlans
+    from cluster_serving.node.lifecycle.plans import Origin, RestartPlans
 
     def remember(options: StartOptions, config: Config) -> None:
         job.record(_record(options, config, job, home))
@@ -83,7 +83,7 @@ def _serve(options: StartOptions, report: Reporter, patience_s: float) -> int:
             local, entry = fetched(config, job, tell)
             if entry is not None:
                 find_model(local, config.model_path)
-            given = Given(options, environ, Path.cwd())
+            given = Origin(options, environ, Path.cwd())
             changes = RestartPlans(job, config, given, remember, entry)
             with watching(home, settings.port, settings.password) as watch:
                 return serve(local, job, report, changes, watch)

@@ -24,7 +24,7 @@ from cluster_serving.node.supervisor.change import Plan, refuse
 log = structlog.get_logger(__name__)
 
 
-class Given(NamedTuple):
+class Origin(NamedTuple):
     """Where settings come from: options, variables, and the directory that relative paths of both begin at."""
 
     options: StartOptions
@@ -47,7 +47,7 @@ class RestartPlans:
         self,
         job: Job,
         config: Config,
-        given: Given,
+        given: Origin,
         remember: Callable[[StartOptions, Config], None],
         entry: Entry | None = None,
     ) -> None:
@@ -103,7 +103,7 @@ class RestartPlans:
             return PendingPlan(self._given, report, TIMEOUT_S)
         return PendingPlan(_given(request), report, request.timeout_s)
 
-    def _read(self, given: Given) -> Config:
+    def _read(self, given: Origin) -> Config:
         with _in(given.directory):
             config = given.options.load(given.environ)[0].config
         hide(*secrets_of_config(config))
@@ -138,7 +138,7 @@ class RestartPlans:
 class PendingPlan:
     """A change that is wanted and not yet described: its settings are read once, its model may be on its way."""
 
-    def __init__(self, given: Given, report: Reporter, timeout_s: float) -> None:
+    def __init__(self, given: Origin, report: Reporter, timeout_s: float) -> None:
         self.given = given
         self.report = report
         self.config: Config | None = None
@@ -176,8 +176,8 @@ def _in(directory: Path) -> Generator[None]:
         os.close(back)
 
 
-def _given(request: ChangeRequest) -> Given:
-    return Given(options_of(request.config_path, request.flags), request.environ, Path(request.directory))
+def _given(request: ChangeRequest) -> Origin:
+    return Origin(options_of(request.config_path, request.flags), request.environ, Path(request.directory))
 
 
 def _pipe(path: str) -> int | None:
