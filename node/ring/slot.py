@@ -53,7 +53,7 @@ class Geometry(msgspec.Struct, frozen=True):
         return PAGE + SIGNATURE_BYTES + self.table_bytes + self.outcome_bytes + 2 * paged(self.slot_bytes)
 
 
-class Placed(msgspec.Struct, frozen=True, array_like=True):
+class StoredOutput(msgspec.Struct, frozen=True, array_like=True):
     """One output of some rows: a C-ordered array (rows, *row_shape) at `offset` of the outputs.
 
     Text has the dtype "str", and `spans` instead of shape and offset: for each row its JSON (offset and length in the outputs).
@@ -80,7 +80,7 @@ class Outcome(msgspec.Struct, frozen=True, array_like=True):
     """
 
     rows: list[int]
-    outputs: list[Placed] = []
+    outputs: list[StoredOutput] = []
     values: list[tuple[int, int]] = []
     filtered: list[tuple[int, int]] = []
     error: tuple[str, str] | None = None

@@ -13,7 +13,7 @@ from cluster_serving.node.models.base import Array, ModelError
 from cluster_serving.node.models.user_code import UserFault
 from cluster_serving.node.processing.custom import Processing
 from cluster_serving.node.processing.topn import Filter, apply, apply_to_rows
-from cluster_serving.node.ring.slot import Outcome, Placed, Slot, array_at, cut, cut_detail
+from cluster_serving.node.ring.slot import Outcome, Slot, StoredOutput, array_at, cut, cut_detail
 from cluster_serving.node.worker.inputs import ModelRun
 
 _ALIGNMENT = 64
@@ -118,17 +118,17 @@ class _Area:
         self._memory[start : self.used] = content
         return start, len(content)
 
-    def place(self, outputs: Outputs) -> list[Placed]:
+    def place(self, outputs: Outputs) -> list[StoredOutput]:
         """The outputs of some rows."""
         return [self._place(name, array) for name, array in outputs.items()]
 
-    def _place(self, name: str, array: Array) -> Placed:
+    def _place(self, name: str, array: Array) -> StoredOutput:
         if array.dtype.kind not in _NUMBERS:
-            return Placed(name, "str", spans=[self.put(json.dumps(text).encode()) for text in array.tolist()])
+            return StoredOutput(name, "str", spans=[self.put(json.dumps(text).encode()) for text in array.tolist()])
         dtype = array.dtype.newbyteorder("=").str
         offset = self._take(-(-self.used // _ALIGNMENT) * _ALIGNMENT, array.nbytes)
         array_at(self._memory, dtype, array.shape, offset)[...] = array
-        return Placed(name, dtype, array.shape[1:], offset)
+        return StoredOutput(name, dtype, array.shape[1:], offset)
 
     def _take(self, start: int, size: int) -> int:
         most = len(self._memory)

@@ -16,7 +16,7 @@ from cluster_serving.client.wire.reply import pack
 from cluster_serving.client.wire.tensors import Array, tensor_header
 from cluster_serving.node.processing.filter_text import json_text, legacy_text
 from cluster_serving.node.ring.deadline import late
-from cluster_serving.node.ring.slot import BATCHED, ORIGINAL, Outcome, Placed, Row, Slot, array_at, cut
+from cluster_serving.node.ring.slot import BATCHED, ORIGINAL, Outcome, Row, Slot, StoredOutput, array_at, cut
 
 Fields = list[bytes]
 
@@ -190,7 +190,7 @@ def _head(name: str, dtype: str, shape: tuple[int, ...]) -> tuple[bytes, bytes, 
     return field, tensor_header(wire, shape), kind.itemsize * int(np.prod(shape, dtype=np.int64))
 
 
-def _output(slot: Slot, placed: Placed, index: int, flags: int) -> tuple[bytes, bytes]:
+def _output(slot: Slot, placed: StoredOutput, index: int, flags: int) -> tuple[bytes, bytes]:
     """Field and content of one native output of a row."""
     if placed.is_text:
         text = bytes(_cut_out(slot, placed.spans[index]))
@@ -200,7 +200,7 @@ def _output(slot: Slot, placed: Placed, index: int, flags: int) -> tuple[bytes, 
     return field, header + array.tobytes()
 
 
-def _array(slot: Slot, placed: Placed, index: int, flags: int) -> Array:
+def _array(slot: Slot, placed: StoredOutput, index: int, flags: int) -> Array:
     if placed.is_text:
         raise CodecError(f"output {placed.name!r} is text, which cannot be sent in the original dialect")
     size = np.dtype(placed.dtype).itemsize * int(np.prod(placed.row_shape, dtype=np.int64))

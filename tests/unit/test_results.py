@@ -19,9 +19,9 @@ from cluster_serving.node.ring.slot import (
     ORIGINAL,
     Geometry,
     Outcome,
-    Placed,
     Row,
     Slot,
+    StoredOutput,
     array_at,
     now_us,
 )
@@ -42,13 +42,13 @@ def row(place: int, flags: int = 0, reply: bytes = b"", error: tuple[str, str] |
     return Row(b"5-%d" % (place + 1), b"uri %d" % place, reply, flags, place, [], error)
 
 
-def place(slot: Slot, **outputs: NDArray[Any]) -> list[Placed]:
+def place(slot: Slot, **outputs: NDArray[Any]) -> list[StoredOutput]:
     """Outputs as a worker stores them."""
-    placed: list[Placed] = []
+    placed: list[StoredOutput] = []
     at = 0
     for name, array in outputs.items():
         array_at(slot.outputs, array.dtype.str, array.shape, at)[...] = array
-        placed.append(Placed(name, array.dtype.str, array.shape[1:], at))
+        placed.append(StoredOutput(name, array.dtype.str, array.shape[1:], at))
         at += -(-array.nbytes // 64) * 64
     return placed
 
@@ -106,7 +106,7 @@ def test_rows_that_ran_apart_meet_their_own_results() -> None:
     slot = new_slot(*map(row, range(4)))
     (placed,) = place(slot, y=np.array([[10.0], [12.0]]))
     slot.outputs[1000:1016] = np.array([13.0, 11.0]).tobytes()
-    apart = Placed("y", "<f8", (1,), 1000)
+    apart = StoredOutput("y", "<f8", (1,), 1000)
     slot.add([Outcome([0, 2], outputs=[placed]), Outcome([3, 1], outputs=[apart])], 4, 0)
 
     assert [result.outputs["y"].tolist() for result in results_of(slot)] == [[10], [11], [12], [13]]
@@ -204,8 +204,8 @@ def test_a_filters_value_of_several_rows_is_read_in_either_text() -> None:
         assert result_of([b"value", text], "u").value == [[4, 5.0], [3, 4.0]]
 
 
-def text_of(slot: Slot, *texts: Any) -> Placed:
-    return Placed("t", "str", spans=put(slot, *(json.dumps(text).encode() for text in texts)))
+def text_of(slot: Slot, *texts: Any) -> StoredOutput:
+    return StoredOutput("t", "str", spans=put(slot, *(json.dumps(text).encode() for text in texts)))
 
 
 @pytest.mark.parametrize("texts", [("ü", "b"), (["a", "b"], ["c", "d"]), ([], [["x"]])])
@@ -265,7 +265,7 @@ def test_rows_with_different_outputs_have_receipts_of_their_own() -> None:
     slot.add(
         [
             Outcome([0], outputs=first),
-            Outcome([1], outputs=[Placed("c", "<f8", (), 0), Placed("d", "<f8", (), 0)]),
+            Outcome([1], outputs=[StoredOutput("c", "<f8", (), 0), StoredOutput("d", "<f8", (), 0)]),
             Outcome([2], error=ERROR),
         ],
         3,
@@ -280,7 +280,7 @@ def test_rows_with_different_outputs_have_receipts_of_their_own() -> None:
 
 def test_what_cannot_be_encoded_fails_alone() -> None:
     slot = new_slot(row(0), row(1, ORIGINAL), row(2))
-    bad = Placed("y", "<c8", (1,), 0)
+    bad = StoredOutput("y", "<c8", (1,), 0)
     slot.add([Outcome([0, 1], outputs=[bad]), Outcome([2], outputs=place(slot, y=np.ones((1, 1))))], 3, 0)
 
     native, original, good = fields_of(slot)

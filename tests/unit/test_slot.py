@@ -13,9 +13,9 @@ from cluster_serving.node.ring.slot import (
     SIGNATURE_BYTES,
     Geometry,
     Outcome,
-    Placed,
     Row,
     Slot,
+    StoredOutput,
     array_at,
     cut,
     paged,
@@ -60,8 +60,8 @@ def test_what_the_reader_writes_comes_back() -> None:
 
 def test_what_the_worker_writes_comes_back() -> None:
     slot = filled(5)
-    text = Placed("t", "str", spans=[(140, 3), (143, 2**33)])
-    first = Outcome([0, 1], outputs=[Placed("y", "<f4", (3, 1), 64), Placed("z", "|b1", (), 128), text])
+    text = StoredOutput("t", "str", spans=[(140, 3), (143, 2**33)])
+    first = Outcome([0, 1], outputs=[StoredOutput("y", "<f4", (3, 1), 64), StoredOutput("z", "|b1", (), 128), text])
     second, third = Outcome([2], values=[(200, 17)]), Outcome([3], error=("code", "message"))
     fourth = Outcome([4], filtered=[(217, 9)])
 
@@ -207,13 +207,13 @@ def test_the_areas_hold_the_extremes_and_do_not_overlap(batch: int) -> None:
 def test_the_largest_outcomes_of_all_rows_fit() -> None:
     slot = filled(8)
     name = "n" * (LARGEST_OUTCOME - 40)
-    outcomes = [Outcome([row], outputs=[Placed(name, "<f8", (1,), 2**33)]) for row in range(8)]
+    outcomes = [Outcome([row], outputs=[StoredOutput(name, "<f8", (1,), 2**33)]) for row in range(8)]
 
     slot.add(outcomes, 8, 0)
 
     assert not any(outcome.is_large for outcome in outcomes)
     assert slot.outcomes() == outcomes
-    assert Outcome([0], outputs=[Placed(name + "n" * 40, "<f8")]).is_large
+    assert Outcome([0], outputs=[StoredOutput(name + "n" * 40, "<f8")]).is_large
 
 
 def test_the_largest_entry_is_as_large_as_said() -> None:
