@@ -12,7 +12,7 @@ from cluster_serving.node.config.loading import Config
 from cluster_serving.node.config.tuned import Store
 from cluster_serving.node.models.detect import Detected
 from cluster_serving.node.topology.budget import Allowance, Budget, read_allowance, read_budget
-from cluster_serving.node.topology.placement import LARGEST_LANE, Places, anywhere, lanes, split
+from cluster_serving.node.topology.placement import LARGEST_LANE, LanePlaces, anywhere, lanes, split
 
 log = structlog.get_logger(__name__)
 
@@ -27,7 +27,7 @@ class Arrangement(NamedTuple):
 
     budget: Budget
     choice: Choice
-    lanes: tuple[Places, ...]
+    lanes: tuple[LanePlaces, ...]
     measured: str = ""
 
     @property
@@ -40,7 +40,7 @@ class Arrangement(NamedTuple):
         """Of one worker."""
         return self.choice.threads
 
-    def room(self, lane: Places) -> int:
+    def room(self, lane: LanePlaces) -> int:
         """How many workers this lane may come to have without being made anew, when the node may use the whole machine."""
         machine = (*self.budget.cores, *self.budget.others)
         cores = {core.physical for core in machine if lane.domain in (None, core.domain)}

@@ -28,7 +28,7 @@ from cluster_serving.node.supervisor.seat import Seat, Verdict
 from cluster_serving.node.supervisor.served_model import ServedModel
 from cluster_serving.node.topology import memory
 from cluster_serving.node.topology.pinning import pin
-from cluster_serving.node.topology.placement import Places
+from cluster_serving.node.topology.placement import LanePlaces
 
 log = structlog.get_logger(__name__)
 
@@ -52,7 +52,7 @@ class Lane:
         room: how many workers it may come to have, `LARGEST_LANE` at most.
     """
 
-    def __init__(self, generation: ServedModel, number: int, first_worker: int, places: Places, room: int) -> None:
+    def __init__(self, generation: ServedModel, number: int, first_worker: int, places: LanePlaces, room: int) -> None:
         config, batch = generation.config, generation.arrangement.choice.batch
         self._generation = generation
         self.room = room
@@ -187,7 +187,7 @@ class Lane:
             for post in self._posts:
                 post.dismiss()
 
-    def rearrange(self, places: Places) -> None:
+    def rearrange(self, places: LanePlaces) -> None:
         """Move its processes, and those that follow them, to other places, and dismiss the workers that have none.
 
         Those that lack from now on are to be started by `start_worker`.

@@ -9,7 +9,7 @@ from cluster_serving.node.ring.ring import Ring
 from cluster_serving.node.ring.spec import LaneSpec
 from cluster_serving.node.supervisor.child import Child, Placement
 from cluster_serving.node.supervisor.served_model import ServedModel
-from cluster_serving.node.topology.placement import Places
+from cluster_serving.node.topology.placement import LanePlaces
 from cluster_serving.node.worker.spec import WorkerSpec
 from cluster_serving.node.writer.spec import WriterSpec
 
@@ -44,7 +44,7 @@ class Launcher:
         generation: ServedModel,
         lane: int,
         first_worker: int,
-        places: Places,
+        places: LanePlaces,
         ring: Ring,
         bells: Sequence[Bell],
     ) -> None:

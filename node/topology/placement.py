@@ -20,7 +20,7 @@ _ROOM = 2  # cores that reader and writer need, each to have one
 LARGEST_LANE = 84  # workers: the ring's 255 slots are three a worker and three more
 
 
-class Places(NamedTuple):
+class LanePlaces(NamedTuple):
     """Where a lane is: the numbers of the cores of each worker, and of reader and writer; empty: any.
 
     `domain`: the NUMA domain that its processes and its ring are kept on; None: the node is on one alone, or the lane on several.
@@ -31,7 +31,7 @@ class Places(NamedTuple):
     domain: int | None = None
 
 
-def lanes(budget: Budget, workers: int, threads: int) -> tuple[Places, ...]:
+def lanes(budget: Budget, workers: int, threads: int) -> tuple[LanePlaces, ...]:
     """The lanes of a node that has this budget for itself.
 
     Where the workers do not fill the budget, or share its time with others, those of a lane have all cores of its domain, and the
@@ -49,13 +49,13 @@ def lanes(budget: Budget, workers: int, threads: int) -> tuple[Places, ...]:
     return tuple(chain(*found))
 
 
-def split(lane: Places) -> tuple[Places, ...]:
+def split(lane: LanePlaces) -> tuple[LanePlaces, ...]:
     """As many lanes as it takes for so many workers."""
     count = -(-len(lane.workers) // LARGEST_LANE)
     return tuple(lane._replace(workers=lane.workers[at::count]) for at in range(count))
 
 
-def fitting(budget: Budget, workers: int, threads: int) -> Places:
+def fitting(budget: Budget, workers: int, threads: int) -> LanePlaces:
     """Where to keep the processes of a lane that has the node's budget for itself.
 
     Only workers that fill the budget are kept on cores of their own. With room to spare, or a quota below the number of cores,
@@ -65,12 +65,12 @@ def fitting(budget: Budget, workers: int, threads: int) -> Places:
     return place(budget.cores, workers, threads) if _fill(budget, workers, threads) else anywhere(workers)
 
 
-def anywhere(workers: int) -> Places:
+def anywhere(workers: int) -> LanePlaces:
     """Nobody is kept anywhere."""
-    return Places(((),) * workers)
+    return LanePlaces(((),) * workers)
 
 
-def place(cores: Sequence[Core], workers: int, threads: int) -> Places:
+def place(cores: Sequence[Core], workers: int, threads: int) -> LanePlaces:
     """Cores for so many workers of so many threads.
 
     A worker that does not fit into one domain has cores of several. Without a core a thread, nobody is kept anywhere.
@@ -89,7 +89,7 @@ def place(cores: Sequence[Core], workers: int, threads: int) -> Places:
     taken = {number for numbers in found for number in numbers}
     left = tuple(core.number for core in cores if core.number not in taken)
     # One core for both would be a limit where none is: they then run wherever there is room, as the kernel sees it.
-    return Places(tuple(found), left if len(left) >= _ROOM else ())
+    return LanePlaces(tuple(found), left if len(left) >= _ROOM else ())
 
 
 def _fill(budget: Budget, workers: int, threads: int) -> bool:
@@ -104,10 +104,10 @@ def _domains(cores: Sequence[Core]) -> dict[int, list[Core]]:
     return {number: [core for core in cores if core.domain == number] for number in numbers}
 
 
-def _inside(domain: int, cores: Sequence[Core], workers: int, threads: int, own: bool) -> Places:
+def _inside(domain: int, cores: Sequence[Core], workers: int, threads: int, own: bool) -> LanePlaces:
     """A lane on one domain; `own`: its workers have cores of their own."""
     every = tuple(core.number for core in cores)
-    places = place(cores, workers, threads) if own else Places((every,) * workers)
+    places = place(cores, workers, threads) if own else LanePlaces((every,) * workers)
     return places._replace(others=places.others or every, domain=domain)
 
 

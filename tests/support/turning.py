@@ -13,7 +13,7 @@ from cluster_serving.node.ring.bell import Bell
 from cluster_serving.node.supervisor.generation import Generation, take_turn
 from cluster_serving.node.topology.budget import Budget
 from cluster_serving.node.topology.machine import Core
-from cluster_serving.node.topology.placement import Places
+from cluster_serving.node.topology.placement import LanePlaces
 from support.models import MODELS
 from support.private_redis import PrivateRedis
 
@@ -27,7 +27,7 @@ MORE = tuple(Core(number, number) for number in range(1000, 1008))
 
 def arrangement(*crews: int, domain: int | None = None, cores: tuple[int, ...] = ()) -> Arrangement:
     """Generation of so many workers each, all on this machine's cores, or each worker on these."""
-    lanes = tuple(Places((cores,) * crew, (), domain) for crew in crews)
+    lanes = tuple(LanePlaces((cores,) * crew, (), domain) for crew in crews)
     config = Config()
     return Arrangement(Budget(CORES, None, MORE), Choice(sum(crews), 1, 4, config.runtime), lanes)
 

@@ -11,7 +11,7 @@ from cluster_serving.node.models.detect import Detected
 from cluster_serving.node.models.runtime import Runtime
 from cluster_serving.node.topology.budget import Allowance, Budget
 from cluster_serving.node.topology.machine import Core
-from cluster_serving.node.topology.placement import Places, anywhere
+from cluster_serving.node.topology.placement import LanePlaces, anywhere
 from support.machines import Machine, budget_of
 
 EIGHT = Budget(tuple(Core(number, number, domain=number // 4) for number in range(8)))
@@ -41,7 +41,7 @@ def test_places() -> None:
     free = arranged(Config(thread_per_model=4, model_parallelism=2, pinning=False))
 
     first, second = (0, 1, 2, 3), (4, 5, 6, 7)
-    assert kept.lanes == (Places((first,), first, 0), Places((second,), second, 1))
+    assert kept.lanes == (LanePlaces((first,), first, 0), LanePlaces((second,), second, 1))
     assert free.lanes == (anywhere(2),)
 
 

@@ -11,7 +11,7 @@ from cluster_serving.node.ring.slot import Geometry
 from cluster_serving.node.supervisor.lane import slots_for
 from cluster_serving.node.topology.budget import Budget
 from cluster_serving.node.topology.machine import Core
-from cluster_serving.node.topology.placement import LARGEST_LANE, Places, anywhere, fitting, lanes, place, split
+from cluster_serving.node.topology.placement import LARGEST_LANE, LanePlaces, anywhere, fitting, lanes, place, split
 from support.machines import Machine, budget_of
 
 SMT = tuple(Core(number, number % 4) for number in range(8))
@@ -44,7 +44,7 @@ HYBRID = tuple(Core(number, number % 2 if number < 4 else number, efficient=numb
 def test_cores_of_each_worker(
     cores: tuple[Core, ...], workers: int, threads: int, expected: list[tuple[int, ...]], others: tuple[int, ...]
 ) -> None:
-    assert place(cores, workers, threads) == Places(tuple(expected), others)
+    assert place(cores, workers, threads) == LanePlaces(tuple(expected), others)
 
 
 @pytest.mark.parametrize("siblings", [1, 2])
@@ -169,8 +169,8 @@ def test_workers_without_cores_of_their_own_have_all_of_their_domain(
     many, few = -(-workers // 2), workers // 2
 
     assert lanes(machine(tmp_path, 2)._replace(quota=quota), workers, threads) == (
-        Places((first,) * many, first, 0),
-        Places((second,) * few, second, 1),
+        LanePlaces((first,) * many, first, 0),
+        LanePlaces((second,) * few, second, 1),
     )
 
 
@@ -197,13 +197,16 @@ def test_a_mask_from_outside_is_kept(tmp_path: Path) -> None:
     made = Machine(domains=2, cores=4)
     root = made.build(tmp_path)
 
-    assert lanes(budget_of([1, 2, 3], root), 2, 1) == (Places(((1,), (2,))),)
-    assert lanes(budget_of([1, 2, 5, 6], root), 3, 1) == (Places(((1,), (2,)), (1, 2), 0), Places(((5,),), (5, 6), 1))
+    assert lanes(budget_of([1, 2, 3], root), 2, 1) == (LanePlaces(((1,), (2,))),)
+    assert lanes(budget_of([1, 2, 5, 6], root), 3, 1) == (
+        LanePlaces(((1,), (2,)), (1, 2), 0),
+        LanePlaces(((5,),), (5, 6), 1),
+    )
 
 
 @pytest.mark.parametrize(("workers", "sizes"), [(84, [84]), (85, [43, 42]), (168, [84, 84]), (169, [57, 56, 56])])
 def test_lanes_are_no_larger_than_a_ring(workers: int, sizes: list[int]) -> None:
-    lane = Places(tuple((number,) for number in range(workers)), (500, 501), 3)
+    lane = LanePlaces(tuple((number,) for number in range(workers)), (500, 501), 3)
 
     found = split(lane)
 
