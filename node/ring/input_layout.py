@@ -28,7 +28,7 @@ _IN_PLACE = ("tensor", "whole")
 _MOST_IN_HEAP = (LARGEST_ROW_ENTRY - (9 << 10)) // 19
 
 
-class InputPlace(msgspec.Struct, frozen=True, array_like=True):
+class InputArea(msgspec.Struct, frozen=True, array_like=True):
     """One input of all rows; `row_bytes` is 0 for what lies in the heap."""
 
     kind: str
@@ -48,7 +48,7 @@ class Layout(msgspec.Struct, frozen=True, array_like=True):
 
     capacity: int
     heap: int
-    inputs: list[InputPlace]
+    inputs: list[InputArea]
 
     @property
     def has_heap(self) -> bool:
@@ -77,10 +77,10 @@ def plan(signature: Signature, batch: int, slot_bytes: int) -> Layout:
     has_heap = any(kind not in _IN_PLACE for kind, _, _ in signature)
     room = (slot_bytes // 2 if has_heap else slot_bytes) - _ALIGNMENT * len(signature)
     capacity = max(0, min(batch, room // max(sum(sizes), 1)))
-    places: list[InputPlace] = []
+    places: list[InputArea] = []
     at = 0
     for (kind, dtype, shape), size in zip(signature, sizes, strict=True):
-        places.append(InputPlace(kind, dtype, shape, at, size))
+        places.append(InputArea(kind, dtype, shape, at, size))
         at += -(-capacity * size // _ALIGNMENT) * _ALIGNMENT
     layout = Layout(capacity, at, places)
     in_heap = sum(place.in_heap for place in places)

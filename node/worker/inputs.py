@@ -14,7 +14,7 @@ from cluster_serving.node.models.user_code import UserFault
 from cluster_serving.node.processing.custom import Processing
 from cluster_serving.node.processing.options import ImageOptions
 from cluster_serving.node.processing.records import Preprocessor, text_array, text_row
-from cluster_serving.node.ring.input_layout import InputPlace, Layout, decode_layout
+from cluster_serving.node.ring.input_layout import InputArea, Layout, decode_layout
 from cluster_serving.node.ring.slot import Outcome, Slot, array_at, cut
 
 _MAX_LAYOUTS = 4096
@@ -114,7 +114,7 @@ class SlotInputs:
         self,
         slot: Slot,
         specs: Sequence[TensorSpec],
-        places: Sequence[InputPlace],
+        places: Sequence[InputArea],
         row: int,
         spans: Sequence[tuple[int, int]],
     ) -> list[Array]:
@@ -158,7 +158,7 @@ def _opener(secrets: Secrets | None) -> Callable[[bytes], bytes]:
         raise ModelError(f"recordEncrypted is true, but {error}.") from error
 
 
-def _view(slot: Slot, place: InputPlace, rows: range) -> Array:
+def _view(slot: Slot, place: InputArea, rows: range) -> Array:
     return array_at(
         slot.inputs, place.dtype, (len(rows), *place.row_shape), place.offset + rows.start * place.row_bytes
     )
