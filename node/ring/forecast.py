@@ -25,7 +25,7 @@ class RowTimes:
         return sorted(self._last_ms)[-2:][0]
 
 
-class Expected(NamedTuple):
+class Forecast(NamedTuple):
     """What is to be expected of a lane.
 
     In an empty lane a record takes no time: there is nothing to lose by trying, and an estimate that is far too long would never be
@@ -51,7 +51,7 @@ class Expected(NamedTuple):
         return self.ahead_ms + self.row_ms * (records + _OWN_RUN * self.most_rows)
 
 
-NOTHING = Expected()
+NOTHING = Forecast()
 
 
 def rows_of(row_ms: float, life_ms: float, most_rows: int) -> int:

@@ -21,7 +21,7 @@ from cluster_serving.client.wire.values import encode_record
 from cluster_serving.node.models.base import TensorSpec
 from cluster_serving.node.processing.options import DecodeOptions
 from cluster_serving.node.reader.decoding import Record, RecordDecoder
-from cluster_serving.node.ring.forecast import Expected
+from cluster_serving.node.ring.forecast import Forecast
 from cluster_serving.node.ring.slot import BATCHED, LARGEST_MESSAGE, ORIGINAL
 
 PREFIX = b"cluster-serving.reply_job:"
@@ -517,7 +517,7 @@ def test_a_deadline(encode: Callable[..., Fields]) -> None:
 def test_a_record_whose_answer_would_come_after_its_deadline_is_refused() -> None:
     decoder = RecordDecoder((X,), PREFIX)
     fields = [*native(x=b"no tensor"), b"deadline", b"1400"]
-    busy = Expected(row_ms=10, ahead_ms=300, most_rows=8)  # of 400 ms to live, a batch of 8 takes 80
+    busy = Forecast(row_ms=10, ahead_ms=300, most_rows=8)  # of 400 ms to live, a batch of 8 takes 80
 
     error = decoder.decode(b"1000-1", fields, 1010, busy).error
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from cluster_serving.node.ring.forecast import Expected, RowTimes, rows_of
+from cluster_serving.node.ring.forecast import Forecast, RowTimes, rows_of
 
 
 def test_one_run_that_was_held_up_does_not_count() -> None:
@@ -31,19 +31,19 @@ def test_a_batch_is_as_large_as_its_deadline_allows(row_ms: float, to_live_ms: f
 
 
 def test_an_answer_takes_what_is_ahead_and_one_and_a_half_runs() -> None:
-    expected = Expected(10, 70, 32)
+    expected = Forecast(10, 70, 32)
 
     assert expected.answer_ms(500) == 70 + 1.5 * 120
     assert expected.answer_ms(60_000) == 70 + 1.5 * 320
 
 
 def test_no_record_that_comes_with_some_others_takes_longer_than_the_longest() -> None:
-    expected = Expected(10, 70, 32)
+    expected = Forecast(10, 70, 32)
 
     assert all(expected.answer_ms(to_live_ms) <= expected.longest_ms(1) for to_live_ms in range(0, 5000, 50))
     assert expected.longest_ms(20) == expected.longest_ms(0) + 200
 
 
-@pytest.mark.parametrize("expected", [Expected(), Expected(10, 0, 32)], ids=["nothing is known", "the lane is empty"])
-def test_a_record_is_tried_where_there_is_nothing_to_lose(expected: Expected) -> None:
+@pytest.mark.parametrize("expected", [Forecast(), Forecast(10, 0, 32)], ids=["nothing is known", "the lane is empty"])
+def test_a_record_is_tried_where_there_is_nothing_to_lose(expected: Forecast) -> None:
     assert expected.answer_ms(500) == 0
