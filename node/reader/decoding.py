@@ -19,7 +19,7 @@ from cluster_serving.node.processing.model_input import Content, InputValue, Mod
 from cluster_serving.node.processing.options import DecodeOptions
 from cluster_serving.node.reader.columns import Columns, FieldMap
 from cluster_serving.node.ring.deadline import deadline_ms, life_ms, too_late
-from cluster_serving.node.ring.forecast import NOTHING, Forecast
+from cluster_serving.node.ring.forecast import NO_FORECAST, Forecast
 from cluster_serving.node.ring.input_layout import Signature
 from cluster_serving.node.ring.slot import BATCHED, ORIGINAL, cut
 from cluster_serving.node.ring.traceparent import bounded
@@ -61,7 +61,9 @@ class RecordDecoder:
         self._takes = ", ".join(spec.describe() for spec in inputs)
         self._forms: dict[tuple[bytes, ...], FieldMap] = {}
 
-    def decode(self, entry_id: bytes, fields: Sequence[bytes], now_ms: float, expected: Forecast = NOTHING) -> Record:
+    def decode(
+        self, entry_id: bytes, fields: Sequence[bytes], now_ms: float, expected: Forecast = NO_FORECAST
+    ) -> Record:
         """Decode one entry, given as `field, value, field, value, ...`. Never raises for what a client sent.
 
         `now_ms` is Unix time on Redis' clock; what is `expected` to be answered after its deadline is refused.

@@ -30,7 +30,7 @@ from cluster_serving.node.reader.leases import Leases, Pending
 from cluster_serving.node.reader.redis_clock import offset_ms
 from cluster_serving.node.reader.spec import ReaderSpec
 from cluster_serving.node.ring.bell import Bell, Ear
-from cluster_serving.node.ring.forecast import NOTHING, Forecast
+from cluster_serving.node.ring.forecast import NO_FORECAST, Forecast
 from cluster_serving.node.ring.metrics import READER, Count
 from cluster_serving.node.ring.ring import HANDED_OVER, Ring, State
 from cluster_serving.node.ring.slot import now_us
@@ -275,7 +275,7 @@ class Reader:
         """Of what is decoded next."""
         row_ms = self._ring.row_ms
         if not (row_ms and self._backlog):
-            return NOTHING
+            return NO_FORECAST
         return Forecast(row_ms, row_ms * self._ring.rows_a_worker(self._batcher.rows), self._ring.most_rows)
 
     def _place(self, entry_id: bytes, record: Record, deliveries: int) -> bool:

@@ -51,7 +51,7 @@ class Forecast(NamedTuple):
         return self.ahead_ms + self.row_ms * (records + _OWN_RUN * self.most_rows)
 
 
-NOTHING = Forecast()
+NO_FORECAST = Forecast()
 
 
 def rows_of(row_ms: float, life_ms: float, most_rows: int) -> int:
