@@ -21,7 +21,7 @@ from cluster_serving.node.ring.slot import BATCHED, ORIGINAL, Outcome, Row, Slot
 Fields = list[bytes]
 
 
-class Finished(NamedTuple):
+class Published(NamedTuple):
     """What came of a record: the key that its result goes to, its row, and what is written there; of a failed one why.
 
     `fields`: of a hash `field, value, ...`; of a reply the uri and the packed result.
@@ -70,7 +70,7 @@ class Results:
         self._origin = {"node": node, "model": model, "ttl_ms": ttl_ms}
         self._original_text = legacy_text if legacy_filter_text else json_text
 
-    def of(self, slot: Slot, batch: bytes, now_ms: float, *, clock_offset_ms: float = 0) -> Iterator[Finished]:
+    def of(self, slot: Slot, batch: bytes, now_ms: float, *, clock_offset_ms: float = 0) -> Iterator[Published]:
         """What came of each record of a slot that is not to be run again.
 
         Args:
@@ -103,11 +103,11 @@ class Results:
             failed = keys.ERROR in fields
             came = row.id, row.read_us / 1000 + clock_offset_ms, row.deliveries
             if row.reply:
-                yield Finished(row.reply, row, [row.uri, pack(*came, fields)], failed, error, detail)
+                yield Published(row.reply, row, [row.uri, pack(*came, fields)], failed, error, detail)
                 continue
             if not row.flags & ORIGINAL:
                 fields += keys.RECEIPT, Receipt(*came, batch_of_hash).json()
-            yield Finished(self._prefix + row.uri, row, fields, failed, error, detail)
+            yield Published(self._prefix + row.uri, row, fields, failed, error, detail)
 
     def batch(self, slot: Slot, now_ms: float, *, clock_offset_ms: float = 0, worker: int = 0) -> bytes:
         """How a batch went: the part of a receipt (JSON) that is the same for all records of a slot.

@@ -24,7 +24,7 @@ from cluster_serving.node.ring.ring import Ring, State
 from cluster_serving.node.ring.slot import Row
 from cluster_serving.node.ring.traceparent import traced
 from cluster_serving.node.writer.dead_letters import encode_reason
-from cluster_serving.node.writer.results import DEADLY, Finished, Results
+from cluster_serving.node.writer.results import DEADLY, Published, Results
 from cluster_serving.node.writer.spec import WriterSpec
 
 log = structlog.get_logger(__name__)
@@ -107,7 +107,7 @@ class Writer:
         if call.kinds:
             self._finish(call)
 
-    def _why(self, finished: Finished) -> bytes:
+    def _why(self, finished: Published) -> bytes:
         """Why a record is a dead letter; empty: it is none."""
         if finished.error is None or finished.error[0] not in DEADLY:
             return b""
@@ -169,7 +169,7 @@ class _Call:
         self._dead: list[bytes] = []
         self._rows: list[bytes] = []
 
-    def add(self, finished: Finished, why: bytes) -> None:
+    def add(self, finished: Published, why: bytes) -> None:
         """Add a row, and why it is a dead letter."""
         target, row, fields, failed, error, _ = finished
         if row.reply:

@@ -25,7 +25,7 @@ from cluster_serving.node.ring.slot import (
     array_at,
     now_us,
 )
-from cluster_serving.node.writer.results import Finished, Results
+from cluster_serving.node.writer.results import Published, Results
 
 GEOMETRY = Geometry(slots=1, batch=8, slot_bytes=4096, workers=1)
 ERROR = (ErrorCode.INFERENCE_FAILED.value, "it failed")
@@ -53,7 +53,7 @@ def place(slot: Slot, **outputs: NDArray[Any]) -> list[StoredOutput]:
     return placed
 
 
-def finished(slot: Slot, results: Results | None = None, now_ms: float = 0, ahead_ms: float = 0) -> list[Finished]:
+def finished(slot: Slot, results: Results | None = None, now_ms: float = 0, ahead_ms: float = 0) -> list[Published]:
     results = results or Results("job", "node-1")
     batch = results.batch(slot, now_ms, clock_offset_ms=ahead_ms, worker=3)
     return list(results.of(slot, batch, now_ms, clock_offset_ms=ahead_ms))
