@@ -30,7 +30,7 @@ from cluster_serving.node.models.detect import Detected, detect
 from cluster_serving.node.supervisor.child import allow_descriptors
 from cluster_serving.node.topology.budget import Budget, read_allowance, read_budget
 from cluster_serving.node.tuning.candidates import Candidate, batches, shapes
-from cluster_serving.node.tuning.search import Watch
+from cluster_serving.node.tuning.search import SearchProgress
 from cluster_serving.node.tuning.stand import Stand
 from cluster_serving.node.tuning.trial_redis import on_trial_redis
 from cluster_serving.node.tuning.tuner import Terms, tune
@@ -68,7 +68,7 @@ def _one(path: Path, options: argparse.Namespace) -> report.Figures:
     best = max(swept, key=lambda one: swept[one].rate)
     found: list[tuple[Candidate, float]] = []
     for _ in track(range(options.repeats), f"{path.name}: tuner", transient=True):
-        tuned = tune(config, model, budget, Terms(), Watch())
+        tuned = tune(config, model, budget, Terms(), SearchProgress())
         found.append((tuned.chosen.candidate, tuned.took_s))
     choices = Counter(choice for choice, _ in found).most_common()
     console = Console()

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from cluster_serving.node.config.choice import Shape
-from cluster_serving.node.tuning.search import Tried, Watch
+from cluster_serving.node.tuning.search import SearchProgress, Tried
 
 
 class Told(BaseException):
@@ -65,7 +65,7 @@ class Signals:
             raise Told(number)
 
 
-class Display(Watch):
+class Display(SearchProgress):
     """A bar that grows with each shape, and the candidate that was measured last."""
 
     def __init__(self, progress: Progress, signals: Signals) -> None:
@@ -93,7 +93,7 @@ class Display(Watch):
 
 
 @contextmanager
-def display(terminal: TextIO, signals: Signals) -> Generator[Watch]:
+def display(terminal: TextIO, signals: Signals) -> Generator[SearchProgress]:
     """Show how it goes, on a terminal; elsewhere nothing is shown."""
     columns = (TextColumn("{task.description:<52.52}", markup=False), BarColumn(16), TimeElapsedColumn())
     console = Console(file=terminal)

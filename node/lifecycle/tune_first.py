@@ -9,7 +9,7 @@ from cluster_serving.node.config.tuned import Store, is_open
 from cluster_serving.node.models.detect import Detected
 from cluster_serving.node.supervisor.change import Report
 from cluster_serving.node.topology.budget import Budget
-from cluster_serving.node.tuning.search import Watch
+from cluster_serving.node.tuning.search import SearchProgress
 from cluster_serving.node.tuning.tuner import Terms, keep, tune
 
 log = structlog.get_logger(__name__)
@@ -29,7 +29,7 @@ def tune_if_wanted(config: Config, model: Detected, budget: Budget, store: Store
         report("progress", f"not tuned: {error}")
 
 
-class _Progress(Watch):
+class _Progress(SearchProgress):
     """Tells who waits for the start."""
 
     def __init__(self, report: Report) -> None:

@@ -41,7 +41,7 @@ class Tried(msgspec.Struct):
         return Measured(*(median(values) for values in zip(*self.turns, strict=True)))
 
 
-class Watch:
+class SearchProgress:
     """Told how it goes; this one tells nobody."""
 
     def begin(self, shapes: list[Shape]) -> None:
@@ -91,7 +91,7 @@ class Search:
         objective: Objective,
         sizes: Sequence[int],
         seconds: float,
-        watch: Watch,
+        watch: SearchProgress,
         *,
         exhaustive: bool = False,
     ) -> None:

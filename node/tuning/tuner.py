@@ -14,7 +14,7 @@ from cluster_serving.node.topology.budget import Budget
 from cluster_serving.node.tuning.candidates import Candidate, batches, shapes
 from cluster_serving.node.tuning.errors import Refused, TuningError
 from cluster_serving.node.tuning.report import Report, described
-from cluster_serving.node.tuning.search import Search, Watch
+from cluster_serving.node.tuning.search import Search, SearchProgress
 from cluster_serving.node.tuning.stand import Stand
 from cluster_serving.node.tuning.trial_redis import on_trial_redis
 
@@ -30,7 +30,7 @@ class Terms(msgspec.Struct, frozen=True):
     exhaustive: bool = False
 
 
-def tune(config: Config, model: Detected, budget: Budget, terms: Terms, watch: Watch) -> Report:
+def tune(config: Config, model: Detected, budget: Budget, terms: Terms, watch: SearchProgress) -> Report:
     """Measure what is open.
 
     Args:

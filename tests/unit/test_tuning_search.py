@@ -9,7 +9,7 @@ from cluster_serving.node.config.choice import Shape
 from cluster_serving.node.config.objective import Measured, Objective
 from cluster_serving.node.tuning.candidates import Candidate
 from cluster_serving.node.tuning.errors import Refused, TuningError
-from cluster_serving.node.tuning.search import Search, Watch
+from cluster_serving.node.tuning.search import Search, SearchProgress
 from cluster_serving.node.tuning.traffic import Order, Tally
 
 SIZES = (1, 2, 4, 8, 16, 32, 64)
@@ -56,7 +56,7 @@ def overhead_bound(shape: Shape, batch: int) -> float:
 
 
 def searched(machine: Machine, objective: Objective | None = None) -> Candidate:
-    found = Search(machine, objective or Objective(), SIZES, 0.1, Watch()).run(SHAPES)
+    found = Search(machine, objective or Objective(), SIZES, 0.1, SearchProgress()).run(SHAPES)
     assert machine.open_shapes == {found.shape}
     assert machine.most_open <= 2  # as many as a restart has
     return found
@@ -90,7 +90,7 @@ def test_choice_is_near_the_best_though_figures_are_off(batch_s: Callable[[Shape
 def test_batches_beside_the_usual_one(rates: dict[int, float], expected: int) -> None:
     machine = Machine(lambda shape, batch: batch / rates.get(batch, 50))
 
-    assert Search(machine, Objective(), SIZES, 0.1, Watch()).run([Shape(1, 1)]).batch == expected
+    assert Search(machine, Objective(), SIZES, 0.1, SearchProgress()).run([Shape(1, 1)]).batch == expected
 
 
 def test_who_fails_in_the_middle_of_a_match_is_out() -> None:
@@ -101,7 +101,7 @@ def test_who_fails_in_the_middle_of_a_match_is_out() -> None:
             return super().measure(candidate, seconds)
 
     machine = FailsLater(lambda shape, batch: 0.01 * shape.workers)
-    search = Search(machine, Objective(), SIZES, 0.1, Watch())
+    search = Search(machine, Objective(), SIZES, 0.1, SearchProgress())
 
     assert search.run([Shape(1, 1), Shape(2, 1)]).shape == Shape(1, 1)
     assert machine.open_shapes == {Shape(1, 1)}
@@ -125,7 +125,7 @@ def test_shape_that_cannot_be_had_is_left_out_and_told() -> None:
                 raise Refused("no memory")
             super().open(shape, batch)
 
-    search = Search(machine := Small(compute_bound), Objective(), SIZES, 0.1, Watch())
+    search = Search(machine := Small(compute_bound), Objective(), SIZES, 0.1, SearchProgress())
 
     found = search.run(SHAPES)
 
@@ -140,11 +140,11 @@ def test_nothing_that_can_be_measured() -> None:
             raise Refused("RuntimeError: out of cheese")
 
     with pytest.raises(TuningError, match="out of cheese"):
-        Search(Broken(compute_bound), Objective(), SIZES, 0.1, Watch()).run(SHAPES)
+        Search(Broken(compute_bound), Objective(), SIZES, 0.1, SearchProgress()).run(SHAPES)
 
 
 def test_exhaustive_search_measures_every_candidate() -> None:
-    search = Search(Machine(overhead_bound), Objective(), SIZES, 0.1, Watch(), exhaustive=True)
+    search = Search(Machine(overhead_bound), Objective(), SIZES, 0.1, SearchProgress(), exhaustive=True)
 
     search.run(SHAPES)
 
@@ -165,7 +165,7 @@ def test_batch_that_fails_is_left_out(exhaustive: bool) -> None:
             return super().measure(candidate, seconds)
 
     machine = Fails(lambda shape, batch: 0.01 / shape.workers)
-    search = Search(machine, Objective(), SIZES, 0.1, Watch(), exhaustive=exhaustive)
+    search = Search(machine, Objective(), SIZES, 0.1, SearchProgress(), exhaustive=exhaustive)
 
     assert search.run([Shape(1, 1), Shape(2, 1)]) == Candidate(Shape(2, 1), 32)
     assert search.tried[Candidate(Shape(2, 1), 64)].refused == "too large"
