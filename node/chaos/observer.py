@@ -23,7 +23,7 @@ _PAGE = 500
 _AGAIN = 50  # outcomes that are read again in each turn
 
 
-class Watch(threading.Thread):
+class Observer(threading.Thread):
     """A client that looks at outcomes and takes none.
 
     Args:

@@ -19,7 +19,7 @@ from cluster_serving.node.chaos import pace, processes
 from cluster_serving.node.chaos.faults import Faults
 from cluster_serving.node.chaos.history import Acceptance, History, Remains, Verdict, check
 from cluster_serving.node.chaos.nodes import NodeEnded, wait_for
-from cluster_serving.node.chaos.observer import Watch
+from cluster_serving.node.chaos.observer import Observer
 from cluster_serving.node.chaos.records import Mix
 from cluster_serving.node.chaos.rehearsal import Rehearsal, rehearse
 from cluster_serving.node.chaos.sandbox import Sandbox, sandbox
@@ -101,7 +101,7 @@ class _Run:
         self._say("learning what the model answers")
         rehearsal = rehearse(place, beats[0], options.seed, options.samples)
         self._history = History(int(beats[0]["batch_size"]))
-        self._watch = Watch(place.redis.settings(), place.job, rehearsal.reply, rehearsal.answers, self._history)
+        self._watch = Observer(place.redis.settings(), place.job, rehearsal.reply, rehearsal.answers, self._history)
         with ExitStack() as stack:
             stack.callback(self._watch.cease)
             self._watch.open()

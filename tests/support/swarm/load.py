@@ -16,7 +16,7 @@ from cluster_serving.client.redis_settings import RedisSettings
 from cluster_serving.client.wire.result import Result
 from cluster_serving.node.chaos.history import Acceptance, History, check
 from cluster_serving.node.chaos.learn import Answers
-from cluster_serving.node.chaos.observer import Watch
+from cluster_serving.node.chaos.observer import Observer
 from cluster_serving.node.chaos.records import Kind, Record
 from support.wait import wait_until
 
@@ -68,7 +68,7 @@ class Load(threading.Thread):
         self.history = History(batch=1)
         self._queue = InputQueue(patience_s=_PATIENCE_S, **client)
         self._prefix = f"load-{time.time_ns():x}"
-        self._watch = Watch(redis, DEFAULT_JOB, reply_key(DEFAULT_JOB, self._prefix), self.book, self.history)
+        self._watch = Observer(redis, DEFAULT_JOB, reply_key(DEFAULT_JOB, self._prefix), self.book, self.history)
         self.rate = rate
         self._seconds, self._waiting = seconds, waiting
         self._over = threading.Event()
