@@ -99,7 +99,7 @@ def _without_empty(value: Any) -> Any:
 
 
 @dataclass
-class Watch:
+class StackFollower:
     """Follows a stack from a command until it is as that command wanted it, or never will be.
 
     Attributes:

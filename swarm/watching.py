@@ -12,7 +12,7 @@ from cluster_serving.client.servers.process.exit_codes import Fault
 from cluster_serving.swarm import docker
 from cluster_serving.swarm.docker import DockerFailed
 from cluster_serving.swarm.live import Stack, Task, read_stack, remains_of
-from cluster_serving.swarm.progress import Watch
+from cluster_serving.swarm.progress import StackFollower
 from cluster_serving.swarm.reasons import explained
 from cluster_serving.swarm.view import View
 
@@ -39,7 +39,7 @@ def wait_until_settled(name: str, before: Stack | None, timeout_s: float, *, dra
         NotSettled: Swarm has rolled it back, it fails again and again, or takes too long; why is in the message.
         KeyboardInterrupt: Ctrl-C; the Swarm goes on.
     """
-    watch = Watch(before, drained)
+    watch = StackFollower(before, drained)
     _follow(name, watch, timeout_s)
     if watch.is_done:
         return
@@ -52,7 +52,7 @@ def wait_until_settled(name: str, before: Stack | None, timeout_s: float, *, dra
     raise NotSettled("\n".join([told, *_why(watch)]))
 
 
-def _follow(name: str, watch: Watch, timeout_s: float) -> None:
+def _follow(name: str, watch: StackFollower, timeout_s: float) -> None:
     """Look and show, until there is nothing to wait for or no time left."""
     begun_s = time.monotonic()
     with View() as view:
@@ -90,7 +90,7 @@ def goes_on_without_us(what: str, name: str) -> Generator[None]:
         sys.exit(128 + signal.SIGINT)
 
 
-def _look(name: str, watch: Watch) -> str:
+def _look(name: str, watch: StackFollower) -> str:
     """One look at the stack; what was in the way of it. A manager may be away for a while."""
     try:
         watch.look(read_stack(name))
@@ -99,7 +99,7 @@ def _look(name: str, watch: Watch) -> str:
     return ""
 
 
-def _why(watch: Watch) -> list[str]:
+def _why(watch: StackFollower) -> list[str]:
     """For each service that is not ready, what its tasks died of, and their last words."""
     lines: list[str] = []
     for one in watch.now:
@@ -112,7 +112,7 @@ def _why(watch: Watch) -> list[str]:
     return lines
 
 
-def _telling(watch: Watch, service: str) -> list[Task]:
+def _telling(watch: StackFollower, service: str) -> list[Task]:
     """The newest failure of each kind; where nothing failed, a task that starts and does not get ready."""
     kinds = {task.status.err: task for task in watch.failures.get(service, [])}
     tasks = watch.stack.tasks_of(watch.stack.services[service]) if watch.stack else []

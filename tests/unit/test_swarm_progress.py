@@ -7,7 +7,7 @@ import pytest
 
 from cluster_serving.client.servers.process.exit_codes import Fault
 from cluster_serving.swarm.live import Machine, Service, Stack, Task
-from cluster_serving.swarm.progress import ENOUGH_FAILURES, Watch, progress_of
+from cluster_serving.swarm.progress import ENOUGH_FAILURES, StackFollower, progress_of
 from cluster_serving.swarm.reasons import explained
 
 NEW, OLD = "node:2", "node:1"
@@ -124,7 +124,7 @@ def test_it_says_why_swarm_cannot_place_a_task() -> None:
 
 def test_failures_end_the_wait_when_nothing_gets_better() -> None:
     redis, node = service("redis", 1), service("node", 1)
-    watch = Watch(None)
+    watch = StackFollower(None)
     failures = [failed("node", number) for number in range(2 * ENOUGH_FAILURES)]
 
     watch.look(stack([redis, node], task("redis", "starting"), *failures[:ENOUGH_FAILURES]))
@@ -141,7 +141,7 @@ def test_failures_end_the_wait_when_nothing_gets_better() -> None:
 def test_failures_that_were_there_before_do_not_count() -> None:
     node = service("node", 1)
     old = [failed("node", number) for number in range(ENOUGH_FAILURES)]
-    watch = Watch(stack([node], *old))
+    watch = StackFollower(stack([node], *old))
 
     watch.look(stack([node], *old))
 
@@ -151,7 +151,7 @@ def test_failures_that_were_there_before_do_not_count() -> None:
 
 def test_a_roll_back_ends_the_wait_when_it_is_complete() -> None:
     before = stack([service("node", 1, OLD)], task("node", "running", OLD))
-    watch = Watch(before)
+    watch = StackFollower(before)
 
     watch.look(stack([service("node", 1, OLD, state="rollback_started")], task("node", "running", OLD)))
     going = (watch.is_done, watch.is_over)
@@ -165,7 +165,7 @@ def test_a_roll_back_of_another_day_is_no_news() -> None:
     earlier = service("node", 1, OLD, state="rollback_completed", completed_at="2026-11-20T10:00:00Z")
     again = service("node", 1, OLD, state="rollback_completed", completed_at="2026-11-22T10:00:00Z")
     runs = task("node", "running", OLD)
-    watch, failing = Watch(stack([earlier], runs)), Watch(stack([earlier], runs))
+    watch, failing = StackFollower(stack([earlier], runs)), StackFollower(stack([earlier], runs))
 
     watch.look(stack([earlier], runs))
     failing.look(stack([again], runs))
@@ -175,7 +175,7 @@ def test_a_roll_back_of_another_day_is_no_news() -> None:
 
 
 def test_a_paused_update_ends_the_wait() -> None:
-    watch = Watch(None)
+    watch = StackFollower(None)
 
     watch.look(
         stack([service("node", 2, state="paused")], task("node", "running"), task("node", "running", OLD, key="old"))
@@ -187,7 +187,7 @@ def test_a_paused_update_ends_the_wait() -> None:
 
 def test_those_that_leave_are_waited_for_where_that_is_asked() -> None:
     tasks = task("node", "running"), task("node", "running", desired="shutdown")
-    watch, patient = Watch(None), Watch(None, drained=True)
+    watch, patient = StackFollower(None), StackFollower(None, drained=True)
 
     for one in (watch, patient):
         one.look(stack([service("node", 1)], *tasks))
@@ -196,7 +196,7 @@ def test_those_that_leave_are_waited_for_where_that_is_asked() -> None:
 
 
 def test_nothing_is_done_before_the_first_look() -> None:
-    watch = Watch(None)
+    watch = StackFollower(None)
 
     assert (watch.is_done, watch.is_over) == (False, False)
 
