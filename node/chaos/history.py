@@ -26,7 +26,7 @@ class Outcome(msgspec.Struct, frozen=True):
     digest: bytes
 
 
-class DeadLetter(msgspec.Struct, frozen=True):
+class SeenDeadLetter(msgspec.Struct, frozen=True):
     """A dead letter: of which record, why, and how often it had been delivered."""
 
     uri: str
@@ -71,7 +71,7 @@ class History:
         self.outcomes: dict[str, Outcome] = {}
         self.changed: dict[str, str] = {}
         self.replies: Counter[str] = Counter()
-        self.dead_letters: list[DeadLetter] = []
+        self.dead_letters: list[SeenDeadLetter] = []
         self.runs: dict[int, int] = {}
         self.calm: set[str] = set()  # records that were sent, and answered, while nothing was done to anybody
         self.disturbances = 0  # faults after which a record may be run anew without being counted as delivered again

@@ -14,7 +14,7 @@ from cluster_serving.client.errors import CodecError
 from cluster_serving.client.protocol.results import result_of
 from cluster_serving.client.redis_settings import RedisSettings
 from cluster_serving.client.wire.reply import read_replies
-from cluster_serving.node.chaos.history import DeadLetter, History, Outcome
+from cluster_serving.node.chaos.history import History, Outcome, SeenDeadLetter
 from cluster_serving.node.chaos.learn import Answers
 from cluster_serving.node.chaos.records import NO_URI, RIGHT, Record
 
@@ -147,11 +147,11 @@ class Observer(threading.Thread):
         """A count of the heartbeats, over all lives of all nodes, as far as they told."""
         return sum(int(beat.get(count, 0)) for beat in self._beats.values())
 
-    def _dead_letters(self) -> Iterable[DeadLetter]:
+    def _dead_letters(self) -> Iterable[SeenDeadLetter]:
         for _entry, fields in self._redis.xrange(keys.dead_key(self._job)):
             told: dict[str, Any] = msgspec.json.decode(fields[keys.DEAD_LETTER])
             uri = fields.get(keys.URI, b"").decode()
-            yield DeadLetter(uri, str(told.get("code")), int(told.get("deliveries", 1)))
+            yield SeenDeadLetter(uri, str(told.get("code")), int(told.get("deliveries", 1)))
 
     def left_in_redis(self) -> tuple[int, int, list[str]]:
         """Entries pending, entries in the stream, and the consumers of the group."""

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from cluster_serving.client.errors import ErrorCode
-from cluster_serving.node.chaos.history import Acceptance, DeadLetter, History, Outcome, check
+from cluster_serving.node.chaos.history import Acceptance, History, Outcome, SeenDeadLetter, check
 from cluster_serving.node.chaos.records import RIGHT, Kind, Record
 
 DEADLY = {
@@ -33,7 +33,7 @@ def fine() -> History:
         history.sent(kind, Acceptance.ACCEPTED, f"{number}-0")
         history.seen(kind, outcome(what))
         if kind in DEADLY:
-            history.dead_letters.append(DeadLetter(kind, what))
+            history.dead_letters.append(SeenDeadLetter(kind, what))
             history.runs[number] = 5
     history.replies[Kind.GOOD] = 1
     history.calm.add(Kind.SLOW)
@@ -119,15 +119,15 @@ def bury_twice(history: History) -> None:
 
 
 def bury_a_good_one(history: History) -> None:
-    history.dead_letters.append(DeadLetter(Kind.GOOD, RIGHT))
+    history.dead_letters.append(SeenDeadLetter(Kind.GOOD, RIGHT))
 
 
 def bury_a_stranger(history: History) -> None:
-    history.dead_letters.append(DeadLetter("nobody", "WorkerDied"))
+    history.dead_letters.append(SeenDeadLetter("nobody", "WorkerDied"))
 
 
 def bury_for_another_reason(history: History) -> None:
-    history.dead_letters[0] = DeadLetter(Kind.RAISING, ErrorCode.WORKER_DIED)
+    history.dead_letters[0] = SeenDeadLetter(Kind.RAISING, ErrorCode.WORKER_DIED)
 
 
 def run_too_often(history: History) -> None:
@@ -210,7 +210,8 @@ def test_a_poison_record_is_run_again_for_each_time_that_its_node_died(deliverie
     history.runs[history.records[Kind.CRASHING].sample] = 10
     history.disturbances = disturbances
     history.dead_letters = [
-        DeadLetter(each.uri, each.code, deliveries if each.uri == Kind.CRASHING else 1) for each in history.dead_letters
+        SeenDeadLetter(each.uri, each.code, deliveries if each.uri == Kind.CRASHING else 1)
+        for each in history.dead_letters
     ]
 
     assert failed(history) == set()
