@@ -18,7 +18,7 @@ class Acceptance(StrEnum):
     UNKNOWN = "unknown"  # the connection broke before Redis answered
 
 
-class Outcome(msgspec.Struct, frozen=True):
+class SeenOutcome(msgspec.Struct, frozen=True):
     """What a client finds for a record: `what` is "right", "wrong" or an `ErrorCode`; `digest` of all its bytes."""
 
     what: str
@@ -68,7 +68,7 @@ class History:
         self.acceptance: dict[str, Acceptance] = {}
         self.entries: dict[str, str] = {}
         self.accepted = 0
-        self.outcomes: dict[str, Outcome] = {}
+        self.outcomes: dict[str, SeenOutcome] = {}
         self.changed: dict[str, str] = {}
         self.replies: Counter[str] = Counter()
         self.dead_letters: list[SeenDeadLetter] = []
@@ -88,7 +88,7 @@ class History:
         self.acceptance[uri] = acceptance
         self.accepted += acceptance is Acceptance.ACCEPTED
 
-    def seen(self, uri: str, outcome: Outcome) -> None:
+    def seen(self, uri: str, outcome: SeenOutcome) -> None:
         """The outcome of a record was read; the first time it counts, and every other time it must be the same."""
         first = self.outcomes.setdefault(uri, outcome)
         if first.digest != outcome.digest:

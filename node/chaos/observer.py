@@ -14,7 +14,7 @@ from cluster_serving.client.errors import CodecError
 from cluster_serving.client.protocol.results import result_of
 from cluster_serving.client.redis_settings import RedisSettings
 from cluster_serving.client.wire.reply import read_replies
-from cluster_serving.node.chaos.history import History, Outcome, SeenDeadLetter
+from cluster_serving.node.chaos.history import History, SeenDeadLetter, SeenOutcome
 from cluster_serving.node.chaos.learn import Answers
 from cluster_serving.node.chaos.records import NO_URI, RIGHT, Record
 
@@ -110,20 +110,20 @@ class Observer(threading.Thread):
         elif record.uri in self._history.outcomes:
             self._history.vanished(record.uri)
 
-    def _outcome(self, record: Record, fields: Sequence[bytes]) -> Outcome:
+    def _outcome(self, record: Record, fields: Sequence[bytes]) -> SeenOutcome:
         pairs = sorted(zip(fields[::2], fields[1::2], strict=True))
         digest = hashlib.blake2b(repr(pairs).encode(), digest_size=16).digest()
         try:
             result = result_of(fields, record.uri)
         except CodecError as error:
-            return Outcome("wrong", f"cannot be read: {error}", digest)
+            return SeenOutcome("wrong", f"cannot be read: {error}", digest)
         receipt = result.receipt
         by = f" (node {receipt.get('node')}, entry {receipt.get('entry')})" if receipt else ""
         if result.error is not None:
-            return Outcome(result.error[0], result.error[1] + by, digest)
+            return SeenOutcome(result.error[0], result.error[1] + by, digest)
         if self._answers.right(record.dialect, record.sample, result):
-            return Outcome(RIGHT, by, digest)
-        return Outcome("wrong", f"{result!r}"[:200] + by, digest)
+            return SeenOutcome(RIGHT, by, digest)
+        return SeenOutcome("wrong", f"{result!r}"[:200] + by, digest)
 
     def _count_replies(self) -> None:
         while entries := read_replies(self._redis.xread({self._reply: self._last_reply}, count=_PAGE)):

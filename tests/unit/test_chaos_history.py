@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from cluster_serving.client.errors import ErrorCode
-from cluster_serving.node.chaos.history import Acceptance, History, Outcome, SeenDeadLetter, check
+from cluster_serving.node.chaos.history import Acceptance, History, SeenDeadLetter, SeenOutcome, check
 from cluster_serving.node.chaos.records import RIGHT, Kind, Record
 
 DEADLY = {
@@ -21,8 +21,8 @@ WHAT = {
 }
 
 
-def outcome(what: str, digest: bytes = b"1") -> Outcome:
-    return Outcome(what, "", digest)
+def outcome(what: str, digest: bytes = b"1") -> SeenOutcome:
+    return SeenOutcome(what, "", digest)
 
 
 def fine() -> History:
