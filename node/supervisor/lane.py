@@ -24,7 +24,7 @@ from cluster_serving.node.supervisor.hangs import HangDetector
 from cluster_serving.node.supervisor.launcher import Launcher
 from cluster_serving.node.supervisor.memory_limit import MemoryLimit
 from cluster_serving.node.supervisor.recovery import recover
-from cluster_serving.node.supervisor.seat import Seat, Verdict
+from cluster_serving.node.supervisor.seat import KillReason, Seat
 from cluster_serving.node.supervisor.served_model import ServedModel
 from cluster_serving.node.topology import memory
 from cluster_serving.node.topology.pinning import pin
@@ -286,7 +286,7 @@ class Lane:
             if self._workers[worker].vacant:
                 self._recover(worker, "dismissed")
 
-    def _recover(self, worker: int, reason: str, verdict: Verdict | None = None) -> bool:
+    def _recover(self, worker: int, reason: str, verdict: KillReason | None = None) -> bool:
         """Put the slots of a worker that has ended into order; whether a run was interrupted."""
         error = (ErrorCode.WORKER_DIED, f"the worker died while it ran this record alone, twice: {reason}")
         if verdict is not None:

@@ -16,7 +16,7 @@ log = structlog.get_logger(__name__)
 _STEADY_S = 10.0  # a child that has lived so long is no longer in a restart loop
 
 
-class Verdict(NamedTuple):
+class KillReason(NamedTuple):
     """Why the supervisor has killed a child, and where it stood."""
 
     reason: str
@@ -35,7 +35,7 @@ class Seat:
         self.child: Child | None = None
         self.wanted = False
         self.recycling = False
-        self.verdict: Verdict | None = None
+        self.verdict: KillReason | None = None
         self.leaving_since_s: float | None = None
         """When the child that is there was told to leave."""
         self.due_s = 0.0
@@ -97,7 +97,7 @@ class Seat:
         """Kill a child that hangs, and keep where it stood for its burial."""
         if self.child is None or self.verdict is not None:
             return
-        self.verdict = Verdict(reason, stacks.dump(self.child.pid))
+        self.verdict = KillReason(reason, stacks.dump(self.child.pid))
         log.warning("hangs, and is killed", child=self.name, pid=self.child.pid, why=reason, stacks=self.verdict.stacks)
         self.child.signal(signal.SIGKILL)
 
