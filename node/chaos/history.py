@@ -7,7 +7,7 @@ from enum import StrEnum
 
 import msgspec
 
-from cluster_serving.node.chaos.records import EXPECTED, POISON, RIGHT, Kind, Record
+from cluster_serving.node.chaos.records import EXPECTED, POISON, RIGHT, Record, RecordKind
 
 
 class Acceptance(StrEnum):
@@ -208,7 +208,7 @@ def _runs(history: History) -> Iterable[Verdict]:
         if history.runs.get(sample, 0) > limit
     ]
     yield _verdict("a poison record is run log2(batch)+2 times a delivery, at most", len(allowed), wrong)
-    slow = [record for record in history.taken() if record.kind is Kind.SLOW and record.uri in history.calm]
+    slow = [record for record in history.taken() if record.kind is RecordKind.SLOW and record.uri in history.calm]
     again = [
         f"{history.describe(record.uri)}: {history.runs.get(record.sample, 0)} runs"
         for record in slow

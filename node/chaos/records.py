@@ -17,7 +17,7 @@ from cluster_serving.node.chaos.samples import Sample
 from cluster_serving.node.models.base import TensorSpec
 
 
-class Kind(StrEnum):
+class RecordKind(StrEnum):
     """What is special about a record."""
 
     GOOD = "good"
@@ -30,19 +30,19 @@ class Kind(StrEnum):
     MALFORMED = "malformed"
 
 
-POISON: Final = (Kind.RAISING, Kind.CRASHING, Kind.HANGING)
+POISON: Final = (RecordKind.RAISING, RecordKind.CRASHING, RecordKind.HANGING)
 RIGHT: Final = "right"
 """The outcome of a record that has the answer which the model gives to it when nothing is wrong."""
 
-EXPECTED: Final[Mapping[Kind, frozenset[str]]] = {
-    Kind.GOOD: frozenset({RIGHT}),
-    Kind.SLOW: frozenset({RIGHT}),
-    Kind.IMPATIENT: frozenset({RIGHT, ErrorCode.DEADLINE_EXCEEDED}),
-    Kind.EXPIRED: frozenset({ErrorCode.DEADLINE_EXCEEDED}),
-    Kind.RAISING: frozenset({ErrorCode.INFERENCE_FAILED}),
-    Kind.CRASHING: frozenset({ErrorCode.WORKER_DIED, ErrorCode.DELIVERED_TOO_OFTEN}),
-    Kind.HANGING: frozenset({ErrorCode.WORKER_HUNG, ErrorCode.WORKER_DIED, ErrorCode.DELIVERED_TOO_OFTEN}),
-    Kind.MALFORMED: frozenset({ErrorCode.INVALID_INPUT}),
+EXPECTED: Final[Mapping[RecordKind, frozenset[str]]] = {
+    RecordKind.GOOD: frozenset({RIGHT}),
+    RecordKind.SLOW: frozenset({RIGHT}),
+    RecordKind.IMPATIENT: frozenset({RIGHT, ErrorCode.DEADLINE_EXCEEDED}),
+    RecordKind.EXPIRED: frozenset({ErrorCode.DEADLINE_EXCEEDED}),
+    RecordKind.RAISING: frozenset({ErrorCode.INFERENCE_FAILED}),
+    RecordKind.CRASHING: frozenset({ErrorCode.WORKER_DIED, ErrorCode.DELIVERED_TOO_OFTEN}),
+    RecordKind.HANGING: frozenset({ErrorCode.WORKER_HUNG, ErrorCode.WORKER_DIED, ErrorCode.DELIVERED_TOO_OFTEN}),
+    RecordKind.MALFORMED: frozenset({ErrorCode.INVALID_INPUT}),
 }
 """The outcomes that a record of each kind may have."""
 
@@ -58,7 +58,7 @@ class Record(msgspec.Struct, frozen=True):
     """
 
     uri: str
-    kind: Kind
+    kind: RecordKind
     sample: int
     dialect: Dialect = "native"
     replies: bool = False
@@ -71,7 +71,7 @@ class Pools(msgspec.Struct, frozen=True):
     """Which samples each kind of record uses; without `poison` there are only good ones."""
 
     good: Sequence[int]
-    magic: Mapping[Kind, Sequence[int]]
+    magic: Mapping[RecordKind, Sequence[int]]
     dialects: Sequence[Dialect]
     flaws: Sequence[str]
 
@@ -84,7 +84,7 @@ class Mix:
         self._pools = pools
         self._due = _planned(self._rng, seconds) if pools.magic else []
         self._next_costly_s = 0.0
-        self._numbers: dict[Kind, int] = {}
+        self._numbers: dict[RecordKind, int] = {}
         self._count = 0
 
     def next(self, at_s: float, now_ms: int) -> Record:
@@ -93,33 +93,33 @@ class Mix:
         self._count += 1
         uri = f"{self._count}"
         pools, rng = self._pools, self._rng
-        if kind is Kind.MALFORMED:
+        if kind is RecordKind.MALFORMED:
             return Record(uri, kind, rng.choice(pools.good), flaw=rng.choice(pools.flaws))
-        if kind is Kind.EXPIRED:
+        if kind is RecordKind.EXPIRED:
             # With the row of one that raises: whoever runs it shows that it did.
-            sample = rng.choice(pools.magic.get(Kind.RAISING) or pools.good)
+            sample = rng.choice(pools.magic.get(RecordKind.RAISING) or pools.good)
             return Record(uri, kind, sample, replies=rng.random() < 0.3, deadline_ms=now_ms - rng.randint(1, 60_000))
-        if kind is Kind.IMPATIENT:
+        if kind is RecordKind.IMPATIENT:
             return Record(uri, kind, rng.choice(pools.good), life_ms=rng.randint(2, 50))
         dialect = rng.choice(pools.dialects)
         return Record(uri, kind, self._sample(kind), dialect, replies=dialect == "native" and rng.random() < 0.3)
 
-    def _costly(self, at_s: float) -> Kind | None:
+    def _costly(self, at_s: float) -> RecordKind | None:
         """One of those that cost much, if one is due; never two in one batch, which would have to be halved for each."""
         if not self._due or self._due[0][0] > at_s or at_s < self._next_costly_s:
             return None
         self._next_costly_s = at_s + _SPACING_S
         return self._due.pop(0)[1]
 
-    def _common(self) -> Kind:
-        chances = {Kind.GOOD: 90.0, Kind.MALFORMED: 4.0, Kind.EXPIRED: 2.0, Kind.IMPATIENT: 3.0}
+    def _common(self) -> RecordKind:
+        chances = {RecordKind.GOOD: 90.0, RecordKind.MALFORMED: 4.0, RecordKind.EXPIRED: 2.0, RecordKind.IMPATIENT: 3.0}
         if not self._pools.flaws:
-            del chances[Kind.MALFORMED]
+            del chances[RecordKind.MALFORMED]
         if self._pools.magic:
-            chances[Kind.RAISING] = 1.0
+            chances[RecordKind.RAISING] = 1.0
         return self._rng.choices(list(chances), list(chances.values()))[0]
 
-    def _sample(self, kind: Kind) -> int:
+    def _sample(self, kind: RecordKind) -> int:
         if kind not in self._pools.magic:
             return self._rng.choice(self._pools.good)
         number = self._numbers[kind] = self._numbers.get(kind, -1) + 1
@@ -127,9 +127,13 @@ class Mix:
         return samples[number % len(samples)]
 
 
-def _planned(rng: Random, seconds: float) -> list[tuple[float, Kind]]:
+def _planned(rng: Random, seconds: float) -> list[tuple[float, RecordKind]]:
     """When the records come that cost much: those that hang early, for they are waited for again and again."""
-    many = {Kind.SLOW: (seconds / 12, 1.0), Kind.CRASHING: (seconds / 15, 0.8), Kind.HANGING: (seconds / 40, 0.5)}
+    many = {
+        RecordKind.SLOW: (seconds / 12, 1.0),
+        RecordKind.CRASHING: (seconds / 15, 0.8),
+        RecordKind.HANGING: (seconds / 40, 0.5),
+    }
     return sorted(
         (rng.uniform(0, until * seconds), kind)
         for kind, (count, until) in many.items()

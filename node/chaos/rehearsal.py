@@ -14,7 +14,7 @@ from cluster_serving.client.servers.process.exit_codes import Fault
 from cluster_serving.client.wire.result import Result
 from cluster_serving.node.chaos import pace
 from cluster_serving.node.chaos.learn import Answers, ask
-from cluster_serving.node.chaos.records import Encoder, Kind, Pools, Record, flaws_for
+from cluster_serving.node.chaos.records import Encoder, Pools, Record, RecordKind, flaws_for
 from cluster_serving.node.chaos.samples import Sample, made_up, read
 from cluster_serving.node.chaos.sandbox import Sandbox
 from cluster_serving.node.models.base import TensorSpec
@@ -24,14 +24,14 @@ _SAMPLES = 48
 _TIMES = 3
 _PATIENCE_S = 60.0
 _EFFECTS: Final = {
-    Kind.SLOW: Effect.SLEEP,
-    Kind.RAISING: Effect.RAISE,
-    Kind.CRASHING: Effect.CRASH,
-    Kind.HANGING: Effect.HANG,
+    RecordKind.SLOW: Effect.SLEEP,
+    RecordKind.RAISING: Effect.RAISE,
+    RecordKind.CRASHING: Effect.CRASH,
+    RecordKind.HANGING: Effect.HANG,
 }
 # How many samples are poison of each kind; the calm has its own, whose runs are counted by themselves.
-_CALM: Final = (Kind.RAISING, Kind.SLOW, Kind.SLOW)
-_LOAD: Final = {Kind.SLOW: 3, Kind.RAISING: 8, Kind.CRASHING: 5, Kind.HANGING: 3}
+_CALM: Final = (RecordKind.RAISING, RecordKind.SLOW, RecordKind.SLOW)
+_LOAD: Final = {RecordKind.SLOW: 3, RecordKind.RAISING: 8, RecordKind.CRASHING: 5, RecordKind.HANGING: 3}
 _LEAST_GOOD = 6
 
 
@@ -63,7 +63,7 @@ class Rehearsal:
     @property
     def record_bytes(self) -> int:
         """Bytes of one record's fields, at most."""
-        records = (Record("0", Kind.GOOD, sample) for sample in self.pools.good)
+        records = (Record("0", RecordKind.GOOD, sample) for sample in self.pools.good)
         return max(sum(map(len, self.encoder.fields(record))) for record in records)
 
     def learn(self, dialect: Dialect, samples: Sequence[int], times: int) -> list[int]:
@@ -74,7 +74,7 @@ class Rehearsal:
         """
         results: list[tuple[int, Result | None]] = []
         for turn in range(times):
-            records = [Record(f"{dialect}-{times}-{turn}-{at}", Kind.GOOD, at, dialect) for at in samples]
+            records = [Record(f"{dialect}-{times}-{turn}-{at}", RecordKind.GOOD, at, dialect) for at in samples]
             found = self._ask(records)
             results += [(record.sample, found.get(record.uri)) for record in records]
         bad = {at for at, result in results if result is None or not self.answers.learn(dialect, at, result)}

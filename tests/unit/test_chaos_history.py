@@ -6,18 +6,18 @@ import pytest
 
 from cluster_serving.client.errors import ErrorCode
 from cluster_serving.node.chaos.history import Acceptance, History, SeenDeadLetter, SeenOutcome, check
-from cluster_serving.node.chaos.records import RIGHT, Kind, Record
+from cluster_serving.node.chaos.records import RIGHT, Record, RecordKind
 
 DEADLY = {
-    Kind.RAISING: ErrorCode.INFERENCE_FAILED,
-    Kind.CRASHING: ErrorCode.WORKER_DIED,
-    Kind.HANGING: ErrorCode.WORKER_HUNG,
+    RecordKind.RAISING: ErrorCode.INFERENCE_FAILED,
+    RecordKind.CRASHING: ErrorCode.WORKER_DIED,
+    RecordKind.HANGING: ErrorCode.WORKER_HUNG,
 }
 WHAT = {
-    **dict.fromkeys((Kind.GOOD, Kind.SLOW, Kind.IMPATIENT), RIGHT),
+    **dict.fromkeys((RecordKind.GOOD, RecordKind.SLOW, RecordKind.IMPATIENT), RIGHT),
     **DEADLY,
-    Kind.EXPIRED: ErrorCode.DEADLINE_EXCEEDED,
-    Kind.MALFORMED: ErrorCode.INVALID_INPUT,
+    RecordKind.EXPIRED: ErrorCode.DEADLINE_EXCEEDED,
+    RecordKind.MALFORMED: ErrorCode.INVALID_INPUT,
 }
 
 
@@ -29,17 +29,17 @@ def fine() -> History:
     """A run in which all is as it should be: one record of each kind, one refused, one of unknown acceptance."""
     history = History(batch=8)
     for number, (kind, what) in enumerate(WHAT.items()):
-        history.sending(Record(kind, kind, number, replies=kind is Kind.GOOD))
+        history.sending(Record(kind, kind, number, replies=kind is RecordKind.GOOD))
         history.sent(kind, Acceptance.ACCEPTED, f"{number}-0")
         history.seen(kind, outcome(what))
         if kind in DEADLY:
             history.dead_letters.append(SeenDeadLetter(kind, what))
             history.runs[number] = 5
-    history.replies[Kind.GOOD] = 1
-    history.calm.add(Kind.SLOW)
-    history.runs[history.records[Kind.SLOW].sample] = 1
+    history.replies[RecordKind.GOOD] = 1
+    history.calm.add(RecordKind.SLOW)
+    history.runs[history.records[RecordKind.SLOW].sample] = 1
     for uri, acceptance in (("refused", Acceptance.REFUSED), ("unknown", Acceptance.UNKNOWN)):
-        history.sending(Record(uri, Kind.GOOD, 50))
+        history.sending(Record(uri, RecordKind.GOOD, 50))
         history.sent(uri, acceptance)
     return history
 
@@ -61,37 +61,37 @@ def test_a_record_of_unknown_acceptance_may_have_been_taken() -> None:
 
 def test_an_impatient_record_may_be_too_late() -> None:
     history = fine()
-    history.outcomes[Kind.IMPATIENT] = outcome(ErrorCode.DEADLINE_EXCEEDED)
+    history.outcomes[RecordKind.IMPATIENT] = outcome(ErrorCode.DEADLINE_EXCEEDED)
 
     assert failed(history) == set()
 
 
 def lose(history: History) -> None:
-    del history.outcomes[Kind.GOOD]
+    del history.outcomes[RecordKind.GOOD]
 
 
 def change(history: History) -> None:
-    history.seen(Kind.GOOD, outcome(RIGHT, b"2"))
+    history.seen(RecordKind.GOOD, outcome(RIGHT, b"2"))
 
 
 def take_away(history: History) -> None:
-    history.vanished(Kind.GOOD)
+    history.vanished(RecordKind.GOOD)
 
 
 def answer_wrongly(history: History) -> None:
-    history.outcomes[Kind.GOOD] = outcome("wrong")
+    history.outcomes[RecordKind.GOOD] = outcome("wrong")
 
 
 def blame_a_neighbour(history: History) -> None:
-    history.outcomes[Kind.SLOW] = outcome(ErrorCode.WORKER_DIED)
+    history.outcomes[RecordKind.SLOW] = outcome(ErrorCode.WORKER_DIED)
 
 
 def answer_wrongly_what_may_be_late(history: History) -> None:
-    history.outcomes[Kind.IMPATIENT] = outcome("wrong")
+    history.outcomes[RecordKind.IMPATIENT] = outcome("wrong")
 
 
 def run_what_was_expired(history: History) -> None:
-    history.outcomes[Kind.EXPIRED] = outcome(RIGHT)
+    history.outcomes[RecordKind.EXPIRED] = outcome(RIGHT)
 
 
 def answer_an_unknown_one_wrongly(history: History) -> None:
@@ -103,7 +103,7 @@ def answer_a_refused_one(history: History) -> None:
 
 
 def reply_twice(history: History) -> None:
-    history.replies[Kind.GOOD] = 2
+    history.replies[RecordKind.GOOD] = 2
 
 
 def reply_never(history: History) -> None:
@@ -119,7 +119,7 @@ def bury_twice(history: History) -> None:
 
 
 def bury_a_good_one(history: History) -> None:
-    history.dead_letters.append(SeenDeadLetter(Kind.GOOD, RIGHT))
+    history.dead_letters.append(SeenDeadLetter(RecordKind.GOOD, RIGHT))
 
 
 def bury_a_stranger(history: History) -> None:
@@ -127,15 +127,15 @@ def bury_a_stranger(history: History) -> None:
 
 
 def bury_for_another_reason(history: History) -> None:
-    history.dead_letters[0] = SeenDeadLetter(Kind.RAISING, ErrorCode.WORKER_DIED)
+    history.dead_letters[0] = SeenDeadLetter(RecordKind.RAISING, ErrorCode.WORKER_DIED)
 
 
 def run_too_often(history: History) -> None:
-    history.runs[history.records[Kind.CRASHING].sample] = 6
+    history.runs[history.records[RecordKind.CRASHING].sample] = 6
 
 
 def run_a_slow_one_twice(history: History) -> None:
-    history.runs[history.records[Kind.SLOW].sample] = 2
+    history.runs[history.records[RecordKind.SLOW].sample] = 2
 
 
 def leave_a_process(history: History) -> None:
@@ -207,10 +207,10 @@ def test_harm_is_noticed_and_the_offender_named(harm: Callable[[History], None],
 @pytest.mark.parametrize(("deliveries", "disturbances"), [(2, 0), (1, 1)])
 def test_a_poison_record_is_run_again_for_each_time_that_its_node_died(deliveries: int, disturbances: int) -> None:
     history = fine()
-    history.runs[history.records[Kind.CRASHING].sample] = 10
+    history.runs[history.records[RecordKind.CRASHING].sample] = 10
     history.disturbances = disturbances
     history.dead_letters = [
-        SeenDeadLetter(each.uri, each.code, deliveries if each.uri == Kind.CRASHING else 1)
+        SeenDeadLetter(each.uri, each.code, deliveries if each.uri == RecordKind.CRASHING else 1)
         for each in history.dead_letters
     ]
 

@@ -7,7 +7,7 @@ import pytest
 from cluster_serving.client import keys
 from cluster_serving.client.errors import ErrorCode
 from cluster_serving.client.servers.process.exit_codes import Fault
-from cluster_serving.node.chaos.records import NO_URI, Encoder, Kind, Mix, Pools, Record, flaws_for
+from cluster_serving.node.chaos.records import NO_URI, Encoder, Mix, Pools, Record, RecordKind, flaws_for
 from cluster_serving.node.chaos.samples import Sample, made_up, read
 from cluster_serving.node.models.base import TensorSpec
 from cluster_serving.node.reader.decoding import RecordDecoder
@@ -16,7 +16,7 @@ NUMBERS = (TensorSpec("x", "float32", (None, 4)), TensorSpec("mask", "bool", (No
 TEXT = (TensorSpec("words", "str", (None, 2)),)
 SCALAR = (TensorSpec("n", "int64", (None,)),)
 PREFIX = b"cluster-serving.reply_job:"
-MAGIC = {Kind.RAISING: [1], Kind.CRASHING: [2], Kind.HANGING: [3], Kind.SLOW: [4]}
+MAGIC = {RecordKind.RAISING: [1], RecordKind.CRASHING: [2], RecordKind.HANGING: [3], RecordKind.SLOW: [4]}
 
 
 def samples_of(inputs: tuple[TensorSpec, ...], count: int = 12) -> list[Sample]:
@@ -44,23 +44,23 @@ def test_every_kind_is_sent_and_each_uri_once() -> None:
     records = sent(1, 30, Pools([0, 5, 6], MAGIC, ["native", "original"], [NO_URI]))
     kinds = Counter(record.kind for record in records)
 
-    assert set(kinds) == set(Kind)
-    assert kinds[Kind.GOOD] > 0.8 * len(records)
+    assert set(kinds) == set(RecordKind)
+    assert kinds[RecordKind.GOOD] > 0.8 * len(records)
     assert len({record.uri for record in records}) == len(records)
 
 
 def test_each_kind_uses_its_own_samples_and_an_expired_one_that_which_raises() -> None:
     records = sent(1, 30, Pools([0, 5, 6], MAGIC, ["native"], [NO_URI]))
 
-    assert {record.sample for record in records if record.kind is Kind.GOOD} == {0, 5, 6}
-    assert {record.sample for record in records if record.kind is Kind.CRASHING} == {2}
-    assert {record.sample for record in records if record.kind is Kind.EXPIRED} == {1}
+    assert {record.sample for record in records if record.kind is RecordKind.GOOD} == {0, 5, 6}
+    assert {record.sample for record in records if record.kind is RecordKind.CRASHING} == {2}
+    assert {record.sample for record in records if record.kind is RecordKind.EXPIRED} == {1}
 
 
 def test_an_expired_record_was_late_before_it_was_sent() -> None:
     mix = Mix(1, 30, Pools([0], MAGIC, ["native"], []))
     deadlines = [
-        record.deadline_ms for at in range(3000) if (record := mix.next(at / 100, 5_000_000)).kind is Kind.EXPIRED
+        record.deadline_ms for at in range(3000) if (record := mix.next(at / 100, 5_000_000)).kind is RecordKind.EXPIRED
     ]
 
     assert deadlines
@@ -69,7 +69,7 @@ def test_an_expired_record_was_late_before_it_was_sent() -> None:
 
 def test_two_records_that_cost_much_never_come_at_once() -> None:
     mix = Mix(1, 60, Pools([0], MAGIC, ["native"], []))
-    costly = {Kind.CRASHING, Kind.HANGING, Kind.SLOW}
+    costly = {RecordKind.CRASHING, RecordKind.HANGING, RecordKind.SLOW}
     burst = [mix.next(60, 0).kind for _ in range(100)]
 
     assert sum(kind in costly for kind in burst) == 1
@@ -78,7 +78,7 @@ def test_two_records_that_cost_much_never_come_at_once() -> None:
 def test_without_poison_there_is_none() -> None:
     kinds = {record.kind for record in sent(1, 30, Pools([0], {}, ["native"], []))}
 
-    assert kinds == {Kind.GOOD, Kind.EXPIRED, Kind.IMPATIENT}
+    assert kinds == {RecordKind.GOOD, RecordKind.EXPIRED, RecordKind.IMPATIENT}
 
 
 @pytest.mark.parametrize("inputs", [NUMBERS, TEXT, SCALAR])
@@ -86,9 +86,9 @@ def test_a_good_record_is_taken_in_both_dialects(inputs: tuple[TensorSpec, ...])
     encoder, decoder = encoder_of(inputs), RecordDecoder(inputs, PREFIX)
 
     for record in (
-        Record("a", Kind.GOOD, 0),
-        Record("b", Kind.GOOD, 1, "original"),
-        Record("c", Kind.GOOD, 2, replies=True),
+        Record("a", RecordKind.GOOD, 0),
+        Record("b", RecordKind.GOOD, 1, "original"),
+        Record("c", RecordKind.GOOD, 2, replies=True),
     ):
         assert decoder.decode(b"1-0", encoder.fields(record), 0).error is None
 
@@ -100,7 +100,7 @@ def test_every_flaw_is_refused(inputs: tuple[TensorSpec, ...], own_processing: b
     flaws = flaws_for(inputs, own_processing=own_processing)
 
     errors = {
-        flaw: decoder.decode(b"1-0", encoder.fields(Record("a", Kind.MALFORMED, 0, flaw=flaw)), 0).error
+        flaw: decoder.decode(b"1-0", encoder.fields(Record("a", RecordKind.MALFORMED, 0, flaw=flaw)), 0).error
         for flaw in flaws
     }
 
@@ -111,8 +111,8 @@ def test_every_flaw_is_refused(inputs: tuple[TensorSpec, ...], own_processing: b
 def test_a_deadline_is_a_time_or_a_life() -> None:
     encoder = encoder_of(NUMBERS)
 
-    expired = encoder.fields(Record("a", Kind.EXPIRED, 0, deadline_ms=17))
-    impatient = encoder.fields(Record("a", Kind.IMPATIENT, 0, life_ms=17))
+    expired = encoder.fields(Record("a", RecordKind.EXPIRED, 0, deadline_ms=17))
+    impatient = encoder.fields(Record("a", RecordKind.IMPATIENT, 0, life_ms=17))
 
     assert expired[-2:] == [keys.DEADLINE, b"17"]
     assert impatient[-2:] == [keys.DEADLINE, b"+17"]
