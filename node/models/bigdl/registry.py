@@ -22,7 +22,7 @@ _SHELL_PACKAGES = {"keras", "keras2", "internal", "models", "autograd", "net"}
 SHELL = "(shell)"  # stands for all of their classes
 
 
-class Kind(msgspec.Struct, frozen=True):
+class LayerKind(msgspec.Struct, frozen=True):
     """What is known of a class: how to `build` its layers, and whether they take and give one tensor or a table."""
 
     build: Builder
@@ -30,7 +30,7 @@ class Kind(msgspec.Struct, frozen=True):
     gives: Literal["tensor", "unknown"] = "tensor"
 
 
-_KINDS: dict[str, Kind] = {}
+_KINDS: dict[str, LayerKind] = {}
 
 
 def layer(
@@ -42,7 +42,7 @@ def layer(
     """
 
     def register(builder: Builder) -> Builder:
-        _KINDS.update(dict.fromkeys(short_classes, Kind(builder, takes, gives)))
+        _KINDS.update(dict.fromkeys(short_classes, LayerKind(builder, takes, gives)))
         return builder
 
     return register
@@ -55,7 +55,7 @@ def is_shell(module: Module) -> bool:
     return module.flag("is_keras_module", default=False) or bool(_packages(module) & _SHELL_PACKAGES)
 
 
-def kind_of(module: Module) -> Kind | None:
+def kind_of(module: Module) -> LayerKind | None:
     """What is known of a module's class; `None`: nothing."""
     packages = _packages(module)
     if is_shell(module):
