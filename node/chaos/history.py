@@ -7,7 +7,7 @@ from enum import StrEnum
 
 import msgspec
 
-from cluster_serving.node.chaos.records import EXPECTED, POISON, RIGHT, Record, RecordKind
+from cluster_serving.node.chaos.records import EXPECTED, POISON, RIGHT, RecordKind, SentRecord
 
 
 class Acceptance(StrEnum):
@@ -64,7 +64,7 @@ class History:
 
     def __init__(self, batch: int) -> None:
         self.batch = batch
-        self.records: dict[str, Record] = {}
+        self.records: dict[str, SentRecord] = {}
         self.acceptance: dict[str, Acceptance] = {}
         self.entries: dict[str, str] = {}
         self.accepted = 0
@@ -77,7 +77,7 @@ class History:
         self.disturbances = 0  # faults after which a record may be run anew without being counted as delivered again
         self.remains = Remains()
 
-    def sending(self, record: Record) -> None:
+    def sending(self, record: SentRecord) -> None:
         """A record is about to be sent: its outcome may be there before Redis' answer."""
         self.acceptance[record.uri] = Acceptance.UNKNOWN
         self.records[record.uri] = record
@@ -103,7 +103,7 @@ class History:
         """Accepted records without an outcome."""
         return [uri for uri in self._of(Acceptance.ACCEPTED) if uri not in self.outcomes]
 
-    def taken(self) -> Iterable[Record]:
+    def taken(self) -> Iterable[SentRecord]:
         """Records that Redis took: accepted ones, and those of unknown acceptance that have an outcome."""
         for uri, record in self.records.items():
             known = self.acceptance[uri]

@@ -16,7 +16,7 @@ from cluster_serving.client.redis_settings import RedisSettings
 from cluster_serving.client.wire.reply import read_replies
 from cluster_serving.node.chaos.history import History, SeenDeadLetter, SeenOutcome
 from cluster_serving.node.chaos.learn import Answers
-from cluster_serving.node.chaos.records import NO_URI, RIGHT, Record
+from cluster_serving.node.chaos.records import NO_URI, RIGHT, SentRecord
 
 _TURN_S = 0.05
 _PAGE = 500
@@ -101,16 +101,16 @@ class Observer(threading.Thread):
             for record, found in zip(page, pipe.execute(), strict=True):
                 self._note(record, found)
 
-    def _found_under(self, record: Record) -> str:
+    def _found_under(self, record: SentRecord) -> str:
         return self._history.entries.get(record.uri, "-") if record.flaw == NO_URI else record.uri
 
-    def _note(self, record: Record, found: Mapping[bytes, bytes]) -> None:
+    def _note(self, record: SentRecord, found: Mapping[bytes, bytes]) -> None:
         if found:
             self._history.seen(record.uri, self._outcome(record, [part for pair in found.items() for part in pair]))
         elif record.uri in self._history.outcomes:
             self._history.vanished(record.uri)
 
-    def _outcome(self, record: Record, fields: Sequence[bytes]) -> SeenOutcome:
+    def _outcome(self, record: SentRecord, fields: Sequence[bytes]) -> SeenOutcome:
         pairs = sorted(zip(fields[::2], fields[1::2], strict=True))
         digest = hashlib.blake2b(repr(pairs).encode(), digest_size=16).digest()
         try:

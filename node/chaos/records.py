@@ -51,7 +51,7 @@ NO_URI: Final = "no uri"
 """The flaw of a record whose answer is found under the id of its entry."""
 
 
-class Record(msgspec.Struct, frozen=True):
+class SentRecord(msgspec.Struct, frozen=True):
     """One record; `uri` names it even where it is sent without.
 
     `deadline_ms` is Unix time, `life_ms` counts from when Redis takes it; `flaw` is that of a malformed one.
@@ -87,22 +87,24 @@ class Mix:
         self._numbers: dict[RecordKind, int] = {}
         self._count = 0
 
-    def next(self, at_s: float, now_ms: int) -> Record:
+    def next(self, at_s: float, now_ms: int) -> SentRecord:
         """The record that is sent `at_s` seconds after the load began, at `now_ms` Unix time."""
         kind = self._costly(at_s) or self._common()
         self._count += 1
         uri = f"{self._count}"
         pools, rng = self._pools, self._rng
         if kind is RecordKind.MALFORMED:
-            return Record(uri, kind, rng.choice(pools.good), flaw=rng.choice(pools.flaws))
+            return SentRecord(uri, kind, rng.choice(pools.good), flaw=rng.choice(pools.flaws))
         if kind is RecordKind.EXPIRED:
             # With the row of one that raises: whoever runs it shows that it did.
             sample = rng.choice(pools.magic.get(RecordKind.RAISING) or pools.good)
-            return Record(uri, kind, sample, replies=rng.random() < 0.3, deadline_ms=now_ms - rng.randint(1, 60_000))
+            return SentRecord(
+                uri, kind, sample, replies=rng.random() < 0.3, deadline_ms=now_ms - rng.randint(1, 60_000)
+            )
         if kind is RecordKind.IMPATIENT:
-            return Record(uri, kind, rng.choice(pools.good), life_ms=rng.randint(2, 50))
+            return SentRecord(uri, kind, rng.choice(pools.good), life_ms=rng.randint(2, 50))
         dialect = rng.choice(pools.dialects)
-        return Record(uri, kind, self._sample(kind), dialect, replies=dialect == "native" and rng.random() < 0.3)
+        return SentRecord(uri, kind, self._sample(kind), dialect, replies=dialect == "native" and rng.random() < 0.3)
 
     def _costly(self, at_s: float) -> RecordKind | None:
         """One of those that cost much, if one is due; never two in one batch, which would have to be halved for each."""
@@ -155,7 +157,7 @@ class Encoder:
         self._reply = reply.encode()
         self._batched = batched
 
-    def fields(self, record: Record) -> Fields:
+    def fields(self, record: SentRecord) -> Fields:
         """What the entry of this record holds."""
         uri, sample = record.uri, self._value(record.sample)
         if record.flaw:

@@ -14,7 +14,7 @@ from cluster_serving.client.servers.process.exit_codes import Fault
 from cluster_serving.client.wire.result import Result
 from cluster_serving.node.chaos import pace
 from cluster_serving.node.chaos.learn import Answers, ask
-from cluster_serving.node.chaos.records import Encoder, Pools, Record, RecordKind, flaws_for
+from cluster_serving.node.chaos.records import Encoder, Pools, RecordKind, SentRecord, flaws_for
 from cluster_serving.node.chaos.samples import Sample, made_up, read
 from cluster_serving.node.chaos.sandbox import Sandbox
 from cluster_serving.node.models.base import TensorSpec
@@ -54,8 +54,8 @@ class Rehearsal:
         self.encoder = Encoder(samples, self.reply, batched=place.config.input_already_batched)
         self.answers = Answers()
         self.pools = Pools([], {}, [], [])
-        self.probe: Record | None = None
-        self.calm: list[Record] = []
+        self.probe: SentRecord | None = None
+        self.calm: list[SentRecord] = []
         self.notes: list[str] = []
         self._place = place
         self._samples = samples
@@ -63,7 +63,7 @@ class Rehearsal:
     @property
     def record_bytes(self) -> int:
         """Bytes of one record's fields, at most."""
-        records = (Record("0", RecordKind.GOOD, sample) for sample in self.pools.good)
+        records = (SentRecord("0", RecordKind.GOOD, sample) for sample in self.pools.good)
         return max(sum(map(len, self.encoder.fields(record))) for record in records)
 
     def learn(self, dialect: Dialect, samples: Sequence[int], times: int) -> list[int]:
@@ -74,7 +74,7 @@ class Rehearsal:
         """
         results: list[tuple[int, Result | None]] = []
         for turn in range(times):
-            records = [Record(f"{dialect}-{times}-{turn}-{at}", RecordKind.GOOD, at, dialect) for at in samples]
+            records = [SentRecord(f"{dialect}-{times}-{turn}-{at}", RecordKind.GOOD, at, dialect) for at in samples]
             found = self._ask(records)
             results += [(record.sample, found.get(record.uri)) for record in records]
         bad = {at for at, result in results if result is None or not self.answers.learn(dialect, at, result)}
@@ -90,7 +90,7 @@ class Rehearsal:
         if len(left) < sum((len(_CALM), *_LOAD.values(), _LEAST_GOOD)):
             self.notes.append("no poison is tried: the model's inputs have too little room for rows known by heart")
             return
-        probe, *calm = [Record(f"calm-{at}", kind, left.pop()) for at, kind in enumerate(_CALM)]
+        probe, *calm = [SentRecord(f"calm-{at}", kind, left.pop()) for at, kind in enumerate(_CALM)]
         magic = {kind: [left.pop() for _ in range(count)] for kind, count in _LOAD.items()}
         rows = [(record.sample, record.kind) for record in (probe, *calm)]
         rows += [(sample, kind) for kind, found in magic.items() for sample in found]
@@ -103,7 +103,7 @@ class Rehearsal:
         self.probe, self.calm = probe, calm
         self.pools = Pools(left, magic, dialects, flaws)
 
-    def _ask(self, records: Sequence[Record]) -> Mapping[str, Result]:
+    def _ask(self, records: Sequence[SentRecord]) -> Mapping[str, Result]:
         fields = [(record.uri, self.encoder.fields(record)) for record in records]
         return ask(self._place.redis.settings(), self._place.job, fields, _PATIENCE_S)
 

@@ -13,7 +13,7 @@ from cluster_serving.client.redis_settings import RedisSettings
 from cluster_serving.client.threads.admission import enqueue
 from cluster_serving.client.threads.link import Link
 from cluster_serving.node.chaos.history import Acceptance, History
-from cluster_serving.node.chaos.records import Encoder, Mix, Record
+from cluster_serving.node.chaos.records import Encoder, Mix, SentRecord
 
 _TICK_S = 0.02
 _CHUNK = 16
@@ -77,7 +77,7 @@ class Load(threading.Thread):
                 self._send(records)
                 due -= len(records)
 
-    def _send(self, records: Sequence[Record]) -> None:
+    def _send(self, records: Sequence[SentRecord]) -> None:
         batch = [self._encoder.fields(record) for record in records]
         for record in records:
             self._history.sending(record)

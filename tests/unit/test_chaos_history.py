@@ -6,7 +6,7 @@ import pytest
 
 from cluster_serving.client.errors import ErrorCode
 from cluster_serving.node.chaos.history import Acceptance, History, SeenDeadLetter, SeenOutcome, check
-from cluster_serving.node.chaos.records import RIGHT, Record, RecordKind
+from cluster_serving.node.chaos.records import RIGHT, RecordKind, SentRecord
 
 DEADLY = {
     RecordKind.RAISING: ErrorCode.INFERENCE_FAILED,
@@ -29,7 +29,7 @@ def fine() -> History:
     """A run in which all is as it should be: one record of each kind, one refused, one of unknown acceptance."""
     history = History(batch=8)
     for number, (kind, what) in enumerate(WHAT.items()):
-        history.sending(Record(kind, kind, number, replies=kind is RecordKind.GOOD))
+        history.sending(SentRecord(kind, kind, number, replies=kind is RecordKind.GOOD))
         history.sent(kind, Acceptance.ACCEPTED, f"{number}-0")
         history.seen(kind, outcome(what))
         if kind in DEADLY:
@@ -39,7 +39,7 @@ def fine() -> History:
     history.calm.add(RecordKind.SLOW)
     history.runs[history.records[RecordKind.SLOW].sample] = 1
     for uri, acceptance in (("refused", Acceptance.REFUSED), ("unknown", Acceptance.UNKNOWN)):
-        history.sending(Record(uri, RecordKind.GOOD, 50))
+        history.sending(SentRecord(uri, RecordKind.GOOD, 50))
         history.sent(uri, acceptance)
     return history
 

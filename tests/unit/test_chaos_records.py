@@ -7,7 +7,7 @@ import pytest
 from cluster_serving.client import keys
 from cluster_serving.client.errors import ErrorCode
 from cluster_serving.client.servers.process.exit_codes import Fault
-from cluster_serving.node.chaos.records import NO_URI, Encoder, Mix, Pools, Record, RecordKind, flaws_for
+from cluster_serving.node.chaos.records import NO_URI, Encoder, Mix, Pools, RecordKind, SentRecord, flaws_for
 from cluster_serving.node.chaos.samples import Sample, made_up, read
 from cluster_serving.node.models.base import TensorSpec
 from cluster_serving.node.reader.decoding import RecordDecoder
@@ -27,7 +27,7 @@ def encoder_of(inputs: tuple[TensorSpec, ...], *, batched: bool = False) -> Enco
     return Encoder(samples_of(inputs), PREFIX.decode() + "chaos", batched=batched)
 
 
-def sent(seed: int, seconds: float, pools: Pools) -> list[Record]:
+def sent(seed: int, seconds: float, pools: Pools) -> list[SentRecord]:
     """The records of a load of 100 a second."""
     mix = Mix(seed, seconds, pools)
     return [mix.next(at / 100, 1_000_000 + at) for at in range(int(seconds * 100))]
@@ -86,9 +86,9 @@ def test_a_good_record_is_taken_in_both_dialects(inputs: tuple[TensorSpec, ...])
     encoder, decoder = encoder_of(inputs), RecordDecoder(inputs, PREFIX)
 
     for record in (
-        Record("a", RecordKind.GOOD, 0),
-        Record("b", RecordKind.GOOD, 1, "original"),
-        Record("c", RecordKind.GOOD, 2, replies=True),
+        SentRecord("a", RecordKind.GOOD, 0),
+        SentRecord("b", RecordKind.GOOD, 1, "original"),
+        SentRecord("c", RecordKind.GOOD, 2, replies=True),
     ):
         assert decoder.decode(b"1-0", encoder.fields(record), 0).error is None
 
@@ -100,7 +100,7 @@ def test_every_flaw_is_refused(inputs: tuple[TensorSpec, ...], own_processing: b
     flaws = flaws_for(inputs, own_processing=own_processing)
 
     errors = {
-        flaw: decoder.decode(b"1-0", encoder.fields(Record("a", RecordKind.MALFORMED, 0, flaw=flaw)), 0).error
+        flaw: decoder.decode(b"1-0", encoder.fields(SentRecord("a", RecordKind.MALFORMED, 0, flaw=flaw)), 0).error
         for flaw in flaws
     }
 
@@ -111,8 +111,8 @@ def test_every_flaw_is_refused(inputs: tuple[TensorSpec, ...], own_processing: b
 def test_a_deadline_is_a_time_or_a_life() -> None:
     encoder = encoder_of(NUMBERS)
 
-    expired = encoder.fields(Record("a", RecordKind.EXPIRED, 0, deadline_ms=17))
-    impatient = encoder.fields(Record("a", RecordKind.IMPATIENT, 0, life_ms=17))
+    expired = encoder.fields(SentRecord("a", RecordKind.EXPIRED, 0, deadline_ms=17))
+    impatient = encoder.fields(SentRecord("a", RecordKind.IMPATIENT, 0, life_ms=17))
 
     assert expired[-2:] == [keys.DEADLINE, b"17"]
     assert impatient[-2:] == [keys.DEADLINE, b"+17"]

@@ -17,7 +17,7 @@ from cluster_serving.client.wire.result import Result
 from cluster_serving.node.chaos.history import Acceptance, History, check
 from cluster_serving.node.chaos.learn import Answers
 from cluster_serving.node.chaos.observer import Observer
-from cluster_serving.node.chaos.records import Record, RecordKind
+from cluster_serving.node.chaos.records import RecordKind, SentRecord
 from support.wait import wait_until
 
 _TICK_S: Final = 0.02
@@ -131,7 +131,7 @@ class Load(threading.Thread):
                 self._send(number)
 
     def _send(self, number: int) -> None:
-        record = Record(f"{self._prefix}-{number}", RecordKind.GOOD, number)
+        record = SentRecord(f"{self._prefix}-{number}", RecordKind.GOOD, number)
         self.history.sending(record)
         try:
             entry = self._queue.enqueue(record.uri, x=np.array([self._seconds, number], np.float32))
