@@ -4,12 +4,12 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
-from cluster_serving.node.chaos.run import Report
+from cluster_serving.node.chaos.run import ChaosReport
 
 _NO_BREAK = "\u00a0"
 
 
-def as_json(report: Report) -> str:
+def as_json(report: ChaosReport) -> str:
     """One object."""
     told = {
         "seed": report.seed,
@@ -22,7 +22,7 @@ def as_json(report: Report) -> str:
     return msgspec.json.format(msgspec.json.encode(told)).decode()
 
 
-def show(report: Report, console: Console) -> None:
+def show(report: ChaosReport, console: Console) -> None:
     """A line for each check, the figures, and the seed."""
     table = Table("", "check", title_justify="left", highlight=False)
     table.add_column("of", justify="right")

@@ -44,7 +44,7 @@ class Options(msgspec.Struct, frozen=True):
     keep: bool = False
 
 
-class Report(msgspec.Struct):
+class ChaosReport(msgspec.Struct):
     """What a run found; `notes`: what was not tried, and why; `directory` with the logs, if it is kept."""
 
     seed: int
@@ -59,7 +59,7 @@ class Report(msgspec.Struct):
         return all(verdict.passed for verdict in self.verdicts)
 
 
-def run(config: Config, options: Options, say: Say) -> Report:
+def run(config: Config, options: Options, say: Say) -> ChaosReport:
     """Run it; nothing is left of it, whatever happens, but the logs of a run that failed.
 
     Args:
@@ -88,7 +88,7 @@ class _Run:
         self._now = "none"
         self._stuck: list[str] = []
 
-    def run(self) -> Report:
+    def run(self) -> ChaosReport:
         """All of them."""
         place, options = self._place, self._options
         self._say("starting two nodes")
@@ -119,7 +119,7 @@ class _Run:
         self._history.runs = runs_of(place.poison)
         self._history.remains = self._remains()
         figures = self._figures(storm_s, settled_s)
-        return Report(options.seed, check(self._history), figures, rehearsal.notes)
+        return ChaosReport(options.seed, check(self._history), figures, rehearsal.notes)
 
     def _figures(self, storm_s: float, settled_s: float) -> dict[str, float]:
         history, total = self._history, self._watch.total
