@@ -14,7 +14,7 @@ from cluster_serving.node.lifecycle.options import StartOptions, start_options
 if TYPE_CHECKING:
     from cluster_serving.node.config.loading import Config
     from cluster_serving.node.job.directory import Job
-    from cluster_serving.node.tuning.report import Report
+    from cluster_serving.node.tuning.report import TuningReport
     from cluster_serving.node.tuning.tuner import Terms
 
 LOG = "tune.log"  # in the job's directory
@@ -124,7 +124,7 @@ def _warn_of_others(job: "Job") -> None:
         click.echo(f"Also running here, and taking its share of the cores: {', '.join(others)}.", err=True)
 
 
-def _measured(config: "Config", job: "Job", terms: "Terms") -> "tuple[Report, bool]":
+def _measured(config: "Config", job: "Job", terms: "Terms") -> "tuple[TuningReport, bool]":
     """Measure, and keep what was found; whether it was kept. What all the processes print goes to a log."""
     from cluster_serving.client.servers.process import log
     from cluster_serving.client.servers.process.redaction import hide, secrets_of_config

@@ -6,7 +6,7 @@ from pathlib import Path
 from cluster_serving.client.servers.process.exit_codes import Fault
 from cluster_serving.client.servers.process.installed import require
 from cluster_serving.node.config.choice import Shape
-from cluster_serving.node.tuning.report import Report
+from cluster_serving.node.tuning.report import TuningReport
 
 _INCHES = (8.0, 5.0)
 _DPI = 120
@@ -24,7 +24,7 @@ def check(path: Path) -> None:
         raise Fault(f"{path} cannot be written: {path.parent} is no directory, or not yours to write to")
 
 
-def draw(report: Report, title: str, path: Path) -> None:
+def draw(report: TuningReport, title: str, path: Path) -> None:
     """Write a PNG file.
 
     Raises:

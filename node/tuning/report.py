@@ -11,7 +11,7 @@ from cluster_serving.node.tuning.candidates import Candidate, ranked
 from cluster_serving.node.tuning.search import Tried
 
 
-class Report(msgspec.Struct):
+class TuningReport(msgspec.Struct):
     """What was measured, and the choice.
 
     `tried` is in the order of what they cost. `busiest_load`: the share of a core that the load used at most. `runtimes`: what the
@@ -45,7 +45,7 @@ class Report(msgspec.Struct):
         return self.objective.met(self.chosen.middle)
 
 
-def described(report: Report) -> dict[str, Any]:
+def described(report: TuningReport) -> dict[str, Any]:
     """All of it, for JSON."""
     return {
         "chosen": msgspec.to_builtins(report.choice),

@@ -6,7 +6,7 @@ from rich.text import Text
 
 from cluster_serving.node.config.choice import Shape
 from cluster_serving.node.models.runtime import Runtime
-from cluster_serving.node.tuning.report import Report
+from cluster_serving.node.tuning.report import TuningReport
 from cluster_serving.node.tuning.search import Tried
 
 _BAR = 16
@@ -14,7 +14,7 @@ _EIGHTHS = " ▏▎▍▌▋▊▉█"
 _BUSY = 0.9
 
 
-def show(report: Report, console: Console) -> None:
+def show(report: TuningReport, console: Console) -> None:
     """Print it."""
     if report.runtimes:
         console.print(_runtimes(report))
@@ -28,7 +28,7 @@ def show(report: Report, console: Console) -> None:
     console.print(summary(report), highlight=False)
 
 
-def summary(report: Report) -> str:
+def summary(report: TuningReport) -> str:
     """What was found, in a sentence or two."""
     choice, chosen = report.choice, report.chosen
     shape, middle = Shape(choice.workers, choice.threads).described(), chosen.middle
@@ -45,7 +45,7 @@ def summary(report: Report) -> str:
     return "\n".join(lines)
 
 
-def _candidates(report: Report) -> Table:
+def _candidates(report: TuningReport) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     for heading in ("workers", "threads", "batch", "records/s"):
         table.add_column(heading, justify="right")
@@ -80,7 +80,7 @@ def bar(share: float) -> str:
     return "█" * whole + _EIGHTHS[eighths].strip()
 
 
-def _runtimes(report: Report) -> Table:
+def _runtimes(report: TuningReport) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     for heading in ("engine", "precision"):
         table.add_column(heading)

@@ -13,7 +13,7 @@ from cluster_serving.node.supervisor.child import allow_descriptors
 from cluster_serving.node.topology.budget import Budget
 from cluster_serving.node.tuning.candidates import Candidate, batches, shapes
 from cluster_serving.node.tuning.errors import Refused, TuningError
-from cluster_serving.node.tuning.report import Report, described
+from cluster_serving.node.tuning.report import TuningReport, described
 from cluster_serving.node.tuning.search import Search, SearchProgress
 from cluster_serving.node.tuning.stand import Stand
 from cluster_serving.node.tuning.trial_redis import on_trial_redis
@@ -30,7 +30,7 @@ class Terms(msgspec.Struct, frozen=True):
     exhaustive: bool = False
 
 
-def tune(config: Config, model: Detected, budget: Budget, terms: Terms, watch: SearchProgress) -> Report:
+def tune(config: Config, model: Detected, budget: Budget, terms: Terms, watch: SearchProgress) -> TuningReport:
     """Measure what is open.
 
     Args:
@@ -53,7 +53,7 @@ def tune(config: Config, model: Detected, budget: Budget, terms: Terms, watch: S
         sizes = _sizes(stand, todo[0], given, config, terms)
         search = Search(stand, objective, sizes, terms.seconds, watch, exhaustive=terms.exhaustive)
         (workers, threads), batch = search.run(todo)
-        return Report(
+        return TuningReport(
             model_hash=stand.model_hash,
             choice=Choice(workers, threads, batch, stand.runtime),
             objective=objective,
@@ -65,7 +65,7 @@ def tune(config: Config, model: Detected, budget: Budget, terms: Terms, watch: S
         )
 
 
-def keep(store: Store, config: Config, model: Detected, budget: Budget, report: Report) -> bool:
+def keep(store: Store, config: Config, model: Detected, budget: Budget, report: TuningReport) -> bool:
     """Keep what was found for the next starts; whether it was: without the model's fingerprint nobody would find it.
 
     Raises:

@@ -9,12 +9,12 @@ from cluster_serving.node.config.objective import Measured, Objective
 from cluster_serving.node.models.runtime import Runtime, TriedRuntime
 from cluster_serving.node.tuning import plot, table
 from cluster_serving.node.tuning.candidates import Candidate
-from cluster_serving.node.tuning.report import Report, described
+from cluster_serving.node.tuning.report import TuningReport, described
 from cluster_serving.node.tuning.search import Tried
 
 
-def report(latency_ms: float = 0.0, busiest_load: float = 0.2) -> Report:
-    return Report(
+def report(latency_ms: float = 0.0, busiest_load: float = 0.2) -> TuningReport:
+    return TuningReport(
         model_hash="sha256:0",
         choice=Choice(1, 1, 8, Runtime("native", "f32")),
         objective=Objective(latency_ms),
@@ -33,7 +33,7 @@ def report(latency_ms: float = 0.0, busiest_load: float = 0.2) -> Report:
     )
 
 
-def shown(found: Report) -> str:
+def shown(found: TuningReport) -> str:
     output = io.StringIO()
     table.show(found, Console(file=output, width=80))
     return output.getvalue()
