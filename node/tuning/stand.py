@@ -49,7 +49,7 @@ _SLOWEST_ANSWER_S = 10.0  # beyond runTimeout
 
 
 @dataclass
-class Trial:
+class ServingTrial:
     """Generation under a job of their own, and the rate that they were seen to have last."""
 
     lanes: Generation
@@ -79,7 +79,7 @@ class Stand:
         self._prefix = f"{config.job_name}.tune-{secrets.token_hex(4)}"
         self._count = 0
         self._bell = Bell()
-        self._trials: dict[Shape, Trial] = {}
+        self._trials: dict[Shape, ServingTrial] = {}
         self._load: LoadProcess | None = None
         self._worker_bytes = 0
         self._row_bytes = 1
@@ -118,7 +118,7 @@ class Stand:
         config = self._config.model_copy(update={"job_name": f"{self._prefix}-{self._count}"})
         choice = Choice(shape.workers, shape.threads, batch, self.runtime)
         lanes = Generation(config, self._model, _NAME, 0, arrange(config, self._budget, choice))
-        self._trials[shape] = Trial(lanes)
+        self._trials[shape] = ServingTrial(lanes)
         lanes.start()
         self._await(lanes)
         if not lanes.serving:
@@ -162,7 +162,7 @@ class Stand:
         with suppress(redis.RedisError, OSError), self._config.redis_settings().client() as client:
             client.delete(job, keys.dead_key(job), keys.reply_key(job, _NAME))
 
-    def _order(self, trial: Trial, candidate: Candidate, seconds: float) -> Order:
+    def _order(self, trial: ServingTrial, candidate: Candidate, seconds: float) -> Order:
         workers, batch = candidate.shape.workers, candidate.batch
         running = workers * batch
         if self._objective.latency_ms:
