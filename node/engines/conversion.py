@@ -12,7 +12,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from cluster_serving.node.engines.warm_up import Trial, fixed_batch, trial
+from cluster_serving.node.engines.warm_up import TrialRun, fixed_batch, trial
 from cluster_serving.node.models.base import Array, Backend, LoadOptions, ModelError, TensorSpec
 from cluster_serving.node.models.detect import FORMATS, Detected
 from cluster_serving.node.models.openvino import compile_model, ov, reason
@@ -98,7 +98,7 @@ def _refuse(detected: Detected, native: Backend) -> None:
         raise ModelError(f"{detected.definition}: {why}; set engine: native")
 
 
-def _outputs(native: Backend, tried: Trial | None, path: Path) -> dict[str, str]:
+def _outputs(native: Backend, tried: TrialRun | None, path: Path) -> dict[str, str]:
     """Name and dtype of each output, which only a run may tell."""
     if native.outputs:
         return {spec.name: spec.dtype for spec in native.outputs}
@@ -110,14 +110,14 @@ def _outputs(native: Backend, tried: Trial | None, path: Path) -> dict[str, str]
     return {name: array.dtype.name for name, array in tried.outputs.items()}
 
 
-def _read(detected: Detected, native: Backend, tried: Trial | None) -> Any:
+def _read(detected: Detected, native: Backend, tried: TrialRun | None) -> Any:
     if isinstance(native, Convertible):
         source = native.convertible()
         return ov.convert_model(source, example_input=_example(source, tried))
     return ov.Core().read_model(detected.definition)
 
 
-def _example(source: Any, tried: Trial | None) -> Any:
+def _example(source: Any, tried: TrialRun | None) -> Any:
     """Tensors to trace a plain torch module with; what is scripted or exported tells by itself what it does."""
     torch: Any = sys.modules.get("torch")
     if torch is None or not isinstance(source, torch.nn.Module) or isinstance(source, torch.jit.ScriptModule):

@@ -11,7 +11,7 @@ from cluster_serving.node.models.base import Array, Backend, ModelError, TensorS
 _WARM_UP_S = 1.0
 
 
-class Trial(NamedTuple):
+class TrialRun(NamedTuple):
     """A batch, and what a model has made of it."""
 
     inputs: dict[str, Array]
@@ -65,7 +65,7 @@ def filled(
     return batch or None
 
 
-def trial(backend: Backend, rows: int) -> Trial | None:
+def trial(backend: Backend, rows: int) -> TrialRun | None:
     """Run the model on zeros, or on ones if it fails on those: indices may count from one.
 
     Returns:
@@ -80,7 +80,7 @@ def trial(backend: Backend, rows: int) -> Trial | None:
         if inputs is None:
             return None
         try:
-            return Trial(inputs, backend.run(copied(inputs)))
+            return TrialRun(inputs, backend.run(copied(inputs)))
         except Exception as error:  # a model may raise anything
             failures.append(error)
     reason = " ".join(str(failures[0]).split())
