@@ -65,7 +65,7 @@ class Signals:
             raise Told(number)
 
 
-class Display(SearchProgress):
+class TuneDisplay(SearchProgress):
     """A bar that grows with each shape, and the candidate that was measured last."""
 
     def __init__(self, progress: Progress, signals: Signals) -> None:
@@ -106,7 +106,7 @@ def display(terminal: TextIO, signals: Signals) -> Generator[SearchProgress]:
         redirect_stderr=False,
     )
     with progress, signals.waiting():
-        yield Display(progress, signals)
+        yield TuneDisplay(progress, signals)
 
 
 @contextmanager
