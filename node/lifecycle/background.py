@@ -76,7 +76,7 @@ def _start_node(options: StartOptions, job: Job, timeout_s: float, stop_timeout_
         pid = detached.spawn(_command(public), job.log_path, environ_with(secrets), writing)
         os.close(writing)
         try:
-            with Display() as display:
+            with StartDisplay() as display:
                 event = follow(reading, timeout_s, display.show)
         except (KeyboardInterrupt, TimeoutError) as error:
             _stop(pid, stop_timeout_s)
@@ -143,14 +143,14 @@ def _failure(event: Event | None, code: int, log: Path, log_start: int) -> NotRe
     return NotReady(f"the node ended before it was ready{last} (see {log})", code)
 
 
-class Display:
+class StartDisplay:
     """Shows progress: one line that changes on a terminal, lines elsewhere."""
 
     def __init__(self) -> None:
         self._status: Status | None = None
         self._started = time.monotonic()
 
-    def __enter__(self) -> "Display":
+    def __enter__(self) -> "StartDisplay":
         if sys.stdout.isatty():
             from rich.console import Console
 

@@ -15,7 +15,7 @@ from cluster_serving.client.servers.process.exit_codes import ExitCode, Fault
 from cluster_serving.node.config.loading import Config
 from cluster_serving.node.job.directory import ChangeRequest, Job, NodeRecord
 from cluster_serving.node.job.redis_errors import RedisUnavailable
-from cluster_serving.node.lifecycle.background import Display, NotReady, environ_with, say_ready
+from cluster_serving.node.lifecycle.background import NotReady, StartDisplay, environ_with, say_ready
 from cluster_serving.node.lifecycle.options import StartOptions
 from cluster_serving.node.lifecycle.prepare import check_redis
 from cluster_serving.node.lifecycle.progress_pipe import follow
@@ -58,7 +58,7 @@ def replace(job: Job, options: StartOptions, timeout_s: float) -> None:
         job.ask(request)
         _signal(job)
         try:
-            with Display() as display:
+            with StartDisplay() as display:
                 event = follow(descriptor, timeout_s + _END_S, display.show, job.running)
         except KeyboardInterrupt:
             click.echo("The node goes on with the change: see cluster-serving status.", err=True)
