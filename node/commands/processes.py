@@ -28,7 +28,7 @@ class NotRunning(Fault):
     exit_code = ExitCode.NOT_RUNNING
 
 
-class Found(NamedTuple):
+class FoundProcess(NamedTuple):
     """One process; `name` is that of its log lines."""
 
     role: str
@@ -60,7 +60,7 @@ def process_arguments(function: Callable[..., None]) -> Callable[..., None]:
     return command
 
 
-def find(job: "Job", role: str | None, number: int | None) -> list[Found]:
+def find(job: "Job", role: str | None, number: int | None) -> list[FoundProcess]:
     """The processes that a command line means: of this role (None: all of the job), with this number or pid (None: any).
 
     Raises:
@@ -78,7 +78,7 @@ def find(job: "Job", role: str | None, number: int | None) -> list[Found]:
     return chosen
 
 
-def _of_job(job: "Job") -> list[Found]:
+def _of_job(job: "Job") -> list[FoundProcess]:
     """Supervisor first, then the others as they were started."""
     import psutil
 
@@ -91,8 +91,8 @@ def _of_job(job: "Job") -> list[Found]:
         children = supervisor.children()
     except psutil.NoSuchProcess as error:
         raise NotRunning(f"job {job.name} has just ended") from error
-    named = [Found(role, name, child.pid) for child in children for role, name in _part_of_node(child)]
-    return [Found(SUPERVISOR, SUPERVISOR, supervisor.pid), *named]
+    named = [FoundProcess(role, name, child.pid) for child in children for role, name in _part_of_node(child)]
+    return [FoundProcess(SUPERVISOR, SUPERVISOR, supervisor.pid), *named]
 
 
 def _part_of_node(child: "psutil.Process") -> Iterator[tuple[str, str]]:
@@ -108,7 +108,7 @@ def _part_of_node(child: "psutil.Process") -> Iterator[tuple[str, str]]:
         yield role, name if name.startswith(role) else role
 
 
-def _frontends() -> list[Found]:
+def _frontends() -> list[FoundProcess]:
     """The processes of this user's frontends, as they were started; as root those of every user, containers aside."""
     import psutil
 
@@ -119,7 +119,7 @@ def _frontends() -> list[Found]:
                 seen.append((process.create_time(), process.pid))
         except (psutil.Error, OSError):
             continue
-    return [Found(FRONTEND, f"{FRONTEND}-{index}", pid) for index, (_, pid) in enumerate(sorted(seen))]
+    return [FoundProcess(FRONTEND, f"{FRONTEND}-{index}", pid) for index, (_, pid) in enumerate(sorted(seen))]
 
 
 def _is_near(process: "psutil.Process") -> bool:

@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 
 from cluster_serving.client.servers.process.exit_codes import ExitCode, Fault
-from cluster_serving.node.commands.processes import Found
+from cluster_serving.node.commands.processes import FoundProcess
 from cluster_serving.node.job.directory import state_home
 from cluster_serving.node.supervisor.stacks import py_spy, reason
 
@@ -31,7 +31,7 @@ class Missing(Fault):
     exit_code = ExitCode.USAGE
 
 
-def spy(target: Found, command: str, *options: str) -> str:
+def spy(target: FoundProcess, command: str, *options: str) -> str:
     """Run a command of py-spy on a process. Ctrl-C ends it, and it tells what it has.
 
     Returns:

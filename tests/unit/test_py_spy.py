@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cluster_serving.client.servers.process.exit_codes import ExitCode, Fault
-from cluster_serving.node.commands.processes import Found
+from cluster_serving.node.commands.processes import FoundProcess
 from cluster_serving.node.commands.py_spy import Ended, how_to_mend, spy
 
 COMMAND = ["CLUSTER_SERVING_HOME=/a b", "/bin/cluster-serving", "dump"]
@@ -36,14 +36,14 @@ def test_a_process_that_has_ended() -> None:
     os.waitpid(pid, 0)
 
     with pytest.raises(Ended, match=rf"writer \(pid {pid}\) has ended meanwhile"):
-        spy(Found("writer", "writer", pid), "dump")
+        spy(FoundProcess("writer", "writer", pid), "dump")
 
 
 def test_what_is_no_python() -> None:
     process = subprocess.Popen(["/bin/sleep", "60"])
     try:
         with pytest.raises(Fault, match=r"py-spy cannot look into x \(pid \d+\): Error: Failed to find python version"):
-            spy(Found("x", "x", process.pid), "dump")
+            spy(FoundProcess("x", "x", process.pid), "dump")
     finally:
         process.kill()
         process.wait()
@@ -57,7 +57,7 @@ import os, sys
 from cluster_serving.node.commands import py_spy, processes
 os.setresuid(65534, 65534, 65534)
 try:
-    py_spy.spy(processes.Found("worker", "worker-0", {os.getpid()}), "dump")
+    py_spy.spy(processes.FoundProcess("worker", "worker-0", {os.getpid()}), "dump")
 except py_spy.Fault as fault:
     print(fault)
 """
@@ -71,6 +71,6 @@ def test_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
 
     with pytest.raises(Fault, match="pip install py-spy") as caught:
-        spy(Found("worker", "worker-0", os.getpid()), "dump")
+        spy(FoundProcess("worker", "worker-0", os.getpid()), "dump")
 
     assert caught.value.exit_code == ExitCode.USAGE
