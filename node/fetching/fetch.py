@@ -14,7 +14,7 @@ from cluster_serving.node.fetching.cache import Cache, Entry
 from cluster_serving.node.fetching.errors import FetchError
 from cluster_serving.node.fetching.installed import check_can_fetch
 from cluster_serving.node.fetching.progress import GivenUp, Progress, readable
-from cluster_serving.node.fetching.source import Found, Part, find
+from cluster_serving.node.fetching.source import Part, RemoteModel, find
 from cluster_serving.node.models.detect import FORMATS
 
 _ATTEMPTS = 3
@@ -99,7 +99,7 @@ def _fetch(request: Request, progress: Progress, shown: str) -> Entry:
         return cache.add(_model(found, draft, request.max_bytes, progress), name, version or digest)
 
 
-def _download(found: Found, directory: Path, progress: Progress) -> str:
+def _download(found: RemoteModel, directory: Path, progress: Progress) -> str:
     """Fetch every part into a new directory; the SHA-256 of the file, or of what `sha256sum` prints for those of a folder."""
     directory.mkdir()
     done = 0
@@ -149,7 +149,7 @@ def _verify(digest: str, checksum: str) -> None:
         raise FetchError(f"is not what modelChecksum says: it is sha256:{digest}, and should be {checksum}")
 
 
-def _model(found: Found, draft: Path, max_bytes: int, progress: Progress) -> Path:
+def _model(found: RemoteModel, draft: Path, max_bytes: int, progress: Progress) -> Path:
     """The directory of what was fetched, unpacked if it is an archive; one folder around everything is taken away."""
     fetched = draft / "fetched"
     file = fetched / found.parts[0].name

@@ -58,7 +58,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Found:
+class RemoteModel:
     """What a URL holds: one part, or those of a `folder`, at least one, by name."""
 
     parts: list[Part]
@@ -77,14 +77,14 @@ class Found:
         return "\n".join(f"{part.name} {part.version}" for part in self.parts)
 
 
-def find(url: str, environ: Mapping[str, str] = os.environ) -> Found:
+def find(url: str, environ: Mapping[str, str] = os.environ) -> RemoteModel:
     """What a URL holds.
 
     Raises:
         FetchError: nothing, or it cannot be reached.
     """
     with _told():
-        return _find_on_s3(url, environ) if urlsplit(url).scheme.lower() == "s3" else Found([_find_by_http(url)])
+        return _find_on_s3(url, environ) if urlsplit(url).scheme.lower() == "s3" else RemoteModel([_find_by_http(url)])
 
 
 def _find_by_http(url: str) -> Part:
@@ -104,7 +104,7 @@ def _find_by_http(url: str) -> Part:
     return _part(name, get(store, ""), lambda: get(store, ""))
 
 
-def _find_on_s3(url: str, environ: Mapping[str, str]) -> Found:
+def _find_on_s3(url: str, environ: Mapping[str, str]) -> RemoteModel:
     from obstore import get
     from obstore import list as listing
     from obstore.store import S3Store
@@ -116,7 +116,7 @@ def _find_on_s3(url: str, environ: Mapping[str, str]) -> Found:
     store = S3Store(parts.netloc, config=_credentials(environ), client_options=options, retry_config=_RETRIES)
     if key and not key.endswith("/"):
         try:
-            return Found([_part(PurePosixPath(key).name, get(store, key), lambda: get(store, key))])
+            return RemoteModel([_part(PurePosixPath(key).name, get(store, key), lambda: get(store, key))])
         except FileNotFoundError:
             pass  # perhaps the objects below it
     prefix = f"{key.rstrip('/')}/".lstrip("/")
@@ -124,7 +124,7 @@ def _find_on_s3(url: str, environ: Mapping[str, str]) -> Found:
     objects = [_part_below(prefix, meta, store) for meta in found if not meta["path"].endswith("/")]
     if not objects:
         raise FetchError("is not there: there is no such object, and none below this prefix")
-    return Found(objects, folder=True)
+    return RemoteModel(objects, folder=True)
 
 
 def _credentials(environ: Mapping[str, str]) -> "S3Config":
