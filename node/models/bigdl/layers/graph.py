@@ -25,7 +25,7 @@ class _Step(msgspec.Struct, frozen=True):
     last_uses: tuple[int, ...]
 
 
-class Graph:
+class LayerGraph:
     """A graph as a list of steps. Values are numbered: first the inputs, then those of the steps."""
 
     def __init__(self, module: Module) -> None:
@@ -57,9 +57,9 @@ class Graph:
         return outputs[0] if len(outputs) == 1 else outputs
 
 
-@layer("StaticGraph", "Graph")
+@layer("StaticGraph", "LayerGraph")
 def _static_graph(module: Module) -> Layer:
-    return Graph(module)
+    return LayerGraph(module)
 
 
 @layer("DynamicGraph")
