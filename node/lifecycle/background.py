@@ -154,7 +154,7 @@ class StartDisplay:
         if sys.stdout.isatty():
             from rich.console import Console
 
-            self._status = Console().status(_Step("starting", self._started))
+            self._status = Console().status(_ProgressStep("starting", self._started))
             self._status.start()
         return self
 
@@ -167,11 +167,11 @@ class StartDisplay:
         if self._status is None:
             click.echo(text)
         else:
-            self._status.update(_Step(text, self._started))
+            self._status.update(_ProgressStep(text, self._started))
 
 
 @dataclass(frozen=True)
-class _Step:
+class _ProgressStep:
     """A step whose seconds are counted each time that rich draws it."""
 
     text: str

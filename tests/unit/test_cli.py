@@ -346,7 +346,7 @@ def test_password_is_not_recorded() -> None:
 
 
 def test_progress_counts_seconds() -> None:
-    step = background._Step("loading", time.monotonic() - 7)  # pyright: ignore[reportPrivateUsage]
+    step = background._ProgressStep("loading", time.monotonic() - 7)  # pyright: ignore[reportPrivateUsage]
 
     assert step.__rich__().plain == "loading (7 s)"
 
