@@ -1,1 +1,1 @@
-"""Process 1: entries of the stream, decoded, into batches in slots; the leases that the node holds."""
+"""Process 1: decodes stream entries into batches in slots, and renews the leases that the node holds."""

@@ -1,6 +1,7 @@
-"""The batches that the reader fills: one open batch a signature, and the full ones that wait for a worker.
+"""Batches that the reader fills: one open batch per signature, and full batches that wait for a worker.
 
-What is refused has batches of its own: they take no place from what is to be computed, and wait for no worker.
+Refused records have batches of their own. A batch of refused records takes no room from records for the model, and waits for
+no worker.
 """
 
 from collections import OrderedDict, deque
@@ -17,11 +18,11 @@ from cluster_serving.node.ring.metrics import READER, observe_waits
 from cluster_serving.node.ring.ring import Ring, State
 
 _MAX_LAYOUTS = 4096
-_REFUSED: Signature = ()  # a batch of records that go to no model
+_REFUSED: Signature = ()  # signature of a batch of refused records, which go to no model
 
 
 class Batcher:
-    """Puts records into slots of a ring, in the order in which they come; false when it holds none."""
+    """Puts records into slots of a ring, in order of arrival. A batcher without records is false."""
 
     def __init__(self, ring: Ring) -> None:
         self._ring = ring
@@ -37,22 +38,33 @@ class Batcher:
 
     @property
     def ids(self) -> set[bytes]:
-        """The entries in these batches."""
+        """Ids of the entries in all batches."""
         batches = (*self._open.values(), *self._full, *self._refused)
         return {entry_id for batch in batches for entry_id in batch.ids}
 
     @property
     def rows(self) -> int:
-        """How many rows wait for a worker in full batches."""
+        """Number of rows in full batches, which wait for a worker."""
         return sum(len(batch.ids) for batch in self._full)
 
     @property
     def oldest_ms(self) -> float | None:
-        """When the first row came into the oldest open batch, on the clock that `place` was told; None: none is open."""
+        """Time of the first row in the oldest open batch, on the clock of `place`. None: no batch is open."""
         return min((open_batch.opened_ms for open_batch in self._open.values()), default=None)
 
     def place(self, entry_id: bytes, record: Record, now_ms: float, read_us: int = 0, deliveries: int = 1) -> bool:
-        """Put a record into the batch of its signature, at `now_ms` of a monotonic clock; False: there is no free slot."""
+        """Put a record into the batch of its signature.
+
+        Args:
+            entry_id: id of the record's entry.
+            record: decoded record, possibly with an error.
+            now_ms: present time on a monotonic clock.
+            read_us: Unix time in µs at which the reader got the entry.
+            deliveries: number of deliveries of the entry.
+
+        Returns:
+            False when the ring has no free slot.
+        """
         if record.error is not None:
             return self._refuse(entry_id, record, now_ms, read_us, deliveries)
         signature = record.signature
@@ -77,7 +89,10 @@ class Batcher:
     def place_alike(
         self, ids: Sequence[bytes], records: Columns, now_ms: float, read_us: int, deliveries: Sequence[int]
     ) -> int:
-        """Put records into batches of their signature, from the first on; how many had room. `place` knows what of the next."""
+        """Put records into batches of their signature, from the first on, and return how many records had room.
+
+        The caller gives the next record to `place`, which finds out why the record had no room.
+        """
         signature, placed, added = records.signature, 0, self._layout(records.signature).capacity
         while added and placed < len(ids):
             open_batch = self._open.get(signature)
@@ -93,7 +108,7 @@ class Batcher:
         return placed
 
     def leaving(self, least_load: int, now_ms: float, max_delay_ms: float) -> OpenBatch | None:
-        """The next batch that leaves for a worker with so many others, closed; None: none does."""
+        """Close and return the next batch for a worker that has `least_load` batches. None: no batch is due."""
         if self._full:
             return self._full.popleft() if leaves(True, least_load, 0, 0) else None
         signature, open_batch = next(iter(self._open.items()))
@@ -102,7 +117,7 @@ class Batcher:
         return self._closed(signature)
 
     def refused(self) -> OpenBatch | None:
-        """The next batch of refused records, closed; None: there is none."""
+        """Close and return the next batch of refused records. None: no refused record waits."""
         return self._finish(self._refused.popleft()) if self._refused else None
 
     def _refuse(self, entry_id: bytes, record: Record, now_ms: float, read_us: int, deliveries: int) -> bool:
@@ -131,7 +146,11 @@ class Batcher:
         return OpenBatch(slot, self._ring.slots[slot], layout, self._geometry, now_ms, most_rows)
 
     def _most_rows(self, entry_id: bytes, deadline_ms: int) -> int:
-        """What the ring says, what this record's deadline allows, and what has room in a slot by the outputs seen so far."""
+        """Return the smallest of three limits for a new batch.
+
+        The limits are the ring's `most_rows`, the rows that the record's deadline allows, and the rows whose outputs have room in
+        a slot, judged by the outputs seen so far.
+        """
         row_bytes, most = self._ring.row_output_bytes, self._ring.most_rows
         if deadline_ms:
             most = rows_of(self._ring.row_ms, life_ms(entry_id, deadline_ms), most)
@@ -157,7 +176,7 @@ class Batcher:
         return open_batch
 
     def _close_oldest(self) -> None:
-        """Many signatures can hold every slot half filled: let the oldest batch leave as it is."""
+        """Close the oldest batch as it is, because many signatures can hold every slot half filled."""
         if self._open:
             self._close(next(iter(self._open)))
 
@@ -166,13 +185,13 @@ QUEUED_PER_WORKER = 2
 
 
 def leaves(full: bool, least_load: int, age_ms: float, max_delay_ms: float) -> bool:
-    """Whether a batch leaves now.
+    """Return whether a batch is handed over now.
 
     Args:
-        full: it can take no further row.
-        least_load: how many batches the least loaded worker has.
-        age_ms: since its first row.
-        max_delay_ms: how long a partial batch may wait for more rows although a worker is idle.
+        full: the batch can take no further row.
+        least_load: number of batches that the least loaded worker has.
+        age_ms: milliseconds since the first row of the batch.
+        max_delay_ms: milliseconds for which a partial batch may wait for more rows although a worker is idle.
     """
     if full:
         return least_load < QUEUED_PER_WORKER

@@ -1,7 +1,7 @@
--- Take entries that are pending: one's own again, others' once they have not been renewed for a lease.
+-- Claim pending entries: the consumer's own entries, and entries of other consumers that were not renewed for a lease.
 -- KEYS[1] the stream
--- ARGV[1] the group; ARGV[2] the consumer who takes; ARGV[3] the lease in ms; ARGV[4 ...] entry ids
--- Returns {id, fields, deliveries so far} of each that was taken. An entry that is no longer in the stream is acknowledged.
+-- ARGV[1] the group, ARGV[2] the claiming consumer, ARGV[3] the lease in ms, ARGV[4 ...] entry ids
+-- Returns {id, fields, deliveries so far} of each claimed entry. An entry that is no longer in the stream is acknowledged.
 local group, me, lease = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local taken = {}
 for i = 4, #ARGV do

@@ -1,7 +1,7 @@
-"""From the fields of a stream entry to what goes into a slot: bind to the model's inputs, check, convert.
+"""Decoding of a stream entry into contents for a slot: bind fields to the model's inputs, check values, convert values.
 
-Of the common record (every tensor of the model's own dtype and shape) nothing is copied here: its data are copied once, from the
-reply of Redis into the slot. Entries that come together are mostly alike, and are decoded together (`form.py`).
+The common record, with every tensor of the model's own dtype and shape, is not copied here. The record's data are copied once,
+from the reply of Redis into the slot. Entries that arrive together are mostly alike, and are decoded together (`columns.py`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,11 +28,11 @@ T = TypeVar("T")
 
 _KINDS = (keys.TENSOR, keys.BOOL, keys.IMAGE, keys.STRING, keys.SPARSE_INDICES, keys.SPARSE_VALUES, keys.SPARSE_SHAPE)
 _MAX_FORMS = 1024
-_MAX_NAMES_BYTES = 1 << 16  # longer ones are looked at each time, and not kept
+_MAX_NAMES_BYTES = 1 << 16  # a form with longer field names is made anew for each entry, and not kept
 
 
 class Record(NamedTuple):
-    """A decoded entry: for each model input its content; or the error (code, message) that answers it."""
+    """Decoded entry: the content of each model input, or the error (code, message) that answers the record."""
 
     uri: bytes
     reply: bytes
@@ -48,9 +48,10 @@ class RecordDecoder:
     """Decodes the entries of one job.
 
     Args:
-        inputs: what the model takes; none: any number of tensors.
-        reply_prefix: reply streams must begin so, or as those of frontends: a request must not name another key of this Redis.
-        options: how the job's configuration wants them read.
+        inputs: inputs of the model. Empty: the model takes any number of tensors.
+        reply_prefix: prefix of permitted reply streams. The prefix of frontends is permitted too. A request must not name any
+            further key of this Redis.
+        options: the job's settings for decoding entries.
     """
 
     def __init__(self, inputs: Sequence[TensorSpec], reply_prefix: bytes, options: DecodeOptions | None = None) -> None:
@@ -64,9 +65,9 @@ class RecordDecoder:
     def decode(
         self, entry_id: bytes, fields: Sequence[bytes], now_ms: float, expected: Forecast = NO_FORECAST
     ) -> Record:
-        """Decode one entry, given as `field, value, field, value, ...`. Never raises for what a client sent.
+        """Decode one entry, given as `field, value, field, value, ...`. Never raises for a client's mistake.
 
-        `now_ms` is Unix time on Redis' clock; what is `expected` to be answered after its deadline is refused.
+        `now_ms` is Unix time on Redis' clock. A record whose answer is `expected` after the record's deadline is refused.
         """
         names = tuple(fields[::2])
         form = self._forms.get(names) or self._form(names)
@@ -76,9 +77,11 @@ class RecordDecoder:
     def decode_alike(
         self, ids: Sequence[bytes], entries: Sequence[Sequence[bytes]], earliest_ms: float
     ) -> Columns | None:
-        """Decode entries together, each given as to `decode`, and with no deadline before `earliest_ms`.
+        """Decode entries together, each given as for `decode`.
 
-        None: one has, they are not alike, or `decode` has not met their like yet.
+        Returns:
+            None when an entry has a deadline before `earliest_ms`, when the entries differ, or when `decode` has not met an entry
+            of the same form yet.
         """
         try:
             columns = list(zip(*entries, strict=True))
@@ -91,7 +94,7 @@ class RecordDecoder:
         return form.alike(ids, columns, earliest_ms, self._may_reply)
 
     def refuse(self, entry_id: bytes, fields: Sequence[bytes], error: tuple[str, str]) -> Record:
-        """The record of an entry that is answered with an error, and whose inputs are not looked at."""
+        """Return the record of an entry that is answered with an error. The inputs are not decoded."""
         given = dict(zip(fields[::2], fields[1::2], strict=True))
         uri, reply = given.get(keys.URI, b""), given.get(keys.REPLY, b"")
         reply = reply if self._may_reply(reply) else b""
@@ -105,7 +108,7 @@ class RecordDecoder:
         uri = fields[form.uri] if form.uri >= 0 else b""
         reply = fields[form.reply] if form.reply >= 0 else b""
         flags = ORIGINAL if form.data >= 0 else 0
-        name = entry_id  # without a usable uri the answer goes where the client can look for it
+        name = entry_id  # without a usable uri the answer goes under the entry id, where the client can look for it
         try:
             _check_uri(uri)
             name = uri
@@ -119,20 +122,20 @@ class RecordDecoder:
                     return Record(uri, reply, flags, (), (), error)
             values = self._original(form, fields) if flags else self._native(form, fields)
             signature, batched = self._signature(values, flags)
-        except Exception as fault:  # whatever a decoder raises belongs to the record that makes it raise
+        except Exception as fault:  # every exception of a decoder is answered as a fault of the record
             error = (ErrorCode.INVALID_INPUT, cut(str(fault)))
             return Record(name, reply if self._may_reply(reply) else b"", flags, (), (), error)
         contents = [value.content for value in values]
         return Record(uri, reply, flags | batched, signature, contents, None, until_ms)
 
     def _signature(self, values: Sequence[InputValue], dialect: int) -> tuple[Signature, int]:
-        """The signature of a record, and its flag when it carries a batch dimension of 1."""
+        """Return the signature of a record, and the flag BATCHED if the record carries a batch dimension of 1."""
         rows = [value.rows for value in values]
-        # One that says that it is a batch is run as one: the model may not work row by row.
+        # A record that is declared to be a batch is run as a batch, because the model may not work row by row.
         exact = self._options.already_batched and None not in rows
         if set(rows) <= {None, 1} and not exact:
-            # Where a row is a single value, an array of one may be that value or a batch of one: the other inputs tell. If none
-            # does, it is the value in the original dialect, which has arrays only.
+            # Where a row is a single value, an array with a single item may be the value or a batch of 1. The remaining inputs
+            # decide. Without such inputs the array is the value in the original dialect, because the dialect has arrays only.
             telling = [value.rows for value in values if value.key[2] != ()]
             batched = 1 in (telling or ([] if dialect == ORIGINAL else rows))
             return tuple(value.key for value in values), BATCHED if batched else 0
@@ -182,7 +185,7 @@ class RecordDecoder:
         return form
 
     def _bind(self, given: Mapping[str, T]) -> list[T]:
-        """The given values in the order of the model's inputs: by name where the names match, else by position."""
+        """Return the given values in the order of the model's inputs: by name where the names match, else by position."""
         if self._options.raw or (given and not self._inputs):
             return list(given.values())
         if given and set(given) == self._names:

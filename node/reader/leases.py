@@ -1,9 +1,13 @@
-"""What a consumer holds in the group of a job: renewed while it works on it, and taken over when it is silent for a lease.
+"""Leases: the entries that a consumer holds in the consumer group of a job.
+
+A consumer renews the leases of its entries while it works on the entries. When the consumer is silent for the time of a lease,
+another consumer takes the entries over.
 
     XREADGROUP ──► held ──renew──► held ──renew──► ... ──► finished
-                     └── silent for a lease ──claim──► held by another consumer; or again by its own next process, at once
+                     ├── silent for a lease ──claim──► held by another consumer
+                     └── new process of the same consumer ──claim, at once──► held again
 
-A claim counts as a delivery, a renewal does not: an entry that was delivered often is one that its holders died with.
+A claim counts as a delivery, a renewal does not. Many deliveries therefore mean that the holders of the entry died.
 """
 
 from collections.abc import Iterator, Sequence
@@ -25,14 +29,14 @@ _NEVER_MS = 1 << 52
 
 
 class Pending(NamedTuple):
-    """An entry that somebody holds, and how often it was delivered."""
+    """Entry held by a consumer, and the number of its deliveries."""
 
     id: bytes
     deliveries: int
 
 
 class Claimed(NamedTuple):
-    """An entry that was taken, and how often it had been delivered before."""
+    """Claimed entry, and the number of its deliveries before the claim."""
 
     id: bytes
     fields: list[bytes]
@@ -40,13 +44,13 @@ class Claimed(NamedTuple):
 
 
 class Leases:
-    """What one consumer holds, and may take.
+    """Entries that one consumer holds or may take over.
 
     Args:
-        link: to Redis; what it raises, every method raises.
-        stream: of the job.
-        consumer: its name.
-        lease_s: how long it may be silent.
+        link: connection to Redis. Every method raises the errors of the link.
+        stream: stream of the job.
+        consumer: name of the consumer.
+        lease_s: seconds for which a consumer may be silent.
     """
 
     def __init__(self, link: Link, stream: str, consumer: str, lease_s: float) -> None:
@@ -56,23 +60,23 @@ class Leases:
         self._lease_ms = round(lease_s * 1000)
 
     def renew(self, held: Sequence[bytes]) -> None:
-        """Say that these entries are being worked on; those that somebody else holds by now stay with him."""
+        """Renew the leases of the held entries. Entries taken over by another consumer stay with the new holder."""
         for ids in _pages(held):
             self._link.run(RENEW, [self._stream], [keys.GROUP, self._consumer, *ids])
 
     def own(self) -> Iterator[Pending]:
-        """All entries that this consumer holds, oldest first."""
+        """Yield all entries that this consumer holds, oldest first."""
         last = b"-"
         while page := self._pending((), last, _AT_ONCE, (self._consumer,)):
             yield from page
             last = b"(" + page[-1].id
 
     def stale(self, count: int) -> list[Pending]:
-        """Up to so many entries whose holders have been silent for a lease, oldest first."""
+        """Return up to `count` entries whose holders have been silent for a lease, oldest first."""
         return self._pending(("IDLE", self._lease_ms), b"-", count, ())
 
     def claim(self, ids: Sequence[bytes]) -> list[Claimed]:
-        """Take those of these entries that are this consumer's own, or stale."""
+        """Claim each entry that is stale or the consumer's own, and skip the rest."""
         claimed: list[Claimed] = []
         for page in _pages(ids):
             arguments: list[Argument] = [keys.GROUP, self._consumer, self._lease_ms, *page]
@@ -80,7 +84,7 @@ class Leases:
         return claimed
 
     def prune(self) -> list[str]:
-        """Remove consumers that hold nothing and have long been silent; their names."""
+        """Remove consumers that hold no entry and have long been silent. Return the names of the removed consumers."""
         removed = self._link.run(PRUNE, [self._stream], [keys.GROUP, _IDLE_LEASES * self._lease_ms])
         return [name.decode(errors="replace") for name in removed]
 
@@ -90,10 +94,10 @@ class Leases:
 
 
 def leave(client: redis.Redis, stream: str, consumers: Sequence[str]) -> None:
-    """Remove these consumers from the group as far as they hold nothing.
+    """Remove the given consumers from the group, except consumers that still hold an entry.
 
     Raises:
-        redis.RedisError: Redis cannot be reached, or refuses; a stream or group that is gone is none of these.
+        redis.RedisError: Redis cannot be reached, or refuses the command. A missing stream or group is no error.
     """
     try:
         client.eval(PRUNE.text, 1, stream, keys.GROUP, _NEVER_MS, *consumers)

@@ -1,4 +1,4 @@
-"""One batch that the reader is filling."""
+"""Batch that the reader is filling."""
 
 from collections.abc import Sequence
 from itertools import chain, repeat
@@ -10,12 +10,12 @@ from cluster_serving.node.ring.input_layout import Layout, encode_layout
 from cluster_serving.node.ring.slot import LARGEST_ROW_ENTRY, Geometry, Row, Slot
 
 _ENTRY_OVERHEAD = 112
-_SPAN_BYTES = 19  # of msgpack, at most
+_SPAN_BYTES = 19  # at most, in msgpack
 _NO_SPANS: list[tuple[int, int]] = []
 
 
 class OpenBatch:
-    """Rows of one signature, written straight into a slot; the row table follows when the batch is closed."""
+    """Rows of one signature, written straight into a slot. The row table is written when the batch is closed."""
 
     def __init__(
         self, index: int, slot: Slot, layout: Layout, geometry: Geometry, now_ms: float, most_rows: int
@@ -35,12 +35,12 @@ class OpenBatch:
 
     @property
     def ids(self) -> list[bytes]:
-        """The entries in this batch."""
+        """Ids of the entries in the batch."""
         return [row.id for row in self._rows]
 
     @property
     def full(self) -> bool:
-        """Whether it can take no further record."""
+        """True when the batch can take no further record."""
         return self._room <= 0 or self._table_left < 0
 
     @property
@@ -48,11 +48,11 @@ class OpenBatch:
         return min(self._capacity - self._placed, self._batch - len(self._rows))
 
     def fits(self, contents: Sequence[Content]) -> bool:
-        """Whether the variable-length contents of this record fit."""
+        """Return whether the variable-length contents of a record fit."""
         return not self._has_heap or self._heap + self._layout.heap_bytes(contents) <= len(self._inputs)
 
     def refuse(self, entry_id: bytes, record: Record, read_us: int = 0, deliveries: int = 1) -> None:
-        """Take a record that is answered with its error."""
+        """Add a record that is answered with an error."""
         uri, reply, flags, _, _, error, _, traceparent = record
         self._append(Row(entry_id, uri, reply, flags, -1, [], error, 0, traceparent, read_us, deliveries))
         self._table_left -= len(record.error[1].encode()) if record.error else 0
@@ -77,9 +77,10 @@ class OpenBatch:
     def add_alike(
         self, ids: Sequence[bytes], records: Columns, begin: int, read_us: int, deliveries: Sequence[int]
     ) -> int:
-        """Copy the contents of records from `begin` on into the next rows; how many there was room for.
+        """Copy the contents of records from `begin` on into the next rows, and return how many records had room.
 
-        0 where the row table could be too small for all of these: `add` finds out for how many it is not.
+        Return 0 when the row table could be too small for all the records. The caller then uses `add`, record by record, to find
+        out how many records fit.
         """
         part = slice(begin, begin + self._room)
         ids, uris, replies, traceparents = (
@@ -104,7 +105,7 @@ class OpenBatch:
         return len(ids)
 
     def close(self) -> None:
-        """Write the row table: the slot can now be handed to a worker."""
+        """Write the row table. The slot can then be handed to a worker."""
         self._slot.fill(encode_layout(self._layout), self._rows, self._placed)
 
     def _append(self, row: Row) -> None:

@@ -1,7 +1,7 @@
--- Remove consumers that hold nothing: idle ones, and those that leave.
+-- Remove consumers that hold no entry: idle consumers, and consumers that leave.
 -- KEYS[1] the stream
--- ARGV[1] the group; ARGV[2] ms after which a consumer is idle; ARGV[3 ...] names of those that leave
--- Returns the names of the removed ones. To look and to remove is one step: with a consumer goes what it holds.
+-- ARGV[1] the group, ARGV[2] ms after which a consumer is idle, ARGV[3 ...] names of the consumers that leave
+-- Returns the names of the removed consumers. Check and removal are one step, because a removal drops the consumer's entries.
 local leaves = {}
 for i = 3, #ARGV do
   leaves[ARGV[i]] = true

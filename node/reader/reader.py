@@ -1,15 +1,15 @@
-"""The reader process: takes entries off the stream and decodes them into slots.
+"""The reader process: reads entries from the stream and decodes the entries into slots.
 
-    Redis --XREADGROUP--> backlog --decode--> filling, one batch a signature --> full --hand over--> worker
+    Redis --XREADGROUP--> backlog --decode--> filling, one batch per signature --> full --hand over--> worker
                                        └----> refused: broken, or too late --> writer
 
-It waits for two things at once, the reply to XREADGROUP and its bell. What it has read and not yet handed over dies with it, and
-is not lost: its consumer name is stable, and the next reader begins with the entries that are pending under that name and in no
-slot of the ring. A few times a lease it renews what the lane holds (`leases.py`), and takes over what others hold and no
-longer renew.
+The reader waits for the reply to XREADGROUP and for its bell at the same time. When a reader dies, the entries read and not yet
+handed over are not lost. The consumer name is stable, and the next reader begins with the entries pending under the name and in
+no slot of the ring. A few times per lease the reader renews the leases of the lane's entries (`leases.py`), and takes over
+entries whose holders no longer renew the lease.
 
-An entry that comes back a second time may be what its readers or their machines died with. Such suspects are taken one by one,
-with nothing else in the lane, so that the next death is put down to the one that deserves it.
+An entry that comes back a second time may have killed its readers or their machines. Such suspects are taken one by one, with
+nothing else in the lane, so that the next death is put down to the right entry.
 """
 
 import signal
@@ -38,17 +38,17 @@ from cluster_serving.node.ring.traceparent import traced
 
 log = structlog.get_logger(__name__)
 
-_BLOCK_MS = 500  # how long a stop may have to wait for the reply that is under way
+_BLOCK_MS = 500  # longest wait of a stop for the reply under way
 _LONGEST_WAIT_S = 0.05
 _RENEWALS_A_LEASE = 3
 _SEEN_AT_ONCE = 256
 
 Entry = tuple[bytes, list[bytes], int]
-"""Its id, its fields, and how often it was delivered."""
+"""Id, fields and number of deliveries of an entry."""
 
 
 class Reader:
-    """Fills the slots of one lane from one stream."""
+    """Fills the slots of one lane with the entries of one stream."""
 
     def __init__(self, spec: ReaderSpec) -> None:
         lane = spec.lane
@@ -64,12 +64,12 @@ class Reader:
         self._group = ("XREADGROUP", "GROUP", keys.GROUP, spec.consumer, "COUNT")
         self._leases = Leases(self._link, lane.job, spec.consumer, spec.lease_s)
         self._renewal_due_s = 0.0
-        self._look_due = False  # for what others hold and do not renew
+        self._look_due = False  # a scan for expired leases is due
         self._again: deque[bytes] = deque()
         self._suspects: deque[bytes] = deque()
         self._alone = False  # a suspect is in the lane
         self._backlog: list[Entry] = []
-        self._read_us = 0  # when the backlog came: it is empty before more is asked for
+        self._read_us = 0  # Unix time of the last read: the backlog is empty before more entries are read
         self._batcher = Batcher(self._ring)
         self._sequence = self._ring.newest()
         self._reading = False
@@ -77,7 +77,7 @@ class Reader:
         self._backoff = Backoff()
 
     def stop(self, *_signal: object) -> None:
-        """Read no more, and return from `run` when all that was read is finished. Safe in a signal handler."""
+        """Stop reading, and make `run` return when every entry read is finished. Safe in a signal handler."""
         self._stopping = True
         self._bell.ring()
 
@@ -85,12 +85,12 @@ class Reader:
         """Serve until stopped.
 
         Args:
-            ready: called once, when the stream is there and can be read.
+            ready: called once, when the stream exists and can be read.
         """
         for slot in self._ring.every(State.FILLING):
             self._ring.move("reader", slot, State.FREE)
         for bell in (*self._worker_bells, self._writer_bell):
-            bell.ring()  # the reader before this one may have died between handing over and ringing
+            bell.ring()  # the previous reader may have died between handing over and ringing
         while not self._finished():
             self._ring.beat(READER)
             try:
@@ -100,7 +100,7 @@ class Reader:
                     ready = _nothing
                 self._step()
             except (ConnectionLost, redis.ResponseError) as error:
-                # Whatever it was (gone, full, group or stream deleted): begin again from the connection.
+                # Whether Redis is gone or full, or the group or stream was deleted: begin again from the connection.
                 self._ring.consuming = self._reading = False
                 self._ear.watch(None)
                 self._link.close()
@@ -110,7 +110,7 @@ class Reader:
         self._ring.consuming = False
 
     def _connect(self) -> None:
-        """Take again what is pending under this consumer's name and nowhere in the ring."""
+        """Take again the entries that are pending under this consumer's name and nowhere in the lane."""
         self._ring.clock_offset_ms = offset_ms(self._link)
         held = self._held()
         self._again.clear()
@@ -120,7 +120,7 @@ class Reader:
         except redis.ResponseError as error:
             if not str(error).startswith("NOGROUP"):
                 raise
-            # Made only when it is missing: a Redis without memory refuses it, and reading is what makes room there.
+            # Create the group only when it is missing: a Redis without memory refuses the command, and reading makes room there.
             self._link.call("XGROUP", "CREATE", self._spec.lane.job, keys.GROUP, "0", "MKSTREAM")
         if self._backoff.failing:
             log.info("reading from Redis again")
@@ -130,47 +130,47 @@ class Reader:
         self._ring.consuming = True
 
     def _held(self) -> set[bytes]:
-        """Every entry that the lane works on."""
+        """Return the ids of all entries that the lane works on."""
         held = {row.id for slot in self._ring.every(*HANDED_OVER) for row in self._ring.slots[slot].table()}
         return held | self._batcher.ids | {entry_id for entry_id, _, _ in self._backlog}
 
     def _note(self, pending: Sequence[Pending]) -> None:
-        """Take these later: as soon as there is room the ones that were delivered once, the suspects when their turn comes."""
+        """Queue pending entries: entries delivered once are taken as soon as there is room, suspects in turn."""
         innocent = min(1, self._spec.max_deliveries - 1)
         self._again += (entry.id for entry in pending if entry.deliveries <= innocent)
-        # Those that were delivered most come last: the others are probably innocent.
+        # Entries with the most deliveries come last, because the rest are probably innocent.
         suspects = sorted(
             (entry for entry in pending if entry.deliveries > innocent), key=lambda entry: entry.deliveries
         )
         self._suspects += (entry.id for entry in suspects)
         if pending:
-            log.info("taking what was read and not answered", records=len(pending), one_by_one=len(suspects))
+            log.info("taking records that were read and not answered", records=len(pending), one_by_one=len(suspects))
 
     def _keep(self) -> None:
-        """Renew what the lane holds."""
+        """Renew the leases of the lane's entries, when the renewal is due."""
         if time.monotonic() < self._renewal_due_s or self._reading:
             return
         self._renewal_due_s = time.monotonic() + self._spec.lease_s / _RENEWALS_A_LEASE
-        self._ring.clock_offset_ms = offset_ms(self._link)  # again and again: either clock may be set
+        self._ring.clock_offset_ms = offset_ms(self._link)  # with every renewal: either clock may be set
         held = self._held()
         self._leases.renew(list(held))
         self._look_due = True
 
     def _look(self) -> None:
-        """Look for what others hold and do not renew. Instead of reading, which under load goes on without a pause."""
+        """Scan for entries whose lease has expired. Takes the place of one read, so that the scan also happens under load."""
         held = self._held()
         stale = self._leases.stale(_SEEN_AT_ONCE)
-        # Held, and stale all the same: somebody took it over and died. It is being worked on here.
+        # An entry of the lane is stale when another consumer took the entry over and died. The lane still works on the entry.
         free = [entry for entry in stale if entry.id not in held]
         self._look_due = bool(free) and len(stale) == _SEEN_AT_ONCE
         self._note(free)
         for consumer in self._leases.prune():
-            log.info("removed a consumer that held nothing and was long silent", consumer=consumer)
+            log.info("removed a consumer that held no records and was long silent", consumer=consumer)
 
     def _take_again(self) -> None:
-        """Take what was delivered before: a batch when there is room; one suspect when nothing else is in the lane."""
+        """Take entries that were delivered before: a batch when there is room, or one suspect when the lane is empty."""
         while self._may_take():
-            # No more: they come in one reply, and if they are the death of this reader, they are suspects.
+            # At most a batch: the entries come in one reply, and all become suspects if the reply kills the reader.
             count = min(len(self._again), self._spec.lane.geometry.batch)
             claimed = self._leases.claim([self._again.popleft() for _ in range(count)])
             self._count[Count.REDELIVERED] += len(claimed)
@@ -180,7 +180,7 @@ class Reader:
             self._take_suspect(self._suspects.popleft())
 
     def _take_suspect(self, suspect: bytes) -> None:
-        """Take one suspect, unless somebody else has it by now."""
+        """Take one suspect, unless another consumer holds the entry by now."""
         for entry_id, fields, deliveries in self._leases.claim([suspect]):
             self._alone = True
             self._count[Count.REDELIVERED] += 1
@@ -188,15 +188,15 @@ class Reader:
             if deliveries < self._spec.max_deliveries:
                 self._backlog.append((entry_id, fields, deliveries + 1))
                 continue
-            message = f"delivered {deliveries} times, and every time the node that had it died (maxDeliveries)"
+            message = f"delivered {deliveries} times, and every time the node that read the record died (maxDeliveries)"
             record = self._decoder.refuse(entry_id, fields, (ErrorCode.DELIVERED_TOO_OFTEN, message))
             told = {"entry": entry_id.decode(), "deliveries": deliveries, **traced(record.traceparent)}
-            log.warning("a record is given up: its nodes died", **told)
+            log.warning("a record is given up: every node that read the record died", **told)
             self._place(entry_id, record, deliveries + 1)
 
     def _step(self) -> None:
-        """One turn: decode, hand over, ask for entries if there is room, wait for them or the bell."""
-        self._ring.reader_wants = True  # before looking: what becomes idle or free from now on rings
+        """Take one turn: decode, hand over, ask for entries if there is room, wait for a reply or the bell."""
+        self._ring.reader_wants = True  # before looking, so that a worker or slot freed from now on rings the bell
         self._keep()
         self._take_again()
         self._decode_backlog()
@@ -212,7 +212,7 @@ class Reader:
             )
             self._reading = True
         wants = self._ring.reader_wants = bool(self._backlog or self._batcher) or not self._reading
-        # With nothing in hand only Redis can bring news, and one system call is less than two.
+        # Without a backlog and batches only Redis can bring work. Reading at once takes one system call instead of two.
         if not wants or self._ear.wait(self._patience_s()):
             self._receive()
 
@@ -225,19 +225,19 @@ class Reader:
         return not (self._reading or self._stopping or waiting or self._is_alone()) and self._has_room()
 
     def _is_alone(self) -> bool:
-        """Whether a suspect is in the lane."""
+        """Return whether a suspect is in the lane."""
         self._alone = self._alone and bool(self._backlog or self._works())
         return self._alone
 
     def _works(self) -> bool:
-        """Whether anything is in the lane."""
+        """Return whether a batch is in the lane."""
         return bool(self._batcher or self._ring.every(*HANDED_OVER))
 
     def _patience_s(self) -> float:
-        """How long to wait with something in hand.
+        """Return the seconds to wait for a reply or the bell.
 
-        Until the oldest batch has waited for maxBatchDelayMs, and never long: on a processor that delays stores, the worker may
-        have missed that the reader wants to be rung.
+        The wait ends when the oldest batch has waited for maxBatchDelayMs. The wait is never long: on a processor that delays
+        stores, the worker may have missed that the reader wants to be rung.
         """
         oldest_ms = self._batcher.oldest_ms if self._spec.max_batch_delay_ms else None
         if oldest_ms is None:
@@ -257,7 +257,7 @@ class Reader:
 
     def _decode_backlog(self) -> None:
         now_ms, expected = self._ring.redis_ms(), self._expected()
-        if self._backlog and self._has_room():  # mostly all of it, at once
+        if self._backlog and self._has_room():  # mostly the whole backlog, at once
             ids, entries, counts = zip(*self._backlog, strict=True)
             alike = self._decoder.decode_alike(ids, entries, now_ms + expected.longest_ms(len(ids)))
             placed = alike and self._batcher.place_alike(ids, alike, _now_ms(), self._read_us, counts)
@@ -272,7 +272,7 @@ class Reader:
             del self._backlog[0]
 
     def _expected(self) -> Forecast:
-        """Of what is decoded next."""
+        """Return the forecast for the next record to be decoded."""
         row_ms = self._ring.row_ms
         if not (row_ms and self._backlog):
             return NO_FORECAST
@@ -284,11 +284,11 @@ class Reader:
         return placed
 
     def _finished(self) -> bool:
-        # To the end of the last batch: leases are still renewed.
+        # The reader goes on until the last batch is published, so that leases are still renewed.
         return self._stopping and not (self._reading or self._backlog or self._works())
 
     def _hand_over(self) -> None:
-        """Leave what is refused to the writer; give batches to workers, while one leaves and a worker takes it."""
+        """Leave refused records to the writer, and give batches to workers while a batch is due and a worker takes it."""
         while (refused := self._batcher.refused()) is not None:
             self._sequence += 1
             self._ring.answer(refused.index, self._sequence)
@@ -304,7 +304,7 @@ class Reader:
 
 
 def _now_ms() -> float:
-    """Of a clock that nobody sets: it says how old a batch is."""
+    """Return milliseconds of the monotonic clock, which gives the age of a batch even if the system time is set."""
     return time.monotonic() * 1000
 
 

@@ -1,16 +1,16 @@
-"""Redis' clock, by which deadlines and receipts go, as this machine knows it."""
+"""Redis' clock, the clock of deadlines and receipts, as measured from this machine."""
 
 import time
 
 from cluster_serving.client.threads.link import Link
 
-_CALLS = 5  # one alone may have waited for a processor
+_CALLS = 5  # a single call may have waited for a processor
 
 
 def offset_ms(link: Link) -> int:
-    """How much Redis' clock is ahead of this machine's.
+    """Return the milliseconds by which Redis' clock is ahead of this machine's.
 
-    By the quickest of some answers: of a slow one nobody knows when in between Redis looked at its clock.
+    The quickest of several answers counts, because a slow answer leaves open when Redis read its clock.
 
     Raises:
         ConnectionLost: Redis does not answer.
@@ -20,7 +20,7 @@ def offset_ms(link: Link) -> int:
 
 
 def _ask(link: Link) -> tuple[float, float]:
-    """How long the answer took, and the offset if it came from the middle of that time; milliseconds."""
+    """Return the milliseconds until the answer, and the offset in milliseconds if Redis read its clock halfway."""
     before_ms = time.time() * 1000
     seconds, microseconds = link.call("TIME")
     after_ms = time.time() * 1000

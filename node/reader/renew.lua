@@ -1,7 +1,7 @@
--- Keep what a consumer works on from being taken over.
+-- Renew the leases of entries that a consumer works on, so that no other consumer takes the entries over.
 -- KEYS[1] the stream
--- ARGV[1] the group; ARGV[2] the consumer; ARGV[3 ...] entry ids
--- Returns how many of them are its own; the others have been finished, or taken over, and stay with whoever has them.
+-- ARGV[1] the group, ARGV[2] the consumer, ARGV[3 ...] entry ids
+-- Returns how many entries are the consumer's own. The rest have been finished or taken over, and stay as they are.
 local renewed = 0
 for i = 3, #ARGV do
   local id = ARGV[i]

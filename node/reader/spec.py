@@ -1,4 +1,4 @@
-"""Settings that the reader is given at its start."""
+"""Settings that a reader gets at its start."""
 
 import msgspec
 
@@ -8,10 +8,11 @@ from cluster_serving.node.ring.spec import LaneSpec
 
 
 class ReaderSpec(msgspec.Struct, frozen=True):
-    """For the reader; `inputs` is empty where the model takes any number of tensors.
+    """Settings of a reader. `inputs` is empty where the model takes any number of tensors.
 
-    `consumer` is its name in the group: no other process reads under it at the same time, and who reads under it later takes
-    over what it has left. `lease_s` and `max_deliveries` are the configuration's.
+    `consumer` is the reader's name in the consumer group. No two processes read under the same name at the same time, and the
+    next process with the name takes over the entries left by the previous process. `lease_s` and `max_deliveries` come from the
+    configuration.
     """
 
     lane: LaneSpec

@@ -1,1 +1,1 @@
-"""Shared memory of a lane: slots, their states, doorbells, counters, and all that its three processes agree on."""
+"""Shared memory of a lane: slots, slot states, doorbells, counters, and the conventions of the lane's three processes."""

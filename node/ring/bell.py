@@ -1,7 +1,7 @@
-"""A doorbell between processes: rung by many, heard by one.
+"""Doorbell between processes: rung by many processes, heard by a single process.
 
-The states in the ring say what there is to do; a bell only says "look". So a ring that nobody hears loses nothing, rings
-that come together count as one, and whoever is restarted looks once without being rung.
+A bell only says "look". The states in the ring say which slots have work. So an unheard ring loses no work, several rings at
+once count as a single ring, and a restarted process looks once without being rung.
 """
 
 import os
@@ -15,7 +15,7 @@ class Bell:
         self._fd = os.eventfd(0) if fd is None else fd
 
     def fileno(self) -> int:
-        """The descriptor, readable while the bell has been rung and not been heard."""
+        """Return the descriptor, readable from a ring until the bell is heard."""
         return self._fd
 
     def ring(self) -> None:
@@ -24,7 +24,7 @@ class Bell:
 
     def hear(self) -> None:
         """Wait until the bell rings, and mute it."""
-        os.read(self._fd, 8)  # unlike os.eventfd_read it goes on after a signal
+        os.read(self._fd, 8)  # unlike os.eventfd_read, os.read goes on after a signal
 
     def close(self) -> None:
         """Close this process's descriptor."""
@@ -32,7 +32,7 @@ class Bell:
 
 
 class Ear:
-    """Waits for a bell and for one other descriptor at the same time."""
+    """Waits for a bell and for a second descriptor at the same time."""
 
     def __init__(self, bell: Bell) -> None:
         self._bell = bell
@@ -41,7 +41,7 @@ class Ear:
         self._other: int | None = None
 
     def watch(self, descriptor: int | None) -> None:
-        """Wait for this descriptor too, instead of the one before."""
+        """Watch a second descriptor, in place of the previous second descriptor. None: watch the bell alone."""
         if descriptor != self._other:
             if self._other is not None:
                 self._poll.unregister(self._other)
@@ -50,10 +50,10 @@ class Ear:
             self._other = descriptor
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Wait until one of them is readable, and mute the bell.
+        """Wait until the bell or the second descriptor is readable, and mute the bell.
 
         Returns:
-            Whether the other descriptor is.
+            Whether the second descriptor is readable.
         """
         other = False
         for descriptor, _ in self._poll.poll(None if timeout_s is None else timeout_s * 1000):

@@ -1,31 +1,36 @@
-"""Until when a record is to be begun, and what it is told when that has passed. By Redis' clock, as the ids of entries have it."""
+"""Deadlines: the time until which a record must be begun, and the error of a record that is late.
+
+Deadlines are on Redis' clock, like the ids of entries.
+"""
 
 from collections.abc import Sequence
 
 from cluster_serving.client.errors import CodecError, ErrorCode
 
-_DIGITS = 17  # more do not fit into the row table
+_DIGITS = 17  # a longer number does not fit into the row table
 
 
 def deadline_ms(entry_id: bytes, field: bytes) -> int:
-    """The deadline of a record, Unix time: its field says it, or `+` and how long after its entry was made.
+    """Return the deadline of a record as Unix time in ms.
+
+    The field holds the deadline itself, or `+` and the milliseconds from the creation of the entry to the deadline.
 
     Raises:
-        CodecError: the field says neither.
+        CodecError: the field has neither form.
     """
     digits = field.removeprefix(b"+")
     if not digits.isdigit() or len(digits) > _DIGITS:
         raise CodecError(
-            f"the record's deadline is {field[:40]!r}, not a whole number of milliseconds, of Unix time or behind a +"
+            f"the record's deadline is {field[:40]!r}, not a whole number of milliseconds: Unix time, or + and a time to live"
         )
     return int(digits) if digits == field else _bounded(_made_ms(entry_id) + int(digits))
 
 
 def deadlines_ms(ids: Sequence[bytes], fields: Sequence[bytes]) -> list[int]:
-    """The same of several records.
+    """Return the deadlines of several records, read as by `deadline_ms`.
 
     Raises:
-        CodecError: a field says neither.
+        CodecError: a field has neither form.
     """
     first = fields[0]
     if first.startswith(b"+") and fields.count(first) == len(fields):
@@ -37,13 +42,13 @@ def deadlines_ms(ids: Sequence[bytes], fields: Sequence[bytes]) -> list[int]:
 
 
 def life_ms(entry_id: bytes, deadline_ms: int) -> int:
-    """How long a record had to live when it was enqueued."""
+    """Return the milliseconds from the enqueueing of a record to its deadline."""
     return deadline_ms - _made_ms(entry_id)
 
 
 def _bounded(time_ms: int) -> int:
     if time_ms >= 10**_DIGITS:
-        raise CodecError(f"the record's deadline is {time_ms} in ms of Unix time, which is no time")
+        raise CodecError(f"the record's deadline is {time_ms} in ms of Unix time, which is out of range")
     return time_ms
 
 
@@ -52,12 +57,12 @@ def _made_ms(entry_id: bytes) -> int:
 
 
 def late(by_ms: float, what: str) -> tuple[str, str]:
-    """The error of a record whose deadline had passed, so many ms before something could happen."""
+    """Return the error of a record whose deadline passed `by_ms` before the event `what`."""
     return ErrorCode.DEADLINE_EXCEEDED, f"the deadline had passed {by_ms:.0f} ms before {what}"
 
 
 def too_late(left_ms: float, needed_ms: float, what: str) -> tuple[str, str]:
-    """The error of a record whose deadline has passed before something could happen, or is nearer than its answer."""
+    """Return the error of a record whose deadline passed before the event `what`, or is nearer than the answer."""
     if left_ms < 0:
         return late(-left_ms, what)
     message = f"the deadline is {left_ms:.0f} ms away, and at this load an answer takes about {needed_ms:.0f} ms"

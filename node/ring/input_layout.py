@@ -1,9 +1,9 @@
-"""How the inputs of a batch lie in a slot.
+"""Layout of a batch's inputs in a slot.
 
     | input 0: capacity x row | input 1: capacity x row | ... | heap: contents of variable length, one after another |
 
-All rows of a slot share one signature (for each input its kind, dtype and shape), so that each tensor input is one contiguous
-array (rows, *row_shape). Images and text lie in the heap, and the row table says where.
+All rows of a slot share one signature (kind, dtype and shape of each input), so each tensor input is one contiguous array
+(rows, *row_shape). Images and text lie in the heap, and the row table holds their positions.
 """
 
 import math
@@ -15,21 +15,22 @@ import numpy as np
 from cluster_serving.node.ring.slot import LARGEST_ROW_ENTRY, SIGNATURE_BYTES
 
 Signature = tuple[tuple[str, str, tuple[int, ...]], ...]
-"""For each model input: kind, dtype and row shape.
+"""Kind, dtype and row shape of each model input.
 
-A `tensor` is one row of the model's batch, a `whole` one a batch by itself: its shape begins with the batch dimension. An
+A `tensor` is one row of the model's batch. A `whole` is a batch by itself, and its shape begins with the batch dimension. An
 `image`, a `string`, `strings` (the text of a batch by itself) and a `record` (all inputs in one) have a variable length, and
 neither dtype nor shape.
 """
 
 _ALIGNMENT = 64
 _IN_PLACE = ("tensor", "whole")
-# A row's entry says for each where it lies, in up to 19 bytes, beside a uri and a reply stream of 4 KiB each.
+# A row table entry holds the position of each input in the heap, in up to 19 bytes, beside a uri and a reply stream of 4 KiB
+# each.
 _MOST_IN_HEAP = (LARGEST_ROW_ENTRY - (9 << 10)) // 19
 
 
 class InputArea(msgspec.Struct, frozen=True, array_like=True):
-    """One input of all rows; `row_bytes` is 0 for what lies in the heap."""
+    """Area of one input, for all rows. `row_bytes` is 0 for an input in the heap."""
 
     kind: str
     dtype: str
@@ -39,12 +40,12 @@ class InputArea(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def in_heap(self) -> bool:
-        """Whether it has a variable length."""
+        """True when the input has a variable length."""
         return self.kind not in _IN_PLACE
 
 
 class Layout(msgspec.Struct, frozen=True, array_like=True):
-    """Where the inputs of a batch lie; `capacity` 0: not even one row fits."""
+    """Positions of the inputs of a batch. `capacity` 0: not even one row fits."""
 
     capacity: int
     heap: int
@@ -52,24 +53,24 @@ class Layout(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def has_heap(self) -> bool:
-        """Whether any input has a variable length."""
+        """True when any input has a variable length."""
         return any(place.in_heap for place in self.inputs)
 
     def heap_bytes(self, contents: Sequence[Sized]) -> int:
-        """How much of the heap one record takes."""
+        """Return the bytes of the heap that one record takes."""
         pairs = zip(contents, self.inputs, strict=True)
         return sum(len(content) for content, place in pairs if place.in_heap)
 
     def fits(self, contents: Sequence[Sized], slot_bytes: int) -> bool:
-        """Whether an empty slot can take this record."""
+        """Return whether a record fits into an empty slot."""
         return self.capacity > 0 and self.heap + self.heap_bytes(contents) <= slot_bytes
 
 
 def plan(signature: Signature, batch: int, slot_bytes: int) -> Layout:
-    """The layout of batches of one signature: as many rows as fit, at most `batch`.
+    """Return the layout of batches of one signature: as many rows as fit, at most `batch`.
 
-    Inputs of variable length get at least half of the slot. A model that takes any number of inputs may be sent more than a slot
-    has room to describe: no row of these fits.
+    Inputs of variable length get at least half of the slot. A model that takes any number of inputs may be sent more inputs than
+    a slot has room to describe. In this case no row fits.
     """
     sizes = [
         math.prod(shape) * np.dtype(dtype).itemsize if kind in _IN_PLACE else 0 for kind, dtype, shape in signature

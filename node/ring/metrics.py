@@ -1,4 +1,4 @@
-"""What the processes of a lane count and measure, in shared memory: each number has one writer, and outlives it."""
+"""Counters and measures of a lane's processes, in shared memory. Each number has one writer, and outlives the writer."""
 
 from bisect import bisect_left, bisect_right
 from collections import Counter
@@ -14,15 +14,15 @@ class Count(IntEnum):
     """Columns of `Ring.counters`."""
 
     READ = 0  # reader: entries taken from the stream
-    REFUSED = 1  # reader: of these, the ones answered with an error at once
+    REFUSED = 1  # reader: entries among READ that were answered with an error at once
     REDELIVERED = 2  # reader: entries taken again after a reader or its node died
     RUNS = 3  # worker: runs of the model
-    ROWS = 4  # worker: rows of these runs
+    ROWS = 4  # worker: rows of the runs
     ANSWERED = 5  # writer: records finished with a result
     FAILED = 6  # writer: records finished with an error
-    REPEATED = 7  # writer: records that somebody else had finished
-    DEAD = 8  # writer: of the failed ones, those that became dead letters
-    EXPIRED = 9  # writer: of the failed ones, those whose deadline had passed
+    REPEATED = 7  # writer: records that had been finished before
+    DEAD = 8  # writer: failed records that became dead letters
+    EXPIRED = 9  # writer: failed records whose deadline had passed
     RECONNECTS = 10  # reader, writer: connections to Redis after the first one
 
 
@@ -31,9 +31,9 @@ _ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 
 
 class Measure(NamedTuple):
-    """A histogram's cells in a row of `Ring.measures`: a count for each bound, one for what is above all of them, and the sum.
+    """Cells of a histogram in a row of `Ring.measures`: a count for each bound, a count above all bounds, and the sum.
 
-    A value belongs to the lowest bound that is not below it.
+    A value belongs to the lowest bound that is not below the value.
     """
 
     name: str
@@ -42,16 +42,16 @@ class Measure(NamedTuple):
 
     @property
     def sum(self) -> int:
-        """The cell of the sum."""
+        """Index of the cell of the sum."""
         return self.first + len(self.bounds) + 1
 
     def observe(self, cells: "memoryview[float]", value: float, times: int = 1) -> None:
-        """Count a value that came so many times, into this process's row."""
+        """Count a value that came `times` times, in the process's row `cells`."""
         cells[self.first + bisect_left(self.bounds, value)] += times
         cells[self.first + len(self.bounds) + 1] += value * times
 
     def described(self, cells: Sequence[float]) -> dict[str, Any]:
-        """For the heartbeat: the bounds, how many values came to each (the last: above all of them), and their sum."""
+        """Return for the heartbeat: the bounds, the number of values at each bound (last: above all bounds), and the sum."""
         counts = [round(count) for count in cells[self.first : self.sum]]
         return {"le": self.bounds, "counts": counts, "sum": cells[self.sum]}
 
@@ -59,7 +59,7 @@ class Measure(NamedTuple):
 QUEUE_WAIT = Measure("queue_wait", _SECONDS, 0)
 """Reader: seconds from the XADD of a record until its batch was closed."""
 INFERENCE = Measure("inference", _SECONDS, QUEUE_WAIT.sum + 1)
-"""Worker: seconds of one run of the model, one that fails too."""
+"""Worker: seconds of one run of the model, failed runs included."""
 WRITE = Measure("write", _SECONDS, INFERENCE.sum + 1)
 """Writer: seconds of one call of `finish.lua` that Redis answered."""
 BATCH_ROWS = Measure("batch_rows", _ROWS, WRITE.sum + 1)
@@ -67,15 +67,15 @@ BATCH_ROWS = Measure("batch_rows", _ROWS, WRITE.sum + 1)
 
 MEASURES = (QUEUE_WAIT, INFERENCE, WRITE, BATCH_ROWS)
 MEASURE_CELLS = BATCH_ROWS.sum + 1
-"""Cells a row of `Ring.measures` has."""
+"""Number of cells in a row of `Ring.measures`."""
 
 
 class Figures:
-    """What some processes have counted, by name, and measured, by cell. Sums of figures are figures.
+    """Counters, by name, and measures, by cell, of one or several processes. Figures can be added.
 
     Args:
-        counts: by name.
-        cells: as in a row of `Ring.measures`.
+        counts: counters by name.
+        cells: cells as in a row of `Ring.measures`.
     """
 
     def __init__(
@@ -91,12 +91,12 @@ class Figures:
 
     @classmethod
     def of(cls, counters: Sequence[Sequence[int]], measures: Sequence[Sequence[float]]) -> "Figures":
-        """The figures of all processes of a lane."""
+        """Return the figures of all processes of a lane."""
         counts = {count.name.lower(): sum(process[count] for process in counters) for count in Count}
         return cls(counts, _summed(measures))
 
     def described(self) -> dict[str, Any]:
-        """For the heartbeat."""
+        """Return the figures as a heartbeat carries them."""
         return {**self.counts, "histograms": {measure.name: measure.described(self._cells) for measure in MEASURES}}
 
 
@@ -105,10 +105,10 @@ def _summed(rows: Sequence[Sequence[float]]) -> list[float]:
 
 
 def observe_waits(cells: "memoryview[float]", ids: Sequence[bytes], now_ms: float) -> None:
-    """Count how long the entries of a closed batch have waited, at `now_ms` on Redis' clock."""
+    """Count the waiting times of a closed batch's entries, at `now_ms` on Redis' clock."""
     ids, at = sorted(ids), 0
     while at < len(ids):
-        # The milliseconds of an id have 13 digits until the year 2286. Clients enqueue many at a time: few differ.
+        # The milliseconds of an id have 13 digits until the year 2286. Few ids differ there, as clients enqueue many at a time.
         head = ids[at][:13]
         end = bisect_right(ids, head + b"~", at)
         waited_ms = now_ms - int(head.partition(b"-")[0])

@@ -3,16 +3,18 @@
     | states | owners, flags, pulses | sequences | counters | measures | slot 0 | slot 1 | ...     (a slot's bytes: slot.py)
 
     FREE --reader--> FILLING --reader--> READY --worker--> RUNNING --worker--> DONE --writer--> PUBLISHING --writer--> FREE
-                           └----reader, records that it refused----------------^
+                           └----reader, refused records------------------------^
 
-In each state exactly one process may touch the slot: the one whose name stands on the arrow that leaves it; READY and
-RUNNING belong to the worker that `owners` names. Three more arrows are for processes that died: a new reader frees what the
-old one was FILLING, a new writer takes PUBLISHING back to DONE, and the supervisor puts what a dead worker was RUNNING back
-to READY, for another owner. There is no lock: a process killed at any instruction leaves the slot in a state that says what
-to do, and publishing twice is harmless (`finish.lua`).
+In each state exactly one process may touch the slot: the process named on the arrow that leaves the state. READY and RUNNING
+belong to the worker that `owners` names.
 
-The segment is an anonymous memfd that the supervisor passes to its children: the kernel frees it with the last process. A
-page takes memory when it is first touched, so that a slot may be far larger than the batches it usually holds.
+Three more arrows are for processes that died. A new reader frees slots that the old reader was FILLING. A new writer takes
+PUBLISHING back to DONE. The supervisor puts slots that a dead worker was RUNNING back to READY, for another owner. There is no
+lock: a process killed at any instruction leaves the slot in a state that tells the next step, and publishing twice is harmless
+(`finish.lua`).
+
+The segment is an anonymous memfd that the supervisor passes to its children. The kernel frees the segment with the last process.
+A page takes memory only when first touched, so a slot may be far larger than the usual batch.
 """
 
 import mmap
@@ -26,7 +28,7 @@ from cluster_serving.node.ring.slot import PAGE, Geometry, Slot, paged
 
 
 class State(IntEnum):
-    """Who may touch a slot, and what for."""
+    """State of a slot. In each state exactly one process may touch the slot, and moves the slot to the next state."""
 
     FREE = 0
     FILLING = 1
@@ -53,10 +55,10 @@ TRANSITIONS: dict[str, frozenset[tuple[State, State]]] = {
 }
 
 HANDED_OVER = (State.READY, State.RUNNING, State.DONE, State.PUBLISHING)
-"""The states between reader and client."""
+"""States of a slot between reader and client."""
 
 COUNTERS = 16
-"""Counters a process; each has one writer (`metrics.py` names them)."""
+"""Number of counters per process. Each counter has one writer (`metrics.py` names the counters)."""
 
 _MAX_SLOTS = 255
 
@@ -66,7 +68,7 @@ class RingError(Exception):
 
 
 class Ring:
-    """All slots of a lane, and who may touch which. The descriptor is passed to the lane's processes."""
+    """All slots of a lane, with state and owner of each. The descriptor is passed to the lane's processes."""
 
     def __init__(self, geometry: Geometry, fd: int | None = None) -> None:
         if not 0 < geometry.slots <= _MAX_SLOTS:
@@ -82,7 +84,7 @@ class Ring:
         self.geometry = geometry
         try:
             view = memoryview(mmap.mmap(fd, size))
-        except OSError:  # a mapping has a descriptor of its own, and there may be none left
+        except OSError:  # a mapping has a descriptor of its own, and the process may have none left
             os.close(fd)
             raise
         self._states = view[: geometry.slots]
@@ -105,19 +107,19 @@ class Ring:
         self.slots = [Slot(view[start:end], geometry) for start, end in pairwise(ends)]
 
     def state(self, slot: int) -> State:
-        """The state of one slot."""
+        """Return the state of one slot."""
         return State(self._states[slot])
 
     def first(self, state: State) -> int | None:
-        """The lowest slot in this state, of those in use: low ones are used again and again, and stay in the cache."""
+        """Return the lowest slot in use with the given state, or None. Low slots, used again and again, stay in the cache."""
         at = bytes(self._states).find(state, 0, self.most_slots)
         return None if at < 0 else at
 
     def oldest(self, state: State, worker: int | None = None) -> int | None:
-        """The slot that was handed over first of those in this state, of one worker if so asked; None: there is none."""
+        """Return the slot handed over first among slots in `state`, and of `worker` if given. None: no slot matches."""
         while True:
             found = self._oldest(bytes(self._states), state, worker)
-            # A slot may have gone round the ring between the look at its state and the one at its owner: then look again.
+            # A slot may go round the ring between the look at its state and the look at its owner. Then look again.
             if found is None or worker is None or (self._states[found], self._owners[found]) == (state, worker):
                 return found
 
@@ -131,17 +133,17 @@ class Ring:
         return found
 
     def every(self, *states: State) -> list[int]:
-        """The slots in these states, oldest first."""
+        """Return the slots in the given states, oldest first."""
         found = [slot for slot, state in enumerate(self._in_use()) if state in states]
         return sorted(found, key=self._sequences.__getitem__)
 
     def set_serving(self, worker: int, serving: bool) -> None:
-        """Supervisor: whether slots may be handed to this worker."""
+        """Supervisor: set whether slots may be handed to a worker."""
         self._serving[worker] = serving
 
     @property
     def reader_wants(self) -> bool:
-        """Whether the reader has something that waits for an idle worker or a free slot, and must be rung for it."""
+        """True when records in the reader wait for an idle worker or a free slot, so that the reader must be rung."""
         return bool(self._reader_wants[0])
 
     @reader_wants.setter
@@ -150,7 +152,7 @@ class Ring:
 
     @property
     def consuming(self) -> bool:
-        """Whether the reader is connected to Redis and takes entries."""
+        """True when the reader is connected to Redis and takes entries."""
         return bool(self._consuming[0])
 
     @consuming.setter
@@ -159,7 +161,7 @@ class Ring:
 
     @property
     def clock_offset_ms(self) -> int:
-        """How much Redis' clock is ahead of this machine's, as the reader has measured it: deadlines are on Redis' clock."""
+        """Milliseconds by which Redis' clock, the clock of deadlines, is ahead of this machine's. Measured by the reader."""
         return self._clock_offset[0]
 
     @clock_offset_ms.setter
@@ -168,7 +170,7 @@ class Ring:
 
     @property
     def row_output_bytes(self) -> int:
-        """What the outputs of one row take, as the workers have seen it lately; 0: nothing is known."""
+        """Bytes that the outputs of one row take, as seen lately by the workers. 0: not known."""
         return self._row_output_bytes[0]
 
     @row_output_bytes.setter
@@ -177,7 +179,7 @@ class Ring:
 
     @property
     def most_rows(self) -> int:
-        """How many rows the reader puts into a batch, at most; as many as a slot has room for unless it was set."""
+        """Largest number of rows that the reader puts into a batch. Unless set, as many as a slot has room for."""
         return self._most_rows[0] or self.geometry.batch
 
     @most_rows.setter
@@ -186,7 +188,10 @@ class Ring:
 
     @property
     def most_slots(self) -> int:
-        """How many slots the reader fills, the lowest ones; all unless it was set: there may be room for further workers."""
+        """Number of slots that the reader fills, lowest first. Unless set, all slots.
+
+        The ring may have more slots, as room for further workers.
+        """
         return self._most_slots[0] or self.geometry.slots
 
     @most_slots.setter
@@ -195,7 +200,7 @@ class Ring:
 
     @property
     def row_ms(self) -> float:
-        """How long a worker takes for a row, as far as records have deadlines (`expected.py`); 0: nothing is known."""
+        """Milliseconds that a worker takes for a row, measured in batches with deadlines (`forecast.py`). 0: not known."""
         return self._row_ms[0]
 
     @row_ms.setter
@@ -203,19 +208,19 @@ class Ring:
         self._row_ms[0] = row_ms
 
     def redis_ms(self) -> float:
-        """Unix time in ms on Redis' clock."""
+        """Return Unix time in ms on Redis' clock."""
         return time.time() * 1000 + self.clock_offset_ms
 
     def beat(self, process: int) -> None:
-        """Show a sign of life; `process` is a row of `counters`."""
+        """Note a sign of life of a process. `process` is the process's row of `counters`."""
         self._pulses[process] = time.monotonic_ns()
 
     def silent_s(self, process: int) -> float:
-        """Seconds since a process has shown a sign of life; since boot if it never did."""
+        """Return the seconds since the last sign of life of a process, or since boot if there was none."""
         return (time.monotonic_ns() - self._pulses[process]) / 1e9
 
     def least_loaded(self) -> tuple[int, int] | None:
-        """The serving worker with the fewest slots, READY or RUNNING, and how many these are; None when none serves."""
+        """Return the serving worker with the fewest READY and RUNNING slots, and the number of slots. None: no worker serves."""
         loads = {worker: 0 for worker, serving in enumerate(bytes(self._serving)) if serving}
         owners = bytes(self._owners)
         for slot, state in enumerate(self._in_use()):
@@ -224,30 +229,30 @@ class Ring:
         return min(((worker, load) for worker, load in loads.items()), key=lambda pair: pair[1], default=None)
 
     def rows_a_worker(self, further: int) -> float:
-        """How many rows a worker has before it, in the mean of those that serve: READY, RUNNING, and so many further ones."""
+        """Return the mean number of rows ahead of a serving worker: the READY rows, the RUNNING rows, and `further` rows."""
         workers = bytes(self._serving).count(1)
         rows = sum(self.slots[slot].rows for slot in self.every(State.READY, State.RUNNING))
         return (rows + further) / workers if workers else 0.0
 
     def _in_use(self) -> bytes:
-        """The states of the slots that the reader may fill, and of those above them that are not empty yet."""
+        """Return the states of the slots that the reader may fill, and of higher slots that are not empty yet."""
         states = bytes(self._states)
         return states[: max(self.most_slots, len(states.rstrip(b"\0")))]
 
     def owner(self, slot: int) -> int:
-        """The worker that the slot was handed to last."""
+        """Return the worker that got the slot last."""
         return self._owners[slot]
 
     def owned(self, worker: int, state: State) -> list[int]:
-        """The slots of one worker in this state, oldest first."""
+        """Return the slots of one worker in the given state, oldest first."""
         owners = bytes(self._owners)
         return [slot for slot in self.every(state) if owners[slot] == worker]
 
     def move(self, by: str, slot: int, to: State) -> None:
-        """Take an arrow of the state machine.
+        """Move a slot along an arrow of the state machine.
 
         Raises:
-            RingError: there is no such arrow for this kind of process.
+            RingError: the kind of process `by` has no arrow from the slot's state to the state `to`.
         """
         state = State(self._states[slot])
         if (state, to) not in TRANSITIONS[by]:
@@ -255,8 +260,8 @@ class Ring:
         self._states[slot] = to
 
     def hand_over(self, by: str, slot: int, worker: int, sequence: int | None = None) -> None:
-        """Make a slot READY for a worker; a sequence number orders it behind the slots with lower ones."""
-        is_ready = self._states[slot] == State.READY  # before the owner is told: from then on it may take the slot
+        """Make a slot READY for a worker. A `sequence` number orders the slot behind the slots with lower numbers."""
+        is_ready = self._states[slot] == State.READY  # read first: the new owner may take the slot at once
         self._owners[slot] = worker
         if sequence is not None:
             self._sequences[slot] = sequence
@@ -264,12 +269,12 @@ class Ring:
             self.move(by, slot, State.READY)
 
     def answer(self, slot: int, sequence: int) -> None:
-        """Reader: leave a slot to the writer whose records are all refused."""
+        """Reader: leave a slot of refused records to the writer."""
         self._sequences[slot] = sequence
         self.move("reader", slot, State.DONE)
 
     def newest(self) -> int:
-        """The highest sequence number in use."""
+        """Return the highest sequence number in use."""
         return max(self._sequences)
 
     def close(self) -> None:

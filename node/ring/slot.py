@@ -2,8 +2,8 @@
 
     | header | signature | row table | outcomes | inputs ........... | outputs ........... |
 
-The reader writes signature, row table and inputs; the worker outcomes and outputs; the writer reads all of them. The header
-(int64 each) holds the lengths, and where a run stands, so that the supervisor can tell which rows a dead worker was running.
+The reader writes signature, row table and inputs. The worker writes outcomes and outputs. The writer reads all areas. The header
+(int64 fields) holds the lengths and the progress of a run, so that the supervisor knows the rows that a dead worker was running.
 """
 
 import time
@@ -15,22 +15,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 PAGE = 4096
-SIGNATURE_BYTES = 16 * PAGE  # an input takes about 40; some models have hundreds
+SIGNATURE_BYTES = 16 * PAGE  # an input takes about 40, and some models have hundreds of inputs
 LARGEST_ROW_ENTRY = 16 << 10
-"""A row table entry is never larger: a uri has at most 4 KiB, an error message is cut to 2 KiB."""
+"""Largest entry of the row table in bytes. A uri has at most 4 KiB, and an error message is cut to 2 KiB."""
 LARGEST_MESSAGE = 2 << 10
 LARGEST_DETAIL = 8 << 10
 LARGEST_OUTCOME = 16 << 10
-"""An outcome of one row by itself is never larger."""
+"""Largest outcome of a single row in bytes."""
 
 
 def paged(size: int) -> int:
-    """The size rounded up to whole pages."""
+    """Return the size rounded up to whole pages."""
     return -(-size // PAGE) * PAGE
 
 
 class Geometry(msgspec.Struct, frozen=True):
-    """How large everything is: `slots` of at most `batch` rows, `slot_bytes` each for inputs and for outputs."""
+    """Sizes of a ring: `slots` of at most `batch` rows, with `slot_bytes` each for inputs and for outputs."""
 
     slots: int
     batch: int
@@ -39,24 +39,24 @@ class Geometry(msgspec.Struct, frozen=True):
 
     @property
     def table_bytes(self) -> int:
-        """Room for the row table of a slot."""
+        """Bytes for the row table of a slot."""
         return paged(self.batch * 512 + LARGEST_ROW_ENTRY)
 
     @property
     def outcome_bytes(self) -> int:
-        """Room for the outcomes of a slot."""
+        """Bytes for the outcomes of a slot."""
         return paged(self.batch * (LARGEST_OUTCOME + 4) + SIGNATURE_BYTES)
 
     @property
     def slot_stride(self) -> int:
-        """From one slot to the next."""
+        """Bytes from the start of one slot to the start of the next slot."""
         return PAGE + SIGNATURE_BYTES + self.table_bytes + self.outcome_bytes + 2 * paged(self.slot_bytes)
 
 
 class StoredOutput(msgspec.Struct, frozen=True, array_like=True):
-    """One output of some rows: a C-ordered array (rows, *row_shape) at `offset` of the outputs.
+    """Output of one or several rows: a C-ordered array (rows, *row_shape) at `offset` of the outputs.
 
-    Text has the dtype "str", and `spans` instead of shape and offset: for each row its JSON (offset and length in the outputs).
+    Text has the dtype "str", and `spans` instead of shape and offset: the JSON of each row (offset and length in the outputs).
     """
 
     name: str
@@ -67,16 +67,16 @@ class StoredOutput(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def is_text(self) -> bool:
-        """Whether this output holds strings."""
+        """True when the output holds strings."""
         return self.dtype == "str"
 
 
 class Outcome(msgspec.Struct, frozen=True, array_like=True):
-    """What came of some rows: outputs, or one error for all, or a value each (offset and length in the outputs).
+    """Outcome of one or several rows: outputs, an error for all rows, or a value for each row (offset and length in the outputs).
 
-    `values` are JSON, `filtered` are what a filter left in msgpack: the dialects write its numbers differently, and JSON has no
-    NaN. `again`: there was no room for the outputs beside those of the neighbours; the rows are left pending, and come back.
-    `detail` is what an operator wants to know of an error and a client does not: a traceback, the stacks of a hung worker.
+    `values` are JSON. `filtered` are results of a filter in msgpack, because the dialects write numbers differently and JSON has
+    no NaN. `again`: the outputs had no room beside the outputs of neighbours, so the rows are left pending and come back.
+    `detail` is the part of an error for operators, not for clients: a traceback, or the stacks of a hung worker.
     """
 
     rows: list[int]
@@ -89,16 +89,17 @@ class Outcome(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def is_large(self) -> bool:
-        """Whether one for each row of a batch would be more than a slot has room for."""
+        """True when a slot has no room for outcomes of the same size for every row of a batch."""
         return len(_encode(self)) > LARGEST_OUTCOME
 
 
 class Row(msgspec.Struct, frozen=True, array_like=True):
-    """One record in a slot: row `place` of the inputs, or -1 with the reason why it was refused.
+    """Record in a slot: row `place` of the inputs, or -1 and the `error` of a refused record.
 
-    `spans` says where its variable-length inputs lie (offset and length in the inputs), in the order of the layout.
-    `deadline_ms` is Unix time on Redis' clock, or 0. `traceparent` is for log lines, and may be empty. `read_us` is when the
-    reader had it, Unix time in µs; `deliveries` how often Redis has given it to a reader, as far as this one knows.
+    `spans` has the positions of the variable-length inputs (offset and length in the inputs), in the order of the layout.
+    `deadline_ms` is Unix time on Redis' clock, or 0. `traceparent` is for log lines, and may be empty. `read_us` is the Unix time
+    in µs at which the reader got the record. `deliveries` is the number of times that Redis has delivered the record to a reader,
+    as far as the present reader knows.
     """
 
     id: bytes
@@ -117,21 +118,21 @@ class Row(msgspec.Struct, frozen=True, array_like=True):
 ORIGINAL = 1
 """Flag of a row: the request came in the original dialect."""
 BATCHED = 2
-"""Flag of a row: it carried a batch dimension of 1, which the answer keeps."""
+"""Flag of a row: the record carried a batch dimension of 1, and the answer keeps the dimension."""
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode_rows = msgspec.msgpack.Decoder(list[Row]).decode
 _decode_outcome = msgspec.msgpack.Decoder(Outcome).decode
 
 
-# The header, int64 each.
+# Fields of the header, int64 each.
 _ROWS, _SIGNATURE_BYTES, _TABLE_BYTES, _OUTCOME_BYTES, _OUTPUT_BYTES, _NEXT_ROW, _RUN_ROWS, _DEATHS_ALONE = range(8)
 _FILLED_US, _STARTED_US, _ENDED_US, _HANDED_NS, _DEADLINE_MS = range(8, 13)
 _HEADER_BYTES = 8 * 13
 
 
 class Slot:
-    """One slot: its areas, and what its header says."""
+    """Areas and header of one slot."""
 
     def __init__(self, memory: memoryview, geometry: Geometry) -> None:
         self._header = memory[:_HEADER_BYTES].cast("q")  # ten times faster than numpy for single numbers
@@ -148,23 +149,23 @@ class Slot:
 
     @property
     def rows(self) -> int:
-        """How many rows of the inputs are filled."""
+        """Number of filled rows of the inputs."""
         return self._header[_ROWS]
 
     @property
     def next_row(self) -> int:
-        """The first row that has no outcome yet."""
+        """First row that has no outcome yet."""
         return self._header[_NEXT_ROW]
 
     @property
     def run_rows(self) -> int:
-        """How many rows the next run takes: all that are left, unless one at fault is being looked for."""
+        """Number of rows of the next run: all remaining rows, or fewer while a row at fault is being isolated."""
         left = self.rows - self.next_row
         return min(self._header[_RUN_ROWS] or left, left)
 
     @property
     def output_bytes(self) -> int:
-        """How many bytes of the outputs are in use."""
+        """Number of bytes of the outputs in use."""
         return self._header[_OUTPUT_BYTES]
 
     @property
@@ -175,21 +176,21 @@ class Slot:
 
     @property
     def handed_s(self) -> float:
-        """When it was last handed to a worker, in seconds of the monotonic clock."""
+        """Seconds of the monotonic clock at which the slot was last handed to a worker."""
         return self._header[_HANDED_NS] / 1e9
 
     @property
     def deadline_ms(self) -> int:
-        """The earliest deadline of its rows, 0 when none has one."""
+        """Earliest deadline of the rows, 0 without a deadline."""
         return self._header[_DEADLINE_MS]
 
     @property
     def signature(self) -> bytes:
-        """The encoded layout of the inputs."""
+        """Encoded layout of the inputs."""
         return bytes(self._signature[: self._header[_SIGNATURE_BYTES]])
 
     def fill(self, signature: bytes, rows: list[Row], placed: int) -> None:
-        """Reader: describe what lies in the inputs; `placed` rows of them are filled."""
+        """Reader: write signature, row table and header. `placed` rows of the inputs are filled."""
         table = _encode(rows)
         self._signature[: len(signature)] = signature
         self._table[: len(table)] = table
@@ -199,11 +200,11 @@ class Slot:
             self._header[field] = value
 
     def handed_over(self) -> None:
-        """Supervisor: it goes to another worker, whose time begins now."""
+        """Supervisor: note that the slot goes to a new worker. The worker's time begins now."""
         self._header[_HANDED_NS] = time.monotonic_ns()
 
     def table(self) -> list[Row]:
-        """Every record of the slot, refused ones too."""
+        """Return every record of the slot, refused records included."""
         return _decode_rows(self._table[: self._header[_TABLE_BYTES]])
 
     def begin(self) -> None:
@@ -212,12 +213,12 @@ class Slot:
             self._header[_STARTED_US] = now_us()
 
     def isolate(self, rows: int) -> None:
-        """Take at most so many rows a run from now on, to find the one at fault; 0: all that are left."""
+        """Limit each further run to `rows` rows, to find the row at fault. 0: no limit."""
         self._header[_RUN_ROWS] = rows
         self._header[_DEATHS_ALONE] = 0
 
     def add(self, outcomes: Sequence[Outcome], next_row: int, output_bytes: int) -> None:
-        """Worker: these rows are finished; the next run begins at `next_row`."""
+        """Worker: store the outcomes of finished rows. The next run begins at `next_row`."""
         at = self._header[_OUTCOME_BYTES]
         for outcome in outcomes:
             encoded = _encode(outcome)
@@ -229,11 +230,11 @@ class Slot:
         header[_OUTPUT_BYTES] = output_bytes
         header[_OUTCOME_BYTES] = at
         header[_DEATHS_ALONE] = 0
-        # Last: a worker killed before it leaves rows that run again, and not rows that nobody answers.
+        # Written last: if the worker is killed earlier, the rows run again instead of staying without an answer.
         header[_NEXT_ROW] = next_row
 
     def outcomes(self) -> list[Outcome]:
-        """What has come of the rows so far."""
+        """Return the outcomes of the rows so far."""
         found: list[Outcome] = []
         at, end = 0, self._header[_OUTCOME_BYTES]
         while at < end:
@@ -243,13 +244,13 @@ class Slot:
         return found
 
     def worker_died(self, error: tuple[str, str], detail: str = "") -> None:
-        """Supervisor: the worker died in a run. Halve the runs; a row that was alone twice gets the error."""
+        """Supervisor: halve the runs after a worker died in a run. A row that was alone in two deaths gets the error."""
         running = self.run_rows
         if running > 1:
             self.isolate(running // 2)
             return
         self._header[_DEATHS_ALONE] += 1
-        # Once may be the kernel or an operator that killed the worker; twice is the record.
+        # The first death may be a kill by the kernel or an operator. The second death is put down to the record.
         if running == 1 and self._header[_DEATHS_ALONE] > 1:
             outcome = Outcome([self.next_row], error=error, detail=cut_detail(detail))
             self.add([outcome], self.next_row + 1, self.output_bytes)
@@ -257,20 +258,20 @@ class Slot:
 
 
 def cut(message: str) -> str:
-    """The message, cut to `LARGEST_MESSAGE` bytes of UTF-8."""
+    """Return the message, cut to `LARGEST_MESSAGE` bytes of UTF-8."""
     return message.encode(errors="replace")[:LARGEST_MESSAGE].decode(errors="ignore")
 
 
 def cut_detail(detail: str) -> str:
-    """The end of a traceback or dump, which tells most, cut to `LARGEST_DETAIL` bytes of UTF-8."""
+    """Return the last `LARGEST_DETAIL` bytes of UTF-8 of a traceback or dump, because the end tells most."""
     return detail.encode(errors="replace")[-LARGEST_DETAIL:].decode(errors="ignore")
 
 
 def now_us() -> int:
-    """Unix time in µs."""
+    """Return Unix time in µs."""
     return time.time_ns() // 1000
 
 
 def array_at(area: memoryview, dtype: str, shape: tuple[int, ...], offset: int) -> NDArray[Any]:
-    """An array that is a view of an area of a slot."""
+    """Return an array that is a view of an area of a slot."""
     return np.ndarray(shape, dtype, area, offset)

@@ -1,4 +1,4 @@
-"""Settings that every process of a lane is given at its start."""
+"""Settings that every process of a lane gets at its start."""
 
 import msgspec
 
@@ -7,9 +7,9 @@ from cluster_serving.node.ring.slot import Geometry
 
 
 class LaneSpec(msgspec.Struct, frozen=True):
-    """What all processes of a lane share; the descriptors are inherited.
+    """Settings that all processes of a lane share. The file descriptors are inherited.
 
-    `first_worker` is the number of its first worker among those of the node.
+    `first_worker` is the number of the lane's first worker among the workers of the node.
     """
 
     job: str

@@ -1,14 +1,14 @@
-"""The trace that a record belongs to: W3C Trace Context, carried from its caller to the log lines that name the record."""
+"""Trace of a record: W3C Trace Context, carried from the record's caller to the log lines that name the record."""
 
 MAX_TRACEPARENT_BYTES = 256
-"""A valid one has 55; a longer one is ignored."""
+"""Limit of a traceparent in bytes. A valid traceparent has 55 bytes. A traceparent above the limit is ignored."""
 
 
 def bounded(traceparent: bytes) -> bytes:
-    """The field as it may be kept; empty for one that is too long."""
+    """Return the traceparent, or empty bytes if the traceparent is too long to be kept."""
     return traceparent if len(traceparent) <= MAX_TRACEPARENT_BYTES else b""
 
 
 def traced(traceparent: bytes) -> dict[str, str]:
-    """What a log line says of the trace; nothing when there is none."""
+    """Return the fields of a log line that name the trace. Empty without a trace."""
     return {"traceparent": traceparent.decode(errors="replace")} if traceparent else {}

@@ -1,1 +1,1 @@
-"""Process 2: slots through the model."""
+"""Process 2: runs the model on slots."""

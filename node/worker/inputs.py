@@ -1,4 +1,4 @@
-"""From what lies in a slot to the arrays that the model takes."""
+"""Decoding of the contents of a slot into the arrays that the model takes."""
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
@@ -22,14 +22,14 @@ _WHOLE = ("whole", "strings")
 
 
 class ModelRun(NamedTuple):
-    """Some rows of a slot that go through the model together; or one record that is a `whole` batch by itself."""
+    """Rows of a slot that go through the model together, or a single record that is a `whole` batch by itself."""
 
     rows: list[int]
     inputs: dict[str, Array]
     whole: bool = False
 
     def halves(self) -> "tuple[ModelRun, ModelRun]":
-        """The same rows in two runs; there are more than one."""
+        """Return two runs with half of the rows each. The run must have more than one row."""
         middle = len(self.rows) // 2
         first = {name: array[:middle] for name, array in self.inputs.items()}
         rest = {name: array[middle:] for name, array in self.inputs.items()}
@@ -41,12 +41,12 @@ class SlotInputs:
 
     Args:
         backend: the model.
-        images: how encoded images become rows.
-        secrets: what opens encrypted images; `None`: they are not encrypted.
-        processing: its `preprocess`, if it has one, makes the rows of records that come as they are.
+        images: settings for making rows of encoded images.
+        secrets: secrets that open encrypted images. `None`: images are not encrypted.
+        processing: user code. Its `preprocess`, if present, makes rows of undecoded records.
 
     Raises:
-        ModelError: no image can be opened with these secrets.
+        ModelError: no image can be opened with the secrets.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class SlotInputs:
         self._fits: dict[str, Callable[[bytes], Array]] = {}
 
     def decode(self, slot: Slot, rows: range, without: Collection[int] = ()) -> tuple[list[ModelRun], list[Outcome]]:
-        """Runs of rows with equal shapes, and errors for the rows whose contents are broken; `without` are left out."""
+        """Return runs of rows with equal shapes, and errors for rows with broken contents. Rows in `without` are left out."""
         layout = self._layout(slot.signature)
         specs = self._inputs or open_inputs(len(layout.inputs))
         whole = any(place.kind in _WHOLE for place in layout.inputs)
@@ -84,7 +84,7 @@ class SlotInputs:
                 continue
             try:
                 arrays = self._row(slot, specs, layout.inputs, row, spans[row])
-            except Exception as error:  # whatever a decoder raises belongs to the record that makes it raise
+            except Exception as error:  # every exception of a decoder is answered as a fault of the record
                 kind = "" if isinstance(error, (ValueError, UserFault)) else f"{type(error).__name__}: "
                 broken.append(Outcome([row], error=(ErrorCode.INVALID_INPUT, cut(f"{kind}{error}"))))
             else:
@@ -136,7 +136,7 @@ class SlotInputs:
     def _image(self, spec: TensorSpec, content: bytes) -> Array:
         fit = self._fits.get(spec.name)
         if fit is None:
-            # Imported with the first image: OpenCV takes 40 MB that a worker of tensors does not need.
+            # Imported with the first image, because OpenCV takes 40 MB. A worker without images does not need OpenCV.
             from cluster_serving.node.processing.image import ImageFit
 
             fit = self._fits[spec.name] = ImageFit(spec, self._images)
@@ -147,7 +147,7 @@ class SlotInputs:
 
 
 def _opener(secrets: Secrets | None) -> Callable[[bytes], bytes]:
-    """Opens encrypted images; gives others as they are."""
+    """Return the function that opens encrypted images. Without secrets the function returns images unchanged."""
     if secrets is None:
         return bytes
     from cluster_serving.client.encryption import RecordCipher

@@ -1,4 +1,4 @@
-"""From what a run of the model gave to a slot: arrays, text, or what a filter or the user's `postprocess` makes of a record."""
+"""Storage of a model run's results in a slot: arrays, text, or results of a filter or of the user's `postprocess`."""
 
 import json
 import traceback
@@ -18,7 +18,7 @@ from cluster_serving.node.worker.inputs import ModelRun
 
 _ALIGNMENT = 64
 _NUMBERS = "fiub"
-# finish.lua takes 8000 values at once: beyond, it ends when the record is acknowledged and not answered.
+# finish.lua takes 8000 values at once. With more values the script would end after the acknowledgement and before the answer.
 _MOST_OUTPUTS = 3500
 _LARGEST_ITEM = 8  # bytes: Arrow has no tensor of longer numbers
 
@@ -32,7 +32,7 @@ class ResultTooLargeError(Exception):
 
 
 class NoRoomError(ResultTooLargeError):
-    """The outputs of the slot are full; perhaps only with those of others."""
+    """The outputs of the slot are full, perhaps only because of the outputs of neighbouring rows."""
 
 
 class SlotOutputs:
@@ -40,10 +40,10 @@ class SlotOutputs:
 
     Args:
         keep: a filter, or `None`.
-        processing: its `postprocess` makes the results, if it has one.
+        processing: user code. Its `postprocess`, if present, makes the results.
 
     Raises:
-        ModelError: there are both.
+        ModelError: both a filter and a `postprocess` are given.
     """
 
     def __init__(self, keep: Filter | None, processing: Processing | None) -> None:
@@ -59,20 +59,20 @@ class SlotOutputs:
 
     @property
     def keeps_all(self) -> bool:
-        """Whether outputs are stored as the model gives them."""
+        """True when outputs are stored as the model returns them."""
         return self._filter is None and self._postprocess is None
 
     def store(self, slot: Slot, run: ModelRun, outputs: Outputs, used: int) -> tuple[list[Outcome], int]:
-        """Store what a run gave.
+        """Store the results of a run.
 
         Args:
-            slot: where it goes.
-            run: which rows.
-            outputs: rows first; or all of a record that is a whole batch.
-            used: how many bytes of the slot's outputs are in use.
+            slot: slot that takes the results.
+            run: rows of the run.
+            outputs: arrays of the model, rows first, or the arrays of a record that is a whole batch.
+            used: number of bytes of the slot's outputs in use before the call.
 
         Returns:
-            The outcomes of all rows, and how many bytes are in use now.
+            The outcomes of all rows, and the number of bytes in use after the call.
 
         Raises:
             ModelError: an output has a dtype that cannot be sent.
@@ -92,7 +92,7 @@ class SlotOutputs:
 
 
 def failed(row: int, error: BaseException, hint: str = "") -> Outcome:
-    """The outcome of a record that failed in the model or after it; the `hint` goes with what the model raised."""
+    """Return the outcome of a record that failed in the model or after the model. `hint` follows an exception of the model."""
     code = ErrorCode.RESULT_TOO_LARGE if isinstance(error, ResultTooLargeError) else ErrorCode.INFERENCE_FAILED
     own = isinstance(error, (ResultTooLargeError, ModelError, UserFault))
     message = str(error) if own else f"{type(error).__name__}: {error}{hint}"
@@ -101,25 +101,25 @@ def failed(row: int, error: BaseException, hint: str = "") -> Outcome:
 
 
 def too_large(row: int, error: NoRoomError, used: int) -> Outcome:
-    """The outcome of a record for whose outputs there was no room behind `used` bytes of its neighbours'."""
+    """Return the outcome of a record whose outputs had no room behind `used` bytes of the neighbours' outputs."""
     return Outcome([row], again=True) if used else failed(row, error)
 
 
 class _Area:
-    """The outputs of a slot, filled one behind the other; what does not fit raises `NoRoomError`."""
+    """Outputs of a slot, filled from front to back. Contents without room raise `NoRoomError`."""
 
     def __init__(self, memory: memoryview, used: int) -> None:
         self._memory = memory
         self.used = used
 
     def put(self, content: bytes) -> tuple[int, int]:
-        """Offset and length of what was put there."""
+        """Store the content, and return its offset and length."""
         start = self._take(self.used, len(content))
         self._memory[start : self.used] = content
         return start, len(content)
 
     def place(self, outputs: Outputs) -> list[StoredOutput]:
-        """The outputs of some rows."""
+        """Store the outputs of one or several rows."""
         return [self._place(name, array) for name, array in outputs.items()]
 
     def _place(self, name: str, array: Array) -> StoredOutput:
@@ -156,7 +156,7 @@ def _check(outputs: Outputs) -> None:
 
 
 def _record(outputs: Outputs, index: int) -> dict[str, Array]:
-    """One record's outputs, without the batch dimension; arrays also where that leaves a single item."""
+    """Return one record's outputs without the batch dimension. A single item stays an array."""
     return {name: array[index, ...] for name, array in outputs.items()}
 
 
@@ -196,7 +196,7 @@ def _customized(run: ModelRun, outputs: Outputs, area: _Area, process: Postproce
 
 
 def _made(row: int, answer: Outputs | bytes, area: _Area) -> Outcome:
-    """The outcome of what `postprocess` made of a record."""
+    """Return the outcome of a record from the answer of `postprocess`."""
     if isinstance(answer, bytes):
         return Outcome([row], values=[area.put(answer)])
     _check(answer)

@@ -1,7 +1,8 @@
-"""Records that make a worker misbehave, whatever the model: a wrapper around it that knows some rows by heart.
+"""Magic rows, which make a worker misbehave with any model: a wrapper around the model recognizes the rows.
 
-`cluster-serving chaos` names a file in the environment of its nodes (`VARIABLE`) and writes it when it knows the model's inputs;
-until then, and for every other row, the model runs as it is. Each run with such a row is noted in a log beside the file.
+`cluster-serving chaos` names a file in the environment of its nodes (`VARIABLE`), and writes the file as soon as the model's
+inputs are known. Until then, and for ordinary rows, the model runs unchanged. Each run with a magic row is noted in a log beside
+the file.
 """
 
 import os
@@ -20,20 +21,20 @@ from cluster_serving.node.models.base import Array, Backend, TensorSpec
 
 VARIABLE: Final = "CHAOS_POISON"
 """Environment variable: path of the file that holds `Poison`."""
-_LEADING = 64  # values of an input by which a row is known
+_LEADING = 64  # number of values of an input that identify a row
 
 
 class Effect(StrEnum):
-    """What a row does to the worker that runs it."""
+    """Effect of a row on the worker that runs it."""
 
     RAISE = "raise"
     CRASH = "crash"
     HANG = "hang"
-    SLEEP = "sleep"  # for `sleep_s`; then the model runs
+    SLEEP = "sleep"  # for `sleep_s`, then the model runs
 
 
 class MagicRow(msgspec.Struct, frozen=True):
-    """One row that misbehaves: its number for the log, and its `row_keys`."""
+    """Magic row: its number in the log, its key by `row_keys`, and its effect on the worker."""
 
     number: int
     key: bytes
@@ -41,7 +42,7 @@ class MagicRow(msgspec.Struct, frozen=True):
 
 
 class Poison(msgspec.Struct, frozen=True):
-    """What the file holds, as JSON."""
+    """Content of the file, stored as JSON."""
 
     sleep_s: float
     rows: list[MagicRow]
@@ -54,7 +55,7 @@ class Poison(msgspec.Struct, frozen=True):
 
 
 def row_keys(batch: Mapping[str, Array]) -> list[bytes]:
-    """For each row of a batch what it is known by: the first values of every input."""
+    """Return the key of each row of a batch: the first values of every input."""
     return [b"\0".join(parts) for parts in zip(*map(_leading, batch.values()), strict=False)]
 
 
@@ -64,12 +65,12 @@ def _leading(array: Array) -> Iterable[bytes]:
 
 
 def log_of(path: Path) -> Path:
-    """The log of the runs with magic rows: a line each, with the time (Unix s), the pid and the rows' numbers."""
+    """Return the path of the log. Each run with magic rows has a line with the time (Unix s), the pid and the rows' numbers."""
     return path.with_suffix(".log")
 
 
 def runs_of(path: Path) -> dict[int, int]:
-    """How often each magic row has been run so far."""
+    """Return how often each magic row has been run so far."""
     runs: dict[int, int] = {}
     log = log_of(path)
     for line in log.read_text(encoding="ascii").splitlines() if log.exists() else ():
@@ -79,11 +80,11 @@ def runs_of(path: Path) -> dict[int, int]:
 
 
 class Poisoned:
-    """A backend that misbehaves on magic rows, and runs the model on all others.
+    """Backend that misbehaves on magic rows, and runs the model on all remaining rows.
 
     Args:
         backend: the model.
-        path: of the file; it may come later.
+        path: path of the file. The file may be written later.
     """
 
     def __init__(self, backend: Backend, path: Path) -> None:
@@ -96,10 +97,10 @@ class Poisoned:
         self._rows: dict[bytes, MagicRow] = {}
 
     def run(self, batch: dict[str, Array]) -> dict[str, Array]:
-        """Run the model, unless a row of the batch says otherwise.
+        """Run the model, after the effects of the batch's magic rows.
 
         Raises:
-            ValueError: a row says so.
+            ValueError: a magic row has the effect RAISE.
         """
         if not self._rows and self._path.exists():
             poison = msgspec.json.decode(self._path.read_bytes(), type=Poison)
@@ -133,18 +134,18 @@ class Poisoned:
 
 
 def _crash(number: int) -> None:
-    """Die, as native code does or as the kernel makes it."""
+    """Die by SIGABRT, as native code does, or by SIGKILL, as the kernel does it."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     os.kill(os.getpid(), signal.SIGABRT if number % 2 else signal.SIGKILL)
     time.sleep(60)
 
 
 def as_batch(sample: Mapping[str, Array]) -> dict[str, Array]:
-    """One sample as the batch of one row that a backend sees."""
+    """Return a sample as a batch of one row, as a backend gets it."""
     return {name: np.asarray(value)[np.newaxis] for name, value in sample.items()}
 
 
 def poisoned(backend: Backend, environ: Mapping[str, str]) -> Backend:
-    """The backend itself, unless the environment is that of a run of chaos."""
+    """Return the backend, wrapped in `Poisoned` if the environment belongs to a run of `cluster-serving chaos`."""
     path = environ.get(VARIABLE)
     return Poisoned(backend, Path(path)) if path else backend

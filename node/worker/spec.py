@@ -1,4 +1,4 @@
-"""Settings that a worker is given at its start."""
+"""Settings that a worker gets at its start."""
 
 import msgspec
 
@@ -11,11 +11,12 @@ from cluster_serving.node.ring.spec import LaneSpec
 
 
 class WorkerSpec(msgspec.Struct, frozen=True):
-    """For a worker.
+    """Settings of a worker.
 
-    `model` is what `models.detect` found. `runtime` is the setting, or what the first worker chose; where it is open, the
-    candidates are tried on `calibration_data`, and refused beyond `accuracy_tolerance`. `model_secrets` and `record_secrets` are
-    `None` where nothing is encrypted. `labels`, `processing` and `calibration_data` are the configuration's, as absolute paths.
+    `model` is the result of `models.detect`. `runtime` is the setting, or the choice of the first worker. Where the runtime is
+    open, the candidates are tried on `calibration_data`, and refused beyond `accuracy_tolerance`. `model_secrets` is `None` for
+    an unencrypted model, `record_secrets` for unencrypted records. `labels`, `processing` and `calibration_data` come from the
+    configuration, as absolute paths.
     """
 
     lane: LaneSpec

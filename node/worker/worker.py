@@ -1,7 +1,7 @@
-"""A worker process: runs one copy of the model on the slots that it is given.
+"""A worker process: runs one copy of the model on the slots handed to the worker.
 
-Inputs are views of the slot, outputs are copied into it. Images and text are decoded here, in parallel over the workers. When
-a run fails, it is tried again in halves until the row at fault is alone: its neighbours get their answers.
+Inputs are views of the slot. Outputs are copied into the slot. Images and text are decoded here, in parallel over the workers.
+A failed run is tried again in halves until the row at fault is alone, so that the row's neighbours get their answers.
 """
 
 import os
@@ -38,11 +38,11 @@ from cluster_serving.node.worker.spec import WorkerSpec
 log = structlog.get_logger(__name__)
 
 
-_HINT = "; the model does not tell what it takes: if records carry the batch dimension, set inputAlreadyBatched"
+_HINT = "; the model does not state its input shapes: if records carry the batch dimension, set inputAlreadyBatched"
 
 
 class Worker:
-    """Runs one copy of the model; `raw`: records are to come as they are, for the user's `preprocess`."""
+    """Runs one copy of the model. `raw`: records are to come undecoded, for the user's `preprocess`."""
 
     def __init__(self, spec: WorkerSpec, backend: Backend) -> None:
         lane = spec.lane
@@ -67,7 +67,7 @@ class Worker:
         self._stopping = False
 
     def stop(self, *_signal: object) -> None:
-        """Return from `run` once no slot is waiting. Safe in a signal handler."""
+        """Make `run` return once no slot is waiting. Safe in a signal handler."""
         self._stopping = True
         self._bell.ring()
 
@@ -111,7 +111,11 @@ class Worker:
             self._ring.row_ms = self._row_times.add(1000 * (time.perf_counter() - begun_s), ran)
 
     def _too_late(self, slot: Slot, rows: range) -> list[Outcome]:
-        """The outcomes of those of these rows whose deadline has passed, or will have when they are run and others wait."""
+        """Return the outcomes of rows that are too late.
+
+        A row is too late when its deadline has passed. While a further slot waits for the worker, a row is also too late when its
+        deadline would pass during the run.
+        """
         needed_ms = self._ring.row_ms * len(rows)
         if not slot.deadline_ms or (now_ms := self._ring.redis_ms()) + needed_ms <= slot.deadline_ms:
             return []
@@ -124,7 +128,11 @@ class Worker:
         ]
 
     def _outcomes(self, slot: Slot, run: ModelRun, used: int) -> tuple[list[Outcome], int]:
-        """ModelRun the model on some rows, in halves where it fails; outcomes, and how far the outputs are in use."""
+        """Run the model on the rows of a run, in halves after a failure.
+
+        Returns:
+            The outcomes, and the number of bytes of the outputs in use.
+        """
         self._ring.beat(self._process)
         self._count[Count.RUNS] += 1
         self._count[Count.ROWS] += len(run.rows)
@@ -138,7 +146,7 @@ class Worker:
         except NoRoomError as error:
             if len(run.rows) == 1:
                 return [too_large(run.rows[0], error, used)], used
-        except (Exception, SystemExit) as error:  # whatever a model raises belongs to the record that makes it raise
+        except (Exception, SystemExit) as error:  # every exception of a model is answered as a fault of a record
             if len(run.rows) == 1:
                 return [failed(run.rows[0], error, self._hint)], used
         outcomes = []
@@ -148,7 +156,7 @@ class Worker:
         return outcomes, used
 
     def _learn(self, row_bytes: int) -> None:
-        """Outputs of one row take so much: later batches are made to fit. What was more is forgotten by and by."""
+        """Note the bytes that the outputs of a row take, so that later batches fit. Larger earlier values fade step by step."""
         known = self._ring.row_output_bytes
         if row_bytes != known:
             self._ring.row_output_bytes = max(row_bytes, known - known // 8 - 1)
@@ -161,7 +169,7 @@ class Worker:
             INFERENCE.observe(self._measures, time.perf_counter() - begun_s)
 
     def _run_padded(self, inputs: dict[str, Array], rows: int) -> dict[str, Array]:
-        """ModelRun the model on at most as many rows as it takes at once."""
+        """Run the model on at most as many rows as the model takes at once."""
         expected = self._fixed or rows
         if rows < expected:
             inputs = {name: _padded(array, expected) for name, array in inputs.items()}
@@ -175,7 +183,7 @@ class Worker:
         return {name: array[:rows] for name, array in outputs.items()} if rows < expected else outputs
 
     def _run_whole(self, inputs: dict[str, Array]) -> dict[str, Array]:
-        """ModelRun the model on a batch as it is; one made for a fixed number of rows, as often as it takes."""
+        """Run the model on a batch as it is. A model with a fixed number of rows runs as often as necessary."""
         if not self._fixed:
             return self._backend.run(inputs)
         rows = max(len(array) for array in inputs.values())
@@ -183,7 +191,7 @@ class Worker:
         for start in range(0, rows, self._fixed):
             part = {name: array[start : start + self._fixed] for name, array in inputs.items()}
             outputs = self._run_padded(part, min(self._fixed, rows - start))
-            parts.append({name: array.copy() for name, array in outputs.items()})  # the next run may reuse its memory
+            parts.append({name: array.copy() for name, array in outputs.items()})  # the next run may reuse the memory
         return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
@@ -220,10 +228,11 @@ def main(spec: WorkerSpec, ready: Callable[..., None]) -> None:
 
 
 def check_threads(seen: threads.Threads, wanted: int) -> None:
-    """Warn when a library has started more threads than it was told to, or than there are cores for, or put them elsewhere."""
+    """Warn about a library with more threads than configured, with more threads than cores, or with threads on foreign cores."""
     if stray := set(seen.cores) - os.sched_getaffinity(0):
         log.warning(
-            "threads of a library run on cores that are not this worker's; let it pin none, by its own environment variable",
+            "threads of a library run on cores that are not this worker's; let the library pin no threads, by its own "
+            "environment variable",
             cores=cpulist.written(seen.cores),
             not_ours=cpulist.written(stray),
         )

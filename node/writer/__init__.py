@@ -1,1 +1,1 @@
-"""Process 3: results back to Redis, once each; dead letters."""
+"""Process 3: publishes each result once to Redis, and keeps dead letters."""

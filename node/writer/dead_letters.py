@@ -1,14 +1,14 @@
-"""Dead letters: records that no node could process, kept with the reason, and the stream that keeps them.
+"""Dead letters: a stream of records that no node could process, each with the reason.
 
     1763657000000-0
         dead_letter   {"code":"InferenceFailed","message":"ValueError: ...","traceback":"Traceback ...",
                        "entry":"1763656999000-0","node":"host-1a2b3c","model":"sha256:...","died_ms":1763657000000,
                        "deliveries":1}
-        uri           img-17                     from here on the record's own fields, as they came
+        uri           img-17                     from here on the record's own fields, unchanged
         tensor:x      ...
 
-`finish.lua` writes them, in the same step that answers the record; `maxDeadLetters` bounds them. What is here reads them, puts
-them back (`replay.lua`) and deletes them.
+`finish.lua` writes a dead letter in the same step as the record's answer. `maxDeadLetters` bounds the number of letters. This
+module reads letters, puts letters back into a job's stream (`replay.lua`) and deletes letters.
 """
 
 from collections.abc import Iterator, Sequence
@@ -23,35 +23,35 @@ from cluster_serving.client.threads.link import Link
 
 REPLAY = Script(Path(__file__).with_name("replay.lua").read_text())
 
-# Letters in one reply of Redis: a record may have megabytes, so few; 10,000 of 1 KB take 0.3 s this way.
+# Letters in one reply of Redis. Few, because a record may have megabytes. 10,000 letters of 1 KB take 0.3 s in pages of 16.
 _PAGE = 16
 _DELETED_AT_ONCE = 1000
 _UNREADABLE = "Unreadable"
 
 
 class Reason(msgspec.Struct, frozen=True):
-    """Why a record died, and where."""
+    """Cause and place of a record's death."""
 
     code: str = _UNREADABLE
     """An `ErrorCode`, the same as in the record's answer."""
     message: str = ""
-    """The sentence of the answer."""
+    """Error message of the answer."""
     traceback: str = ""
-    """Where it was raised; empty when nothing was, as when a worker was killed."""
+    """Traceback of the exception. Empty without an exception, for example after a worker was killed."""
     entry: str = ""
-    """The record's id in the job's stream; begins with the Unix time in ms at which it was enqueued."""
+    """The record's id in the job's stream. The id begins with the Unix time in ms at which the record was enqueued."""
     node: str = ""
-    """The node that gave it up."""
+    """Node that gave the record up."""
     model: str = ""
-    """What `fingerprint` says of the model that did not take it."""
+    """Result of `fingerprint` for the model that could not process the record."""
     died_ms: int = 0
-    """Unix time."""
+    """Unix time in ms at which the record died."""
     deliveries: int = 0
-    """How often a node had read it."""
+    """Number of times that a node had read the record."""
 
 
 class DeadLetter(msgspec.Struct, frozen=True):
-    """One dead letter: its `id` in the stream of dead letters, and the record's `fields` in their order, as they came."""
+    """Dead letter: its `id` in the stream of dead letters, the reason, and the record's `fields`, unchanged and in order."""
 
     id: str
     reason: Reason
@@ -59,12 +59,12 @@ class DeadLetter(msgspec.Struct, frozen=True):
 
     @property
     def uri(self) -> str:
-        """The record's name; empty when it had none."""
+        """Name of the record, empty when the record had none."""
         return next((value.decode(errors="replace") for field, value in self.fields if field == keys.URI), "")
 
 
 def encode_reason(code: str, message: str, traceback: str, entry: str, node: str, model: str, died_ms: int) -> bytes:
-    """The JSON object of the field `dead_letter`, without its end: `finish.lua` adds `,"deliveries":N}`."""
+    """Return the JSON object of the field `dead_letter`, without its end. `finish.lua` adds `,"deliveries":N}`."""
     texts = [text.encode(errors="replace").decode() for text in (code, message, traceback, entry, node, model)]
     names = ("code", "message", "traceback", "entry", "node", "model")
     document: dict[str, object] = dict(zip(names, texts, strict=True))
@@ -72,7 +72,10 @@ def encode_reason(code: str, message: str, traceback: str, entry: str, node: str
 
 
 def decode_letter(letter_id: bytes, fields: list[bytes]) -> DeadLetter:
-    """A dead letter from its entry, given as `field, value, field, value, ...`; a reason that cannot be read says so."""
+    """Return a dead letter from its entry, given as `field, value, field, value, ...`.
+
+    For an unreadable reason, the message of the returned reason says that the reason cannot be read.
+    """
     pairs = list(zip(fields[::2], fields[1::2], strict=True))
     died_ms = int(letter_id.partition(b"-")[0])
     if not pairs or pairs[0][0] != keys.DEAD_LETTER:
@@ -89,12 +92,12 @@ class DeadLetters:
     """The dead letters of one job.
 
     Args:
-        link: to Redis.
-        job: its name.
+        link: connection to Redis.
+        job: name of the job.
 
     Raises:
-        ConnectionLost: from every method: Redis cannot be reached, or left.
-        redis.ResponseError: the same: Redis refused the command.
+        ConnectionLost: in every method: Redis cannot be reached, or the connection was lost.
+        redis.ResponseError: in every method: Redis refused the command.
     """
 
     def __init__(self, link: Link, job: str) -> None:
@@ -106,19 +109,19 @@ class DeadLetters:
         return int(self._link.call("XLEN", self._key))
 
     def get(self, letter_id: str) -> DeadLetter | None:
-        """The letter of this id, if there is one."""
+        """Return the letter with an id, or None."""
         found: list[Any] = self._link.call("XRANGE", self._key, letter_id, letter_id)
         return decode_letter(*found[0]) if found else None
 
     def newest_first(self) -> Iterator[DeadLetter]:
-        """All letters, a few of them in memory at a time."""
+        """Iterate over all letters, with a few letters in memory at a time."""
         return self._pages("XREVRANGE", "+", "-")
 
     def oldest_first(self, before_ms: int | None = None) -> Iterator[DeadLetter]:
-        """The letters that there are now, a few of them in memory at a time; those that come meanwhile are left out.
+        """Iterate over the present letters, with a few letters in memory at a time. Letters that come meanwhile are left out.
 
         Args:
-            before_ms: only those that died before this Unix time.
+            before_ms: leave out records that died at or after this Unix time in ms.
         """
         newest: list[Any] = self._link.call("XREVRANGE", self._key, "+", "-", "COUNT", 1)
         if not newest:
@@ -126,18 +129,18 @@ class DeadLetters:
         return self._pages("XRANGE", "-", newest[0][0].decode() if before_ms is None else f"({max(before_ms, 1)}-0")
 
     def replay(self, letter_id: str, job: str) -> str | None:
-        """Put a letter back into the stream of a job, whatever its limit, and delete it here, in one step.
+        """Put a letter back into the stream of a job and delete the letter, in one step. The limit of the stream is ignored.
 
-        Its `reply` and `deadline` are left behind: the result goes to the result hash.
+        The fields `reply` and `deadline` are left out, so the result goes to the result hash.
 
         Returns:
-            The id of the new record; None when there is no such letter.
+            Id of the new record, or None when the letter does not exist.
         """
         added: bytes | None = self._link.run(REPLAY, [self._key, job], [letter_id])
         return added.decode() if added else None
 
     def purge(self, ids: Sequence[str]) -> int:
-        """Delete letters for ever; how many of them there were."""
+        """Delete letters for ever, and return how many of the letters existed."""
         starts = range(0, len(ids), _DELETED_AT_ONCE)
         return sum(self._link.call("XDEL", self._key, *ids[start : start + _DELETED_AT_ONCE]) for start in starts)
 

@@ -1,16 +1,22 @@
--- Publish the results of a batch: one outcome per record, whoever comes first.
--- KEYS[1] the stream; KEYS[2] the stream of dead letters; then the reply streams, and a result hash for each row that has one
--- ARGV[1] the consumer group; ARGV[2] time to live of a result hash in ms, 0 keeps it; ARGV[3] dead letters to keep
--- ARGV[4] the field `batch` of replies; ARGV[5] how many reply streams there are; ARGV[6] how many rows are dead letters
--- then for each dead letter: the number of its row (from 1), why (a JSON object that lacks its end: the deliveries, which only
---     Redis knows)
+-- Publish the results of a batch. Each record gets one outcome: the first outcome published counts.
+-- KEYS[1] the stream
+-- KEYS[2] the stream of dead letters
+-- then the reply streams, then the result hashes, in the order of the rows without a reply stream
+-- ARGV[1] the consumer group
+-- ARGV[2] time to live of a result hash in ms, 0 keeps the hash
+-- ARGV[3] number of dead letters to keep
+-- ARGV[4] the field `batch` of replies
+-- ARGV[5] number of reply streams
+-- ARGV[6] number of rows that are dead letters
+-- then for each dead letter: the number of its row (from 1), and the reason (a JSON object without its end: the script adds the
+--     deliveries, because only Redis knows the number)
 -- then for each row: entry id, and
---     for a reply: the number of its stream (from 1), uri, packed result
---     for a hash: 0, how many arguments, and these: field, value, ...
--- Returns the numbers of the rows that had been finished before, and are left as they are.
+--     for a reply: the number of the reply stream (from 1), uri, packed result
+--     for a hash: 0, the number of arguments that follow, and field, value, ...
+-- Returns the numbers of the rows that had been finished before. The script leaves the results of such rows as they are.
 local group, ttl, kept, batch = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
 local hash_key = 2 + tonumber(ARGV[5])
--- Lua puts no more than 8000 values on its stack. A client reads an entry as a whole.
+-- Lua's stack holds no more than 8000 values. most_bytes limits a reply, because a client reads an entry as a whole.
 local most_values, most_bytes = 7000, 65536
 
 local at = 7
@@ -61,13 +67,13 @@ while at <= total do
     first, last = at + 3, at + 2 + tonumber(ARGV[at + 2])
   end
   local why = whys[row]
-  -- pcall: of a group that is gone XACK only says 0.
+  -- pcall: XPENDING raises an error when the group is gone, where XACK only returns 0.
   local pending = why and redis.pcall('XPENDING', KEYS[1], group, id, id, 1)[1]
-  -- XACK is the fence: 0 means that somebody else has finished this record.
+  -- XACK is the fence: 0 means that the record was finished before.
   if redis.call('XACK', KEYS[1], group, id) == 1 then
     finished[#finished + 1] = id
     if pending then
-      -- pcall, here and below: what is at fault with one row must not stop the rows behind it.
+      -- pcall, here and below: an error in one row must not stop the rows behind it.
       pcall(bury, id, why, pending[4])
     end
     if stream > 0 then

@@ -1,7 +1,8 @@
--- Put one dead letter back into a job's stream, as a new record, and take it off the dead letters.
--- KEYS[1] the stream of dead letters; KEYS[2] the stream that the record goes to
+-- Put one dead letter back into a job's stream as a new record, and delete the letter.
+-- KEYS[1] the stream of dead letters
+-- KEYS[2] the stream for the new record
 -- ARGV[1] the letter's id
--- Returns the id of the new record, or nil when there is no such letter. When the XADD fails, nothing has changed.
+-- Returns the id of the new record, or nil when the letter does not exist. When the XADD fails, nothing has changed.
 local letter = redis.call('XRANGE', KEYS[1], ARGV[1], ARGV[1])[1]
 if not letter then
   return false
@@ -9,7 +10,7 @@ end
 local came = letter[2]
 local fields = {}
 for i = came[1] == 'dead_letter' and 3 or 1, #came, 2 do
-  -- Who waited for the reply has gone, and the time that it gave is up: the result goes to the result hash.
+  -- The client that waited for the reply has gone, and the deadline has passed: the result goes to the result hash.
   if came[i] ~= 'reply' and came[i] ~= 'deadline' then
     fields[#fields + 1] = came[i]
     fields[#fields + 1] = came[i + 1]

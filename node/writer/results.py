@@ -1,4 +1,4 @@
-"""From the outcomes in a slot to the fields that clients read, in the dialect that each of them spoke."""
+"""Encoding of the outcomes in a slot into result fields for clients, in the dialect of each request."""
 
 from collections.abc import Iterator
 from contextlib import suppress
@@ -22,9 +22,9 @@ Fields = list[bytes]
 
 
 class Published(NamedTuple):
-    """What came of a record: the key that its result goes to, its row, and what is written there; of a failed one why.
+    """Result of a record: the key to write to, the row, the fields to write, and the error of a failed record.
 
-    `fields`: of a hash `field, value, ...`; of a reply the uri and the packed result.
+    `fields` of a hash are `field, value, ...`. `fields` of a reply are the uri and the packed result.
     """
 
     target: bytes
@@ -36,7 +36,7 @@ class Published(NamedTuple):
 
 
 _Answer = tuple[Fields, bytes, tuple[str, str] | None, str]
-"""Fields, how the batch went as a hash tells it, and of a failed record why."""
+"""Result fields, the batch's part of the receipt for a hash, and error and detail of a failed record."""
 
 DEADLY = frozenset(
     {
@@ -47,19 +47,21 @@ DEADLY = frozenset(
         ErrorCode.DELIVERED_TOO_OFTEN,
     }
 )
-"""The errors of dead letters: no node could process the record, and another model or setting may. Not the client's own faults."""
+"""Errors of dead letters. No node could process the record, but a different model or setting may. Faults of the client are
+not among these errors.
+"""
 
 _NO_OUTCOME = (ErrorCode.INFERENCE_FAILED, "the worker gave no outcome for this record")
 
 
 class Results:
-    """Makes the results of one job's records.
+    """Encodes the results of one job's records.
 
     Args:
-        job: its name.
-        node: this one's name.
-        model: its hash.
-        ttl_ms: how long Redis keeps a result that nobody takes; 0: for ever.
+        job: name of the job.
+        node: name of the node.
+        model: hash of the model.
+        ttl_ms: milliseconds for which Redis keeps a result that no client takes. 0: for ever.
         legacy_filter_text: answers in the original dialect have the exact text of the original's filters.
     """
 
@@ -71,13 +73,13 @@ class Results:
         self._original_text = legacy_text if legacy_filter_text else json_text
 
     def of(self, slot: Slot, batch: bytes, now_ms: float, *, clock_offset_ms: float = 0) -> Iterator[Published]:
-        """What came of each record of a slot that is not to be run again.
+        """Yield the result of each record of a slot, except records that are to run again.
 
         Args:
-            slot: it is only read.
-            batch: what `batch` says of it.
+            slot: slot to read. The slot is not changed.
+            batch: result of the method `batch` for the slot.
             now_ms: Unix time on Redis' clock.
-            clock_offset_ms: how much Redis' clock is ahead of this machine's.
+            clock_offset_ms: milliseconds by which Redis' clock is ahead of this machine's.
         """
         overdue = 0 < slot.deadline_ms < now_ms
         table = slot.table()
@@ -110,13 +112,13 @@ class Results:
             yield Published(self._prefix + row.uri, row, fields, failed, error, detail)
 
     def batch(self, slot: Slot, now_ms: float, *, clock_offset_ms: float = 0, worker: int = 0) -> bytes:
-        """How a batch went: the part of a receipt (JSON) that is the same for all records of a slot.
+        """Return the part of a receipt (JSON) that is the same for all records of a slot.
 
         Args:
-            slot: it is only read.
+            slot: slot to read. The slot is not changed.
             now_ms: Unix time on Redis' clock.
-            clock_offset_ms: how much Redis' clock is ahead of this machine's.
-            worker: the one that ran it.
+            clock_offset_ms: milliseconds by which Redis' clock is ahead of this machine's.
+            worker: number of the worker that ran the batch.
         """
         filled, started, ended = slot.times_us
         finished_ms = max(filled, started, ended) / 1000 + clock_offset_ms
@@ -132,10 +134,10 @@ class Results:
         return msgspec.json.encode(receipt)
 
     def _fields(self, slot: Slot, outcome: Outcome, flags: dict[int, int]) -> Iterator[Fields]:
-        """The fields of each row of an outcome."""
+        """Return the fields of each row of an outcome."""
         special = any(row in flags for row in outcome.rows) or any(placed.is_text for placed in outcome.outputs)
         if outcome.outputs and not special:
-            # What cannot be encoded is found out row by row below.
+            # A row that cannot be encoded is found below, row by row.
             with suppress(Exception):
                 return iter(list(_common(slot, outcome)))
         return (self._of_row(slot, outcome, index, flags.get(row, 0)) for index, row in enumerate(outcome.rows))
@@ -155,7 +157,7 @@ class Results:
                     encode_original([_array(slot, each, index, flags) for each in outcome.outputs]),
                 ]
             return [part for each in outcome.outputs for part in _output(slot, each, index, flags)]
-        except Exception as fault:  # a result that cannot be encoded must not stop the others
+        except Exception as fault:  # a result that cannot be encoded must not stop the results of further rows
             return _error((ErrorCode.INFERENCE_FAILED, cut(str(fault))), flags)
 
 
@@ -164,13 +166,13 @@ def _failed(error: tuple[str, str], row: Row, batch: bytes) -> _Answer:
 
 
 def _names(outcome: Outcome) -> bytes:
-    """The end of a receipt in a hash, which forgets the order of its fields."""
+    """Return the end of a receipt in a hash. The end names the outputs in order, because a hash forgets the order."""
     names = [placed.name for placed in outcome.outputs]
     return b',"outputs":%b}' % msgspec.json.encode(names) if len(names) > 1 else b"}"
 
 
 def _common(slot: Slot, outcome: Outcome) -> Iterator[Fields]:
-    """Native rows without a batch dimension: header and bytes, no array is made."""
+    """Yield the fields of native rows without a batch dimension, from header and bytes. No array is made."""
     outputs = slot.outputs
     heads = [(*_head(placed.name, placed.dtype, placed.row_shape), placed.offset) for placed in outcome.outputs]
     for index in range(len(outcome.rows)):
@@ -183,7 +185,7 @@ def _common(slot: Slot, outcome: Outcome) -> Iterator[Fields]:
 
 @lru_cache(maxsize=1024)
 def _head(name: str, dtype: str, shape: tuple[int, ...]) -> tuple[bytes, bytes, int]:
-    """Field name, header of the tensor message, and bytes of data of one row."""
+    """Return field name, header of the tensor message, and bytes of data of one row."""
     kind = np.dtype(dtype)
     field = (keys.BOOL if kind.kind == "b" else keys.TENSOR) + name.encode()
     wire = np.dtype(np.uint8) if kind.kind == "b" else kind
@@ -191,7 +193,7 @@ def _head(name: str, dtype: str, shape: tuple[int, ...]) -> tuple[bytes, bytes, 
 
 
 def _output(slot: Slot, placed: StoredOutput, index: int, flags: int) -> tuple[bytes, bytes]:
-    """Field and content of one native output of a row."""
+    """Return field name and content of one native output of a row."""
     if placed.is_text:
         text = bytes(_cut_out(slot, placed.spans[index]))
         return keys.STRING + placed.name.encode(), b"[%b]" % text if flags & BATCHED else text
@@ -214,7 +216,7 @@ def _cut_out(slot: Slot, span: tuple[int, int]) -> memoryview:
 
 
 def _error(error: tuple[str, str], flags: int) -> Fields:
-    """The original's clients read the three characters NaN and nothing else; the reason stands beside them."""
+    """Return the fields of an error. The original's clients read the three characters NaN and ignore the error field."""
     code, message = error
     document = msgspec.json.encode({"code": code, "message": message})
     return [keys.VALUE, b"NaN", keys.ERROR, document] if flags & ORIGINAL else [keys.ERROR, document]

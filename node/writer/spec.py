@@ -1,4 +1,4 @@
-"""Settings that the writer is given at its start."""
+"""Settings that a writer gets at its start."""
 
 import msgspec
 
@@ -6,10 +6,10 @@ from cluster_serving.node.ring.spec import LaneSpec
 
 
 class WriterSpec(msgspec.Struct, frozen=True):
-    """For the writer.
+    """Settings of a writer.
 
-    `legacy_filter_text`: answers in the original dialect have the exact text of the original's filters. `model_hash` goes into
-    dead letters, of which the newest `max_dead_letters` are kept.
+    `legacy_filter_text`: answers in the original dialect have the exact text of the original's filters. `model_hash` is written
+    into dead letters. The newest `max_dead_letters` are kept.
     """
 
     lane: LaneSpec

@@ -1,7 +1,7 @@
-"""The writer process: publishes what the workers have finished, one call of `finish.lua` a batch.
+"""The writer process: publishes batches that the workers have finished, with one call of `finish.lua` per batch.
 
-A slot is freed when Redis has answered, not before: whatever dies in between, the slot is published again, and the second
-time changes nothing.
+A slot is freed only after Redis has answered. If a process dies before the answer, the slot is published again, and the second
+call changes nothing.
 """
 
 import signal
@@ -32,7 +32,7 @@ log = structlog.get_logger(__name__)
 FINISH = Script(Path(__file__).with_name("finish.lua").read_text())
 _MOST_BYTES_A_CALL = 16 << 20
 
-# What a row counts as.
+# Kinds of rows, each with its counters in _COUNTS.
 _ANSWERED, _REPEATED, _FAILED, _DEAD, _EXPIRED = range(5)
 _COUNTS = (
     (Count.ANSWERED,),
@@ -72,7 +72,7 @@ class Writer:
         self._untold, self._told_s = 0, float("-inf")
 
     def stop(self, *_signal: object) -> None:
-        """Return from `run` once nothing is left to publish. Safe in a signal handler."""
+        """Make `run` return once no slot is left to publish. Safe in a signal handler."""
         self._stopping = True
         self._bell.ring()
 
@@ -108,7 +108,7 @@ class Writer:
             self._finish(call)
 
     def _why(self, finished: Published) -> bytes:
-        """Why a record is a dead letter; empty: it is none."""
+        """Log and return the reason of a dead letter. Empty: the record is no dead letter."""
         if finished.error is None or finished.error[0] not in DEADLY:
             return b""
         self._tell(finished.row, *finished.error)
@@ -123,7 +123,7 @@ class Writer:
         )
 
     def _tell(self, row: Row, code: str, message: str) -> None:
-        """Log a dead letter; one a second, and how many there were meanwhile."""
+        """Log a dead letter, at most once a second, with the number of dead letters since the last log line."""
         self._untold += 1
         if time.monotonic() - self._told_s >= 1:
             told = {"code": code, "reason": message, "records": self._untold, **traced(row.traceparent)}
@@ -139,7 +139,7 @@ class Writer:
             try:
                 repeated = self._link.run(FINISH, keys_of_call, arguments)
             except (ConnectionLost, redis.ResponseError) as error:
-                self._link.close()  # the next connection may reach a master that can be written
+                self._link.close()  # the next connection may reach a writable master
                 delay_s = self._backoff.next_s()
                 log.warning("cannot publish to Redis", reason=str(error), retry_in_s=round(delay_s, 1))
                 self._ear.wait(delay_s)
@@ -158,19 +158,19 @@ class Writer:
 
 
 class _Call:
-    """The rows of one call of the script, and how their batch went."""
+    """Rows of one call of the script, and their common part of a receipt."""
 
     def __init__(self, batch: bytes) -> None:
         self.kinds: list[int] = []
         self.size = 0
         self._batch = batch
-        self._streams: dict[bytes, bytes] = {}  # by key: the number that the script knows it by
+        self._streams: dict[bytes, bytes] = {}  # key of a reply stream: number of the stream in the script
         self._hashes: list[bytes] = []
         self._dead: list[bytes] = []
         self._rows: list[bytes] = []
 
     def add(self, finished: Published, why: bytes) -> None:
-        """Add a row, and why it is a dead letter."""
+        """Add a row. `why` is the reason of a dead letter, or empty."""
         target, row, fields, failed, error, _ = finished
         if row.reply:
             number = self._streams.get(target) or self._streams.setdefault(target, b"%d" % (len(self._streams) + 1))
@@ -188,11 +188,11 @@ class _Call:
             self.kinds.append(_FAILED if failed else _ANSWERED)
 
     def keys(self) -> list[bytes]:
-        """Where the results go."""
+        """Return the keys of the reply streams and of the result hashes."""
         return [*self._streams, *self._hashes]
 
     def arguments(self) -> list[bytes]:
-        """What the script is told of the rows."""
+        """Return the arguments of the script that describe the rows."""
         counts = b"%d" % len(self._streams), b"%d" % (len(self._dead) // 2)
         return [self._batch, *counts, *self._dead, *self._rows]
 

@@ -17,7 +17,7 @@ def test_a_time_or_a_life(field: bytes, expected: int) -> None:
 
 @pytest.mark.parametrize("field", [b"", b"+", b"soon", b"-5", b"++5", b"5+", b"1.5", b"1" * 18, b"+" + b"1" * 18])
 def test_neither(field: bytes) -> None:
-    with pytest.raises(CodecError, match=r"not a whole number of milliseconds, of Unix time or behind a \+$"):
+    with pytest.raises(CodecError, match=r"not a whole number of milliseconds: Unix time, or \+ and a time to live$"):
         deadline_ms(IDS[0], field)
     with pytest.raises(CodecError):
         deadlines_ms(IDS, [field] * 3)
@@ -25,9 +25,9 @@ def test_neither(field: bytes) -> None:
 
 def test_an_entry_whose_id_is_no_time() -> None:
     for late in (b"%d-0" % (1 << 63), b"%d-0" % (10**17 - 500)):
-        with pytest.raises(CodecError, match="which is no time"):
+        with pytest.raises(CodecError, match="which is out of range"):
             deadline_ms(late, b"+500")
-        with pytest.raises(CodecError, match="which is no time"):
+        with pytest.raises(CodecError, match="which is out of range"):
             deadlines_ms([IDS[0], late], [b"+500"] * 2)
 
 
