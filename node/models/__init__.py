@@ -1,1 +1,1 @@
-"""A model on disk: found, loaded, run; one backend a file."""
+"""Models on disk: detection, loading and running, with a module for each backend."""

@@ -1,7 +1,7 @@
-"""Tells the C library's allocator to keep what is freed.
+"""Settings of the C library's allocator that keep freed memory in the process.
 
-glibc gives large blocks back to the kernel as soon as they are freed, and every activation of the next run then faults its pages
-in again, one by one. Measured (page faults and CPU ms a run, SqueezeNet of 8 rows, one thread; `getrusage` over 8 runs):
+glibc gives large blocks back to the kernel as soon as they are freed. Every activation of the next run then faults its pages in
+again, page by page. Measured (page faults and CPU ms a run, SqueezeNet of 8 rows, one thread; `getrusage` over 8 runs):
 
              left alone                      kept
     torch    19,000-33,000   208-234 ms      0         177 ms
@@ -9,7 +9,8 @@ in again, one by one. Measured (page faults and CPU ms a run, SqueezeNet of 8 ro
     caffe    51,000          1,095 ms        0         1,007 ms      32 rows
     numpy    3,200           72-93 ms        0         33 ms         ten functions of 51 MB each, as a model in Python may call
 
-ONNX Runtime, OpenVINO and TensorFlow have allocators of their own, 0 faults either way, and would only hold 2 to 65 MB more.
+ONNX Runtime, OpenVINO and TensorFlow have their own allocators, with 0 faults either way. The settings would only
+make the process hold 2 to 65 MB more.
 """
 
 import ctypes
@@ -17,18 +18,19 @@ import gc
 from typing import Any
 
 GAINS = frozenset({"torch", "bigdl", "caffe", "python"})
-"""The backends that are faster with it."""
+"""Backends that run faster when freed memory is kept."""
 
 _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_THRESHOLD = -1, -2, -3  # malloc.h
 
-# No block is mapped on its own, nothing is trimmed, and the heap grows in steps that are worth a system call.
+# Large blocks come from the heap, the heap is never trimmed, and the heap grows in steps that are worth a system call.
 _SETTINGS = {_M_MMAP_THRESHOLD: 1 << 30, _M_TRIM_THRESHOLD: (1 << 31) - 1, _M_TOP_PAD: 64 << 20}
 
 
 def keep_freed_memory() -> None:
-    """Let this process keep freed memory for its next allocations; call it before the first large one.
+    """Let the process keep freed memory for its next allocations. Call the function before the first large allocation.
 
-    The process then holds the most that it ever used. Without effect where the C library has no `mallopt` (musl, macOS).
+    The process then holds the most memory that it ever used. The call has no effect if the C library has no `mallopt`
+    (musl, macOS).
     """
     mallopt = _function("mallopt")
     if mallopt is not None:
@@ -37,7 +39,7 @@ def keep_freed_memory() -> None:
 
 
 def give_back() -> None:
-    """Give back, this once, what is free: a model that was only tried leaves as much as it took."""
+    """Give free memory back to the kernel once, because a model that was only tried leaves its memory in the process."""
     gc.collect()
     trim = _function("malloc_trim")
     if trim is not None:

@@ -1,4 +1,4 @@
-"""What every backend must have."""
+"""Interface of every backend, with the options and the error of loading a model."""
 
 from collections.abc import Sequence
 from typing import Any, Protocol
@@ -14,21 +14,23 @@ Array = NDArray[Any]
 
 
 def open_inputs(count: int) -> tuple[TensorSpec, ...]:
-    """The inputs of a model that takes any number of them, for a record with so many."""
+    """Return the float32 inputs of a model that takes any number of inputs, for a record with `count` tensors."""
     return tuple(TensorSpec(name, "float32", None) for name in numbered("input", count))
 
 
 def numbered(word: str, count: int) -> list[str]:
-    """Names for what has none: `output` for one, `output1`, `output2`, ... for several."""
+    """Return names for unnamed tensors: `output` for a single tensor, `output1`, `output2`, ... for several."""
     return [word] if count == 1 else [f"{word}{number}" for number in range(1, count + 1)]
 
 
 class LoadOptions(msgspec.Struct, frozen=True):
-    """How a worker loads and runs its model; what a backend has no use for, it leaves alone.
+    """Settings with which a worker loads and runs a model. A backend ignores settings that do not apply to it.
 
-    `threads` for one call. `precision` of the arithmetic, "f32" or "bf16". `inputs` and `outputs`: what the configuration says of
-    them, in the words of `TensorSpec.describe`; empty: the model knows. `signature` of a TensorFlow SavedModel. `allow_pickle`:
-    whether a file may run code of its own while it is read.
+    - `threads`: number of threads for a call.
+    - `precision`: of the arithmetic, "f32" or "bf16".
+    - `inputs` and `outputs`: tensors as configured, in the words of `TensorSpec.describe`. Empty: the model states the tensors.
+    - `signature`: of a TensorFlow SavedModel.
+    - `allow_pickle`: whether a file may run its own code while it is read.
     """
 
     threads: int = 1
@@ -40,14 +42,14 @@ class LoadOptions(msgspec.Struct, frozen=True):
 
     @property
     def stated(self) -> tuple[TensorSpec, ...]:
-        """What `inputs` says."""
+        """Specs parsed from `inputs`."""
         return tuple(TensorSpec.parse(text) for text in self.inputs)
 
     def declared(self, names: Sequence[str]) -> dict[str, TensorSpec]:
-        """What the configuration says of the inputs called `names`, by these names: bound by name, else by position.
+        """Return the configured specs of the inputs called `names`. A spec is bound by name, or else by position.
 
         Raises:
-            ModelError: it names neither some of these nor as many.
+            ModelError: the configuration has a name that the model lacks, and a different number of inputs.
         """
         specs = self.stated
         by_name = {spec.name: spec for spec in specs}
@@ -58,10 +60,10 @@ class LoadOptions(msgspec.Struct, frozen=True):
         return dict(zip(names, specs, strict=True))
 
     def shaped(self, specs: Sequence[TensorSpec]) -> tuple[TensorSpec, ...]:
-        """The model's inputs, with the shapes that the configuration states in place of freer ones.
+        """Return the model's inputs, with configured shapes in place of freer shapes.
 
         Raises:
-            ModelError: the configuration names others, or a shape that the model does not take.
+            ModelError: the configuration names inputs that the model lacks, or a shape that the model does not take.
         """
         stated = self.declared([spec.name for spec in specs]) if self.inputs else {}
         return tuple(_shaped(spec, stated[spec.name]) if spec.name in stated else spec for spec in specs)
@@ -79,10 +81,10 @@ def _shaped(spec: TensorSpec, stated: TensorSpec) -> TensorSpec:
 
 
 class Backend(Protocol):
-    """A loaded model. It lives in one worker and is called by one thread.
+    """A loaded model. A backend lives in one worker and is called by one thread.
 
-    `inputs` is empty where the model takes any number of float32 tensors (`open_inputs`), `outputs` where they are known only
-    after a run.
+    `inputs` is empty if the model takes any number of float32 tensors (`open_inputs`). `outputs` is empty if the outputs are
+    known only after a run.
     """
 
     inputs: tuple[TensorSpec, ...]
@@ -92,14 +94,14 @@ class Backend(Protocol):
         """Run the model once.
 
         Args:
-            batch: for each input its array, rows first, in the order of `inputs`: C order, the dtype of its spec; text is an
-                array of `str` objects. Valid only during the call.
+            batch: an array for each input, rows first, in the order of `inputs`. Arrays are in C order and have the dtype of
+                the input's spec. Text is an array of `str` objects. The arrays are valid only during the call.
 
         Returns:
-            For each output its array, rows first, in the order of `outputs`; text as an array of `str` objects.
+            An array for each output, rows first, in the order of `outputs`. Text is an array of `str` objects.
         """
         ...
 
 
 class ModelError(Exception):
-    """The model cannot be loaded; the message says which file is at fault and how to mend it."""
+    """The model cannot be loaded. The message names the file at fault and says how to mend it."""

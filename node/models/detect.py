@@ -1,4 +1,4 @@
-"""Which model a path holds, and the backend that serves it."""
+"""Detection of the model at a path, and loading with the backend that serves it."""
 
 import importlib
 import re
@@ -12,7 +12,7 @@ import msgspec
 from cluster_serving.node.models.allocator import GAINS, keep_freed_memory
 from cluster_serving.node.models.base import Backend, LoadOptions, ModelError
 
-# The first words of these messages are those of the original product: scripts look for them, odd spacing included.
+# Messages begin with the words of the original product, odd spacing included, because scripts look for them.
 _ONLY_ONE = (
     "Only one model is allowed to exist in model folder, "
     "please check your model folder to keep justone model in the directory"
@@ -23,16 +23,17 @@ _INVALID = "Invalid model type, please check your model directory"
 
 
 class _Package(msgspec.Struct, frozen=True):
-    """The package that a backend imports, and the extra that installs it."""
+    """Package that a backend imports, and the extra that installs the package."""
 
     package: str
     extra: str
 
 
 class _Format(msgspec.Struct, frozen=True):
-    """One kind of model on disk, told by the extension of its `definition`.
+    """Kind of model on disk, told by the extension of its `definition`.
 
-    `weights` is the extension of the file that goes with it: of the `same` stem, the `only` one there is, or `optional`.
+    `weights` is the extension of the weights file. `pairing` says which weights file belongs to a definition: the file of the
+    `same` stem, the `only` file of the extension, or an `optional` file.
     """
 
     title: str
@@ -67,14 +68,14 @@ FORMATS = {
 }
 _SERVED = ", ".join(each.title for each in FORMATS.values())
 _BY_DEFINITION = {suffix: name for name, each in FORMATS.items() for suffix in each.definition}
-# Files that are half of a model by themselves, and the format that each is most likely of.
+# Extensions of files that are only half of a model, and the most likely format of each extension.
 _BY_WEIGHTS = {".caffemodel": "caffe", ".index": "tensorflowCheckpoint", ".bin": "openvino"}
 
 SAVED_MODEL = ("saved_model.pb", "saved_model.pbtxt")
 _BESIDE_SAVED_MODEL = ("fingerprint.pb", "keras_metadata.pb")
 _FROZEN_FIRST = ("frozen_inference_graph.pb", "frozen_graph.pb")
 
-# What the configuration may call them, in lower case; a word for several formats leaves the choice to the files.
+# Names of the formats in the configuration, in lower case. A name for several formats leaves the choice to the files.
 _TENSORFLOW = ("tensorflowSavedModel", "tensorflowFrozenModel", "tensorflowCheckpoint")
 MODEL_TYPES: dict[str, tuple[str, ...]] = {
     **{name.lower(): (name,) for name in FORMATS},
@@ -88,7 +89,7 @@ MODEL_TYPES: dict[str, tuple[str, ...]] = {
 class Detected(msgspec.Struct, frozen=True):
     """A model on disk: its `format` (a key of `FORMATS`) and its files.
 
-    A worker is told of it in JSON, so the fields hold the paths as text. The definition of a SavedModel is its directory.
+    A worker receives the object as JSON, so the fields hold the paths as text. The definition of a SavedModel is its directory.
     """
 
     format: str
@@ -97,17 +98,17 @@ class Detected(msgspec.Struct, frozen=True):
 
     @property
     def backend(self) -> str:
-        """The module of `node/models` that serves it."""
+        """Module of `node/models` that serves the model."""
         return FORMATS[self.format].backend
 
     @property
     def definition(self) -> Path:
-        """The model file, or the one that describes the model."""
+        """Model file, or the file that describes the model."""
         return Path(self.definition_path)
 
     @property
     def weights(self) -> Path | None:
-        """The file of the weights where it is another one."""
+        """File of the weights, if the weights have a separate file."""
         return None if self.weights_path is None else Path(self.weights_path)
 
 
@@ -115,12 +116,12 @@ def detect(model_path: str, model_type: str | None = None, ignore: Collection[Pa
     """Find the one model at a path.
 
     Args:
-        model_path: a directory, looked at without its subdirectories, or a model file; plain or as a `file://` URL.
-        model_type: look for this kind only (a key of `MODEL_TYPES`, in any case); `None` for any.
+        model_path: a directory, looked at without its subdirectories, or a model file. Plain path or `file://` URL.
+        model_type: the only kind to look for (a key of `MODEL_TYPES`, in any case). `None` stands for any kind.
         ignore: files that may lie in the directory and are no models.
 
     Raises:
-        ModelError: no model, more than one, half of one, or nothing readable.
+        ModelError: there is no model, more than one model or half of a model, or a file cannot be read.
     """
     path = _local_path(model_path)
     wanted = _wanted(model_type)
@@ -136,10 +137,10 @@ def detect(model_path: str, model_type: str | None = None, ignore: Collection[Pa
 
 
 def load(detected: Detected, options: LoadOptions) -> Backend:
-    """Load a model with its backend, which is imported only now.
+    """Import the model's backend and load the model with it.
 
     Raises:
-        ModelError: the backend's package is missing or broken, or it cannot load the model.
+        ModelError: the backend's package is missing or broken, or the backend cannot load the model.
     """
     needs = _PACKAGES[detected.backend]
     if detected.backend in GAINS:
@@ -180,9 +181,9 @@ def _wanted(model_type: str | None) -> tuple[str, ...]:
 
 
 def _candidates(path: Path) -> list[Path]:
-    """The files to choose from: those of a directory, or the named file with the other half of its model."""
+    """Return the files to choose from: all files of a directory, or the named file with the second half of its model."""
     if path.is_dir():
-        # Names with a leading dot are what editors, macOS and Jupyter leave behind.
+        # Editors, macOS and Jupyter leave behind files with a leading dot.
         return sorted(file for file in path.iterdir() if not file.name.startswith(".") and not file.is_dir())
     if not path.is_file():
         raise ModelError(f"{_NO_PATH} {path} does not exist.")
@@ -200,7 +201,7 @@ def _may_be_half(file: Path) -> bool:
 
 
 def _format_of(file: Path) -> str | None:
-    """The format of the model that a file defines."""
+    """Return the format of the model that a file defines."""
     if file.name in SAVED_MODEL:
         return "tensorflowSavedModel"
     if file.name in _BESIDE_SAVED_MODEL:
@@ -228,7 +229,7 @@ def _choose(path: Path, files: list[Path], wanted: tuple[str, ...]) -> Detected:
 
 
 def _without_companions(found: list[tuple[Path, str]]) -> list[tuple[Path, str]]:
-    """Without the frozen graphs beside one of the names that the original knew, and without earlier checkpoints."""
+    """Drop the frozen graphs beside a graph with a name that the original product knew, and drop earlier checkpoints."""
     names = {file.name for file, _ in found}
     first = next((name for name in _FROZEN_FIRST if name in names), None)
     latest = _latest_checkpoint(found)
@@ -237,7 +238,7 @@ def _without_companions(found: list[tuple[Path, str]]) -> list[tuple[Path, str]]
 
 
 def _latest_checkpoint(found: list[tuple[Path, str]]) -> str | None:
-    """The `.meta` file of the checkpoint that TensorFlow wrote last, as its file `checkpoint` beside them tells."""
+    """Return the `.meta` file of the checkpoint that TensorFlow wrote last, according to the file `checkpoint` beside it."""
     names = [file.name for file, name in found if name == "tensorflowCheckpoint"]
     if len(names) < 2:
         return None
@@ -287,7 +288,7 @@ def _is_half_of_saved_model(path: Path, files: list[Path]) -> bool:
 
 
 def _hint(path: Path) -> str:
-    """Where the model may be instead: TensorFlow Serving and MLflow, for instance, keep versions in subdirectories."""
+    """Return a hint at a subdirectory with a model: TensorFlow Serving and MLflow, for instance, keep versions there."""
     if not path.is_dir():
         return ""
     below = sorted(inner for inner in path.iterdir() if inner.is_dir() and any(map(_format_of, inner.iterdir())))

@@ -1,9 +1,9 @@
-"""Which model it is, told from its files alone: the same model has the same fingerprint on every machine.
+"""Fingerprint of a model, computed from the files alone: the same model has the same fingerprint on every machine.
 
-    fingerprint = first 16 hex digits of SHA-256 over, for each file in the order of their names,
+    fingerprint = first 16 hex digits of SHA-256 over, for each file in the order of the names,
                   | name, relative to the model's directory | 00 | SHA-256 of the content, 32 bytes |
 
-An encrypted model is taken as it lies on disk: encrypted again, it is another one.
+An encrypted model is hashed as its files lie on disk. Encrypting the model again changes the fingerprint.
 """
 
 import hashlib
@@ -19,16 +19,16 @@ from cluster_serving.node.models.detect import SAVED_MODEL, Detected
 _DIGITS = 16
 _FILES_OF_SAVED_MODEL = (*SAVED_MODEL, "fingerprint.pb", "keras_metadata.pb")
 _DIRECTORIES_OF_SAVED_MODEL = ("variables", "assets", "assets.extra")
-# An entry of a tensor's `external_data` in ONNX (onnx.proto, StringStringEntryProto): the key `location`, and a file's name.
+# An entry of a tensor's `external_data` in ONNX (onnx.proto, StringStringEntryProto): the key `location` and a file's name.
 _LOCATION = re.compile(rb"\x0a\x08location\x12(?:([\x01-\x7f])|([\x80-\xff])([\x01-\x1f]))")
 
 
 def fingerprint(model: Detected) -> str:
-    """The hash of a model's content: `sha256:` and 16 hex digits.
+    """Return the hash of a model's content: `sha256:` and 16 hex digits.
 
-    It changes with every byte and every name of the model's files, and with nothing else: not with the place of the directory,
-    nor with what else lies in it. What a Python model reads counts when it is a module beside it, or a file beside it that its
-    code names.
+    The hash changes with every byte and every name of the model's files. Moving the directory, or adding unrelated files to the
+    directory, does not change the hash. For a Python model, the modules beside the file count, and so do the files beside it that
+    its code names.
 
     Raises:
         ModelError: a file cannot be read.
@@ -80,15 +80,15 @@ def _of_saved_model(root: Path) -> Iterator[Path]:
 
 
 def _external_data(definition: Path) -> Iterator[Path]:
-    """The files in which an ONNX model keeps its large tensors."""
+    """Yield the files in which an ONNX model keeps its large tensors."""
     if definition.stat().st_size == 0:
-        return  # cannot be mapped
+        return  # an empty file cannot be mapped
     with definition.open("rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as content:
         names = {_location(content, match) for match in _LOCATION.finditer(content)}
     for name in names:
         location = PurePosixPath(name)
         file = definition.parent / location
-        # As ONNX Runtime reads it: only from the model's directory. Whatever else looks like a location is none.
+        # ONNX Runtime reads external data only from the model's directory. A match that names no file there is no location.
         if name and not location.is_absolute() and ".." not in location.parts and os.path.isfile(file):  # noqa: PTH113 - no error
             yield file
 

@@ -20,7 +20,7 @@ from cluster_serving.node.models.tensorflow.runtime import (
     use_threads,
 )
 
-os.environ["KERAS_BACKEND"] = "tensorflow"  # Keras looks at it while it is imported
+os.environ["KERAS_BACKEND"] = "tensorflow"  # Keras reads the variable during its import
 
 import keras
 from keras.src.legacy.saving.legacy_h5_format import load_model_from_hdf5
@@ -32,12 +32,12 @@ def load(detected: Detected, options: LoadOptions) -> TensorflowBackend:
     """Load a whole Keras model.
 
     Args:
-        detected: where the file is; its content tells whether it is of the `.keras` or the HDF5 kind.
-        options: the threads of one operator; the precision, as for other models of TensorFlow; whether Python code in the file
-            may run; shapes of the inputs.
+        detected: place of the file. The content of the file tells the `.keras` kind from the HDF5 kind.
+        options: the threads of an operator, the precision (as for models of TensorFlow), the permission to run Python code in
+            the file, and the shapes of the inputs.
 
     Raises:
-        ModelError: the file is broken, holds only weights, or needs code that is not here or not allowed to run.
+        ModelError: the file is broken, holds only weights, or needs code that is missing here or not allowed to run.
     """
     use_threads(options.threads)
     path = detected.definition
@@ -64,7 +64,7 @@ def _load_model(path: Path, allow_code: bool) -> Any:
 
 
 def _load_archive(path: Path, allow_code: bool) -> Any:
-    # Keras goes by the extension, in lower case, and a file may have been renamed.
+    # Keras tells the format by the extension, in lower case, and the file may have been renamed.
     with TemporaryDirectory() as directory:
         link = Path(directory, path.stem).with_suffix(".keras")
         link.symlink_to(path.absolute())
@@ -72,14 +72,14 @@ def _load_archive(path: Path, allow_code: bool) -> Any:
 
 
 def _load_hdf5(path: Path, allow_code: bool) -> Any:
-    # Read by Python: the HDF5 library wants a real path, which a file opened in memory has not got. Keras has no public
-    # function that takes an open file.
+    # Python reads the file, because the HDF5 library wants a real path and a file opened in memory has none. Keras has no
+    # public function that takes an open file.
     with path.open("rb") as stream, h5py.File(stream) as file:
         return load_model_from_hdf5(file, compile=False, safe_mode=not allow_code)
 
 
 def _is_hdf5(path: Path) -> bool:
-    """Whether a model is in an HDF5 file, or else in an archive of Keras."""
+    """Return whether the file is an HDF5 file, and not an archive of Keras."""
     if zipfile.is_zipfile(path):
         with zipfile.ZipFile(path) as archive:
             if "config.json" not in archive.namelist():
@@ -104,7 +104,7 @@ def _backend(model: Any, options: LoadOptions, path: Path) -> TensorflowBackend:
         raise ModelError(
             f"{path} does not know the shapes of its inputs: export the model with model.export(directory)."
         )
-    # A Sequential model has no structure of its own: one tensor in, one out.
+    # A Sequential model states no structure: it takes a single tensor and returns a single tensor.
     structured = hasattr(model, "output_names")
     takes = model.input if structured else model.inputs[0]
     output_names = model.output_names if structured else [model.layers[-1].name]
@@ -128,7 +128,7 @@ def _backend(model: Any, options: LoadOptions, path: Path) -> TensorflowBackend:
 
 
 def _names(structure: Any, names: Sequence[str], word: str) -> Sequence[str]:
-    """A dict's keys, or the given names, or numbers where these are not one each."""
+    """Return a dict's keys, or else the given `names`. If two names are the same, return numbered names."""
     if isinstance(structure, dict):
         paths = [place for place, _ in keras.tree.flatten_with_path(structure)]
         names = [".".join(map(str, place)) for place in paths]

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-# From version 1.29 on it would tell Microsoft about each model.
+# From version 1.29 on, ONNX Runtime would tell Microsoft about each model.
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 import onnxruntime as ort
@@ -33,7 +33,7 @@ _DTYPES = {
 }
 _ERRORS_ONLY = 3
 _NO_MODEL = ("Protobuf parsing failed", "No graph was found")
-# Where in ONNX Runtime's source an error arose: `/onnxruntime_src/x.h:46 void f(const T&) ` or `x.cc:461 Function `.
+# Place in ONNX Runtime's source at which an error arose: `/onnxruntime_src/x.h:46 void f(const T&) ` or `x.cc:461 Function `.
 _SOURCE = re.compile(r"\S*\.(?:cc|h):\d+ (?:[^()]*\(.*?\) |\w+ )")
 
 
@@ -41,7 +41,7 @@ class OnnxBackend:
     """A session of ONNX Runtime on the CPU."""
 
     def __init__(self, session: ort.InferenceSession, options: LoadOptions, path: Path) -> None:
-        # Initializers that may be overridden are not among get_inputs(), whatever the file's IR version.
+        # get_inputs() leaves out initializers that may be overridden, for every IR version of the file.
         self.inputs = options.shaped([_spec(value, path) for value in session.get_inputs()])
         self.outputs = tuple(_spec(value, path) for value in session.get_outputs())
         if not self.inputs:
@@ -50,28 +50,27 @@ class OnnxBackend:
         self._names = [spec.name for spec in self.outputs]
 
     def run(self, batch: dict[str, Array]) -> dict[str, Array]:
-        """Run the model once on `batch`, which is read in place; text is an array of `str` objects. The results are new."""
+        """Run the model once on `batch`, which is read in place. Text is an array of `str` objects. The results are new."""
         results: Any = self._session.run(self._names, batch)
         return dict(zip(self._names, results, strict=True))
 
 
 def load(detected: Detected, options: LoadOptions) -> OnnxBackend:
-    """Load an ONNX file; external data is found beside it.
+    """Load an ONNX file with the external data that lies beside the file.
 
     Args:
-        detected: where the file is.
-        options: the threads that one operator may use; ONNX Runtime computes in the types that the file states.
+        detected: place of the file.
+        options: number of threads for an operator. ONNX Runtime computes in the types that the file states.
 
     Raises:
-        ModelError: the file is broken, holds an operator unknown here, or takes or gives something else than numbers
-            or text.
+        ModelError: the file is broken, an operator is unknown here, or an input or output is neither numbers nor text.
     """
     settings = ort.SessionOptions()
     settings.intra_op_num_threads = options.threads
     settings.inter_op_num_threads = 1
     settings.execution_mode = ort.ExecutionMode.ORT_SEQUENTIAL
     settings.log_severity_level = _ERRORS_ONLY
-    # A waiting thread that spins takes its core away from the reader, the writer and the other workers.
+    # A thread that spins while waiting takes a core away from the reader, the writer and the other workers.
     settings.add_session_config_entry("session.intra_op.allow_spinning", "0")
     path = detected.definition
     external = _external_data(path)  # read while the session is made
@@ -79,15 +78,15 @@ def load(detected: Detected, options: LoadOptions) -> OnnxBackend:
         give(list(external), list(external.values()), [len(content) for content in external.values()])
     try:
         session = ort.InferenceSession(str(path), settings, providers=["CPUExecutionProvider"])
-    except Exception as error:  # the error classes of ONNX Runtime have no base of their own
+    except Exception as error:  # the error classes of ONNX Runtime have no common base class
         raise ModelError(f"{path} cannot be loaded by ONNX Runtime {ort.__version__}: {_reason(error)}") from error
     return OnnxBackend(session, options, path)
 
 
 def _external_data(path: Path) -> dict[str, Array]:
-    """The files beside an encrypted model that was opened in memory, by name.
+    """Return the files beside an encrypted model that was opened in memory, by name, as memory maps.
 
-    From version 1.24 on, which takes them so, ONNX Runtime does not follow links out of the model's directory.
+    From version 1.24 on, ONNX Runtime does not follow links out of the model's directory, but takes files that are in memory.
     """
     if not in_memory(path):
         return {}
@@ -98,18 +97,18 @@ def _external_data(path: Path) -> dict[str, Array]:
 def _spec(value: Any, path: Path) -> TensorSpec:
     dtype = _DTYPES.get(value.type)
     if dtype is None:
-        # Classifiers converted from scikit-learn give maps unless told not to.
+        # Classifiers converted from scikit-learn give maps by default.
         hint = "; export the model with the option zipmap=False" if value.type.startswith("seq(map") else ""
         raise ModelError(
             f"{path}: {value.name!r} is a {value.type}, and only tensors of numbers or text can be served{hint}."
         )
-    # A free dimension is a name, None, or in old files 0 or -1; without any dimension the file does not tell the rank.
+    # A free dimension is a name, None, or in old files 0 or -1. A shape without dimensions leaves the rank open.
     shape = tuple(dim if isinstance(dim, int) and dim > 0 else None for dim in value.shape)
     return TensorSpec(value.name, dtype, shape or None)
 
 
 def _reason(error: Exception) -> str:
-    """The last part of `[ONNXRuntimeError] : 7 : INVALID_PROTOBUF : Load model from <path> failed:<reason>`."""
+    """Return the last part of `[ONNXRuntimeError] : 7 : INVALID_PROTOBUF : Load model from <path> failed:<reason>`."""
     text = str(error).split(" : ", 3)[-1]
     if any(sign in text for sign in _NO_MODEL):
         return "it was cut short, is encrypted (modelEncrypted: true opens it), or is no ONNX file."

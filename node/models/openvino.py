@@ -8,13 +8,14 @@ from typing import Any
 from cluster_serving.node.models.base import Array, LoadOptions, ModelError, TensorSpec
 from cluster_serving.node.models.detect import Detected
 
-# OpenVINO reports to Google Analytics that it is imported and what it converts, from processes of its own, unless this package
-# of its is missing; its switch (`opt_in_out --opt_out`) is a file in the user's home.
+# OpenVINO reports its import and its conversions to Google Analytics, from separate processes, unless the package
+# openvino_telemetry is missing. The package's switch (`opt_in_out --opt_out`) is a file in the user's home.
 sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]
 
 import openvino as ov  # noqa: E402 - see above
 
-__all__ = ["OpenvinoBackend", "compile_model", "load", "ov", "reason"]  # ov: for whoever would import it first
+# `ov` is for modules that would otherwise import OpenVINO first.
+__all__ = ["OpenvinoBackend", "compile_model", "load", "ov", "reason"]
 
 _DTYPES = {
     "boolean": "bool",
@@ -34,7 +35,7 @@ _QUOTED = "Exception:"
 
 
 class OpenvinoBackend:
-    """A compiled model and its one inference request."""
+    """A compiled model and its inference request."""
 
     def __init__(self, compiled: Any, options: LoadOptions, path: Path) -> None:
         self.inputs = options.shaped(_specs(compiled.inputs, path))
@@ -52,16 +53,16 @@ class OpenvinoBackend:
     def run(self, batch: dict[str, Array]) -> dict[str, Array]:
         """Run the model once on `batch`, which is read in place.
 
-        The arrays returned are the request's own memory: they are valid until the next run.
+        The returned arrays are the request's own memory and are valid until the next run.
 
         Raises:
-            ValueError: the plugin fails on it; one line.
+            ValueError: the plugin fails on the batch. The message is a single line.
         """
-        # By position: a port without a name of its own cannot be looked up by the name that we gave it.
+        # Inputs go by position, because a port without a name cannot be looked up by the name that we gave to it.
         inputs = {at: batch[spec.name] for at, spec in enumerate(self.inputs)}
         try:
             results = self._request.infer(inputs, share_inputs=True, share_outputs=True)
-        except RuntimeError as error:  # its text is of many lines, on where in OpenVINO's source it arose
+        except RuntimeError as error:  # its text has many lines, with places in OpenVINO's source
             raise ValueError(reason(error)) from error
         return {spec.name: results[at] for at, spec in enumerate(self.outputs)}
 
@@ -70,12 +71,12 @@ def load(detected: Detected, options: LoadOptions) -> OpenvinoBackend:
     """Load an `.xml` with its `.bin`.
 
     Args:
-        detected: where the two files are.
-        options: the threads of one inference; the precision "bf16" lets the plugin compute in bfloat16 where the CPU has it,
-            anything else is float32.
+        detected: place of the two files.
+        options: the threads of an inference, and the precision. "bf16" lets the plugin compute in bfloat16 if the CPU has
+            bfloat16. Every other precision is float32.
 
     Raises:
-        ModelError: a file is broken, or the model takes or gives something else than arrays of numbers.
+        ModelError: a file is broken, or an input or output is not an array of numbers.
     """
     path = detected.definition
     try:
@@ -91,10 +92,10 @@ def compile_model(model: Any, options: LoadOptions) -> Any:
     """Compile a model for the CPU, for one inference at a time.
 
     Raises:
-        RuntimeError: the plugin cannot run it.
+        RuntimeError: the plugin cannot run the model.
     """
-    # Unless told otherwise the plugin takes bfloat16 on CPUs that have it, and probabilities move by 0.01.
-    # The worker's affinity is set from outside, so the plugin must not pin its threads by itself.
+    # By default the plugin computes in bfloat16 on CPUs with bfloat16, and probabilities move by 0.01.
+    # The worker's affinity is set from outside, so the plugin must not pin its threads.
     settings = {
         "INFERENCE_PRECISION_HINT": "bf16" if options.precision == "bf16" else "f32",
         "INFERENCE_NUM_THREADS": options.threads,
@@ -106,7 +107,10 @@ def compile_model(model: Any, options: LoadOptions) -> Any:
 
 
 def reason(error: Exception) -> str:
-    """The line that matters: the last one after those on where in OpenVINO's source it arose, or what OpenVINO quotes."""
+    """Return the essential line of an error: the line that OpenVINO quotes, or else the last line.
+
+    The lines in front name places in OpenVINO's source.
+    """
     lines = [line.strip().removeprefix("-- ") for line in str(error).splitlines() if line.strip()]
     if _QUOTED in lines[:-1]:
         return lines[lines.index(_QUOTED) + 1]
@@ -127,7 +131,7 @@ def _specs(ports: Iterable[Any], path: Path) -> tuple[TensorSpec, ...]:
     for port in ports:
         name = _name(port)
         if any(spec.name == name for spec in specs):
-            name = f"{name}:{len(specs)}"  # one tensor may be given out twice, under the same name
+            name = f"{name}:{len(specs)}"  # a tensor may be an output twice, under the same name
         specs.append(_spec(name, port, path))
     return tuple(specs)
 
@@ -135,7 +139,7 @@ def _specs(ports: Iterable[Any], path: Path) -> tuple[TensorSpec, ...]:
 def _name(port: Any) -> str:
     try:
         return str(port.any_name)
-    except RuntimeError:  # the port has no name; its node always has
+    except RuntimeError:  # the port has no name, but its node always does
         return str(port.node.friendly_name)
 
 
@@ -147,5 +151,5 @@ def _spec(name: str, port: Any, path: Path) -> TensorSpec:
     # The CPU plugin compiles no model with a dynamic number of dimensions.
     shape = [None if dim.is_dynamic else dim.get_length() for dim in port.partial_shape]
     if shape and (batch := port.partial_shape[0]).is_dynamic and batch.get_max_length() > 0:
-        shape[0] = batch.get_max_length()  # `1..4`: padded to as many rows as it takes
+        shape[0] = batch.get_max_length()  # `1..4`: every batch is padded to 4 rows
     return TensorSpec(name, dtype, tuple(shape))

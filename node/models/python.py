@@ -1,4 +1,4 @@
-"""Models that are a Python class of the user's own.
+"""Models that are a Python class of the user.
 
     class Model:
         inputs = [("image", "float32", (None, 28, 28))]
@@ -10,8 +10,8 @@
         def predict(self, batch):      # {"image": array} -> {"probability": array}, rows first
             ...
 
-The class is called `Model`, or it is the only public class of the file with a method `predict`. Inputs of dtype `str` come as
-arrays of `str` objects; a `None` in a shape may be any size.
+The class is called `Model`, or it is the only public class of the file with a method `predict`. Inputs of dtype `str` arrive as
+arrays of `str` objects. `None` in a shape stands for any size.
 """
 
 import inspect
@@ -38,11 +38,11 @@ class PythonBackend:
         self._model = model
 
     def run(self, batch: dict[str, Array]) -> dict[str, Array]:
-        """Call `predict` once; what it returns is cast to the declared dtypes.
+        """Call `predict` once and cast the returned arrays to the declared dtypes.
 
         Raises:
-            ValueError: an output is missing, or has another shape than declared or another number of rows.
-            Exception: whatever `predict` raises.
+            ValueError: an output is missing, or has a wrong shape or a wrong number of rows.
+            Exception: any exception of `predict`.
         """
         rows = len(batch[self.inputs[0].name])
         answer = self._model.predict(batch)
@@ -56,11 +56,11 @@ def load(detected: Detected, options: LoadOptions) -> PythonBackend:
     """Execute the user's file and make its model.
 
     Args:
-        detected: where the file is; other modules in its directory can be imported by it.
-        options: without effect: numerical libraries take the thread count from the process's environment.
+        detected: place of the file. The file can import the modules in its directory.
+        options: without effect. Numerical libraries take the thread count from the process's environment.
 
     Raises:
-        ModelError: the file fails, or its class is not as it should be; the message says where.
+        ModelError: the file fails, or its class is not as it should be. The message names the place.
     """
     path = detected.definition.absolute()
     with faults_of(path):
@@ -89,7 +89,7 @@ def _model_class(module: ModuleType, path: Path) -> type[Any]:
 
 def _specs(model: Any, attribute: str, path: Path) -> tuple[TensorSpec, ...]:
     place = f"{place_of(type(model), path)}: {type(model).__name__}.{attribute}"
-    # Not hasattr(): it would hide an AttributeError that arises inside of a property.
+    # hasattr() would hide an AttributeError that arises inside of a property.
     if inspect.getattr_static(model, attribute, None) is None:
         raise ModelError(f"{place} is missing: it must be a list of (name, dtype, shape).")
     declared = getattr(model, attribute)

@@ -1,4 +1,4 @@
-"""Engine and precision of a model: the setting, the choice, and the candidates that were tried beside them."""
+"""Engine and precision of a model: the setting, the choice, and the candidates that were tried."""
 
 from typing import Literal
 
@@ -9,29 +9,33 @@ Precision = Literal["auto", "f32", "bf16"]
 
 
 class Runtime(msgspec.Struct, frozen=True):
-    """What runs a model, and what it computes in."""
+    """Engine and precision that run a model."""
 
     engine: Engine
     precision: Precision
 
     @property
     def is_open(self) -> bool:
-        """Whether something of it is still to be chosen."""
+        """True if engine or precision is still to be chosen."""
         return "auto" in (self.engine, self.precision)
 
     def described(self, backend: str) -> str:
-        """Such as `onnx`, or `onnx, on openvino in bf16`."""
+        """Return the runtime in words, as in `onnx` or `onnx, on openvino in bf16`."""
         engine = [f"on {self.engine}"] if self.engine != "native" else []
         precision = [f"in {self.precision}"] if self.precision != "f32" else []
         return ", ".join([backend, *filter(None, [" ".join(engine + precision)])])
 
 
 class TriedRuntime(msgspec.Struct, frozen=True):
-    """A runtime that was tried, beside the model's own in float32.
+    """A candidate runtime, compared with the model's own engine in float32.
 
-    `ms` is the median of a batch. `relative_error` is the largest difference of two outputs, as a share of the largest value of
-    the output; `None` where they cannot be compared. `arg_max_agreement` is the share of rows with the same arg max. `refused`
-    says why it is not taken, whatever its speed; empty: nothing is wrong with it. Who cannot be loaded has no figures.
+    - `ms`: median time of a batch.
+    - `relative_error`: largest difference between the two outputs, as a share of the largest value of the output. `None` if the
+      outputs cannot be compared.
+    - `arg_max_agreement`: share of rows with the same arg max.
+    - `refused`: reason to refuse the runtime at any speed. Empty: no reason.
+
+    A runtime that cannot be loaded has no figures.
     """
 
     engine: Engine

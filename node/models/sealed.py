@@ -1,11 +1,11 @@
-"""Encrypted models: opened in memory, for as long as it takes to load them.
+"""Encrypted models, decrypted in memory while they are loaded.
 
     modelPath/small.xml       base64 of AES-CBC (client/encryption.py)      the only file on disk
-    memfd                     its content                                   in no file system; gone with its descriptor
-    /dev/shm/.../small.xml -> /proc/self/fd/9                               a link, so that libraries find it by its name
+    memfd                     decrypted content                             in no file system, gone with its file descriptor
+    /dev/shm/.../small.xml -> /proc/self/fd/9                               a link: libraries find the content by the file's name
 
-Meanwhile temporary files go to /dev/shm, which is memory too: some libraries unpack a model before they read it. A process that
-is killed leaves links to nothing.
+During the loading, temporary files go to /dev/shm, which is memory too, because some libraries unpack a model before they read
+it. A killed process leaves dangling links.
 """
 
 import os
@@ -27,7 +27,7 @@ from cluster_serving.node.models.base import ModelError
 from cluster_serving.node.models.detect import SAVED_MODEL, Detected
 from cluster_serving.node.models.secrets import Secrets
 
-# In the words of the original.
+# Texts of the original product.
 _WAITING = (
     "Waiting for Model Encrypted Secret and Salt in Redis,"
     "please put them in model_secured -> secret and model_secured -> salt"
@@ -41,20 +41,21 @@ MEMORY = "/dev/shm"  # noqa: S108 - the folder made there is private
 
 @contextmanager
 def opened(detected: Detected, secrets: Secrets) -> Generator[Detected]:
-    """The files of an encrypted model in the clear, in memory.
+    """Decrypt the files of a model into memory.
 
-    All files of the model's directory are there, with those of its subdirectories; those that are not encrypted are links to
-    where they are. There is no real path behind a file that was opened: `Path.resolve` leads to nowhere.
+    A private directory holds all files of the model's directory and of its subdirectories. A file that is not encrypted is a link
+    to its place on disk. A decrypted file has no real path: `Path.resolve` leads nowhere.
 
     Args:
         detected: the model on disk.
-        secrets: its secret and salt.
+        secrets: secret and salt of the model.
 
     Yields:
-        The same model in a private directory, for the block; what is loaded in the block does not need it any more.
+        The same model in the private directory, until the end of the block. A model loaded in the block does not need the
+        directory afterwards.
 
     Raises:
-        ModelError: a file of the model is not encrypted, or cannot be opened; one that the block raises names the files on disk.
+        ModelError: a file of the model is not encrypted, or cannot be opened. A ModelError of the block names the files on disk.
     """
     definition, weights = detected.definition, detected.weights
     root = definition if definition.is_dir() else definition.parent
@@ -77,12 +78,12 @@ def opened(detected: Detected, secrets: Secrets) -> Generator[Detected]:
 
 
 def in_memory(path: Path) -> bool:
-    """Whether this is a file of a model that is `opened`."""
+    """Return whether a path is a file that `opened` has decrypted into memory."""
     return path.is_symlink() and str(path.readlink()).startswith(_OPENED_AT)
 
 
 def model_files(root: Path) -> Iterator[Path]:
-    """The files of a model's directory and its subdirectories, without hidden ones and compiled Python."""
+    """Yield the files of a model's directory and its subdirectories, without hidden files and compiled Python."""
     for folder, directories, names in os.walk(root):
         directories[:] = sorted(name for name in directories if not name.startswith(".") and name != "__pycache__")
         files = (Path(folder, name) for name in sorted(names) if not name.startswith("."))
@@ -90,18 +91,18 @@ def model_files(root: Path) -> Iterator[Path]:
 
 
 def is_sealed(path: Path) -> bool:
-    """Whether a file is encrypted, as far as its beginning tells."""
+    """Return whether a file is encrypted, as far as its beginning tells."""
     with path.open("rb") as stream:
         return looks_sealed(stream.read(SEALED_HEAD_BYTES))
 
 
 def wait_for_secrets(settings: RedisSettings, say: Callable[[str], object], given: Secrets) -> Secrets:
-    """The secret and salt of the model: those given, or those that somebody puts into Redis.
+    """Return the secret and salt of the model: the configured pair, or else the pair in Redis, as soon as it is there.
 
     Args:
-        settings: of Redis, which may be away for a while.
-        say: told that it waits, every three seconds.
-        given: what the configuration says.
+        settings: connection to Redis, which may be away for a while.
+        say: called every three seconds during the wait.
+        given: secret and salt of the configuration.
     """
     if given.secret and given.salt:
         return given
@@ -143,7 +144,7 @@ def _open_tree(root: Path, folder: Path, cipher: ModelCipher, stack: ExitStack) 
 
 
 def _open(file: Path, cipher: ModelCipher, stack: ExitStack) -> int:
-    """Open a file into memory; the number of its descriptor."""
+    """Decrypt a file into memory and return the number of its file descriptor."""
     target = stack.enter_context(os.fdopen(os.memfd_create("model"), "wb"))
     try:
         with file.open("rb") as source:
@@ -167,12 +168,12 @@ def _temporaries_in_memory() -> Generator[None]:
 
 @contextmanager
 def _imported_from(folder: Path) -> Generator[None]:
-    """Lets Python import from a folder that will go, and leave nothing in it."""
+    """Keep compiled Python off the disk while a model imports from `folder`. At the end, clear `folder` from the import path."""
     before = sys.dont_write_bytecode
-    sys.dont_write_bytecode = True  # it would be written beside the source, onto the disk
+    sys.dont_write_bytecode = True  # compiled Python would be written beside the source, onto the disk
     try:
         yield
     finally:
         sys.dont_write_bytecode = before
-        # Who makes a folder of this name later would be asked for every module that is imported.
+        # Otherwise a later folder of the same name, made by any user, would be searched for every imported module.
         sys.path[:] = [path for path in sys.path if not Path(path).is_relative_to(folder)]

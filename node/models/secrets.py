@@ -4,7 +4,7 @@ import msgspec
 
 
 class Secrets(msgspec.Struct, frozen=True):
-    """What opens encrypted models (or records): `secret` and `salt`; empty: they will be put into Redis."""
+    """Secret and salt that open encrypted models or records. Empty: secret and salt will be put into Redis."""
 
     secret: str = ""
     salt: str = ""

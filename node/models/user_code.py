@@ -1,4 +1,4 @@
-"""The user's own Python files: executing them, and saying which of their lines failed."""
+"""Execution of the user's Python files, and errors that name the failed line of the user's code."""
 
 import inspect
 import sys
@@ -15,33 +15,33 @@ from cluster_serving.node.models.base import ModelError
 
 
 class UserFault(Exception):
-    """What a method of the user's class raised for one record; the message says which method, what, and where."""
+    """Error of the user's class for a record. The message names the method, the exception and the place."""
 
 
 def execute(path: Path, name: str) -> ModuleType:
-    """Execute a file as a module; others in its directory can be imported by it.
+    """Execute a file as a module. The file can import the modules in its directory.
 
     Args:
-        path: absolute.
-        name: of the module.
+        path: absolute path of the file.
+        name: name of the module.
 
     Raises:
-        Exception: whatever the file raises.
+        Exception: any exception of the file.
     """
-    # In front, as Python does for a script: a helper module beside the file wins over an installed one of its name.
+    # In front, as Python does for a script: a helper module beside the file wins over an installed module of the same name.
     if str(path.parent) not in sys.path:
         sys.path.insert(0, str(path.parent))
     loader = SourceFileLoader(name, str(path))
     spec = ModuleSpec(name, loader, origin=str(path))
-    spec.has_location = True  # the module gets its __file__, to find what lies beside it
+    spec.has_location = True  # sets the module's __file__, by which the module finds files beside it
     module = module_from_spec(spec)
-    sys.modules[name] = module  # dataclasses and pickle look a class's module up there
+    sys.modules[name] = module  # dataclasses and pickle look up a class's module by name
     loader.exec_module(module)
     return module
 
 
 def public_classes(module: ModuleType) -> list[type[Any]]:
-    """The classes that a module defines itself."""
+    """Return the public classes that a module itself defines."""
     return [
         value
         for name, value in vars(module).items()
@@ -51,7 +51,7 @@ def public_classes(module: ModuleType) -> list[type[Any]]:
 
 @contextmanager
 def faults_of(path: Path) -> Generator[None, None, None]:
-    """Turns what the user's code raises while it is loaded into a `ModelError` with file and line."""
+    """Turn an exception of the user's code during loading into a `ModelError` with file and line."""
     try:
         yield
     except ModelError:
@@ -64,9 +64,9 @@ def faults_of(path: Path) -> Generator[None, None, None]:
 
 @contextmanager
 def faults_in(method: str, path: Path) -> Generator[None, None, None]:
-    """Turns what a method of the user's class raises for a record into a `UserFault`.
+    """Turn an exception that a method of the user's class raises for a record into a `UserFault`.
 
-    A client reads it: of the file it has the name alone.
+    A client reads the message, so the message has only the name of the file and not the path.
     """
     try:
         yield
@@ -77,21 +77,21 @@ def faults_in(method: str, path: Path) -> Generator[None, None, None]:
 
 
 def place_of(user_class: type[Any], path: Path) -> str:
-    """File and line of a class in the user's file."""
+    """Return file and line of a class in the user's file."""
     try:
         return f"{inspect.getsourcefile(user_class)}, line {inspect.getsourcelines(user_class)[1]}"
-    except (OSError, TypeError):  # made at run time: no line holds it
+    except (OSError, TypeError):  # the class was made at run time and has no line
         return str(path)
 
 
 def _described(error: BaseException) -> str:
-    # A SyntaxError's own text ends with the place, which is named already.
+    # The text of a SyntaxError ends with the place, and the message names the place already.
     reason = error.msg if isinstance(error, SyntaxError) else str(error).split("\n")[0]
     return f"{type(error).__name__}: {reason}"
 
 
 def _fault_line(error: BaseException, path: Path) -> tuple[Path, int | None]:
-    """The user's line that failed, in the file or in a module beside it."""
+    """Return file and line of the user's code that failed, in the file or in a module beside it."""
     if isinstance(error, SyntaxError) and error.filename:
         return Path(error.filename), error.lineno
     frames = traceback.extract_tb(error.__traceback__)

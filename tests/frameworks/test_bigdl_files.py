@@ -170,7 +170,7 @@ def test_weights_that_end_in_mid_number(tmp_path: Path, file: ModelFile) -> None
     root = file.module("Linear", parameters=file.weights(WEIGHT))
     root.attr["global_storage"].nameAttrListValue.attr["0"].tensorValue.storage.float_data.append(bytes(7))
 
-    assert "is damaged: it ends some weights in mid-number" in failure(
+    assert "is damaged: a weight ends in the middle of a number" in failure(
         file.save(tmp_path / "net.model", root, tmp_path / "other")
     )
 

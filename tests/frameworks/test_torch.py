@@ -343,7 +343,7 @@ class _AllOptional(nn.Module):
         (_Scalar(), "'factor' of forward is of type float, and only tensors can be served"),
         (
             _AllOptional(),
-            "forward requires no argument; name those of its arguments to serve in modelInputs: ids, mask.",
+            "forward requires no argument; name the arguments to serve in modelInputs: ids, mask.",
         ),
     ],
 )

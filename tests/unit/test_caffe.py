@@ -260,7 +260,7 @@ def test_a_shape_that_nobody_states(tmp_path: Path) -> None:
     [
         ("", "it has no layers."),
         ('net: "train_val.prototxt" base_lr: 0.01', "it has no layers; it is a solver's file."),
-        (TWO[:-3], "it ends inside of what begins on line 11."),
+        (TWO[:-3], "it ends inside of the message that begins on line 11."),
         (TWO[:-6], "it ends in the middle of a field, on line 11."),
         (TWO[: TWO.rindex("'")], "line 11 has a string without an end."),
         ("'" + 50 * "x" + "'", f'line 1 has "\'{39 * "x"}" where a name or a value should be.'),
@@ -319,7 +319,7 @@ def test_weights_of_another_network(
 
     text = failure(tmp_path, TWO + prelu, blobs)
 
-    assert f"the layer {layer} does not run with what {tmp_path / 'net.caffemodel'} holds" in text
+    assert f"the layer {layer} does not run with the weights in {tmp_path / 'net.caffemodel'}" in text
     assert capfd.readouterr() == ("", "")
 
 

@@ -6,13 +6,13 @@ from torch import Tensor
 
 
 def axis_of(value: Tensor, dimension: int, row_axes: int = -1) -> int:
-    """The axis, from 0, that BigDL calls `dimension`.
+    """Return the axis, from 0, that BigDL calls `dimension`.
 
     Args:
-        value: the layer's input, or one of its inputs.
-        dimension: counts from 1; negative ones from the end.
-        row_axes: how many axes a row has, if the layer was told: an input with one more is a batch, and a positive
-            dimension is one of a row.
+        value: an input of the layer.
+        dimension: counts from 1. Negative numbers count from the end.
+        row_axes: number of axes of a row, if the layer was told. An input with one more axis is a batch, and a positive
+            dimension then counts the axes of a row.
     """
     if dimension < 0:
         return value.dim() + dimension
@@ -20,14 +20,14 @@ def axis_of(value: Tensor, dimension: int, row_axes: int = -1) -> int:
 
 
 def index_of(length: int, index: int) -> int:
-    """The index, from 0, that BigDL calls `index` along an axis of such a length."""
+    """Return the index, from 0, that BigDL calls `index` along an axis of `length`."""
     return length + index if index < 0 else index - 1
 
 
 def channels_first(
     function: Callable[[Tensor], Tensor], *, channels_last: bool, axes: int = 2
 ) -> Callable[[Tensor], Tensor]:
-    """A function of images NCHW for those of a layer that may have the channels last; `axes` without the channels."""
+    """Wrap a function of NCHW images for a layer that may have channels last. `axes` counts neither batch nor channels."""
     if not channels_last:
         return function
     channel = -1 - axes

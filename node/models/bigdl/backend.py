@@ -1,4 +1,4 @@
-"""BigDL models, rebuilt of their `.model` file and run by torch on the CPU."""
+"""BigDL models, rebuilt from a `.model` file and run by torch on the CPU."""
 
 import numpy as np
 import torch
@@ -12,7 +12,7 @@ from cluster_serving.node.models.detect import Detected
 
 
 class BigdlBackend:
-    """A model of BigDL as a function of torch tensors, whose numbers are all float32."""
+    """A model of BigDL as a function of torch tensors. All numbers are float32."""
 
     def __init__(self, model: Layer, root: Module, options: LoadOptions) -> None:
         self.inputs = inputs_of(root, options)
@@ -22,9 +22,9 @@ class BigdlBackend:
         self._bfloat16 = options.precision == "bf16"
 
     def run(self, batch: dict[str, Array]) -> dict[str, Array]:
-        """Run the model once on `batch`: by name, or all in their order if the model takes a table of any length.
+        """Run the model once on `batch`: arrays by name, or all arrays in order if the model takes a table of any length.
 
-        The results are new, float32.
+        The results are new arrays of float32.
         """
         arrays = [batch[spec.name] for spec in self.inputs] or list(batch.values())
         tensors = [_tensor(each) for each in arrays]
@@ -35,15 +35,15 @@ class BigdlBackend:
 
 
 def load(detected: Detected, options: LoadOptions) -> BigdlBackend:
-    """Load a `.model`, with its weights beside it if they are not in it.
+    """Load a `.model`, with the file of weights beside it if the `.model` holds no weights.
 
     Args:
-        detected: where the files are.
-        options: the threads of one operation; the precision "bf16" computes convolutions and matrix products in bfloat16; what
-            the configuration says of the inputs is taken over.
+        detected: place of the files.
+        options: the threads of an operation. Precision "bf16" computes convolutions and matrix products in bfloat16. Specs of
+            the inputs are taken over from the configuration.
 
     Raises:
-        ModelError: a file is broken, or a layer is not served; all such layers are named.
+        ModelError: a file is broken, or layers are not served. The message names all layers that are not served.
     """
     torch.set_num_threads(options.threads)
     root = read_model(detected.definition, detected.weights)
@@ -56,12 +56,12 @@ def load(detected: Detected, options: LoadOptions) -> BigdlBackend:
 
 
 def _tensor(array: Array) -> torch.Tensor:
-    # torch warns of arrays that cannot be written to; no layer writes to its input.
+    # The copy avoids torch's warning about read-only arrays. No layer writes to its input.
     writable = array if array.flags.writeable else array.copy()
     return torch.from_numpy(writable).float()
 
 
 def _array(tensor: torch.Tensor, inputs: list[Array]) -> Array:
     array: Array = tensor.float().contiguous().numpy()
-    # A layer may pass its input on, and that memory is the caller's.
+    # A layer may pass its input on, and the memory of the input is the caller's.
     return array.copy() if any(np.may_share_memory(array, each) for each in inputs) else array

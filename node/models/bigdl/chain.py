@@ -1,4 +1,4 @@
-"""Layers that run one after another, and two of them that become one."""
+"""Layers that run in sequence, and the fusion of two layers into a single layer."""
 
 from collections.abc import Iterable
 from typing import Any, Protocol, runtime_checkable
@@ -8,28 +8,28 @@ from cluster_serving.node.models.bigdl.registry import Layer, passed_on
 
 @runtime_checkable
 class Absorbing(Protocol):
-    """A layer that may do the work of the one after it too."""
+    """A layer that may also do the work of the following layer."""
 
     def absorb(self, following: Layer) -> Layer | None:
-        """The layer that does the work of both; `None`: there is none."""
+        """Return a layer that does the work of both layers, or `None` if there is no fusion."""
         ...
 
 
 class Chain:
-    """Layers that run in their order."""
+    """Layers that run in order."""
 
     def __init__(self, layers: list[Layer]) -> None:
         self.layers = layers
 
     def __call__(self, value: Any) -> Any:
-        """Run them."""
+        """Run the layers."""
         for layer in self.layers:
             value = layer(value)
         return value
 
 
 def chain(layers: Iterable[Layer]) -> Layer:
-    """What does the same as these layers in a row, with as few of them as can be."""
+    """Return a layer that does the work of `layers` in a row, with as few layers as possible."""
     kept: list[Layer] = []
     for layer in _spliced(layers):
         single = fused(kept[-1], layer) if kept else None
@@ -41,7 +41,7 @@ def chain(layers: Iterable[Layer]) -> Layer:
 
 
 def fused(first: Layer, second: Layer) -> Layer | None:
-    """One layer for two in a row, of which nothing else takes the first one's output; `None`: there is none."""
+    """Return a single layer for two layers in a row, or `None`. The output of `first` must go to `second` alone."""
     return first.absorb(second) if isinstance(first, Absorbing) else None
 
 

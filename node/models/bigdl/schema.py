@@ -1,6 +1,6 @@
 """The protobuf messages of a `.model` file, package `com.intel.analytics.bigdl.serialization`, the same from 0.5 to 2.4.
 
-Only the fields that inference needs are described; protobuf skips the others.
+Only the fields that inference needs are described. protobuf skips all other fields.
 """
 
 from typing import Any
@@ -9,9 +9,9 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 _PACKAGE = "bigdl"
 
-# One message a paragraph: its fields as `name number type`, with `*` for repeated, `?` for a member of the oneof `value` and
-# `map` for a map from strings. The numbers of a tensor are packed in the file: on the wire that is a byte string, which
-# numpy reads without making a Python object of each.
+# Each paragraph is a message: its fields as `name number type`, with `*` for repeated, `?` for a member of the oneof `value` and
+# `map` for a map from strings. The numbers of a tensor are packed in the file. On the wire, packed numbers are a byte string,
+# which numpy reads without making a Python object of each number.
 _MESSAGES = """
 BigDLModule
     name 1 string; subModules 2 BigDLModule*; weight 3 BigDLTensor; bias 4 BigDLTensor; preModules 5 string*
@@ -71,7 +71,7 @@ def _add_field(message: descriptor_pb2.DescriptorProto, name: str, number: int, 
 
 
 def _add_map(message: descriptor_pb2.DescriptorProto, name: str, number: int, kind: str) -> None:
-    """On the wire a map is a repeated message of key and value."""
+    """Add a map. On the wire, a map is a repeated message of key and value."""
     entry = message.nested_type.add(name=f"{name.capitalize()}Entry")
     entry.options.map_entry = True
     _add_field(entry, "key", 1, "string")
@@ -92,7 +92,7 @@ def _messages() -> dict[str, Any]:
                     _add_field(message, field, int(number), kind)
                 case _:
                     raise ValueError(f"{declaration!r} declares no field")
-    pool = descriptor_pool.DescriptorPool()  # a pool of its own: another package may know messages of these names
+    pool = descriptor_pool.DescriptorPool()  # a private pool: other packages may know messages of the same names
     pool.Add(file)
     return message_factory.GetMessageClassesForFiles([file.name], pool)
 

@@ -1,4 +1,4 @@
-"""What a model takes and gives, as far as its definition tells."""
+"""Inputs and outputs of a model, as far as the definition tells."""
 
 import re
 
@@ -12,9 +12,9 @@ _MADE_UP = re.compile(r"|(?=.*\d)[0-9a-f]{5,8}")  # none, or a hash code
 
 
 def inputs_of(root: Module, options: LoadOptions) -> tuple[TensorSpec, ...]:
-    """The inputs of a model; none: it takes a table of any length. All numbers in BigDL are float32.
+    """Return the inputs of a model, or none if the model takes a table of any length. All numbers in BigDL are float32.
 
-    Several have the names that the user gave the input nodes of a graph. Keras-style models know the shape of a row.
+    Several inputs have the names that the user gave to the input nodes of a graph. Keras-style models know the shape of a row.
 
     Raises:
         ModelError: the configuration names other inputs.
@@ -33,17 +33,17 @@ def inputs_of(root: Module, options: LoadOptions) -> tuple[TensorSpec, ...]:
 
 
 def takes_table(root: Module) -> bool:
-    """Whether a model takes a table and no tensor, be it of one input."""
+    """Return whether a model takes a table and not a tensor. A table may have a single input."""
     return len(_entries(root)) != 1
 
 
 def outputs_of(module: Module) -> tuple[TensorSpec, ...]:
-    """The outputs of a model; none: only a run shows how many there are."""
+    """Return the outputs of a model, or none if only a run shows their number."""
     return tuple(TensorSpec(name, "float32", None) for name in numbered("output", _output_count(module) or 0))
 
 
 def _entries(module: Module) -> list[Module]:
-    """The modules that get the inputs, one each; none: one that takes a table of any length gets them all."""
+    """Return the modules that get an input each, or none if a single module gets all inputs as a table of any length."""
     kind = kind_of(module)
     if kind is not None and kind.takes == "table":
         return []
@@ -53,7 +53,7 @@ def _entries(module: Module) -> list[Module]:
         return entries if len(entries) > 1 else _entries(entries[0])
     if is_shell(module):
         inside = inner(module)
-        # The outermost that knows the shape stands for those in it.
+        # The outermost shell that knows the shape stands for the modules inside.
         return [module] if inside is None or module.row_shape("inputShape") else _entries(inside)
     if module.short_class in ("Sequential", "Concat", "ConcatTable") and module.children:
         return _entries(module.children[0])

@@ -1,6 +1,6 @@
-"""The numbers of a model: storages by id, in the `.model` itself or in a file of their own, and tensors as views of them.
+"""The numbers of a model: storages by id, in the `.model` itself or in a separate file, and tensors as views of storages.
 
-A file of weights, all of it big-endian:
+A file of weights, entirely big-endian:
 
     int32 3721 | int32 count | count x (int32 id | int32 type | int32 n | n values) | int32 16 | MD5 of all before the 16
 """
@@ -28,24 +28,24 @@ _STRING_TYPES = (4, 8)
 
 
 class Storage(msgspec.Struct, frozen=True):
-    """The numbers of one storage, float32 in one dimension; `codes` are the bytes of int8 weights, one a number."""
+    """The numbers of a storage, float32 in one dimension. `codes` are the bytes of int8 weights, a byte for each number."""
 
     values: torch.Tensor
     codes: bytes = b""
 
 
 class Storages(msgspec.Struct, frozen=True):
-    """All storages of a model by their ids; `source` is the file that holds them, `None` if there is none."""
+    """All storages of a model by id. `source` is the file that holds the storages, or `None` without a file."""
 
     by_id: dict[int, Storage]
     source: Path | None
     definition: Path
 
     def find(self, message: Any, owner: str) -> Storage:
-        """The storage that a `TensorStorage` names.
+        """Return the storage that a `TensorStorage` names.
 
         Raises:
-            ModelError: it is not there.
+            ModelError: the storage is missing.
         """
         if message.id in self.by_id:
             return self.by_id[message.id]
@@ -62,20 +62,22 @@ class Storages(msgspec.Struct, frozen=True):
 
 
 def read_storages(root: Any, definition: Path, weights: Path | None) -> Storages:
-    """Collect what the root module's attribute `global_storage` holds, or else the file of weights.
+    """Collect the storages in the root module's attribute `global_storage`, or else in the file of weights.
 
     Raises:
-        ModelError: the file of weights is none, or one of the two is damaged.
+        ModelError: the file of weights holds no weights of BigDL, or a file is damaged.
     """
     if "global_storage" in root.attr:
         tensors = root.attr["global_storage"].nameAttrListValue.attr.values()
-        # Tensors that share a storage share its id; the numbers may stand at one of them alone.
+        # Tensors that share a storage share the storage's id. The numbers may stand at only one of the tensors.
         messages = sorted((each.tensorValue.storage for each in tensors), key=lambda storage: storage.ByteSize())
         largest = {message.id: message for message in messages}
         try:
             by_id = {key: _storage(message) for key, message in largest.items()}
         except ValueError as error:
-            raise ModelError(f"{definition} is damaged: it ends some weights in mid-number; copy it again.") from error
+            raise ModelError(
+                f"{definition} is damaged: a weight ends in the middle of a number; copy it again."
+            ) from error
         return Storages(by_id, definition, definition)
     if weights is None:
         return Storages({}, None, definition)
@@ -87,14 +89,14 @@ def read_storages(root: Any, definition: Path, weights: Path | None) -> Storages
 
 
 def view(storage: Storage, message: Any) -> torch.Tensor:
-    """The tensor that a message describes: a strided view of its storage.
+    """Return the tensor that a message describes: a strided view of its storage.
 
     Raises:
-        ValueError: it reaches beyond the storage.
+        ValueError: the tensor reaches beyond the storage.
     """
     size = list(message.size)
     stride = list(message.stride) or [prod(size[at + 1 :]) for at in range(len(size))]
-    start = message.offset - 1  # the first number is 1 in the file
+    start = message.offset - 1  # offsets in the file begin at 1
     if len(size) != len(stride) or start < 0 or min([0, *size, *stride]) < 0:
         raise ValueError(f"has the shape {size}, the strides {stride} and the offset {message.offset}")
     last = start + sum((dim - 1) * step for dim, step in zip(size, stride, strict=True))
@@ -104,12 +106,12 @@ def view(storage: Storage, message: Any) -> torch.Tensor:
 
 
 def dequantized(storage: Storage, message: Any) -> torch.Tensor:
-    """The float32 weights of int8 ones, within half a step: a row is scaled by its largest magnitude over 127.
+    """Return the float32 values of int8 weights, within half a step. A row is scaled by its largest magnitude over 127.
 
     The storage's numbers are the maxima of the rows, then the minima, then the sums.
 
     Raises:
-        ValueError: the storage holds another number of codes or scales.
+        ValueError: the storage holds a wrong number of codes or scales.
     """
     size = list(message.size)
     rows = size[0] if size else 0
@@ -135,7 +137,7 @@ def _float32(values: NDArray[Any]) -> torch.Tensor:
 def _read_weights(content: bytes, path: Path) -> Iterator[tuple[int, Storage]]:
     if len(content) < 8 + _FOOTER_BYTES or struct.unpack_from(">i", content)[0] != _MAGIC:
         raise ModelError(
-            f"{path} is no file of BigDL weights: put the one that saveModule() wrote with the definition beside it."
+            f"{path} is no file of BigDL weights: put the file that saveModule() wrote with the definition beside it."
         )
     body, footer = content[:-_FOOTER_BYTES], content[-_FOOTER_BYTES:]
     checksum = hashlib.md5(body, usedforsecurity=False).digest()
@@ -151,7 +153,7 @@ def _read_weights(content: bytes, path: Path) -> Iterator[tuple[int, Storage]]:
                 for _ in range(count):
                     at += 4 + struct.unpack_from(">i", body, at)[0]
                 continue
-            if count < 0:  # to numpy: all there is
+            if count < 0:  # numpy would read all that is left
                 raise ValueError
             values = np.frombuffer(body, _TYPES[kind], count, at)
             at += values.nbytes

@@ -18,11 +18,11 @@ _QUANTIZED = 1
 
 
 class NotServed(Exception):
-    """A layer that cannot be served; the text goes on after the layer's name and class."""
+    """The layer cannot be served. The text continues a sentence after the layer's name and class."""
 
 
 class ModelFile(msgspec.Struct):
-    """What all modules of one file share: its `path`, the `storages` of its weights, and what cannot be served of it."""
+    """The parts that all modules of a file share: `path`, the `storages` of the weights, and the layers that are not served."""
 
     path: Path
     storages: Storages
@@ -30,10 +30,10 @@ class ModelFile(msgspec.Struct):
 
 
 class Module:
-    """One module of the file: a layer, or a container of others.
+    """A module of the file: a layer, or a container of modules.
 
-    Attributes are those of the class's constructor in BigDL, by their names there. A missing or null one is the default; without
-    a default it raises `NotServed`.
+    Attributes have the names of the constructor's parameters in BigDL. A missing or null attribute has the default value. Without
+    a default, reading the attribute raises `NotServed`.
     """
 
     def __init__(self, message: Any, file: ModelFile) -> None:
@@ -42,36 +42,36 @@ class Module:
 
     @property
     def java_class(self) -> str:
-        """The full name of the class, fit to be shown."""
+        """Full name of the class, in printable characters."""
         return "".join(each for each in self._message.moduleType if each.isprintable())
 
     @property
     def short_class(self) -> str:
-        """The class without its package, which differs between versions."""
+        """Name of the class without the package, which differs between versions."""
         return self.java_class.rpartition(".")[2]
 
     @property
     def name(self) -> str:
-        """The user's name of it, or the one that BigDL made up."""
+        """Name that the user gave to the module, or else the name that BigDL made up."""
         return self.given_name or self.short_class + str(self._message.namePostfix)
 
     @property
     def given_name(self) -> str:
-        """The user's name of it, empty without."""
+        """Name that the user gave to the module, or an empty string."""
         return str(self._message.name)
 
     @property
     def predecessors(self) -> list[str]:
-        """The names of the nodes of a graph whose outputs this one takes."""
+        """Names of the graph nodes whose outputs the node takes."""
         return list(self._message.preModules)
 
     @property
     def children(self) -> list["Module"]:
-        """The modules of a container."""
+        """Modules of a container."""
         return [Module(each, self.file) for each in self._message.subModules]
 
     def attribute(self, key: str) -> Any:
-        """The value of an attribute as its message or Python value; `None`: it is missing or null."""
+        """Return the value of an attribute as message or Python value, or `None` if the attribute is missing or null."""
         if key not in self._message.attr:
             return None
         value = self._message.attr[key]
@@ -79,82 +79,85 @@ class Module:
         return None if kind is None else getattr(value, kind)
 
     def integer(self, key: str, default: int | None = None) -> int:
-        """An attribute that is a whole number."""
+        """Return an attribute that is a whole number."""
         return int(self._required(key, default, lambda value: isinstance(value, int)))
 
     def number(self, key: str, default: float | None = None) -> float:
-        """An attribute that is a number."""
+        """Return an attribute that is a number."""
         return float(self._required(key, default, lambda value: isinstance(value, (int, float))))
 
     def flag(self, key: str, default: bool | None = None) -> bool:
-        """An attribute that is true or false."""
+        """Return an attribute that is true or false."""
         return bool(self._required(key, default, lambda value: isinstance(value, bool)))
 
     def channels_last(self, key: str = "format") -> bool:
-        """Whether the layer's images are NHWC; NCHW if the attribute is missing."""
+        """Return whether the layer's images are NHWC. Without the attribute, images are NCHW."""
         value = self.attribute(key)
         return value in (_NHWC, "NHWC", "channel_last", "channels_last")
 
     def integers(self, key: str, default: list[int] | None = None) -> list[int]:
-        """An attribute that is an array of whole numbers; a single one counts as an array."""
+        """Return an attribute that is an array of whole numbers. A single number counts as an array."""
         value = self._required(key, default, lambda value: isinstance(value, int) or hasattr(value, "i32"))
         if isinstance(value, (int, list)):
             return [value] if isinstance(value, int) else value
         return list(value.i32)
 
     def row_shape(self, key: str) -> list[int]:
-        """An attribute that is the shape of one tensor without its batch axis; empty: it is missing, null or of several."""
+        """Return an attribute that is the shape of one tensor without the batch axis.
+
+        An empty list means that the attribute is missing or null, or the shape of several tensors.
+        """
         value = self.attribute(key)
         return list(value.shapeValue) if hasattr(value, "shapeValue") else []
 
     def strings(self, key: str) -> list[str]:
-        """An attribute that is an array of strings."""
+        """Return an attribute that is an array of strings."""
         return list(self._required(key, None, lambda value: hasattr(value, "str")).str)
 
     def edges(self, key: str) -> dict[str, int]:
-        """An attribute that maps names to whole numbers; empty if it is missing."""
+        """Return an attribute that maps names to whole numbers, or an empty dict if the attribute is missing."""
         value = self._required(key, {}, lambda value: hasattr(value, "attr"))
         return {} if isinstance(value, dict) else {name: each.int32Value for name, each in value.attr.items()}
 
     def module(self, key: str) -> "Module | None":
-        """An attribute that is a module; `None`: it is missing or null."""
+        """Return an attribute that is a module, or `None` if the attribute is missing or null."""
         value = self.attribute(key)
         return Module(value, self.file) if getattr(value, "moduleType", "") else None
 
     def modules(self, key: str) -> list["Module"]:
-        """An attribute that is an array of modules."""
+        """Return an attribute that is an array of modules."""
         value = self._required(key, None, lambda value: hasattr(value, "bigDLModule"))
         return [Module(each, self.file) for each in value.bigDLModule]
 
     def tensor(self, key: str) -> torch.Tensor | None:
-        """An attribute that is a tensor, float32; `None`: it is missing or empty."""
+        """Return an attribute that is a tensor, as float32, or `None` if the attribute is missing or empty."""
         value = self.attribute(key)
         return self._tensor(value) if hasattr(value, "tensorType") else None
 
     def tensors(self, key: str) -> list[torch.Tensor]:
-        """An attribute that is one tensor or an array of them."""
+        """Return an attribute that is a tensor or an array of tensors."""
         value = self.attribute(key)
         messages = value.tensor if hasattr(value, "tensor") else [value] if hasattr(value, "tensorType") else []
         return [each for each in map(self._tensor, messages) if each is not None]
 
     @property
     def parameters(self) -> list[torch.Tensor]:
-        """The layer's weights in its own order, float32: as a rule the weight, then the bias if it has one."""
+        """Weights of the layer in the layer's order, float32: as a rule the weight, then the bias if there is a bias."""
         message = self._message
-        # Files of version 0.5 and layers of int8 have the two fields instead of the list.
+        # Files of version 0.5 and layers of int8 have the fields weight and bias instead of the list.
         messages = message.parameters if message.hasParameters else [message.weight, message.bias]
         return [each for each in map(self._tensor, messages) if each is not None]
 
     @property
     def weight(self) -> torch.Tensor:
-        """The first parameter."""
+        """First parameter."""
         if not self.parameters:
             raise NotServed("has no weights")
         return self.parameters[0]
 
     @property
     def bias(self) -> torch.Tensor | None:
-        """The second parameter, if there is one."""
+        """Second parameter, or `None`."""
         return self.parameters[1] if len(self.parameters) > 1 else None
 
     def _required(self, key: str, default: Any, fits: Callable[[Any], bool]) -> Any:
@@ -168,7 +171,7 @@ class Module:
         return value
 
     def _tensor(self, message: Any) -> torch.Tensor | None:
-        """What a tensor's message describes; a storage id of -1, or none, stands for an empty tensor."""
+        """Return the tensor that a message describes. A storage id of -1, or no storage, stands for an empty tensor."""
         if not message.HasField("storage") or message.storage.id == -1 or 0 in message.size:
             return None
         try:
@@ -185,10 +188,10 @@ def read_model(path: Path, weights: Path | None) -> Module:
 
     Args:
         path: the `.model` file.
-        weights: the file of the weights where it is another one; unused if the definition holds them.
+        weights: the separate file of the weights, if there is one. Unused if the definition holds the weights.
 
     Raises:
-        ModelError: a file is no such file, or damaged.
+        ModelError: a file is no file of BigDL, or is damaged.
     """
     try:
         content = path.read_bytes()

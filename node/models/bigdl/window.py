@@ -1,4 +1,4 @@
-"""Where the windows of a convolution or a pooling lie: BigDL's rules for sizes and padding."""
+"""Placement of the windows of a convolution or a pooling: BigDL's rules for sizes and padding."""
 
 import msgspec
 import torch
@@ -12,7 +12,7 @@ VOLUMETRIC = ("T", "H", "W")
 
 
 class Window(msgspec.Struct, frozen=True):
-    """A window over the last axes of a tensor: a number each for every axis. `pad` of -1 on all axes is TensorFlow's SAME."""
+    """A window over the last axes of a tensor, with a number for each axis. `pad` of -1 on all axes is TensorFlow's SAME."""
 
     kernel: tuple[int, ...]
     stride: tuple[int, ...]
@@ -46,43 +46,43 @@ class Window(msgspec.Struct, frozen=True):
 
     @property
     def extent(self) -> tuple[int, ...]:
-        """How far it reaches."""
+        """Reach of the window along each axis, with the dilation."""
         return tuple(gap * (size - 1) + 1 for gap, size in zip(self.dilation, self.kernel, strict=True))
 
     @property
     def is_same(self) -> bool:
-        """Whether the padding follows the input's size."""
+        """True if the padding follows the input's size."""
         return all(pad == _SAME for pad in self.pad)
 
     @property
     def is_plain_convolution(self) -> bool:
-        """Whether torch would place it likewise in a convolution: BigDL drops windows that lie in the padding alone."""
+        """True if torch places the window likewise in a convolution: BigDL drops windows that lie in the padding alone."""
         if self.is_same:
             return False
-        # BigDL is broken for a 1x1 convolution with padding; torch does what it should do.
+        # BigDL is broken for a 1x1 convolution with padding. torch computes the right result.
         return set(self.kernel) == {1} or all(pad < reach for pad, reach in zip(self.pad, self.extent, strict=True))
 
     @property
     def is_plain_pooling(self) -> bool:
-        """Whether torch would place it likewise in a pooling, where it demands a padding of at most half the kernel."""
+        """True if torch places the window likewise in a pooling. torch demands a padding of at most half the kernel."""
         if self.is_same or any(2 * pad > size for pad, size in zip(self.pad, self.kernel, strict=True)):
             return False
         return not self.ceil or all(step <= size for step, size in zip(self.stride, self.kernel, strict=True))
 
     def simplified(self) -> "Window":
-        """With numbers for SAME where they are the same for every input: of an odd reach, moved by one."""
+        """Return the window with numbers for SAME if every input has the same numbers: odd reach and a stride of 1."""
         if self.is_same and set(self.stride) == {1} and all(reach % 2 for reach in self.extent):
             return msgspec.structs.replace(self, pad=tuple(reach // 2 for reach in self.extent))
         return self
 
     def padding(self, sizes: tuple[int, ...]) -> list[tuple[int, int]]:
-        """Padding before and after each axis of such a size, so that all windows lie inside; negative: crop."""
+        """Return the padding before and after each axis of `sizes`, so that all windows lie inside. Negative numbers crop."""
         clip = any(self.pad)
         numbers = zip(sizes, self.extent, self.stride, self.pad, strict=True)
         return [_padding(*each, ceil=self.ceil, same=self.is_same, clip=clip) for each in numbers]
 
     def padded(self, images: torch.Tensor, value: float = 0.0) -> torch.Tensor:
-        """Images with that padding."""
+        """Return the images with the padding, filled with `value`."""
         pads = self.padding(tuple(images.shape[-len(self.kernel) :]))
         return F.pad(images, [amount for pair in reversed(pads) for amount in pair], value=value)
 

@@ -14,8 +14,8 @@ from cluster_serving.node.models.caffe.prototxt import Network, Shape, read_netw
 from cluster_serving.node.models.detect import Detected
 
 _SPATIAL = 2  # the first axis after the batch and the channels
-_GROWTH = 32  # the product of the strides of the usual networks: the arrays of every layer become larger
-# Give a row for each object found, however many rows go in.
+_GROWTH = 32  # the product of the strides of the usual networks, so that the arrays of every layer become larger
+# Layers that give a row for each object found, for any number of input rows.
 _DETECTORS = ("DetectionOutput", "Proposal")
 
 
@@ -33,18 +33,18 @@ class CaffeBackend:
 
 
 def load(detected: Detected, options: LoadOptions) -> CaffeBackend:
-    """Load a definition with its weights, and run it on zeros: OpenCV finds most faults only then.
+    """Load a definition with its weights, and run the network on zeros, because OpenCV finds most faults only in a run.
 
-    Heights and widths are free if the network runs at another size too. The batch is free unless an output does not have its
-    size, as that of a detector: such a network takes one row.
+    Heights and widths are free if the network also runs at a larger size. The batch is free if every output has as many rows as
+    the batch. Otherwise, as with a detector, the network takes a single row.
 
     Args:
-        detected: where the two files are.
-        options: the threads that OpenCV may use in this process; the shapes of inputs go before those of the definition. It
-            computes in float32.
+        detected: place of the two files.
+        options: the threads that OpenCV may use in the process. Configured shapes of inputs go before shapes of the definition.
+            OpenCV computes in float32.
 
     Raises:
-        ModelError: a file is broken, the two do not belong together, a layer is unknown to OpenCV, or a shape is missing.
+        ModelError: a file is broken, the two files do not belong together, a layer is unknown to OpenCV, or a shape is missing.
     """
     if not hasattr(cv2.dnn, "readNetFromCaffe"):
         raise ModelError(
@@ -67,7 +67,7 @@ def load(detected: Detected, options: LoadOptions) -> CaffeBackend:
 
 
 class _Files:
-    """A definition that has been read, and where its weights are."""
+    """A definition that has been read, and the path of its weights."""
 
     def __init__(self, detected: Detected) -> None:
         self.path = detected.definition
@@ -81,14 +81,14 @@ class _Files:
 
 
 class _Net:
-    """OpenCV's own network of a definition, and the names of what it gives.
+    """OpenCV's network of a definition, and the names of its outputs.
 
     Raises:
-        cv2.error: OpenCV does not take one of the files, or on a run a layer.
+        cv2.error: OpenCV refuses a file, or refuses a layer during a run.
     """
 
     def __init__(self, network: Network, weights: Path) -> None:
-        # As a file in memory: of buffers OpenCV makes copies, and weights may have half a gigabyte.
+        # The definition is a file in memory, because OpenCV copies buffers, and weights may have half a gigabyte.
         with os.fdopen(os.memfd_create("prototxt"), "wb") as definition:
             definition.write(network.text().encode(errors="surrogateescape"))
             definition.flush()
@@ -98,7 +98,7 @@ class _Net:
         self._last: Sequence[str] = [
             name for name in self._net.getUnconnectedOutLayersNames() if layers[name].type.lower() != "silence"
         ]
-        # A layer that gives one array lends it its name; several have their own.
+        # A single array has the name of its layer. Several arrays have names of their own.
         self._outputs = [tops if len(tops := layers[name].tops) > 1 else (name,) for name in self._last]
         self.follows_batch = not any(layers[name].type in _DETECTORS for name in self._last)
         self.has_one_size = any(layer.type.replace("_", "").lower() == "innerproduct" for layer in network.layers)
@@ -107,7 +107,7 @@ class _Net:
         for name in self._inputs:
             self._net.setInput(batch[name], name)
         results = self._net.forwardAndRetrieve(self._last)
-        # A pooling layer has the places of its maxima behind its top.
+        # A pooling layer gives the places of the maxima after its top.
         return {
             name: array
             for names, arrays in zip(self._outputs, results, strict=True)
@@ -115,14 +115,14 @@ class _Net:
         }
 
     def can_run(self, batch: dict[str, Array]) -> dict[str, Array]:
-        """The results, or none if the network does not run on such arrays."""
+        """Return the results, or none if the network does not run on the arrays."""
         try:
             return self.run(batch)
         except cv2.error:
             return {}
 
     def lacks(self, layer: str) -> bool:
-        """Whether OpenCV does not know the type of a layer."""
+        """Return whether OpenCV does not know the type of a layer."""
         try:
             self._net.getLayer(layer)
         except cv2.error as error:
@@ -133,7 +133,7 @@ class _Net:
 def _backend(
     net: _Net, shapes: dict[str, Shape], declared: dict[str, TensorSpec], results: dict[str, Array]
 ) -> CaffeBackend:
-    """Find out which dimensions are free, by running on more rows and on more pixels."""
+    """Build the backend. Runs on more rows and on more pixels show the free dimensions."""
     doubled = net.can_run(_zeros(shapes, rows=2)) if net.follows_batch else {}
     batch = None if doubled and all(len(array) == 2 for array in doubled.values()) else 1
     larger = {name: _larger(shape, declared.get(name)) for name, shape in shapes.items()}
@@ -152,12 +152,12 @@ def _backend(
 
 
 def _free(shape: Shape, other: Shape) -> tuple[int | None, ...]:
-    """A row's shape, without the dimensions that were different another time."""
+    """Return a row's shape, with `None` for the dimensions that differ between the two shapes."""
     return tuple(dim if dim == changed else None for dim, changed in zip(shape[1:], other[1:], strict=True))
 
 
 def _larger(shape: Shape, declared: TensorSpec | None) -> Shape:
-    """With more height and width, unless the configuration fixes them."""
+    """Return the shape with more height and width, unless the configuration fixes them."""
     fixed = declared.shape if declared else None
     return tuple(
         dim + _GROWTH if at >= _SPATIAL and (not fixed or fixed[at] is None) else dim for at, dim in enumerate(shape)
@@ -169,7 +169,7 @@ def _zeros(shapes: dict[str, Shape], rows: int = 1) -> dict[str, Array]:
 
 
 def _shape_to_try(path: Path, name: str, stated: Shape | None, declared: TensorSpec | None) -> Shape:
-    """What the configuration says of an input, completed from the definition; one row."""
+    """Return the configured shape of an input for one row, completed from the definition."""
     wanted = stated if declared is None else declared.shape or stated
     if wanted:
         known = stated if stated is not None and len(stated) == len(wanted) else wanted
@@ -184,7 +184,7 @@ def _shape_to_try(path: Path, name: str, stated: Shape | None, declared: TensorS
 
 @contextmanager
 def _quiet() -> Generator[None, None, None]:
-    """OpenCV logs the errors that it raises too."""
+    """Silence the log of OpenCV, because OpenCV also logs the errors that it raises."""
     level = cv2.utils.logging.setLogLevel(cv2.utils.logging.LOG_LEVEL_SILENT)
     try:
         yield
@@ -193,7 +193,7 @@ def _quiet() -> Generator[None, None, None]:
 
 
 def _explain(files: _Files, shapes: dict[str, Shape], error: cv2.error) -> str:
-    """One sentence for an error of OpenCV on zeros of these shapes; its own names neither file nor layer."""
+    """Return a sentence for an error of OpenCV on zeros of the shapes. The error itself names neither file nor layer."""
     if "ReadProtoFromBinary" in error.err:
         return f"{files.weights} was cut short or holds no weights of Caffe: copy it again."
     layers = files.network.layers
@@ -210,11 +210,11 @@ def _explain(files: _Files, shapes: dict[str, Shape], error: cv2.error) -> str:
         net = _Net(files.network, files.weights)
         unknown = ", ".join(f"{layer.name!r} of type {layer.type}" for layer in layers if net.lacks(layer.name))
         return f"{files.path} has layers that OpenCV {cv2.__version__} does not know: {unknown}."
-    # The first layer with which the network fails; with all of them it does.
+    # The first layer with which the network fails. With all layers, the network is known to fail.
     layer = layers[bisect_left(range(1, len(layers)), True, key=fails)]
     if "ReadProtoFromText" in error.err:
         return f"{files.path}: the layer {layer.name!r} ({layer.type}) has a field or a value that is not of Caffe."
     return (
-        f"{files.path}: the layer {layer.name!r} ({layer.type}) does not run with what {files.weights} holds; "
-        f"are they of the same network? OpenCV says: {reason}."
+        f"{files.path}: the layer {layer.name!r} ({layer.type}) does not run with the weights in {files.weights}; "
+        f"are the two files of the same network? OpenCV says: {reason}."
     )

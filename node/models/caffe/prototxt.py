@@ -1,8 +1,8 @@
 """Network definitions of Caffe (`.prototxt`): the inputs with their shapes, and the layers that take part in serving.
 
-The files are messages in the text format of protocol buffers; the fields that matter here are those of caffe.proto:
+The files are messages in the text format of protocol buffers. The fields that matter here are defined in caffe.proto:
 
-    NetParameter    input, input_dim (so many for each input) or input_shape { dim }, layer (in old files layers)
+    NetParameter    input, input_dim (as many for each input) or input_shape { dim }, layer (in old files layers)
     layer           name, type, bottom, top, include { phase }, exclude { phase }, input_param { shape { dim } },
                     dummy_data_param { shape { dim } }, memory_data_param { batch_size channels height width }
 """
@@ -18,41 +18,41 @@ Shape = tuple[int, ...]
 _TOKEN = re.compile(
     r"""(?P<skip>\s+|\#[^\n]*)|(?P<quoted>"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*')|(?P<mark>[{}<>\[\]:;,])|(?P<word>[^\s"'#{}<>\[\]:;,]+)"""
 )
-_SHOWN = 40  # characters of what is wrong: it may be all of a binary file
+_SHOWN = 40  # characters of a wrong text, which may be a whole binary file
 _CLOSING = {"{": "}", "<": ">"}
-# Layers that stand for inputs, and those that read what a server does not have; old files write MEMORY_DATA.
+# Layers that stand for inputs, and layers that read files, which a server does not have. Old files write MEMORY_DATA.
 _INPUT_LAYERS = ("input", "memorydata", "dummydata")
 _MEMORY_DATA = ("batch_size", "channels", "height", "width")
 _FILE_LAYERS = ("data", "imagedata", "hdf5data", "windowdata", "annotateddata")
 
 
 class Message:
-    """The fields of a message in their order, with the text of each."""
+    """The fields of a message in order, with the text of each field."""
 
     def __init__(self) -> None:
         self._fields: list[tuple[str, str | Message, str]] = []
 
     def add(self, key: str, value: "str | Message", text: str) -> None:
-        """Append a field; `text` is all of it, its name too."""
+        """Append a field. `text` is the whole field, including the name."""
         self._fields.append((key, value, text))
 
     def words(self, key: str) -> list[str]:
-        """The values of a repeated field of numbers, strings or words."""
+        """Return the values of a repeated field of numbers, strings or words."""
         return [value for name, value, _ in self._fields if name == key and isinstance(value, str)]
 
     def word(self, key: str) -> str:
-        """The value of a field that stands once; empty if it is missing."""
+        """Return the value of a field that stands once, or an empty string if the field is missing."""
         return next(iter(self.words(key)), "")
 
     def messages(self, *keys: str) -> list[tuple["Message", str]]:
-        """The messages in the fields of these names, each with its text."""
+        """Return the messages in the fields called `keys`, each with its text."""
         return [(value, text) for name, value, text in self._fields if name in keys and isinstance(value, Message)]
 
 
 class Layer(NamedTuple):
-    """A layer, the names of what it takes and gives, and its text in the definition.
+    """A layer, the names of its inputs and outputs, and its text in the definition.
 
-    Its `name` is OpenCV's, which numbers layers of one name.
+    `name` is the name in OpenCV, which numbers layers of the same name.
     """
 
     name: str
@@ -63,19 +63,19 @@ class Layer(NamedTuple):
 
 
 class Network(NamedTuple):
-    """A definition without what is for training only; the shape of an input is `None` if the file does not state it."""
+    """A definition without the parts for training. The shape of an input is `None` if the file does not state it."""
 
     inputs: dict[str, Shape | None]
     layers: tuple[Layer, ...]
 
     def first(self, count: int) -> "Network":
-        """The network of the first `count` layers and the inputs that they read."""
+        """Return the network of the first `count` layers, with the inputs that the layers read."""
         layers = self.layers[:count]
         read = {bottom for layer in layers for bottom in layer.bottoms}
         return Network({name: shape for name, shape in self.inputs.items() if name in read}, layers)
 
     def text(self) -> str:
-        """The definition again, without shapes."""
+        """Return the text of the definition, without shapes."""
         return "\n".join(
             [f"input: {json.dumps(name, ensure_ascii=False)}" for name in self.inputs]
             + [layer.text for layer in self.layers]
@@ -86,7 +86,7 @@ def read_network(source: str) -> Network:
     """Read a definition.
 
     Raises:
-        ValueError: it is not in the text format, or none to serve; the message says what is wrong.
+        ValueError: the source is not in the text format, or cannot be served. The message names the fault.
     """
     net = _Parser(source).message(_Token("end", "", 0, 0))
     found = net.messages("layer", "layers")
@@ -110,7 +110,7 @@ def read_network(source: str) -> Network:
         count = names[layer.name]
         names[layer.name] += 1
         layers.append(layer._replace(name=f"{layer.name}_{count}") if count else layer)
-    # An input that no layer reads is a label, or that of a layer for training.
+    # An input that no layer reads is a label, or is read by a layer for training.
     network = Network(inputs, tuple(layers)).first(len(layers))
     if not network.inputs:
         raise ValueError("it has no input that a layer reads; it needs a layer of type Input, which states its shape")
@@ -125,7 +125,7 @@ def _layer(message: Message, text: str) -> Layer:
 
 
 def _serves(layer: Message) -> bool:
-    """Whether a layer is there outside of training."""
+    """Return whether a layer is present outside of training."""
 
     def phases(key: str) -> list[bool]:
         return [rule.word("phase") not in ("TRAIN", "0") for rule, _ in layer.messages(key)]
@@ -147,13 +147,13 @@ def _stated_inputs(net: Message) -> dict[str, Shape | None]:
 def _fed_inputs(layer: Message, kind: str) -> dict[str, Shape | None]:
     tops = layer.words("top")
     if kind == "memorydata":
-        # Its second top are the labels.
+        # The second top holds the labels.
         dims = [parameter.word(key) for parameter, _ in layer.messages("memory_data_param") for key in _MEMORY_DATA]
         return {tops[0]: _dims(dims)} if tops else {}
     parameters = layer.messages("input_param" if kind == "input" else "dummy_data_param")
     shapes = [_dims(shape.words("dim")) for parameter, _ in parameters for shape, _ in parameter.messages("shape")]
     if len(shapes) == 1:
-        shapes *= len(tops)  # one shape is for all tops
+        shapes *= len(tops)  # a single shape is for all tops
     return dict(zip(tops, shapes if len(shapes) == len(tops) else [None] * len(tops), strict=True))
 
 
@@ -188,7 +188,7 @@ def _line(source: str, at: int) -> str:
 
 
 class _Parser:
-    """Goes over the tokens once, one ahead."""
+    """Parser that goes over the tokens once, with one token of lookahead."""
 
     def __init__(self, source: str) -> None:
         self._source = source
@@ -197,12 +197,12 @@ class _Parser:
         self._end = 0
 
     def message(self, opening: _Token) -> Message:
-        """The fields up to the end of the file, or of the message that `opening` begins."""
+        """Return the fields up to the end of the file, or of the message that `opening` begins."""
         closing = _CLOSING.get(opening.text, "")
         message = Message()
         while self._next.text != closing or self._next.kind == "quoted":
             if self._next.kind == "end":
-                raise ValueError(f"it ends inside of what begins on {_line(self._source, opening.start)}")
+                raise ValueError(f"it ends inside of the message that begins on {_line(self._source, opening.start)}")
             start = self._next.start
             key = self._take("word").text
             values = self._values()
@@ -231,12 +231,12 @@ class _Parser:
         if opening.kind != "quoted":
             return self._take("word").text
         parts: list[str] = []
-        while self._next.kind == "quoted":  # strings that follow each other are one
+        while self._next.kind == "quoted":  # adjacent strings form a single string
             parts.append(re.sub(r"\\(.)", r"\1", self._take("quoted").text[1:-1]))
         return "".join(parts)
 
     def _skip(self, *marks: str) -> bool:
-        """Whether one of these marks came next."""
+        """Skip the next token if it is in `marks`, and return whether it was skipped."""
         found = self._next.kind == "mark" and self._next.text in marks
         if found:
             self._take("mark")

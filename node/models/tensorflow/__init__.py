@@ -31,12 +31,12 @@ def load(detected: Detected, options: LoadOptions) -> TensorflowBackend:
     """Load a TensorFlow model.
 
     Args:
-        detected: where it is, and which of the three kinds.
-        options: the threads of one operator; the signature; the inputs and outputs to take, as names of tensors (`x:0`) or as
-            keys of the signature; the precision "bf16" computes in bfloat16 what is float32 in the graph, where oneDNN can.
+        detected: place of the model, and one of the three formats.
+        options: the threads of an operator, the signature, and the inputs and outputs to take, as names of tensors (`x:0`) or as
+            keys of the signature. Precision "bf16" computes the graph's float32 operations in bfloat16, if oneDNN can.
 
     Raises:
-        ModelError: a file is broken or missing, or the model has no such signature, input or output.
+        ModelError: a file is broken or missing, or the model lacks the signature, an input or an output.
     """
     use_threads(options.threads)
     path = detected.definition
@@ -52,12 +52,12 @@ def load(detected: Detected, options: LoadOptions) -> TensorflowBackend:
 
 @contextlib.contextmanager
 def _faults_of_weights(prefix: Path) -> Generator[None, None, None]:
-    """Where a model cannot be loaded because of its weights, says so: TensorFlow does not tell which file it was reading."""
+    """Report broken weights by the name of the file, because TensorFlow does not tell the file that it was reading."""
     try:
         yield
     except ModelError:
         raise
-    except Exception:  # whatever it is, it may come from the weights
+    except Exception:  # any failure may come from the weights
         _check_weights(prefix)
         raise
 
@@ -66,7 +66,7 @@ def _check_weights(prefix: Path) -> None:
     """Read all the weights.
 
     Raises:
-        ModelError: they cannot be read; it names the file.
+        ModelError: the weights cannot be read. The message names the file.
     """
     if not prefix.parent.is_dir():
         return
@@ -98,7 +98,7 @@ def _load_saved_model(directory: Path, options: LoadOptions) -> TensorflowBacken
 
 @contextlib.contextmanager
 def _with_variables(directory: Path, meta_graph: Any) -> Generator[Path, None, None]:
-    """The SavedModel with what TensorFlow 2 wants to find of one even if it has no variables: their directory."""
+    """Yield the SavedModel with a directory `variables`, which TensorFlow 2 wants even for a model without variables."""
     if (directory / "variables").is_dir() or not is_version_2(meta_graph):
         yield directory
         return
@@ -112,7 +112,7 @@ def _with_variables(directory: Path, meta_graph: Any) -> Generator[Path, None, N
 
 
 def _signature_backend(root: Any, signature: Signature, options: LoadOptions, path: Path) -> TensorflowBackend:
-    """A model of TensorFlow 2: its signature is a function that is called by keyword."""
+    """Build the backend for a model of TensorFlow 2. Its signature is a function that is called by keyword."""
     name = signature.name
     _, takes = root.signatures[name].structured_input_signature
     gives = root.signatures[name].structured_outputs
@@ -122,7 +122,7 @@ def _signature_backend(root: Any, signature: Signature, options: LoadOptions, pa
         raise ModelError(f"{path}: the signature {name!r} needs the input {left_out[0]!r} as well.")
 
     def call(*tensors: Any) -> list[Any]:
-        # Through the root: the variables live as long as it does.
+        # Called through the root, because the variables live only as long as the root.
         results = root.signatures[name](**dict(zip(inputs, tensors, strict=True)))
         return [results[key] for key in outputs]
 
@@ -136,7 +136,7 @@ def _signature_backend(root: Any, signature: Signature, options: LoadOptions, pa
 
 
 def _keys(tensors: Mapping[str, str], wanted: tuple[str, ...], word: str, path: Path) -> list[str]:
-    """The keys of the signature to use; all of them in alphabetical order unless some are wanted, by key or tensor name."""
+    """Return the keys of the signature to use: the wanted keys or tensor names, or else all keys in alphabetical order."""
     by_tensor = {tensor: key for key, tensor in tensors.items()}
     names = [TensorSpec.parse(text).name for text in wanted]
     for name in names:
@@ -146,7 +146,7 @@ def _keys(tensors: Mapping[str, str], wanted: tuple[str, ...], word: str, path: 
 
 
 def _meta_graph(directory: Path) -> Any:
-    """The graph to serve of those in a SavedModel."""
+    """Return the graph of a SavedModel to serve."""
     file = next(directory / name for name in SAVED_MODEL if (directory / name).is_file())
     model = SavedModel()
     try:

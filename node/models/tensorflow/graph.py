@@ -1,6 +1,6 @@
 """Graphs of the TensorFlow 1 kind, run without sessions: frozen graphs, checkpoints, old SavedModels.
 
-A graph is imported once into a wrapped function; what lies between the inputs and the outputs to serve is then cut out of it.
+A graph is imported once into a wrapped function. The part between the inputs and the outputs to serve is then cut out.
 """
 
 import contextlib
@@ -19,22 +19,22 @@ from cluster_serving.node.models.tensorflow.signature import choose_signature, l
 _PLACEHOLDERS = ("Placeholder", "PlaceholderV2")
 _VARIABLES = ("Variable", "VariableV2", "VarHandleOp")
 _FILLS_TABLE = re.compile(r"(InitializeTable|InitializeTableFromTextFile|LookupTableImport)(V2)?")
-# Of a graph for training: what only training or looking at it needs.
+# Operations of a training graph that only training or inspection needs.
 _BACKSTAGE_NAMES = re.compile(r"(^|/)(gradients|save|report_uninitialized_variables)(_\d+)?/")
 _BACKSTAGE_TYPES = re.compile(
-    # Shapes too: a loss asks for those of logits and labels, for its gradients.
+    # Shapes too, because the gradients of a loss need the shapes of logits and labels.
     r".*Summary(V2)?|Merge.*Summary|(Sparse|Resource)*Apply.*|Assign.*|Assert|Print(V2)?|Shape|ShapeN|Size|Rank"
 )
 
 
 class Graph:
-    """A graph that functions can be cut out of.
+    """A graph from which functions can be cut out.
 
     Args:
         graph: the tensors and operations.
         prune: makes a function from a list of tensors to feed and a list of tensors to fetch.
         path: the model file, for errors.
-        frozen: whether its variables, should it have some, have no values.
+        frozen: whether variables of the graph, if present, have no values.
     """
 
     def __init__(self, graph: Any, prune: Callable[..., Any], path: Path, *, frozen: bool = False) -> None:
@@ -46,12 +46,12 @@ class Graph:
     def backend(
         self, options: LoadOptions, inputs: Mapping[str, str], outputs: Mapping[str, str], named_in: Path | None = None
     ) -> TensorflowBackend:
-        """Cut out what is to be served.
+        """Cut out the part of the graph to serve.
 
         Args:
-            options: the inputs and outputs that the user names; empty: `inputs` and `outputs`.
-            inputs: names of tensors by the names to serve them under; empty: the placeholders that the outputs need.
-            outputs: the same; empty: what is computed from the inputs and used by nothing else.
+            options: the inputs and outputs that the user names. Empty: `inputs` and `outputs` apply.
+            inputs: names of tensors, by the names under which they are served. Empty: the placeholders that the outputs need.
+            outputs: the same for outputs. Empty: the tensors that are computed from the inputs and not used further.
             named_in: the file that `inputs` and `outputs` come from, if it is not the model file.
 
         Raises:
@@ -68,7 +68,7 @@ class Graph:
         feeds = feeds or {_short(tensor): tensor for tensor in needed}
         if self._frozen:
             self._check_variables(fetches.values())
-        # Without a signature each call is tried in a wrong way first, which takes 0.5 ms.
+        # Without a signature, TensorFlow tries each call in a wrong way first, which takes 0.5 ms.
         signature = tuple(tf.TensorSpec(tensor.shape, tensor.dtype.base_dtype) for tensor in feeds.values())
         function = self._prune(list(feeds.values()), list(fetches.values()), input_signature=(signature, {}))
         takes = inputs_of(feeds, options, self._path)
@@ -82,7 +82,7 @@ class Graph:
             self._prune([], fills)()
 
     def _find(self, wanted: Sequence[str], named: Mapping[str, str], named_in: Path | None) -> dict[str, Tensor]:
-        """Tensors by the names to serve them under: the wanted ones, else the named ones."""
+        """Return tensors by the names under which they are served: the wanted tensors, or else the named tensors."""
         if not wanted:
             return {name: self._tensor(tensor, named_in or self._path) for name, tensor in named.items()}
         keys = {tensor: key for key, tensor in named.items()}
@@ -99,14 +99,14 @@ class Graph:
             there = [tensor.name for tensor in (*self._placeholders(), *self._sinks([]).values())]
             where = "" if named_in == self._path else f", which {named_in} names"
             raise ModelError(
-                f"{self._path} has no tensor {name!r}{where}, only {listed(there)} and what lies between."
+                f"{self._path} has no tensor {name!r}{where}, only {listed(there)} and the tensors between them."
             ) from error
 
     def _placeholders(self) -> list[Tensor]:
         return [op.outputs[0] for op in self._graph.get_operations() if op.type in _PLACEHOLDERS]
 
     def _placeholders_before(self, fetches: Iterable[Tensor], feeds: Iterable[Tensor]) -> list[Tensor]:
-        """The placeholders that some tensors depend on, in the order of the graph, unless others are fed on the way."""
+        """Return the placeholders that `fetches` need in addition to `feeds`, in the order of the graph."""
         fed = {tensor.op.name for tensor in feeds}
 
         def step(op: Any) -> list[Any]:
@@ -116,12 +116,12 @@ class Graph:
         return [tensor for tensor in self._placeholders() if tensor.op.name in needed]
 
     def _sinks(self, sources: Sequence[Any]) -> dict[str, Tensor]:
-        """The tensors that are computed from some operations, or from any placeholder, and are used by nothing that matters."""
+        """Return the tensors computed from `sources`, or else from any placeholder, that no operation for inference uses."""
         reached = _reach(sources or [tensor.op for tensor in self._placeholders()], _after)
         forward = [op for op in self._graph.get_operations() if op.name in reached and op.type not in _PLACEHOLDERS]
         last = [op for op in forward if not _after(op)]
         tensors = [tensor for op in last for tensor in op.outputs]
-        # One value for the whole batch, as a loss, is no answer to a record.
+        # A single value for the whole batch, as a loss, is no answer to a record.
         found = {_short(tensor): tensor for tensor in tensors if tensor.shape.rank != 0}
         if not found:
             raise ModelError(f"{self._path} does not tell which tensors are its outputs: name them in modelOutputs.")
@@ -138,17 +138,17 @@ class Graph:
 
 
 class _GraphMeta(msgspec.Struct):
-    """`graph_meta.json` as the original product reads it; the file's other keys are about training."""
+    """The keys of `graph_meta.json` that the original product reads. All other keys of the file are about training."""
 
     input_names: tuple[str, ...] = ()
     output_names: tuple[str, ...] = ()
 
 
 def load_frozen(path: Path, options: LoadOptions) -> TensorflowBackend:
-    """Load a frozen graph; `graph_meta.json` beside it names inputs and outputs unless `options` do.
+    """Load a frozen graph. `graph_meta.json` beside the graph names inputs and outputs unless `options` do.
 
     Raises:
-        ModelError: see `Graph.backend`; the file is no frozen graph; `graph_meta.json` is not as it should be.
+        ModelError: see `Graph.backend`. Also, the file is no frozen graph, or `graph_meta.json` is not as it should be.
     """
     graph_def = tf.compat.v1.GraphDef()
     data = path.read_bytes()
@@ -170,10 +170,10 @@ def load_frozen(path: Path, options: LoadOptions) -> TensorflowBackend:
 
 
 def load_checkpoint(path: Path, options: LoadOptions) -> TensorflowBackend:
-    """Load a `.meta` with the `.index` and `.data` files of its name; a signature in it names inputs and outputs.
+    """Load a `.meta` with the `.index` and `.data` files of the same name. A signature in the `.meta` names inputs and outputs.
 
     Raises:
-        ModelError: see `Graph.backend`; a file is missing or broken.
+        ModelError: see `Graph.backend`. Also, a file is missing or broken.
     """
     prefix = path.with_suffix("")
     if not any(file.name.startswith(f"{prefix.name}.data-") for file in path.parent.iterdir()):
@@ -209,7 +209,7 @@ def _read_meta(path: Path) -> _GraphMeta:
     for word, names in (("Input", meta.input_names), ("Output", meta.output_names)):
         for name in names:
             if ":" not in name:
-                # The sentence of the original product, as it is.
+                # The sentence of the original product, unchanged.
                 raise ModelError(
                     f"{path}: {word} names require to be Tensor names, but <{name}> looks like a operation name, "
                     f"please try <{name}:0> instead."
@@ -218,7 +218,7 @@ def _read_meta(path: Path) -> _GraphMeta:
 
 
 def _hint(data: bytes) -> str:
-    """What a file that is no graph is instead."""
+    """Return the end of the error for a file that is no graph, with the likely kind of the file."""
     model = SavedModel()
     with contextlib.suppress(DecodeError):
         model.ParseFromString(data)
@@ -232,12 +232,12 @@ def _short(tensor: Tensor) -> str:
 
 
 def _without_port(name: str) -> str:
-    """`x` for `x:0`; `split:1`, the second tensor of an operation, keeps its number."""
+    """Return `x` for `x:0`. `split:1`, the second tensor of an operation, keeps its number."""
     return name.removesuffix(":0")
 
 
 def _reach(start: Iterable[Any], step: Callable[[Any], Iterable[Any]]) -> set[str]:
-    """The names of all operations that can be reached in such steps, the first ones included."""
+    """Return the names of all operations that are reachable by `step`, including the operations of `start`."""
     reached: set[str] = set()
     waiting = list(start)
     while waiting:

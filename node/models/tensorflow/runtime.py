@@ -1,4 +1,4 @@
-"""TensorFlow, imported with its settings in place, and what all models that it runs have in common."""
+"""TensorFlow, imported with its settings in place, and the backend that all models on TensorFlow share."""
 
 import contextlib
 import os
@@ -11,7 +11,7 @@ import numpy as np
 
 from cluster_serving.node.models.base import Array, LoadOptions, ModelError, TensorSpec
 
-# TensorFlow looks at these while it is imported. A model is served on the CPU, and looking for CUDA takes time and log lines.
+# TensorFlow reads the variables during its import. A model is served on the CPU, and looking for CUDA takes time and log lines.
 os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
@@ -30,7 +30,7 @@ __all__ = [
     "use_threads",
 ]
 
-tf: Any = tensorflow  # half of its names are made at run time, where no checker sees them
+tf: Any = tensorflow  # half of the names are made at run time, unseen by type checkers
 
 tf.get_logger().setLevel("ERROR")
 
@@ -47,15 +47,15 @@ class TensorflowBackend:
     """A function of tensors.
 
     Args:
-        inputs: one for each argument of `function`, in its order.
-        outputs: one for each tensor that it returns.
+        inputs: a spec for each argument of `function`, in the order of the arguments.
+        outputs: a spec for each tensor that `function` returns.
         function: takes tensors and returns a list of them.
         path: the model file, for errors.
-        precision: "bf16" has TensorFlow compute in bfloat16 what it can, where the CPU has it.
-        owner: what the variables of `function` belong to, if it does not keep that itself.
+        precision: "bf16" lets TensorFlow compute in bfloat16 as far as it can, if the CPU has bfloat16.
+        owner: the object with the variables of `function`, if `function` does not keep the object alive.
     """
 
-    # What TensorFlow rewrites graphs to, when it first runs them: it knows one setting for the whole process.
+    # True if TensorFlow rewrites graphs to bfloat16 at their first run. TensorFlow has one setting for the whole process.
     _in_bfloat16: ClassVar[bool] = False
 
     def __init__(
@@ -79,16 +79,16 @@ class TensorflowBackend:
         self.outputs = tuple(outputs)
         self._function = function
         self._bfloat16 = precision == "bf16"
-        self._owner = owner  # without it, the function still runs, but nothing can be made of it
+        self._owner = owner  # without the owner, the function still runs, but no new function can be made of it
 
     def run(self, batch: dict[str, Array]) -> dict[str, Array]:
-        """Run the model once on `batch`, which is copied; text is an array of `str` objects. The results are read-only.
+        """Run the model once on `batch`, which is copied. Text is an array of `str` objects. The results are read-only.
 
         Raises:
-            ValueError: TensorFlow refuses the batch; in one line, without its traces of the graph.
+            ValueError: TensorFlow refuses the batch. The message is a single line, without TensorFlow's traces of the graph.
         """
-        # Measured: the copy is 0.2 ms of the 150 ms that SqueezeNet takes for 5 MB; sharing the memory through DLPack would let
-        # a model that gives out its input point into a slot that is used again.
+        # Measured: the copy is 0.2 ms of the 150 ms that SqueezeNet takes for 5 MB. With memory shared through DLPack, the
+        # result of a model that gives out its input would point into a slot that is used again.
         tensors = [tf.constant(batch[spec.name]) for spec in self.inputs]
         self._use_precision()
         try:
@@ -103,7 +103,7 @@ class TensorflowBackend:
             TensorflowBackend._in_bfloat16 = self._bfloat16
 
     def convertible(self) -> Any:
-        """What OpenVINO can read: the concrete function, of tensors in the order of `inputs`."""
+        """Return the concrete function for OpenVINO to read, with tensors in the order of `inputs`."""
 
         def function(*tensors: Any) -> Any:
             return self._function(*tensors)
@@ -113,8 +113,8 @@ class TensorflowBackend:
 
 
 def use_threads(threads: int) -> None:
-    """Let an operator use so many threads, and run one operator at a time."""
-    # They are fixed once a process has run its first operation, as it has when a second model is loaded to compare the two.
+    """Let an operator use `threads` threads, and let TensorFlow run a single operator at a time."""
+    # Both numbers are fixed after the first operation of a process, as when a second model is loaded to compare the two.
     with contextlib.suppress(RuntimeError):
         tf.config.threading.set_intra_op_parallelism_threads(threads)
         tf.config.threading.set_inter_op_parallelism_threads(1)
@@ -122,7 +122,7 @@ def use_threads(threads: int) -> None:
 
 @contextlib.contextmanager
 def faults_of(path: Path, library: str = f"TensorFlow {tf.__version__}") -> Generator[None, None, None]:
-    """Turns whatever `library` raises about a file into one sentence."""
+    """Turn any exception of `library` about a file into a `ModelError` of one sentence."""
     try:
         yield
     except ModelError:
@@ -134,8 +134,8 @@ def faults_of(path: Path, library: str = f"TensorFlow {tf.__version__}") -> Gene
 
 
 def _reason(error: Exception) -> str:
-    """The first line of what a library says that is not about where it happened."""
-    # A KeyError's text is its argument's representation, with line breaks spelled out.
+    """Return the first line of a library's error that is not about a place in the code."""
+    # The text of a KeyError is the representation of its argument, with line breaks spelled out.
     text = str(error.args[0] if isinstance(error, KeyError) and error.args else error)
     lines = [" ".join(_PREFIX.sub("", line).split()) for line in text.splitlines()]
     said = (line for line in lines if line and not _WHERE.match(line))
@@ -143,10 +143,10 @@ def _reason(error: Exception) -> str:
 
 
 def spec_of(name: str, tensor: Any, path: Path) -> TensorSpec:
-    """The spec of a tensor, or of anything else with a TensorFlow dtype and shape, under a name of its own.
+    """Return the spec of a tensor, or of any object with a TensorFlow dtype and shape, under the given name.
 
     Raises:
-        ModelError: it holds neither numbers nor text.
+        ModelError: the tensor holds neither numbers nor text.
     """
     dtype = tf.as_dtype(tensor.dtype).base_dtype
     if dtype != tf.string and np.dtype(dtype.as_numpy_dtype).kind not in _NUMBERS:
@@ -157,10 +157,10 @@ def spec_of(name: str, tensor: Any, path: Path) -> TensorSpec:
 
 
 def inputs_of(tensors: Mapping[str, Any], options: LoadOptions, path: Path) -> list[TensorSpec]:
-    """The specs of inputs by name; a shape that the configuration states takes the place of the model's.
+    """Return the specs of inputs that are given by name. A configured shape takes the place of the model's shape.
 
     Raises:
-        ModelError: the configuration names others, or one holds neither numbers nor text.
+        ModelError: the configuration names inputs that the model lacks, or an input holds neither numbers nor text.
     """
     return list(options.shaped([spec_of(name, tensor, path) for name, tensor in tensors.items()]))
 

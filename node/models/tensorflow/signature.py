@@ -1,4 +1,4 @@
-"""Signatures of TensorFlow models: what the inputs and outputs of a graph are called."""
+"""Signatures of TensorFlow models: the names of a graph's inputs and outputs."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -8,14 +8,14 @@ from typing import Any, NamedTuple
 from cluster_serving.node.models.base import LoadOptions, ModelError
 
 _DEFAULT_SIGNATURE = "serving_default"
-_INTERNAL_SIGNATURES = "__saved_model"  # what runs at loading is kept among the signatures
+_INTERNAL_SIGNATURES = "__saved_model"  # functions that run at loading are kept among the signatures
 _LISTED = 10
 
 
 class Signature(NamedTuple):
-    """The names of a signature's tensors by key, in the order in which the original product bound them: alphabetical.
+    """The names of a signature's tensors by key, in alphabetical order, as the original product bound the tensors.
 
-    Without a name, there is no signature.
+    An empty name means that there is no signature.
     """
 
     name: str = ""
@@ -24,10 +24,10 @@ class Signature(NamedTuple):
 
 
 def choose_signature(meta_graph: Any, options: LoadOptions, path: Path) -> Signature:
-    """The signature to serve: the one that `options` name, else serving_default, else the only one, else none.
+    """Return the signature to serve: the signature in `options`, else serving_default, else the only signature, else none.
 
     Raises:
-        ModelError: there is no such signature, there are several to choose from, or a tensor is sparse or ragged.
+        ModelError: the signature is missing, there are several to choose from, or a tensor is sparse or ragged.
     """
     found = {name: each for name, each in meta_graph.signature_def.items() if not name.startswith(_INTERNAL_SIGNATURES)}
     name = options.signature or (next(iter(found)) if len(found) == 1 else _DEFAULT_SIGNATURE)
@@ -42,12 +42,12 @@ def choose_signature(meta_graph: Any, options: LoadOptions, path: Path) -> Signa
 
 
 def is_version_2(meta_graph: Any) -> bool:
-    """Whether TensorFlow 2 has made it: then the graph itself only restores the model, whose functions stand elsewhere."""
+    """Return whether TensorFlow 2 made the model. Its graph then only restores the model, and the functions stand elsewhere."""
     return bool(meta_graph.HasField("object_graph_def"))
 
 
 def listed(names: Sequence[str]) -> str:
-    """Some names for a message."""
+    """Return the first names for a message, and the number of names left out."""
     more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
     return ", ".join(names[:_LISTED]) + more
 

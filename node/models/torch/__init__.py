@@ -20,8 +20,8 @@ from cluster_serving.node.models.torch.values import by_name, to_array, to_tenso
 class TorchBackend:
     """A model that runs on the CPU.
 
-    Only exported programs tell their outputs; those of other models are known after the first run, since a type in TorchScript
-    does not tell the dtype.
+    Only exported programs state their outputs. For all other models the outputs are known after the first run, because a type in
+    TorchScript does not tell the dtype.
     """
 
     def __init__(self, model: Model, program: Program, bfloat16: bool) -> None:
@@ -34,12 +34,12 @@ class TorchBackend:
         self._channels_last = program.has_images
 
     def run(self, batch: dict[str, Array]) -> dict[str, Array]:
-        """Run the model once on `batch`, whose memory it may use to work in.
+        """Run the model once on `batch`. The model may use the memory of the batch to work in.
 
-        The arrays returned may be memory of the model or of the batch: they are valid until the next run.
+        The returned arrays may be memory of the model or of the batch, so the arrays are valid until the next run.
 
         Raises:
-            ModelError: an output is no tensor, or a sparse or quantized one.
+            ModelError: an output is no tensor, or is sparse or quantized.
             RuntimeError: the model fails.
         """
         casts = self._program.casts or (None,) * len(batch)
@@ -52,11 +52,11 @@ class TorchBackend:
         return outputs
 
     def convertible(self) -> Model:
-        """What OpenVINO can read."""
+        """Return the model for OpenVINO to read."""
         return self._model
 
     def _seen(self, name: str, array: Array) -> TensorSpec:
-        """What an output showed of itself; with free dimensions in the inputs its shape may be another one next time."""
+        """Return the spec of an output after a run. If inputs have free dimensions, the shape of the output stays open."""
         rows = [spec.row_shape for spec in self.inputs]
         fixed = bool(rows) and all(row is not None and None not in row for row in rows)
         return TensorSpec(name, array.dtype.name, (None, *array.shape[1:]) if fixed and array.ndim else None)
@@ -68,7 +68,7 @@ class TorchBackend:
             try:
                 return self._program.call([_with_channels_last(tensor) for tensor in tensors])
             except (RuntimeError, torch.jit.Error):
-                # A view() after a convolution needs the channels first: if that is what failed, it will every time.
+                # A view() after a convolution needs the channels first. A model with such a view() fails every time.
                 result = self._program.call(tensors)
                 self._channels_last = False
                 return result
@@ -77,18 +77,18 @@ class TorchBackend:
 
 
 def load(detected: Detected, options: LoadOptions) -> TorchBackend:
-    """Load what torch.jit.save, torch.export.save or torch.save has written.
+    """Load a file that torch.jit.save, torch.export.save or torch.save has written.
 
     Args:
-        detected: where the file is.
-        options: the threads of one operator; precision "bf16" runs under autocast; `inputs` where the file does not tell
-            shapes and dtypes, and to serve optional arguments; `allow_pickle` for modules saved by torch.save.
+        detected: place of the file.
+        options: the threads of an operator. Precision "bf16" runs under autocast. `inputs` gives shapes and dtypes that the
+            file does not tell, and names optional arguments to serve. `allow_pickle` permits modules saved by torch.save.
 
     Raises:
-        ModelError: the file is broken or no model, needs a permission, or takes something else than tensors.
+        ModelError: the file is broken or no model, needs a permission, or takes arguments other than tensors.
     """
     torch.set_num_threads(options.threads)
-    with suppress(RuntimeError):  # it can be set once in a process
+    with suppress(RuntimeError):  # the number can be set only once in a process
         torch.set_num_interop_threads(1)
     path = detected.definition
     model = read(path, options.allow_pickle)
@@ -108,6 +108,6 @@ def _with_channels_last(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _reason(error: Exception) -> str:
-    """What is wrong, without the listing of the model's code that TorchScript puts in front of it."""
+    """Return the error without the listing of the model's code that TorchScript puts in front."""
     text = str(error).strip()
     return text.splitlines()[-1].removeprefix("RuntimeError: ") if "TorchScript" in text else text

@@ -1,4 +1,4 @@
-"""Prepares TorchScript and modules, whose `forward` has named arguments but seldom says what it expects in them."""
+"""Preparation of TorchScript and modules: `forward` names its arguments, but seldom states shapes and dtypes."""
 
 import inspect
 import re
@@ -26,9 +26,9 @@ _ANY_NUMBER = "*"
 
 
 class _Argument(msgspec.Struct, frozen=True):
-    """One argument of `forward`.
+    """Argument of `forward`.
 
-    `kind` is its type as text, empty where it has none, `*` for `*args`. `dtype` is what the code shows it to be, or `None`.
+    `kind` is the type as text: empty without a type, `*` for `*args`. `dtype` is the dtype that the code implies, or `None`.
     """
 
     name: str
@@ -46,7 +46,7 @@ def script_program(model: torch.jit.ScriptModule, options: LoadOptions, path: Pa
     """Prepare TorchScript for inference.
 
     Raises:
-        ModelError: it takes something else than tensors, or the configuration does not fit it.
+        ModelError: an argument is not a tensor, or the configuration does not fit the arguments.
     """
     model.eval()
     forward: Any = getattr(model, "forward", None)
@@ -65,7 +65,7 @@ def module_program(model: torch.nn.Module, options: LoadOptions, path: Path) -> 
     """Prepare a module for inference.
 
     Raises:
-        ModelError: it takes something else than tensors, or the configuration does not fit it.
+        ModelError: an argument is not a tensor, or the configuration does not fit the arguments.
     """
     model.eval()
     dtypes = _module_dtypes(model)
@@ -82,9 +82,10 @@ def module_program(model: torch.nn.Module, options: LoadOptions, path: Path) -> 
 
 
 def _frozen(model: torch.jit.ScriptModule) -> torch.nn.Module:
-    """The model with its weights as constants and its batch norms folded, where that can be done.
+    """Return the model with its weights as constants and its batch norms folded, if torch can freeze the model.
 
-    Not torch.jit.optimize_for_inference: it has known wrong results (pytorch issues 86527, 86556) that nobody mends any more.
+    torch.jit.optimize_for_inference is not used, because it has known wrong results (pytorch issues 86527, 86556) that are no
+    longer mended.
     """
     with no_deprecations():
         # Fusion compiles for up to 0.3 s in the middle of the second run, and gained nothing on a CPU.
@@ -96,12 +97,12 @@ def _frozen(model: torch.jit.ScriptModule) -> torch.nn.Module:
 
 
 def _module_dtypes(model: torch.nn.Module) -> dict[int, str]:
-    """As `dtypes_of_inputs`, where the module's source can be compiled; it runs uncompiled in any case."""
+    """Return `dtypes_of_inputs` if the module's source can be compiled. The module runs uncompiled in any case."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # about code that is not ours, compiled for nothing but this
+        warnings.simplefilter("ignore")  # about the user's code, compiled only to read the dtypes
         try:
             return dtypes_of_inputs(torch.jit.script(model))
-        except Exception:  # whatever the compiler meets in Python code at large
+        except Exception:  # the compiler may fail in any way on arbitrary Python code
             return {}
 
 
@@ -133,7 +134,7 @@ def _program(
 
 
 def _chosen(arguments: Sequence[_Argument], options: LoadOptions, path: Path) -> list[_Argument]:
-    """The arguments that are inputs: the required ones, and those of the others that the configuration names."""
+    """Return the arguments that are inputs: the required arguments, and the optional arguments that the configuration names."""
     configured = {spec.name for spec in options.stated}
     chosen = [each for each in arguments if not each.optional or each.name in configured]
     if len(chosen) == 1 and chosen[0].takes_any_number:
@@ -141,7 +142,7 @@ def _chosen(arguments: Sequence[_Argument], options: LoadOptions, path: Path) ->
     chosen = [each for each in chosen if each.kind != _ANY_NUMBER]
     if not chosen:
         names = ", ".join(each.name for each in arguments)
-        hint = f"name those of its arguments to serve in modelInputs: {names}" if names else "it takes none"
+        hint = f"name the arguments to serve in modelInputs: {names}" if names else "it takes none"
         raise ModelError(f"{path}: forward requires no argument; {hint}.")
     for each in chosen:
         if _NOT_TENSORS.match(each.kind):

@@ -1,4 +1,4 @@
-"""Prepares exported programs, which tell the shapes and dtypes of all that they take and give."""
+"""Preparation of exported programs, which state the shapes and dtypes of all inputs and outputs."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,10 +14,10 @@ from cluster_serving.node.models.torch.values import by_name, to_spec
 
 
 def exported_program(program: ExportedProgram, options: LoadOptions, path: Path) -> Program:
-    """Prepare an exported program for inference; what was no tensor when it was exported is given again as it was.
+    """Prepare an exported program for inference. Arguments that were no tensors at the export keep their values of the export.
 
     Raises:
-        ModelError: it takes or gives something else than tensors, or the configuration does not fit it.
+        ModelError: an input or output is not a tensor, or the configuration does not fit the inputs.
     """
     values = {node.name: node.meta.get("val") for node in program.graph.nodes}
     leaves: list[Any] = []

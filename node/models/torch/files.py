@@ -1,4 +1,4 @@
-"""Reads the files that PyTorch writes; its content, not its name, tells what a file holds.
+"""Reader of the files that PyTorch writes. The content of a file tells its kind, and the name does not.
 
 zip with constants.pkl                         TorchScript, of torch.jit.save
 zip with models/*.json, or
@@ -24,7 +24,7 @@ from torch.export import ExportedProgram
 from cluster_serving.node.models.base import ModelError
 
 _PICKLE = b"\x80"
-# What torch.save wrote first before version 1.6, when it began to write zip archives: its magic number, as a pickle.
+# First bytes of a file of torch.save before version 1.6: a magic number, as a pickle. Later versions write zip archives.
 _LEGACY = pickle.dumps(0x1950A86A20F9469CFC6C, protocol=2)
 _BEFORE_LEGACY_OBJECT = 3  # pickles: the magic number, the version, the machine
 _WEIGHTS_ONLY = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
@@ -34,7 +34,7 @@ _SAVE = (
     "save torch.jit.script(model) with torch.jit.save, or torch.export.export(model, example) with torch.export.save"
 )
 _AGAIN = "copy or save the model again."
-# A .py file by itself would be a second model in the directory.
+# Without modelType, the .py file would be a second model in the directory.
 _BESIDE = "put the file of its module beside it and set modelType: pytorch"
 
 
@@ -65,21 +65,21 @@ def read(path: Path, allow_pickle: bool) -> Model:
 
 @contextmanager
 def no_deprecations() -> Generator[None, None, None]:
-    """Silences what torch says of TorchScript's future: the files are the user's, and they still load."""
+    """Silence torch's warnings about the future of TorchScript: the files are the user's, and still load."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", r"`torch\.jit", DeprecationWarning)
         yield
 
 
 def first_line(error: BaseException) -> str:
-    """What an error says first: the lines after it are a trace of torch's own code."""
+    """Return the first line of an error. The following lines are a trace of torch's own code."""
     return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
 
 
 def _read_archive(path: Path, allow_pickle: bool) -> Model:
     try:
         with zipfile.ZipFile(path) as archive:
-            # The directory at the end of a file that was cut off may be that of an archive inside it.
+            # A truncated file may end with the directory of an inner archive.
             if min((each.header_offset for each in archive.infolist()), default=0) > 0:
                 raise zipfile.BadZipFile("its end is missing")
             names = archive.namelist()
@@ -106,16 +106,16 @@ def _is_exported_model(name: str) -> bool:
 def _read_script(path: Path) -> torch.jit.ScriptModule:
     try:
         with no_deprecations():
-            jit: Any = torch.jit  # its load has no types
+            jit: Any = torch.jit  # jit.load has no types
             model: torch.jit.ScriptModule = jit.load(str(path), map_location="cpu")
-    except Exception as error:  # RuntimeError mostly, but the reader's errors have no base of their own
+    except Exception as error:  # mostly RuntimeError, but the reader's errors have no common base class
         raise _unreadable(path, error) from error
     return model
 
 
 def _read_exported(path: Path, allow_pickle: bool) -> ExportedProgram:
     try:
-        # Given as a path, it would have to end in .pt2.
+        # torch.export.load takes an open file of any name, but only paths that end in .pt2.
         with _pickles(allow_pickle), path.open("rb") as file:
             return torch.export.load(file)
     except pickle.UnpicklingError as error:
@@ -123,13 +123,16 @@ def _read_exported(path: Path, allow_pickle: bool) -> ExportedProgram:
             f"{path} holds Python objects besides tensors, and reading them may run code; set allowPickle: true if you trust "
             "its author."
         ) from error
-    except Exception as error:  # whatever the parts of torch.export raise
+    except Exception as error:  # the parts of torch.export raise errors of many classes
         raise _unreadable(path, error) from error
 
 
 @contextmanager
 def _pickles(allowed: bool) -> Generator[None, None, None]:
-    """Holds torch.export.load to plain tensors unless more is allowed: left alone, it unpickles any object in the archive."""
+    """Restrict torch.export.load to plain tensors unless pickles are allowed.
+
+    By default, torch.export.load unpickles any object in the archive.
+    """
     before = os.environ.get(_WEIGHTS_ONLY)
     if not allowed:
         os.environ[_WEIGHTS_ONLY] = "1"
@@ -142,7 +145,7 @@ def _pickles(allowed: bool) -> Generator[None, None, None]:
 
 
 def _root(file: IO[bytes], path: Path, skip: int = 0) -> str:
-    """What kind of object a pickle holds, without executing it: `dict`, or the dotted name of a class or function."""
+    """Return the kind of object in a pickle, without executing the pickle: `dict`, or the dotted name of a class or function."""
     texts: list[str] = []
     try:
         for _ in range(skip):
@@ -176,7 +179,7 @@ def _read_pickle(path: Path, root: str, allow_pickle: bool) -> torch.nn.Module:
         )
     model = _unpickle(path, root)
     if isinstance(model, torch.nn.DataParallel):
-        model = model.module  # it would look for the GPUs that it was trained on
+        model = model.module  # DataParallel would look for the GPUs of the training
     if isinstance(model, dict):
         raise _only_weights(path)
     if not isinstance(model, torch.nn.Module):
@@ -185,7 +188,7 @@ def _read_pickle(path: Path, root: str, allow_pickle: bool) -> torch.nn.Module:
 
 
 def _unpickle(path: Path, root: str) -> Any:
-    # In front, as Python does for a script: the class's module is the one beside the file.
+    # In front, as Python does for a script: the class's module lies beside the file.
     directory = str(path.absolute().parent)
     if directory not in sys.path:
         sys.path.insert(0, directory)
@@ -201,7 +204,7 @@ def _unpickle(path: Path, root: str) -> Any:
             f"{path} needs the class {root}, which cannot be found ({first_line(error)}): {_BESIDE}, or install its "
             "package."
         ) from error
-    except (Exception, SystemExit) as error:  # the pickle's own code may raise anything
+    except (Exception, SystemExit) as error:  # the pickle's own code may raise any exception
         raise _unreadable(path, error) from error
 
 

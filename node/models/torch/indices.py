@@ -1,11 +1,11 @@
-"""Finds in a TorchScript graph which inputs cannot be floating-point numbers."""
+"""Search of a TorchScript graph for inputs that cannot be floating-point numbers."""
 
 import re
 from typing import Any
 
 import torch
 
-# Operator and position of an argument that holds indices or truth values. What works in place, `masked_fill_`, is the same.
+# Operator and position of an argument with indices or truth values. In-place operators, as `masked_fill_`, count as well.
 _DTYPES = {
     ("aten::__and__", 0): "bool",
     ("aten::__and__", 1): "bool",
@@ -29,18 +29,18 @@ _DTYPES = {
     ("aten::take", 1): "int64",
     ("aten::where", 0): "bool",
 }
-# Operators whose results have the dtype of their first argument.
+# Operators with results in the dtype of the first argument.
 _SAME_DTYPE = re.compile(
     r"aten::(__getitem__|add|cat|chunk|clamp|clone|contiguous|detach|expand|flatten|masked_fill|mul|narrow|permute|remainder|repeat|"
     r"reshape|select|slice|split|squeeze|stack|sub|t|transpose|unbind|unflatten|unsqueeze|view)"
     r"|prim::(ListConstruct|ListUnpack|unchecked_cast)"
 )
-# Of these, all arguments are whole numbers if the result is.
+# Operators of _SAME_DTYPE with only whole numbers as arguments if the result is a whole number.
 _SYMMETRIC = ("aten::add", "aten::mul", "aten::sub", "prim::ListConstruct")
 
 
 def dtypes_of_inputs(model: torch.jit.ScriptModule) -> dict[int, str]:
-    """The dtype of each argument of `forward` that is used for indices or as a mask; by position, `self` being 0."""
+    """Return the dtype of each argument of `forward` that is used for indices or as a mask, by position. `self` is 0."""
     graph: Any = model.inlined_graph
     origins = {value.debugName(): {at} for at, value in enumerate(graph.inputs())}
     found: dict[int, str] = {}
@@ -49,7 +49,7 @@ def dtypes_of_inputs(model: torch.jit.ScriptModule) -> dict[int, str]:
 
 
 def _walk(block: Any, origins: dict[str, set[int]], found: dict[int, str]) -> None:
-    """Follow the inputs through a block; `origins` holds the inputs whose values each name carries on, unchanged in dtype."""
+    """Follow the inputs through a block. `origins` maps a name to the inputs that reach it with an unchanged dtype."""
     for node in block.nodes():
         kind = node.kind() if node.kind().endswith("__") else node.kind().removesuffix("_")
         arguments = [origins.get(value.debugName(), set()) for value in node.inputs()]
@@ -63,6 +63,6 @@ def _walk(block: Any, origins: dict[str, set[int]], found: dict[int, str]) -> No
                 origins[output.debugName()] = set().union(*carried)
         for inner in node.blocks():
             _walk(inner, origins, found)
-            if kind == "prim::If":  # it gives what its branches end with
+            if kind == "prim::If":  # the results of the branches are the results of the If
                 for value, output in zip(inner.outputs(), node.outputs(), strict=True):
                     origins.setdefault(output.debugName(), set()).update(origins.get(value.debugName(), set()))

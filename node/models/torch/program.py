@@ -1,4 +1,4 @@
-"""What a PyTorch model takes and gives, and how it is called: the same for each way of saving one."""
+"""Inputs, outputs and call of a PyTorch model, the same for every way of saving a model."""
 
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -11,10 +11,10 @@ from cluster_serving.node.models.base import LoadOptions, ModelError, TensorSpec
 
 
 class Program(msgspec.Struct, frozen=True):
-    """A model, called with its tensors in the order of `inputs`.
+    """A model that is called with tensors in the order of `inputs`.
 
-    `inputs` and `outputs` are those of the backend. `casts` says, input by input, which dtype the model needs where numpy
-    has not got it. `has_images` tells whether two-dimensional convolutions are part of it.
+    `inputs` and `outputs` are the specs of the backend. `casts` holds for each input the dtype that the model needs and numpy
+    lacks, or `None`. `has_images` tells whether the model has two-dimensional convolutions.
     """
 
     call: Callable[[Sequence[torch.Tensor]], Any]
@@ -25,15 +25,15 @@ class Program(msgspec.Struct, frozen=True):
 
 
 def has_images(parameters: Iterable[torch.nn.Parameter]) -> bool:
-    """Whether weights of two-dimensional convolutions are among the parameters."""
+    """Return whether weights of two-dimensional convolutions are among the parameters."""
     return any(each.dim() == 4 for each in parameters)
 
 
 def declared(known: Sequence[TensorSpec], options: LoadOptions, path: Path) -> tuple[TensorSpec, ...]:
-    """The inputs as the configuration has them; a shape that it leaves open is the one that is known.
+    """Return the inputs as configured. A shape that the configuration leaves open comes from `known`.
 
     Raises:
-        ModelError: the configuration names others, or text.
+        ModelError: the configuration names inputs that the model lacks, or text.
     """
     stated = options.declared([spec.name for spec in known])
     for spec in stated.values():
@@ -44,6 +44,6 @@ def declared(known: Sequence[TensorSpec], options: LoadOptions, path: Path) -> t
 
 
 def casts(inputs: Sequence[TensorSpec], needs: Sequence[torch.dtype | None]) -> tuple[torch.dtype | None, ...]:
-    """For each input the dtype that it is cast to: bfloat16 for float32 where the model needs that."""
+    """Return the dtype that each input is cast to: bfloat16 for float32 if the model needs bfloat16, else `None`."""
     pairs = zip(inputs, needs, strict=True)
     return tuple(need if need == torch.bfloat16 and spec.dtype == "float32" else None for spec, need in pairs)

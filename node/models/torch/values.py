@@ -1,4 +1,4 @@
-"""Arrays to tensors and back, and names for what a PyTorch model gives."""
+"""Conversion of arrays to tensors and back, and names for the outputs of a PyTorch model."""
 
 import dataclasses
 from collections import Counter
@@ -11,14 +11,14 @@ from cluster_serving.node.models.base import Array, ModelError, TensorSpec, numb
 
 
 def to_tensor(array: Array, dtype: torch.dtype | None) -> torch.Tensor:
-    """The array's own memory as a tensor, or a copy in `dtype`, which numpy may not have."""
-    # A model may work in place, so memory that must not be written to is copied.
+    """Return the array's own memory as a tensor, or a copy in `dtype`, which numpy may lack."""
+    # A model may work in place, so read-only memory is copied.
     tensor = torch.from_numpy(array if array.flags.writeable else array.copy())
     return tensor if dtype is None else tensor.to(dtype)
 
 
 def to_array(name: str, tensor: torch.Tensor) -> Array:
-    """The values of a tensor, in its own memory where numpy can read it; bfloat16, which numpy has not, becomes float32.
+    """Return the values of a tensor, in the tensor's memory if numpy can read it. bfloat16, unknown to numpy, becomes float32.
 
     Raises:
         ModelError: the tensor is sparse or quantized.
@@ -33,25 +33,26 @@ def to_array(name: str, tensor: torch.Tensor) -> Array:
 
 
 def to_spec(name: str, tensor: torch.Tensor) -> TensorSpec:
-    """What a tensor of an exported program stands for: a dimension that is a symbol is free."""
-    dims: Any = tensor.shape  # of int and torch.SymInt, whatever the stubs say
+    """Return the spec of a tensor of an exported program. A dimension that is a symbol is free."""
+    dims: Any = tensor.shape  # of int and torch.SymInt, contrary to the stubs
     shape = tuple(dim if isinstance(dim, int) else None for dim in dims)
     return TensorSpec(name, numpy_dtype(tensor.dtype), shape)
 
 
 def numpy_dtype(dtype: torch.dtype) -> str:
-    """The name of the numpy dtype that holds these values."""
+    """Return the name of the numpy dtype that holds values of a torch dtype."""
     return "float32" if dtype == torch.bfloat16 else str(dtype).removeprefix("torch.")
 
 
 def by_name(result: Any) -> dict[str, torch.Tensor]:
-    """The tensors in what a model returns, in order.
+    """Return the tensors in a model's result by name, in order.
 
-    Those of a dict, a named tuple or a dataclass have its keys for names, all others are called `output`; several of one name
-    are numbered. `None` is left out. A list of dicts has one for each row, as detectors give it: their values are stacked.
+    Tensors in a dict, a named tuple or a dataclass are named by its keys. All other tensors are called `output`. Tensors of the
+    same name are numbered. `None` is left out. A list of dicts has a dict for each row, as detectors give it: the
+    values are stacked.
 
     Raises:
-        ModelError: there is something else than tensors, or the rows of a list have different shapes.
+        ModelError: the result holds values that are no tensors, or the rows of a list have different shapes.
     """
     leaves = list(_leaves("output", _rows_joined(result)))
     names = {word: iter(numbered(word, count)) for word, count in Counter(word for word, _ in leaves).items()}

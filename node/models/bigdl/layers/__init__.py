@@ -1,6 +1,6 @@
-"""The layers of BigDL by family; importing this package registers all of them.
+"""The layers of BigDL by family. Importing the package registers all layers.
 
-All axes and indices of BigDL start at 1, and negative ones count from the end.
+All axes and indices of BigDL start at 1, and negative numbers count from the end.
 """
 
 from importlib import import_module

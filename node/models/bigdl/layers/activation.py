@@ -1,4 +1,4 @@
-"""Functions of single numbers, and the soft maxima."""
+"""Functions of single numbers, and the softmax layers."""
 
 from collections.abc import Callable
 
@@ -118,7 +118,7 @@ def _prelu(module: Module) -> Layer:
     weight = module.weight.flatten()
 
     def run(x: Tensor) -> Tensor:
-        # The channels come first in an image or a row, and second in a batch of them.
+        # The channels are the first axis of an image or a row, and the second axis of a batch.
         slope = weight.reshape(-1, *[1] * (x.dim() - 1 - (x.dim() + 1) % 2)) if len(weight) > 1 else weight
         return torch.where(x > 0, x, x * slope)
 
@@ -131,7 +131,7 @@ def _srelu(module: Module) -> Layer:
     left, left_slope, distance, right_slope = weights if None not in weights else module.parameters
     if left is None or left_slope is None or distance is None or right_slope is None:
         raise NotServed("has no weights")
-    right = distance.abs() + left  # always to the right of the left one
+    right = distance.abs() + left  # always to the right of the left threshold
     left_at, left_by, right_by = left, left_slope, right_slope
 
     def run(x: Tensor) -> Tensor:
@@ -153,7 +153,10 @@ def _soft_min(module: Module) -> Layer:
 
 
 def _softmax_from(first: int) -> Layer:
-    """Over the channels of what begins at axis `first`: a row, a batch of rows, an image or a batch of images."""
+    """Build a softmax over the channels.
+
+    A row, a batch of rows, an image or a batch of images begins at axis `first`, counted from 1.
+    """
 
     def run(x: Tensor) -> Tensor:
         return F.softmax(x, first - 1 if (x.dim() - first) % 2 == 0 else first)

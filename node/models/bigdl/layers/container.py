@@ -1,4 +1,4 @@
-"""Containers, and the shells of the Keras-style API around what they have built."""
+"""Containers, and the shells that the Keras-style API puts around layers."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -13,7 +13,7 @@ from cluster_serving.node.models.bigdl.tree import Module, NotServed
 
 
 def inner(module: Module) -> Module | None:
-    """What a shell runs; `None`: it passes its input on, as an input layer does."""
+    """Return the module that a shell runs, or `None` if the shell passes its input on, as an input layer does."""
     if module.children:
         return module.children[0]
     return module.module("layer") or module.module("torchLayer")
@@ -89,7 +89,7 @@ def _time_distributed(module: Module) -> Layer:
 
 
 def _without_empty_steps(steps: Tensor, x: Tensor) -> Tensor:
-    """Zeros for the steps whose input is nothing but zeros."""
+    """Set the output of a step to zero if the input of the step is all zeros."""
     present = (x.flatten(2) != 0).any(-1)
     return steps * present.reshape(*present.shape, *[1] * (steps.dim() - 2))
 

@@ -20,7 +20,7 @@ _FASTEST = {1: torch.contiguous_format, 2: torch.channels_last, 3: torch.channel
 
 
 class Convolution(msgspec.Struct, frozen=True, eq=False):
-    """A convolution over the last axes of an input with or without a batch axis, and a ReLU after it if there is one."""
+    """A convolution over the last axes of an input with or without a batch axis, with or without a ReLU at the end."""
 
     window: Window
     weight: Tensor
@@ -30,7 +30,7 @@ class Convolution(msgspec.Struct, frozen=True, eq=False):
     relu: bool = False
 
     def __call__(self, x: Tensor) -> Tensor:
-        """Run it; the result is new."""
+        """Run the convolution. The result is a new tensor."""
         axes = len(self.window.kernel)
         if self.channels_last:
             x = x.movedim(-1, -1 - axes)
@@ -45,7 +45,7 @@ class Convolution(msgspec.Struct, frozen=True, eq=False):
         return out.movedim(-1 - axes, -1) if self.channels_last else out
 
     def absorb(self, following: Layer) -> "Convolution | None":
-        """A ReLU becomes part of it; a batch normalization, which scales and shifts channels, goes into its weights."""
+        """Absorb a ReLU, or a batch normalization, which scales and shifts channels and goes into the weights."""
         if self.relu:
             return None
         if following is torch.relu:
@@ -61,8 +61,8 @@ class Convolution(msgspec.Struct, frozen=True, eq=False):
 def convolution(
     window: Window, weight: Tensor, bias: Tensor | None, groups: int = 1, *, channels_last: bool = False
 ) -> Convolution:
-    """A convolution with a weight of torch's shape."""
-    # In this order of memory, which the results take over, torch is fastest: SqueezeNet takes 0.20 s instead of 0.33.
+    """Return a convolution with a weight of torch's shape."""
+    # torch is fastest in the memory order of _FASTEST, which the results take over: SqueezeNet takes 0.20 s instead of 0.33.
     weight = weight.contiguous(memory_format=_FASTEST[len(window.kernel)])
     return Convolution(window, weight, bias, groups, channels_last)
 
@@ -132,13 +132,13 @@ def _separable(module: Module) -> Layer:
     window = Window.of(module, SPATIAL, stride="s", pad="p")
     inputs, outputs = module.integer("nInputChannel"), module.integer("nOutputChannel")
     multiplier, last = module.integer("depthMultiplier"), module.channels_last("dataFormat")
-    # Files of version 0.5 have them as attributes alone.
+    # Files of version 0.5 have the weights only as attributes.
     weights: list[Tensor | None] = [*module.parameters]
     weights = weights or [module.tensor(key) for key in ("depthWeight", "pointWeight", "bias")]
     depth, point, bias = [*weights, None, None, None][:3]
     if depth is None or point is None:
         raise NotServed("has no weights")
-    # Channels come out by input channel first: the multiples of one lie side by side.
+    # Output channels are ordered by input channel first: the multiples of an input channel lie side by side.
     depth = depth.permute(2, 3, 0, 1) if last else depth.transpose(0, 1)
     point = point.reshape(inputs * multiplier, outputs).T if last else point
     depth = depth.reshape(inputs * multiplier, 1, *window.kernel)
@@ -159,7 +159,7 @@ def _temporal(module: Module) -> Layer:
 @layer("LocallyConnected1D")
 def _local_temporal(module: Module) -> Layer:
     kernel, stride = module.integer("kernelW"), module.integer("strideW", 1)
-    weight, bias = module.weight, module.bias  # frames, outputs, kernel x inputs; frames, outputs
+    weight, bias = module.weight, module.bias  # [frames, outputs, kernel x inputs] and [frames, outputs]
 
     def run(x: Tensor) -> Tensor:
         frames = x.unfold(-2, kernel, stride).transpose(-1, -2).flatten(-2)

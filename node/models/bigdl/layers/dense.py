@@ -107,7 +107,11 @@ def _parameter(module: Module) -> Layer:
 
 
 def fitted(weight: Tensor, x: Tensor) -> Tensor:
-    """A weight that broadcasts over x: over its rows with one axis fewer; as one along the channels if it has other axes."""
+    """Return a weight that broadcasts over `x`.
+
+    A single number stays as it is, and so does a weight with as many axes as `x` or one fewer. Any other weight lies along the
+    channels.
+    """
     if weight.numel() == 1 or x.dim() - weight.dim() in (0, 1):
         return weight
     return weight.reshape(-1, *[1] * (x.dim() - 2))

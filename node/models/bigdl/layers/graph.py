@@ -1,4 +1,4 @@
-"""Graphs of layers, put in an order that runs."""
+"""Graphs of layers, put in an order that can run."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -13,12 +13,12 @@ from cluster_serving.node.models.bigdl.tree import Module, NotServed
 
 _WHOLE = -1
 
-# By name: the layer, and what it takes: a node's output by name or an input by number, the whole of it or an element.
+# Nodes by name: the layer and its sources. A source is a node's output by name or an input by number, whole or an element.
 _Nodes = dict[str, tuple[Layer, list[tuple[str | int, int]]]]
 
 
 class _Step(msgspec.Struct, frozen=True):
-    """One node: its layer, what it takes (value and element), and the values that nothing takes after it."""
+    """A node: its layer, its sources (value and element), and the values that no later step takes."""
 
     run: Layer
     sources: tuple[tuple[int, int], ...]
@@ -26,7 +26,7 @@ class _Step(msgspec.Struct, frozen=True):
 
 
 class LayerGraph:
-    """A graph as a list of steps. Values are numbered: first the inputs, then those of the steps."""
+    """A graph as a list of steps. Values are numbered: first the inputs, then the results of the steps."""
 
     def __init__(self, module: Module) -> None:
         outputs = module.strings("outputNames")
@@ -46,12 +46,12 @@ class LayerGraph:
         ]
 
     def __call__(self, value: Any) -> Any:
-        """Run all steps: a list of values for several inputs, and a list from several outputs."""
+        """Run all steps. Several inputs are given as a list of values, and several outputs are returned as a list."""
         values: list[Any] = [value] if self._input_count == 1 else list(value)
         for step in self._steps:
             taken = [values[at] if element == _WHOLE else values[at][element - 1] for at, element in step.sources]
             values.append(step.run(taken[0] if len(taken) == 1 else taken))
-            for at in step.last_uses:  # gives the memory back before the next step asks for some
+            for at in step.last_uses:  # gives the memory back before the next step asks for memory
                 values[at] = None
         outputs = [values[at] for at in self._outputs]
         return outputs[0] if len(outputs) == 1 else outputs
@@ -68,7 +68,7 @@ def _dynamic_graph(_module: Module) -> Layer:
 
 
 def _nodes(module: Module, inputs: list[str], outputs: list[str]) -> _Nodes:
-    """The nodes that the outputs need, each after those it takes values from."""
+    """Return the nodes that the outputs need, each node after its predecessors."""
     modules = {each.name: each for each in module.children}
     nodes: _Nodes = {}
     for name in _ordered(modules, [*inputs, *outputs]):
@@ -79,7 +79,7 @@ def _nodes(module: Module, inputs: list[str], outputs: list[str]) -> _Nodes:
 
 
 def _ordered(nodes: dict[str, Module], wanted: Iterable[str]) -> list[str]:
-    """The names of all nodes that `wanted` ones need, each after those it takes values from."""
+    """Return the names of all nodes that the `wanted` nodes need, each node after its predecessors."""
     sorter: TopologicalSorter[str] = TopologicalSorter()
     seen: set[str] = set()
     waiting = list(wanted)
@@ -99,7 +99,7 @@ def _ordered(nodes: dict[str, Module], wanted: Iterable[str]) -> list[str]:
 
 
 def _fused(nodes: _Nodes, outputs: list[str]) -> _Nodes:
-    """With one node for two where the first one's output goes nowhere else."""
+    """Fuse two nodes into one if the output of the first node goes to the second node alone."""
     uses = Counter(name for _, taken in nodes.values() for name, _ in taken)
     uses.update(outputs)
     kept: _Nodes = {}
@@ -113,7 +113,7 @@ def _fused(nodes: _Nodes, outputs: list[str]) -> _Nodes:
 
 
 def _last_uses(sources: list[tuple[tuple[int, int], ...]], keep: list[int]) -> dict[int, tuple[int, ...]]:
-    """For each step the numbers of the values that no later one takes."""
+    """Return for each step the numbers of the values that no later step takes."""
     last = {at: step for step, taken in enumerate(sources) for at, _ in taken}
     done: dict[int, tuple[int, ...]] = {}
     for at, step in last.items():

@@ -65,7 +65,7 @@ def _resize_bilinear(module: Module) -> Layer:
 
 
 def _stretched(x: Tensor, axis: int, size: int) -> Tensor:
-    """One axis resized: pixel i lies at i * old / new, without the shift by half a pixel that torch makes."""
+    """Resize an axis. Pixel i lies at i * old / new, without the shift by half a pixel that torch makes."""
     old = x.shape[axis]
     place = torch.arange(size) * (old / size)
     low = place.long()

@@ -1,4 +1,4 @@
-"""Normalizations, and the layers that are at work in training alone."""
+"""Normalizations, and the layers that are at work only in training."""
 
 from math import inf
 
@@ -14,7 +14,7 @@ from cluster_serving.node.models.bigdl.tree import Module, NotServed
 
 
 class BatchNormalization(msgspec.Struct, frozen=True, eq=False):
-    """By running statistics; `axes` of an image without its channels, 0 for rows."""
+    """Batch normalization by running statistics. `axes` counts the axes of an image without the channels, and is 0 for rows."""
 
     mean: Tensor
     variance: Tensor
@@ -25,7 +25,7 @@ class BatchNormalization(msgspec.Struct, frozen=True, eq=False):
     channels_last: bool
 
     def __call__(self, x: Tensor) -> Tensor:
-        """Run it on a batch, or on one image."""
+        """Normalize a batch, or a single image."""
         if self.channels_last:
             x = x.movedim(-1, -1 - self.axes)
         batch = x.unsqueeze(0) if x.dim() == self.axes + 1 else x
@@ -33,7 +33,7 @@ class BatchNormalization(msgspec.Struct, frozen=True, eq=False):
         return out.movedim(-1 - self.axes, -1) if self.channels_last else out
 
     def scale_and_shift(self) -> tuple[Tensor, Tensor]:
-        """What it multiplies each channel by, and what it adds then."""
+        """Return the factor of each channel, and the summand that is added after the multiplication."""
         scale = torch.rsqrt(self.variance + self.eps)
         if self.weight is not None:
             scale = scale * self.weight
@@ -91,7 +91,7 @@ def _normalize_scale(module: Module) -> Layer:
 
 
 def _norm(x: Tensor, p: float, eps: float) -> Tensor:
-    """Over the channels, which are the second axis of a batch."""
+    """Return the norm over the channels, which are the second axis of a batch."""
     axis = min(1, x.dim() - 1)
     if p == inf:
         return x.abs().amax(axis, keepdim=True)
@@ -124,7 +124,7 @@ def _dropout(module: Module) -> Layer:
 
 @layer("SpatialDropout1D", "SpatialDropout2D", "SpatialDropout3D")
 def _spatial_dropout(module: Module) -> Layer:
-    kept = 1 - module.number("initP", 0.5)  # at inference too: it does not scale up in training
+    kept = 1 - module.number("initP", 0.5)  # at inference too, because the layer does not scale up in training
     return lambda x: x * kept
 
 

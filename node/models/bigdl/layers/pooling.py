@@ -74,7 +74,7 @@ def _average_pooling(module: Module, window: Window) -> Layer:
 
 
 def _counts(window: Window, x: Tensor, sums: Tensor, *, with_padding: bool) -> Tensor:
-    """How many numbers each average is over."""
+    """Return the number of values in each average."""
     axes = len(window.kernel)
     counts = torch.ones(())
     pads = window.padding(tuple(x.shape[-axes:]))

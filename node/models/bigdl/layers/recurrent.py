@@ -1,4 +1,4 @@
-"""Recurrent layers. A cell brings the complete network of one step, from `[x, state]` to `[output, next state]`."""
+"""Recurrent layers. A cell brings the complete network of a step, from `[x, state]` to `[output, next state]`."""
 
 from collections.abc import Callable
 from typing import Any
@@ -14,7 +14,10 @@ Step = Callable[[Tensor, Any], tuple[Tensor, Any]]
 
 
 class Cell(msgspec.Struct, frozen=True):
-    """A cell: `step` takes the input of one step and a state; `start` gives the state before the first, for such an input."""
+    """A recurrent cell.
+
+    `step` takes the input of a step and a state. `start` takes the same input and gives the state before the first step.
+    """
 
     step: Step
     start: Callable[[Tensor], Any]
@@ -42,7 +45,7 @@ def _recurrent(module: Module) -> Layer:
 
 @layer("RecurrentDecoder")
 def _decoder(module: Module) -> Layer:
-    """Feeds each output back as the next input."""
+    """Build a decoder that feeds each output back as the next input."""
     length = module.integer("seqLength")
     cell = _cell(_parts(module)[1], with_preparation=True)
 
@@ -66,7 +69,7 @@ def _bidirectional(module: Module) -> Layer:
 
 
 def _parts(module: Module) -> tuple[Module | None, Module]:
-    """What prepares all steps at once, if there is something, and the cell."""
+    """Return the module that prepares all steps at once, or `None`, and the cell."""
     topology = module.module("topology")
     if topology is not None:
         return module.module("preTopology"), topology
@@ -95,7 +98,7 @@ def _cell(module: Module, *, with_preparation: bool = False) -> Cell:
         return output, following
 
     size = module.integer("hiddenSize", 0) or module.integer("outputSize")
-    # An LSTM keeps an output and a memory, the others an output.
+    # An LSTM keeps an output and a memory. All other cells keep an output.
     states = 2 if "LSTM" in module.short_class else 1
 
     def start(x: Tensor) -> Any:
@@ -106,7 +109,7 @@ def _cell(module: Module, *, with_preparation: bool = False) -> Cell:
 
 
 def _stacked(cells: list[Cell]) -> Cell:
-    """Cells of which each takes the output of the one before."""
+    """Stack cells. Each cell takes the output of the cell before."""
 
     def step(x: Tensor, states: Any) -> tuple[Tensor, Any]:
         following: list[Any] = []

@@ -15,7 +15,7 @@ def _reduction(module: Module, reduce: Callable[..., Tensor]) -> Layer:
     squeeze = module.flag("squeeze", default=True)
 
     def run(x: Tensor) -> Tensor:
-        # The last axis that there is stays.
+        # The only axis of a tensor is kept.
         return reduce(x, axis_of(x, dimension, row_axes), keepdim=not squeeze or x.dim() == 1)
 
     return run

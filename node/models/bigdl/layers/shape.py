@@ -1,4 +1,4 @@
-"""Layers that give another shape, or a part, or copies of their input."""
+"""Layers that reshape the input, cut out a part, or make copies."""
 
 from math import prod
 
@@ -31,7 +31,7 @@ def _view(module: Module) -> Layer:
 
     def run(x: Tensor) -> Tensor:
         batch = x.numel() // abs(numbers)
-        # BigDL would take the batch axis away from a single row, and give it to no answer again.
+        # BigDL would take the batch axis away from a single row, and would not give the axis back to the answer.
         is_row = x.shape[0] == 1 and sizes[0] != 1
         return x.reshape(sizes) if -1 in sizes or (batch == 1 and not is_row) else x.reshape(batch, *sizes)
 
@@ -90,9 +90,9 @@ def _squeeze(module: Module) -> Layer:
     dimensions, shift = module.integers("dims", []), int(module.flag("batchMode", default=False))
 
     def run(x: Tensor) -> Tensor:
-        for each in dimensions:  # counted anew after each one
+        for each in dimensions:  # axes are counted anew after each removal
             x = x.squeeze(axis_of(x, each + shift))
-        # Without dimensions all axes of one go; but a batch stays one.
+        # Without dimensions, all axes of size 1 go except the batch axis.
         return x if dimensions else x.reshape(x.shape[0], *(size for size in x.shape[1:] if size != 1))
 
     return run

@@ -1,4 +1,4 @@
-"""Layers that take a table, which is a list here."""
+"""Layers that take a table. A table is a Python list."""
 
 from collections.abc import Callable, Sequence
 from functools import reduce
@@ -98,7 +98,7 @@ def _bilinear(module: Module) -> Layer:
 
 @layer("MixtureTable", takes="table")
 def _mixture(_module: Module) -> Layer:
-    """Experts, a list or stacked along the axis after the gates' rows, weighed by the gates."""
+    """Weigh experts by gates. Experts are a list, or are stacked along the axis after the gates' rows."""
 
     def run(pair: Sequence[Any]) -> Tensor:
         gates: Tensor = pair[0]
@@ -156,5 +156,5 @@ def _flatten_table(_module: Module) -> Layer:
 
 
 def flattened(value: Any) -> list[Tensor]:
-    """The tensors of a table and of the tables in it, in order; of a tensor itself."""
+    """Return the tensors of a table and of its inner tables, in order. A tensor gives itself."""
     return [each for part in value for each in flattened(part)] if isinstance(value, list) else [value]
