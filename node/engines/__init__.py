@@ -1,1 +1,1 @@
-"""Which runtime and precision runs a model: possible, tried, compared, warmed."""
+"""Choice of the engine and precision that run a model: list the possible runtimes, try and compare them, warm up the winner."""

@@ -1,4 +1,4 @@
-"""How far the outputs of two runtimes for the same batch are apart."""
+"""Difference between the outputs of two runtimes for the same batch."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -9,19 +9,19 @@ from cluster_serving.node.models.base import Array
 
 
 class Difference(NamedTuple):
-    """How far outputs are from those that were expected.
+    """Difference between found outputs and expected outputs.
 
-    `relative_error` is the largest difference of two values, as a share of the largest finite value expected of its output;
-    infinite where they cannot be compared: other names, shapes or dtypes, other whole numbers or texts, NaN or infinity in place
-    of a number. `arg_max_agreement` is the share of rows with the same arg max along the last axis, or a tie, of the output
-    that has the fewest of them.
+    `relative_error` is the largest difference of two values, as a share of the largest finite value expected in the same output.
+    `relative_error` is infinite for outputs that cannot be compared: different names, shapes or dtypes, different whole numbers
+    or texts, NaN or infinity in place of a number. `arg_max_agreement` is the share of rows with the same arg max along the last
+    axis, or a tie, in the output with the smallest share.
     """
 
     relative_error: float
     arg_max_agreement: float
 
     def refused(self, tolerance: float) -> str:
-        """Why this is too far apart; empty where it is not."""
+        """Return the reason why the difference is too large, or an empty text for an acceptable difference."""
         if np.isinf(self.relative_error):
             return "other outputs: a name, a shape, a dtype, a whole number or a NaN differs"
         if self.relative_error > tolerance:
@@ -36,7 +36,7 @@ _INCOMPARABLE = Difference(np.inf, 0.0)
 
 
 def compare(expected: Mapping[str, Array], found: Mapping[str, Array], tolerance: float) -> Difference:
-    """Compare the outputs for one batch, by name; values within `tolerance`, as a share of the largest one, are a tie."""
+    """Compare the outputs for one batch, by name. Values within `tolerance`, as a share of the largest value, are a tie."""
     if expected.keys() != found.keys():
         return _INCOMPARABLE
     each = [_compare(array, found[name], tolerance) for name, array in expected.items()]
@@ -49,7 +49,7 @@ def _compare(expected: Array, found: Array, tolerance: float) -> Difference:
     if expected.dtype.kind != "f":
         return EQUAL if np.array_equal(expected, found) else _INCOMPARABLE
     a, b = expected.astype(np.float64), found.astype(np.float64)
-    with np.errstate(invalid="ignore"):  # infinity minus infinity: equal, as the test before tells
+    with np.errstate(invalid="ignore"):  # infinity minus infinity, which a == b finds equal
         apart = np.where((a == b) | (np.isnan(a) & np.isnan(b)), 0, np.abs(a - b))
     error = float(np.nan_to_num(apart, nan=np.inf, posinf=np.inf).max(initial=0))
     if error == 0:

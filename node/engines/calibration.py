@@ -1,8 +1,8 @@
-"""Batches to try a model on: made up, or the user's own.
+"""Batches for the trial runs of a model: random numbers, or the user's own data.
 
-calibrationData: samples.npz     an array for each input, by its name, rows first
-calibrationData: samples.npy     the same for a model of one input
-calibrationData: photos/         images (JPEG, PNG, ...), decoded as those of records are
+calibrationData: samples.npz     an array for each input, by the input's name, rows first
+calibrationData: samples.npy     an array for a model with a single input, rows first
+calibrationData: photos/         images (JPEG, PNG, ...), decoded like the images of records
 """
 
 import zipfile
@@ -23,7 +23,10 @@ _IMAGES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".webp", ".tif", ".tiff", 
 
 
 def random_batch(inputs: Sequence[TensorSpec], rows: int) -> dict[str, Array] | None:
-    """Floats from 0 to 1, whole numbers 0 or 1, the same ones every time; `None` unless all shapes are known, and of numbers."""
+    """Return a batch of random floats from 0 to 1 and random whole numbers 0 or 1, the same batch every time.
+
+    The result is `None` unless the shapes of all inputs are known and all inputs are numeric.
+    """
     generator = np.random.default_rng(0)
 
     def fill(shape: tuple[int, ...], dtype: str) -> Array:
@@ -35,16 +38,16 @@ def random_batch(inputs: Sequence[TensorSpec], rows: int) -> dict[str, Array] | 
 
 
 def samples(path: Path, inputs: Sequence[TensorSpec], images: ImageOptions, rows: int) -> dict[str, Array]:
-    """The first rows of the user's own data, by the names of the inputs.
+    """Return the first rows of the user's own data, by the names of the inputs.
 
     Args:
-        path: what `calibrationData` says.
-        inputs: what the model takes; none: any number of tensors.
-        images: how images become rows.
-        rows: how many, at most; there is one at least.
+        path: value of `calibrationData`.
+        inputs: inputs of the model. An empty sequence stands for any number of tensors.
+        images: options for decoding images into rows.
+        rows: largest number of rows. The result has at least one row.
 
     Raises:
-        ModelError: the data cannot be read, or do not fit the model; the message begins with the key and the path.
+        ModelError: the data cannot be read, or do not fit the model. The message begins with the key and the path.
     """
     try:
         if path.is_dir():
@@ -56,15 +59,15 @@ def samples(path: Path, inputs: Sequence[TensorSpec], images: ImageOptions, rows
 
 
 def image_files(folder: Path) -> list[Path]:
-    """The images in a folder, by their names."""
+    """Return the images in a folder, sorted by name."""
     return sorted(file for file in folder.iterdir() if file.suffix.lower() in _IMAGES and not file.is_dir())
 
 
 def _from_file(path: Path, inputs: Sequence[TensorSpec]) -> Mapping[str, Array]:
-    path.stat()  # the readers would call a missing file a broken one
+    path.stat()  # the readers below would report a missing file as a broken file
     if path.suffix == ".npz":
         if not zipfile.is_zipfile(path):
-            raise ValueError("no .npz file, or one that was cut short")
+            raise ValueError("not an .npz file, or a truncated .npz file")
         with np.load(path, allow_pickle=False) as arrays:
             return {name: arrays[name] for name in arrays.files}
     if path.suffix == ".npy":
@@ -99,7 +102,7 @@ def _from_images(folder: Path, inputs: Sequence[TensorSpec], images: ImageOption
     files = image_files(folder)
     if not files:
         raise ValueError(f"no images in it ({', '.join(sorted(_IMAGES))})")
-    # OpenCV takes 40 MB that a worker of tensors does not need.
+    # Imported here, because OpenCV takes 40 MB that a worker for tensors does not need.
     from cluster_serving.node.processing.image import ImageFit
 
     (spec,) = inputs or open_inputs(1)

@@ -1,4 +1,4 @@
-"""Some of the outputs of a model, where the configuration wants no others."""
+"""Restriction of a model to the outputs that the configuration names."""
 
 from collections.abc import Mapping, Sequence
 from typing import TypeVar
@@ -9,10 +9,10 @@ T = TypeVar("T")
 
 
 class ChosenOutputs:
-    """Another backend, of which only the outputs called `names` are given, in this order.
+    """Wrapper of a backend that returns only the outputs in `names`, in the order of `names`.
 
     Raises:
-        ModelError: the model has no such output; only when it runs, if it does not tell its outputs before.
+        ModelError: the model lacks an output in `names`. For a model without declared outputs, `run` raises the error.
     """
 
     def __init__(self, backend: Backend, names: Sequence[str]) -> None:

@@ -1,7 +1,7 @@
-"""Models of other formats, run by OpenVINO instead of their native backend.
+"""Models with a native backend of their own, run by OpenVINO instead of the native backend.
 
-Clients bind by name: whatever OpenVINO calls the inputs and outputs, their names, order and dtypes stay those of the native
-backend, which is therefore loaded first.
+Clients bind inputs and outputs by name, and OpenVINO may rename both. Names, order and dtypes therefore stay as in the native
+backend, and the native backend is loaded first.
 """
 
 import re
@@ -18,24 +18,24 @@ from cluster_serving.node.models.detect import FORMATS, Detected
 from cluster_serving.node.models.openvino import compile_model, ov, reason
 
 _READ_FROM_DISK = ("onnx",)
-_TRIED_ROWS = 2  # tracing may take a size of one for a constant
+_TRIED_ROWS = 2  # tracing may take a size of 1 for a constant
 _ADDED_TO_NAMES = re.compile(r"(/sink_port_\d+|:0)$")
 
 
 @runtime_checkable
 class Convertible(Backend, Protocol):
-    """A native backend that can hand its model to OpenVINO."""
+    """Native backend that can hand its model to OpenVINO."""
 
     def convertible(self) -> Any:
-        """A torch module or program, or a concrete function of TensorFlow: whatever `openvino.convert_model` reads.
+        """Return the model for `openvino.convert_model`: a torch module or program, or a concrete function of TensorFlow.
 
-        It takes tensors in the order of `inputs`, and gives them in the order of `outputs`.
+        The model takes tensors in the order of `inputs`, and returns tensors in the order of `outputs`.
         """
         ...
 
 
 class ConvertedBackend:
-    """A model that OpenVINO has compiled, under the names of its native backend."""
+    """Model compiled by OpenVINO, with the input and output names of the native backend."""
 
     def __init__(
         self, request: Any, native: Backend, ports_in: Sequence[int], results: Sequence[tuple[str, int, str]]
@@ -47,9 +47,9 @@ class ConvertedBackend:
         self._results = tuple(results)
 
     def run(self, batch: dict[str, Array]) -> dict[str, Array]:
-        """Run the model once on `batch`, which is read in place.
+        """Run the model once on `batch`, reading `batch` in place.
 
-        The arrays returned are the request's own memory: they are valid until the next run.
+        The returned arrays are memory of the OpenVINO request, and are valid until the next run.
         """
         inputs = {port: batch[name] for name, port in self._ports_in.items()}
         results = self._request.infer(inputs, share_inputs=True, share_outputs=True)
@@ -57,10 +57,10 @@ class ConvertedBackend:
 
 
 def convert(detected: Detected, native: Backend, options: LoadOptions) -> ConvertedBackend:
-    """Let OpenVINO read a model that another backend has loaded; `native` can be freed afterwards.
+    """Convert a model to OpenVINO after the native backend has loaded the model. `native` can be freed afterwards.
 
     Raises:
-        ModelError: OpenVINO cannot read the model, or what it makes of it does not fit the native inputs and outputs.
+        ModelError: OpenVINO cannot read the model, or the converted model does not fit the native inputs and outputs.
     """
     path = detected.definition
     _refuse(detected, native)
@@ -77,7 +77,7 @@ def convert(detected: Detected, native: Backend, options: LoadOptions) -> Conver
         request = compile_model(model, options).create_infer_request()
     except ModelError:
         raise
-    except Exception as error:  # the converters raise errors of all kinds, those of the frameworks among them
+    except Exception as error:  # the converters raise errors of all kinds, framework errors included
         raise ModelError(
             f"{path} cannot be run by OpenVINO {ov.get_version()}: {reason(error)}; set engine: native"
         ) from error
@@ -86,7 +86,7 @@ def convert(detected: Detected, native: Backend, options: LoadOptions) -> Conver
 
 
 def _refuse(detected: Detected, native: Backend) -> None:
-    """What need not be tried."""
+    """Refuse a model that OpenVINO certainly cannot run, before the trial run."""
     why = ""
     if any(spec.is_text for spec in (*native.inputs, *native.outputs)):
         why = "OpenVINO cannot take or give text"
@@ -99,12 +99,12 @@ def _refuse(detected: Detected, native: Backend) -> None:
 
 
 def _outputs(native: Backend, tried: TrialRun | None, path: Path) -> dict[str, str]:
-    """Name and dtype of each output, which only a run may tell."""
+    """Return the dtype of each output by name. Without declared outputs, only the trial run tells names and dtypes."""
     if native.outputs:
         return {spec.name: spec.dtype for spec in native.outputs}
     if tried is None:
         raise ModelError(
-            f"{path} does not tell what it takes, which OpenVINO must know: set modelInputs, as in image float32 [N,3,224,224], "
+            f"{path} does not declare its inputs, and OpenVINO needs them: set modelInputs, as in image float32 [N,3,224,224], "
             "or engine: native"
         )
     return {name: array.dtype.name for name, array in tried.outputs.items()}
@@ -118,7 +118,7 @@ def _read(detected: Detected, native: Backend, tried: TrialRun | None) -> Any:
 
 
 def _example(source: Any, tried: TrialRun | None) -> Any:
-    """Tensors to trace a plain torch module with; what is scripted or exported tells by itself what it does."""
+    """Return tensors for tracing a plain torch module, or `None` for scripted and exported models, which need no tracing."""
     torch: Any = sys.modules.get("torch")
     if torch is None or not isinstance(source, torch.nn.Module) or isinstance(source, torch.jit.ScriptModule):
         return None
@@ -126,7 +126,7 @@ def _example(source: Any, tried: TrialRun | None) -> Any:
 
 
 def _bind(kind: str, names: Sequence[str], ports: Sequence[Any], path: Path, ordered: bool) -> list[int]:
-    """For each name the index of its port: by name if OpenVINO knows them all, else by position if that is sure."""
+    """Return the index of the port for each name: by name if OpenVINO knows all names, else by position if the order is sure."""
     found = [_find(name, ports) for name in names]
     known = [port for port in found if port is not None]
     if len(set(known)) == len(names):
@@ -138,7 +138,7 @@ def _bind(kind: str, names: Sequence[str], ports: Sequence[Any], path: Path, ord
 
 
 def _find(name: str, ports: Sequence[Any]) -> int | None:
-    """The port of this name; several may carry the same tensor, so the name of the port's own node is the first to count."""
+    """Return the port of a name. Several ports may carry the same tensor, so the name of a port's own node counts first."""
     wanted = _plain(name)
     own = [at for at, port in enumerate(ports) if _plain(port.node.friendly_name) == wanted]
     any_of = [at for at, port in enumerate(ports) if wanted in map(_plain, port.names)]
@@ -150,7 +150,7 @@ def _plain(name: str) -> str:
 
 
 def _pin(parameter: Any, spec: TensorSpec) -> None:
-    """Tell a parameter the dtype and shape of an input: models of torch leave both open."""
+    """Set a parameter's dtype and shape from the model input, because torch models leave both open."""
     parameter.set_element_type(ov.Type(np.dtype(spec.dtype)))
     if spec.shape is not None:
         shape = ov.PartialShape([-1 if dim is None else dim for dim in spec.shape])

@@ -1,10 +1,10 @@
-"""Which runtime runs the model, and in which precision.
+"""Engine and precision that run a model.
 
 native     the backend of the model's format
 openvino   OpenVINO, with the names, the order and the dtypes of the native backend
-f32, bf16  what either computes in
-auto       all that are possible run the same batches; of those whose outputs are close enough to the native ones in f32, the
-           fastest stays
+f32, bf16  precision of the computation in either engine
+auto       all possible runtimes run the same batches, and the fastest is chosen among the runtimes with outputs close enough to
+           the outputs of native in f32
 """
 
 from typing import NamedTuple
@@ -27,7 +27,7 @@ _DEFAULT_TRIALS = Trials()
 
 
 class Loaded(NamedTuple):
-    """A model, what runs it, and what else was tried; nothing where there was nothing to choose."""
+    """Loaded model, its runtime, and the runtimes that were tried. `candidates` is empty where there was no choice."""
 
     backend: Backend
     runtime: Runtime
@@ -42,18 +42,18 @@ def load(
     trials: Trials = _DEFAULT_TRIALS,
     bfloat16: bool | None = None,
 ) -> Loaded:
-    """Load a model with the runtime that is set, or with the best one.
+    """Load a model with the configured runtime, or with the best runtime for `auto`.
 
     Args:
         detected: the model on disk.
-        options: for all runtimes; the precision in it does not count.
-        runtime: the setting.
-        batch: rows to try candidates on at a time; a model made for a fixed batch gets that.
-        trials: how they are tried.
-        bfloat16: whether the CPU has bfloat16; `None`: it is asked.
+        options: options for all runtimes. The precision in `options` does not count.
+        runtime: configured engine and precision.
+        batch: rows of a trial batch. A model made for a fixed batch gets the fixed batch.
+        trials: data and tolerance of the trials.
+        bfloat16: whether the CPU has bfloat16. `None`: ask the kernel.
 
     Raises:
-        ModelError: the native backend cannot load the model, nothing that is set can, or the data do not fit it.
+        ModelError: the native backend cannot load the model, no configured runtime can load it, or the data do not fit the model.
     """
     bfloat16 = has_bfloat16() if bfloat16 is None else bfloat16
     wanted = possible(detected.backend, runtime, bfloat16)
@@ -67,13 +67,13 @@ def load(
     chosen = best(candidates) or wanted[0]
     log.info("runtime chosen", engine=chosen.engine, precision=chosen.precision)
     loaded = Loaded(maker.make(chosen), chosen, candidates)
-    del maker  # the native backend, unless it was chosen
+    del maker  # frees the native backend, unless it was chosen
     give_back()
     return loaded
 
 
 class _Maker:
-    """Loads one model for one runtime after the other."""
+    """Loader of one model for several runtimes in turn."""
 
     def __init__(self, detected: Detected, options: LoadOptions) -> None:
         self._detected = detected
@@ -81,13 +81,13 @@ class _Maker:
         self._native: Backend | None = None
 
     def keep_native(self) -> None:
-        """Load the native backend in float32 now, once for all that is made of it."""
+        """Load the native backend in float32 now, once for all conversions."""
         self._native = self._load(REFERENCE)
 
     def make(self, runtime: Runtime) -> Backend:
-        """The model, ready to run."""
+        """Load the model for a runtime, ready to run."""
         backend = self._load(runtime)
-        if self._options.outputs and self._detected.backend != "tensorflow":  # which cuts its graph to them
+        if self._options.outputs and self._detected.backend != "tensorflow":  # tensorflow cuts its graph to them
             return ChosenOutputs(backend, self._options.outputs)
         return backend
 

@@ -1,24 +1,25 @@
-"""Who computes in bfloat16: which backends can be told to, and on which CPUs it is faster than float32."""
+"""Precisions of the backends, and the CPUs on which bfloat16 is faster than float32."""
 
 from pathlib import Path
 
 from cluster_serving.node.models.base import ModelError
 from cluster_serving.node.models.runtime import Engine, Precision, Runtime
 
-# Intel and AMD; Intel's matrix units; Arm. Without any of them bfloat16 is float32 with conversions in between, and slower.
+# CPU flags of Intel and AMD, of Intel's matrix units, and of Arm. On a CPU without any of the flags bfloat16 is float32 with
+# conversions in between, and slower than float32.
 _FLAGS = frozenset({"avx512_bf16", "amx_bf16", "bf16"})
 _FLAG_LINES = ("flags", "Features")
 
-# The backends that cannot be told what to compute in, and why.
+# Backends without a choice of precision, and the reason.
 _FIXED = {
     "onnx": "ONNX Runtime computes in the types of the file; set engine: openvino, or precision: f32",
     "caffe": "OpenCV computes Caffe networks in float32; set precision: f32",
-    "python": "a model in Python computes in what its own code says; set precision: f32",
+    "python": "a model in Python computes in the precision of its own code; set precision: f32",
 }
 
 
 def has_bfloat16(cpuinfo: Path = Path("/proc/cpuinfo")) -> bool:
-    """Whether the CPU has instructions for it, as the kernel tells."""
+    """Return whether the CPU has bfloat16 instructions, according to the kernel."""
     with cpuinfo.open(errors="replace") as lines:
         for line in lines:
             name, _, words = line.partition(":")
@@ -28,15 +29,15 @@ def has_bfloat16(cpuinfo: Path = Path("/proc/cpuinfo")) -> bool:
 
 
 def possible(backend: str, runtime: Runtime, bfloat16: bool) -> tuple[Runtime, ...]:
-    """What a setting allows, the most faithful first.
+    """Return the runtimes that a setting allows, the most faithful first.
 
     Args:
-        backend: the model's own.
-        runtime: the setting.
-        bfloat16: whether the CPU has it; where not, it is tried only if it is asked for.
+        backend: the model's native backend.
+        runtime: configured engine and precision.
+        bfloat16: whether the CPU has bfloat16. On a CPU without bfloat16, bf16 is tried only if configured.
 
     Raises:
-        ModelError: what is asked for does not exist.
+        ModelError: no runtime computes in the configured precision.
     """
     engines: tuple[Engine, ...] = (runtime.engine,)
     if runtime.engine == "auto":

@@ -1,6 +1,7 @@
-"""Tries the runtimes that a model may have: how fast each is, and how far from the model's own in float32.
+"""Trials of the runtimes that a model may have: speed, and difference from the native backend in float32.
 
-One is held at a time, beside the native backend that others are made of; of the native outputs only the arrays are kept.
+One candidate is in memory at a time, beside the native backend, the source of all conversions. Only the arrays of the native
+outputs are kept.
 """
 
 import time
@@ -22,7 +23,7 @@ from cluster_serving.node.processing.options import ImageOptions
 log = structlog.get_logger(__name__)
 
 REFERENCE = Runtime("native", "f32")
-"""What the others are compared with."""
+"""Runtime that the candidates are compared with."""
 
 Make = Callable[[Runtime], Backend]
 Batches = Sequence[dict[str, Array]]
@@ -35,10 +36,10 @@ _TIMING_S = 2.0
 
 
 class Trials(NamedTuple):
-    """On what candidates are tried, and how far they may be off.
+    """Data on which candidates are tried, and their largest accepted error.
 
-    `data` is `calibrationData`, an absolute path; empty: random numbers. `tolerance` is `accuracyTolerance`. `images` is how
-    images become rows.
+    `data` is `calibrationData`, an absolute path. An empty `data` stands for random numbers. `tolerance` is `accuracyTolerance`.
+    `images` are the options for decoding images into rows.
     """
 
     data: str = ""
@@ -47,19 +48,19 @@ class Trials(NamedTuple):
 
 
 def try_all(make: Make, wanted: Sequence[Runtime], batch: int, trials: Trials) -> tuple[TriedRuntime, ...]:
-    """Try some runtimes.
+    """Try runtimes on the same batches.
 
     Args:
-        make: loads the model for one of them, or for the reference.
-        wanted: those to try.
-        batch: rows to run at a time; a model made for a fixed batch gets that.
-        trials: on what.
+        make: loads the model for a candidate, or for the reference.
+        wanted: runtimes to try.
+        batch: rows to run at a time. A model made for a fixed batch gets the fixed batch.
+        trials: data and tolerance.
 
     Returns:
-        Each with its figures; nothing where no input is sure to be valid.
+        The candidates with their figures. Empty where no input is sure to be valid.
 
     Raises:
-        ModelError: the reference cannot be loaded, or the user's data do not fit it.
+        ModelError: the reference cannot be loaded, or the user's data do not fit the model.
     """
     reference = make(REFERENCE)
     batches = _batches(reference, batch, trials)
@@ -74,7 +75,10 @@ def try_all(make: Make, wanted: Sequence[Runtime], batch: int, trials: Trials) -
 
 
 def best(candidates: Sequence[TriedRuntime]) -> Runtime | None:
-    """The first of those that are about as fast as the fastest; refused ones only where there are no others, the closest."""
+    """Return the first candidate that is about as fast as the fastest, or `None` if no candidate ran.
+
+    If every candidate that ran was refused, return the candidate with the smallest error.
+    """
     ran = [each for each in candidates if each.ms is not None]
     fine = [each for each in ran if not each.refused]
     if not ran:
@@ -84,12 +88,12 @@ def best(candidates: Sequence[TriedRuntime]) -> Runtime | None:
         chosen = next(each for each in fine if (each.ms or 0) <= fastest_ms * _TIE)
     else:
         chosen = min(ran, key=lambda each: np.inf if each.relative_error is None else each.relative_error)
-        log.warning("what was asked for is less exact than accuracyTolerance", **_described(chosen))
+        log.warning("the chosen runtime is less exact than accuracyTolerance", **_described(chosen))
     return Runtime(chosen.engine, chosen.precision)
 
 
 def _batches(reference: Backend, batch: int, trials: Trials) -> Batches:
-    """What the candidates run on; the user's own rows begin again where they do not fill the last batch."""
+    """Return the batches for the candidates. The user's rows start over to fill the last batch."""
     batch = fixed_batch(reference) or batch
     if not trials.data:
         made_up = random_batch(reference.inputs, batch)
@@ -103,7 +107,10 @@ def _batches(reference: Backend, batch: int, trials: Trials) -> Batches:
 
 
 def _expected(reference: Backend, batches: Batches, data: str) -> Batches:
-    """What the reference makes of as many batches as there is room for; nothing where it does not run on what was made up."""
+    """Return the outputs of the reference for as many batches as `_MOST_OUTPUT_BYTES` allows.
+
+    The result is empty if the reference fails on random numbers, or without batches.
+    """
     if not batches:
         log.info("nothing to try runtimes on: set calibrationData, or the free shape of an input in modelInputs")
     expected: list[dict[str, Array]] = []
@@ -123,12 +130,12 @@ def _expected(reference: Backend, batches: Batches, data: str) -> Batches:
 
 
 def _try(make: Make, runtime: Runtime, batches: Batches, expected: Batches, tolerance: float) -> TriedRuntime:
-    """Load a candidate, compare it, time it, and let it go."""
+    """Load, compare and time a candidate, then free the candidate."""
     try:
         backend = make(runtime)
         found = EQUAL if runtime == REFERENCE else _difference(backend, batches, expected, tolerance)
         ms = _median_ms(backend, batches[0])
-    except Exception as error:  # whatever a runtime makes of the model, another one can serve it
+    except Exception as error:  # a failure rules out one runtime only
         return TriedRuntime(runtime.engine, runtime.precision, refused=_line(error))
     relative_error = None if np.isinf(found.relative_error) else found.relative_error
     refused = found.refused(tolerance)
@@ -136,7 +143,7 @@ def _try(make: Make, runtime: Runtime, batches: Batches, expected: Batches, tole
 
 
 def _difference(backend: Backend, batches: Batches, expected: Batches, tolerance: float) -> Difference:
-    """Over all batches, which have as many rows each."""
+    """Return the difference over all batches. All batches have the same number of rows."""
     each = [
         compare(outputs, backend.run(copied(inputs)), tolerance)
         for outputs, inputs in zip(expected, batches, strict=True)
@@ -146,7 +153,7 @@ def _difference(backend: Backend, batches: Batches, expected: Batches, tolerance
 
 
 def _median_ms(backend: Backend, inputs: dict[str, Array]) -> float:
-    """Of some runs; the first one of all does not count."""
+    """Return the median time of a run in ms, without the first run."""
     inputs = copied(inputs)
     backend.run(inputs)
     times: list[float] = []
@@ -159,7 +166,6 @@ def _median_ms(backend: Backend, inputs: dict[str, Array]) -> float:
 
 
 def _described(candidate: TriedRuntime) -> dict[str, object]:
-    """For the log."""
     figures = {"ms": candidate.ms, "relative_error": candidate.relative_error}
     told: dict[str, object] = {"engine": candidate.engine, "precision": candidate.precision}
     told |= {name: float(f"{value:.3g}") for name, value in figures.items() if value is not None}
@@ -169,5 +175,5 @@ def _described(candidate: TriedRuntime) -> dict[str, object]:
 
 
 def _line(error: Exception) -> str:
-    """The first line of what an error says, or its kind."""
+    """Return the first line of an error's message, or the type of an error without message."""
     return str(error).strip().split("\n")[0] or type(error).__name__

@@ -1,4 +1,4 @@
-"""The first runs of a model, before any request meets it."""
+"""First runs of a model, before any request."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -12,7 +12,7 @@ _WARM_UP_S = 1.0
 
 
 class TrialRun(NamedTuple):
-    """A batch, and what a model has made of it."""
+    """Batch of inputs, and the outputs that the model returned."""
 
     inputs: dict[str, Array]
     outputs: dict[str, Array]
@@ -21,8 +21,8 @@ class TrialRun(NamedTuple):
 def warm_up(backend: Backend, batch: int) -> None:
     """Run the model on zeros, so that no request meets a first run.
 
-    At the batch sizes 1, 2, 4, ... `batch`, then, for as long as a second lasts, at those between. A model with a free dimension
-    besides the batch, or with text for input, is left cold: no shape is sure to be valid.
+    The batch sizes are 1, 2, 4, ... `batch`, and then the sizes between until a second is over. A model with a free dimension
+    besides the batch, or with text as input, is left cold, because no shape is sure to be valid.
 
     Raises:
         ModelError: the model cannot run.
@@ -38,10 +38,10 @@ def warm_up(backend: Backend, batch: int) -> None:
 
 
 def fixed_batch(backend: Backend) -> int | None:
-    """The one batch size that the model takes, or None.
+    """Return the fixed batch size of the model, or `None` for a free batch size.
 
     Raises:
-        ModelError: its inputs are made for different ones.
+        ModelError: the inputs are made for different batch sizes.
     """
     fixed = {spec.batch: spec.name for spec in backend.inputs if spec.batch}
     if len(fixed) > 1:
@@ -55,7 +55,7 @@ def fixed_batch(backend: Backend) -> int | None:
 def filled(
     inputs: Sequence[TensorSpec], rows: int, fill: Callable[[tuple[int, ...], str], Array]
 ) -> dict[str, Array] | None:
-    """A batch of `rows` made by `fill(shape, dtype)`; `None` unless all row shapes are known, and of numbers."""
+    """Return a batch of `rows` made by `fill(shape, dtype)`, or `None` unless all row shapes are known and all inputs numeric."""
     batch: dict[str, Array] = {}
     for spec in inputs:
         shape = spec.row_shape
@@ -66,10 +66,10 @@ def filled(
 
 
 def trial(backend: Backend, rows: int) -> TrialRun | None:
-    """Run the model on zeros, or on ones if it fails on those: indices may count from one.
+    """Run the model on zeros, or on ones if the model fails on zeros: indices may count from one.
 
     Returns:
-        The batch with the outputs; `None` where no shape is sure to be valid.
+        The batch with the outputs, or `None` where no shape is sure to be valid.
 
     Raises:
         ModelError: the model cannot run.
@@ -88,5 +88,5 @@ def trial(backend: Backend, rows: int) -> TrialRun | None:
 
 
 def copied(batch: dict[str, Array]) -> dict[str, Array]:
-    """The same batch in memory of its own: a backend may work in that of its inputs, and give it out again."""
+    """Return a copy of a batch. A backend may work in the memory of its inputs, and return the same memory as outputs."""
     return {name: array.copy() for name, array in batch.items()}

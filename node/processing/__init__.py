@@ -1,1 +1,1 @@
-"""A record's values before and after the model: one input, images, text, topN, the user's own code."""
+"""Processing of a record's values before and after the model: model inputs, images, text, `topN`, the user's own code."""

@@ -1,4 +1,4 @@
-"""The user's own `preprocess` and `postprocess`, around any model: `processing: steps.py:Steps` in config.yaml.
+"""User code around any model, `preprocess` and `postprocess`: `processing: steps.py:Steps` in config.yaml.
 
     from pathlib import Path
     import cv2
@@ -13,20 +13,21 @@
             photo = cv2.resize(photo, (224, 224))[:, :, ::-1] / 255
             return {"image": photo.transpose(2, 0, 1), "length": len(record["prompt"])}
 
-        def postprocess(self, outputs):     # {"probability": array} -> anything that JSON can say
+        def postprocess(self, outputs):     # {"probability": array} -> any JSON value
             best = outputs["probability"].argmax()
             return {"name": self.names[best], "probability": outputs["probability"][best]}
 
-One of the two methods is enough. Both are called once for each record, never for a batch, and what they raise is the answer of
-that record alone.
+Either method alone is enough. Both methods are called once for each record, never for a batch. An exception becomes the answer of
+its record alone.
 
-`preprocess` gets what the client sent, under the client's names: a tensor as a (read-only) array, a sparse one too, an image as
-the bytes of its file, text as a str or nested lists of them. It returns a value for each input of the model by name, without the
-batch dimension, or just the value where the model has one input. Values are checked and converted as those of a client are.
+`preprocess` receives the client's values under the client's names. A tensor, dense or sparse, is a (read-only) array. An image is
+the bytes of the file. Text is a str or nested lists of str. `preprocess` returns a dict with a value for each input of the model,
+without the batch dimension. For a model with a single input, the bare value is enough. Returned values are checked and converted
+like the values of a client.
 
-`postprocess` gets the record's outputs as arrays without the batch dimension; those of a record that is a batch by itself whole.
-It returns a dict of arrays and nothing else, which are sent as a model's outputs are; or anything that JSON can say, numbers and
-arrays of numpy included: the result's `value`.
+`postprocess` receives the record's outputs as arrays without the batch dimension. Outputs of a record that is a batch by itself
+keep the batch dimension. `postprocess` returns a dict of arrays only, sent like the outputs of a model, or any JSON value, with
+numbers and arrays of numpy allowed. The JSON value becomes the result's `value`.
 """
 
 from pathlib import Path
@@ -42,7 +43,7 @@ _MODULE = "_cluster_serving_processing"
 
 
 class Processing:
-    """An object of the user's class; `path` is its file."""
+    """Object of the user's class, and the file (`path`) of the class."""
 
     def __init__(self, steps: Any, path: Path) -> None:
         self._steps = steps
@@ -51,22 +52,22 @@ class Processing:
         self.has_postprocess = callable(getattr(steps, "postprocess", None))
 
     def preprocess(self, record: dict[str, Any]) -> Any:
-        """Call the user's method.
+        """Call the user's `preprocess`.
 
         Raises:
-            UserFault: it failed.
+            UserFault: `preprocess` failed.
         """
         with faults_in("preprocess", self._path):
             return self._steps.preprocess(record)
 
     def postprocess(self, outputs: dict[str, Array]) -> dict[str, Array] | bytes:
-        """Call the user's method.
+        """Call the user's `postprocess`.
 
         Returns:
             A dict of arrays, or JSON.
 
         Raises:
-            UserFault: it failed, or returned what JSON cannot say.
+            UserFault: `postprocess` failed, or returned a value that cannot be written as JSON.
         """
         with faults_in("postprocess", self._path):
             answer: object = self._steps.postprocess(outputs)
@@ -76,13 +77,13 @@ class Processing:
 
 
 def load(setting: str) -> Processing:
-    """Execute the user's file and make the object.
+    """Execute the user's file and create the object.
 
     Args:
         setting: `/path/to/file.py:Class`.
 
     Raises:
-        ModelError: the file fails, or its class is not as it should be; the message says where.
+        ModelError: the file is missing or fails, or the class is missing or has neither method. The message names the place.
     """
     file, _, name = setting.rpartition(":")
     path = Path(file).resolve()
@@ -115,7 +116,7 @@ def _is_outputs(answer: object) -> TypeGuard[dict[str, Array]]:
 
 
 def _builtin(value: Any) -> Any:
-    """What numpy has, in Python's own types."""
+    """Convert numpy values to Python's own types."""
     match value:
         case np.generic():
             return value.item()

@@ -1,7 +1,7 @@
-"""What a filter left of a record, as text: JSON, or exactly as the original writes it.
+"""Text of a filtered output: JSON, or exactly the text of the original product.
 
-The original puts no commas between pairs, prints numbers as Java's `Float.toString` does, and writes the lists of several
-outputs one behind the other:
+The original puts no commas between pairs, prints numbers like Java's `Float.toString`, and writes the lists of several outputs
+without a separator:
 
     [[4,5.0][3,4.0]]
 """
@@ -17,21 +17,21 @@ _SCIENTIFIC_BELOW, _SCIENTIFIC_FROM = 1e-3, 1e7
 
 
 def json_text(filtered: memoryview) -> bytes:
-    """A filter's value, given in msgpack, as JSON; numbers that JSON does not have are null."""
+    """Convert a filtered value from msgpack to JSON. Numbers that JSON does not have become null."""
     return msgspec.json.encode(_decode(filtered))
 
 
 def legacy_text(filtered: memoryview) -> bytes:
-    """A filter's value, given in msgpack, as the original's text; class names have no place in it."""
+    """Convert a filtered value from msgpack to the original's text, without class names."""
     return _text(_decode(filtered)).encode()
 
 
 def java_float(value: float) -> str:
-    """A number as Java's `Float.toString` prints it: the shortest digits that give the float32 back.
+    """Format a number like Java's `Float.toString`, with the shortest digits that restore the float32.
 
     https://docs.oracle.com/en/java/javase/21/docs/api/java.base/java/lang/Float.html#toString(float)
     """
-    with np.errstate(over="ignore"):  # what float32 cannot hold becomes infinity, as it does in the original
+    with np.errstate(over="ignore"):  # numbers beyond float32 become infinity, as in the original
         number = np.float32(value)
     if number == 0 or _SCIENTIFIC_BELOW <= abs(number) < _SCIENTIFIC_FROM:
         return np.format_float_positional(number, trim="0")

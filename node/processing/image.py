@@ -1,4 +1,4 @@
-"""Encoded images to the rows that a model takes, and back."""
+"""Conversion of encoded images to rows of a model input, and of images to PNG files."""
 
 import base64
 import binascii
@@ -14,35 +14,37 @@ from cluster_serving.node.processing.options import ImageOptions
 
 Image = NDArray[np.uint8 | np.uint16]  # (height, width, channels), BGR or grey or BGRA
 
-# What Pillow refuses too. OpenCV's own limit is six times higher and read from OPENCV_IO_MAX_IMAGE_PIXELS when cv2 is
-# imported: a process that sets it to this before then is spared the memory of decoding what is refused below.
+# Pillow refuses larger images too. OpenCV's own limit is six times higher, and OpenCV reads OPENCV_IO_MAX_IMAGE_PIXELS when
+# cv2 is imported. A process that sets the variable to MAX_PIXELS before the import saves the memory of decoding an image that
+# is refused below.
 MAX_PIXELS = 178_956_970
 
 _CHANNELS = (1, 3, 4)
 _GREY, _COLOUR, _WITH_ALPHA = _CHANNELS
-# Not by IMREAD_COLOR_RGB: OpenCV 4.14 makes noise of 16-bit TIFFs with it. After resizing it costs 10 us.
+# Not IMREAD_COLOR_RGB: OpenCV 4.14 turns 16-bit TIFFs into noise with the flag. Reordering after resizing costs 10 us.
 _TO_RGB = {_COLOUR: cv2.COLOR_BGR2RGB, _WITH_ALPHA: cv2.COLOR_BGRA2RGBA}
 _FROM_8_TO_16_BIT = 257  # 255 becomes 65535
 _OPEN_EXR = b"\x76\x2f\x31\x01"
 _PNG = b"\x89PNG\r\n\x1a\n"
 _ONLY = "only 8- and 16-bit images are decoded"
-# Every image format has a byte outside of the base64 alphabet among its first eight (PNM: a line feed).
+# Every image format has a byte outside the base64 alphabet among the first eight bytes (PNM: a line feed).
 _BASE64_START = re.compile(rb"\s*[A-Za-z0-9+/]{8}")
 
 
 def decode(content: bytes, channels: int, *, keep_16_bit: bool = False) -> Image:
-    """The pixels of an encoded image.
+    """Return the pixels of an encoded image.
 
     Args:
-        content: a file's bytes in any format that OpenCV reads (JPEG, PNG, BMP, WebP, TIFF, ...), or their base64 text.
-        channels: 1 for grey, 3 for BGR, 4 for BGRA (alpha 255 where the image has none).
+        content: bytes of a file in any format that OpenCV reads (JPEG, PNG, BMP, WebP, TIFF, ...), or base64 text of the bytes.
+        channels: 1 for grey, 3 for BGR, 4 for BGRA (alpha 255 for an image without alpha).
         keep_16_bit: whether 16-bit images keep their lower byte.
 
     Returns:
         `(height, width, channels)`, uint8, or uint16 for a 16-bit image that keeps its depth.
 
     Raises:
-        ValueError: not an image, a broken one, one of floating-point numbers, or one of more than `MAX_PIXELS` pixels.
+        ValueError: the content is no image or a broken image, or the image holds floating-point numbers or more than
+            `MAX_PIXELS` pixels.
     """
     encoded = np.frombuffer(_without_base64(content), np.uint8)
     if channels == _WITH_ALPHA:
@@ -55,20 +57,21 @@ def decode(content: bytes, channels: int, *, keep_16_bit: bool = False) -> Image
 
 
 def encode_png(image: Image) -> bytes:
-    """A PNG file of an image `(height, width)` or `(height, width, channels)`, BGR or grey or BGRA."""
+    """Return the PNG file of an image `(height, width)` or `(height, width, channels)`, in grey, BGR or BGRA."""
     return cv2.imencode(".png", image)[1].tobytes()
 
 
 class ImageFit:
-    """Turns encoded images into rows of one model input.
+    """Converter of encoded images to rows of one model input.
 
-    The input's shape says what it takes: `[N,C,H,W]` if its second dimension is 1, 3 or 4, otherwise `[N,H,W,C]` if its
-    last one is; `[N,H,W]` takes grey images. Where it says nothing, the options do, or images are `[N,3,H,W]`.
+    The shape of the input decides the layout: `[N,C,H,W]` if the second dimension is 1, 3 or 4, otherwise `[N,H,W,C]` if the
+    last dimension is 1, 3 or 4. An input `[N,H,W]` takes grey images. Where the shape is open, the options decide. Where the
+    options are open too, the layout is `[N,3,H,W]`.
 
-    Pixels are 0..255 in the input's dtype, or 0..65535 if that is uint16; floating-point inputs have the lower byte of
-    16-bit images as fractions (a pixel divided by 257). `(pixel - mean) * scale` is applied last.
+    Pixels are 0..255 in the input's dtype, or 0..65535 for uint16. Floating-point inputs keep the lower byte of 16-bit images
+    as a fraction: the pixel is divided by 257. `(pixel - mean) * scale` is applied last.
 
-    `row_shape` is the shape of every row; a `None` in it is taken from each image.
+    `row_shape` is the shape of every row. A `None` in `row_shape` stands for a size taken from each image.
     """
 
     def __init__(self, spec: TensorSpec, options: ImageOptions | None = None) -> None:
@@ -76,10 +79,10 @@ class ImageFit:
 
         Args:
             spec: the model input.
-            options: without a size to resize to, rows have the input's own where fixed, else the image's.
+            options: how to decode. Without `resize`, rows have the size of the input where fixed, else the size of the image.
 
         Raises:
-            ValueError: this input takes no image, or none such as the options say.
+            ValueError: the input takes no image, or no image with the given options.
         """
         options = options or ImageOptions()
         self._channels, self._layout, size = _layout(spec, options)
@@ -94,10 +97,10 @@ class ImageFit:
         self.row_shape = self._row_shape()
 
     def __call__(self, content: bytes) -> Array:
-        """One row, in C order.
+        """Return one row, in C order.
 
         Raises:
-            ValueError: as `decode`.
+            ValueError: `decode` refuses the content.
         """
         keep_16_bit = self._floating or self._dtype == np.uint16
         image = self._resized(decode(content, self._channels, keep_16_bit=keep_16_bit))
@@ -125,24 +128,24 @@ class ImageFit:
         if self._layout != "chw":
             return np.ascontiguousarray(image[:, :, 0] if self._layout == "hw" else image, dtype)
         row = np.empty((self._channels, *image.shape[:2]), dtype)
-        # Split first: 40 us for 3 x 227 x 227 float32, where numpy takes 85 to convert the transposed image.
+        # Split the channels first: 40 us for 3 x 227 x 227 float32. numpy takes 85 us to convert the transposed image.
         for plane, pixels in zip(row, cv2.split(image), strict=True):
             plane[...] = pixels
         return row
 
     def _normalize(self, row: Array) -> None:
-        """`(row - mean) * scale` in place."""
+        """Apply `(row - mean) * scale` in place."""
         if self._layout == "chw":
             lines, repeat = row.reshape(self._channels, -1), 0
         else:
-            # Whole lines of pixels: over the three numbers of one pixel numpy would be eight times slower.
+            # Compute on whole lines of pixels: numpy is eight times slower on the three numbers of each pixel.
             lines, repeat = row.reshape(row.shape[0], -1), row.shape[1]
         for numbers, apply in ((self._mean, np.subtract), (self._scale, np.multiply)):
             if numbers is not None:
                 apply(lines, np.tile(numbers, repeat) if repeat else numbers[:, np.newaxis], out=lines)
 
     def _numbers(self, key: str, numbers: tuple[float, ...], spec: TensorSpec) -> Array | None:
-        """One number for each channel."""
+        """Return a number for each channel."""
         if not numbers:
             return None
         if not self._floating:
@@ -162,7 +165,7 @@ _Layout = Literal["chw", "hwc", "hw"]
 
 
 def _layout(spec: TensorSpec, options: ImageOptions) -> tuple[int, _Layout, _Size]:
-    """Channels, where they stand, and the size that the input takes."""
+    """Return the number of channels, the layout, and the size that the input takes."""
     if spec.is_text or not np.can_cast(np.uint8, spec.dtype):
         raise ValueError(f"the input {spec.describe()} takes no image: {spec.dtype} does not hold 0..255")
     found = _fitting(spec.shape, options)
@@ -179,7 +182,7 @@ def _layout(spec: TensorSpec, options: ImageOptions) -> tuple[int, _Layout, _Siz
 
 
 def _fitting(shape: tuple[int | None, ...] | None, options: ImageOptions) -> tuple[int, _Layout, _Size] | None:
-    """The first reading of a shape that the options allow; a channel dimension with a number goes before a free one."""
+    """Return the first reading of a shape that the options allow. A fixed channel dimension goes before a free dimension."""
     if shape is None:
         shape = (None, None, None, None)
     if len(shape) == 3:
@@ -221,7 +224,7 @@ def _with_alpha(encoded: NDArray[np.uint8]) -> Array:
     image = _read(encoded, cv2.IMREAD_UNCHANGED)
     if image.ndim == 3 and image.shape[2] == _WITH_ALPHA:
         return image
-    # Read again, in colour: grey, palettes and a photo's orientation are taken care of.
+    # Read again, in colour: OpenCV then handles grey images, palettes and the orientation of photos.
     return cv2.cvtColor(_read(encoded, cv2.IMREAD_COLOR | cv2.IMREAD_ANYDEPTH), cv2.COLOR_BGR2BGRA)
 
 
@@ -233,7 +236,7 @@ def _read(encoded: NDArray[np.uint8], flags: int) -> Array:
     _check_png(encoded)
     image = _imdecode(encoded, flags)
     if image is None:
-        # Some images of floating-point numbers are read only as they are.
+        # OpenCV reads some floating-point images only with IMREAD_UNCHANGED.
         image = _imdecode(encoded, cv2.IMREAD_UNCHANGED)
         if image is None or image.dtype.kind != "f":
             start = encoded[:8].tobytes().hex(" ")
@@ -246,7 +249,10 @@ def _read(encoded: NDArray[np.uint8], flags: int) -> Array:
 
 
 def _check_png(encoded: NDArray[np.uint8]) -> None:
-    """OpenCV 4.14 makes room for a chunk before it reads it: 80 bytes that say so take 1.4 GB and a second."""
+    """Refuse a PNG file with a chunk longer than the file.
+
+    OpenCV 4.14 allocates a chunk before reading the chunk: a file of 80 bytes can take 1.4 GB and a second.
+    """
     if encoded[: len(_PNG)].tobytes() != _PNG:
         return
     content, at = encoded.data, len(_PNG)

@@ -1,4 +1,4 @@
-"""The file of class names that `topN` puts beside its indices: line i, counted from 0, names class i."""
+"""Class names that `topN` puts beside its indices, read from a file: line i, counted from 0, names class i."""
 
 from pathlib import Path
 
@@ -9,10 +9,10 @@ from cluster_serving.node.processing.topn import Filter
 
 
 def with_labels(chosen: Filter | None, path: str) -> Filter | None:
-    """A filter that also names the classes; as it is when there is no file of names.
+    """Return the filter with the class names of a file. Without a file, return the filter unchanged.
 
     Raises:
-        ModelError: the filter names no classes, or the file is not as it should be.
+        ModelError: the filter is not `topN`, or the file cannot be used.
     """
     if not path:
         return chosen
@@ -24,13 +24,13 @@ def with_labels(chosen: Filter | None, path: str) -> Filter | None:
 
 
 def read_labels(path: Path) -> tuple[str, ...]:
-    """The names in a UTF-8 file, one a line; empty lines at its end do not count.
+    """Return the class names in a UTF-8 file with a name on each line. Empty lines at the end do not count.
 
     Raises:
         ModelError: the file cannot be read, is no text, or holds no name.
     """
     try:
-        # Not splitlines(), which also cuts at form feeds and other characters that a name may hold.
+        # splitlines() would also cut at form feeds and further characters that a name may hold.
         names = path.read_text(encoding="utf-8-sig").rstrip().split("\n")
     except OSError as error:
         raise ModelError(f"labels: {path} cannot be read: {error.strerror}.") from error

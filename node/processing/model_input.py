@@ -1,4 +1,4 @@
-"""One value of a record for one input of the model: checked against its dtype and shape, converted where nothing is lost."""
+"""Values of a record for one model input: checked against its dtype and shape, converted where the conversion loses no value."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -26,7 +26,11 @@ _MAX_HEADERS = 4096
 
 
 class InputValue(NamedTuple):
-    """What goes into the slot, and its part of the signature; `rows`: the batch dimension that it carried, if it did."""
+    """Value of a record for one model input, ready for the slot.
+
+    `key` is the input's part of the slot's signature. `content` goes into the slot. `rows` is the batch dimension that the value
+    carried, or `None` for a value without a batch dimension.
+    """
 
     key: Key
     content: Content
@@ -34,13 +38,13 @@ class InputValue(NamedTuple):
 
     @property
     def whole_key(self) -> Key:
-        """Its part of the signature where the record is a batch by itself."""
+        """Part of the signature for a record that is a batch by itself."""
         kind, dtype, shape = self.key
         return ("whole", dtype, (self.rows or 0, *shape)) if kind == "tensor" else _TEXTS
 
 
 class ModelInput:
-    """One input of the model, as the reader sees it."""
+    """Model input as the reader sees it: checks and converts the values of records."""
 
     def __init__(self, spec: TensorSpec, options: DecodeOptions) -> None:
         self.spec = spec
@@ -48,14 +52,14 @@ class ModelInput:
         self._is_text = spec.is_text
         self._dtype = np.dtype(object if spec.is_text else spec.dtype)
         self._row = spec.row_shape
-        # By the header of a tensor message that fits as it is: its key, and where the data begin and end.
+        # For the header of each tensor message that needs no conversion: its key, and the begin and end of the data.
         self._exact: dict[bytes, tuple[Key, int, int]] = {}
 
     def tensor_message(self, message: bytes) -> InputValue:
-        """A tensor from its message; its data are not copied when they fit as they are.
+        """Return the tensor of a message. The data are not copied when the input needs no conversion.
 
         Raises:
-            CodecError: not a tensor, or not one that this input takes.
+            CodecError: the message holds no tensor, or a tensor that does not fit the input.
         """
         layout = tensor_layout(message)
         if layout is None or self._is_text or layout.dtype != self._dtype or not self._is_row(layout.shape):
@@ -66,7 +70,10 @@ class ModelInput:
         return InputValue(key, memoryview(message)[layout.offset : end])
 
     def alike(self, messages: Sequence[bytes]) -> tuple[Key, list[Content]] | None:
-        """Tensors whose messages have one header, which `tensor_message` has found to fit: their key, and the data of each."""
+        """Return the key of tensors with equal headers, and the data of each tensor.
+
+        The result is `None` unless all messages share a header that `tensor_message` has accepted without conversion.
+        """
         first = messages[0]
         found = self._exact.get(first[: 8 + int.from_bytes(first[4:8], "little")])
         if found is None:
@@ -78,23 +85,23 @@ class ModelInput:
         return key, [memoryview(message)[start:end] for message in messages]
 
     def tensor(self, array: Array) -> InputValue:
-        """A tensor of any dtype and shape.
+        """Convert a tensor of any dtype and shape.
 
         Raises:
-            CodecError: the input takes another shape, or the values cannot become its dtype without loss.
+            CodecError: the shape does not fit the input, or the values do not convert to the input's dtype without loss.
         """
         if self._is_text:
             raise CodecError(f"input {self.spec.name!r} takes text, not a tensor of {array.dtype}")
         rows, shape = self.spec.fitted(array, self._options.already_batched)
         converted = np.ascontiguousarray(self.spec.converted(array))
-        # Not memoryview.cast, which refuses arrays without elements.
+        # memoryview.cast would refuse arrays without elements.
         return InputValue(("tensor", converted.dtype.str, shape), converted.reshape(-1).view(np.uint8).data, rows)
 
     def _is_row(self, shape: tuple[int, ...]) -> bool:
         return self.spec.is_row(shape, self._options.already_batched)
 
     def image(self, encoded: bytes) -> InputValue:
-        """An encoded image; a worker decodes it.
+        """Return an encoded image as it is. A worker decodes the image.
 
         Raises:
             CodecError: the input takes text.
@@ -104,10 +111,10 @@ class ModelInput:
         return InputValue(_IMAGE, encoded)
 
     def text(self, encoded: bytes) -> InputValue:
-        """JSON of a string or nested lists of them.
+        """Return text, given as JSON of a string or of nested lists of strings.
 
         Raises:
-            CodecError: the input takes numbers, or this is not JSON.
+            CodecError: the input takes numbers, or the text is not JSON.
         """
         if not self._is_text:
             raise CodecError(f"input {self.spec.name!r} takes {self.spec.kind}, not text")
@@ -122,20 +129,25 @@ class ModelInput:
         return InputValue(_TEXT, encoded, self._text_rows(texts))
 
     def _text_rows(self, texts: object) -> int | None:
-        """The batch dimension that text carries, if it does."""
+        """Return the batch dimension of text, or `None` for text without a batch dimension."""
         try:
             shape = np.array(texts, dtype=object).shape
-        except ValueError:  # ragged: the worker says so
+        except ValueError:  # ragged: the worker reports the error
             return None
         if self._is_row(shape) or not shape or (self._row is not None and not matches(shape[1:], self._row)):
             return None
         return shape[0] or None
 
     def sparse(self, indices: Array, values: Array, shape: Array) -> InputValue:
-        """A sparse tensor, made dense: indices (rank, nnz) or (nnz, rank), or (nnz,) of rank 1; values (nnz,), shape (rank,).
+        """Convert a sparse tensor to a dense tensor.
+
+        Args:
+            indices: `(rank, nnz)` or `(nnz, rank)`, or `(nnz,)` for rank 1.
+            values: `(nnz,)`.
+            shape: `(rank,)`.
 
         Raises:
-            CodecError: an index lies outside the shape, or the input takes another shape.
+            CodecError: an index lies outside the shape, or the shape does not fit the input.
         """
         if indices.dtype.kind not in "iu" or shape.dtype.kind not in "iu" or shape.ndim != 1:
             raise CodecError(
@@ -153,10 +165,10 @@ class ModelInput:
         return self.tensor(original.densify(indices, values, shape, max_bytes=MAX_DENSE_BYTES))
 
     def original_value(self, value: original.OriginalValue) -> InputValue:
-        """A value of the original dialect.
+        """Convert a value of the original dialect.
 
         Raises:
-            CodecError: it does not fit the input.
+            CodecError: the value does not fit the input.
         """
         match value:
             case original.DenseTensor(array):
@@ -166,21 +178,21 @@ class ModelInput:
             case original.EncodedImage(content):
                 return self.image(content)
             case original.StringTensor([text], _) if self._options.encrypted and not self._is_text:
-                return self.image(text.encode())  # base64, which the worker opens
+                return self.image(text.encode())  # base64 of an encrypted image, decrypted by the worker
             case original.StringTensor(strings, shape):
                 return self.text(_json(strings, shape))
 
 
 def raw_record(fields: Mapping[bytes, bytes]) -> InputValue:
-    """All inputs of a record as the native fields that they came in, for `preprocess` in a worker; msgpack."""
+    """Return the native fields of a whole record unchanged, packed as msgpack, for `preprocess` in a worker."""
     return InputValue(_RECORD, msgspec.msgpack.encode(fields))
 
 
 def original_field(name: str, value: original.OriginalValue, encrypted: bool) -> tuple[bytes, bytes]:
-    """A value of the original dialect as the native field that says the same; `encrypted` images look like texts in it.
+    """Return the native field for a value of the original dialect. `encrypted` images look like texts in the original dialect.
 
     Raises:
-        CodecError: a sparse tensor that cannot be made dense.
+        CodecError: a sparse tensor cannot be made dense.
     """
     match value:
         case original.DenseTensor(array):
@@ -197,5 +209,5 @@ def original_field(name: str, value: original.OriginalValue, encrypted: bool) ->
 
 
 def _json(strings: Sequence[str], shape: tuple[int, ...]) -> bytes:
-    """Strings in C order as nested lists."""
+    """Return strings in C order as JSON of nested lists."""
     return json.dumps(np.array(strings, dtype=object).reshape(shape).tolist()).encode()

@@ -1,4 +1,4 @@
-"""Options of turning entries and images into rows."""
+"""Options for decoding entries and images into rows."""
 
 from typing import Literal
 
@@ -8,10 +8,10 @@ from cluster_serving.client.wire.original.values import SparseLayout
 
 
 class DecodeOptions(msgspec.Struct, frozen=True):
-    """How entries become rows.
+    """Options for decoding entries into rows.
 
-    `already_batched`: every tensor has the batch dimension. `sparse_layout`: how to read the indices of a sparse tensor with as
-    many values as dimensions. `raw`: records go to the workers as they are, for the user's own `preprocess`. `encrypted`:
+    `already_batched`: every tensor has the batch dimension. `sparse_layout`: layout of the indices of a sparse tensor with as
+    many values as dimensions. `raw`: records go to the workers unchanged, for the user's own `preprocess`. `encrypted`:
     images are encrypted.
     """
 
@@ -22,11 +22,11 @@ class DecodeOptions(msgspec.Struct, frozen=True):
 
 
 class ImageOptions(msgspec.Struct, frozen=True):
-    """How encoded images become rows of an input.
+    """Options for decoding images into rows of an input.
 
-    `resize` to (height, width). `channels`: 1, 3 or 4, where the input's shape leaves it open (0: 3). `order` "bgr" or "rgb".
-    `layout` "chw", "hwc", or "auto": from the input's shape. A value is (pixel - mean) * scale; `mean` and `scale` have no
-    number (0 and 1), one, or one a channel, in the channel order of the model.
+    `resize`: (height, width). `channels`: 1, 3 or 4, for an input whose shape leaves the number open (0: 3). `order`: "bgr" or
+    "rgb". `layout`: "chw", "hwc", or "auto" (from the input's shape). A value of a row is (pixel - mean) * scale. `mean` and
+    `scale` have no number (0 and 1), a single number, or a number for each channel, in the channel order of the model.
     """
 
     resize: tuple[int, int] | None = None

@@ -1,4 +1,4 @@
-"""Whole records through the user's `preprocess`: from native fields to the arrays that the model takes."""
+"""Conversion of whole records by the user's `preprocess`: from native fields to the arrays of the model inputs."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
@@ -21,12 +21,12 @@ _OPTIONS = DecodeOptions()
 
 
 class Preprocessor:
-    """Makes the rows of one model.
+    """Converter of records to rows of one model.
 
     Args:
         processing: the user's object.
-        inputs: what the model takes; none: any number of tensors.
-        open_image: opens an encrypted image.
+        inputs: inputs of the model. An empty sequence stands for any number of tensors.
+        open_image: decrypts an encrypted image.
     """
 
     def __init__(
@@ -38,14 +38,14 @@ class Preprocessor:
         self._open_image = open_image
 
     def __call__(self, content: bytes) -> list[Array]:
-        """One row: an array for each input, without the batch dimension.
+        """Return one row: an array for each input, without the batch dimension.
 
         Args:
-            content: what `inputs.raw_record` made.
+            content: record packed by `model_input.raw_record`.
 
         Raises:
             UserFault: `preprocess` failed.
-            ValueError: the record is broken, or the model does not take what `preprocess` returned.
+            ValueError: the record is broken, or the values returned by `preprocess` do not fit the model.
         """
         answer = self._processing.preprocess(decode_record(content, self._open_image))
         try:
@@ -71,10 +71,10 @@ class Preprocessor:
 
 
 def decode_record(content: bytes, open_image: Callable[[bytes], bytes]) -> dict[str, Any]:
-    """A record's values by name: arrays, bytes of images, str or nested lists of them.
+    """Return a record's values by name: arrays, bytes of images, `str`, or nested lists of `str`.
 
     Raises:
-        ValueError: a field's bytes are not what its name says.
+        ValueError: the bytes of a field do not match the kind in the field's name.
     """
     parts: dict[str, dict[bytes, bytes]] = {}
     for field, value in _decode(content).items():
@@ -90,10 +90,10 @@ def decode_record(content: bytes, open_image: Callable[[bytes], bytes]) -> dict[
 
 
 def text_row(spec: TensorSpec, value: object) -> Array:
-    """Text as one row of an input, `str` objects; a batch dimension of 1 is taken off.
+    """Return text as one row of an input: `str` objects, without a batch dimension of 1.
 
     Raises:
-        ValueError: it is not text throughout, or has another shape than the input's.
+        ValueError: the value is not text throughout, or does not have the shape of the input.
     """
     array = text_array(spec, value)
     row = spec.row_shape
@@ -107,14 +107,14 @@ def text_row(spec: TensorSpec, value: object) -> Array:
 
 
 def text_array(spec: TensorSpec, value: object) -> Array:
-    """Text of any shape as `str` objects.
+    """Return text of any shape as `str` objects.
 
     Raises:
-        ValueError: it is not text throughout, or a ragged list of it.
+        ValueError: the value is not text throughout, or is a ragged list of text.
     """
     array = np.array(value, dtype=object)
     if not all(isinstance(item, str) for item in array.flat):
-        raise ValueError(f"input {spec.name!r} takes text, and nested lists of it only if all are of the same length")
+        raise ValueError(f"input {spec.name!r} takes text, and nested lists of text only if all have the same length")
     return array
 
 

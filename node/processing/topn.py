@@ -1,4 +1,4 @@
-"""The filters `topN(n)` and `pickTopN(n)`, which make a short list of a record's output."""
+"""Filters `topN(n)` and `pickTopN(n)`: reduce a record's output to a short list."""
 
 from collections.abc import Callable
 from typing import Any
@@ -13,26 +13,26 @@ Filtered = list[list[Any]]
 
 
 class Filter(msgspec.Struct, frozen=True):
-    """A filter ready to be called: its `name` as in the configuration, its one argument, and the names of the classes, if known."""
+    """Filter ready to be called: `name` as in the configuration, the argument `n`, and the class names, if known."""
 
     name: str
     n: int
     labels: tuple[str, ...] = ()
 
     def __call__(self, output: Array) -> Filtered:
-        """What the filter leaves of one record's output.
+        """Return the filtered list of one record's output.
 
         Args:
-            output: without the batch dimension, any dtype of numbers. `topN`: any shape; `pickTopN`: (boxes, fields) or
-                (1, boxes, fields).
+            output: array without the batch dimension, any dtype of numbers. `topN` takes any shape, `pickTopN` takes
+                (boxes, fields) or (1, boxes, fields).
 
         Returns:
-            For `topN` the n largest as `[index, value]`, largest first, the earlier index first among equals; with labels
-            as `[index, value, name]`, the name `None` where there are fewer labels. For `pickTopN` the first n rows. All
-            that there is where n is more.
+            For `topN` the n largest values as `[index, value]`, largest first. Among equal values the earlier index comes first.
+            With labels each entry is `[index, value, name]`, and the name is `None` where there are fewer labels.
+            For `pickTopN` the first n rows. All values or rows if n is larger than their number.
 
         Raises:
-            ValueError: text, or a shape that the filter does not take.
+            ValueError: the output is text, or has a shape that the filter does not take.
         """
         if output.dtype.kind not in "biuf":
             raise ValueError(f"{self.name} takes numbers, and this is text")
@@ -49,10 +49,10 @@ def parse_filter(text: str) -> Filter | None:
     """Read the configuration's `postProcessing`.
 
     Args:
-        text: `topN(n)` or `pickTopN(n)` with n from 1; empty or `None` for no filter.
+        text: `topN(n)` or `pickTopN(n)` with n from 1. Empty or `None` means no filter.
 
     Raises:
-        ValueError: anything else; the message says how to mend it.
+        ValueError: the text is no filter. The message says how to mend the text.
     """
     text = text.strip()
     if text in ("", "None"):
@@ -86,10 +86,10 @@ def apply(chosen: Filter, outputs: dict[str, Array]) -> object:
         outputs: the record's outputs by name, without the batch dimension.
 
     Returns:
-        The filter's list where there is one output, else these lists by output name.
+        The filtered list of a single output, otherwise a dict of filtered lists by output name.
 
     Raises:
-        ValueError: as `Filter`, naming the output.
+        ValueError: the filter refuses an output. The message names the output.
     """
     filtered: dict[str, Filtered] = {}
     for name, output in outputs.items():
@@ -108,10 +108,10 @@ def apply_to_rows(chosen: Filter, outputs: dict[str, Array]) -> list[object]:
         outputs: the batch's outputs by name, rows first.
 
     Returns:
-        For each row what `apply` makes of it.
+        The result of `apply` for each row.
 
     Raises:
-        ValueError: as `apply`; or the outputs have not all the same number of rows.
+        ValueError: the filter refuses an output, or the outputs differ in the number of rows.
     """
     rows = {array.shape[:1] for array in outputs.values()}
     if len(rows) != 1 or () in rows:
@@ -142,7 +142,7 @@ _FILTERS: dict[str, Callable[[Array, int], Filtered]] = {"topN": _top, "pickTopN
 
 
 def _comparable(values: Array) -> Array:
-    """The values with NaN below all others; numpy would take it for the largest."""
+    """Return the values with NaN below all numbers, because numpy takes NaN for the largest value."""
     if values.dtype.kind != "f":
         return values
     nan = np.isnan(values)
@@ -150,23 +150,23 @@ def _comparable(values: Array) -> Array:
 
 
 def _largest(values: Array, n: int) -> NDArray[np.intp]:
-    """Indices of the n largest, largest first, the earlier first among equals."""
+    """Return the indices of the n largest values, largest first. Among equal values the earlier index comes first."""
     if n == 1 and values.size:
         return np.array([values.argmax()])
     candidates = np.arange(values.size)
     if n < values.size:
-        # argpartition alone takes any of those that equal the n-th largest: it only tells the value to reach.
+        # argpartition alone picks any of the values equal to the n-th largest. Only the threshold is taken from argpartition.
         threshold = values[np.argpartition(values, values.size - n)[values.size - n]]
         above = np.flatnonzero(values > threshold)
         equal = np.flatnonzero(values == threshold)[: n - above.size]
         candidates = np.sort(np.concatenate((above, equal)))
-    # A stable ascending sort of the reversed list, reversed, is a stable descending one. No negation: unsigned dtypes.
+    # A stable ascending sort of the reversed list, reversed, is a stable descending sort. Negation would break unsigned dtypes.
     backwards = candidates[::-1]
     return backwards[np.argsort(values[backwards], kind="stable")][::-1]
 
 
 def _floats(values: NDArray[Any]) -> list[float]:
-    """Python floats that print as the shortest digits which give the value back in its own dtype."""
+    """Return Python floats that print with the shortest digits that restore each value in the array's dtype."""
     if values.dtype.kind == "f" and values.dtype.itemsize < 8:
         return [float(str(value)) for value in values]
     return [float(value) for value in values]

@@ -1,1 +1,1 @@
-"""Keeps the lanes alive: children started, watched, replaced, drained; changes; the heartbeat."""
+"""Supervision of the lanes: start, watch, replace and drain child processes, change the model, publish the heartbeat."""

@@ -1,4 +1,4 @@
-"""What a node says of its lanes, to its log and to who waits for its start or its change."""
+"""Announcements of a node about its lanes, to the log and to the command that waits for a start or a change."""
 
 import structlog
 
@@ -11,7 +11,7 @@ log = structlog.get_logger(__name__)
 
 
 def tell_tuned(lanes: Generation, report: Report) -> None:
-    """What the tuner found, or that it was not asked."""
+    """Announce the tuned settings, or that no settings were measured."""
     choice, measured = lanes.arrangement.choice, lanes.arrangement.measured
     if measured:
         shape = Shape(choice.workers, choice.threads).described()
@@ -19,20 +19,20 @@ def tell_tuned(lanes: Generation, report: Report) -> None:
     elif lanes.config.tuning == "off" or not is_open(lanes.config, lanes.model.backend):
         return
     else:
-        text = "nothing was measured for this model here: cluster-serving tune finds what serves it best"
+        text = "no settings were measured for this model here: cluster-serving tune finds the best settings"
     log.info(text)
     report("progress", text)
 
 
 def tell_loading(lanes: Generation, report: Report, where: str = "") -> None:
-    """What is being loaded, and what that may wait for."""
+    """Announce the model that is loading, and the secret that loading waits for."""
     report("progress", f"loading {lanes.model.definition.name} into {counted(lanes.workers, 'worker')}{where}")
     if lanes.config.model_encrypted and not lanes.config.model_secret:
         report("progress", "waiting for the model's secret and salt in the Redis hash model_secured")
 
 
 def tell_serving(lanes: Generation, report: Report) -> None:
-    """What serves from now on."""
+    """Announce the model that serves from now on."""
     model, budget = lanes.model.definition.name, lanes.arrangement.budget.described()
     runtime = lanes.runtime.described(lanes.model.backend)
     log.info("serving", job=lanes.config.job_name, model=model, runtime=runtime, workers=lanes.workers, budget=budget)

@@ -1,7 +1,7 @@
-"""A change of what a node serves: other lanes are loaded beside those that serve, and take over when they can.
+"""Change of the model or configuration of a node (hot swap): new lanes load beside the old lanes, and take over when ready.
 
 asked ──► loading ──► serving: the old lanes drain ──► done
-             └── failed, or too late: the new lanes are given up, the old ones have never noticed
+             └── failed, or too late: the new lanes are given up, the old lanes go on serving
 """
 
 import time
@@ -20,17 +20,21 @@ log = structlog.get_logger(__name__)
 
 
 class Report(Protocol):
-    """Told how a start or a change goes."""
+    """Receiver of the progress of a start or a change."""
 
     def __call__(self, event: str, text: str, code: int = 0) -> None:
-        """An event (`progress`, `ready` or `failed`), a sentence, and for `failed` an exit code; 0: that of the process."""
+        """Report an event (`progress`, `ready` or `failed`) in a sentence.
+
+        `failed` comes with an exit code. A `code` of 0 stands for the exit code of the process.
+        """
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What a node is to serve from now on.
+    """Model and configuration that a node is to serve from now on.
 
-    `report` is told how it goes; `commit` is called once it serves, which may take `timeout_s` from `begun_s` (monotonic) on.
+    `report` receives the progress. `commit` is called once the new lanes serve. The new lanes must serve within `timeout_s` from
+    `begun_s` (monotonic) on.
     """
 
     config: Config
@@ -42,33 +46,36 @@ class Plan:
 
 
 def refuse(report: Report, reason: str, code: int) -> None:
-    """Tell that there will be no change, to the log and to who waits."""
+    """Report to the log and to the waiting command that there will be no change."""
     log.error("no change; the old model goes on serving", reason=reason)
     report("failed", f"{reason.removesuffix('.')}; the old model goes on serving", code)
 
 
 class PlanSource(Protocol):
-    """Where the supervisor learns what it is to change to."""
+    """Source of the plans that the supervisor changes to."""
 
     def asked(self) -> bool:
-        """Whether somebody waits for a change that he has described."""
+        """Return whether a command waits for a change that the command has described."""
         ...
 
     @property
     def fetching(self) -> bool:
-        """Whether the model of the next plan is on its way: `next` is to be asked again."""
+        """True while the model of the next plan is being fetched. The supervisor then calls `next` again."""
         ...
 
     def next(self) -> Plan | None:
-        """What to change to; None while its model is fetched, and when it cannot be, which has been told to whom it concerns."""
+        """Return the next plan, or None while its model is being fetched.
+
+        None is also the result of an impossible change. The failure has then been reported already.
+        """
         ...
 
     def give_up(self, reason: str) -> None:
-        """There will be no change to what is fetched, and this is why."""
+        """Give up the plan whose model is being fetched, for the given reason."""
 
 
 class Change:
-    """A change under way."""
+    """Change in progress."""
 
     def __init__(self, plan: Plan, lanes: Generation) -> None:
         self.plan = plan
@@ -78,7 +85,7 @@ class Change:
 
     @property
     def failure(self) -> tuple[str, int] | None:
-        """Why it has failed, and the exit code that tells it; None while there is hope."""
+        """Reason and exit code of a failed change, or None while the change can still succeed."""
         if self.lanes.failure is None and time.monotonic() > self._deadline_s:
             return f"not ready after {self.plan.timeout_s:g} s", ExitCode.FAILED
         return self.lanes.failure

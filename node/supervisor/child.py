@@ -1,12 +1,12 @@
-"""One child process: how it is started, how it says that it is ready, and why it ended.
+"""Child process of the supervisor: its start, its ready message, and the reason of its end.
 
     supervisor                                   child: python -P -m cluster_serving.node.supervisor.child KIND
     Popen, environment, descriptors  ─────────►  affinity, then imports
     spec on standard input           ─────────►  KIND.main(spec, ready)
     ready pipe                       ◄─────────  {"ready": {...}} or {"failed": "...", "code": n}, and a newline
 
-A child dies with its parent: the kernel sends it SIGKILL (PR_SET_PDEATHSIG), even if it hangs in native code. This module is the
-first that a child imports, before numpy or a framework, so that thread counts and affinity are in place when these look.
+A child dies with its parent: the kernel sends SIGKILL to the child (PR_SET_PDEATHSIG), even during a hang in native code. A child
+imports this module first, before numpy or a framework, so that numpy and the framework find thread counts and affinity in place.
 """
 
 import contextlib
@@ -37,15 +37,16 @@ THREAD_VARIABLES = (
     "OPENCV_FOR_THREADS_NUM",
 )
 
-_MOST_DESCRIPTORS = 16_384  # of some systems' millions: programs that close all that they could have would be slow
+# Not the millions that some systems allow: programs that close all possible descriptors would be slow.
+_MOST_DESCRIPTORS = 16_384
 _SPECS = {"reader": "ReaderSpec", "writer": "WriterSpec", "worker": "WorkerSpec"}
 
 
 class Placement(msgspec.Struct, frozen=True):
-    """Where a child runs.
+    """Cores, threads and NUMA domain of a child.
 
-    `cores`: its own; empty: all that the supervisor has. `threads`: how many its libraries start. `domain`: the NUMA domain that
-    its memory is on; None: wherever its cores are.
+    `cores`: the child's own cores (empty: all cores of the supervisor). `threads`: number of threads that the child's libraries
+    start. `domain`: NUMA domain of the child's memory (None: the domains of its cores).
     """
 
     cores: tuple[int, ...] = ()
@@ -54,7 +55,7 @@ class Placement(msgspec.Struct, frozen=True):
 
 
 def allow_descriptors() -> None:
-    """Raise the limit of open files as far as it may be: bells, pipes and children of hundreds of workers need more than 1024."""
+    """Raise the limit of open files as far as allowed. Bells, pipes and children of hundreds of workers need more than 1024."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     allowed = _MOST_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, _MOST_DESCRIPTORS)
     if soft != resource.RLIM_INFINITY and soft < allowed:
@@ -62,15 +63,15 @@ def allow_descriptors() -> None:
 
 
 class Child:
-    """A running child, seen from the supervisor.
+    """Running child process, seen from the supervisor.
 
     Args:
         kind: `reader`, `writer` or `worker`: the module whose `main` runs.
-        name: for logs.
-        spec: what it is told.
-        placement: where it runs.
-        descriptors: what it inherits.
-        environment: further variables.
+        name: name in logs.
+        spec: configuration sent to the child on standard input.
+        placement: cores, threads and NUMA domain.
+        descriptors: file descriptors that the child inherits.
+        environment: further environment variables.
     """
 
     def __init__(
@@ -88,7 +89,7 @@ class Child:
         self.failure: tuple[str, int] | None = None
         self.started_s = time.monotonic()
         self.ready_s = 0.0
-        """When it said that it is ready, in seconds of the monotonic clock."""
+        """Time of the ready message, in seconds of the monotonic clock."""
         self._buffer = b""
         self._ready_fd, write_fd = os.pipe()
         os.set_blocking(self._ready_fd, False)
@@ -109,34 +110,34 @@ class Child:
         self.pid = self._process.pid
         self.death_fd = self._watch_death()
         assert self._process.stdin is not None  # noqa: S101 - stdin=PIPE
-        with contextlib.suppress(BrokenPipeError), self._process.stdin as stdin:  # broken: it died, as `reap` will tell
+        with contextlib.suppress(BrokenPipeError), self._process.stdin as stdin:  # the child died, and `reap` tells why
             stdin.write(msgspec.json.encode(boot) + b"\n" + msgspec.json.encode(spec))
 
     def _watch_death(self) -> int:
         try:
             return os.pidfd_open(self.pid)
-        except OSError:  # nobody would see it end
+        except OSError:  # without the descriptor the child's end would go unnoticed
             self._process.kill()
             self._process.wait()
             os.close(self._ready_fd)
             raise
 
     def fileno(self) -> int:
-        """The ready pipe, for `select`, until it is closed by `hear`."""
+        """Return the ready pipe, for `select`. `hear` closes the pipe."""
         return self._ready_fd
 
     @property
     def booting(self) -> bool:
-        """Whether it has not said yet that it is ready, or why not."""
+        """True until the child has sent `ready` or `failed`."""
         return self._ready_fd >= 0
 
     def hear(self) -> None:
-        """Read the ready pipe: sets `ready`, or `failure`, when the child has spoken."""
+        """Read the ready pipe, and set `ready` or `failure` when the child has sent its message."""
         while self.booting and (chunk := self._read()):
             self._buffer += chunk
             if not self._buffer.endswith(b"\n"):
                 continue
-            # Not at the end of file: a process that the model has forked keeps the pipe open.
+            # Do not wait for the end of file: a process forked by the model keeps the pipe open.
             self._close_pipe()
             message = json.loads(self._buffer)
             self.ready = message.get("ready")
@@ -159,35 +160,35 @@ class Child:
             self._ready_fd = -1
 
     def signal(self, number: int) -> None:
-        """Send a signal, if the child is still there."""
+        """Send a signal, if the child still runs."""
         self._process.send_signal(number)
 
     def reap(self) -> str | None:
-        """Why the child ended, or None while it runs."""
+        """Return the reason why the child ended, or None while the child runs."""
         code = self._process.poll()
         if code is None:
             return None
         return why_ended(code)
 
     def close(self) -> None:
-        """Give the descriptors back once the child has been reaped."""
+        """Close the descriptors, after the child has been reaped."""
         os.close(self.death_fd)
         self._close_pipe()
 
 
 def main() -> None:
-    """Be a child: read what to do from standard input, and do it."""
+    """Run as a child process: read the spec from standard input, and run the module of the given kind."""
     kind = sys.argv[1]
     die_with_parent()
     leave_signals_to_parent()
     boot = json.loads(sys.stdin.buffer.readline())
     prctl = ctypes.CDLL(None).prctl
-    prctl(PR_SET_NAME, boot["name"].encode())  # of the main thread, as `ps` and `top` show it; cut to 15 bytes
-    prctl(PR_SET_PTRACER, boot["parent"])  # Yama: what the supervisor starts may look at the stacks; an error elsewhere
+    prctl(PR_SET_NAME, boot["name"].encode())  # name of the main thread in `ps` and `top`, cut to 15 bytes
+    prctl(PR_SET_PTRACER, boot["parent"])  # Yama: processes of the supervisor may read the stacks (fails without Yama)
     if os.getppid() != boot["parent"]:
         sys.exit("the supervisor died while this process started")
     if boot["placement"]["cores"]:
-        with contextlib.suppress(OSError):  # the last of them has been taken away since: then wherever there is room
+        with contextlib.suppress(OSError):  # all of the cores have been taken away since: run on any core
             os.sched_setaffinity(0, boot["placement"]["cores"])
     if boot["placement"]["domain"] is not None:
         from cluster_serving.node.topology.memory import keep_process
@@ -200,19 +201,19 @@ def main() -> None:
         os.close(ready_fd)
 
     def ready(**told: Any) -> None:
-        # Loops of objects are made by faults only; without this a tenth of the time goes into looking for them.
+        # Only faults create reference cycles. With the default threshold a tenth of the time goes into searching for cycles.
         gc.freeze()
         gc.set_threshold(100_000)
         say({"ready": told})
 
-    # From here on numpy and the frameworks may be imported. structlog imports rich, if it is there, to colour consoles: a fifth
-    # of the time that a child takes to start.
+    # From here on numpy and the frameworks may be imported. structlog imports rich, if installed, to colour consoles. The import
+    # would take a fifth of a child's start time.
     modules: dict[str, Any] = sys.modules
     modules["rich"] = None
     from cluster_serving.client.servers.process.exit_codes import ExitCode
     from cluster_serving.client.servers.process.log import configure
 
-    del modules["rich"]  # models may have a use for it
+    del modules["rich"]  # models may use rich
     from cluster_serving.client.servers.process.redaction import hide, secrets_of_spec
     from cluster_serving.node.models.base import ModelError
 

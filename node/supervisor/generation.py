@@ -1,9 +1,9 @@
-"""All lanes of one generation: a lane a NUMA domain where that fits (`topology/placement.py`), and one for all otherwise.
+"""Lanes of one generation: a lane for each NUMA domain where workers fit (`topology/placement.py`), otherwise one lane for all.
 
     workers of every lane load and warm ──► all are ready ──► writers, readers ──► serving ──► drain, each by itself ──► ended
 
-The lanes read the same stream under names of their own, and have nothing else to do with each other: what dies in one of them
-is recovered there, while the others go on.
+The lanes read the same stream under consumer names of their own, and are otherwise independent. A process that dies is recovered
+in its lane, while the remaining lanes go on.
 """
 
 import select
@@ -24,10 +24,10 @@ from cluster_serving.node.supervisor.served_model import ServedModel
 
 
 class Generation(ServedModel):
-    """The lanes of a generation, as the supervisor sees them; its arguments are those of `ServedModel`.
+    """Lanes of a generation, as the supervisor sees them. The arguments are the arguments of `ServedModel`.
 
     Raises:
-        OSError: there are no more descriptors.
+        OSError: there are no more file descriptors.
     """
 
     def __init__(self, config: Config, model: Detected, node: str, number: int, arrangement: Arrangement) -> None:
@@ -45,67 +45,67 @@ class Generation(ServedModel):
             raise
 
     def consumers(self, generation: int) -> list[str]:
-        """The names under which as many lanes of this generation read."""
+        """Return the consumer names of the same number of lanes in generation number `generation`."""
         return [consumer_of(self.node, generation, lane) for lane in range(len(self._lanes))]
 
     @property
     def workers(self) -> int:
-        """How many workers they have when nobody lacks."""
+        """Number of workers when no worker is missing."""
         return sum(lane.workers for lane in self._lanes)
 
     @property
     def workers_ready(self) -> int:
-        """How many workers have loaded the model and run."""
+        """Number of workers that have loaded the model and run."""
         return sum(lane.workers_ready for lane in self._lanes)
 
     @property
     def serving(self) -> bool:
-        """Whether every lane can answer without any child being started first."""
+        """True while every lane can answer without starting a child first."""
         return all(lane.serving for lane in self._lanes)
 
     @property
     def answering(self) -> bool:
-        """Whether some lane can."""
+        """True while at least one lane can answer without starting a child first."""
         return any(lane.serving for lane in self._lanes)
 
     @property
     def consuming(self) -> bool:
-        """Whether some lane can, and takes entries from Redis."""
+        """True while at least one lane serves and takes entries from Redis."""
         return any(lane.consuming for lane in self._lanes)
 
     @property
     def ended(self) -> bool:
-        """Whether no child is left, and none will be started."""
+        """True when no child is left, and no child will be started."""
         return all(lane.ended for lane in self._lanes)
 
     @property
     def failure(self) -> tuple[str, int] | None:
-        """Why a child ended before its lane has ever served, and the exit code for it."""
+        """Reason and exit code for a child that ended before its lane had ever served, or None."""
         return next((lane.failure for lane in self._lanes if lane.failure), None)
 
     @property
     def figures(self) -> Figures:
-        """What all processes have counted and measured."""
+        """Counts and measurements of all processes."""
         return sum((lane.figures for lane in self._lanes), Figures())
 
     def children(self) -> Iterator[Child]:
-        """Those that run."""
+        """Return the running children."""
         return chain.from_iterable(lane.children() for lane in self._lanes)
 
     def start(self) -> None:
-        """Start the workers; the others follow when the model is known."""
+        """Start the workers. Writers and readers follow when the model is known."""
         self._start_workers()
 
     def hear(self, child: Child) -> None:
-        """A child has spoken on its ready pipe."""
+        """Read the message of a child on its ready pipe."""
         self._lane_of(child).hear(child)
 
     def bury(self, child: Child, reason: str) -> None:
-        """A child has died: another one follows."""
+        """Clean up after a dead child, and schedule a successor."""
         self._lane_of(child).bury(child, reason)
 
     def look_after(self) -> None:
-        """Once in each turn of the supervisor: start who is due."""
+        """Look after all lanes, once in each turn of the supervisor, and start processes that are due."""
         for lane in self._lanes:
             lane.look_after()
         if not self._leaving:
@@ -113,12 +113,12 @@ class Generation(ServedModel):
             self._begin()
 
     def limit_rows(self, rows: int) -> None:
-        """Let batches have so many rows at most from now on; not more than the arrangement says."""
+        """Limit batches to `rows` rows from now on, at most the batch size of the arrangement."""
         for lane in self._lanes:
             lane.ring.most_rows = rows
 
     def can_become(self, arrangement: Arrangement) -> bool:
-        """Whether `rearrange` is enough: there are other workers or places, in the same lanes."""
+        """Return whether `rearrange` is enough: only the number of workers or the places differ, in the same lanes."""
         choice = arrangement.choice
         return (
             choice == msgspec.structs.replace(self.arrangement.choice, workers=choice.workers)
@@ -129,36 +129,39 @@ class Generation(ServedModel):
         )
 
     def rearrange(self, arrangement: Arrangement) -> None:
-        """Move the processes to other places; workers that have none finish what they have, those that lack follow one by one."""
+        """Move the processes to new places.
+
+        Workers without a place finish their batches and end. Missing workers start in turn.
+        """
         self.arrangement = arrangement
         for lane, places in zip(self._lanes, arrangement.lanes, strict=True):
             lane.rearrange(places)
 
     def limit_memory(self) -> None:
-        """Replace workers that take too much; now and then."""
+        """Replace workers that use too much memory. Called now and then."""
         for lane in self._lanes:
             lane.limit_memory()
 
     def drain(self) -> None:
-        """Let the readers hand over what they have read and end; the others follow when all of it is published."""
+        """Let the readers hand over the records that were read, and end. Workers and writers end after the last result."""
         self._leaving = True
         for lane in self._lanes:
             lane.drain()
 
     def give_up(self) -> None:
-        """End lanes that do not all serve: those that have begun are drained, and nobody waits for what the others have."""
+        """End lanes before all of them serve. Lanes that have served are drained, and the rest is ended at once."""
         self._leaving = True
         for lane in self._lanes:
             lane.give_up()
 
     def kill(self) -> None:
-        """End everybody now."""
+        """Kill all processes now."""
         self._leaving = True
         for lane in self._lanes:
             lane.kill()
 
     def close(self) -> None:
-        """Give back bells and rings."""
+        """Close bells and rings."""
         for lane in self._lanes:
             lane.close()
 
@@ -166,10 +169,10 @@ class Generation(ServedModel):
         return next(lane for lane in self._lanes if any(other is child for other in lane.children()))
 
     def _start_workers(self) -> None:
-        """Start the workers that lack.
+        """Start the missing workers.
 
-        Where the runtime is to be chosen, the first worker does so alone, and the rest take what it chose. Beside workers that
-        serve, only one loads at a time.
+        Where the runtime is still to be chosen, the first worker chooses alone, and the remaining workers take the same runtime.
+        Beside serving workers, workers load one at a time.
         """
         lacking = [lane for lane in self._lanes if lane.lacks_workers]
         if self.number or self._begun or self.runtime.is_open:
@@ -181,7 +184,7 @@ class Generation(ServedModel):
                 lane.start_worker()
 
     def _begin(self) -> None:
-        """Start writers and readers, once every worker is ready and the model's fingerprint known."""
+        """Start writers and readers, once every worker is ready and the model's fingerprint is known."""
         if not self._begun and self.workers_ready == self.workers and not self.hashing:
             self._begun = True
             for lane in self._lanes:
@@ -189,7 +192,7 @@ class Generation(ServedModel):
 
 
 def take_turn(generations: Sequence[Generation], bell: Bell, longest_s: float) -> None:
-    """Hear what children say, until the bell is rung or so many seconds are over; the dead are followed by others."""
+    """Read messages of children until the bell rings or `longest_s` is over, then schedule successors of dead children."""
     _wait(generations, bell, longest_s)
     for lanes in generations:
         for child in list(lanes.children()):

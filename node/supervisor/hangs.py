@@ -1,4 +1,4 @@
-"""Which children of a lane hang: they have something to do, and have shown no sign of life for too long."""
+"""Detection of hung children of a lane: children with work to do and without a sign of life for too long."""
 
 import time
 from collections.abc import Callable
@@ -7,20 +7,20 @@ from cluster_serving.node.ring.metrics import FIRST_WORKER, READER, WRITER
 from cluster_serving.node.ring.ring import Ring, State
 from cluster_serving.node.supervisor.child import Child
 
-_ABSENT_S = 2.0  # its own turns take half a second, and rarely more
-_SLOWEST_BOOT = 10.0  # times the slowest one so far: the model may have to come from the disk again
+_ABSENT_S = 2.0  # a turn of the supervisor takes half a second, and rarely more
+_SLOWEST_BOOT = 10.0  # times the slowest boot so far, because the model may have to come from the disk again
 
 
 class HangDetector:
-    """Looks at the ring of a lane.
+    """Detector of hung children, by the ring of a lane.
 
-    Time in which the supervisor itself did not look does not count: whoever stopped it has stopped its children too.
+    Time in which the supervisor did not look does not count, because a pause of the supervisor has paused its children too.
 
     Args:
-        ring: of the lane.
-        run_timeout_s: what one run of the model may take.
-        patience_s: how long reader and writer may be silent.
-        clock: seconds, monotonic.
+        ring: ring of the lane.
+        run_timeout_s: longest time of one run of the model.
+        patience_s: longest silence of reader and writer.
+        clock: monotonic clock in seconds.
     """
 
     def __init__(
@@ -34,7 +34,7 @@ class HangDetector:
         self._slowest_boot_s = 0.0
 
     def look(self) -> None:
-        """Once in each turn of the supervisor, before asking."""
+        """Update the detector. Called once in each turn of the supervisor, before the questions below."""
         now_s = self._clock()
         if now_s - self._looked_s > _ABSENT_S:
             self._since_s = now_s
@@ -43,20 +43,20 @@ class HangDetector:
             self._published_s = now_s
 
     def booted(self, child: Child) -> None:
-        """A child has become ready: those that follow have to do so in a time like this one's."""
+        """Note the boot time of a child that has become ready. The boot time limits the boot of later children."""
         self._slowest_boot_s = max(self._slowest_boot_s, child.ready_s - child.started_s)
 
     @property
     def boot_patience_s(self) -> float:
-        """How long a child may take to become ready, when another one of its lane has."""
+        """Seconds that a child may take to become ready, after a first child of the lane has become ready."""
         return self.run_timeout_s + self.patience_s + _SLOWEST_BOOT * self._slowest_boot_s
 
     def boot_hangs(self, process: int, child: Child) -> bool:
-        """Whether a child does not become ready; a reader that waits for Redis shows signs of life."""
+        """Return whether a child hangs before it is ready. A reader that waits for Redis shows signs of life."""
         return self._silent_s(process, child, child.started_s) > self.boot_patience_s
 
     def worker_hangs(self, worker: int, child: Child, told_s: float | None) -> bool:
-        """Whether a ready worker hangs in a run; or in its end, where it was told to leave."""
+        """Return whether a ready worker hangs in a run, or in its end after being told to leave."""
         slots = self._ring.owned(worker, State.RUNNING) or self._ring.owned(worker, State.READY)
         if slots:
             begun_s = self._ring.slots[slots[0]].handed_s
@@ -67,15 +67,15 @@ class HangDetector:
         return self._silent_s(FIRST_WORKER + worker, child, begun_s) > self.run_timeout_s
 
     def reader_hangs(self, child: Child) -> bool:
-        """Whether a ready reader hangs."""
+        """Return whether a ready reader hangs."""
         return self._silent_s(READER, child, 0.0) > self.patience_s
 
     def writer_hangs(self, child: Child, told_s: float | None) -> bool:
-        """Whether a ready writer hangs with something to publish; or in its end, where it was told to leave."""
+        """Return whether a ready writer hangs with results to publish, or in its end after being told to leave."""
         begun_s = self._published_s if told_s is None else told_s
         return self._silent_s(WRITER, child, begun_s) > self.patience_s
 
     def _silent_s(self, process: int, child: Child, begun_s: float) -> float:
-        """Seconds without a sign of life since it has had something to do."""
+        """Return the seconds without a sign of life since the process has had work."""
         begun_s = max(begun_s, child.ready_s, self._since_s)
         return min(self._ring.silent_s(process), self._clock() - begun_s)

@@ -1,17 +1,23 @@
--- What a node says of itself, and what admission has to know.
--- KEYS[1] its heartbeat; KEYS[2] the limits of the job; KEYS[3] why nothing is admitted; KEYS[4] the stream;
--- KEYS[5] the stream of dead letters
--- ARGV[1] the heartbeat, a JSON object that lacks its end: what only Redis knows; ARGV[2] its life in ms;
--- ARGV[3] maxQueueLength; ARGV[4] why nothing is admitted, empty: nothing is wrong; ARGV[5] the consumer group
+-- Write the heartbeat of a node, and the limits for admission.
+-- KEYS[1] heartbeat of the node
+-- KEYS[2] limits of the job
+-- KEYS[3] reason for admitting no records
+-- KEYS[4] stream of the job
+-- KEYS[5] stream of dead letters
+-- ARGV[1] heartbeat: a JSON object without its end. The script adds the fields that only Redis knows.
+-- ARGV[2] life of the heartbeat in ms
+-- ARGV[3] maxQueueLength
+-- ARGV[4] reason for admitting no records, empty while records are admitted
+-- ARGV[5] consumer group
 
--- What Redis answers; nil when it refuses: a stream that is missing or none must not keep a node silent.
+-- Return the reply of Redis, or nil for an error. A missing stream, or a key of a different type, must not silence a node.
 local function asked(...)
   local reply = redis.pcall(...)
   return not (type(reply) == 'table' and reply.err) and reply or nil
 end
 
--- The id of the oldest entry. What is pending was read before the rest, and Redis tells its id without the record, which may have
--- megabytes; only while nothing is pending, the record is copied.
+-- Return the id of the oldest entry. Pending entries were read before the rest, and XPENDING returns an id without copying the
+-- record, which may have megabytes. XRANGE copies the record, and is called only without pending entries.
 local function oldest()
   local pending = asked('XPENDING', KEYS[4], ARGV[5])
   if pending and pending[1] > 0 then
@@ -30,7 +36,7 @@ end
 local known = string.format(
   ',"backlog":%d,"oldest_ms":%.0f,"dead_letters":%d}', backlog, oldest_ms, asked('XLEN', KEYS[5]) or 0)
 
--- DEL first: it is never refused for want of memory, and after a write that went well Redis refuses a script nothing.
+-- DEL first: Redis never refuses DEL for lack of memory. After a successful write, Redis refuses no further command of a script.
 redis.call('DEL', KEYS[1])
 redis.call('SET', KEYS[1], ARGV[1] .. known, 'PX', ARGV[2])
 redis.call('HSET', KEYS[2], 'maxQueueLength', ARGV[3])

@@ -1,4 +1,4 @@
-"""What a node says of itself in Redis every two seconds, and what it finds out about Redis then."""
+"""Heartbeat: the state of a node, written to Redis every two seconds, with a check of the memory of Redis."""
 
 import os
 import time
@@ -27,7 +27,7 @@ _MB = 1e6
 
 
 class Heartbeat:
-    """The heartbeat of one node, and its connection to Redis."""
+    """Heartbeat of one node, with a connection to Redis."""
 
     def __init__(self, config: Config, node: str) -> None:
         self._node = node
@@ -40,27 +40,27 @@ class Heartbeat:
         self._redis = config.redis_settings(timeout_s=_TIMEOUT_S).client()
 
     def inherit(self, consumers: Sequence[str]) -> None:
-        """Let lanes that read under these names have what this node held when it was killed; at the start."""
+        """Claim the entries of a killed run of this node for lanes with the given consumer names. Called at the start."""
         try:
             count = inherit(self._redis, self._config.job_name, self._node, consumers)
         except (redis.RedisError, OSError) as error:
-            log.debug("nothing can be inherited; what is held is taken after the lease", reason=str(error))
+            log.debug("cannot inherit pending entries; the entries are claimed after the lease", reason=str(error))
         else:
             if count:
                 log.info("inherited from lanes of an earlier run", records=count)
 
     def adopt(self, config: Config) -> None:
-        """Go by this configuration from now on."""
+        """Use a new configuration from now on."""
         self._redis.close()
         self._config = config
         self._redis = config.redis_settings(timeout_s=_TIMEOUT_S).client()
 
     def is_due(self, state: str, lanes: Generation) -> bool:
-        """Whether it is time, or the state or the workers are others than were told last."""
+        """Return whether the interval is over, or the state or the number of workers has changed since the last heartbeat."""
         return self._told != (state, lanes.workers_ready, lanes.workers) or time.monotonic() >= self._due_s
 
     def publish(self, state: str, lanes: Generation, figures: Figures) -> None:
-        """Tell the state of the node, the lanes that serve, and what was counted and measured since the start."""
+        """Publish the state of the node, the serving lanes, and the counts and measurements since the start."""
         self._due_s = time.monotonic() + INTERVAL_S
         self._told = (state, lanes.workers_ready, lanes.workers)
         job = self._config.job_name
@@ -103,7 +103,7 @@ class Heartbeat:
             self._told_full = bool(full)
 
     def withdraw(self, consumers: Sequence[str]) -> None:
-        """Say nothing more, and take the names of this node out of the group as far as nothing is pending under them."""
+        """Delete the heartbeat, and remove the node's consumers without pending entries from the consumer group."""
         job = self._config.job_name
         try:
             self._redis.delete(keys.node_key(job, self._node), *([keys.full_key(job)] if self._told_full else []))
@@ -114,7 +114,10 @@ class Heartbeat:
         self._redis.close()
 
     def _list(self, key: str) -> None:
-        """Say where the heartbeat is. By itself: on Redis Cluster, that may be for another shard than the job's to keep."""
+        """Add the heartbeat's key to the list of nodes, in a script of its own.
+
+        On Redis Cluster, the list may be on a different shard than the job.
+        """
         try:
             self._redis.eval(LISTING, 1, keys.NODES, key)
         except redis.ResponseError as error:
@@ -125,7 +128,10 @@ class Heartbeat:
             self._is_listed = True
 
     def _full(self) -> str:
-        """Why nothing more is to be admitted: Redis has little memory left; empty while it has enough, or may not be asked."""
+        """Return the reason for admitting no more records: Redis has little memory left.
+
+        The reason is empty while Redis has enough memory, or if the node may not ask.
+        """
         if not self._may_look:
             return ""
         try:

@@ -1,7 +1,7 @@
-"""What a node has read and left unanswered when it was killed, under names that none of its lanes reads under now.
+"""Inheritance of entries that a killed node left unanswered under consumer names no longer used by its lanes.
 
-A lane takes again what is pending under its own name. Without this, a node that starts with fewer lanes than it had, or that was
-killed after a change, would have to wait for the lease of the rest, as other nodes do.
+A lane takes the pending entries of its own consumer name again. Without inheritance, a node that starts with fewer lanes than
+before, or was killed after a change, would have to wait until the lease of the rest expires, like every other node.
 """
 
 import re
@@ -16,19 +16,19 @@ _AT_ONCE = 256
 
 
 def inherit(client: redis.Redis, job: str, node: str, consumers: Collection[str]) -> int:
-    """Put it under the first of these names, before anybody reads under it.
+    """Claim the entries for the first of the given consumer names, before a lane reads under the name.
 
     Args:
-        client: of the job's Redis.
-        job: its stream.
-        node: the name of the node, of which no other process runs.
-        consumers: the names that its lanes read under (`crew.consumer_of`).
+        client: client of the job's Redis.
+        job: stream of the job.
+        node: name of the node. No other process runs under the name.
+        consumers: consumer names of the node's lanes (`launcher.consumer_of`).
 
     Returns:
-        How many records.
+        The number of claimed entries.
 
     Raises:
-        redis.RedisError: Redis cannot be reached, or refuses; there may be no stream yet.
+        redis.RedisError: Redis cannot be reached or refuses a command, or the stream does not exist yet.
     """
     heir = next(iter(consumers))
     ours = re.compile(rf"{re.escape(node)}(\.(\d+b?|b))?")
@@ -38,14 +38,14 @@ def inherit(client: redis.Redis, job: str, node: str, consumers: Collection[str]
         if ours.fullmatch(name) is None or name in consumers:
             continue
         for ids in _held(client, job, name):
-            # JUSTID: it is no delivery.
+            # JUSTID: the claim does not count as a delivery.
             client.xclaim(job, keys.GROUP, heir, 0, ids, justid=True)
             count += len(ids)
     return count
 
 
 def _held(client: redis.Redis, job: str, consumer: str) -> Iterator[list[Any]]:
-    """The ids of all entries that a consumer holds, some at a time."""
+    """Yield the ids of all entries that a consumer holds, up to `_AT_ONCE` at a time."""
     first: bytes = b"-"
     while True:
         pending: Any = client.xpending_range(job, keys.GROUP, first, "+", _AT_ONCE, consumer)

@@ -1,9 +1,9 @@
-"""One lane: its ring, its bells, and its reader, workers and writer, started in order and started again when they die.
+"""Lane of a node: its ring, its bells, and its reader, workers and writer, started in order and restarted after a death.
 
 start ──► workers load and warm ──► writer, reader ──► serving ──► drain: reader ──► ring empty ──► workers, writer ──► ended
 
-What it has of them may change while it serves: a worker more shares the ring from when it is ready, and one that is dismissed
-finishes what it has.
+The number of workers may change while the lane serves. An added worker shares the ring as soon as the worker is ready. A
+dismissed worker finishes its batches.
 """
 
 import signal
@@ -33,23 +33,23 @@ from cluster_serving.node.topology.placement import LanePlaces
 log = structlog.get_logger(__name__)
 
 _SLOWEST_REPLY_S = 5.0  # of Redis, beyond redisTimeout, before a silent reader or writer counts as hung
-_CONSUMES_S = 5.0  # without a sign of life, and the reader does not consume, whatever it said last
+_CONSUMES_S = 5.0  # a reader that is silent for so long does not consume, whatever its last report was
 
 
 def slots_for(workers: int) -> int:
-    """For each worker one that runs, one that waits and one that is published; for the reader two to fill; one to spare."""
+    """Return the number of slots: for each worker one running, one waiting and one published, for the reader two, and a spare."""
     return 3 * workers + 3
 
 
 class Lane:
-    """The processes of one lane, as the supervisor sees them.
+    """Processes of one lane, as the supervisor sees them.
 
     Args:
-        generation: what it serves.
-        number: of the lane, among those of its generation.
-        first_worker: how many workers the lanes before it may have.
-        places: how many workers it has, and where each process runs.
-        room: how many workers it may come to have, `LARGEST_LANE` at most.
+        generation: model and configuration to serve.
+        number: number of the lane among the lanes of its generation.
+        first_worker: number of workers that the preceding lanes may have.
+        places: number of workers, and the cores of each process.
+        room: largest number of workers that the lane may have later, at most `LARGEST_LANE`.
     """
 
     def __init__(self, generation: ServedModel, number: int, first_worker: int, places: LanePlaces, room: int) -> None:
@@ -57,7 +57,7 @@ class Lane:
         self._generation = generation
         self.room = room
         self.workers = len(places.workers)
-        """How many workers it has when nobody lacks."""
+        """Number of workers when no worker is missing."""
         self.ring = Ring(Geometry(slots=slots_for(room), batch=batch, slot_bytes=config.slot_bytes, workers=room))
         if places.domain is not None:
             memory.keep_segment(self.ring.fd, places.domain)
@@ -71,7 +71,7 @@ class Lane:
         self._reader_bell, self._writer_bell, *self._worker_bells = self._bells
         self._launcher = crew = Launcher(generation, number, first_worker, places, self.ring, self._bells)
         self.failure: tuple[str, int] | None = None
-        """Why a child ended before the lane has ever served, and the exit code for it."""
+        """Reason and exit code for a child that ended before the lane had ever served, or None."""
         self._rearranged_s = float("-inf")
         self._restarts = self._recycled = 0
         self._served = False
@@ -86,57 +86,57 @@ class Lane:
 
     @property
     def workers_ready(self) -> int:
-        """How many workers have loaded the model and run."""
+        """Number of workers that have loaded the model and run."""
         return sum(post.ready is not None for post in self._wanted())
 
     @property
     def lacks_workers(self) -> bool:
-        """Whether some were never started, or come again after they were dismissed."""
+        """True while a wanted worker has never been started, or has not been started again after a dismissal."""
         return any(post.vacant for post in self._wanted())
 
     @property
     def loads(self) -> bool:
-        """Whether a worker is on its way."""
+        """True while a worker is booting."""
         return any(post.booting is not None for post in self._wanted())
 
     @property
     def serving(self) -> bool:
-        """Whether a record that is enqueued now will be answered without any child being started first."""
+        """True while a record enqueued now would be answered without starting a child first."""
         return self._reader.ready is not None and self._writer.ready is not None and self.workers_ready > 0
 
     @property
     def consuming(self) -> bool:
-        """Whether it serves, and takes entries from Redis."""
+        """True while the lane serves and takes entries from Redis."""
         return self.serving and self.ring.consuming and self.ring.silent_s(READER) < _CONSUMES_S
 
     @property
     def ended(self) -> bool:
-        """Whether no child is left, and none will be started."""
+        """True when no child is left, and no child will be started."""
         return not any(post.child or post.wanted for post in self._posts)
 
     @property
     def figures(self) -> Figures:
-        """What its processes have counted and measured, and how often one of them was replaced."""
+        """Counts and measurements of the lane's processes, and the number of replacements."""
         replaced = Figures({"restarts": self._restarts, "recycled": self._recycled})
         return replaced + Figures.of(self.ring.counters, self.ring.measures)
 
     def children(self) -> Iterator[Child]:
-        """Those that run."""
+        """Return the running children."""
         return (post.child for post in self._posts if post.child is not None)
 
     def start_worker(self) -> None:
-        """Start the next worker of those that lack."""
+        """Start the next missing worker."""
         self._fill(next(post for post in self._wanted() if post.vacant))
 
     def begin(self) -> None:
-        """Start writer and reader, once every worker of every lane is ready and the model's fingerprint known."""
+        """Start writer and reader, once every worker of every lane is ready and the model's fingerprint is known."""
         self._fill(self._writer)
-        # Beside lanes that serve the reader waits for the writer: what it took earlier would wait, 0.3 s as measured.
+        # Beside serving lanes the reader starts after the writer, because records read earlier would wait, 0.3 s as measured.
         if not self._generation.number:
             self._fill(self._reader)
 
     def hear(self, child: Child) -> None:
-        """A child has spoken on its ready pipe."""
+        """Read the message of a child on its ready pipe, and let a ready child take part."""
         child.hear()
         if child.ready is None:
             return
@@ -144,7 +144,7 @@ class Lane:
         self._watch.booted(child)
         post = self._post_of(child)
         if post.wanted and child.started_s < self._rearranged_s:
-            self._keep_in_place(post)  # it was told another place, and may have gone there since
+            self._keep_in_place(post)  # the child was started for an earlier place, and may have moved there
         if child.kind == "worker":
             self._generation.learn(child.ready)
             self._recycling.welcome(post)
@@ -155,7 +155,7 @@ class Lane:
         self._served = self._served or self.serving
 
     def bury(self, child: Child, reason: str) -> None:
-        """A child has died: put its slots into order; another one follows."""
+        """Recover the slots of a dead child, and schedule a successor."""
         child.hear()
         child.close()
         post = self._post_of(child)
@@ -170,7 +170,7 @@ class Lane:
             log.error("died", child=child.name, pid=child.pid, reason=why)
             post.wait()
             if interrupted:
-                # At once: the halves come to an end, and neighbours of the one at fault wait for it.
+                # Restart at once: halving the batch comes to an end, and the neighbours of the record at fault wait.
                 post.due_s = time.monotonic()
             if not self._served and child.ready is None:
                 told = f"the {child.name} ended while it started: {reason}", int(ExitCode.FAILED)
@@ -178,7 +178,7 @@ class Lane:
         post.child = None
 
     def look_after(self) -> None:
-        """Once in each turn of the supervisor: end who hangs, start who is due, and let all go when the lane is drained."""
+        """Kill hung children, start due children, and end all children of a drained lane, once in each turn of the supervisor."""
         self._kill_hung()
         self._revive()
         self._pass_on()
@@ -188,12 +188,12 @@ class Lane:
                 post.dismiss()
 
     def rearrange(self, places: LanePlaces) -> None:
-        """Move its processes, and those that follow them, to other places, and dismiss the workers that have none.
+        """Move the processes and their successors to new places, and dismiss the workers without a place.
 
-        Those that lack from now on are to be started by `start_worker`.
+        Start missing workers by `start_worker` afterwards.
 
         Args:
-            places: `room` at most; one without cores means those of the generation's budget.
+            places: places of at most `room` workers. An empty place stands for all cores of the generation's budget.
         """
         self._launcher.places, self._rearranged_s = places, time.monotonic()
         self.workers = len(places.workers)
@@ -206,29 +206,29 @@ class Lane:
             self._keep_in_place(post)
 
     def limit_memory(self) -> None:
-        """Replace a worker that takes too much; now and then."""
+        """Replace a worker that uses too much memory. Called now and then."""
         if not self._draining:
             self._recycling.look()
 
     def drain(self) -> None:
-        """Let the reader hand over what it has read and end; the others follow when all of it is published."""
+        """Let the reader hand over the records that were read, and end. Workers and writer end after the last result."""
         self._draining = True
         self._reader.dismiss()
 
     def give_up(self) -> None:
-        """End: as soon as what was read is published, or at once where that cannot be anything."""
+        """End the lane: after publishing the records that were read, or at once if the lane has never served."""
         if self._served:
             self.drain()
         else:
             self.kill()
 
     def kill(self) -> None:
-        """End everybody now."""
+        """Kill all processes now."""
         for post in self._posts:
             post.dismiss(signal.SIGKILL)
 
     def close(self) -> None:
-        """Give back bells and ring; the kernel frees the segment when the last child has gone."""
+        """Close bells and ring. The kernel frees the segment when the last child has ended."""
         for bell in self._bells:
             bell.close()
         self.ring.close()
@@ -240,7 +240,7 @@ class Lane:
                     self._recycled += 1
                 else:
                     self._restarts += 1
-                log.info("starting another", child=post.name)
+                log.info("starting a successor", child=post.name)
                 self._fill(post)
 
     def _fill(self, post: Seat) -> None:
@@ -259,7 +259,7 @@ class Lane:
             if post.ready is not None and watch.worker_hangs(index, post.ready, post.leaving_since_s):
                 post.condemn(f"no run has ended for runTimeout, {watch.run_timeout_s:g} s")
         for process, post in ((READER, self._reader), (WRITER, self._writer), *enumerate(self._workers, FIRST_WORKER)):
-            # Before the lane has served, who waits for it has a limit of his own.
+            # Before the lane has served, the start or change that waits for the lane has a time limit of its own.
             if self._served and post.booting is not None and watch.boot_hangs(process, post.booting):
                 post.condemn(f"not ready after {watch.boot_patience_s:.0f} s")
         reader, writer = self._reader, self._writer
@@ -281,19 +281,22 @@ class Lane:
         return self._workers[: self.workers]
 
     def _pass_on(self) -> None:
-        """Give to others what waits for a worker that nobody follows: the reader may choose one that is just dismissed."""
+        """Hand slots that wait for a worker without successor to its neighbours.
+
+        The reader may choose a worker at the moment of the worker's dismissal.
+        """
         for worker in {self.ring.owner(slot) for slot in self.ring.every(State.READY)}:
             if self._workers[worker].vacant:
                 self._recover(worker, "dismissed")
 
     def _recover(self, worker: int, reason: str, verdict: KillReason | None = None) -> bool:
-        """Put the slots of a worker that has ended into order; whether a run was interrupted."""
+        """Recover the slots of a worker that has ended, and return whether a run was interrupted."""
         error = (ErrorCode.WORKER_DIED, f"the worker died while it ran this record alone, twice: {reason}")
         if verdict is not None:
             limit_s = self._watch.run_timeout_s
             error = (ErrorCode.WORKER_HUNG, f"the record's run took longer than runTimeout ({limit_s:g} s), twice")
         interrupted = recover(self.ring, worker, self._workers[worker].wanted, error, verdict.stacks if verdict else "")
-        # The writer too: the worker may have died between finishing a slot and ringing.
+        # Ring the writer too: the worker may have died between finishing a slot and ringing.
         for bell in (*self._worker_bells, self._writer_bell):
             bell.ring()
         return interrupted

@@ -1,4 +1,4 @@
-"""Makes the children of one lane, and tells each what it needs to know."""
+"""Launcher of the children of one lane: builds the spec of each child and starts the process."""
 
 from collections.abc import Sequence
 
@@ -13,30 +13,31 @@ from cluster_serving.node.topology.placement import LanePlaces
 from cluster_serving.node.worker.spec import WorkerSpec
 from cluster_serving.node.writer.spec import WriterSpec
 
-# The limit of processing/image.py; OpenCV reads it when it is imported.
+# MAX_PIXELS of processing/image.py. OpenCV reads the variable on import.
 _WORKER_ENVIRONMENT = {"OPENCV_IO_MAX_IMAGE_PIXELS": "178956970"}
 
 
 def consumer_of(node: str, generation: int, lane: int = 0) -> str:
-    """The name under which a lane reads: `<node>` and `<node>.b` in turn, those of further lanes `<node>.1` and `<node>.1b`.
+    """Return the consumer name of a lane in the consumer group.
 
-    While a node changes, two generations of its lanes read at the same time, and what is pending under a name belongs to one of
-    them. A generation begins when the one before the last has ended: two names a lane are enough, and they stay for ever.
+    Generations alternate between `<node>` and `<node>.b`, and in further lanes between `<node>.1` and `<node>.1b`. While a node
+    changes, two generations of its lanes read at the same time, and entries pending under a name belong to one generation. A
+    generation begins after the last but one has ended, so two names for each lane are enough. The names stay for ever.
     """
     suffix = f"{lane or ''}{'b' if generation % 2 else ''}"
     return f"{node}.{suffix}" if suffix else node
 
 
 class Launcher:
-    """What all children of a lane have in common.
+    """Launcher of the children of a lane.
 
     Args:
-        generation: of the lane.
-        lane: its number.
-        first_worker: the number of its first worker among those of the node.
-        places: the cores of each process, and the domain of all.
-        ring: of the lane.
-        bells: of the reader, the writer, and each worker that it may have.
+        generation: generation of the lane.
+        lane: number of the lane.
+        first_worker: number of the lane's first worker among the workers of the node.
+        places: cores of each process, and the NUMA domain of all processes.
+        ring: ring of the lane.
+        bells: bells of the reader, of the writer, and of each worker that the lane may have.
     """
 
     def __init__(
@@ -69,11 +70,11 @@ class Launcher:
         )
 
     def name_of(self, kind: str) -> str:
-        """Of reader or writer: `reader`, and in further lanes `reader-1`."""
+        """Return the name of a reader or writer: `reader`, and in further lanes `reader-1`."""
         return f"{kind}-{self._lane}" if self._lane else kind
 
     def name_of_worker(self, index: int) -> str:
-        """Such as `worker-0`."""
+        """Return the name of a worker, such as `worker-0`."""
         return f"worker-{self._spec.first_worker + index}"
 
     def worker(self, index: int) -> Child:
@@ -100,7 +101,7 @@ class Launcher:
         return Child("worker", self.name_of_worker(index), spec, placement, self._descriptors, environment)
 
     def reader(self) -> Child:
-        """Start a reader, when a worker has told what the model takes."""
+        """Start a reader, after a worker has reported the inputs of the model."""
         config = self._config
         spec = ReaderSpec(
             lane=self._spec,
@@ -119,7 +120,7 @@ class Launcher:
         return self._other("reader", spec)
 
     def writer(self) -> Child:
-        """Start a writer, when the fingerprint has been taken."""
+        """Start a writer, after the fingerprint of the model has been computed."""
         spec = WriterSpec(
             lane=self._spec,
             result_ttl_ms=round(self._config.result_time_to_live_s * 1000),

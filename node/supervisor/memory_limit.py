@@ -1,4 +1,4 @@
-"""Replaces the workers of a lane that have more memory than `maxWorkerMemory`, one at a time and without loss."""
+"""Replacement of workers that use more memory than `maxWorkerMemory`, one at a time and without loss."""
 
 import time
 from collections.abc import Sequence
@@ -12,13 +12,13 @@ from cluster_serving.node.supervisor.seat import Seat
 
 log = structlog.get_logger(__name__)
 
-# A worker serves for so many times as long as it took to start, whatever it takes: else a lane would do nothing but load.
+# A worker serves at least so many times its start time, however much memory it uses. Otherwise a lane would only load models.
 _WORTH_STARTING = 3.0
 _MB = 1e6
 
 
 class MemoryLimit:
-    """The memory limit of a lane's workers; `limit_bytes` 0: none."""
+    """Memory limit of a lane's workers. A `limit_bytes` of 0 means no limit."""
 
     def __init__(self, ring: Ring, workers: Sequence[Seat], limit_bytes: int) -> None:
         self._ring = ring
@@ -26,7 +26,7 @@ class MemoryLimit:
         self._limit = limit_bytes
 
     def welcome(self, post: Seat) -> None:
-        """A worker has become ready. One that begins above the limit shows that no worker can keep it."""
+        """Check a worker that has become ready. A worker that begins above the limit shows that no worker can keep the limit."""
         post.recycling = False
         if not self._limit or post.child is None:
             return
@@ -41,7 +41,7 @@ class MemoryLimit:
             self._limit = 0
 
     def look(self) -> None:
-        """Take the first worker that is above the limit out of service: it finishes what it has, and ends."""
+        """Take the first worker above the limit out of service. The worker finishes its batches and ends."""
         if not self._limit or any(post.recycling for post in self._workers):
             return
         for index, post in enumerate(self._workers):
@@ -61,7 +61,7 @@ class MemoryLimit:
 
 
 def own_bytes(child: Child) -> int:
-    """What a process has of memory that would be free without it (USS); 0 when it has ended, or cannot be looked at."""
+    """Return the bytes of memory that the end of a process would free (USS), or 0 if the process has ended or is not readable."""
     try:
         return int(psutil.Process(child.pid).memory_full_info().uss)
     except (psutil.Error, OSError):

@@ -1,23 +1,23 @@
-"""What becomes of the slots of a worker that has ended: they are run again, and what a run died with is taken apart."""
+"""Recovery of the slots of a worker that has ended: the slots run again, and an interrupted batch runs again in halves."""
 
 from cluster_serving.node.ring.ring import Ring, State
 
 
 def recover(ring: Ring, worker: int, followed: bool, error: tuple[str, str], stacks: str = "") -> bool:
-    """Leave what a worker was running to its successor, and give what waited for it to others; it gets no more from now on.
+    """Leave running slots to the worker's successor, hand waiting slots to neighbours, and hand no more slots to the worker.
 
-    What one worker died with must not come to the next: a lane where all die stands still. Only where the dead one is not
-    `followed` by another, a neighbour has to take it.
+    A batch that killed a worker must not kill its neighbours, because a lane without living workers stands still. A neighbour
+    gets the batch only if the dead worker is not `followed` by a successor.
 
     Args:
-        ring: of the lane.
-        worker: who has ended.
-        followed: whether another one will take its place.
-        error: what a record gets that a worker has died with alone, twice.
-        stacks: of the worker, where it hung.
+        ring: ring of the lane.
+        worker: index of the worker that has ended.
+        followed: whether a successor will take the worker's place.
+        error: error for a record that ran alone in two runs and killed the worker in both.
+        stacks: stacks of a worker that hung.
 
     Returns:
-        Whether a run was interrupted.
+        True if a run was interrupted.
     """
     ring.set_serving(worker, False)
     running, waiting = ring.owned(worker, State.RUNNING), ring.owned(worker, State.READY)

@@ -1,4 +1,4 @@
-"""A place in a lane that a child fills; another one takes it when the child has ended."""
+"""Process slot of a lane: filled by a child process, and by a successor when the child has ended."""
 
 import signal
 import time
@@ -17,17 +17,17 @@ _STEADY_S = 10.0  # a child that has lived so long is no longer in a restart loo
 
 
 class KillReason(NamedTuple):
-    """Why the supervisor has killed a child, and where it stood."""
+    """Reason for which the supervisor killed a child, and the stacks of the child at that moment."""
 
     reason: str
     stacks: str
 
 
 class Seat:
-    """Who fills it, whether somebody is to, and since when nobody does.
+    """State of one process slot: its child, whether a successor is wanted, and when to start the successor.
 
-    `wanted`: a child that ends is followed by another one. `recycling`: the one that is there leaves, or has left, because of
-    its memory, and its successor is not ready yet. `verdict`: the one that is there has been killed.
+    `wanted`: a successor follows a child that ends. `recycling`: the child leaves, or has left, because of its memory, and the
+    successor is not ready yet. `verdict`: reason for which the present child has been killed.
     """
 
     def __init__(self, name: str, start: Callable[[], Child]) -> None:
@@ -37,37 +37,37 @@ class Seat:
         self.recycling = False
         self.verdict: KillReason | None = None
         self.leaving_since_s: float | None = None
-        """When the child that is there was told to leave."""
+        """Time at which the present child was told to leave."""
         self.due_s = 0.0
-        """When the next child is to be started."""
+        """Time at which the next child is to be started."""
         self._start = start
         self._backoff = Backoff()
 
     @property
     def ready(self) -> Child | None:
-        """The child, if it does its work."""
+        """Child that is ready, or None."""
         return self.child if self.child is not None and self.child.ready is not None else None
 
     @property
     def booting(self) -> Child | None:
-        """The child, if it is not ready yet."""
+        """Child that is not ready yet, or None."""
         return self.child if self.child is not None and self.child.ready is None else None
 
     @property
     def vacant(self) -> bool:
-        """Whether nobody is there, and nobody is to come: nobody ever was, or the last one was dismissed."""
+        """True without a child and without a wanted successor: never started, or dismissed."""
         return self.child is None and not self.wanted
 
     @property
     def is_due(self) -> bool:
-        """Whether another child is to be started now."""
+        """True when a successor is to be started now."""
         return self.wanted and self.child is None and time.monotonic() >= self.due_s
 
     def start(self) -> None:
         """Start a child.
 
         Raises:
-            OSError: it cannot be started.
+            OSError: the child cannot be started.
         """
         self.wanted = True
         self.leaving_since_s = None
@@ -78,23 +78,23 @@ class Seat:
             raise
 
     def wait(self) -> None:
-        """Let the next child wait for longer than the one before, unless that one lived long."""
+        """Schedule the next child with a growing delay (backoff). The delay starts over after a child that lived long."""
         if self.child is not None and time.monotonic() - self.child.started_s > _STEADY_S:
             self._backoff.reset()
         self.due_s = time.monotonic() + self._backoff.next_s()
 
     def recycle(self) -> None:
-        """Let the child finish what it has and end, and another one follow at once."""
+        """Let the child finish its batches and end, and start a successor at once."""
         self.recycling = True
         self._tell(signal.SIGTERM)
 
     def dismiss(self, number: int = signal.SIGTERM) -> None:
-        """Let the child end, and nobody follow."""
+        """Let the child end without a successor."""
         self.wanted = False
         self._tell(number)
 
     def condemn(self, reason: str) -> None:
-        """Kill a child that hangs, and keep where it stood for its burial."""
+        """Kill a child that hangs, and keep its stacks in `verdict`."""
         if self.child is None or self.verdict is not None:
             return
         self.verdict = KillReason(reason, stacks.dump(self.child.pid))

@@ -1,6 +1,6 @@
-"""What the lanes of one generation have in common, and what they come to know of their model.
+"""Model and configuration shared by the lanes of one generation, and facts about the model that workers report.
 
-A node has one generation of lanes, and two while it changes: the new one loads beside the old one.
+A node has one generation of lanes, and two generations during a change: the new generation loads beside the old generation.
 """
 
 from collections.abc import Mapping
@@ -21,14 +21,14 @@ log = structlog.get_logger(__name__)
 
 
 class ServedModel:
-    """One model, served with one configuration.
+    """Model served with one configuration.
 
     Args:
-        config: a complete one.
-        model: what is served.
-        node: the name of the node.
-        number: how many generations the node has had before.
-        arrangement: how many workers there are, and where each process runs.
+        config: complete configuration.
+        model: model to serve.
+        node: name of the node.
+        number: number of earlier generations of the node.
+        arrangement: number of workers, and the cores of each process.
     """
 
     def __init__(self, config: Config, model: Detected, node: str, number: int, arrangement: Arrangement) -> None:
@@ -41,24 +41,24 @@ class ServedModel:
         self.outputs: tuple[TensorSpec, ...] = ()
         self.runtime = arrangement.choice.runtime
         self.candidates: tuple[TriedRuntime, ...] = ()
-        """The runtimes that the first worker tried, where there was something to choose."""
+        """Runtimes that the first worker tried, empty if there was no choice."""
         self.raw = False
-        """Whether records go to the workers as they came."""
+        """True if records go to the workers unchanged."""
         self.threads_computing = 0
-        """How many threads of one worker computed at a time, at most, when it was warmed; 0: not known."""
+        """Largest number of threads of one worker that computed at a time during warm-up. 0: not known."""
         self.model_hash = ""
-        """The fingerprint of the model; empty until it is known."""
-        # Beside the workers that load: a model may have gigabytes.
+        """Fingerprint of the model, empty until the fingerprint is known."""
+        # Compute the fingerprint while the workers load, because a model may have gigabytes.
         self._hashing = Thread(target=self._hash, daemon=True)
         self._hashing.start()
 
     @property
     def hashing(self) -> bool:
-        """Whether the fingerprint, which the writers have to be told, is still being taken."""
+        """True while the fingerprint is being computed. Writers need the fingerprint at their start."""
         return self._hashing.is_alive()
 
     def learn(self, told: Mapping[str, Any]) -> None:
-        """A worker has loaded the model, and told this of it."""
+        """Store the facts that a worker has reported after loading the model."""
         self.inputs = msgspec.convert(told["inputs"], tuple[TensorSpec, ...])
         self.outputs = msgspec.convert(told["outputs"], tuple[TensorSpec, ...])
         self.raw = bool(told["raw"])

@@ -1,4 +1,4 @@
-"""Where the threads of another Python process stand, as py-spy sees it from outside."""
+"""Stacks of the threads of another Python process, read from outside by py-spy."""
 
 import os
 import shutil
@@ -16,12 +16,12 @@ _TIMEOUT_S = 5.0
 
 
 def dump(pid: int) -> str:
-    """The stacks of a process that is about to be killed: it is stopped first, and not continued.
+    """Return the stacks of a process that is about to be killed. The process is stopped first, and not continued.
 
-    Stopped by a signal and not by ptrace: py-spy cannot attach to what somebody else has stopped.
+    A signal stops the process, not ptrace, because py-spy cannot attach to a process that another program has stopped.
 
     Returns:
-        py-spy's text; empty when it could not look, which is logged.
+        Text of py-spy, or an empty text if py-spy failed. A failure is logged.
     """
     with suppress(ProcessLookupError):
         os.kill(pid, signal.SIGSTOP)
@@ -42,11 +42,11 @@ def dump(pid: int) -> str:
 
 
 def reason(said: str) -> str:
-    """Why py-spy failed, of all that it said."""
+    """Return the reason of a failure from the output of py-spy."""
     return said.strip().partition("\n\nStack backtrace")[0]
 
 
 def py_spy() -> str | None:
-    """The program; None where it is missing."""
+    """Return the path of py-spy, or None if py-spy is missing."""
     beside = Path(sys.executable).with_name("py-spy")
     return str(beside) if os.access(beside, os.X_OK) else shutil.which("py-spy")

@@ -1,6 +1,6 @@
-"""The supervisor: starts the lanes, watches them, tells Redis how they are, changes them, and drains them when asked to stop.
+"""Supervisor of a node: starts, watches, changes and drains the lanes, and publishes their state to Redis.
 
-It loads no framework. A signal handler only queues; the loop acts.
+The supervisor loads no framework. A signal handler only queues the signal. The loop acts on the signal.
 """
 
 import gc
@@ -30,21 +30,21 @@ log = structlog.get_logger(__name__)
 
 _TURN_S = 0.5
 _DRAINING_TURN_S = 0.02
-_RESIZE_S = 600.0  # within which workers of another number have to be ready
+_RESIZE_S = 600.0  # within which a changed number of workers has to be ready
 _STOPPED = "the node was told to stop"
 
 
 class Phase(StrEnum):
-    """Where a node stands."""
+    """Phase in the life of a node."""
 
     STARTING = "starting"
     READY = "ready"
-    UNREADY = "unready"  # it has served, and cannot now: no worker, no reader, or no Redis
-    DRAINING = "draining"  # it finishes what it has read, and ends
+    UNREADY = "unready"  # served before and cannot serve now: no worker, no reader, or no Redis
+    DRAINING = "draining"  # finishes the records that were read, and ends
 
 
 class Supervisor:
-    """The node of a job; `report` is told how the start goes, `plans` say what to change to."""
+    """Supervisor of the node of a job. `report` receives the progress of the start, `plans` supplies changes."""
 
     def __init__(
         self,
@@ -62,17 +62,17 @@ class Supervisor:
         self._redis = redis
         self._share = Share(Store(job.directory))
         self._consumers: set[str] = set()
-        """The names under which lanes have read, and may have before."""
+        """Consumer names under which lanes have read, or may have read in an earlier run."""
         self._lanes = self._new_lanes(config, model, 0)
         self._change: Change | None = None
         self._change_wanted = False
         self._retired: list[Generation] = []
         self._past = Figures()
-        """What lanes have counted and measured that are no more."""
+        """Counts and measurements of lanes that have ended."""
         self._heartbeat = Heartbeat(config, self._node)
         self._signals: deque[int] = deque()
         self._bell = Bell()
-        self._on_terminal = sys.stdout.isatty()  # asked now: one that has gone says no
+        self._on_terminal = sys.stdout.isatty()  # asked now, because a closed terminal says no
         self._phase = Phase.STARTING
         self._exit = ExitCode.OK
         self._deadline_s = float("inf")
@@ -119,7 +119,7 @@ class Supervisor:
             self._drain()
 
     def _drain(self) -> None:
-        """Unready, then stop reading; what was read is finished and published."""
+        """Become unready, then stop reading. Records that were read are finished and published."""
         was_starting = self._phase is Phase.STARTING
         if self._redis is not None:
             self._redis.stop()
@@ -139,7 +139,7 @@ class Supervisor:
     def _forget_ended_lanes(self) -> None:
         if any(lanes.ended for lanes in self._retired):
             self._close_ended_lanes()
-            gc.collect()  # a lane and its parts know each other; with them goes the memory of its ring
+            gc.collect()  # lanes and their parts form cycles, and collecting the cycles frees the memory of the rings
 
     def _close_ended_lanes(self) -> None:
         for lanes in [lanes for lanes in self._retired if lanes.ended]:
@@ -148,9 +148,9 @@ class Supervisor:
             lanes.close()
 
     def _advance(self) -> None:
-        """Move on when what this phase waits for has come."""
+        """Enter the next phase when the present phase is over."""
         if self._phase is Phase.STARTING and self._lanes.failure is not None:
-            # A child that cannot boot stops the node: nothing would be better the second time.
+            # A child that cannot boot stops the node, because a second attempt would fail too.
             sentence, code = self._lanes.failure
             self._exit = ExitCode(code)
             self._report("failed", sentence)
@@ -161,16 +161,16 @@ class Supervisor:
             self._enter(Phase.READY)
             tell_serving(self._lanes, self._report)
         if self._phase is Phase.DRAINING and time.monotonic() > self._deadline_s:
-            # What was read and not answered stays pending in Redis, and is taken again by the next start of this node.
+            # Unanswered records stay pending in Redis, and the next start of this node takes them again.
             log.warning("the drain timeout is over; unanswered records stay in the stream")
             self._deadline_s = float("inf")
             for lanes in self._generations():
                 lanes.kill()
 
     def _advance_change(self) -> None:
-        """Begin a change that is wanted, give up one that has failed, take over when it serves."""
+        """Begin a wanted change, give up a failed change, or take over when the new lanes serve."""
         if self._change is None:
-            # One at a time, and the lanes before it have to be gone: each has two consumers' names.
+            # One change at a time, and only after all retired lanes have ended, because each lane has two consumer names.
             wanted = self._change_wanted and self._phase is Phase.READY and not self._retired
             if wanted or self._plans.fetching:
                 self._begin_change()
@@ -197,13 +197,16 @@ class Supervisor:
         self._change = Change(plan, lanes)
 
     def _follow_machine(self) -> None:
-        """Fit the lanes to what the node may use now: processes move and workers come and go at once; all else is a change."""
+        """Fit the lanes to the present share of the machine.
+
+        Processes move, and workers start and end, at once. Everything else is a change with new lanes.
+        """
         changing = self._change or self._change_wanted or self._plans.fetching or self._retired
         if self._phase is not Phase.READY or changing or not self._share.changed():
             return
         lanes = self._lanes
         arrangement = self._share.arrange(lanes.config, lanes.model, lanes.arrangement.choice, lanes.model_hash)
-        log.info("another share of the machine", budget=arrangement.budget.described(), workers=arrangement.workers)
+        log.info("the machine share changed", budget=arrangement.budget.described(), workers=arrangement.workers)
         if lanes.can_become(arrangement):
             lanes.rearrange(arrangement)
         else:
@@ -233,12 +236,12 @@ class Supervisor:
             state = Phase.UNREADY
         if self._heartbeat.is_due(state, self._lanes):
             self._lanes.limit_memory()
-            # Without Redis too: a node that waits for it is not at fault, and another one in its place would wait as well.
+            # Show serving without Redis too: the node is not at fault, and a new node in its place would wait for Redis too.
             self._job.show_serving(self._phase is Phase.READY and self._lanes.answering)
             self._heartbeat.publish(state, self._lanes, self._figures())
 
     def _figures(self) -> Figures:
-        """What all lanes have counted and measured since the start."""
+        """Return the counts and measurements of all lanes since the start."""
         return sum((lanes.figures for lanes in self._generations()), self._past)
 
     def _retire(self) -> None:
@@ -257,4 +260,4 @@ class Supervisor:
 
 
 def _untold(event: str, text: str, code: int = 0) -> None:
-    """Nobody waits for it."""
+    """Ignore a report, because no command waits for the change."""

@@ -1,8 +1,8 @@
-"""Which cores the node may use, what they are like, and which process runs on which.
+"""Cores that the node may use, the properties of the cores, and the placement of each process on cores.
 
     affinity, control groups ──► budget.py ◄── machine.py (sysfs)
                                      │
-                     placement.py: cores for each worker ──► child.py sets them ──► threads.py looks whether it held
+                     placement.py: cores for each worker ──► child.py sets them ──► threads.py checks the result
 
-Whatever reads files takes the root of the file system as a parameter, so that every machine can be tested from a small tree.
+Functions that read files take the root of the file system as a parameter, so that tests can describe any machine by a small tree.
 """

@@ -1,4 +1,4 @@
-"""How much of the machine the node may use: which cores, and how much time on them."""
+"""Budget of the node on the machine: cores, and processor time on the cores."""
 
 import math
 from collections.abc import Collection
@@ -11,16 +11,17 @@ from cluster_serving.node.topology.machine import Core, describe, online
 
 
 class Allowance(NamedTuple):
-    """The numbers of the `cores` that may be used, at least one, and processor time in cores (None: all there is)."""
+    """Allowed `cores` by number, at least one, and allowed processor time in cores as `quota` (None: no limit)."""
 
     cores: frozenset[int]
     quota: float | None
 
 
 class Budget(NamedTuple):
-    """`cores` that may be used, at least one. `quota`: processor time in cores; None: all the time of all of them.
+    """Cores and processor time that the node may use.
 
-    `others` are cores of the machine that may not be used, and may be later.
+    `cores`: allowed cores, at least one. `quota`: processor time in cores (None: the full time of all `cores`). `others`: cores
+    of the machine that are not allowed now, and may be allowed later.
     """
 
     cores: tuple[Core, ...]
@@ -29,51 +30,52 @@ class Budget(NamedTuple):
 
     @property
     def time(self) -> float:
-        """Processor time in cores: the quota, or how many cores there are."""
+        """Processor time in cores: the quota or the number of cores, whichever is smaller."""
         return min(len(self.cores), math.inf if self.quota is None else self.quota)
 
     @property
     def whole(self) -> int:
-        """How many threads may compute all the time; at least one."""
+        """Number of threads that may compute all the time, at least one."""
         return max(1, math.floor(self.time))
 
     @property
     def physical(self) -> int:
-        """How many physical cores there are."""
+        """Number of physical cores."""
         return len({core.physical for core in self.cores})
 
     @property
     def for_workers(self) -> int:
-        """How many threads of workers fill it: one a physical core; one core's time is for reader, writer and Redis.
+        """Number of worker threads that fill the budget.
 
-        Where cores have SMT siblings, reader and writer find room on these.
+        The number is a thread for each physical core, but leaves the time of one core for reader, writer and Redis. Where cores
+        have SMT siblings, reader and writer find room on the siblings.
         """
         return max(1, min(self.physical, self.whole - 1))
 
     def described(self) -> str:
-        """Such as `16 cores (0-15)`, or `1.5 of 2 cores (0,4)`."""
+        """Describe the budget, as in `16 cores (0-15)` or `1.5 of 2 cores (0,4)`."""
         count = len(self.cores)
         many = f"{self.time:g} of {count}" if self.time < count else f"{count}"
         return f"{many} {'core' if count == 1 else 'cores'} ({cpulist.written([core.number for core in self.cores])})"
 
 
 def read_allowance(affinity: Collection[int], root: Path = Path("/")) -> Allowance:
-    """What is left of an affinity mask within the control groups of this process.
+    """Return the cores of an affinity mask that the control groups of this process allow, and the quota.
 
     Args:
-        affinity: numbers of cores; not empty.
-        root: of the file system with `proc` and `sys`.
+        affinity: numbers of cores, not empty.
+        root: root of the file system with `proc` and `sys`.
     """
     limits = read_limits(root)
     allowed = frozenset(affinity)
     for narrower in (online(root), limits.cpuset):
-        # What leaves nothing is out of date: the mask is the kernel's own, and was read before.
+        # A list that leaves no core is out of date: the mask is the kernel's own, and was read before.
         allowed = allowed & narrower or allowed
     return Allowance(allowed, limits.quota)
 
 
 def read_budget(allowance: Allowance, root: Path = Path("/")) -> Budget:
-    """The same, with what these cores are like; `root` is that of the file system with `sys`."""
+    """Return the budget of an allowance, with the properties of the cores. `root`: root of the file system with `sys`."""
     machine = describe(online(root) | allowance.cores, root)
     mine, others = (
         tuple(core for core in machine if (core.number in allowance.cores) is allowed) for allowed in (True, False)

@@ -1,7 +1,8 @@
-"""What the control groups of this process allow it, in version 1 and 2, on the machine and inside a container.
+"""Limits of the control groups (versions 1 and 2) on this process, on the machine and inside a container.
 
-`/proc/self/cgroup` names the group in each hierarchy, `/proc/self/mountinfo` where a hierarchy, or a part of it, is mounted. A
-container often has only its own group mounted, at the place of the whole: then that is where its limits are.
+`/proc/self/cgroup` names the group in each hierarchy. `/proc/self/mountinfo` names the mount point of a hierarchy, or of a part
+of the hierarchy. A container often has only its own group mounted, in place of the whole hierarchy. The limits of the container
+are then at the mount point.
 """
 
 import re
@@ -12,7 +13,7 @@ from typing import NamedTuple
 from cluster_serving.node.topology import cpulist
 
 _CPUSETS = ("cpuset.cpus.effective", "cpuset.effective_cpus", "cpuset.cpus")
-# Limit, use, and in `memory.stat` the part of it that can be had again: pages of files.
+# Files of the limit and of the memory in use, and the field of `memory.stat` with the reclaimable part: pages of files.
 _MEMORY = (
     ("memory.max", "memory.current", "inactive_file"),
     ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
@@ -20,7 +21,7 @@ _MEMORY = (
 
 
 class Limits(NamedTuple):
-    """`cpuset`: the cores; empty: any. `quota`: processor time in cores, such as 1.5; None: any."""
+    """Limits on a process. `cpuset`: allowed cores (empty: any). `quota`: processor time in cores, such as 1.5 (None: any)."""
 
     cpuset: frozenset[int]
     quota: float | None
@@ -33,7 +34,7 @@ class _Mount(NamedTuple):
 
 
 def read_limits(root: Path) -> Limits:
-    """The cores that every group on the way to this process allows, and the smallest quota."""
+    """Return the cores that every group on the path to this process allows, and the smallest quota."""
     groups = list(_groups(root))
     cpusets = [cpuset for group in groups if (cpuset := _cpuset(group))]
     quotas = [quota for group in groups if (quota := _quota(group)) is not None]
@@ -41,16 +42,16 @@ def read_limits(root: Path) -> Limits:
 
 
 def free_bytes(root: Path = Path("/")) -> int | None:
-    """How much memory the groups on the way to this process leave it; None: as much as there is."""
+    """Return the bytes of memory that the groups on the path to this process leave free, or None without a limit."""
     return min((free for group in _groups(root) if (free := _free_bytes(group)) is not None), default=None)
 
 
 def _groups(root: Path) -> Iterator[Path]:
-    """The directories of the groups that hold for this process: its own, and those around it as far as they are mounted."""
+    """Yield the directories of the groups that limit this process: its own group, and the enclosing groups that are mounted."""
     lines = [line.split(":", 2) for line in cpulist.text_of(root / "proc/self/cgroup").splitlines()]
     for mount in _mounts(root):
         for _, controllers, path in lines:
-            # Version 2 names no controllers, and its file system neither.
+            # Version 2 names no controllers, neither for the group nor for the mount.
             if mount.controllers & set(controllers.split(",")):
                 yield from _way_up(mount, PurePosixPath(path))
 
@@ -67,7 +68,7 @@ def _mounts(root: Path) -> Iterator[_Mount]:
 
 def _way_up(mount: _Mount, path: PurePosixPath) -> Iterator[Path]:
     inside = path.relative_to(mount.root) if path.is_relative_to(mount.root) else PurePosixPath()
-    if ".." in inside.parts:  # a group outside of what a container's namespace shows
+    if ".." in inside.parts:  # a group outside the container's namespace
         inside = PurePosixPath()
     for part in (inside, *inside.parents):
         if (group := mount.point / part).is_dir():

@@ -1,4 +1,4 @@
-"""The kernel's lists of cores, such as `0-3,8`."""
+"""Lists of cores in the kernel's notation, such as `0-3,8`."""
 
 from collections.abc import Collection
 from itertools import groupby
@@ -6,10 +6,10 @@ from pathlib import Path
 
 
 def parse(text: str) -> frozenset[int]:
-    """The numbers in a list; none in an empty one.
+    """Return the numbers in a list. An empty list has no numbers.
 
     Raises:
-        ValueError: it is no list.
+        ValueError: the text is no list.
     """
     found: set[int] = set()
     for part in text.strip().split(","):
@@ -20,20 +20,20 @@ def parse(text: str) -> frozenset[int]:
 
 
 def read(path: Path) -> frozenset[int]:
-    """The list in a file; none when there is no such file."""
+    """Return the numbers of the list in a file, or no numbers when the file is missing."""
     return parse(text_of(path))
 
 
 def text_of(path: Path) -> str:
-    """The text of one of the kernel's files, stripped; empty when it is not there, or has nothing to say now."""
+    """Return the stripped text of a kernel file, or an empty text when the file is missing or cannot be read now."""
     try:
-        return path.read_text(encoding="utf-8", errors="surrogateescape").strip()  # mounts have any names
-    except OSError:  # the kernel answers some of them with an error while a core goes on or off
+        return path.read_text(encoding="utf-8", errors="surrogateescape").strip()  # names of mounts may have any bytes
+    except OSError:  # reading may fail while a core is switched on or off
         return ""
 
 
 def written(numbers: Collection[int]) -> str:
-    """Numbers as a list."""
+    """Return numbers in the kernel's notation."""
     parts: list[str] = []
     for _, run in groupby(enumerate(sorted(numbers)), lambda pair: pair[1] - pair[0]):
         members = [number for _, number in run]

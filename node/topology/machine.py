@@ -1,4 +1,4 @@
-"""The machine's cores as sysfs describes them: sockets, NUMA domains, SMT siblings, fast and efficient cores."""
+"""Cores of the machine as sysfs describes them: sockets, NUMA domains, SMT siblings, fast and efficient cores."""
 
 from collections.abc import Collection
 from pathlib import Path
@@ -7,14 +7,14 @@ from typing import NamedTuple
 from cluster_serving.node.topology import cpulist
 
 _SLOW = 0.8
-"""A core below this share of the fastest one's speed is an efficient one; those that boost differently stay above it."""
+"""Share of the fastest core's speed below which a core is an efficient core. Cores that only boost differently stay above."""
 
 
 class Core(NamedTuple):
-    """A core as the scheduler counts them.
+    """Core as counted by the scheduler.
 
-    `physical`: the lowest number of its SMT siblings; they share one. `package`: the socket. `domain`: the NUMA domain.
-    `efficient`: a hybrid processor has faster ones.
+    `physical`: physical core, named by the lowest number among the SMT siblings that share the physical core. `package`: socket.
+    `domain`: NUMA domain. `efficient`: a hybrid processor has faster cores.
     """
 
     number: int
@@ -25,12 +25,12 @@ class Core(NamedTuple):
 
 
 def online(root: Path) -> frozenset[int]:
-    """The numbers of the cores that are switched on; none when the kernel does not tell."""
+    """Return the numbers of the cores that are switched on, or no numbers when the kernel does not tell."""
     return cpulist.read(root / "sys/devices/system/cpu/online")
 
 
 def describe(numbers: Collection[int], root: Path) -> tuple[Core, ...]:
-    """What these cores are like, in order; what sysfs does not tell is as on a machine with one domain and no SMT."""
+    """Return the properties of cores in order of number. Without data in sysfs, assume a single domain and no SMT."""
     domains = _domains(root / "sys/devices/system/node")
     efficient = _efficient(numbers, root)
     cores: list[Core] = []
@@ -45,9 +45,9 @@ def describe(numbers: Collection[int], root: Path) -> tuple[Core, ...]:
 
 
 def _domains(nodes: Path) -> dict[int, int]:
-    """Core to NUMA domain. One without cores is in none of the values.
+    """Return the NUMA domain of each core. Domains without cores do not occur.
 
-    The cores of a domain without memory count to the nearest that has some: what they touch lies there.
+    The cores of a domain without memory count to the nearest domain with memory, because their memory lies there.
     """
     members = {number: cpulist.read(nodes / f"node{number}/cpulist") for number in cpulist.read(nodes / "online")}
     with_memory = cpulist.read(nodes / "has_memory") & members.keys() or members.keys()

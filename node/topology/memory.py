@@ -1,9 +1,9 @@
-"""Keeps memory on one NUMA domain, through libnuma where that is installed.
+"""Placement of memory on one NUMA domain, through libnuma where libnuma is installed.
 
-Without it, or where a container forbids it, memory is where it is touched first: the processes of a lane are kept on its domain
-before they touch any, and only what the supervisor writes to the ring may lie elsewhere.
+Without libnuma, or where a container forbids the calls, memory lies where a process touches it first. The processes of a lane are
+pinned to the lane's domain before they touch any memory, so only pages that the supervisor writes to the ring may lie elsewhere.
 
-A domain that is full is no reason to fail: what it has no room for comes from another one (MPOL_PREFERRED of mbind(2)).
+A full domain is no error: pages without room come from another domain (MPOL_PREFERRED of mbind(2)).
 """
 
 import ctypes
@@ -19,9 +19,9 @@ _WORD_BITS = 8 * ctypes.sizeof(ctypes.c_ulong)
 
 
 def keep_segment(fd: int, domain: int) -> bool:
-    """Let the pages of a shared segment be on this domain, whichever process touches them; whether that could be said.
+    """Place the pages of a shared segment on a domain, and return whether the kernel accepted the policy.
 
-    The policy of shared memory belongs to the segment, not to the mapping: one call holds for every process, and for good.
+    The policy of shared memory belongs to the segment, not to the mapping. One call holds for every process, and for good.
     """
     library = _library()
     if library is None:
@@ -30,14 +30,14 @@ def keep_segment(fd: int, domain: int) -> bool:
         begin = ctypes.c_char.from_buffer(mapping)
         address, size = ctypes.c_void_p(ctypes.addressof(begin)), ctypes.c_ulong(len(mapping))
         failed = library.mbind(address, size, _PREFERRED, *_mask(domain), 0)
-        del begin  # else the mapping cannot be closed
+        del begin  # an exported pointer would keep the mapping from closing
     if failed:
-        log.debug("the ring is where it is touched first", domain=domain, reason=os.strerror(ctypes.get_errno()))
+        log.debug("the ring has no NUMA policy", domain=domain, reason=os.strerror(ctypes.get_errno()))
     return not failed
 
 
 def keep_process(domain: int) -> bool:
-    """Let what this thread, and those that it starts, touch from now on be on this domain; whether that could be said."""
+    """Place new memory of the calling thread and its future threads on a domain, and return whether the kernel accepted."""
     library = _library()
     return library is not None and not library.set_mempolicy(_PREFERRED, *_mask(domain))
 
@@ -51,7 +51,7 @@ def _library() -> ctypes.CDLL | None:
 
 
 def _mask(domain: int) -> "tuple[ctypes.Array[ctypes.c_ulong], ctypes.c_ulong]":
-    """A set of one domain, and how many bits it has; the kernel reads one less."""
+    """Return the bit set of a domain, and the number of bits to pass. The kernel reads one bit less than the number."""
     words = domain // _WORD_BITS + 1
     mask = (ctypes.c_ulong * words)()
     mask[-1] = 1 << domain % _WORD_BITS

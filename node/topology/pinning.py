@@ -1,4 +1,4 @@
-"""Keeps a process that runs already on other cores than before, with all its threads."""
+"""Pinning of a running process, with all its threads, to new cores."""
 
 import os
 from collections.abc import Collection
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def pin(pid: int, cores: Collection[int]) -> None:
-    """Move every thread of a process; those that have just ended, and cores that have just gone, are left out."""
+    """Move every thread of a process to `cores`. Ignore threads that have just ended and cores that have just gone."""
     with suppress(OSError):
         for task in Path(f"/proc/{pid}/task").iterdir():
             with suppress(OSError):

@@ -1,8 +1,8 @@
-"""Which lanes there are, and which worker runs on which cores: arithmetic, and the rule when it is worth it.
+"""Lanes of a node and the cores of each worker: the arithmetic, and the rule when pinning is worthwhile.
 
-A lane is on one NUMA domain, and every domain has one, where there are workers for all of them and each fits into one. A worker
-has cores of its own; fast ones before efficient ones, and a physical core of its own before the SMT sibling of another's. Reader
-and writer have what is left.
+Every NUMA domain has a lane of its own if there are workers for all domains and each worker fits into a single domain. A worker
+has cores of its own: fast cores before efficient cores, and free physical cores before SMT siblings of a neighbour's cores.
+Reader and writer have the remaining cores.
 """
 
 from collections.abc import Sequence
@@ -12,18 +12,20 @@ from typing import NamedTuple
 from cluster_serving.node.topology.budget import Budget
 from cluster_serving.node.topology.machine import Core
 
-# Cores of a machine where workers are kept on theirs. With two, pinning made 1.00 times the records a second, and 0.94 times with a
-# model that computes (medians of 16 and 12 pairs, quartiles 0.8 to 1.2, a busy machine): nothing to gain where all need both.
+# Least number of cores at which workers are pinned. With two cores, pinning made 1.00 times the records a second, and 0.94 times
+# with a model that computes (medians of 16 and 12 pairs, quartiles 0.8 to 1.2, a busy machine). Pinning gains nothing where all
+# processes need both cores.
 _SMALLEST = 3
-_ROOM = 2  # cores that reader and writer need, each to have one
+_ROOM = 2  # cores that reader and writer need, one core for each
 
-LARGEST_LANE = 84  # workers: the ring's 255 slots are three a worker and three more
+LARGEST_LANE = 84  # workers: the ring's 255 slots are three for each worker and three more
 
 
 class LanePlaces(NamedTuple):
-    """Where a lane is: the numbers of the cores of each worker, and of reader and writer; empty: any.
+    """Cores of the processes of a lane, by number. An empty tuple of cores means any core.
 
-    `domain`: the NUMA domain that its processes and its ring are kept on; None: the node is on one alone, or the lane on several.
+    `workers`: cores of each worker. `others`: cores of reader and writer. `domain`: NUMA domain of the processes and the ring,
+    or None if the node is on a single domain or the lane on several domains.
     """
 
     workers: tuple[tuple[int, ...], ...]
@@ -32,10 +34,11 @@ class LanePlaces(NamedTuple):
 
 
 def lanes(budget: Budget, workers: int, threads: int) -> tuple[LanePlaces, ...]:
-    """The lanes of a node that has this budget for itself.
+    """Return the lanes of a node that has the budget for itself.
 
-    Where the workers do not fill the budget, or share its time with others, those of a lane have all cores of its domain, and the
-    kernel sees to them; with fewer workers than domains nobody would use the rest, and there is one lane for all.
+    Workers that do not fill the budget, or share processor time with other programs, have all cores of their lane's domain, and
+    the kernel schedules them. With fewer workers than domains there is one lane for all domains, because the domains without a
+    worker would be idle.
     """
     domains = _domains(budget.cores)
     crews = _dealt(list(domains.values()), workers, threads) or [0]
@@ -50,30 +53,30 @@ def lanes(budget: Budget, workers: int, threads: int) -> tuple[LanePlaces, ...]:
 
 
 def split(lane: LanePlaces) -> tuple[LanePlaces, ...]:
-    """As many lanes as it takes for so many workers."""
+    """Split a lane into the fewest lanes with at most `LARGEST_LANE` workers each."""
     count = -(-len(lane.workers) // LARGEST_LANE)
     return tuple(lane._replace(workers=lane.workers[at::count]) for at in range(count))
 
 
 def fitting(budget: Budget, workers: int, threads: int) -> LanePlaces:
-    """Where to keep the processes of a lane that has the node's budget for itself.
+    """Return the cores for the processes of a lane that has the node's budget for itself.
 
-    Only workers that fill the budget are kept on cores of their own. With room to spare, or a quota below the number of cores,
-    others have the same cores, and would be given the same ones of them: then the kernel, which sees all, does better. On a
-    machine that is too small for reader and writer to have cores too, they would wait for each other.
+    Only workers that fill the budget are pinned to cores of their own. With room to spare, or with a quota below the number of
+    cores, other nodes have the same cores and would pin their workers there too. The kernel sees all processes and then does
+    better. On a machine too small to give reader and writer cores as well, pinned processes would wait for each other.
     """
     return place(budget.cores, workers, threads) if _fill(budget, workers, threads) else anywhere(workers)
 
 
 def anywhere(workers: int) -> LanePlaces:
-    """Nobody is kept anywhere."""
+    """Return a lane of unpinned processes."""
     return LanePlaces(((),) * workers)
 
 
 def place(cores: Sequence[Core], workers: int, threads: int) -> LanePlaces:
-    """Cores for so many workers of so many threads.
+    """Return a lane with cores for `workers` workers of `threads` threads each.
 
-    A worker that does not fit into one domain has cores of several. Without a core a thread, nobody is kept anywhere.
+    A worker that does not fit into one domain has cores of several domains. With fewer cores than threads, no process is pinned.
     """
     if workers * threads > len(cores):
         return anywhere(workers)
@@ -88,31 +91,34 @@ def place(cores: Sequence[Core], workers: int, threads: int) -> LanePlaces:
     ]
     taken = {number for numbers in found for number in numbers}
     left = tuple(core.number for core in cores if core.number not in taken)
-    # One core for both would be a limit where none is: they then run wherever there is room, as the kernel sees it.
+    # A single core for both reader and writer would be a needless limit. Without pinning, both run where the kernel finds room.
     return LanePlaces(tuple(found), left if len(left) >= _ROOM else ())
 
 
 def _fill(budget: Budget, workers: int, threads: int) -> bool:
-    """Whether so many workers have all of the budget's cores to themselves, and use them all."""
+    """Return whether the workers have all of the budget's cores to themselves, and use all of them."""
     count = len(budget.cores)
     return count >= _SMALLEST and budget.time >= count and budget.for_workers <= workers * threads <= count
 
 
 def _domains(cores: Sequence[Core]) -> dict[int, list[Core]]:
-    """The cores of each domain."""
+    """Return the cores of each domain."""
     numbers = sorted({core.domain for core in cores})
     return {number: [core for core in cores if core.domain == number] for number in numbers}
 
 
 def _inside(domain: int, cores: Sequence[Core], workers: int, threads: int, own: bool) -> LanePlaces:
-    """A lane on one domain; `own`: its workers have cores of their own."""
+    """Return a lane on one domain. `own`: the workers have cores of their own."""
     every = tuple(core.number for core in cores)
     places = place(cores, workers, threads) if own else LanePlaces((every,) * workers)
     return places._replace(others=places.others or every, domain=domain)
 
 
 def _dealt(domains: Sequence[Sequence[Core]], workers: int, threads: int) -> list[int] | None:
-    """How many workers each domain gets: the next one goes where most is free. None: they do not fit."""
+    """Return the number of workers of each domain, or None if the workers do not fit.
+
+    The next worker goes to the domain with the most free physical cores.
+    """
     crews = [0] * len(domains)
     physical = [len({core.physical for core in domain}) for domain in domains]
     for _ in range(workers):
@@ -124,7 +130,7 @@ def _dealt(domains: Sequence[Sequence[Core]], workers: int, threads: int) -> lis
 
 
 def _best_first(cores: Sequence[Core]) -> list[Core]:
-    """One of each physical core, fast ones first; then their siblings."""
+    """Sort cores: one core of each physical core, fast cores first, then the SMT siblings."""
     seen: dict[int, int] = {}
     rank: dict[Core, int] = {}
     for core in cores:
@@ -133,12 +139,12 @@ def _best_first(cores: Sequence[Core]) -> list[Core]:
 
 
 def _within(cores: list[Core], workers: int, threads: int) -> list[tuple[int, ...]]:
-    """Cores of one domain for its workers: physical cores are shared out, then what is left goes to those who lack."""
+    """Share out the cores of a domain to its workers: physical cores first, then the rest to workers with too few cores."""
     physical = list(dict.fromkeys(core.physical for core in cores))
     left = list(cores)
     crews: list[list[Core]] = []
     for lacking in range(workers, 0, -1):
-        # The first ones have one more where it does not come out even; nobody has more than he can use.
+        # Where the division is uneven, the first workers have one physical core more. No worker has more cores than threads.
         share = min(threads, -(-len(physical) // lacking))
         own, physical = physical[:share], physical[share:]
         crews.append([core for core in left if core.physical in own][:threads])

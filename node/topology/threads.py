@@ -1,4 +1,4 @@
-"""What threads a process really has: a library may start more than it was told to, or put them on other cores."""
+"""Threads that a process really has: a library may start more threads than configured, or put threads on other cores."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -8,13 +8,14 @@ from cluster_serving.node.topology import cpulist
 
 TASKS = Path("/proc/self/task")
 
-_FEEDS = 1  # a thread that hands work to the others takes turns with them, as Python's does with TensorFlow's
+_FEEDS = 1  # thread that hands out work and takes turns with the computing threads, as Python's with TensorFlow's
 
 
 class Threads(NamedTuple):
-    """`total` threads, of which so many were `computing` at a time, and the `cores` that one of them at least may use.
+    """Threads of a process.
 
-    `computing` is 0 where nothing was computed, or the kernel does not count a thread's time.
+    `total`: number of threads. `computing`: number of threads that computed at a time. 0 if no thread computed, or if the kernel
+    does not count the time of threads. `cores`: cores that at least one thread may use.
     """
 
     total: int
@@ -22,21 +23,22 @@ class Threads(NamedTuple):
     cores: tuple[int, ...]
 
     def excess(self, wanted: int) -> int:
-        """How many threads compute for which there is no core, when `wanted` were asked for."""
+        """Return the number of computing threads without a core, where `wanted` threads were configured."""
         return max(0, self.computing - _FEEDS - min(wanted, len(self.cores)))
 
 
 def times(tasks: Path = TASKS) -> dict[int, int]:
-    """Thread to the nanoseconds that it has run."""
+    """Return the run time of each thread in ns."""
     texts = {int(task.name): cpulist.text_of(task / "schedstat") for task in tasks.iterdir()}
     return {thread: int(text.split()[0]) if text else 0 for thread, text in texts.items()}
 
 
 def look(before: Mapping[int, int], tasks: Path = TASKS) -> Threads:
-    """The threads of this process, and what they have done since `before`."""
+    """Return the threads of this process, with the number of threads that computed since `before`."""
     ran = {thread: time - before.get(thread, 0) for thread, time in times(tasks).items()}
     busiest = max(ran.values(), default=0)
-    # Threads that take turns share out one thread's work: as many compute at a time as the sum makes of the busiest one's time.
+    # Threads that take turns share the work of one thread. So the number of threads that compute at a time is the sum of all
+    # times divided by the time of the busiest thread.
     computing = round(sum(ran.values()) / busiest) if busiest else 0
     cores = frozenset[int]().union(*(_cores(tasks / str(thread)) for thread in ran))
     return Threads(len(ran), computing, tuple(sorted(cores)))

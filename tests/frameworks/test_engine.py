@@ -217,7 +217,7 @@ def test_what_is_asked_for_is_taken_however_inexact(tmp_path: Path) -> None:
     assert loaded.runtime.precision == min(error, key=lambda precision: error[precision])
     assert (lines[-1]["log_level"], lines[-1]["event"]) == (
         "warning",
-        "what was asked for is less exact than accuracyTolerance",
+        "the chosen runtime is less exact than accuracyTolerance",
     )
 
 
@@ -372,7 +372,7 @@ def test_openvino_must_know_what_a_torch_model_takes() -> None:
     module = Network().eval()
     native = TorchModel(scripted(module), module, TensorSpec("x", "float32", None), TensorSpec("ids", "int64", None))
 
-    with pytest.raises(ModelError, match="does not tell what it takes, which OpenVINO must know: set modelInputs"):
+    with pytest.raises(ModelError, match="does not declare its inputs, and OpenVINO needs them: set modelInputs"):
         convert(detect.Detected("pytorch", "net.pt"), native, OPTIONS)
 
 

@@ -121,7 +121,7 @@ def test_files_that_are_none(tmp_path: Path) -> None:
         (tmp_path / name).write_bytes(b"1,2,3")
 
     assert "magic string" in failure(tmp_path / "rows.npy", X)
-    assert failure(tmp_path / "rows.npz", X) == "no .npz file, or one that was cut short"
+    assert failure(tmp_path / "rows.npz", X) == "not an .npz file, or a truncated .npz file"
     assert failure(tmp_path / "rows.csv", X) == "neither an .npz or .npy file nor a folder of images"
     np.save(tmp_path / "rows.npy", ROWS)
     assert failure(tmp_path / "rows.npy", X, IDS).startswith("one array, and the model takes x float32 [N,4], ids")
