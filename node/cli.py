@@ -1,4 +1,4 @@
-"""The command line: one group, and the hyphenated names of the original for the same commands."""
+"""The command line: a group of commands, and the hyphenated names of the original for the same commands."""
 
 import sys
 from typing import NoReturn
@@ -14,7 +14,7 @@ def _end(sentence: str) -> NoReturn:
 
 
 def _check_foreign(error: ModuleNotFoundError) -> None:
-    """A module of ours that is missing is a fault of ours, not of the installation."""
+    """Raise the error again for a missing module of this package, which is a bug and no fault of the installation."""
     if (error.name or "").startswith("cluster_serving"):
         raise error
 
@@ -97,32 +97,32 @@ def _alone(name: str) -> None:
 
 
 def init_main() -> None:
-    """`cluster-serving-init`."""
+    """Run `cluster-serving-init`."""
     _alone("init")
 
 
 def start_main() -> None:
-    """`cluster-serving-start`."""
+    """Run `cluster-serving-start`."""
     _alone("start")
 
 
 def stop_main() -> None:
-    """`cluster-serving-stop`."""
+    """Run `cluster-serving-stop`."""
     _alone("stop")
 
 
 def restart_main() -> None:
-    """`cluster-serving-restart`."""
+    """Run `cluster-serving-restart`."""
     _alone("restart")
 
 
 def shutdown_main() -> None:
-    """`cluster-serving-shutdown`."""
+    """Run `cluster-serving-shutdown`."""
     _alone("shutdown")
 
 
 def cli_main() -> None:
-    """`cluster-serving-cli`."""
+    """Run `cluster-serving-cli`."""
     _alone("cli")
 
 

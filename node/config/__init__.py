@@ -1,1 +1,1 @@
-"""All that can be set, how it is read, and what auto comes to on this machine."""
+"""Settings of a node: reading and checking, and the values that `auto` takes on this machine."""

@@ -1,4 +1,4 @@
-"""How lanes fill the node's budget: how many workers of how many threads, and where each process runs."""
+"""Arrangement of lanes in the node's budget: number of workers, threads of each worker, and cores of each process."""
 
 import os
 import time
@@ -19,11 +19,14 @@ log = structlog.get_logger(__name__)
 DEFAULT_BATCH = 32
 
 _LOOK_S = 0.5
-_SETTLED = 2  # looks that find the same: what goes up and down all the time is not followed
+_SETTLED = 2  # looks with the same result before a change counts: the node does not follow a budget that keeps changing
 
 
 class Arrangement(NamedTuple):
-    """How a model is served within a `budget`, and in which `lanes`; `measured`: the day of it, empty where nothing was."""
+    """Choice and `lanes` that serve a model within a `budget`.
+
+    `measured` is the day of the measurement, empty for a choice that was not measured.
+    """
 
     budget: Budget
     choice: Choice
@@ -32,22 +35,22 @@ class Arrangement(NamedTuple):
 
     @property
     def workers(self) -> int:
-        """How many worker processes."""
+        """Number of worker processes."""
         return self.choice.workers
 
     @property
     def threads(self) -> int:
-        """Of one worker."""
+        """Threads of each worker."""
         return self.choice.threads
 
     def room(self, lane: LanePlaces) -> int:
-        """How many workers this lane may come to have without being made anew, when the node may use the whole machine."""
+        """Return the number of workers that a lane can grow to without a rebuild, if the node may use the whole machine."""
         machine = (*self.budget.cores, *self.budget.others)
         cores = {core.physical for core in machine if lane.domain in (None, core.domain)}
         return min(LARGEST_LANE, max(len(lane.workers), len(cores) // self.threads))
 
     def check(self) -> None:
-        """Warn where there are more threads than cores."""
+        """Warn if there are more threads than cores."""
         if self.workers * self.threads > self.budget.whole:
             log.warning(
                 "over-subscribed: more threads than cores; lower modelParallelism or threadPerModel, or leave both unset",
@@ -58,10 +61,10 @@ class Arrangement(NamedTuple):
 
 
 class Share:
-    """What this process may use of the machine, now and later: masks and control groups change while it runs.
+    """Share of the machine that this process may use. Affinity masks and control groups change the share at run time.
 
     Args:
-        store: what was measured; None: nothing is looked for.
+        store: tuning results. None: no result is looked up.
     """
 
     def __init__(self, store: Store | None = None) -> None:
@@ -71,14 +74,14 @@ class Share:
         self._due_s = 0.0
 
     def changed(self) -> bool:
-        """Whether it has become another one than before, and stays so; looks twice a second."""
+        """Return whether the share has changed and stays changed. Looks twice a second."""
         if time.monotonic() < self._due_s:
             return False
         self._due_s = time.monotonic() + _LOOK_S
         return self.look(self._read())
 
     def look(self, seen: Allowance) -> bool:
-        """Take note of what is allowed now; whether it is to be followed."""
+        """Take note of the current allowance, and return whether the node should follow a change."""
         self._times_seen = self._times_seen + 1 if seen == self._seen else 1
         self._seen = seen
         if seen == self._known or self._times_seen < _SETTLED:
@@ -91,19 +94,19 @@ class Share:
 
     @property
     def budget(self) -> Budget:
-        """What it is now."""
+        """Current budget of this process."""
         return read_budget(self._known)
 
     def arrange(
         self, config: Config, model: Detected, running: Choice | None = None, model_hash: str = ""
     ) -> Arrangement:
-        """What was measured to be best; else what is set, or fills the budget.
+        """Return the arrangement with the measured choice, else with the settings, or with numbers that fill the budget.
 
         Args:
-            config: a complete one.
-            model: that it serves.
-            running: what serves it now, within another budget; where nothing was measured for this one, batch and runtime stay.
-            model_hash: the model's fingerprint, where it is known.
+            config: a complete config.
+            model: model of the config.
+            running: choice that serves now, in an earlier budget. Batch and runtime stay if no result fits the new budget.
+            model_hash: fingerprint of the model, if known.
         """
         budget = self.budget
         tuned = self._store.find(config, model, budget, model_hash) if self._store else None
@@ -116,12 +119,12 @@ class Share:
 
 
 def chosen(config: Config, backend: str, budget: Budget) -> Choice:
-    """What is set, or what fills this budget."""
+    """Return the choice that the config sets. Numbers that are not set fill the budget."""
     workers, threads = config.resolved_parallelism(backend, budget.for_workers)
     return Choice(workers, threads, config.batch_size or DEFAULT_BATCH, config.runtime)
 
 
 def arrange(config: Config, budget: Budget, choice: Choice) -> Arrangement:
-    """Where the processes are kept."""
+    """Return an arrangement that gives each process its cores."""
     kept = lanes(budget, choice.workers, choice.threads) if config.pinning else split(anywhere(choice.workers))
     return Arrangement(budget, choice, kept)

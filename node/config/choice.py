@@ -1,4 +1,4 @@
-"""What was measured to serve a model best."""
+"""Choice of workers, threads, batch size and runtime to serve a model with, measured by tuning or set."""
 
 from typing import NamedTuple
 
@@ -9,7 +9,7 @@ from cluster_serving.node.models.runtime import Runtime
 
 
 class Choice(msgspec.Struct, frozen=True):
-    """So many `workers` of so many `threads`, batches of at most `batch` records, and what runs the model."""
+    """Number of `workers`, `threads` of each worker, largest `batch` in records, and `runtime` of the model."""
 
     workers: int
     threads: int
@@ -18,28 +18,28 @@ class Choice(msgspec.Struct, frozen=True):
 
 
 def counted(count: int, noun: str) -> str:
-    """Such as `1 thread` or `2 threads`."""
+    """Return a count with its noun, such as `1 thread` or `2 threads`."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 class Shape(NamedTuple):
-    """So many workers of so many threads."""
+    """Number of workers, and threads of each worker."""
 
     workers: int
     threads: int
 
     @property
     def cost(self) -> tuple[int, int]:
-        """Threads in all, then those of a worker: one is the usual number, and what is not tuned has it."""
+        """Threads of all workers, then threads of a single worker. One thread per worker is usual, also without tuning."""
         return self.workers * self.threads, self.threads
 
     def described(self) -> str:
-        """Such as `3 workers x 1 thread`."""
+        """Return the shape for people, such as `3 workers x 1 thread`."""
         return f"{counted(self.workers, 'worker')} x {counted(self.threads, 'thread')}"
 
 
 class Given(NamedTuple):
-    """What the configuration says; None: open."""
+    """Numbers that the configuration sets. None: open for tuning."""
 
     workers: int | None
     threads: int | None
@@ -47,7 +47,7 @@ class Given(NamedTuple):
 
     @classmethod
     def by(cls, config: Config, backend: str) -> "Given":
-        """`coreNumberPerMachine` says how many workers and threads, too."""
+        """Read the numbers from a config. `coreNumberPerMachine` also sets workers and threads."""
         workers, threads, batch = config.model_parallelism, config.thread_per_model, config.batch_size
         if config.core_number_per_machine > 0:
             workers, threads = config.resolved_parallelism(backend, 1)
@@ -55,5 +55,5 @@ class Given(NamedTuple):
 
     @property
     def is_all(self) -> bool:
-        """Whether nothing of it is open."""
+        """True if every number is set."""
         return None not in self

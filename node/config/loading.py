@@ -1,7 +1,7 @@
-"""Reads the settings of a node: flag, then environment, then file, then default.
+"""Reader of a node's settings: flag, then environment, then file, then default.
 
-`load_config` is the only reader. What can be set is in `settings.py`, spellings of older versions are in `config_keys.py`, the
-reading is in `client/config/`.
+`load_config` is the only reader. The settings are in `settings.py`, the spellings of older versions in `spellings.py`, and the
+reading itself in `client/servers/config/`.
 """
 
 from collections.abc import Mapping
@@ -31,12 +31,12 @@ def load_config(path: Path | None, environ: Mapping[str, str], flags: Mapping[st
     """Read, merge and check every setting.
 
     Args:
-        path: a config file of any version; None for none.
-        environ: `CLUSTER_SERVING_MODEL_PATH` and so on; `CLUSTER_SERVING_REDIS_PASSWORD_FILE` names a file with the value.
-        flags: flag to value: `--model-path`, `--parallelism`, `--set jobName`, or a bare key; None: not given.
+        path: a config file of any version, or None.
+        environ: `CLUSTER_SERVING_MODEL_PATH` and so on. `CLUSTER_SERVING_REDIS_PASSWORD_FILE` names a file with the value.
+        flags: flag to value: `--model-path`, `--parallelism`, `--set jobName`, or a bare key. None: not given.
 
     Raises:
-        ConfigError: the first thing that is wrong, in one sentence that starts with the place.
+        ConfigError: a setting is wrong. The message describes the first fault in a sentence that starts with the place.
     """
     loaded = load(Config, SPELLINGS, path, environ, flags, PATHS, addresses=ADDRESSES)
     _check_redis(loaded.config, loaded.found)
@@ -45,7 +45,7 @@ def load_config(path: Path | None, environ: Mapping[str, str], flags: Mapping[st
 
 
 def effective(loaded: LoadedConfig) -> dict[str, object]:
-    """Key to value as people may see it: secrets are masked."""
+    """Return key to value for people to read: secrets are masked."""
     dumped: dict[str, object] = loaded.config.model_dump(by_alias=True, mode="json")
     values = {key: ", ".join(map(str, value)) if isinstance(value, list) else value for key, value in dumped.items()}
     if loaded.config.image_resize:
@@ -78,7 +78,7 @@ def _check_redis(config: Config, found: Found) -> None:
 
 
 def _check_together(config: Config) -> None:
-    """Check settings that mean something only beside others."""
+    """Check settings that depend on each other."""
     if config.record_encrypted and not (config.record_secret and config.record_salt):
         raise ConfigError(
             "recordEncrypted is true, so recordSecret and recordSalt must be set (in the original they were always the words "
@@ -88,7 +88,7 @@ def _check_together(config: Config) -> None:
         raise ConfigError("modelSecret and modelSalt belong together: set both, or neither to take both from Redis")
     _check_address(config.model_path)
     if config.model_checksum and not config.model_is_remote:
-        raise ConfigError("modelChecksum is of what a URL holds, and modelPath is none: take modelChecksum away")
+        raise ConfigError("modelChecksum is for a model from a URL, and modelPath is no URL: take modelChecksum away")
     if config.labels and not config.post_processing.strip().startswith("topN"):
         raise ConfigError("labels has names for the classes that topN finds: set postProcessing to topN(n) as well")
 

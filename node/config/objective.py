@@ -1,4 +1,4 @@
-"""What is looked for: the most records a second, or the most of those that are answered soon enough."""
+"""Goal of tuning: the most records per second, with or without a limit on the latency of the answers."""
 
 import math
 import re
@@ -14,7 +14,7 @@ _WRONG = "must be throughput, or latency: and the milliseconds that 99 of 100 an
 
 
 class Measured(NamedTuple):
-    """What a load saw: records a second, and the milliseconds in which half of the answers came, and 99 of 100."""
+    """Result of a load: records per second, and the milliseconds in which 50 and 99 of 100 answers came."""
 
     rate: float
     p50_ms: float
@@ -22,7 +22,7 @@ class Measured(NamedTuple):
 
 
 class Objective(msgspec.Struct, frozen=True):
-    """`latency_ms` is what 99 of 100 answers may take; 0: whatever they take."""
+    """Goal of tuning. `latency_ms` is the limit for 99 of 100 answers. 0: no limit."""
 
     latency_ms: float = 0.0
 
@@ -31,7 +31,7 @@ class Objective(msgspec.Struct, frozen=True):
         """Read `throughput`, `latency: 20`, or `{"latency": 20}` as YAML gives it.
 
         Raises:
-            ValueError: it is none of these.
+            ValueError: the value has another form.
         """
         if isinstance(value, Mapping):
             value = ", ".join(f"{key}: {inner}" for key, inner in value.items())
@@ -51,13 +51,14 @@ class Objective(msgspec.Struct, frozen=True):
         return f"latency: {self.latency_ms:g}" if self.latency_ms else THROUGHPUT
 
     def met(self, measured: Measured) -> bool:
-        """Whether answers come soon enough."""
+        """Return whether the answers come within the limit."""
         return not self.latency_ms or measured.p99_ms <= self.latency_ms
 
     def gain(self, one: Measured, other: Measured) -> float:
-        """How many times as good one is as the other.
+        """Return the ratio of two results: above 1 if the first result is better.
 
-        By records a second where both are answered soon enough; infinite or 0 where one is not; by latency where neither is.
+        If both results meet the limit, the ratio compares records per second. If neither does, the ratio compares latencies.
+        If only the first or only the second result meets the limit, the ratio is infinite or 0.
         """
         if self.met(one) and self.met(other):
             return one.rate / other.rate if other.rate else math.inf

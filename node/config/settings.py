@@ -1,4 +1,4 @@
-"""Every setting of a node, in one frozen model. `config.py` reads it from file, environment and flags."""
+"""Settings of a node, in one frozen model. `loading.py` reads the settings from file, environment and flags."""
 
 import re
 from pathlib import Path
@@ -59,7 +59,7 @@ Numbers = Annotated[tuple[float, ...], BeforeValidator(parse_numbers)]
 
 
 class Config(BaseModel):
-    """Every setting of a node. Sizes are in bytes; `image_resize` is (height, width) whatever order it was written in."""
+    """Settings of a node. Sizes are in bytes. `image_resize` is (height, width), also for a text in the order wh."""
 
     model_config = ConfigDict(
         frozen=True,
@@ -74,146 +74,148 @@ class Config(BaseModel):
 
     model_path: str = Field(
         default="",
-        description="Directory of the model, from the config file's on when relative; or a URL of it: https, http or s3.",
+        description="Directory of the model, relative to the config file's directory, or a URL: https, http or s3.",
     )
     model_checksum: Annotated[str, BeforeValidator(_lower)] = Field(
         default="",
-        description="SHA-256 of the archive or file that a URL in modelPath holds, as sha256:<64 hex digits>; empty: not checked.",
+        description="SHA-256 of the archive or file at a URL in modelPath, as sha256:<64 hex digits>. Empty: not checked.",
     )
     model_cache: str = Field(
         default="",
-        description="Directory for models that are fetched, may be shared by nodes; empty: models, in the job's own directory.",
+        description="Directory of fetched models, which nodes may share. Empty: models, in the job's own directory.",
     )
     model_max_bytes: Size = Field(
         default=64 << 30,
         ge=1,
-        description="Bytes that a fetched model may have, as an archive and unpacked; k, m, g allowed.",
+        description="Largest fetched model in bytes, as an archive and unpacked. k, m, g allowed.",
     )
     model_type: Annotated[str | None, BeforeValidator(_lower), BeforeValidator(_auto)] = Field(
         default=None,
-        description=f"Kind of the model when its files do not tell: {', '.join(MODEL_TYPES)}; unset: decided from the files.",
+        description=f"Kind of the model, if not clear from the files: {', '.join(MODEL_TYPES)}. Unset: decided from the files.",
     )
     model_inputs: Words = Field(
         default=(),
-        description="Inputs of a model whose file does not describe them: a list of names, or of name dtype [N,3,224,224]; of a "
-        "TensorFlow graph, the tensors to take.",
+        description="Inputs of a model whose file does not describe any: a list of names, or of name dtype [N,3,224,224]. For a "
+        "TensorFlow graph: the tensors to feed.",
     )
     model_outputs: Words = Field(
         default=(),
-        description="Names of the outputs to give, in this order; of a TensorFlow graph any tensors; unset: all.",
+        description="Names of the outputs to return, in this order. For a TensorFlow graph: any tensors. Unset: all.",
     )
     model_signature: str = Field(
-        default="", description="Signature of a TensorFlow SavedModel; unset: serving_default, or the only one."
+        default="", description="Signature of a TensorFlow SavedModel. Unset: serving_default, or the only signature."
     )
     allow_pickle: bool = Field(
         default=False,
-        description="Whether pickled PyTorch modules and Keras Lambda layers may be loaded: they run code that their author wrote.",
+        description="Allow pickled PyTorch modules and Keras Lambda layers. Both run code that the model's author wrote.",
     )
     engine: Annotated[Literal["auto", "native", "openvino"], BeforeValidator(_lower)] = Field(
         default="native",
-        description="Runtime: native (the model's own), openvino, or auto: the faster one that is within accuracyTolerance.",
+        description="Runtime: native (the model's own), openvino, or auto (the faster runtime within accuracyTolerance).",
     )
     job_name: str = Field(
-        default=DEFAULT_JOB, description="Name of the job and of its Redis stream; unique on one Redis; not empty."
+        default=DEFAULT_JOB, description="Name of the job and of its Redis stream, unique on one Redis and not empty."
     )
     post_processing: str = Field(
-        default="", description="What happens to an output: topN(n), pickTopN(n), or nothing when empty."
+        default="", description="Filter for an output: topN(n) or pickTopN(n). Empty: no filter."
     )
     image_resize_order: Annotated[Literal["hw", "wh"], BeforeValidator(_lower)] = Field(
         default="hw",
-        description="Order in which imageResize is written: hw (height,width) or wh (as the original read it).",
+        description="Order of the numbers in imageResize: hw (height,width) or wh (as the original read the text).",
     )
     image_resize: tuple[int, int] | None = Field(
         default=None,
-        description="Size in pixels that every image is resized to, as height,width; unset: what the model takes, else its own.",
+        description="Size in pixels of every resized image, as height,width. Unset: the model's size, else the image's own.",
     )
     image_channels: Annotated[Literal[1, 3, 4] | None, BeforeValidator(_number), BeforeValidator(_auto)] = Field(
         default=None,
-        description="Channels of an image where the model does not tell: 1 (grey), 3 or 4 (with alpha); unset: 3.",
+        description="Channels of an image, if the model does not tell: 1 (grey), 3 or 4 (with alpha). Unset: 3.",
     )
     image_channel_order: Annotated[Literal["bgr", "rgb"], BeforeValidator(_lower)] = Field(
         default="bgr", description="Order of an image's channels: bgr or rgb."
     )
     image_layout: Annotated[Literal["auto", "chw", "hwc"], BeforeValidator(_lower)] = Field(
-        default="auto", description="Where an image's channels stand: chw, hwc, or auto: as the model's input has them."
+        default="auto", description="Position of an image's channels: chw, hwc, or auto (as in the model's input)."
     )
     image_mean: Numbers = Field(
         default=(),
-        description="Subtracted from an image's values 0..255: one number, or one a channel in imageChannelOrder; unset: nothing.",
+        description="Subtracted from an image's values 0..255: one number, or one per channel in imageChannelOrder. Unset: 0.",
     )
     image_scale: Numbers = Field(
-        default=(), description="What (value - mean) is multiplied with: one number, or one a channel; unset: 1."
+        default=(), description="Factor for (value - mean): one number, or one per channel. Unset: 1."
     )
     sparse_layout: Annotated[Literal["ndim-major", "nnz-major"], BeforeValidator(_lower)] = Field(
         default="ndim-major",
-        description="How square indices of a sparse tensor are read: ndim-major (a row a dimension) or nnz-major (a row a value).",
+        description="Layout of square indices in sparse tensors: ndim-major (one row per dimension) or nnz-major (per value).",
     )
     input_already_batched: bool = Field(
         default=False,
-        description="Whether every record is a batch, run by itself; false: seen from its rank, where the model tells its own.",
+        description="Run every record by itself, as a batch. false: decided by the record's rank, if the model tells a rank.",
     )
     legacy_filter_text: bool = Field(
         default=False,
-        description="Whether answers in the original dialect have the original's filter text, [[1,0.5][2,0.25]], or valid JSON.",
+        description="Send the original's filter text, [[1,0.5][2,0.25]], in the original dialect. false: valid JSON.",
     )
     labels: str = Field(
-        default="", description="File of class names, one a line: topN then gives [index, value, name]; unset: none."
+        default="", description="File with one class name per line: topN then gives [index, value, name]. Unset: none."
     )
     processing: str = Field(
-        default="", description="The user's own preprocess and postprocess, as file.py:Class; unset: none."
+        default="", description="The user's own preprocess and postprocess, as file.py:Class. Unset: none."
     )
     model_encrypted: bool = Field(
         default=False,
-        description="Whether the model's files are encrypted; secret and salt come from modelSecret and modelSalt, or Redis.",
+        description="The model's files are encrypted. Secret and salt come from modelSecret and modelSalt, or from Redis.",
     )
-    model_secret: SecretStr | None = Field(default=None, description="Secret of an encrypted model; unset: from Redis.")
-    model_salt: SecretStr | None = Field(default=None, description="Salt of an encrypted model; unset: from Redis.")
+    model_secret: SecretStr | None = Field(default=None, description="Secret of an encrypted model. Unset: from Redis.")
+    model_salt: SecretStr | None = Field(default=None, description="Salt of an encrypted model. Unset: from Redis.")
     record_encrypted: bool = Field(
-        default=False, description="Whether the images of records are encrypted, with recordSecret and recordSalt."
+        default=False, description="The images of records are encrypted, with recordSecret and recordSalt."
     )
     record_secret: SecretStr | None = Field(default=None, description="Secret of encrypted records.")
     record_salt: SecretStr | None = Field(default=None, description="Salt of encrypted records.")
     model_parallelism: Annotated[Workers | None, BeforeValidator(_auto)] = Field(
-        default=None, description=f"Worker processes, each with a copy of the model, 1 to {MAX_WORKERS}; auto."
+        default=None, description=f"Worker processes, each with a copy of the model: 1 to {MAX_WORKERS}, or auto."
     )
-    thread_per_model: AutoCount = Field(default=None, description="Threads of one worker, 1 or more; auto.")
+    thread_per_model: AutoCount = Field(default=None, description="Threads of one worker: 1 or more, or auto.")
     core_number_per_machine: int = Field(
         default=-1,
-        description="Cores to use: as threads of one worker for OpenVINO, as workers of one thread otherwise; -1: auto.",
+        description="Cores to use: for OpenVINO as threads of one worker, otherwise as workers with one thread each. -1: auto.",
     )
     pinning: bool = Field(
         default=True,
-        description="Whether workers that fill the machine have cores of their own, and each NUMA domain a lane of its own.",
+        description="Give workers that fill the machine cores of their own, and each NUMA domain a lane of its own.",
     )
-    batch_size: AutoCount = Field(default=None, description="Records in one inference, at most, 1 or more; auto.")
+    batch_size: AutoCount = Field(
+        default=None, description="Largest number of records in one inference: 1 or more, or auto."
+    )
     tuning: Annotated[Literal["cached", "start", "off"], BeforeValidator(_lower)] = Field(
         default="cached",
-        description="Measured choices of what is auto: cached (use one that fits), start (measure first if none does), off.",
+        description="Measured choices for auto: cached (use a choice that fits), start (measure first if none fits), off.",
     )
     objective: Annotated[str, BeforeValidator(_objective)] = Field(
         default="throughput",
-        description="What tuning looks for: throughput, or latency: and the ms that 99 of 100 answers may take.",
+        description="Goal of tuning: throughput, or latency: and the ms that 99 of 100 answers may take.",
     )
     max_batch_delay_ms: float = Field(
         default=0,
         ge=0,
         le=60_000,
-        description="Milliseconds that a free worker waits for a batch to fill up, 0 to 60000; 0: none.",
+        description="Milliseconds that a free worker waits for a batch to fill up, 0 to 60000. 0: no wait.",
     )
     run_timeout_s: float = Field(
         default=60,
         ge=0.1,
         le=86_400,
         alias="runTimeout",
-        description="Seconds that one run of the model may take; a worker that takes longer hangs, and is replaced.",
+        description="Seconds that one run of the model may take. A worker with a longer run hangs, and is replaced.",
     )
     max_worker_memory: Size = Field(
         default=0,
         ge=0,
-        description="Bytes of a worker's own memory; one that has more is replaced; k, m, g; 0: no limit.",
+        description="Limit of a worker's own memory in bytes. A larger worker is replaced. k, m, g allowed. 0: no limit.",
     )
     max_queue_length: int = Field(
-        default=100_000, ge=0, description="Records that wait in the stream, at most; 0: no limit."
+        default=100_000, ge=0, description="Largest number of records that wait in the stream. 0: no limit."
     )
     max_redis_memory_use: float = Field(
         default=0.8, gt=0, le=1, description="Share of Redis' maxmemory beyond which no record is admitted, up to 1."
@@ -223,41 +225,40 @@ class Config(BaseModel):
         ge=2,
         le=3600,
         alias="lease",
-        description="Seconds, 2 to 3600, after which other nodes take what a node has read and shows no sign of working on.",
+        description="Lease in seconds, 2 to 3600: without a sign of work for so long, a node loses its records to other nodes.",
     )
     max_deliveries: int = Field(
         default=5,
         ge=1,
-        description="How often a record is tried whose node died with it, before it becomes a dead letter.",
+        description="Tries of a record whose node dies each time, before the record becomes a dead letter.",
     )
-    max_dead_letters: int = Field(
-        default=1000, ge=0, description="Dead letters that are kept, the newest ones; 0: none."
-    )
+    max_dead_letters: int = Field(default=1000, ge=0, description="Dead letters that are kept, the newest. 0: none.")
     result_time_to_live_s: float = Field(
         default=86_400,
         ge=0,
         alias="resultTimeToLive",
-        description="Seconds that an unread result is kept; 0: until it is read.",
+        description="Seconds that an unread result is kept. 0: until a client reads the result.",
     )
     slot_bytes: Size = Field(
         default=64 << 20,
         ge=1 << 16,
         le=16 << 30,
-        description="Bytes of one batch's inputs, at most, 64k to 16g; k, m, g allowed.",
+        description="Largest inputs of one batch in bytes, 64k to 16g. k, m, g allowed.",
     )
     precision: Annotated[Literal["auto", "f32", "bf16"], BeforeValidator(_lower)] = Field(
         default="f32",
-        description="What the model computes in: f32, bf16 (faster and less exact), or auto: bf16 where that is exact enough.",
+        description="Precision of the model: f32, bf16 (faster and less exact), or auto (bf16 if exact enough).",
     )
     accuracy_tolerance: float = Field(
         default=0.01,
         ge=0,
         le=1,
-        description="How far auto may move an output from that of the model's own runtime in f32, as a share of its largest value.",
+        description="Largest deviation of an output under auto from the model's own runtime in f32, as a share of the output's "
+        "largest value.",
     )
     calibration_data: str = Field(
         default="",
-        description="What auto is tried on: an .npz with an array for each input, an .npy, or a folder of images; empty: random.",
+        description="Inputs to try auto on: an .npz with an array for each input, an .npy, or a folder of images. Empty: random.",
     )
     redis_url: str = Field(
         default="localhost:6379",
@@ -269,36 +270,36 @@ class Config(BaseModel):
     redis_max_memory: Size = Field(
         default=4 << 30,
         ge=0,
-        description="Bytes that a Redis which start runs itself may use; k, m, g allowed; 0: no limit.",
+        description="Memory limit in bytes of a Redis that start runs itself. k, m, g allowed. 0: no limit.",
     )
-    redis_username: str | None = Field(default=None, description="ACL user of Redis; unset: the default user.")
+    redis_username: str | None = Field(default=None, description="ACL user of Redis. Unset: the default user.")
     redis_password: SecretStr | None = Field(
-        default=None, description="Password of Redis; better in the environment or a file."
+        default=None, description="Password of Redis. Better in the environment or a file."
     )
     redis_db: int | None = Field(
-        default=None, ge=0, description="Number of the Redis database, 0 or more; unset: that of redisUrl, or 0."
+        default=None, ge=0, description="Number of the Redis database, 0 or more. Unset: the number in redisUrl, or 0."
     )
-    redis_secure_enabled: bool = Field(default=False, description="Whether to connect to Redis with TLS.")
+    redis_secure_enabled: bool = Field(default=False, description="Connect to Redis with TLS.")
     redis_secure_trust_store_path: str = Field(
         default="",
-        description="PEM file of the authority that signed Redis' certificate; empty: the system's authorities.",
+        description="PEM file of the authority that signed Redis' certificate. Empty: the system's authorities.",
     )
     redis_secure_trust_store_password: SecretStr | None = Field(
-        default=None, description="Accepted from older files; a PEM trust store has no password."
+        default=None, description="Accepted from older files. A PEM trust store has no password."
     )
     redis_cert_file: str | None = Field(
         default=None, description="PEM file of the client's certificate for Redis with TLS."
     )
     redis_key_file: str | None = Field(default=None, description="PEM file of the key of redisCertFile.")
     drain_timeout_s: float = Field(
-        default=4,  # with what the processes need to end, SIGTERM is answered in under 5 s
+        default=4,  # together with the end of the processes, SIGTERM is answered in under 5 s
         ge=0,
         le=86_400,
         alias="drainTimeout",
-        description="Seconds that a stopping node may use to finish what it has read; the next node takes the rest.",
+        description="Seconds that a stopping node may use to finish the records it has read. The next node takes the rest.",
     )
     log_level: Annotated[Literal["debug", "info", "warning", "error"], BeforeValidator(_lower)] = Field(
-        default="info", description="What goes to the log at least: debug, info, warning or error."
+        default="info", description="Lowest level that goes to the log: debug, info, warning or error."
     )
 
     @field_validator("job_name")
@@ -356,10 +357,10 @@ class Config(BaseModel):
         return pair
 
     def redis_settings(self, timeout_s: float | None = None) -> "RedisSettings":
-        """How to connect to Redis; `timeout_s` replaces `redisTimeout`.
+        """Return the settings of the connection to Redis. `timeout_s` replaces `redisTimeout`.
 
         Raises:
-            ValueError: `redisUrl` is not valid; never from a config that was loaded.
+            ValueError: `redisUrl` is not valid. A config from `load_config` always has a valid URL.
         """
         from cluster_serving.client.redis_settings import RedisSettings
 
@@ -377,19 +378,19 @@ class Config(BaseModel):
 
     @property
     def runtime(self) -> "Runtime":
-        """What is to run the model, as far as it is set."""
+        """Engine and precision to run the model with, as far as set."""
         from cluster_serving.node.models.runtime import Runtime
 
         return Runtime(self.engine, self.precision)
 
     def load_options(self, threads: int) -> LoadOptions:
-        """How a worker of so many threads loads the model."""
+        """Return the options for loading the model in a worker with `threads` threads."""
         return LoadOptions(
             threads, "f32", self.model_inputs, self.model_outputs, self.model_signature, self.allow_pickle
         )
 
     def image_options(self) -> "ImageOptions":
-        """How images become rows."""
+        """Return the options for turning images into rows."""
         from cluster_serving.node.processing.options import ImageOptions
 
         return ImageOptions(
@@ -402,16 +403,16 @@ class Config(BaseModel):
         )
 
     def model_secrets(self) -> "Secrets | None":
-        """What opens the model; `None` when it is not encrypted."""
+        """Return the secret and salt of the model, or `None` for a model that is not encrypted."""
         return _secrets(self.model_secret, self.model_salt) if self.model_encrypted else None
 
     def record_secrets(self) -> "Secrets | None":
-        """What opens the images of records; `None` when they are not encrypted."""
+        """Return the secret and salt for images of records, or `None` for images that are not encrypted."""
         return _secrets(self.record_secret, self.record_salt) if self.record_encrypted else None
 
     @property
     def model_is_remote(self) -> bool:
-        """Whether `modelPath` is a URL, and the model has to be fetched."""
+        """True if `modelPath` is a URL, so that the model has to be fetched."""
         return is_remote(self.model_path)
 
     @property
@@ -420,10 +421,10 @@ class Config(BaseModel):
         return tuple(Path(text) for text in (self.processing.rpartition(":")[0], self.labels) if text)
 
     def resolved_parallelism(self, backend: str, budget: int) -> tuple[int, int]:
-        """How many workers, and how many threads each.
+        """Return the number of workers, and the number of threads of each worker.
 
-        What is set wins; `coreNumberPerMachine` comes next. What is still open is chosen so that workers x threads are at most
-        `budget`, with one thread a worker when nothing is set. Never more than `MAX_WORKERS` workers.
+        Numbers that are set win, and `coreNumberPerMachine` comes next. Open numbers are chosen so that workers x threads are
+        at most `budget`, with a single thread per worker if nothing is set. There are never more than `MAX_WORKERS` workers.
         """
         processes, threads, number = self.model_parallelism, self.thread_per_model, self.core_number_per_machine
         if number > 0:
@@ -436,10 +437,10 @@ class Config(BaseModel):
         return processes, threads or max(1, budget // processes)
 
     def check_model_path(self) -> None:
-        """Check that somebody said which model to serve; whether it is one, `models/detect.py` finds out.
+        """Check that `modelPath` is set. `models/detect.py` checks the model itself.
 
         Raises:
-            ConfigError: `modelPath` is not set, or still that of the template.
+            ConfigError: `modelPath` is not set, or still has the value of the template.
         """
         if self.model_path in {"", PLACEHOLDER_PATH}:
             why = "is not set" if not self.model_path else f"is still {PLACEHOLDER_PATH}"

@@ -1,4 +1,4 @@
-"""Every other spelling of a config key, and what became of the keys that are gone.
+"""Accepted spellings of the config keys, and the handling of removed keys.
 
 A file of any version of the original is accepted: nested sections (0.7 to 0.9), flat keys (0.10 and later), or both at once.
 Flat keys are compared without case, `_` and `-`: `modelPath`, `MODEL_PATH` and `modelpath` are one key.
@@ -46,14 +46,14 @@ ALIASES: Final[dict[str, str]] = {
     "securetruststorepassword": "redisSecureTrustStorePassword",
 }
 
-# Flags that are not spelled like their key, folded -> flat key.
+# Flags with a name that differs from the key, folded -> flat key.
 _FLAGS: Final[dict[str, str]] = {"parallelism": "modelParallelism", "omp": "threadPerModel"}
 
 _JVM = "there is no JVM back end any more"
-_CLIENT = "a record says by itself what it holds"
+_CLIENT = "every record describes its own content"
 _PLACED = "processes are placed on cores in every mode"
 
-# Keys that mean nothing any more, nested or folded flat -> why.
+# Keys without a meaning today, nested or folded flat -> reason.
 _IGNORED: Final[dict[str, str]] = {
     "spark": _JVM,
     "flink": _JVM,
@@ -72,16 +72,16 @@ _IGNORED: Final[dict[str, str]] = {
     "kafkaurl": "the queue is Redis",
 }
 
-# What asked for the speed of the whole machine asks for it to be measured.
+# In the original, `on` asked for the speed of the whole machine. Today `on` asks for a measurement at the start.
 _MEASURED: Final = {"on": ("tuning", "start")}
 _SWITCHES: Final = {"performancemode": _MEASURED, "params.performance_mode": _MEASURED}
 
-# Keys that are no error as long as they ask for nothing; folded flat -> (values that ask for nothing, what else they ask for).
+# Keys that are refused unless the value asks for nothing, folded flat -> (values that ask for nothing, reason of the refusal).
 _REFUSED: Final[dict[str, tuple[frozenset[str], str]]] = {
     "queueused": (frozenset({"redis", ""}), "only Redis is supported as the queue"),
 }
 
-# Files whose relative paths mean: relative to the place where they were written down.
+# Keys of files. A relative path is relative to the place where the setting was written down.
 PATHS: Final = frozenset(
     {
         "modelPath",
@@ -95,7 +95,7 @@ PATHS: Final = frozenset(
     }
 )
 
-# Of these, the ones that may also be URLs.
+# Keys in `PATHS` with values that may also be URLs.
 ADDRESSES: Final = frozenset({"modelPath"})
 
 SPELLINGS: Final = Spellings(_SECTIONS, _NESTED, ALIASES, _FLAGS, _IGNORED, _SWITCHES, _REFUSED)

@@ -1,9 +1,9 @@
-"""Keeps what was measured, in the job's own directory, and finds it again where nothing that matters has changed.
+"""Store of tuning results in the job's own directory. A result is found again as long as its conditions stay the same.
 
     tuned/<conditions>-<fingerprint of the model>.json
 
-The conditions are hashed: processor, budget, versions, and every setting that may make another choice the better one. They cost
-nothing to look at; the model, which may have gigabytes, is read only where they fit.
+The conditions are hashed: processor, budget, versions, and every setting that can change the best choice. A look at the
+conditions costs nothing. The model, which may have gigabytes, is read only if the conditions fit.
 """
 
 import hashlib
@@ -51,7 +51,7 @@ _SETTINGS = {
 
 
 class Tuned(msgspec.Struct, frozen=True):
-    """A choice that was measured; `conditions` are kept for people, `found` for whoever wants to see all of it."""
+    """Measured choice. People can read the `conditions` of the measurement, and the whole report in `found`."""
 
     choice: Choice
     measured_ms: int
@@ -60,14 +60,14 @@ class Tuned(msgspec.Struct, frozen=True):
 
     @property
     def day(self) -> str:
-        """When it was measured, such as `2026-11-22`, in UTC."""
+        """Day of the measurement in UTC, such as `2026-11-22`."""
         return time.strftime("%Y-%m-%d", time.gmtime(self.measured_ms / 1000))
 
 
 def conditions(config: Config, backend: str, budget: Budget, cpuinfo: Path = _CPUINFO) -> dict[str, Any]:
-    """All that decides which choice is the best one, but the model.
+    """Return everything that decides the best choice, except the model.
 
-    Features of the processor too: virtual machines call it what they like.
+    The features of the processor are included, because virtual machines may give a processor any name.
     """
     names = {"numpy", *_DISTRIBUTIONS.get(backend, ()), *(["openvino"] if config.engine != "native" else [])}
     return {
@@ -83,20 +83,20 @@ def conditions(config: Config, backend: str, budget: Budget, cpuinfo: Path = _CP
 
 
 def key_of(found: dict[str, Any]) -> str:
-    """Conditions as part of a file name."""
+    """Return the conditions as part of a file name."""
     return hashlib.sha256(msgspec.json.encode(found, order="deterministic")).hexdigest()[:_DIGITS]
 
 
 class Store:
-    """What was measured for a job on this machine; `directory` is the job's."""
+    """Tuning results of a job on this machine. `directory` is the job's directory."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory / "tuned"
 
     def find(self, config: Config, model: Detected, budget: Budget, model_hash: str = "") -> Tuned | None:
-        """The choice that was measured for exactly this; None: there is none, or `tuning` is off.
+        """Return the choice measured under exactly these conditions. None: there is no result, or `tuning` is off.
 
-        `model_hash` is the model's fingerprint, where it is known: to take it may last.
+        `model_hash` is the model's fingerprint, if known. Computing the fingerprint may take long.
         """
         if config.tuning == "off" or not is_open(config, model.backend):
             return None
@@ -109,16 +109,16 @@ class Store:
         except FileNotFoundError:
             return None
         except (ModelError, OSError, msgspec.DecodeError) as error:
-            log.warning("what was measured cannot be read", reason=str(error))
+            log.warning("the tuning result cannot be read", reason=str(error))
             return None
 
     def keep(
         self, config: Config, backend: str, model_hash: str, budget: Budget, choice: Choice, found: dict[str, Any]
     ) -> Path:
-        """Keep a choice, and all that was found; where it lies then.
+        """Write a choice and its report to a file, and return the path of the file.
 
         Raises:
-            OSError: it cannot be written.
+            OSError: the file cannot be written.
         """
         known = conditions(config, backend, budget)
         tuned = Tuned(choice, time.time_ns() // 1_000_000, known, found)
@@ -130,7 +130,7 @@ class Store:
 
 
 def is_open(config: Config, backend: str) -> bool:
-    """Whether there is anything to choose."""
+    """Return whether the config leaves a choice open."""
     return config.runtime.is_open or not Given.by(config, backend).is_all
 
 
@@ -139,7 +139,7 @@ def _hash(model_hash: str) -> str:
 
 
 def _of_processor(wanted: str, cpuinfo: Path) -> str:
-    """What the kernel says of the first core; empty where it says nothing."""
+    """Return a field of the first core in /proc/cpuinfo. Empty: the kernel does not report the field."""
     lines = (line.partition(":") for line in text_of(cpuinfo).splitlines())
     return next((value.strip() for name, _, value in lines if name.strip() == wanted), "")
 

@@ -1,10 +1,11 @@
-"""The models that one job has fetched to this machine.
+"""Cache of the models that a job has fetched to this machine.
 
-    <directory>/                         flock: whoever fetches or removes
-        digits.tar.gz-1f0c9b2a6d4e/      complete, never changed; shared flock: in use by a node
-        .new/                            being fetched; renamed when complete, so nothing half is ever seen
+    <directory>/                         flock: held by the process that fetches or removes
+        digits.tar.gz-1f0c9b2a6d4e/      complete, never changed. Shared flock: held by each node that uses the model
+        .new/                            being fetched, renamed when complete, so that no half model is ever seen
 
-Nodes may share it, in containers too. The kernel gives up the locks of a process that dies, and who comes next removes its `.new`.
+Nodes may share the cache, also from containers. The kernel releases the locks of a process that dies, and the next process
+removes the dead process's `.new`.
 """
 
 import fcntl
@@ -18,43 +19,43 @@ from pathlib import Path
 
 from cluster_serving.node.fetching.progress import Progress
 
-_KEPT = 2  # the one that is served, and the one before
+_KEPT = 2  # the served model and its predecessor
 _LOOK_S = 0.2
 _DIGITS = 12
 
 
 class Entry:
-    """A model in the cache; not removed before `release`, or the end of this process."""
+    """Model in the cache, not removed before `release` or the end of this process."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             fcntl.flock(self._lock, fcntl.LOCK_SH)
-            os.utime(path)  # the newest are kept
+            os.utime(path)  # the newest entries are kept
         except OSError:
             self.release()
             raise
 
     def release(self) -> None:
-        """It is not used any more."""
+        """Release the lock, so that the entry may be removed."""
         lock, self._lock = self._lock, -1
         if lock >= 0:
             os.close(lock)
 
 
 class Cache:
-    """The cache of one job, for who holds its lock."""
+    """Cache of a job. The methods are for the process that holds the lock."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
 
     @contextmanager
     def locked(self, progress: Progress) -> Generator[None]:
-        """Be the only one who fetches, for a block.
+        """Hold the lock of the cache for a block.
 
         Raises:
-            GivenUp: nobody wants it any more.
+            GivenUp: the fetch was given up.
             OSError: the directory cannot be made.
         """
         self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -82,19 +83,19 @@ class Cache:
         return self._directory / ".new"
 
     def find(self, name: str, version: str) -> Entry | None:
-        """The entry of this name and version."""
+        """Return the entry of a name and version, or None."""
         path = self._path(name, version)
         return Entry(path) if path.is_dir() else None
 
     def draft(self) -> Path:
-        """An empty directory to fetch into."""
+        """Make an empty directory to fetch into."""
         self._new.mkdir()
         return self._new
 
     def add(self, directory: Path, name: str, version: str) -> Entry:
-        """Make a complete directory below the draft an entry; the draft is gone then, and entries that nobody needs."""
+        """Turn a complete directory below the draft into an entry. Removes the draft, and old entries that no node uses."""
         for file in (directory, *directory.rglob("*")):
-            _flush(file)  # a machine that loses power must not keep the name without the content
+            _flush(file)  # after a power loss, the disk must not hold the name without the content
         entry = Entry(directory.rename(self._path(name, version)))
         _flush(self._directory)
         self._clear()
@@ -108,7 +109,7 @@ class Cache:
             descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             try:
                 if _locked(descriptor, fcntl.LOCK_EX):
-                    path.rename(self._new)  # half of it must not be found
+                    path.rename(self._new)  # a half-removed entry must not be found
                     self._clear()
             finally:
                 os.close(descriptor)

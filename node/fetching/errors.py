@@ -1,5 +1,5 @@
-"""What can go wrong while a model is fetched: half a sentence, which `fetch.py` completes with the URL."""
+"""Error of a fetch: half a sentence, which `fetch.py` completes with the URL."""
 
 
 class FetchError(Exception):
-    """Why a model cannot be fetched; begins in the middle of a sentence: `is not there (404)`."""
+    """Reason of a failed fetch. The message begins in the middle of a sentence: `is not there (404)`."""

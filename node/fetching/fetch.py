@@ -1,4 +1,4 @@
-"""Fetches the model of a URL into the cache, unless it is there already."""
+"""Fetch of a model from a URL into the cache, unless the cache has the model already."""
 
 import errno
 import hashlib
@@ -23,13 +23,13 @@ _MODEL_FILES = {suffix for kind in FORMATS.values() for suffix in kind.definitio
 
 @dataclass(frozen=True)
 class Request:
-    """What is to be fetched.
+    """Request for a model.
 
     Attributes:
         url: `http://`, `https://` or `s3://`, of an archive, of a model file, or of a prefix on S3.
-        checksum: `sha256:` and 64 hex digits; empty: whatever comes is taken.
-        directory: the cache of the job.
-        max_bytes: of what is fetched, and of what is unpacked.
+        checksum: `sha256:` and 64 hex digits. Empty: any content is accepted.
+        directory: cache of the job.
+        max_bytes: limit of the fetched bytes, and of the unpacked bytes.
     """
 
     url: str
@@ -39,16 +39,17 @@ class Request:
 
 
 def fetch(request: Request, progress: Progress) -> Entry:
-    """The model of a URL, on this machine.
+    """Fetch the model of a URL to this machine.
 
-    With a checksum it is looked for in the cache first, and nobody is asked; without one, the server is asked for its version.
+    With a checksum, the cache is searched first, without a request to the server. Without a checksum, the server is asked for
+    the version first.
 
     Returns:
-        The directory that holds it.
+        The cache entry of the model.
 
     Raises:
-        ModelFault: it cannot be had, in one sentence.
-        GivenUp: nobody wants it any more.
+        ModelFault: the model cannot be fetched. The message is a full sentence.
+        GivenUp: the fetch was given up.
     """
     shown = mask_address(request.url)
     check_can_fetch(request.url)
@@ -62,12 +63,12 @@ def fetch(request: Request, progress: Progress) -> Entry:
         raise ModelFault(_printable(f"{shown} cannot be kept in {place}: {error.strerror}{room}")) from error
     except GivenUp:
         raise
-    except Exception as error:  # of a library: no reason for a node that serves to end
+    except Exception as error:  # an error of a library must not end a node that serves
         raise ModelFault(_printable(f"{shown} cannot be fetched: {type(error).__name__}: {error}")) from error
 
 
 def _printable(text: str) -> str:
-    """The names in an archive may hold line breaks, a terminal's commands, and bytes that are no UTF-8."""
+    """Escape the names in an archive: names may hold line breaks, terminal commands, and bytes that are no UTF-8."""
     return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
 
 
@@ -100,7 +101,10 @@ def _fetch(request: Request, progress: Progress, shown: str) -> Entry:
 
 
 def _download(found: RemoteModel, directory: Path, progress: Progress) -> str:
-    """Fetch every part into a new directory; the SHA-256 of the file, or of what `sha256sum` prints for those of a folder."""
+    """Fetch every part into a new directory, and return the SHA-256 of the file.
+
+    For a folder, return the SHA-256 of the lines that `sha256sum` prints for the files.
+    """
     directory.mkdir()
     done = 0
     lines: list[str] = []
@@ -119,10 +123,10 @@ def _download(found: RemoteModel, directory: Path, progress: Progress) -> str:
 
 
 def _save(part: Part, file: Path, advance: Callable[[int], None], progress: Progress) -> str:
-    """Write one part into a file; its SHA-256."""
+    """Write a part into a file, and return the part's SHA-256."""
     backoff = Backoff(0.5)
     for attempt in range(_ATTEMPTS):
-        if attempt:  # obstore itself resumes only where the server tells a version
+        if attempt:  # obstore itself resumes only if the server tells a version
             progress.pause(backoff.next_s())
         try:
             return _save_once(part, file, advance)
@@ -150,7 +154,7 @@ def _verify(digest: str, checksum: str) -> None:
 
 
 def _model(found: RemoteModel, draft: Path, max_bytes: int, progress: Progress) -> Path:
-    """The directory of what was fetched, unpacked if it is an archive; one folder around everything is taken away."""
+    """Return the directory of the fetched model, unpacked from an archive. A folder around all files is left out."""
     fetched = draft / "fetched"
     file = fetched / found.parts[0].name
     if found.folder or file.suffix.lower() in _MODEL_FILES:

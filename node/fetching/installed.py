@@ -1,4 +1,4 @@
-"""Whether what fetches models is installed."""
+"""Check for the package that fetches models."""
 
 from importlib.util import find_spec
 
@@ -7,10 +7,10 @@ from cluster_serving.client.servers.process.exit_codes import ModelFault
 
 
 def check_can_fetch(url: str) -> None:
-    """Check that what fetches is installed.
+    """Check that the package obstore is installed.
 
     Raises:
-        ModelFault: it is not.
+        ModelFault: the package is not installed.
     """
     if find_spec("obstore") is None:
         raise ModelFault(

@@ -1,4 +1,4 @@
-"""From a configuration that names a URL to one that names a directory."""
+"""Change of a configuration: from the URL of a model to the directory of the fetched model."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -16,31 +16,31 @@ log = structlog.get_logger(__name__)
 
 
 def request_of(config: Config, job: Job) -> Request:
-    """What to fetch for a job whose model is remote."""
+    """Return the request for the remote model of a job."""
     directory = Path(config.model_cache) / job.directory.name if config.model_cache else job.directory / "models"
     return Request(config.model_path, config.model_checksum, directory, config.model_max_bytes)
 
 
 def placed(config: Config, entry: Entry) -> Config:
-    """The same configuration, with the model where it was fetched to."""
+    """Return the configuration with the path of the fetched model."""
     return config.model_copy(update={"model_path": str(entry.path), "model_checksum": ""})
 
 
 def begin(config: Config, job: Job) -> UnderWay:
     """Begin to fetch the model of a job."""
     if not config.model_checksum:
-        log.warning("modelChecksum is not set: whatever the URL holds is served", url=mask_address(config.model_path))
+        log.warning("modelChecksum is not set: any content of the URL is served", url=mask_address(config.model_path))
     return UnderWay(request_of(config, job))
 
 
 def fetched(config: Config, job: Job, say: Callable[[str], None]) -> tuple[Config, Entry | None]:
-    """Fetch the model if it is remote, and wait for it.
+    """Fetch a remote model, and wait for the end of the fetch.
 
     Returns:
-        The configuration with a model on this machine, and what keeps it there.
+        The configuration with a model on this machine, and the cache entry that keeps a fetched model there.
 
     Raises:
-        ModelFault: it cannot be had.
+        ModelFault: the model cannot be fetched.
     """
     if not config.model_is_remote:
         return config, None

@@ -1,4 +1,4 @@
-"""How far a long piece of work is, told now and then; and the place where it notices that nobody wants it any more."""
+"""Progress of a fetch: messages now and then, and the check whether the fetch was given up."""
 
 import threading
 import time
@@ -9,15 +9,15 @@ _UNITS = ("B", "kB", "MB", "GB", "TB")
 
 
 class GivenUp(Exception):
-    """The work is not wanted any more."""
+    """The fetch was given up."""
 
 
 class Progress:
-    """Of one fetch.
+    """Progress of a fetch.
 
     Args:
-        say: told a line each `every_s`.
-        given_up: set by who does not want it any more.
+        say: called with a line each `every_s`.
+        given_up: set by the caller to give up the fetch.
         every_s: seconds between two lines.
     """
 
@@ -28,19 +28,19 @@ class Progress:
         self._due_s = time.monotonic() + every_s
 
     def check(self) -> None:
-        """Go on, if anybody still wants it.
+        """Check that the fetch was not given up.
 
         Raises:
-            GivenUp: nobody does.
+            GivenUp: the fetch was given up.
         """
         if self._given_up.is_set():
             raise GivenUp
 
     def advance(self, done_bytes: int, total_bytes: int, doing: str) -> None:
-        """Some of it is done.
+        """Report the progress, if a line is due.
 
         Raises:
-            GivenUp: the rest is not wanted.
+            GivenUp: the fetch was given up.
         """
         self.check()
         if time.monotonic() >= self._due_s:
@@ -48,17 +48,17 @@ class Progress:
             self.say(f"{doing}: {readable(done_bytes)} of {readable(total_bytes)}")
 
     def pause(self, seconds: float) -> None:
-        """Wait a little.
+        """Wait for some seconds, or until the fetch is given up.
 
         Raises:
-            GivenUp: what comes then is not wanted.
+            GivenUp: the fetch was given up.
         """
         self._given_up.wait(seconds)
         self.check()
 
 
 def readable(size: float) -> str:
-    """Bytes for people: `1.4 GB`; powers of 1000."""
+    """Return a size for people, in powers of 1000, such as `1.4 GB`."""
     power = 0
     while size >= 1000 and power < len(_UNITS) - 1:
         size /= 1000

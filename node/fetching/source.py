@@ -1,7 +1,7 @@
-"""What a URL holds: one file or archive, or on S3 also all the objects below a prefix.
+"""Content of a URL: a file or archive, or on S3 also all the objects below a prefix.
 
-Reading, retrying and resuming is obstore's: the `object_store` of Apache Arrow, https://docs.rs/object_store. Its S3 client
-reads the usual `AWS_*` variables; the file that `AWS_SHARED_CREDENTIALS_FILE` names, a Docker secret for instance, is read here.
+obstore reads, retries and resumes: the `object_store` of Apache Arrow, https://docs.rs/object_store. The S3 client of obstore
+reads the usual `AWS_*` variables. This module reads the file in `AWS_SHARED_CREDENTIALS_FILE`, for instance a Docker secret.
 """
 
 import base64
@@ -29,7 +29,7 @@ _RETRIES: "RetryConfig" = {
     "retry_timeout": timedelta(seconds=60),
 }
 _NO_TIME = datetime.fromtimestamp(0, UTC)
-# What obstore shows of the errors below its own, the innermost last.
+# Patterns for errors of obstore, which show the nested errors, the innermost last.
 _STATUS = re.compile(r"status code: (\d{3} [A-Z][\w ]*)")
 _S3_CODE = re.compile(r"<Code>(\w+)</Code>")
 _CERTIFICATE = re.compile(r"InvalidCertificate\(\s*(\w+)")
@@ -39,7 +39,7 @@ _UNTRUSTED = "has a certificate that is not trusted here ({}); SSL_CERT_FILE may
 
 @dataclass(frozen=True)
 class Part:
-    """One object: its path within the model, its size, and its version; empty: the server does not tell one."""
+    """Object at a URL: path within the model, size, and version. An empty version: the server does not tell a version."""
 
     name: str
     size_bytes: int
@@ -47,10 +47,10 @@ class Part:
     _open: "Callable[[], GetResult]"
 
     def read(self) -> Iterator[memoryview]:
-        """The content, in pieces.
+        """Yield the content in pieces.
 
         Raises:
-            FetchError: it cannot be read.
+            FetchError: the content cannot be read.
         """
         with _told():
             for chunk in self._open().stream(min_chunk_size=_CHUNK_BYTES):
@@ -59,29 +59,29 @@ class Part:
 
 @dataclass(frozen=True)
 class RemoteModel:
-    """What a URL holds: one part, or those of a `folder`, at least one, by name."""
+    """Content of a URL: a single part, or the parts of a `folder`, at least one part, sorted by name."""
 
     parts: list[Part]
     folder: bool = False
 
     @property
     def size_bytes(self) -> int:
-        """Of all parts."""
+        """Size of all parts."""
         return sum(part.size_bytes for part in self.parts)
 
     @property
     def version(self) -> str:
-        """Changes with the content; empty: the server does not tell."""
+        """Version, which changes with the content. Empty: the server does not tell a version."""
         if not self.folder:
             return self.parts[0].version
         return "\n".join(f"{part.name} {part.version}" for part in self.parts)
 
 
 def find(url: str, environ: Mapping[str, str] = os.environ) -> RemoteModel:
-    """What a URL holds.
+    """Find the content of a URL.
 
     Raises:
-        FetchError: nothing, or it cannot be reached.
+        FetchError: there is no content, or the URL cannot be reached.
     """
     with _told():
         return _find_on_s3(url, environ) if urlsplit(url).scheme.lower() == "s3" else RemoteModel([_find_by_http(url)])
@@ -93,14 +93,14 @@ def _find_by_http(url: str) -> Part:
 
     parts = urlsplit(url)
     login, at, host = parts.netloc.rpartition("@")
-    # A redirect does not lead from https to http, and never out of both.
+    # A redirect does not lead from https to http, and never to a different scheme.
     options = _client_options(parts.scheme.lower() == "http")
     if at:
-        # Not sent on to another host after a redirect.
+        # After a redirect to a different host, the header is not sent.
         options["default_headers"] = {"Authorization": f"Basic {base64.b64encode(unquote(login).encode()).decode()}"}
     store = HTTPStore(parts._replace(netloc=host, fragment="").geturl(), client_options=options, retry_config=_RETRIES)
     name = PurePosixPath(unquote(parts.path)).name or "model"
-    # Not HEAD: a signed URL is good for GET alone.
+    # GET instead of HEAD, because a signed URL is valid for GET alone.
     return _part(name, get(store, ""), lambda: get(store, ""))
 
 
@@ -118,7 +118,7 @@ def _find_on_s3(url: str, environ: Mapping[str, str]) -> RemoteModel:
         try:
             return RemoteModel([_part(PurePosixPath(key).name, get(store, key), lambda: get(store, key))])
         except FileNotFoundError:
-            pass  # perhaps the objects below it
+            pass  # the key may be a prefix
     prefix = f"{key.rstrip('/')}/".lstrip("/")
     found = sorted((meta for batch in listing(store, prefix or None) for meta in batch), key=lambda meta: meta["path"])
     objects = [_part_below(prefix, meta, store) for meta in found if not meta["path"].endswith("/")]
@@ -128,10 +128,10 @@ def _find_on_s3(url: str, environ: Mapping[str, str]) -> RemoteModel:
 
 
 def _credentials(environ: Mapping[str, str]) -> "S3Config":
-    """What the file of credentials says, if there is one and the environment has none; a section a profile, as in the AWS CLI.
+    """Read the file of credentials, if there is a file and the environment has no key. A section is a profile, as in the AWS CLI.
 
     Raises:
-        FetchError: it cannot be read, or lacks the profile.
+        FetchError: the file cannot be read, or lacks the profile.
     """
     path, profile = environ.get("AWS_SHARED_CREDENTIALS_FILE"), environ.get("AWS_PROFILE") or "default"
     if not path or environ.get("AWS_ACCESS_KEY_ID"):
@@ -164,7 +164,7 @@ def _part(name: str, first: "GetResult", again: "Callable[[], GetResult]") -> Pa
 def _part_below(prefix: str, meta: "ObjectMeta", store: "S3Store") -> Part:
     from obstore import get
 
-    path = meta["path"]  # without `..` and empty steps, which obstore refuses
+    path = meta["path"]  # has no `..` and no empty steps, because obstore refuses both
     return Part(path.removeprefix(prefix), meta["size"], _version(meta), lambda: get(store, path))
 
 
@@ -181,7 +181,7 @@ def _client_options(allow_http: bool) -> "ClientConfig":
 
 @contextmanager
 def _told() -> Generator[None]:
-    """Raises what obstore raises in half a sentence."""
+    """Turn errors of obstore into `FetchError`, with half a sentence as the message."""
     from obstore import exceptions
 
     try:

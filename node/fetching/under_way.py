@@ -1,4 +1,4 @@
-"""A fetch in a thread of its own: the node serves meanwhile, and signals are acted on."""
+"""Fetch in a thread of its own: meanwhile, the node serves and acts on signals."""
 
 import threading
 from collections import deque
@@ -12,7 +12,7 @@ _LOOK_S = 0.2
 
 
 class UnderWay:
-    """One fetch, begun when it is made."""
+    """Fetch in a thread, which the constructor starts."""
 
     def __init__(self, request: Request) -> None:
         self._request = request
@@ -20,7 +20,7 @@ class UnderWay:
         self._news: deque[str] = deque()
         self._entry: Entry | None = None
         self._error: Exception | None = None
-        # A daemon: a node that is told to end does not wait for what is on its way.
+        # A daemon thread: a node that is told to end does not wait for the fetch.
         self._thread = threading.Thread(target=self._run, name="fetch", daemon=True)
         self._thread.start()
 
@@ -29,38 +29,38 @@ class UnderWay:
             self._entry = fetch(self._request, Progress(self._news.append, self._given_up))
             if self._given_up.is_set():
                 self._entry.release()
-        except Exception as error:  # told by `result`, in the thread that asked
+        except Exception as error:  # raised by `result`, in the thread of the caller
             self._error = error
 
     @property
     def done(self) -> bool:
-        """Whether there is a result."""
+        """True if the fetch has ended."""
         return not self._thread.is_alive()
 
     def news(self) -> Iterator[str]:
-        """What there is to tell since the last time."""
+        """Yield the messages since the last call."""
         while self._news:
             yield self._news.popleft()
 
     def result(self) -> Entry:
-        """The model, once it is `done`.
+        """Return the model. Call after the fetch is `done`.
 
         Raises:
-            ModelFault: it cannot be had.
+            ModelFault: the model cannot be fetched.
         """
         if self._entry is None:
             raise self._error or GivenUp
         return self._entry
 
     def wait(self, say: Callable[[str], None]) -> Entry:
-        """Wait for the result, and say how it goes.
+        """Wait for the result, and pass every message to `say`.
 
         Raises:
-            ModelFault: it cannot be had.
+            ModelFault: the model cannot be fetched.
         """
         try:
             while not self.done:
-                self._thread.join(_LOOK_S)  # a signal is acted on in between
+                self._thread.join(_LOOK_S)  # signals are acted on in between
                 for text in self.news():
                     say(text)
         except BaseException:
@@ -71,7 +71,7 @@ class UnderWay:
         return self.result()
 
     def give_up(self) -> None:
-        """It is not wanted any more; ends as soon as the next bytes come."""
+        """Give up the fetch, which ends as soon as the next bytes come."""
         self._given_up.set()
         if self._entry is not None:
             self._entry.release()

@@ -1,6 +1,6 @@
-"""Takes an archive apart, or refuses it: nothing lands outside of the directory, and no more than was allowed for.
+"""Safe unpacking of archives: no file lands outside of the directory, and the content stays within the limits.
 
-.tar   .tar.gz .tgz   .tar.bz2   .tar.xz   .tar.zst   .zip         told by the first bytes, not by the name
+.tar   .tar.gz .tgz   .tar.bz2   .tar.xz   .tar.zst   .zip         recognized by the first bytes, not by the name
 """
 
 import bz2
@@ -19,18 +19,18 @@ from cluster_serving.node.fetching.errors import FetchError
 from cluster_serving.node.fetching.progress import GivenUp, Progress, readable
 
 _MOST_MEMBERS = 100_000
-_LONGEST_HEADER = 1 << 20  # tarfile reads the header of a member into memory, however long it says that it is
-_LONGEST_LIST = 32 << 20  # zipfile reads what a .zip says of all its members at once
+_LONGEST_HEADER = 1 << 20  # tarfile reads a member's header into memory, with any length that the header claims
+_LONGEST_LIST = 32 << 20  # zipfile reads the list of all members of a .zip at once
 
 
 def unpack(archive: Path, directory: Path, max_bytes: int, progress: Progress) -> None:
     """Unpack an archive into a new directory.
 
-    What is no file, directory or link is refused; so are absolute paths, `..`, what would go through a link, sparse files, more
-    than `max_bytes` of content, and more than 100,000 members. Whether its links stay inside is for `check_links` to say.
+    Refused are: members other than files, directories and links, absolute paths, `..`, paths through a link, sparse files, more
+    than `max_bytes` of content, and more than 100,000 members. `check_links` checks that links stay inside.
 
     Raises:
-        FetchError: it is refused, broken, or no archive.
+        FetchError: the archive is refused or broken, or the file is no archive.
     """
     opener = _opener(archive)
     directory.mkdir()
@@ -43,34 +43,34 @@ def unpack(archive: Path, directory: Path, max_bytes: int, progress: Progress) -
                 _unpack_tar(stream, directory, allowance)
     except (FetchError, GivenUp):
         raise
-    except Exception as error:  # what reads archives raises whatever a broken one leads it to
+    except Exception as error:  # the readers raise errors of any kind for a broken archive
         if isinstance(error, OSError) and error.errno is not None:
             raise
         raise FetchError(f"is a broken archive: {str(error) or type(error).__name__}") from error
 
 
 def check_links(directory: Path) -> None:
-    """Check that every link in a directory leads to something in it, by asking the kernel.
+    """Check that every link in a directory stays inside the directory, by asking the kernel.
 
     Raises:
-        FetchError: one does not.
+        FetchError: a link leads out of the directory, or nowhere.
     """
     inside = directory.resolve()
     for path in directory.rglob("*"):
-        # Not before the folder around everything has been taken away: `..` leads elsewhere then.
+        # Checked only after a folder around all files has been left out, because `..` leads elsewhere then.
         if path.is_symlink() and not _is_inside(path, inside):
-            raise FetchError(f"is refused: {path.name!r} is a link to what is not in the model's directory")
+            raise FetchError(f"is refused: {path.name!r} is a link that leads out of the model's directory, or nowhere")
 
 
 def _is_inside(link: Path, directory: Path) -> bool:
     try:
         return Path(os.path.realpath(link, strict=True)).is_relative_to(directory)
-    except OSError:  # to nothing, to itself, or by a way that is too long to be followed
+    except OSError:  # a link to nothing, to itself, or over too many steps
         return False
 
 
 class _Allowance:
-    """What may still be unpacked."""
+    """Limits on the content of an archive."""
 
     def __init__(self, max_bytes: int, progress: Progress) -> None:
         self._max_bytes = max_bytes
@@ -78,10 +78,10 @@ class _Allowance:
         self._members = self._bytes = 0
 
     def take(self, name: str, size_bytes: int) -> None:
-        """Let one member through.
+        """Count a member, and check its path.
 
         Raises:
-            FetchError: it is one too many, too large, or its path leads elsewhere.
+            FetchError: there are too many members, the content is too large, or the path leads out of the directory.
         """
         self._members += 1
         self._bytes += size_bytes
@@ -105,7 +105,7 @@ def _unpack_tar(stream: IO[bytes], directory: Path, allowance: _Allowance) -> No
     with tarfile.open(fileobj=_bounded(stream, _LONGEST_HEADER), mode="r:") as tar:
         for member in tar:
             allowance.take(member.name, member.size)
-            if member.issparse():  # how much is written of it, only its map says
+            if member.issparse():  # the written size is known only from the map of the sparse file
                 raise FetchError(f"is refused: {member.name!r} is sparse; pack it with tar without -S")
             _check_way(directory, member.name)
             if member.islnk():
@@ -117,10 +117,10 @@ def _unpack_tar(stream: IO[bytes], directory: Path, allowance: _Allowance) -> No
 
 
 def _check_way(directory: Path, name: str) -> None:
-    """Refuse what would be written through a link, or linked to one, wherever it leads.
+    """Refuse a member that would be written through a link, or linked to a link, wherever the link leads.
 
-    Without this a chain of links, too long for `tarfile.data_filter` to follow, led out of the directory: CVE-2025-4517, which
-    Python has mended from 3.11.13 and 3.12.11 on.
+    Without the check, a chain of links led out of the directory, because the chain was too long for `tarfile.data_filter` to
+    follow: CVE-2025-4517, fixed in Python from 3.11.13 and 3.12.11 on.
     """
     path = PurePosixPath(name)
     if any((directory / step).is_symlink() for step in (path, *path.parents)):
@@ -128,7 +128,7 @@ def _check_way(directory: Path, name: str) -> None:
 
 
 class _Bounded:
-    """A stream that is never read in one large piece: only headers are."""
+    """Stream that refuses to read a large piece at once: only headers are read in a single piece."""
 
     def __init__(self, stream: IO[bytes], most: int) -> None:
         self._stream = stream
@@ -138,10 +138,10 @@ class _Bounded:
         self.seekable = stream.seekable
 
     def read(self, size: int = -1) -> bytes:
-        """Read so many bytes.
+        """Read up to `size` bytes.
 
         Raises:
-            FetchError: more than a header has.
+            FetchError: the size is above the limit for a header.
         """
         if size > self._most:
             raise FetchError(f"is refused: a header has {size} bytes")
@@ -160,15 +160,15 @@ def _unpack_zip(archive: Path, directory: Path, allowance: _Allowance) -> None:
                 raise FetchError(f"is refused: {member.filename!r} is a link or a device")
             if member.flag_bits & 1:
                 raise FetchError("is refused: it is encrypted")
-            allowance.take(member.filename, member.file_size)  # no more is read than it says here
+            allowance.take(member.filename, member.file_size)  # zipfile reads no more than this size
             opened.extract(member, directory)
 
 
 def _opener(archive: Path) -> Callable[[Path], Any] | None:
-    """How to read the tar in an archive; None: it is a zip.
+    """Return the function that opens the tar in an archive. None: the archive is a zip.
 
     Raises:
-        FetchError: it is no archive.
+        FetchError: the file is no archive.
     """
     with archive.open("rb") as stream:
         head = stream.read(512)

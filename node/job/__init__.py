@@ -1,1 +1,1 @@
-"""All that this machine keeps of a job: its directory, its own Redis, detached processes."""
+"""Everything that this machine keeps of a job: job directory, embedded Redis, detached processes."""

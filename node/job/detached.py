@@ -1,4 +1,4 @@
-"""Starts a process that outlives the one that started it: own session, output to a file, nothing inherited but what is named."""
+"""Detached processes, which outlive their parent: own session, output to a file, and only named descriptors inherited."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -6,25 +6,25 @@ from pathlib import Path
 
 import psutil
 
-PASSED_FD = 3  # where the child finds the descriptor that was passed to it
+PASSED_FD = 3  # number of the passed descriptor in the child
 
 
 def spawn(argv: Sequence[str], log: Path, environ: Mapping[str, str], pass_fd: int | None = None) -> int:
     """Start a program.
 
-    `posix_spawn` rather than `subprocess`, which wants to be told the end of every child that it started.
+    Uses `posix_spawn`, because `subprocess` expects to be told the end of every child.
 
     Args:
         argv: absolute path of the program, and its arguments.
-        log: its output is appended here; created for its owner only.
-        environ: its environment.
-        pass_fd: a descriptor of this process that the child gets as `PASSED_FD`.
+        log: file to append the output to, created for its owner only.
+        environ: environment of the program.
+        pass_fd: descriptor of this process that the child receives as `PASSED_FD`.
 
     Returns:
-        Its process id.
+        The process id of the program.
 
     Raises:
-        OSError: it cannot be started.
+        OSError: the program cannot be started.
     """
     actions: list[tuple[int, int, str, int, int] | tuple[int, int, int]] = [
         (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
@@ -37,7 +37,7 @@ def spawn(argv: Sequence[str], log: Path, environ: Mapping[str, str], pass_fd: i
 
 
 def ended(pid: int, timeout_s: float) -> bool:
-    """Wait until a process has ended; False when it still runs after `timeout_s`. Reaps it when it is a child."""
+    """Wait until a process has ended, and reap a child. Return False if the process still runs after `timeout_s`."""
     try:
         psutil.Process(pid).wait(timeout_s)
     except psutil.NoSuchProcess:

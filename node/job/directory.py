@@ -1,21 +1,22 @@
-"""The job directory: what this machine knows of a job.
+"""The job directory: everything that this machine knows of a job.
 
     <home>/<job, quoted>/         mode 0700, files 0600
-        lock                      held by the supervisor for its life, says its pid: this decides "running"
-        node_id                   this machine's name in the job; stays the same for ever
-        node.json                 how the node was started last
-        node.log                  what it printed when started in the background
-        change.json               what `restart` asks the node to become; gone as soon as the node has read it
-        tuned/                    what `tune` has measured: a file for each model, machine and configuration
-        tune.log                  what its processes printed last
-        serving                   touched every two seconds while the node serves, gone otherwise: for health checks
-        change.<pid>              a pipe to that `restart`, through which the node tells how it goes
-        redis/                    the embedded Redis: redis.conf, redis.pid, redis.log, its data; watch.json: its restarts;
-                                  redis-check-aof: mends its append-only file
-    <home>/.redis-<port>.lock     held by the process that looks for a Redis on this port and starts one
+        lock                      lock of the supervisor, with the supervisor's pid: a held lock means "running"
+        node_id                   name of this machine in the job, never changed
+        node.json                 record of the node's last start
+        node.log                  output of a node that was started in the background
+        change.json               request of `restart` to the node, removed as soon as the node has read the request
+        tuned/                    results of `tune`: a file for each model, machine and configuration
+        tune.log                  last output of the processes of `tune`
+        serving                   for health checks: touched every two seconds while the node serves, otherwise absent
+        change.<pid>              pipe to the `restart` with this pid, for the progress of the change
+        redis/                    the embedded Redis: redis.conf, redis.pid, redis.log and the data
+            watch.json            restarts of the embedded Redis
+            redis-check-aof       repairs the append-only file
+    <home>/.redis-<port>.lock     lock of the process that looks for a Redis on this port and starts one
 
 Home is `$CLUSTER_SERVING_HOME`, else `$XDG_STATE_HOME/cluster-serving`, else `~/.local/state/cluster-serving`.
-It belongs to one machine: do not share it over a network.
+Home belongs to a single machine: do not share home over a network.
 """
 
 import fcntl
@@ -36,7 +37,7 @@ import psutil
 from cluster_serving.client.servers.process.exit_codes import ExitCode, Fault
 
 _LONGEST_NAME = 180  # file systems allow 255 bytes
-# A look whether the job runs takes the lock for an instant: no reason to call it taken.
+# `Job.running` takes the lock for an instant, so a lock counts as taken only after this time.
 _LOCK_PATIENCE_S = 0.5
 
 
@@ -47,34 +48,34 @@ class AlreadyRunning(Fault):
 
 
 class ChangeRequest(msgspec.Struct, frozen=True):
-    """What a running node is to become. It holds secrets, and lies in its owner's file until the node has read it."""
+    """Request to a running node for a change. The file holds secrets, is for its owner only, and is removed after reading."""
 
     config_path: str | None
     flags: list[str]  # of `start`, without the config path and without secrets
     environ: dict[str, str]  # CLUSTER_SERVING_*
-    directory: str  # where relative paths of these begin
-    report: str  # the pipe
+    directory: str  # directory that the relative paths above start at
+    report: str  # path of the pipe
     timeout_s: float
 
 
 class NodeRecord(msgspec.Struct, frozen=True):
-    """How a node was started: enough to find it, to stop it, and to start it again."""
+    """Record of a node's start, with enough to find the node, stop the node, and start the node again."""
 
     job: str
     node: str
     pid: int
     config_path: str | None
     flags: list[str]  # of `start`, without the config path
-    redis: str  # for people; holds no secret
+    redis: str  # for people, without secrets
     local_redis_port: int | None  # set when Redis is a plain one on this machine
     drain_timeout_s: float
     started_ms: int
-    redis_directory: str | None = None  # set when that Redis is an embedded one, of whatever job
-    version: str = ""  # of the package: a process of another one cannot be changed, only stopped
+    redis_directory: str | None = None  # set when the Redis is embedded, of this job or a different job
+    version: str = ""  # of the package: a node of a different version cannot be changed, only stopped
 
 
 def state_home(environ: Mapping[str, str]) -> Path:
-    """The directory of all job directories."""
+    """Return the directory of all job directories."""
     if environ.get("CLUSTER_SERVING_HOME"):
         return Path(environ["CLUSTER_SERVING_HOME"]).absolute()
     state = environ.get("XDG_STATE_HOME")
@@ -83,41 +84,41 @@ def state_home(environ: Mapping[str, str]) -> Path:
 
 @dataclass(frozen=True)
 class Job:
-    """One job on this machine, running or not."""
+    """Job on this machine, running or not."""
 
     name: str
     directory: Path
 
     @classmethod
     def of(cls, name: str, environ: Mapping[str, str] = os.environ) -> "Job":
-        """The job of this name; nothing is created."""
+        """Return the job of a name. Nothing is created."""
         return cls(name, state_home(environ) / _quoted(name))
 
     @property
     def lock_path(self) -> Path:
-        """The file whose lock decides whether the job runs."""
+        """File whose lock decides whether the job runs."""
         return self.directory / "lock"
 
     @property
     def log_path(self) -> Path:
-        """What the node printed when it was started in the background."""
+        """File with the output of a node that was started in the background."""
         return self.directory / "node.log"
 
     @property
     def redis_directory(self) -> Path:
-        """Where the embedded Redis lives."""
+        """Directory of the embedded Redis."""
         return self.directory / "redis"
 
     def create(self) -> None:
         """Create the directory, for its owner only.
 
         Raises:
-            OSError: it cannot be created.
+            OSError: the directory cannot be created.
         """
         self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def running(self) -> bool:
-        """Whether a supervisor of this job runs on this machine."""
+        """Return whether a supervisor of this job runs on this machine."""
         try:
             descriptor = os.open(self.lock_path, os.O_RDWR)
         except FileNotFoundError:
@@ -128,7 +129,7 @@ class Job:
             os.close(descriptor)
 
     def supervisor(self) -> psutil.Process | None:
-        """The supervisor, when the job runs: the process named in the lock file, if it has that file open."""
+        """Return the supervisor of a running job: the process named in the lock file, if the process has the file open."""
         if not self.running():
             return None
         try:
@@ -140,10 +141,10 @@ class Job:
 
     @contextmanager
     def acquire(self) -> Generator[None]:
-        """Be the supervisor of this job until the block ends.
+        """Hold the supervisor's lock of this job until the block ends.
 
         Raises:
-            AlreadyRunning: another process is.
+            AlreadyRunning: a supervisor of this job holds the lock.
         """
         self.create()
         descriptor = os.open(self.lock_path, os.O_RDWR | os.O_CREAT, 0o600)
@@ -155,27 +156,27 @@ class Job:
                 time.sleep(0.02)
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, str(os.getpid()).encode(), 0)
-            # The file stays: who removed it could let two processes lock two files of one name.
+            # The file stays: after a removal, two processes could lock two files of the same name.
             yield
         finally:
             os.close(descriptor)
 
     def record(self, record: NodeRecord) -> None:
-        """Remember how the node was started."""
+        """Write the record of the node's start."""
         self.create()
         self._write("node.json", msgspec.json.format(msgspec.json.encode(record)))
 
     def read(self) -> NodeRecord | None:
-        """How the node was started last; None when it never was, or when the record is of another version."""
+        """Read the record of the node's last start. None: there is no record, or a different version wrote the record."""
         try:
             return msgspec.json.decode((self.directory / "node.json").read_bytes(), type=NodeRecord)
         except (OSError, msgspec.DecodeError):
             return None
 
     def show_serving(self, serving: bool) -> None:
-        """Let a look from outside see whether the node serves."""
+        """Show health checks whether the node serves."""
         sign = self.directory / "serving"
-        with suppress(OSError):  # nobody will see it; no reason to stop
+        with suppress(OSError):  # health checks do not see the change then, but the node goes on
             if serving:
                 sign.touch(mode=0o600)
             else:
@@ -183,10 +184,10 @@ class Job:
 
     @contextmanager
     def asking(self) -> Generator[None]:
-        """Be the only one who asks the node of this job for a change, until the block ends.
+        """Hold the right to ask the node of this job for a change, until the block ends.
 
         Raises:
-            Fault: somebody else does.
+            Fault: a different process asks for a change.
         """
         descriptor = os.open(self.directory, os.O_RDONLY)
         try:
@@ -195,7 +196,7 @@ class Job:
             try:
                 yield
             finally:
-                self._change_path.unlink(missing_ok=True)  # ours: nobody else asks
+                self._change_path.unlink(missing_ok=True)  # written by this process, which alone may ask
         finally:
             os.close(descriptor)
 
@@ -204,15 +205,15 @@ class Job:
         return self.directory / "change.json"
 
     def ask(self, request: ChangeRequest) -> None:
-        """Leave a request for the node, which reads it on SIGHUP."""
+        """Leave a request for the node to read on SIGHUP."""
         self._write(self._change_path.name, msgspec.json.encode(request))
 
     def asked(self) -> bool:
-        """Whether a request lies there, as far as this user can see."""
+        """Return whether a request waits, as far as this user can see."""
         return os.access(self._change_path, os.F_OK)
 
     def take_request(self) -> ChangeRequest | None:
-        """Read the request and remove it; None when there is none that can be read."""
+        """Read the request and remove the file. None: there is no readable request."""
         try:
             content = self._change_path.read_bytes()
             self._change_path.unlink()
@@ -221,7 +222,7 @@ class Job:
             return None
 
     def node_id(self) -> str:
-        """This machine's name in the job: host name and six random digits, made once."""
+        """Return the name of this machine in the job: host name and six random digits, made once."""
         file = self.directory / "node_id"
         if not file.exists():
             self.create()
@@ -229,13 +230,13 @@ class Job:
             try:
                 os.link(made, file)
             except FileExistsError:
-                pass  # another process was first: its name counts
+                pass  # a different process was first, so the name from that process counts
             finally:
                 made.unlink()
         return file.read_text(encoding="utf-8")
 
     def _write(self, name: str, content: bytes) -> Path:
-        """Replace a file in one step."""
+        """Replace a file in a single step, and return the path."""
         file, draft = self.directory / name, self.directory / f".{name}.{os.getpid()}"
         descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         try:
@@ -244,11 +245,11 @@ class Job:
             return draft.replace(file)
         except OSError as error:
             draft.unlink(missing_ok=True)
-            raise OSError(error.errno, error.strerror, str(file)) from error  # a full disk names no file
+            raise OSError(error.errno, error.strerror, str(file)) from error  # the error of a full disk names no file
 
 
 def all_jobs(environ: Mapping[str, str] = os.environ) -> list[Job]:
-    """Every job that this machine knows, running or not, by name."""
+    """Return every job that this machine knows, running or not, sorted by name."""
     home = state_home(environ)
     jobs = [Job(unquote(path.name), path) for path in home.iterdir() if path.is_dir()] if home.is_dir() else []
     named = [Job(record.job, job.directory) if (record := job.read()) else job for job in jobs]
@@ -264,7 +265,7 @@ def _locked(descriptor: int) -> bool:
 
 
 def _quoted(name: str) -> str:
-    """A job's name as a file name: reversible unless very long."""
+    """Return a job's name as a file name: reversible unless very long."""
     quoted = quote(name, safe="")
     if quoted.startswith("."):
         quoted = f"%2E{quoted[1:]}"

@@ -1,4 +1,4 @@
-"""A Redis of a run's own, on a Unix socket in the run's directory, where nobody else finds it."""
+"""Private Redis of a run, on a Unix socket in the run's directory, where no other program looks for a Redis."""
 
 import os
 import signal
@@ -20,12 +20,12 @@ _STOP_S = 30.0
 
 
 class PrivateRedis:
-    """A redis-server that is killed, paused and started again.
+    """A redis-server for a run to kill, pause and start again.
 
     Args:
-        directory: for its socket, its log and its append-only file.
-        environment: of its process.
-        append_only: whether what it holds outlives it.
+        directory: place of the socket, the log and the append-only file.
+        environment: environment of the server process.
+        append_only: keep the data when the server ends.
     """
 
     def __init__(self, directory: Path, environment: Mapping[str, str], *, append_only: bool = True) -> None:
@@ -37,21 +37,21 @@ class PrivateRedis:
 
     @property
     def url(self) -> str:
-        """For `redisUrl`. A socket, not a port: a node that starts while this Redis is away must not start another on it."""
+        """Value for `redisUrl`. On a port instead of a socket, a node could start a second Redis while this Redis is away."""
         return f"unix://{self.socket}"
 
     def settings(self, timeout_s: float = 2.0) -> RedisSettings:
-        """For the clients of this run."""
+        """Return the connection settings for the clients of this run."""
         return RedisSettings(unix_path=str(self.socket), timeout_s=timeout_s)
 
     def start(self) -> None:
-        """Start it, and wait until it has read its append-only file.
+        """Start the server, and wait until the append-only file has been read.
 
         Raises:
-            RedisUnavailable: there is no redis-server, or it does not start.
+            RedisUnavailable: there is no redis-server, or the server does not start.
         """
-        # appendfsync no: written before Redis answers, and by nobody later. With everysec a slow disk delays the write itself
-        # for up to 2 s (redis.conf), and a SIGKILL in that time loses what clients were told is there.
+        # appendfsync no: Redis writes before the answer, and never later. With everysec a slow disk delays the write itself for
+        # up to 2 s (redis.conf), and a SIGKILL in those 2 s loses data that clients were told is stored.
         options = ["--port", "0", "--unixsocket", str(self.socket), "--dir", str(self._directory), "--save", ""]
         options += ["--appendonly", "yes" if self._append_only else "no", "--appendfsync", "no"]
         log = self._directory / "redis.log"
@@ -68,7 +68,7 @@ class PrivateRedis:
         raise RedisUnavailable(f"the redis-server of this run does not start; its log is {log}")
 
     def end(self, number: int = signal.SIGTERM) -> None:
-        """End it, if it runs; with SIGTERM it says farewell to its clients, with SIGKILL not."""
+        """End a running server. SIGTERM lets the server close the connections of clients in order, SIGKILL does not."""
         if self._process is not None and self._process.poll() is None:
             self._process.send_signal(number)
             try:
@@ -78,18 +78,18 @@ class PrivateRedis:
                 self._process.wait()
 
     def suspend(self) -> None:
-        """Stop it where it stands."""
+        """Pause the server."""
         if self._process is not None:
             psutil.Process(self._process.pid).suspend()
 
     def resume(self) -> None:
-        """Let it go on."""
+        """Continue a paused server."""
         if self._process is not None:
             psutil.Process(self._process.pid).resume()
 
 
 def spawn(command: Sequence[str], log: Path, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
-    """Start a process that dies with this thread, in a session of its own: Ctrl-C is for the run, not for what it watches."""
+    """Start a process that dies with this thread. The process has its own session, so Ctrl-C reaches only the run."""
     with log.open("ab") as stream:
         return subprocess.Popen(
             command,

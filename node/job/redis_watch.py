@@ -1,10 +1,10 @@
-"""Watches the embedded Redis while a node uses it: a server that has ended is started again, with its data.
+"""Watch of the embedded Redis while a node uses the server: after its end, the server is started again with its data.
 
-    it runs ──ends, whatever ended it──► pause (back-off) ──► start, load its append-only file ──► it runs
-                                           ▲                                │
-                                           └──────── it does not start ◄────┘
+    runs ──ends, for any reason──► pause (backoff) ──► start, load the append-only file ──► runs
+                                     ▲                               │
+                                     └─────── does not start ◄───────┘
 
-The file `watch.json` beside its data tells `status` how often that happened, and what hinders it now.
+The file `watch.json` beside the data tells `status` the number of restarts, and the current problem.
 """
 
 import os
@@ -26,14 +26,14 @@ from cluster_serving.node.job.redis_server import Listener
 
 log = structlog.get_logger(__name__)
 
-_STEADY_S = 10.0  # a server that has lived so long is in no restart loop
-_LONGEST_PAUSE_S = 30.0  # between attempts that fail: each may read a large file up to where it is damaged
-_LINGERING_S = 1.0  # a killed process may listen for a moment longer than it can be seen to run
+_STEADY_S = 10.0  # a server with a longer life is in no restart loop
+_LONGEST_PAUSE_S = 30.0  # between attempts that fail: each may read a large file up to the damaged place
+_LINGERING_S = 1.0  # a killed process may still listen for a moment after it is no longer seen to run
 _WATCH = "watch.json"
 
 
 class Watched(msgspec.Struct, omit_defaults=True):
-    """What the watch has seen of one server: restarts since `start` began it, and why it is not there, if it is not."""
+    """State of a watched server: restarts since its `start`, and the problem of a server that does not run."""
 
     restarts: int = 0
     last_restart_ms: int = 0
@@ -41,7 +41,7 @@ class Watched(msgspec.Struct, omit_defaults=True):
 
 
 def watched(directory: Path) -> Watched:
-    """Read what the watch has seen of the Redis of a directory."""
+    """Read the state that the watch has written for the Redis of a directory."""
     try:
         return msgspec.json.decode((directory / _WATCH).read_bytes(), type=Watched)
     except (OSError, msgspec.DecodeError):
@@ -49,13 +49,13 @@ def watched(directory: Path) -> Watched:
 
 
 def forget(directory: Path) -> None:
-    """Begin anew: a person has started the Redis of this directory."""
+    """Remove the state, because a person has started the Redis of this directory."""
     (directory / _WATCH).unlink(missing_ok=True)
 
 
 @contextmanager
 def watching(directory: Path | None, port: int, password: str | None) -> "Generator[RedisWatch | None]":
-    """Watch a Redis for a block; `directory` is None where Redis is not an embedded one, and nothing is watched."""
+    """Watch a Redis for a block. With `directory` None, Redis is not embedded, and there is no watch."""
     watch = RedisWatch(directory, port, password) if directory else None
     try:
         yield watch
@@ -65,12 +65,12 @@ def watching(directory: Path | None, port: int, password: str | None) -> "Genera
 
 
 class RedisWatch:
-    """A thread that keeps one embedded Redis running, until `stop`.
+    """Thread that keeps an embedded Redis running, until `stop`.
 
     Args:
-        directory: of the server.
-        port: that the server listens on, on 127.0.0.1.
-        password: of the server.
+        directory: directory of the server.
+        port: port of the server on 127.0.0.1.
+        password: password of the server.
     """
 
     def __init__(self, directory: Path, port: int, password: str | None) -> None:
@@ -81,11 +81,11 @@ class RedisWatch:
         self._after_failure = Backoff(first_s=1.0, most_s=_LONGEST_PAUSE_S)
         self._pause_s = 0.0
         self._ended_s = time.monotonic()
-        """When the server was seen to have ended."""
+        """Time at which the watch saw the end of the server, by the monotonic clock."""
         self._told = ""
         self._stopping = threading.Event()
-        # A daemon: the server may be loading for minutes, and the node does not wait for that when it ends.
-        run = copy_context().run  # the names of process and job, for the log
+        # A daemon thread: the server may be loading for minutes, and a node that ends does not wait for the server.
+        run = copy_context().run  # with the names of process and job for the log
         threading.Thread(target=run, args=(self._run,), name="redis-watch", daemon=True).start()
 
     def stop(self) -> None:
@@ -103,14 +103,14 @@ class RedisWatch:
     def _await_end(self, pid: int) -> None:
         began_s = time.monotonic()
         try:
-            descriptor = os.pidfd_open(pid)  # unlike a wait, for a process of any parent
+            descriptor = os.pidfd_open(pid)  # works for a process of any parent, unlike a wait
         except ProcessLookupError:
             return
         try:
             select.select([descriptor], [], [])
         finally:
             os.close(descriptor)
-        detached.ended(pid, 0)  # reaps it, where it is a child of this process
+        detached.ended(pid, 0)  # reaps a child of this process
         self._ended_s = time.monotonic()
         if self._ended_s - began_s > _STEADY_S:
             self._after_end.reset()
@@ -138,7 +138,7 @@ class RedisWatch:
             self._told = ""
 
     def _started(self) -> int:
-        """Start the server, unless another process has done so; its process id."""
+        """Start the server, unless a different process has started it, and return the server's process id."""
         give_up_s = time.monotonic() + _LINGERING_S
         while True:
             with redis_server.only_one(self._port):
@@ -158,6 +158,6 @@ class RedisWatch:
             seen = Watched(restarts, time.time_ns() // 1_000_000)
         seen.problem = problem
         draft = self._directory / f".{_WATCH}.{threading.get_native_id()}"
-        with suppress(OSError):  # `status` knows less then; no reason to watch no longer
+        with suppress(OSError):  # `status` knows less then, but the watch goes on
             draft.write_bytes(msgspec.json.encode(seen))
             draft.replace(self._directory / _WATCH)

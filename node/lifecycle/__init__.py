@@ -1,1 +1,1 @@
-"""From a command line to a node that serves, to another model, and to the end."""
+"""Life of a node: start from a command line, hot swap of the model, and stop."""

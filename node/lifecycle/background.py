@@ -1,4 +1,4 @@
-"""`start` without `--foreground`: start a node that outlives this command, and wait until it can serve."""
+"""`start` without `--foreground`: start a node that outlives the command, and wait until the node can serve."""
 
 import os
 import shlex
@@ -30,7 +30,7 @@ _END_S = 5.0
 
 
 class NotReady(Fault):
-    """The node that was started did not get ready."""
+    """The started node did not get ready."""
 
     def __init__(self, message: str, exit_code: int) -> None:
         super().__init__(message)
@@ -39,16 +39,16 @@ class NotReady(Fault):
 
 
 def run(options: StartOptions, timeout_s: float) -> None:
-    """Start a node and wait for it.
+    """Start a node, and wait until the node is ready.
 
     Raises:
         Fault: the config, the model or Redis is at fault.
-        NotReady: the node did not get ready; it has been stopped.
+        NotReady: the node did not get ready, and has been stopped.
     """
     loaded, _ = options.load()
     job = Job.of(loaded.config.job_name)
     if job.running() and repair_redis(loaded.config.redis_settings(), click.echo):
-        click.echo(f"Cluster Serving job {job.name} runs, and goes on with it.")
+        click.echo(f"Cluster Serving job {job.name} runs, and goes on with this Redis.")
         return
     click.echo("Starting new Cluster Serving job.")
     started_redis = prepare(loaded.config, job, click.echo)
@@ -62,14 +62,14 @@ def run(options: StartOptions, timeout_s: float) -> None:
 
 
 def say_ready(job: Job, text: str) -> None:
-    """Say that a node serves, where its log is, and how to stop it."""
+    """Say that a node serves, and show the path of its log and the command to stop the node."""
     click.echo(f"Cluster Serving job {job.name} is ready: {text}")
     click.echo(f"Log: {job.log_path}")
     click.echo(f"Stop it with: cluster-serving-stop {shlex.quote(job.name)}")
 
 
 def _start_node(options: StartOptions, job: Job, timeout_s: float, stop_timeout_s: float) -> str:
-    """Start the node and wait until it is ready; what it says then."""
+    """Start the node, wait until the node is ready, and return the text of the node."""
     log_start = job.log_path.stat().st_size if job.log_path.exists() else 0
     public, secrets = options.without_secrets()
     with _pipe() as (reading, writing):
@@ -89,7 +89,7 @@ def _start_node(options: StartOptions, job: Job, timeout_s: float, stop_timeout_
 
 
 def environ_with(secrets: dict[str, str]) -> dict[str, str]:
-    """The environment of a node: ours, and the secrets in place of the files that would hold them."""
+    """Return the environment of a node: the variables of this process, with secrets in place of the variables for their files."""
     files = {f"{name}_FILE" for name in secrets}
     return {name: value for name, value in os.environ.items() if name not in files} | secrets
 
@@ -113,16 +113,16 @@ def _pipe() -> Generator[tuple[int, int]]:
 
 
 def _stop(pid: int, timeout_s: float) -> None:
-    """Stop the node: in the ordinary way, and when that takes too long, at once."""
+    """Stop the node with SIGTERM. After `timeout_s`, stop the node with SIGKILL."""
     with suppress(ProcessLookupError):
         os.kill(pid, signal.SIGTERM)
         if not detached.ended(pid, timeout_s):
-            os.killpg(pid, signal.SIGKILL)  # it leads a session of its own: this takes its children too
+            os.killpg(pid, signal.SIGKILL)  # the node leads a session of its own, so its children end too
             detached.ended(pid, _END_S)
 
 
 def _exit_code(pid: int) -> int:
-    """The exit code of a node that has failed; it is stopped when it does not end."""
+    """Return the exit code of a failed node. A node that does not end is stopped."""
     try:
         code: int | None = psutil.Process(pid).wait(_END_S)
     except psutil.NoSuchProcess:
@@ -144,7 +144,7 @@ def _failure(event: Event | None, code: int, log: Path, log_start: int) -> NotRe
 
 
 class StartDisplay:
-    """Shows progress: one line that changes on a terminal, lines elsewhere."""
+    """Display of the progress: on a terminal a single line that changes, elsewhere a line per step."""
 
     def __init__(self) -> None:
         self._status: Status | None = None
@@ -163,7 +163,7 @@ class StartDisplay:
             self._status.stop()
 
     def show(self, text: str) -> None:
-        """Show one step."""
+        """Show a step."""
         if self._status is None:
             click.echo(text)
         else:
@@ -172,7 +172,7 @@ class StartDisplay:
 
 @dataclass(frozen=True)
 class _ProgressStep:
-    """A step whose seconds are counted each time that rich draws it."""
+    """Step with the seconds since the start, counted each time that rich draws the step."""
 
     text: str
     started: float

@@ -1,4 +1,4 @@
-"""`start --foreground`: be the node, until SIGTERM."""
+"""`start --foreground`: run the node in this process, until SIGTERM."""
 
 import os
 import signal
@@ -25,15 +25,15 @@ def run(options: StartOptions, report_fd: int | None, patience_s: float) -> int:
     """Serve until told to stop.
 
     Args:
-        options: of `start`.
-        report_fd: a pipe to the `start` that waits; None when there is none.
-        patience_s: how long to wait for a Redis that is away.
+        options: options of `start`.
+        report_fd: pipe to a waiting `start`. None: no `start` waits.
+        patience_s: seconds to wait for a Redis that does not answer.
 
     Returns:
         The exit code.
 
     Raises:
-        Fault: the node could not start; also told through the pipe.
+        Fault: the node could not start. The fault is also sent through the pipe.
     """
     report = Reporter(report_fd)
     try:
@@ -48,7 +48,7 @@ def run(options: StartOptions, report_fd: int | None, patience_s: float) -> int:
 
 
 def _serve(options: StartOptions, report: Reporter, patience_s: float) -> int:
-    environ = dict(os.environ)  # as it was given: `log.configure` adds to it
+    environ = dict(os.environ)  # a copy, because `log.configure` adds to the environment
     loaded, path = options.load()
     config = loaded.config
     job = Job.of(config.job_name)
@@ -93,8 +93,8 @@ def _serve(options: StartOptions, report: Reporter, patience_s: float) -> int:
 
 
 def _leave_on_signals(job: Job) -> None:
-    """End as a node ends, until its supervisor listens: to fetch a model may take long. A `restart` that asks is heard then."""
-    on_terminal = sys.stdout.isatty()  # asked now: one that has gone says no
+    """End on signals until the supervisor listens, because the fetch of a model may take long. A `restart` is answered later."""
+    on_terminal = sys.stdout.isatty()  # asked now, because a closed terminal is no terminal any more
 
     def on_signal(number: int, _frame: object) -> None:
         if number == signal.SIGTERM or (on_terminal and not job.asked()):

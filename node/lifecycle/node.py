@@ -1,4 +1,4 @@
-"""The node: from a complete configuration to a supervisor that serves."""
+"""Start of the node in this process: from a complete configuration to a supervisor that serves."""
 
 import signal
 
@@ -25,11 +25,11 @@ def serve(config: Config, job: Job, report: Report, plans: PlanSource, redis: Re
     """Run the node of a job until SIGTERM or SIGINT.
 
     Args:
-        config: a complete one.
-        job: its directory on this machine; the caller holds its lock.
-        report: told how the start goes.
-        plans: say what to change to on SIGHUP.
-        redis: watches the embedded Redis, where the node uses one; stopped when the node drains.
+        config: a complete config.
+        job: directory of the job on this machine. The caller holds the lock.
+        report: called with the progress of the start.
+        plans: source of the changes on SIGHUP.
+        redis: watch of the embedded Redis, if the node uses an embedded Redis. Stopped when the node drains.
 
     Returns:
         The exit code of the process.
@@ -50,6 +50,6 @@ def serve(config: Config, job: Job, report: Report, plans: PlanSource, redis: Re
         return ExitCode.FAILED
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, supervisor.on_signal)
-    if plans.asked():  # while the model was fetched
+    if plans.asked():  # a `restart` came while the model was fetched
         supervisor.on_signal(signal.SIGHUP)
     return supervisor.run()

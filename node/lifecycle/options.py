@@ -1,4 +1,4 @@
-"""The options of `start`, kept so that `restart` can give them again."""
+"""Options of `start`, kept for `restart` to give the same options again."""
 
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from cluster_serving.node.job.directory import NodeRecord
 
 _TRUST_STORE_PASSWORD = "redisSecureTrustStorePassword"  # noqa: S105  # the name of a key
-# Folded spelling -> key, of the keys that may hold a secret.
+# Keys that may hold a secret. `_SECRETS`: folded spelling -> key.
 _SECRET_KEYS = (
     "redisUrl",
     "redisPassword",
@@ -34,12 +34,12 @@ _SECRETS = {fold(key): key for key in _SECRET_KEYS} | {
 
 DEFAULT_CONFIG = "config.yaml"
 TIMEOUT_S = 600.0
-"""A node that is started has so long to get ready."""
+"""Seconds that a started node has to get ready."""
 
 
 @dataclass(frozen=True)
 class StartOptions:
-    """What was given on the command line; None: not given. Paths are absolute."""
+    """Options of a command line. None: not given. Paths are absolute."""
 
     config_path: str | None = None
     parallelism: int | None = None
@@ -51,7 +51,7 @@ class StartOptions:
 
     @classmethod
     def of(cls, values: dict[str, Any]) -> "StartOptions":
-        """From click's parameters; others than ours are left alone."""
+        """Take the options from the parameters of a click command, and ignore every further parameter."""
         given = {field.name: values[field.name] for field in fields(cls)}
         for name in ("config_path", "model_path"):
             if given[name] and "://" not in given[name]:
@@ -61,7 +61,7 @@ class StartOptions:
         return options
 
     def flags(self) -> dict[str, object]:
-        """For `load_config`."""
+        """Return the options as the flags of `load_config`."""
         flags: dict[str, object] = {f"--{name.replace('_', '-')}": getattr(self, name) for name in _VALUES}
         for setting in self.settings:
             key, _, value = setting.partition("=")
@@ -69,15 +69,15 @@ class StartOptions:
         return flags
 
     def argv(self) -> list[str]:
-        """The same options for a command line, without the config path."""
+        """Return the options as arguments of a command line, without the config path."""
         given = [(f"--{name.replace('_', '-')}", getattr(self, name)) for name in _VALUES]
         texts = [f"{flag}={value}" for flag, value in given if value is not None]
         return texts + [f"--set={setting}" for setting in self.settings]
 
     def without_secrets(self) -> "tuple[StartOptions, dict[str, str]]":
-        """The same options for other people's eyes, and the secrets that were in them as environment variables.
+        """Return the options without secrets, and the removed secrets as environment variables.
 
-        A URL stays, without its password: a restart must not go to another Redis.
+        A URL stays, without its password, because a restart must not go to a different Redis.
         """
         from cluster_serving.client.servers.config.sources import ENVIRON_PREFIX
 
@@ -95,22 +95,22 @@ class StartOptions:
             else:
                 settings.append(setting)
         if password_of_url is not None:
-            secrets["redisPassword"] = password_of_url  # that of the URL wins
+            secrets["redisPassword"] = password_of_url  # the password in the URL wins
         public = replace(self, redis_url=redis_url, settings=tuple(settings))
         return public, {f"{ENVIRON_PREFIX}{snake(key)}": value for key, value in secrets.items()}
 
     def over(self, earlier: "StartOptions") -> "StartOptions":
-        """These options, and where they say nothing, earlier ones."""
+        """Return these options, with earlier options in place of options that were not given."""
         values: dict[str, Any] = {field.name: getattr(self, field.name) for field in fields(self)}
         given = {name: value for name, value in values.items() if value is not None}
         # A later `--set` of the same key wins.
         return replace(earlier, **given | {"settings": (*earlier.settings, *self.settings)})
 
     def load(self, environ: Mapping[str, str] = os.environ) -> "tuple[LoadedConfig, Path | None]":
-        """The config, and the file that was read.
+        """Load the config, and return the config with the path of the file. None: no file was read.
 
         Raises:
-            ConfigError: something is wrong with it, or there is neither a file nor a model's path.
+            ConfigError: the config is wrong, or there is neither a file nor a model's path.
         """
         from cluster_serving.node.config.loading import load_config
 
@@ -134,7 +134,7 @@ def _pairs(context: click.Context, parameter: click.Parameter, values: tuple[str
 
 
 def _check_addresses(options: StartOptions) -> None:
-    """Refuse what everybody could read in `ps`, and would be lost for the next `restart` if it were hidden."""
+    """Refuse secrets in the model's URL: every user could read the secrets in `ps`, and `restart` would lose hidden secrets."""
     pairs = (setting.partition("=") for setting in options.settings)
     given = [value for key, _, value in pairs if fold(key.strip()) == fold("modelPath")]
     for address in (options.model_path or "", *given):
@@ -166,15 +166,15 @@ def start_options(function: Callable[..., None]) -> Callable[..., None]:
 @click.command(context_settings=SETTINGS)
 @start_options
 def _recorded(**_values: Any) -> None:
-    """The options alone, for a command line that was written down."""
+    """Parse the options of a recorded command line."""
 
 
 def recorded_options(record: "NodeRecord") -> StartOptions:
-    """The options that a node was started with last."""
+    """Return the options of a node's last start."""
     return options_of(record.config_path, record.flags)
 
 
 def options_of(config_path: str | None, flags: Sequence[str]) -> StartOptions:
-    """The options that stand on a command line of `start`."""
+    """Return the options on a command line of `start`."""
     given = StartOptions.of(_recorded.make_context("start", list(flags)).params)
     return StartOptions(config_path=config_path).over(given)

@@ -1,4 +1,4 @@
-"""The node's end of a change: what it is to become, from a `restart` that waits, or from the same options read again."""
+"""Plans for a hot swap in the node: from a waiting `restart`, or from the same options read again."""
 
 import os
 import time
@@ -25,7 +25,7 @@ log = structlog.get_logger(__name__)
 
 
 class Origin(NamedTuple):
-    """Where settings come from: options, variables, and the directory that relative paths of both begin at."""
+    """Origin of settings: options, environment variables, and the directory for the relative paths of both."""
 
     options: StartOptions
     environ: Mapping[str, str]
@@ -33,14 +33,14 @@ class Origin(NamedTuple):
 
 
 class RestartPlans:
-    """What the node of a job may change to.
+    """Source of plans for the node of a job.
 
     Args:
-        job: its directory.
-        config: what it was started with.
-        given: where that came from.
-        remember: writes down how it is to be started from now on.
-        entry: keeps its model in the cache, if it was fetched.
+        job: directory of the job.
+        config: config of the node's start.
+        given: origin of the config.
+        remember: records the options for the next start of the node.
+        entry: cache entry of the model, if the model was fetched.
     """
 
     def __init__(
@@ -57,18 +57,19 @@ class RestartPlans:
         self._remember = remember
         self._serving = entry
         self._next: Entry | None = None
-        """The model of a change that has been begun; it is kept until the next one if that failed."""
+        """Cache entry of the model of a begun change. After a failed change, the entry is kept until the next change."""
         self._pending: PendingPlan | None = None
 
     def asked(self) -> bool:
-        """Whether a `restart` waits."""
+        """Return whether a `restart` waits."""
         return self._job.asked()
 
     def next(self) -> Plan | None:
-        """What to change to: of the `restart` that waits, or the same options, read again.
+        """Return the next plan: from the waiting `restart`, or from the same options, read again.
 
         Returns:
-            None when that cannot be; the reason has been logged, and told to who waits.
+            The plan. None if the model is still fetched, or if the change is refused. The reason of a refusal has been logged,
+            and sent to the waiting `restart`.
         """
         pending, self._pending = self._pending or self._take(), None
         try:
@@ -86,11 +87,11 @@ class RestartPlans:
 
     @property
     def fetching(self) -> bool:
-        """Whether `next` is to be asked again, for its model is on its way."""
+        """True while the model of the next plan is fetched, so that `next` has to be called again."""
         return self._pending is not None
 
     def give_up(self, reason: str) -> None:
-        """Fetch no more."""
+        """Give up the fetch for the next plan."""
         if self._pending is not None and self._pending.fetch is not None:
             self._pending.fetch.give_up()
             self._pending.report("failed", reason, ExitCode.FAILED)
@@ -108,7 +109,7 @@ class RestartPlans:
             config = given.options.load(given.environ)[0].config
         hide(*secrets_of_config(config))
         if Job.of(config.job_name) != self._job or config.redis_settings().describe() != self._redis:
-            raise Fault("jobName or redisUrl is another one now: use restart, which stops the node first")
+            raise Fault("jobName or redisUrl has changed: use restart, which stops the node first")
         config.check_model_path()
         return config
 
@@ -136,7 +137,7 @@ class RestartPlans:
 
 
 class PendingPlan:
-    """A change that is wanted and not yet described: its settings are read once, its model may be on its way."""
+    """Requested change without a plan yet. The settings are read once, and the model may still be fetched."""
 
     def __init__(self, given: Origin, report: Reporter, timeout_s: float) -> None:
         self.given = given
@@ -147,10 +148,10 @@ class PendingPlan:
         self.begun_s = time.monotonic()
 
     def is_fetched(self) -> bool:
-        """Whether its model is here, or was never elsewhere; tells how far it is.
+        """Return whether the model is on this machine, and report the progress of the fetch.
 
         Raises:
-            Fault: it takes too long.
+            Fault: the fetch takes too long.
         """
         if self.fetch is None:
             return True
@@ -166,7 +167,7 @@ class PendingPlan:
 
 @contextmanager
 def _in(directory: Path) -> Generator[None]:
-    """Go to a directory for a block; unlike `contextlib.chdir` from one that has been deleted, too."""
+    """Go to a directory for a block. Unlike `contextlib.chdir`, works from a deleted directory too."""
     back = os.open(".", os.O_PATH | os.O_CLOEXEC)
     try:
         os.chdir(directory)
@@ -181,7 +182,7 @@ def _given(request: ChangeRequest) -> Origin:
 
 
 def _pipe(path: str) -> int | None:
-    """The pipe to who waits; None when he has gone."""
+    """Open the pipe to the waiting `restart`. None: the `restart` has gone."""
     try:
         return os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:

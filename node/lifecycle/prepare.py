@@ -1,4 +1,4 @@
-"""What `start` makes sure of before a node runs: no other one does, there is a model, Redis answers."""
+"""Checks of `start` before a node runs: no second node of the job, a model, and a Redis that answers."""
 
 import os
 import shlex
@@ -26,14 +26,14 @@ from cluster_serving.node.job.redis_watch import forget
 if TYPE_CHECKING:
     from cluster_serving.node.models.detect import Detected
 
-_FIRST_ANSWER_S = 2.0  # a wrong address is told soon, whatever `redisTimeout` is
+_FIRST_ANSWER_S = 2.0  # reports a wrong address soon, even with a long `redisTimeout`
 
 
 def check(config: Config) -> None:
     """Check everything that a start needs, and change nothing.
 
     Raises:
-        Fault: what is wrong, by its kind.
+        Fault: a check has failed. The class tells the kind of the fault.
     """
     config.check_model_path()
     _look_for_model(config)
@@ -45,19 +45,19 @@ def check(config: Config) -> None:
 
 
 def prepare(config: Config, job: Job, say: Callable[[str], None], patience_s: float = 0.0) -> bool:
-    """Check everything that can be checked without loading the model; start Redis when it has to run here and does not.
+    """Check everything that can be checked without loading the model, and start a missing Redis on this machine.
 
     Args:
-        config: of the node.
-        job: that it serves.
-        say: told what is done.
-        patience_s: how long to wait for a Redis that is away.
+        config: config of the node.
+        job: job of the node.
+        say: called with a line for each step.
+        patience_s: seconds to wait for a Redis that does not answer.
 
     Returns:
-        Whether it started a Redis; who fails after that stops it again.
+        Whether a Redis was started. A caller that fails later stops the started Redis.
 
     Raises:
-        Fault: what is wrong, by its kind.
+        Fault: a check has failed. The class tells the kind of the fault.
     """
     config.check_model_path()
     check_free(job)
@@ -80,7 +80,7 @@ def check_free(job: Job) -> None:
     """Check that no node of this job runs on this machine.
 
     Raises:
-        AlreadyRunning: one does.
+        AlreadyRunning: a node of this job runs.
     """
     if job.running():
         stop = f"cluster-serving-stop {shlex.quote(job.name)}"
@@ -94,10 +94,10 @@ def _settings(config: Config) -> RedisSettings:
 
 
 def _look_for_model(config: Config) -> None:
-    """Find the model, unless it is yet to be fetched.
+    """Find a local model, or check that a remote model can be fetched.
 
     Raises:
-        ModelFault: nothing that can be served, or nothing to fetch it with.
+        ModelFault: there is no model that can be served, or the package for fetching is missing.
     """
     if config.model_is_remote:
         check_can_fetch(config.model_path)
@@ -106,10 +106,10 @@ def _look_for_model(config: Config) -> None:
 
 
 def find_model(config: Config, url: str = "") -> "Detected":
-    """What `modelPath` holds, or what was fetched from `url` to there.
+    """Return the model at `modelPath`. `url`: address that the model was fetched from, for the message.
 
     Raises:
-        ModelFault: nothing that can be served.
+        ModelFault: there is no model that can be served.
     """
     from cluster_serving.node.models.base import ModelError
     from cluster_serving.node.models.detect import detect
@@ -117,11 +117,11 @@ def find_model(config: Config, url: str = "") -> "Detected":
     try:
         return detect(config.model_path, config.model_type, config.beside_model)
     except ModelError as error:
-        raise ModelFault(f"what {mask_address(url)} holds: {error}" if url else str(error)) from error
+        raise ModelFault(f"the content of {mask_address(url)}: {error}" if url else str(error)) from error
 
 
 def _start_redis(settings: RedisSettings, max_memory_bytes: int, job: Job, say: Callable[[str], None]) -> bool:
-    """Start the embedded Redis when nobody listens on the port; whether it was started for this job."""
+    """Start the embedded Redis if no program listens on the port. Return whether the Redis was started for this job."""
     port, directory = settings.port, job.redis_directory
     with redis_server.only_one(port):
         if _found(port) is Listener.NOBODY:
@@ -139,13 +139,13 @@ def _start_redis(settings: RedisSettings, max_memory_bytes: int, job: Job, say: 
 
 
 def repair_redis(settings: RedisSettings, say: Callable[[str], None]) -> bool:
-    """Start the embedded Redis again that running nodes of this machine use, if it has ended and they could not do that.
+    """Start the embedded Redis of running nodes again, if the Redis has ended and the nodes could not start it.
 
     Returns:
-        Whether it was started.
+        Whether the Redis was started.
 
     Raises:
-        RedisUnavailable: it cannot be started.
+        RedisUnavailable: the Redis cannot be started.
     """
     if not settings.is_local_default:
         return False
@@ -154,7 +154,7 @@ def repair_redis(settings: RedisSettings, say: Callable[[str], None]) -> bool:
 
 
 def _restarted_for_others(settings: RedisSettings, say: Callable[[str], None]) -> bool:
-    """Start the Redis again that running nodes of this machine expect on this port, if there are any; whether it was started."""
+    """Start the Redis again that running nodes of this machine expect on a port. Return whether there are such nodes."""
     for job in all_jobs():
         record = job.read()
         if record and record.redis_directory and record.local_redis_port == settings.port and job.running():
@@ -167,10 +167,10 @@ def _restarted_for_others(settings: RedisSettings, say: Callable[[str], None]) -
 
 
 def _found(port: int) -> Listener:
-    """Who listens on a port of this machine.
+    """Return the kind of program that listens on a port of this machine.
 
     Raises:
-        RedisUnavailable: something that is no Redis.
+        RedisUnavailable: the program is no Redis.
     """
     found = redis_server.listener(port)
     if found is Listener.OTHER:
@@ -193,11 +193,11 @@ def _await_redis(settings: RedisSettings, say: Callable[[str], None], patience_s
 
 
 def check_redis(settings: RedisSettings) -> None:
-    """Check that Redis answers, lets us in, and is new enough.
+    """Check that Redis answers, accepts the login, and is new enough.
 
     Raises:
-        RedisAway: it does not answer.
-        RedisUnavailable: it cannot be used.
+        RedisAway: Redis does not answer.
+        RedisUnavailable: Redis cannot be used.
     """
     where = f"Redis at {settings.describe()}"
     try:

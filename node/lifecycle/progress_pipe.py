@@ -1,8 +1,8 @@
-"""How a node in the background tells the `start` or `restart` that waits for it: JSON lines through a pipe.
+"""Pipe from a node to the waiting `start` or `restart`, with JSON lines.
 
 {"event": "progress", "text": ...}              any number of times
-{"event": "ready", "text": ...}                 once, and nothing after it
-{"event": "failed", "text": ..., "code": N}     once instead; without a code, that of the process counts
+{"event": "ready", "text": ...}                 once, as the last line
+{"event": "failed", "text": ..., "code": N}     once instead. Without a code, the exit code of the process counts
 """
 
 import os
@@ -17,7 +17,7 @@ _LOOK_S = 1.0
 
 
 class Event(msgspec.Struct, omit_defaults=True):
-    """One line."""
+    """Line of the pipe."""
 
     event: str
     text: str
@@ -25,24 +25,24 @@ class Event(msgspec.Struct, omit_defaults=True):
 
 
 class Reporter:
-    """The node's end; without a descriptor it is silent. Callable as `report(event, text, code)`."""
+    """Node's end of the pipe, silent without a descriptor. Callable as `report(event, text, code)`."""
 
     def __init__(self, descriptor: int | None) -> None:
         self._descriptor = descriptor
         self.was_ready = False
         if descriptor is not None:
-            os.set_inheritable(descriptor, False)  # a child that held it would hide the node's death
+            os.set_inheritable(descriptor, False)  # a child with the descriptor would hide the node's death
 
     def __call__(self, event: str, text: str, code: int = 0) -> None:
-        """Tell one event."""
+        """Send an event."""
         self.send(Event(event, text.encode(errors="backslashreplace").decode(), code))
 
     def send(self, event: Event) -> None:
-        """Tell one event; `ready` and `failed` close the pipe, and what comes later is dropped."""
+        """Send an event. `ready` and `failed` close the pipe, and later events are dropped."""
         self.was_ready = self.was_ready or event.event == "ready"
         if self._descriptor is None:
             return
-        with suppress(BrokenPipeError, BlockingIOError):  # nobody waits any more, or who does reads nothing
+        with suppress(BrokenPipeError, BlockingIOError):  # the reader has gone, or reads nothing
             os.write(self._descriptor, msgspec.json.encode(event) + b"\n")
         if event.event in {"ready", "failed"}:
             os.close(self._descriptor)
@@ -52,19 +52,19 @@ class Reporter:
 def follow(
     descriptor: int, timeout_s: float, show: Callable[[str], None], alive: Callable[[], bool] = lambda: True
 ) -> Event | None:
-    """The waiting end: pass progress on until the node is ready or has failed.
+    """Read the pipe at the waiting end, and show the progress until the node is ready or has failed.
 
     Args:
         descriptor: the pipe.
-        timeout_s: how long to wait in all.
-        show: told the progress.
-        alive: asked now and then, whether the node is there at all: nobody may have opened the pipe yet.
+        timeout_s: seconds to wait in all.
+        show: called with each text of the progress.
+        alive: returns whether the node lives. Called now and then, because the node may not have opened the pipe yet.
 
     Returns:
-        The last event; None when the pipe ended without one, or the node is not alive.
+        The last event. None: the pipe ended without a last event, or the node is not alive.
 
     Raises:
-        TimeoutError: neither happened in `timeout_s`.
+        TimeoutError: the node was neither ready nor failed within `timeout_s`.
     """
     deadline = time.monotonic() + timeout_s
     buffer = b""

@@ -1,4 +1,4 @@
-"""The `restart` of a node that goes on serving: it loads the new model beside the old one, and this command waits for it."""
+"""`restart` as a hot swap: the node goes on serving, loads the new model beside the old model, and the command waits."""
 
 import os
 import signal
@@ -20,11 +20,11 @@ from cluster_serving.node.lifecycle.options import StartOptions
 from cluster_serving.node.lifecycle.prepare import check_redis
 from cluster_serving.node.lifecycle.progress_pipe import follow
 
-_END_S = 10.0  # what the node may need to see that the time is over, and to tell
+_END_S = 10.0  # time for the node to see that the timeout has passed, and to report the failure
 
 
 def can_replace(job: Job, record: NodeRecord | None, config: Config) -> bool:
-    """Whether the node of a job can become this without being stopped: same job, same Redis, same version of this package."""
+    """Return whether a running node can change to a config without a stop: same job, same Redis, same version of this package."""
     settings = config.redis_settings()
     if record is None or not job.running() or record.version != __version__ or Job.of(config.job_name) != job:
         return False
@@ -33,15 +33,15 @@ def can_replace(job: Job, record: NodeRecord | None, config: Config) -> bool:
     try:
         check_redis(settings)
     except RedisUnavailable:
-        return False  # `start` may run it
+        return False  # `start` may run the Redis
     return True
 
 
 def replace(job: Job, options: StartOptions, timeout_s: float) -> None:
-    """Have a running node change to these options, and wait until it has.
+    """Ask a running node to change to new options, and wait until the node has changed.
 
     Raises:
-        Fault: the node cannot be told.
+        Fault: the node cannot be asked.
         NotReady: the change has failed.
     """
     public, secrets = options.without_secrets()
@@ -88,9 +88,9 @@ def _signal(job: Job) -> None:
 
 @contextmanager
 def _pipe(job: Job) -> Generator[tuple[Path, int]]:
-    """A named pipe that the node can write to, open for reading."""
+    """Make a named pipe for the node to write to, and open the pipe for reading."""
     for left in (*job.directory.glob("change.*"), *job.directory.glob(".change.*")):
-        left.unlink(missing_ok=True)  # of a `restart` that was killed: there is only one at a time
+        left.unlink(missing_ok=True)  # left by a killed `restart`, because only one runs at a time
     path = job.directory / f"change.{os.getpid()}"
     os.mkfifo(path, 0o600)
     try:

@@ -1,4 +1,4 @@
-"""Stops a node, and the Redis that was started for it."""
+"""Stop of a node, and of the Redis that was started for the node."""
 
 import shlex
 import time
@@ -23,10 +23,10 @@ def stop_job(job: "Job") -> bool:
     """Stop the supervisor of a job.
 
     Returns:
-        Whether it ran.
+        Whether the supervisor ran.
 
     Raises:
-        Fault: it runs, but this user cannot stop it, or it does not end.
+        Fault: this user cannot stop the running supervisor, or the supervisor does not end.
     """
     import psutil
 
@@ -59,7 +59,7 @@ def stop_job(job: "Job") -> bool:
 
 
 def _wait(job: "Job", process: "psutil.Process", timeout_s: float) -> bool:
-    """Wait until the lock is free and the process gone; say now and then that it takes time."""
+    """Wait until the lock is free and the process has gone. Print the waiting time now and then."""
     started = told = time.monotonic()
     while job.running() or not _gone(process):
         now = time.monotonic()
@@ -82,13 +82,13 @@ def _gone(process: "psutil.Process") -> bool:
 
 
 def stop_redis(job: "Job") -> bool:
-    """Stop the Redis of this job, unless another running job uses it.
+    """Stop the Redis of this job, unless a different running job uses the Redis.
 
     Returns:
-        Whether nothing of this job runs any more.
+        False if the Redis goes on for a different job, else True.
 
     Raises:
-        Fault: it does not end.
+        Fault: the Redis does not end.
     """
     from cluster_serving.node.job import redis_server
     from cluster_serving.node.job.directory import all_jobs

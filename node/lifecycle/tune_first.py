@@ -1,4 +1,4 @@
-"""`tuning: start`: measures before a node serves for the first time."""
+"""`tuning: start`: a measurement before a node serves for the first time."""
 
 import structlog
 
@@ -16,9 +16,9 @@ log = structlog.get_logger(__name__)
 
 
 def tune_if_wanted(config: Config, model: Detected, budget: Budget, store: Store, report: Report) -> None:
-    """Measure and keep the result, where that is wanted and nothing fits that was measured before.
+    """Measure and keep the result, if `tuning` is `start` and no kept result fits.
 
-    What goes wrong is logged and told, and no reason not to serve.
+    A failed measurement is logged and reported, and the node serves without a result.
     """
     if config.tuning != "start" or not is_open(config, model.backend) or store.find(config, model, budget):
         return
@@ -30,7 +30,7 @@ def tune_if_wanted(config: Config, model: Detected, budget: Budget, store: Store
 
 
 class _Progress(SearchProgress):
-    """Tells who waits for the start."""
+    """Progress of the measurement, for the waiting `start`."""
 
     def __init__(self, report: Report) -> None:
         self._report = report
