@@ -1,4 +1,4 @@
-"""Does to nodes and Redis what the schedule says."""
+"""Execution of the scheduled faults on nodes and Redis."""
 
 import signal
 import time
@@ -14,18 +14,18 @@ from cluster_serving.node.chaos.nodes import Node, wait_for
 from cluster_serving.node.chaos.schedule import CHILDREN, Act, Fault, Target
 from cluster_serving.node.job.private_redis import PrivateRedis
 
-_CHILD_S = 20.0  # how long a child that died may take to be started again
+_CHILD_S = 20.0  # longest time until a dead child is started again
 _GATHER_S = 0.3
 
 
 class Faults:
-    """Carries faults out, one after the other; after each, what it befell is there again or on its way.
+    """Executor of faults, one at a time. After each fault, its target runs again or is being started.
 
     Args:
-        nodes: both.
-        server: their Redis.
-        job: its stream.
-        patience_s: how long a node may take to be ready again; longer raises `NodeEnded`.
+        nodes: both nodes.
+        server: Redis of the nodes.
+        job: stream of the nodes.
+        patience_s: longest time for a node to be ready again. After that time, `NodeEnded` is raised.
     """
 
     def __init__(self, nodes: Sequence[Node], server: PrivateRedis, job: str, patience_s: float) -> None:
@@ -39,7 +39,7 @@ class Faults:
         """Carry out one fault."""
         if fault.target in CHILDREN:
             node = self._nodes[fault.node]
-            node.await_ready(self._patience_s)  # one whose child dies while it starts gives up, as it should
+            node.await_ready(self._patience_s)  # a node whose child dies during the start gives up, as intended
             self._to_child(node, fault.target, fault.act)
         elif fault.target is Target.GROUP:
             self._destroy_group()
@@ -51,7 +51,7 @@ class Faults:
             victims = self._nodes[fault.node].everybody()
             _pause(victims if whole else victims[:1], pace.PAUSE_S)
         else:
-            self._await_nodes()  # one node at a time is away
+            self._await_nodes()  # at most one node is away at a time
             self._to_node(fault)
         self.done += 1
 
@@ -98,7 +98,7 @@ class Faults:
         self._redis.start()
 
     def _destroy_group(self) -> None:
-        """Destroy the group while the stream holds records that nobody has read."""
+        """Destroy the consumer group while the stream holds unread records."""
         readers = [reader for node in self._nodes for reader in node.children(Target.READER)]
         _signal(readers, psutil.Process.suspend)
         try:

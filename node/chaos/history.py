@@ -1,4 +1,4 @@
-"""What happened to every record of a run, and what was wrong with it. Pure: others read Redis and note down here."""
+"""History of every record of a run, and the verdicts on the run. Pure: modules that read Redis write into the history."""
 
 import math
 from collections import Counter
@@ -11,7 +11,7 @@ from cluster_serving.node.chaos.records import EXPECTED, POISON, RIGHT, RecordKi
 
 
 class Acceptance(StrEnum):
-    """What came of enqueueing a record."""
+    """Result of enqueueing a record."""
 
     ACCEPTED = "accepted"
     REFUSED = "refused"  # nothing was enqueued: the queue or Redis was full
@@ -19,7 +19,13 @@ class Acceptance(StrEnum):
 
 
 class SeenOutcome(msgspec.Struct, frozen=True):
-    """What a client finds for a record: `what` is "right", "wrong" or an `ErrorCode`; `digest` of all its bytes."""
+    """Outcome that a client finds for a record.
+
+    Attributes:
+        what: "right", "wrong" or an `ErrorCode`.
+        detail: text for people.
+        digest: digest of all bytes of the outcome.
+    """
 
     what: str
     detail: str
@@ -27,7 +33,7 @@ class SeenOutcome(msgspec.Struct, frozen=True):
 
 
 class SeenDeadLetter(msgspec.Struct, frozen=True):
-    """A dead letter: of which record, why, and how often it had been delivered."""
+    """Dead letter of a record, with its error code and the number of its deliveries."""
 
     uri: str
     code: str
@@ -35,7 +41,7 @@ class SeenDeadLetter(msgspec.Struct, frozen=True):
 
 
 class Remains(msgspec.Struct):
-    """What is left when all nodes have ended; `endings`: nodes that ended otherwise than they should."""
+    """Remains of a run when all nodes have ended. `endings` describes the nodes that ended in a wrong way."""
 
     processes: list[str] = []
     segments: list[str] = []
@@ -46,7 +52,7 @@ class Remains(msgspec.Struct):
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """One check: of how many things, how many failed, and the first of these."""
+    """Result of a check: the number of cases, the number of failed cases, and the first failed case."""
 
     check: str
     count: int
@@ -55,12 +61,12 @@ class Verdict(msgspec.Struct, frozen=True):
 
     @property
     def passed(self) -> bool:
-        """Whether none failed."""
+        """True if no case failed."""
         return not self.failed
 
 
 class History:
-    """All that is known of a run. Written by several threads, each field of a record by one."""
+    """All knowledge about a run. Several threads write, but each field of a record has a single writer."""
 
     def __init__(self, batch: int) -> None:
         self.batch = batch
@@ -73,29 +79,29 @@ class History:
         self.replies: Counter[str] = Counter()
         self.dead_letters: list[SeenDeadLetter] = []
         self.runs: dict[int, int] = {}
-        self.calm: set[str] = set()  # records that were sent, and answered, while nothing was done to anybody
-        self.disturbances = 0  # faults after which a record may be run anew without being counted as delivered again
+        self.calm: set[str] = set()  # records sent and answered before any fault
+        self.disturbances = 0  # faults after which a record may run again without a counted delivery
         self.remains = Remains()
 
     def sending(self, record: SentRecord) -> None:
-        """A record is about to be sent: its outcome may be there before Redis' answer."""
+        """Note a record before it is sent, because its outcome may come before Redis' answer."""
         self.acceptance[record.uri] = Acceptance.UNKNOWN
         self.records[record.uri] = record
 
     def sent(self, uri: str, acceptance: Acceptance, entry: str = "") -> None:
-        """What Redis said to a record; `entry`: the id of its entry, if it has one."""
+        """Note Redis' answer to a record. `entry` is the id of the record's entry, or empty."""
         self.entries[uri] = entry
         self.acceptance[uri] = acceptance
         self.accepted += acceptance is Acceptance.ACCEPTED
 
     def seen(self, uri: str, outcome: SeenOutcome) -> None:
-        """The outcome of a record was read; the first time it counts, and every other time it must be the same."""
+        """Note an outcome of a record. The first outcome counts, and every later outcome must be the same."""
         first = self.outcomes.setdefault(uri, outcome)
         if first.digest != outcome.digest:
             self.changed[uri] = f"was {first.what}, became {outcome.what}: {outcome.detail}"
 
     def vanished(self, uri: str) -> None:
-        """An outcome that had been there is no longer."""
+        """Note that the outcome of a record has disappeared."""
         self.changed[uri] = "is gone"
 
     @property
@@ -104,7 +110,7 @@ class History:
         return [uri for uri in self._of(Acceptance.ACCEPTED) if uri not in self.outcomes]
 
     def taken(self) -> Iterable[SentRecord]:
-        """Records that Redis took: accepted ones, and those of unknown acceptance that have an outcome."""
+        """Yield the records that Redis took: accepted records, and records of unknown acceptance with an outcome."""
         for uri, record in self.records.items():
             known = self.acceptance[uri]
             if known is Acceptance.ACCEPTED or (known is Acceptance.UNKNOWN and uri in self.outcomes):
@@ -114,14 +120,14 @@ class History:
         return [uri for uri, known in list(self.acceptance.items()) if known is acceptance]
 
     def describe(self, uri: str) -> str:
-        """A record for people."""
+        """Return a description of a record for people."""
         record = self.records[uri]
         flaw = f" ({record.flaw})" if record.flaw else ""
         return f"record {uri}, {record.kind}{flaw}, {record.dialect}, {self.acceptance[uri]}"
 
 
 def check(history: History) -> list[Verdict]:
-    """Everything that must be true of a run that is over, in the order of a record's life."""
+    """Return the verdicts on a finished run, in the order of a record's life."""
     return [
         _answered(history),
         _unchanged(history),
@@ -194,7 +200,7 @@ def _dead_letters(history: History) -> Iterable[Verdict]:
 
 
 def _runs(history: History) -> Iterable[Verdict]:
-    """How often rows were run whose runs are counted; each has a row of its own, or shares it with others of its kind."""
+    """Check the number of runs of poison rows and slow rows. Only records of the same kind share a row."""
     most = math.ceil(math.log2(max(history.batch, 2))) + 2
     deliveries = {letter.uri: letter.deliveries for letter in history.dead_letters}
     allowed: Counter[int] = Counter()

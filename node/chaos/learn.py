@@ -1,4 +1,4 @@
-"""What the model answers while nothing is wrong, and whether an answer is one of these."""
+"""Right answers of the model, learned before any fault, and the comparison of later answers with them."""
 
 import re
 import time
@@ -21,13 +21,13 @@ _NUMBER = re.compile(r"-?\d+\.?\d*(?:[eE][+-]?\d+)?")
 
 
 class Answers:
-    """The right answers of each sample in each dialect."""
+    """Right answers of each sample in each dialect."""
 
     def __init__(self) -> None:
         self._right: dict[tuple[Dialect, int], list[object]] = {}
 
     def learn(self, dialect: Dialect, sample: int, result: Result) -> bool:
-        """Take a result for right; False: it is an error, or none of those that the same sample had before."""
+        """Store a result as right, and return True. Return False for an error, or a result unlike the sample's earlier ones."""
         if result.error is not None:
             return False
         known = self._right.setdefault((dialect, sample), [])
@@ -38,7 +38,7 @@ class Answers:
         return True
 
     def right(self, dialect: Dialect, sample: int, result: Result) -> bool:
-        """Whether a result is right."""
+        """Return whether a result is right."""
         return any(alike(_answer(result), each) for each in self._right.get((dialect, sample), ()))
 
 
@@ -47,7 +47,7 @@ def _answer(result: Result) -> object:
 
 
 def alike(one: Any, other: Any) -> bool:
-    """Whether two answers are the same but for rounding: the rows beside a row change the order of its sums."""
+    """Return whether two answers are equal except for rounding. Neighbours in the batch change the order of a row's sums."""
     if isinstance(one, dict) and isinstance(other, dict):
         return list(one) == list(other) and all(alike(one[name], other[name]) for name in one)
     if isinstance(one, list | tuple) and isinstance(other, list | tuple):
@@ -73,7 +73,7 @@ def _close(one: np.ndarray[Any, Any], other: np.ndarray[Any, Any]) -> bool:
 def ask(
     settings: RedisSettings, job: str, records: Sequence[tuple[str, Fields]], timeout_s: float
 ) -> Mapping[str, Result]:
-    """Send records and read their results, which stay where they are; those that came in time."""
+    """Send records, and return the results that come in time. The results stay in Redis."""
     link = Link(settings)
     try:
         for first in range(0, len(records), _CHUNK):

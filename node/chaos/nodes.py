@@ -1,4 +1,4 @@
-"""The two nodes of a run: real ones, as `start --foreground` makes them, on the run's own Redis."""
+"""The two nodes of a run: real nodes, started with `start --foreground`, on the run's own Redis."""
 
 import json
 import os
@@ -29,7 +29,7 @@ _MANY = 1_000_000
 
 
 def run_config(config: Config, url: str) -> Config:
-    """The user's configuration, at the pace of a run and on the Redis of the run."""
+    """Return the user's configuration, with the pace and the Redis of the run."""
     defaults = Config()
     redis_keys = [name for name in Config.model_fields if name.startswith("redis_") and name != "redis_timeout"]
     update: dict[str, Any] = {name: getattr(defaults, name) for name in redis_keys}
@@ -41,17 +41,17 @@ def run_config(config: Config, url: str) -> Config:
         "drain_timeout_s": pace.DRAIN_S,
         "batch_size": min(config.batch_size or pace.BATCH, pace.BATCH),
         "model_parallelism": min(config.model_parallelism or pace.WORKERS, pace.WORKERS),
-        # A run reads what a client and an operator would, all of it, at the end.
+        # At the end, a run reads all results and dead letters, as a client and an operator would.
         "result_time_to_live_s": 86_400.0,
         "max_dead_letters": _MANY,
-        # Not more often than the run itself disturbs a record that has done nothing.
+        # An innocent record must not use up its deliveries by the run's own disturbances.
         "max_deliveries": max(config.max_deliveries, 50),
     }
     return config.model_copy(update=update)
 
 
 def write_config(config: Config, path: Path) -> None:
-    """Write a configuration, with its secrets, for the eyes of its owner."""
+    """Write a configuration, with its secrets, to a file that only its owner can read."""
     dumped = config.model_dump(by_alias=True, exclude_defaults=True)
     values = {key: value.get_secret_value() if isinstance(value, SecretStr) else value for key, value in dumped.items()}
     values = {key: list(value) if isinstance(value, tuple) else value for key, value in values.items()}
@@ -62,7 +62,7 @@ def write_config(config: Config, path: Path) -> None:
 
 
 class Node:
-    """One node, with a home of its own."""
+    """Node of a run, with its own home directory."""
 
     def __init__(
         self, number: int, directory: Path, config: Path, job: str, server: PrivateRedis, poison: Path
@@ -79,7 +79,7 @@ class Node:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Start it; it is ready later."""
+        """Start the node, without waiting until it is ready."""
         command = [
             sys.executable,
             "-P",
@@ -94,11 +94,11 @@ class Node:
 
     @property
     def runs(self) -> bool:
-        """Whether it has been started and has not ended."""
+        """True if the node has been started and has not ended."""
         return self._process is not None and self._process.poll() is None
 
     def beat(self) -> dict[str, Any]:
-        """What it tells Redis; empty when it says nothing."""
+        """Return the node's heartbeat in Redis, or an empty dictionary."""
         if self._process is None:
             return {}
         with suppress(redis.RedisError, OSError, ValueError), self._redis.settings(1.0).client() as client:
@@ -111,15 +111,15 @@ class Node:
 
     @property
     def whole(self) -> bool:
-        """Whether it is ready and lacks no worker."""
+        """True if the node is ready and all its workers are alive."""
         beat = self.beat()
         return beat.get("state") == "ready" and beat.get("workers_alive") == beat.get("workers")
 
     def await_ready(self, timeout_s: float = pace.READY_S) -> dict[str, Any]:
-        """Wait until it is ready; what it then tells Redis.
+        """Wait until the node is ready, and return its heartbeat.
 
         Raises:
-            NodeEnded: it ended, or was not ready in time; with the last line of its log.
+            NodeEnded: the node ended, or was not ready in time. The message quotes the node's log.
         """
         deadline_s = time.monotonic() + timeout_s
         while True:
@@ -134,7 +134,7 @@ class Node:
             time.sleep(_TURN_S)
 
     def children(self, kind: str) -> list[psutil.Process]:
-        """Its reader, writer or workers, oldest first."""
+        """Return the node's reader, writer or workers, oldest first."""
         with suppress(psutil.Error):
             if self._process is not None:
                 found = psutil.Process(self._process.pid).children()
@@ -142,7 +142,7 @@ class Node:
         return []
 
     def everybody(self) -> list[psutil.Process]:
-        """Its supervisor and all its children."""
+        """Return the node's supervisor and all children."""
         with suppress(psutil.Error):
             if self._process is not None:
                 supervisor = psutil.Process(self._process.pid)
@@ -150,7 +150,7 @@ class Node:
         return []
 
     def end(self, number: int, timeout_s: float = pace.DRAIN_S + 20) -> None:
-        """End it with a signal, and note if it did not end as it should."""
+        """End the node with a signal, and note a wrong ending."""
         if self._process is None:
             return
         if self._process.poll() is not None:
@@ -168,7 +168,7 @@ class Node:
             self.endings.append(f"node {self.number + 1} ended with exit code {code} after SIGTERM")
 
     def _fault(self) -> str:
-        """The last line of its log that tells of an error, or else the last one."""
+        """Return the last error line in the node's log, or the last line when there is no error."""
         lines = self.log_path.read_text(encoding="utf-8", errors="replace").splitlines()
         errors = [line for line in lines if "level=error" in line]
         return (errors or lines or ["nothing"])[-1]
@@ -181,7 +181,7 @@ class NodeEnded(Fault):
 
 
 def node_environment(environ: Mapping[str, str], home: Path, poison: Path) -> dict[str, str]:
-    """The environment of a node: its configuration is all in its file."""
+    """Return the environment of a node, without the user's settings. The node's file holds the whole configuration."""
     kept = {name: value for name, value in environ.items() if not name.startswith(ENVIRON_PREFIX)}
     return kept | {"CLUSTER_SERVING_HOME": str(home), VARIABLE: str(poison)}
 
@@ -195,7 +195,7 @@ def _kind(process: psutil.Process) -> str:
 
 
 def wait_for(condition: Callable[[], bool], timeout_s: float) -> bool:
-    """Whether a condition came true in time."""
+    """Wait for a condition, and return whether it came true in time."""
     deadline_s = time.monotonic() + timeout_s
     while not condition():
         if time.monotonic() > deadline_s:

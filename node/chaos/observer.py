@@ -1,4 +1,4 @@
-"""Reads what clients and operators can see of a run, again and again, and notes it down."""
+"""Observer of a run: reads the data visible to clients and operators again and again, and notes it in the history."""
 
 import hashlib
 import threading
@@ -20,18 +20,18 @@ from cluster_serving.node.chaos.records import NO_URI, RIGHT, SentRecord
 
 _TURN_S = 0.05
 _PAGE = 500
-_AGAIN = 50  # outcomes that are read again in each turn
+_AGAIN = 50  # known outcomes read again in each turn
 
 
 class Observer(threading.Thread):
-    """A client that looks at outcomes and takes none.
+    """Client that reads outcomes, and removes none.
 
     Args:
         settings: the run's Redis.
-        job: its stream.
-        reply: key of the stream that replies go to.
-        answers: which ones are right.
-        history: is told what was seen.
+        job: stream of the run.
+        reply: key of the reply stream.
+        answers: the right answers.
+        history: receives the outcomes.
     """
 
     def __init__(self, settings: RedisSettings, job: str, reply: str, answers: Answers, history: History) -> None:
@@ -50,32 +50,32 @@ class Observer(threading.Thread):
         self.failure: BaseException | None = None
 
     def open(self) -> None:
-        """Make the reply stream: results go only to one that exists."""
+        """Create the reply stream, because results go only to an existing stream."""
         self._redis.xgroup_create(self._reply, "chaos", "$", mkstream=True)
 
     def cease(self) -> None:
-        """Look no more."""
+        """Stop reading."""
         self._over.set()
 
     def finish(self) -> None:
-        """Look no more; then read every outcome once more."""
+        """Stop the thread, then read every outcome once more."""
         self.cease()
         self.join()
         self.check()
         self.look(list(self._history.records))
-        self._history.replies.clear()  # one may have come before its record was noted down
+        self._history.replies.clear()  # a reply may have come before its record was noted
         self._last_reply = b"0-0"
         self._count_replies()
         self._history.dead_letters = list(self._dead_letters())
         self._redis.close()
 
     def check(self) -> None:
-        """Raise what has kept it from looking."""
+        """Raise the error that ended the thread, if any."""
         if self.failure is not None:
             raise self.failure
 
     def run(self) -> None:
-        """Look until told to finish."""
+        """Read until told to stop."""
         while not self._over.wait(_TURN_S):
             try:
                 known = self._history.outcomes
@@ -85,12 +85,12 @@ class Observer(threading.Thread):
                 self._hear_beats()
             except (redis.RedisError, OSError):
                 self._redis.connection_pool.disconnect()  # Redis is away, as planned
-            except BaseException as error:  # told to whoever finishes the watch
+            except BaseException as error:  # raised by `check`
                 self.failure = error
                 return
 
     def look(self, uris: Sequence[str]) -> None:
-        """Read the results of these records."""
+        """Read the results of the records with these uris."""
         records = [self._history.records[uri] for uri in uris]
         hashes = [record for record in records if not record.replies]
         for first in range(0, len(hashes), _PAGE):
@@ -144,7 +144,7 @@ class Observer(threading.Thread):
                 self._beats[int(beat["pid"]), int(beat["started_ms"])] = beat
 
     def total(self, count: str) -> int:
-        """A count of the heartbeats, over all lives of all nodes, as far as they told."""
+        """Return the sum of a heartbeat's count over all lives of all nodes, as far as heartbeats were read."""
         return sum(int(beat.get(count, 0)) for beat in self._beats.values())
 
     def _dead_letters(self) -> Iterable[SeenDeadLetter]:
@@ -154,7 +154,7 @@ class Observer(threading.Thread):
             yield SeenDeadLetter(uri, str(told.get("code")), int(told.get("deliveries", 1)))
 
     def left_in_redis(self) -> tuple[int, int, list[str]]:
-        """Entries pending, entries in the stream, and the consumers of the group."""
+        """Return the number of pending entries, the number of entries in the stream, and the consumers of the group."""
         with_group: Any = self._redis
         try:
             pending = int(with_group.xpending(self._job, keys.GROUP)["pending"])

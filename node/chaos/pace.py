@@ -1,26 +1,26 @@
-"""How fast a run goes: settings of its nodes that make faults matter within seconds, and what depends on them."""
+"""Pace of a run: node settings that make faults matter within seconds, and the times that depend on the settings."""
 
 from typing import Final
 
 LEASE_S: Final = 2.0
 """`lease` of both nodes."""
 PAUSE_S: Final = 3.0
-"""A pause: longer than the lease, so that the other node takes over while the paused one still believes that it owns."""
+"""Seconds of a pause. Longer than the lease: the second node takes over while the paused node still believes in its lease."""
 SLOW_S: Final = 4.0
-"""What a slow record takes: two leases, so that it is run twice if its lease is not renewed."""
+"""Seconds that a slow record takes: two leases, so that the record runs twice if its lease is not renewed."""
 RUN_TIMEOUT_S: Final = 6.0
-"""`runTimeout`: more than a slow record takes, and little, because a hanging one is waited for in each half of its batch."""
+"""`runTimeout`. Longer than a slow record takes, and short, because a hanging record is waited for in each half of its batch."""
 BATCH: Final = 8
-"""Largest `batchSize`: a culprit is found in log2 of it runs."""
+"""Largest `batchSize`. A culprit is found in log2(batch size) runs."""
 WORKERS: Final = 2
-"""Most workers of a node."""
+"""Largest number of workers per node."""
 DRAIN_S: Final = 8.0
-"""`drainTimeout`: a slow record may be under way when a node is told to stop."""
+"""`drainTimeout`. A slow record may be under way when a node is told to stop."""
 AWAY_S: Final = 0.7
-"""How long Redis stays away after it was killed."""
+"""Seconds until Redis is started again after it was killed."""
 READY_S: Final = 600.0
-"""How long a node may take to load its model."""
+"""Longest time in seconds for a node to load its model."""
 SETTLE_S: Final = 90.0
-"""How long the last answers may take when all faults are over: a hanging record is still being isolated, and restarts back off."""
+"""Longest wait in seconds for the last answers after all faults: hanging records are still being isolated, restarts back off."""
 STARTS: Final = 6
-"""How many times as long as the nodes took to start comes on top: a crashing record costs so many loads of the model."""
+"""Multiple of the nodes' start time, added to `SETTLE_S`: a crashing record costs that many loads of the model."""

@@ -1,4 +1,4 @@
-"""The processes of a run: they die with it, and are known by the path of its poison file in their environment."""
+"""Processes of a run: killed with the run, and recognised by the path of the run's poison file in the environment."""
 
 import os
 from collections.abc import Iterator
@@ -13,13 +13,13 @@ _RING = "memfd:cluster-serving-ring"
 
 
 def of_run(poison: Path) -> list[psutil.Process]:
-    """Every living process that this run has started, directly or not."""
+    """Return every living process that a run has started, directly or not."""
     return [process for process in psutil.process_iter() if _environment(process).get(VARIABLE) == str(poison)]
 
 
 def kill_all(poison: Path) -> None:
-    """End every process of this run, stopped ones too."""
-    for _ in range(3):  # a supervisor may have started one more
+    """Kill every process of a run, stopped processes too."""
+    for _ in range(3):  # a supervisor may have started a new child
         processes = of_run(poison)
         for process in processes:
             with suppress(psutil.NoSuchProcess):
@@ -28,7 +28,7 @@ def kill_all(poison: Path) -> None:
 
 
 def describe(process: psutil.Process) -> str:
-    """A process for people."""
+    """Return a description of a process for people."""
     try:
         return f"{process.pid}: {' '.join(process.cmdline()[-3:])}"
     except psutil.Error:
@@ -36,12 +36,12 @@ def describe(process: psutil.Process) -> str:
 
 
 def rings(pid: int) -> set[int]:
-    """The inodes of the rings that a process has open."""
+    """Return the inodes of the rings that a process has open."""
     return set(_open_rings(pid))
 
 
 def holders(inodes: set[int]) -> Iterator[str]:
-    """Processes that hold one of these rings."""
+    """Yield a description of each process that holds a ring with one of the inodes."""
     for pid in psutil.pids():
         if inodes.intersection(_open_rings(pid)):
             yield f"process {pid} holds a ring of this run"

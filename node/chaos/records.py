@@ -1,4 +1,4 @@
-"""What a run sends: which kind of record when, and its fields on the wire. Pure."""
+"""Records that a run sends: their kinds, their order and their fields on the wire. Pure."""
 
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
@@ -18,12 +18,12 @@ from cluster_serving.node.models.base import TensorSpec
 
 
 class RecordKind(StrEnum):
-    """What is special about a record."""
+    """Kind of a record, named after its special property."""
 
     GOOD = "good"
     SLOW = "slow"  # good, and takes longer than the lease
-    IMPATIENT = "impatient"  # good, and to be begun within milliseconds
-    EXPIRED = "expired"  # its deadline had passed when it was sent
+    IMPATIENT = "impatient"  # good, and must be started within milliseconds
+    EXPIRED = "expired"  # sent after its deadline
     RAISING = "raising"
     CRASHING = "crashing"
     HANGING = "hanging"
@@ -32,7 +32,7 @@ class RecordKind(StrEnum):
 
 POISON: Final = (RecordKind.RAISING, RecordKind.CRASHING, RecordKind.HANGING)
 RIGHT: Final = "right"
-"""The outcome of a record that has the answer which the model gives to it when nothing is wrong."""
+"""Outcome of a record with the same answer that the model gives before any fault."""
 
 EXPECTED: Final[Mapping[RecordKind, frozenset[str]]] = {
     RecordKind.GOOD: frozenset({RIGHT}),
@@ -44,17 +44,21 @@ EXPECTED: Final[Mapping[RecordKind, frozenset[str]]] = {
     RecordKind.HANGING: frozenset({ErrorCode.WORKER_HUNG, ErrorCode.WORKER_DIED, ErrorCode.DELIVERED_TOO_OFTEN}),
     RecordKind.MALFORMED: frozenset({ErrorCode.INVALID_INPUT}),
 }
-"""The outcomes that a record of each kind may have."""
+"""Allowed outcomes of each kind of record."""
 
 _SPACING_S = 2.0
 NO_URI: Final = "no uri"
-"""The flaw of a record whose answer is found under the id of its entry."""
+"""Flaw of a record without a uri. Its answer is found under the id of its entry."""
 
 
 class SentRecord(msgspec.Struct, frozen=True):
-    """One record; `uri` names it even where it is sent without.
+    """Record of a run.
 
-    `deadline_ms` is Unix time, `life_ms` counts from when Redis takes it; `flaw` is that of a malformed one.
+    Attributes:
+        uri: name of the record, even when it is sent without a uri.
+        deadline_ms: Unix time of the deadline.
+        life_ms: time until the deadline, counted from the moment when Redis takes the record.
+        flaw: flaw of a malformed record.
     """
 
     uri: str
@@ -68,7 +72,7 @@ class SentRecord(msgspec.Struct, frozen=True):
 
 
 class Pools(msgspec.Struct, frozen=True):
-    """Which samples each kind of record uses; without `poison` there are only good ones."""
+    """Samples of each kind of record. Without poison, `magic` is empty and all samples are good."""
 
     good: Sequence[int]
     magic: Mapping[RecordKind, Sequence[int]]
@@ -77,7 +81,7 @@ class Pools(msgspec.Struct, frozen=True):
 
 
 class Mix:
-    """Which record comes next; the same ones in the same order for the same seed."""
+    """Sequence of records. The same seed gives the same records in the same order."""
 
     def __init__(self, seed: int, seconds: float, pools: Pools) -> None:
         self._rng = Random(f"records {seed}")  # noqa: S311 - not for secrets
@@ -88,7 +92,7 @@ class Mix:
         self._count = 0
 
     def next(self, at_s: float, now_ms: int) -> SentRecord:
-        """The record that is sent `at_s` seconds after the load began, at `now_ms` Unix time."""
+        """Return the record that is sent `at_s` seconds after the start of the load, at `now_ms` Unix time."""
         kind = self._costly(at_s) or self._common()
         self._count += 1
         uri = f"{self._count}"
@@ -96,7 +100,7 @@ class Mix:
         if kind is RecordKind.MALFORMED:
             return SentRecord(uri, kind, rng.choice(pools.good), flaw=rng.choice(pools.flaws))
         if kind is RecordKind.EXPIRED:
-            # With the row of one that raises: whoever runs it shows that it did.
+            # A raising row reveals a node that runs the expired record.
             sample = rng.choice(pools.magic.get(RecordKind.RAISING) or pools.good)
             return SentRecord(
                 uri, kind, sample, replies=rng.random() < 0.3, deadline_ms=now_ms - rng.randint(1, 60_000)
@@ -107,7 +111,10 @@ class Mix:
         return SentRecord(uri, kind, self._sample(kind), dialect, replies=dialect == "native" and rng.random() < 0.3)
 
     def _costly(self, at_s: float) -> RecordKind | None:
-        """One of those that cost much, if one is due; never two in one batch, which would have to be halved for each."""
+        """Return the costly kind that is due, if any.
+
+        Two costly records never share a batch, because the batch would have to be halved for each.
+        """
         if not self._due or self._due[0][0] > at_s or at_s < self._next_costly_s:
             return None
         self._next_costly_s = at_s + _SPACING_S
@@ -130,7 +137,7 @@ class Mix:
 
 
 def _planned(rng: Random, seconds: float) -> list[tuple[float, RecordKind]]:
-    """When the records come that cost much: those that hang early, for they are waited for again and again."""
+    """Return the times of costly records. Hanging records come early, because a node waits for them again and again."""
     many = {
         RecordKind.SLOW: (seconds / 12, 1.0),
         RecordKind.CRASHING: (seconds / 15, 0.8),
@@ -144,12 +151,12 @@ def _planned(rng: Random, seconds: float) -> list[tuple[float, RecordKind]]:
 
 
 class Encoder:
-    """Makes the fields of records.
+    """Encoder of records into fields.
 
     Args:
-        samples: what records refer to.
-        reply: key of the stream that replies go to.
-        batched: every record carries a batch dimension.
+        samples: samples that the records refer to by index.
+        reply: key of the reply stream.
+        batched: every record has a batch dimension.
     """
 
     def __init__(self, samples: Sequence[Sample], reply: str, *, batched: bool) -> None:
@@ -158,7 +165,7 @@ class Encoder:
         self._batched = batched
 
     def fields(self, record: SentRecord) -> Fields:
-        """What the entry of this record holds."""
+        """Return the fields of a record's entry."""
         uri, sample = record.uri, self._value(record.sample)
         if record.flaw:
             return _FLAWS[record.flaw](uri, sample)
@@ -178,12 +185,15 @@ class Encoder:
 
 
 def _joins(value: np.ndarray[tuple[int, ...], np.dtype[np.generic]], dialect: Dialect) -> bool:
-    """Whether a text has to be a list of strings: the original dialect has no arrays of them."""
+    """Return whether a text must be sent as a list of strings, because the original dialect has no arrays of strings."""
     return dialect == "original" and value.dtype == object
 
 
 def flaws_for(inputs: Sequence[TensorSpec], *, own_processing: bool) -> list[str]:
-    """What can be wrong with a record so that a node must say so; what `preprocess` of the user makes of it is not known."""
+    """Return the flaws that a node must report as an error.
+
+    With the user's own `preprocess`, flaws of the inputs are left out, because the result is unknown.
+    """
     always = [NO_URI, "a deadline that is no number", "broken Arrow", "broken JSON"]
     if own_processing:
         return always

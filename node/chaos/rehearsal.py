@@ -1,4 +1,4 @@
-"""Before anything is done to anybody: which inputs the model takes, what it answers, and which rows are to be poison."""
+"""Rehearsal before any fault: learns the inputs and the answers of the model, and chooses the poison rows."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -29,24 +29,24 @@ _EFFECTS: Final = {
     RecordKind.CRASHING: Effect.CRASH,
     RecordKind.HANGING: Effect.HANG,
 }
-# How many samples are poison of each kind; the calm has its own, whose runs are counted by themselves.
+# Number of poison samples of each kind. The calm has its own samples, so that their runs are counted separately.
 _CALM: Final = (RecordKind.RAISING, RecordKind.SLOW, RecordKind.SLOW)
 _LOAD: Final = {RecordKind.SLOW: 3, RecordKind.RAISING: 8, RecordKind.CRASHING: 5, RecordKind.HANGING: 3}
 _LEAST_GOOD = 6
 
 
 class Rehearsal:
-    """What a run is made of.
+    """Results of the rehearsal, from which a run is made.
 
     Attributes:
-        encoder: makes fields of records.
-        answers: which ones are right.
-        reply: key of the stream that replies go to.
-        pools: which samples each kind of record uses.
-        probe: the record that showed that poison works; None: it does not.
-        calm: the records that are to be sent before the faults.
-        record_bytes: of one record, at most.
-        notes: what is not tried, and why.
+        encoder: encoder of records.
+        answers: the right answers.
+        reply: key of the reply stream.
+        pools: samples of each kind of record.
+        probe: record that showed that poison works. None: poison does not work.
+        calm: records to send before the faults.
+        record_bytes: largest size of a record.
+        notes: omitted parts of the run, each with the reason.
     """
 
     def __init__(self, place: Sandbox, samples: Sequence[Sample]) -> None:
@@ -62,15 +62,15 @@ class Rehearsal:
 
     @property
     def record_bytes(self) -> int:
-        """Bytes of one record's fields, at most."""
+        """Largest size of a record's fields, in bytes."""
         records = (SentRecord("0", RecordKind.GOOD, sample) for sample in self.pools.good)
         return max(sum(map(len, self.encoder.fields(record))) for record in records)
 
     def learn(self, dialect: Dialect, samples: Sequence[int], times: int) -> list[int]:
-        """Send each sample so often; those that got an answer, always the same one.
+        """Send each sample `times` times, and return the samples that always got the same answer.
 
         Raises:
-            Fault: there is none.
+            Fault: no sample always got the same answer.
         """
         results: list[tuple[int, Result | None]] = []
         for turn in range(times):
@@ -84,11 +84,11 @@ class Rehearsal:
         return good
 
     def allot(self, good: Sequence[int], dialects: Sequence[Dialect], flaws: Sequence[str]) -> None:
-        """Decide which samples are poison, and tell the workers."""
+        """Choose the poison samples, and tell the workers."""
         left = list(good)
         self.pools = Pools(left, {}, dialects, flaws)
         if len(left) < sum((len(_CALM), *_LOAD.values(), _LEAST_GOOD)):
-            self.notes.append("no poison is tried: the model's inputs have too little room for rows known by heart")
+            self.notes.append("no poison is tried: the model's inputs allow too few different rows")
             return
         probe, *calm = [SentRecord(f"calm-{at}", kind, left.pop()) for at, kind in enumerate(_CALM)]
         magic = {kind: [left.pop() for _ in range(count)] for kind, count in _LOAD.items()}
@@ -109,16 +109,16 @@ class Rehearsal:
 
 
 def rehearse(place: Sandbox, beat: Mapping[str, Any], seed: int, file: Path | None) -> Rehearsal:
-    """Find out what a run needs to know of the model.
+    """Learn the facts about the model that a run needs.
 
     Args:
-        place: with nodes that are ready.
-        beat: what one of them tells.
-        seed: of the run.
-        file: an .npz file with samples; None: they are made up.
+        place: sandbox with ready nodes.
+        beat: heartbeat of a node.
+        seed: seed of the run.
+        file: .npz file with samples. None: samples are made up.
 
     Raises:
-        Fault: the model answers none of the samples, or never twice alike.
+        Fault: the model answers none of the samples, or never gives the same answer twice.
     """
     inputs = msgspec.convert(beat["inputs"], list[TensorSpec])
     samples = read(file, _SAMPLES) if file else made_up(inputs, np.random.default_rng(seed), _SAMPLES)

@@ -1,4 +1,4 @@
-"""Shows what a run found: a table for people, or JSON."""
+"""Report of a run: a table for people, or JSON."""
 
 import msgspec
 from rich.console import Console
@@ -10,7 +10,7 @@ _NO_BREAK = "\u00a0"
 
 
 def as_json(report: ChaosReport) -> str:
-    """One object."""
+    """Return the report as a JSON object."""
     told = {
         "seed": report.seed,
         "passed": report.passed,
@@ -23,7 +23,7 @@ def as_json(report: ChaosReport) -> str:
 
 
 def show(report: ChaosReport, console: Console) -> None:
-    """A line for each check, the figures, and the seed."""
+    """Print a line for each check, the figures, the notes and the seed."""
     table = Table("", "check", title_justify="left", highlight=False)
     table.add_column("of", justify="right")
     table.add_column("failed", justify="right")

@@ -1,4 +1,4 @@
-"""One run, from an empty directory to the verdicts.
+"""A run, from an empty directory to the verdicts.
 
 Redis, two nodes ──► rehearsal ──► calm: slow records ──► load and faults ──► settle ──► nodes told to stop
     ──► everything read once more ──► verdicts
@@ -28,14 +28,19 @@ from cluster_serving.node.chaos.traffic import Load
 from cluster_serving.node.config.loading import Config
 from cluster_serving.node.worker.poison import runs_of
 
-_BYTES_A_SECOND = 16 << 20  # more would measure the disk below the append-only file
+_BYTES_A_SECOND = 16 << 20  # more would measure the disk of the append-only file
 _TURN_S = 0.2
 
 Say = Callable[[str], None]
 
 
 class Options(msgspec.Struct, frozen=True):
-    """What a run is told: `rate` in records a second; `samples`: an .npz file with inputs, None: they are made up."""
+    """Options of a run.
+
+    Attributes:
+        rate: records per second.
+        samples: .npz file with inputs. None: inputs are made up.
+    """
 
     seed: int
     seconds: float
@@ -45,7 +50,12 @@ class Options(msgspec.Struct, frozen=True):
 
 
 class ChaosReport(msgspec.Struct):
-    """What a run found; `notes`: what was not tried, and why; `directory` with the logs, if it is kept."""
+    """Findings of a run.
+
+    Attributes:
+        notes: omitted parts of the run, each with the reason.
+        directory: directory of the logs, if kept.
+    """
 
     seed: int
     verdicts: list[Verdict]
@@ -55,17 +65,17 @@ class ChaosReport(msgspec.Struct):
 
     @property
     def passed(self) -> bool:
-        """Whether every check did."""
+        """True if every check passed."""
         return all(verdict.passed for verdict in self.verdicts)
 
 
 def run(config: Config, options: Options, say: Say) -> ChaosReport:
-    """Run it; nothing is left of it, whatever happens, but the logs of a run that failed.
+    """Run the model under faults, and return the findings. A run leaves nothing behind, except the logs if it failed.
 
     Args:
-        config: the user's.
-        options: of this run.
-        say: told what is going on, some times a second.
+        config: configuration of the user.
+        options: options of the run.
+        say: receives the progress of the run as text, several times a second.
 
     Raises:
         Fault: the run could not begin, or a node does not serve any more.
@@ -78,7 +88,7 @@ def run(config: Config, options: Options, say: Say) -> ChaosReport:
 
 
 class _Run:
-    """The phases of a run, in order."""
+    """Phases of a run, in order."""
 
     def __init__(self, place: Sandbox, options: Options, say: Say) -> None:
         self._place = place
@@ -89,7 +99,7 @@ class _Run:
         self._stuck: list[str] = []
 
     def run(self) -> ChaosReport:
-        """All of them."""
+        """Run all phases, and return the findings."""
         place, options = self._place, self._options
         self._say("starting two nodes")
         begun_s = time.monotonic()
@@ -138,7 +148,7 @@ class _Run:
         }
 
     def _calm(self, rehearsal: Rehearsal) -> None:
-        """Records that are slower than the lease, while nothing is done to anybody."""
+        """Send records that are slower than the lease, before any fault."""
         history = self._history
         if rehearsal.probe is None:
             return
@@ -155,7 +165,7 @@ class _Run:
         wait_for(self._answered, self._patience_s)
 
     def _storm(self, rehearsal: Rehearsal) -> None:
-        """Load and faults."""
+        """Send the load, and execute the faults."""
         options, history = self._options, self._history
         mix = Mix(options.seed, options.seconds, rehearsal.pools)
         rate = min(options.rate, _BYTES_A_SECOND / rehearsal.record_bytes)
@@ -167,7 +177,7 @@ class _Run:
             try:
                 self._do_faults(begun_s)
             except NodeEnded as ended:
-                self._stuck.append(str(ended))  # a finding like any other, beside what else can be found
+                self._stuck.append(str(ended))  # reported together with the findings of the checks
             self._go_on_until(begun_s, options.seconds)
             load.finish()
 
@@ -181,7 +191,7 @@ class _Run:
             self._faults.do(fault)
 
     def _go_on_until(self, begun_s: float, until_s: float) -> None:
-        """Wait, and tell how it goes."""
+        """Wait, and report the progress."""
         history, planned = self._history, len(self._plan)
         while True:
             self._watch.check()
@@ -195,7 +205,7 @@ class _Run:
             time.sleep(min(until_s - at_s, _TURN_S))
 
     def _settle(self) -> None:
-        """Wait until nobody lacks anything and nothing waits."""
+        """Wait until every node is whole and every record is answered, or a node has ended."""
         self._say("settling: every node whole, every record answered")
         wait_for(lambda: self._settled() or not all(node.runs for node in self._place.nodes), self._patience_s)
 
@@ -210,7 +220,7 @@ class _Run:
         return not pending and not entries and all(node.whole for node in self._place.nodes)
 
     def _remains(self) -> Remains:
-        """What is left of the nodes; ends Redis."""
+        """End Redis, and return the remains of the nodes."""
         place = self._place
         pending, entries, consumers = self._watch.left_in_redis()
         place.redis.end()

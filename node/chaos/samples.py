@@ -1,4 +1,4 @@
-"""Inputs for the records of a run: made up from what the model says that it takes, or read from a file."""
+"""Inputs for the records of a run: made up from the model's input specifications, or read from a file."""
 
 import zipfile
 from collections.abc import Mapping, Sequence
@@ -11,20 +11,21 @@ from cluster_serving.node.models.base import Array, TensorSpec
 from cluster_serving.node.worker.poison import as_batch, row_keys
 
 Sample = Mapping[str, Array]
-"""For each input of the model the value of one record, without a batch dimension."""
+"""Value of a record for each input of the model, without a batch dimension."""
 
-_SIZES = (8, 16, 32, 64, 224)  # of a free dimension: one will do for most models
-_HIGHEST = (2, 10, 100)  # of whole numbers: they may be indices
+_SIZES = (8, 16, 32, 64, 224)  # for a free dimension. At least one size works for most models.
+_HIGHEST = (2, 10, 100)  # exclusive bounds for whole numbers, which may be indices
 _WORDS = ["river", "stone", "cloud", "amber", "table", "seven", "light", "garden", "paper", "wind"]
 
 
 def made_up(inputs: Sequence[TensorSpec], rng: np.random.Generator, count: int) -> list[Sample]:
-    """Samples that differ; fewer than `count` where the inputs have no room for so many.
+    """Make up different samples: `count`, or fewer when the inputs allow fewer.
 
-    More where it is not sure that the model can run them: it may want other numbers, or other sizes of a free dimension.
+    More than `count` samples are made when the model may not run all: it may need different numbers, or different sizes of a free
+    dimension.
 
     Raises:
-        Fault: the model does not tell what it takes.
+        Fault: the model does not describe its inputs.
     """
     if not inputs or any(spec.shape is None for spec in inputs):
         raise Fault("the model does not tell what it takes: name an .npz file with inputs for it with --samples")
@@ -60,10 +61,10 @@ def _value(spec: TensorSpec, rng: np.random.Generator, size: int, highest: int) 
 
 
 def read(path: Path, count: int) -> list[Sample]:
-    """At most `count` samples of an .npz file: an array for each input, records first; texts are arrays of `str`.
+    """Read at most `count` samples from an .npz file: an array for each input, records first. Texts are arrays of `str`.
 
     Raises:
-        Fault: it is no such file, or the arrays have different numbers of records.
+        Fault: the file is no .npz file of arrays, or the arrays have different numbers of records.
     """
     try:
         with np.load(path, allow_pickle=False) as found:
@@ -73,6 +74,6 @@ def read(path: Path, count: int) -> list[Sample]:
     sizes = {name: len(column) if column.ndim else 0 for name, column in columns.items()}
     if len(set(sizes.values())) != 1 or not all(sizes.values()):
         named = ", ".join(f"{name} {size}" for name, size in sizes.items()) or "there is none"
-        raise Fault(f"{path}: every array holds one value a record, and as many as the others ({named})")
+        raise Fault(f"{path}: all arrays must have the same number of records, at least one ({named})")
     texts = {name: column.astype(object) if column.dtype.kind == "U" else column for name, column in columns.items()}
     return [{name: column[at] for name, column in texts.items()} for at in range(min(count, *sizes.values()))]

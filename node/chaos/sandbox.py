@@ -1,4 +1,4 @@
-"""Where a run takes place: a directory, a Redis and two nodes, of which nothing is left."""
+"""Sandbox of a run: a directory, a Redis and two nodes, all gone after the run."""
 
 import os
 import shutil
@@ -15,7 +15,7 @@ from cluster_serving.node.job.private_redis import PrivateRedis
 
 
 class Sandbox:
-    """A directory with the logs of all; `keep`: it stays when the run is over."""
+    """Directory with the logs of all processes. If `keep` is set, the directory stays after the run."""
 
     def __init__(self, config: Config, directory: Path) -> None:
         self.directory = directory
@@ -31,13 +31,13 @@ class Sandbox:
 
     @property
     def job(self) -> str:
-        """The stream of the run."""
+        """Stream of the run."""
         return self.config.job_name
 
 
 @contextmanager
 def sandbox(config: Config) -> Generator[Sandbox]:
-    """A sandbox with its Redis started; whatever happens in the block, no process is left, and the directory only if kept."""
+    """Yield a sandbox with its Redis started. After the block, no process is left, and the directory only if kept."""
     place = Sandbox(config, Path(tempfile.mkdtemp(prefix="cluster-serving-chaos-")))
     try:
         place.redis.start()

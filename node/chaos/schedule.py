@@ -1,4 +1,4 @@
-"""The faults of a run, planned from its seed. Pure."""
+"""Faults of a run, planned from its seed. Pure."""
 
 from enum import StrEnum
 from random import Random
@@ -10,7 +10,7 @@ _SPACING_S = 3.0
 
 
 class Target(StrEnum):
-    """What a fault befalls."""
+    """Target of a fault."""
 
     READER = "reader"
     WORKER = "worker"
@@ -22,7 +22,7 @@ class Target(StrEnum):
 
 
 class Act(StrEnum):
-    """What happens to it."""
+    """Action on the target of a fault."""
 
     KILL = "kill"  # SIGKILL, and started again
     PAUSE = "pause"  # SIGSTOP for longer than the lease, then SIGCONT
@@ -37,12 +37,18 @@ KINDS: Final = (
 )
 """Every kind of fault."""
 
-# A writer that dies while Redis does not answer has published nobody knows what.
+# When a writer dies while Redis does not answer, the results that it has published are unknown.
 _MEANWHILE = {Act.PAUSE: Target.WRITER, Act.KILL: Target.READER, Act.RESTART: Target.WORKER}
 
 
 class Fault(msgspec.Struct, frozen=True):
-    """One fault: `at_s` seconds after the load began, on node 0 or 1; `meanwhile`: a child killed while Redis is away."""
+    """Planned fault.
+
+    Attributes:
+        at_s: seconds after the start of the load.
+        node: 0 or 1.
+        meanwhile: child killed while Redis is away.
+    """
 
     at_s: float
     target: Target
@@ -51,7 +57,7 @@ class Fault(msgspec.Struct, frozen=True):
     meanwhile: Target | None = None
 
     def describe(self) -> str:
-        """For people."""
+        """Return a description for people."""
         if self.target is Target.GROUP:
             return "the consumer group destroyed"
         done = {Act.KILL: "killed", Act.PAUSE: "paused", Act.RESTART: "restarted"}[self.act]
@@ -62,7 +68,7 @@ class Fault(msgspec.Struct, frozen=True):
 
 
 def plan(seed: int, seconds: float) -> list[Fault]:
-    """The faults of a run, in order of time: every kind once in a random order, then every kind again, one each 3 s.
+    """Return the faults of a run by time, one each 3 s: every kind once in a random order, then every kind again.
 
     A run of 60 s or more has every kind.
     """

@@ -1,4 +1,4 @@
-"""Sends records for as long as a run has faults, at a steady rate, and notes what Redis said to each."""
+"""Load of a run: sends records at a steady rate while there are faults, and notes Redis' answers."""
 
 import threading
 import time
@@ -20,15 +20,15 @@ _CHUNK = 16
 
 
 class Load(threading.Thread):
-    """A client that never sends a record twice.
+    """Client that never sends a record twice.
 
     Args:
         settings: the run's Redis.
-        job: its stream.
-        mix: says which record comes next.
-        encoder: makes its fields.
-        history: is told what was sent.
-        rate: records a second, at most: no more than `rate` records wait for their outcome.
+        job: stream of the run.
+        mix: chooses the next record.
+        encoder: makes the fields of the record.
+        history: receives every record that was sent.
+        rate: most records per second, and also most records that wait for their outcome.
     """
 
     def __init__(
@@ -45,21 +45,21 @@ class Load(threading.Thread):
         self.failure: BaseException | None = None
 
     def cease(self) -> None:
-        """Send no more."""
+        """Stop sending."""
         self._over.set()
 
     def finish(self) -> None:
-        """Send no more, and wait until that is so."""
+        """Stop sending, and wait until the thread has ended."""
         self.cease()
         self.join()
         if self.failure is not None:
             raise self.failure
 
     def run(self) -> None:
-        """Send until told to finish."""
+        """Send until told to stop."""
         try:
             self._send_until_over()
-        except BaseException as error:  # told to whoever finishes the load
+        except BaseException as error:  # raised by `finish`
             self.failure = error
         finally:
             self._link.close()
@@ -70,7 +70,7 @@ class Load(threading.Thread):
         while not self._over.wait(_TICK_S):
             at_s = time.monotonic() - begun_s
             waiting = self._history.accepted - len(self._history.outcomes)
-            # What could not be sent in time is not sent in a burst later.
+            # Records that could not be sent in time are not sent later in a burst.
             due = min(due + self._rate * _TICK_S, 2 * _CHUNK, self._rate - waiting)
             while due >= 1:
                 records = [self._mix.next(at_s, time.time_ns() // 1_000_000) for _ in range(min(int(due), _CHUNK))]

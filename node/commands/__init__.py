@@ -1,1 +1,1 @@
-"""The commands of `cluster-serving`, one group a file. What they need is imported when they run: `--help` must be quick."""
+"""Commands of `cluster-serving`, one group a file. A command imports its packages when it runs: `--help` must be quick."""

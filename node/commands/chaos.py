@@ -1,4 +1,4 @@
-"""`chaos`: does the user's model survive what machines do to it?"""
+"""`chaos`: serve the user's model while processes are killed, and check every answer."""
 
 import secrets
 import signal
@@ -18,7 +18,7 @@ from cluster_serving.node.lifecycle.options import StartOptions, start_options
 @click.option(
     "--seconds", type=click.FloatRange(min=1), default=60.0, metavar="S", help="Seconds of load, at least; 60."
 )
-@click.option("--seed", type=click.IntRange(min=0), metavar="N", help="Of faults and records; unset: drawn.")
+@click.option("--seed", type=click.IntRange(min=0), metavar="N", help="Seed of faults and records; unset: random.")
 @click.option(
     "--rate", type=click.FloatRange(min=1), default=200.0, metavar="R", help="Records a second, at most; 200."
 )
@@ -42,14 +42,14 @@ def chaos(
     as_json: bool,
     **values: Any,
 ) -> None:
-    """Serve the model while things die, and check every answer.
+    """Serve the model while processes die, and check every answer.
 
-    Two nodes and a Redis of their own run this configuration. Their processes, and Redis, are killed, paused and
-    restarted; records are sent that raise, crash, hang or are malformed. Then every record must have exactly one
-    outcome, the right one, and nothing may be left. Nothing of yours is touched but the model, which is read; settings of
+    Two nodes with a private Redis run this configuration. Node processes and Redis are killed, paused and restarted. Among the
+    records are records that raise, crash, hang or are malformed. At the end every record must have exactly one outcome, the right
+    outcome, and nothing of the run may be left. The command reads your model and touches no other data of yours. Settings of
     Redis and the name of the job are not used.
 
-    Exits with 0 when every check passes, with 1 when one fails.
+    Exits with 0 when every check passes, with 1 when a check fails.
     """
     from rich.console import Console
 
@@ -74,7 +74,7 @@ def chaos(
             found = run(config, options, end.before(status.update))
     except _Told as told:
         click.echo("Interrupted; everything that was started has been ended.", err=True)
-        context.exit(128 + told.number)  # as shells tell of it
+        context.exit(128 + told.number)  # the exit code that shells report for a signal
     if as_json:
         click.echo(report.as_json(found))
     else:
@@ -83,7 +83,7 @@ def chaos(
 
 
 class _Told(BaseException):
-    """The run is to end, by the signal of this number."""
+    """End of the run because of a signal. `number` is the number of the signal."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
@@ -91,19 +91,22 @@ class _Told(BaseException):
 
 
 class _End:
-    """Ends the run by a signal. What a handler raises inside a finalizer is lost, so the next word of the run raises it again."""
+    """Ends the run on a signal.
+
+    Python drops an exception that a handler raises inside a finalizer. The next progress text raises the exception again.
+    """
 
     def __init__(self) -> None:
         self._told: _Told | None = None
 
     def on_signal(self, number: int, _frame: object) -> None:
-        """The first one ends the run; clean-up is not cut short by a second."""
+        """End the run at the first signal. A second signal does not cut the clean-up short."""
         if self._told is None:
             self._told = _Told(number)
             raise self._told
 
     def before(self, say: Callable[[str], None]) -> Callable[[str], None]:
-        """`say`, for as long as the run goes on."""
+        """Return `say`, wrapped so that a call after the signal ends the run."""
 
         def say_unless_told(text: str) -> None:
             if self._told is not None:
@@ -114,7 +117,7 @@ class _End:
 
 
 class _Silent:
-    """Tells nobody how it goes."""
+    """Status display without a terminal. Prints nothing."""
 
     def __enter__(self) -> "_Silent":
         return self
@@ -123,4 +126,4 @@ class _Silent:
         pass
 
     def update(self, _text: str) -> None:
-        """Nobody looks."""
+        """Drop the text."""

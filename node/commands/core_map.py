@@ -1,4 +1,4 @@
-"""`status --placement`: sockets, NUMA domains and cores of this machine, and the processes of its nodes on them."""
+"""`status --placement`: map of this machine's sockets, NUMA domains and cores, with the node processes on each core."""
 
 import os
 import textwrap
@@ -20,7 +20,7 @@ _UNBROKEN = "\u00a0"
 
 
 class Running(NamedTuple):
-    """A process of a node: how many threads it has, and the cores that it may use; `name` as in its log lines."""
+    """Process of a node, with its number of threads and its allowed cores. `name` is the name in its log lines."""
 
     job: str
     kind: str
@@ -34,17 +34,17 @@ class Running(NamedTuple):
 
     @property
     def lane(self) -> int:
-        """Of a reader or writer, whose name tells it."""
+        """Number of the lane, from the name of a reader or writer."""
         return int(self.name.partition("-")[2] or 0)
 
 
 def all_cores(root: Path = Path("/")) -> tuple[Core, ...]:
-    """The cores of this machine that are switched on."""
+    """Return the cores of this machine that are online."""
     return describe(online(root) or os.sched_getaffinity(0), root)
 
 
 def processes(jobs: Sequence[Job]) -> list[Running]:
-    """The processes of those of these jobs that run."""
+    """Return the processes of the running jobs among `jobs`."""
     found: list[Running] = []
     for job in jobs:
         supervisor = job.supervisor()
@@ -57,7 +57,7 @@ def _running(job: str, supervisor: psutil.Process) -> Iterator[Running]:
     try:
         yield _looked_at(job, "supervisor", supervisor)
         children = supervisor.children()
-    except psutil.Error:  # it has just ended
+    except psutil.Error:  # the supervisor has just ended
         return
     for child in children:
         try:
@@ -75,7 +75,7 @@ def _looked_at(job: str, kind: str, process: psutil.Process) -> Running:
 
 
 def described(cores: Sequence[Core], running: Sequence[Running]) -> dict[str, Any]:
-    """Both, for JSON."""
+    """Return cores and processes for JSON."""
     return {
         "cores": [core._asdict() for core in cores],
         "processes": [process._asdict() for process in running],
@@ -83,9 +83,10 @@ def described(cores: Sequence[Core], running: Sequence[Running]) -> dict[str, An
 
 
 def drawn(cores: Sequence[Core], running: Sequence[Running]) -> str:
-    """Text of 80 columns: under each socket and domain its physical cores, and who is kept on them.
+    """Draw a map of 80 columns: sockets, NUMA domains and physical cores, with the processes pinned to each core.
 
-    Beside a domain stands who is kept on all of it, and the lanes whose readers are kept on it.
+    The row of a domain names the processes pinned to the whole domain, and the lanes with a reader pinned inside the domain. The
+    last rows name the processes that may use every physical core.
     """
     free = [process for process in running if _is_free(process, cores)]
     kept = [process for process in running if process not in free]
@@ -106,7 +107,7 @@ def drawn(cores: Sequence[Core], running: Sequence[Running]) -> str:
 
 
 def _is_free(process: Running, cores: Sequence[Core]) -> bool:
-    """Whether it may use some sibling of every physical core."""
+    """Return whether a process may use at least one sibling of every physical core."""
     return {core.physical for core in cores} == {core.physical for core in cores if core.number in process.cores}
 
 
@@ -120,7 +121,7 @@ def _place(core: Core) -> tuple[int, ...]:
 
 
 def _rows(cores: Sequence[Core], kept: Sequence[Running]) -> Iterator[str]:
-    """One row for neighbours with the same processes."""
+    """Yield one row for each run of neighbouring cores with the same processes."""
 
     def known(core: Core) -> tuple[bool, list[Running]]:
         siblings = {other.number for other in cores if other.physical == core.physical}

@@ -1,4 +1,4 @@
-"""`dead-letters`: look at the records that no node could process, put them back, keep a copy of them, delete them."""
+"""`dead-letters`: list, show, replay, export and purge the records that no node could process."""
 
 import time
 from collections.abc import Generator
@@ -20,17 +20,17 @@ _YES = click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 
 @click.group("dead-letters", context_settings=SETTINGS)
 def dead_letters() -> None:
-    """Look at records that no node could process, put them back, delete them.
+    """Show, replay or delete records that no node could process.
 
-    Each is kept with the reason. Job and Redis are those of the last start on this machine, else of config.yaml; with --job and
-    --redis-url it works from any machine.
+    Each record is kept with the reason. Job and Redis come from the last start on this machine, else from config.yaml. With --job
+    and --redis-url, the command works from any machine.
     """
 
 
 @dead_letters.command("list", cls=Command, context_settings=SETTINGS)
 @where_options
 @click.option("-n", "--limit", type=click.IntRange(1), default=20, metavar="N", help="Show the newest N; 20.")
-@click.option("--code", help="Only those with this code, such as WorkerDied.")
+@click.option("--code", help="Only letters with this code, such as WorkerDied.")
 @click.option("--uri", metavar="GLOB", help="Only records whose uri matches, as 'img-*'.")
 @click.option("--json", "as_json", is_flag=True, help="JSON: one object a line.")
 def list_(where: Where, limit: int, code: str | None, uri: str | None, as_json: bool) -> None:
@@ -73,13 +73,13 @@ def show(wanted: str, where: Where, as_json: bool) -> None:
 @dead_letters.command(cls=Command, context_settings=SETTINGS)
 @selection_options
 @where_options
-@click.option("--to", "target", metavar="JOB", help="Put them into this job; default: where they died.")
+@click.option("--to", "target", metavar="JOB", help="Put the letters into this job; default: their own job.")
 @_YES
 @click.pass_context
 def replay(context: click.Context, selection: Selection, where: Where, target: str | None, yes: bool) -> None:
     """Put dead letters back into the queue, as new records.
 
-    Nobody waits for their answers any more: these go to the result hash, where `query` finds them.
+    No client waits for the answers any more. The answers go to the result hash, where `query` finds them.
     """
     with _reached(where) as (reached, letters):
         goal = target or reached.job
@@ -89,11 +89,11 @@ def replay(context: click.Context, selection: Selection, where: Where, target: s
         done = 0
         try:
             for each in chosen:
-                if letters.replay(each, goal) is None:  # somebody else was faster
+                if letters.replay(each, goal) is None:  # a second command has taken the letter meanwhile
                     selection.miss(reached.job, each)
                 else:
                     done += 1
-        finally:  # when it was interrupted, too
+        finally:  # also after an interrupt
             click.echo(f"{_count(done)} put back into job {goal}.")
     context.exit(_exit_code(selection))
 
@@ -105,9 +105,9 @@ def replay(context: click.Context, selection: Selection, where: Where, target: s
 @click.option("--force", is_flag=True, help="Write over a file that exists.")
 @click.pass_context
 def export(context: click.Context, selection: Selection, where: Where, output: str, force: bool) -> None:
-    """Write dead letters to a file, with all that the records hold.
+    """Write dead letters to a file, with the whole content of the records.
 
-    It has a JSON object a line; what is not UTF-8 text stands as {"b64": ...}. Only you can read the file.
+    The file has a JSON object a line. Content that is not UTF-8 text stands as {"b64": ...}. Only you can read the file.
     """
     from cluster_serving.node.commands import dead_letters_text as text
 
@@ -124,7 +124,11 @@ def export(context: click.Context, selection: Selection, where: Where, output: s
 @selection_options
 @where_options
 @click.option(
-    "--older-than", "older_than_s", callback=age_s, metavar="AGE", help="With --all: only those older, as 7d."
+    "--older-than",
+    "older_than_s",
+    callback=age_s,
+    metavar="AGE",
+    help="With --all: only letters older than AGE, as 7d.",
 )
 @_YES
 @click.pass_context

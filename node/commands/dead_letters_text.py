@@ -1,7 +1,7 @@
-"""Dead letters as text: the table of `list`, the page of `show`, and the JSON of these and of `export`.
+"""Dead letters as text: the table of `list`, the page of `show`, and the JSON of `list`, `show` and `export`.
 
-A uri, a message or a traceback may come from anybody who can enqueue: control characters, which could take over a terminal, are
-written as escapes, and the secrets of the configuration as `***`.
+A uri, a message or a traceback may come from any client that can enqueue. Control characters could take over a terminal, so
+control characters are written as escapes. The secrets of the configuration are written as `***`.
 """
 
 import base64
@@ -31,7 +31,7 @@ _UNITS = ((86_400, "d"), (3600, "h"), (60, "m"), (1, "s"))
 
 
 def newest(letters: DeadLetters, limit: int, code: str | None, uri: str | None) -> Iterator[dict[str, Any]]:
-    """What a line of `list` tells of each letter, the newest first; `uri` is a glob."""
+    """Yield the facts that `list` shows of each letter, the newest first. `uri` is a glob."""
     for letter in letters.newest_first():
         if limit == 0:
             return
@@ -43,7 +43,7 @@ def newest(letters: DeadLetters, limit: int, code: str | None, uri: str | None) 
 
 
 def table(summaries: list[dict[str, Any]], now_s: float) -> Iterator[str]:
-    """Two lines a letter, none wider than the terminal: the second is the message."""
+    """Yield two lines a letter, each cut to the width of the terminal. The second line is the message."""
     width = get_terminal_size().columns
     rows = [_HEADINGS, *(_cells(summary, now_s) for summary in summaries)]
     widths = [max(cell_len(row[column]) for row in rows) for column in range(len(_HEADINGS))]
@@ -59,7 +59,7 @@ def table(summaries: list[dict[str, Any]], now_s: float) -> Iterator[str]:
 
 
 def details(letter: DeadLetter, job: str, *, hide_content: bool) -> dict[str, Any]:
-    """Everything about a letter, for `show`."""
+    """Return all facts about a letter, for `show`."""
     views = list(view_fields(letter.fields, hide_content=hide_content))
     fields = [
         msgspec.structs.replace(view, preview=redact(view.preview), problem=redact(view.problem)) for view in views
@@ -75,7 +75,7 @@ def details(letter: DeadLetter, job: str, *, hide_content: bool) -> dict[str, An
 
 
 def page(details: dict[str, Any], now_s: float) -> Iterator[str]:
-    """The same for people."""
+    """Yield the lines of `show` from the result of `details`."""
     times = {"died": details["died_ms"], "enqueued": details["enqueued_ms"]}
     shown = {name: details[name] for name in ("job", "uri", "code", "message")}
     shown |= {name: f"{_time(at)}, {_age(at, now_s)} ago" for name, at in times.items() if at}
@@ -98,28 +98,28 @@ def page(details: dict[str, Any], now_s: float) -> Iterator[str]:
 
 
 def exported(letter: DeadLetter, job: str) -> dict[str, Any]:
-    """A letter with the record itself, in pairs of field and value, exactly as they came."""
+    """Return a letter with its record, as pairs of field and value exactly as received."""
     fields = [[_portable(field), _portable(value)] for field, value in letter.fields]
     return {"id": letter.id, "job": job, **_reason(letter), "fields": fields}
 
 
 def as_json(document: dict[str, Any]) -> str:
-    """One line of ASCII."""
+    """Return a document as one line of ASCII."""
     return json.dumps(document)
 
 
 def printable(text: str) -> str:
-    """A text on one line, with control characters as escapes."""
+    """Return a text as one line, with control characters as escapes."""
     return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
 
 
 @contextmanager
 def private_file(path: str, overwrite: bool) -> Generator[TextIO]:
-    """A file that only its owner may read, for a block; `-` is standard output. One that could not be finished is removed.
+    """Open a file for a block, readable by its owner only. `-` is standard output. An unfinished file is removed.
 
     Raises:
-        Fault: it exists.
-        OSError: it cannot be written.
+        Fault: the file exists.
+        OSError: the file cannot be written.
     """
     if path == "-":
         yield sys.stdout
@@ -163,7 +163,7 @@ def _described(view: FieldView) -> str:
 
 
 def _fit(text: str, width: int) -> str:
-    """A text of exactly this many columns; what does not fit is cut off."""
+    """Return a text of exactly `width` columns. A longer text is cut off."""
     return set_cell_size(text, width) if cell_len(text) <= width else f"{set_cell_size(text, width - 1)}…"
 
 
@@ -181,7 +181,7 @@ def _time(at_ms: int) -> str:
 
 
 def _enqueued_ms(entry: str) -> int:
-    """When a record was enqueued: an entry's id begins with it."""
+    """Return the time at which a record was enqueued. The id of a stream entry begins with the time."""
     head = entry.partition("-")[0]
     return int(head) if head.isdecimal() and len(head) < 16 else 0
 

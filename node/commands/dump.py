@@ -1,4 +1,4 @@
-"""`dump`: where the threads of a job's processes stand."""
+"""`dump`: print the stacks of the threads of a job's processes."""
 
 import click
 
@@ -15,8 +15,8 @@ from cluster_serving.node.commands.which_job import chosen_job
 def dump(context: click.Context, *, job: str | None, role: str | None, number: int | None, native: bool) -> None:
     """Print the stacks of a running job's processes.
 
-    Without a role those of all but the frontend, which serves every job: its processes come by that word. Each stands still for
-    an instant.
+    Without a role, every process of the job is shown. The frontend serves every job: give the role frontend for its processes.
+    Each process stands still for an instant.
     """
     from cluster_serving.node.commands.py_spy import Ended, spy
 
@@ -24,10 +24,10 @@ def dump(context: click.Context, *, job: str | None, role: str | None, number: i
     for target in find(chosen_job(job), role, number):
         try:
             printed = spy(target, "dump", *(["--native"] if native else []))
-        except Ended as fault:  # the others may be what was wanted
+        except Ended as fault:  # the user may have wanted the stacks of the remaining processes
             click.echo(str(fault), err=True)
             ended = True
             continue
-        # Without its first line, the command line, which may hold a password.
+        # Leave the first line out: the command line of the process may hold a password.
         click.echo(f"{target}\n{printed.partition(chr(10))[2].strip()}\n")
     context.exit(ExitCode.FAILED if ended else ExitCode.OK)

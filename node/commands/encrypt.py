@@ -1,4 +1,4 @@
-"""`encrypt`: the files of a model, for a node with `modelEncrypted`."""
+"""`encrypt`: encrypt the files of a model, for a node with `modelEncrypted`."""
 
 import os
 import sys
@@ -35,7 +35,7 @@ def encrypt(source: Path, target: Path, secret_file: Path | None, salt_file: Pat
     """Encrypt SOURCE, a model's directory or file, into TARGET.
 
     Secret and salt come from the files given, from CLUSTER_SERVING_MODEL_SECRET[_FILE] and CLUSTER_SERVING_MODEL_SALT[_FILE],
-    or are asked for. Subdirectories are encrypted too; hidden files are left out.
+    or are asked for. Subdirectories are encrypted too. Hidden files are left out.
     """
     pairs = list(_pairs(source, target))
     _check(source, target, pairs, force)
@@ -49,7 +49,7 @@ def encrypt(source: Path, target: Path, secret_file: Path | None, salt_file: Pat
 
 
 def _pairs(source: Path, target: Path) -> Iterator[tuple[Path, Path]]:
-    """Each file to encrypt, and where to."""
+    """Yield each file to encrypt, with the path of its encrypted copy."""
     from cluster_serving.node.models.sealed import model_files
 
     if source.is_dir():
@@ -88,7 +88,6 @@ def _cipher(secret_file: Path | None, salt_file: Path | None) -> "ModelCipher":
 
 
 def _value(name: str, file: Path | None, given: "SecretStr | None") -> str:
-    """The secret or the salt."""
     if file is not None:
         return _read(file)
     if given is not None:

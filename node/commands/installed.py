@@ -1,20 +1,20 @@
-"""Whether what every node needs is installed: the bare install is the client alone."""
+"""Check for the packages that every node needs. The bare install is the client alone."""
 
 from importlib.util import find_spec
 
 _HOW = "pip install 'cluster-serving[onnx]', or from a checkout: pip install '.[onnx]'."
 
 CLIENT_ALONE = f"This is the client of Cluster Serving alone; to run a node: {_HOW}"
-NODE_MISSING = f"What a node needs is not installed here; to run one: {_HOW}"
+NODE_MISSING = f"The packages of a node are not installed here; to run a node: {_HOW}"
 
 _PACKAGES = ("click", "cv2", "msgspec", "psutil", "pydantic", "rich", "structlog", "yaml")
 
 
 def check_installed() -> None:
-    """Check that the packages of the extra `node` are there; none of them is imported.
+    """Check that the packages of the extra `node` are installed, without an import.
 
     Raises:
-        ModuleNotFoundError: one is not.
+        ModuleNotFoundError: a package is not installed.
     """
     for package in _PACKAGES:
         if find_spec(package) is None:

@@ -1,4 +1,4 @@
-"""Finds the job and the Redis that a command means, for commands that look at a job in Redis from any machine."""
+"""Find the job and its Redis, for commands that look at a job in Redis from any machine."""
 
 import functools
 import os
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Where(NamedTuple):
-    """What the command line says about a job and its Redis; None: nothing."""
+    """Job, config file and Redis URL from the command line. None: not given."""
 
     job: str | None
     config_path: str | None
@@ -26,7 +26,7 @@ class Where(NamedTuple):
 
 
 class Reached(NamedTuple):
-    """A job, the connection to its Redis, and the configuration as far as it is known here."""
+    """Job, the connection to its Redis, and the configuration as far as this machine knows it."""
 
     job: str
     link: "Link"
@@ -34,7 +34,7 @@ class Reached(NamedTuple):
 
 
 def where_options(function: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options that tell job and Redis; it takes them as `where`."""
+    """Add the options for job and Redis to a command. The function takes the options as `where`."""
 
     @functools.wraps(function)
     def with_where(*, job: str | None, config_path: str | None, redis_url: str | None, **values: Any) -> None:
@@ -42,8 +42,10 @@ def where_options(function: Callable[..., None]) -> Callable[..., None]:
 
     command: Callable[..., None] = with_where
     options = [
-        click.option("--job", metavar="NAME", help="The job; default: that of config.yaml, or the one that runs here."),
-        click.option("-c", "--config-path", metavar="PATH", help="Config file that says where Redis is."),
+        click.option(
+            "--job", metavar="NAME", help="Name of the job; default: the job of config.yaml, or the only running job."
+        ),
+        click.option("-c", "--config-path", metavar="PATH", help="Config file with the address of Redis."),
         click.option("--redis-url", help="host:port or URL of Redis."),
     ]
     for option in reversed(options):
@@ -53,14 +55,14 @@ def where_options(function: Callable[..., None]) -> Callable[..., None]:
 
 @contextmanager
 def reach(where: Where) -> Generator[Reached]:
-    """A connection to the Redis of a job, for a block.
+    """Connect to the Redis of a job, for a block.
 
-    Where the command line says neither a config file nor Redis, it is the one with which the job was started last on this
-    machine. Otherwise, and where it never was, it is that of the config file (default: config.yaml, if there is one) and the
-    environment.
+    When the command line names neither a config file nor a Redis, the connection goes to the Redis of the job's last start on
+    this machine. Otherwise, and for a job that was never started here, the address comes from `--redis-url`, the environment
+    and the config file (default: config.yaml, if the file exists).
 
     Raises:
-        Fault: the configuration is wrong; or, in the block, Redis cannot be reached, or refuses a command.
+        Fault: the configuration is wrong. Inside the block: Redis cannot be reached, or refuses a command.
     """
     import redis
 

@@ -1,4 +1,4 @@
-"""Which dead letters a command means: those of some IDs, or all, or all of one kind."""
+"""Selection of dead letters on a command line: by ID, all letters, or all letters with one code."""
 
 import functools
 import re
@@ -19,7 +19,7 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 
 
 def letter_id(context: click.Context, parameter: click.Parameter, value: Any) -> Any:
-    """For click: the id of a letter, or several, in full; the part behind the dash may be left out."""
+    """Return letter ids in full, as a callback of click. On the command line the part behind the dash may be left out."""
     if isinstance(value, tuple):
         return tuple(letter_id(context, parameter, each) for each in value)
     match = _ID.fullmatch(value)
@@ -32,7 +32,7 @@ def letter_id(context: click.Context, parameter: click.Parameter, value: Any) ->
 
 
 def age_s(context: click.Context, parameter: click.Parameter, value: str | None) -> float | None:
-    """For click: the seconds of `30s`, `15m`, `12h`, `7d` or `2w`."""
+    """Return the seconds of `30s`, `15m`, `12h`, `7d` or `2w`, as a callback of click."""
     del context, parameter
     if value is None:
         return None
@@ -43,7 +43,7 @@ def age_s(context: click.Context, parameter: click.Parameter, value: str | None)
 
 
 class Selection:
-    """What the command line says; `missing` counts the IDs that were not there."""
+    """Dead letters that the command line selects. `missing` counts the IDs without a letter."""
 
     def __init__(
         self, ids: tuple[str, ...], everything: bool, code: str | None = None, older_than_s: float | None = None
@@ -59,7 +59,7 @@ class Selection:
         self.missing = 0
 
     def of(self, letters: "DeadLetters") -> "Iterator[DeadLetter]":
-        """The letters meant, one at a time, the oldest first; an ID that is not there is named on standard error."""
+        """Yield the selected letters, the oldest first. An ID without a letter is named on standard error."""
         if self._everything:
             before_ms = None if self._older_than_s is None else round((time.time() - self._older_than_s) * 1000)
             found = letters.oldest_first(before_ms)
@@ -73,22 +73,22 @@ class Selection:
                 yield letter
 
     def miss(self, job: str, missing: str) -> None:
-        """Say that there is no letter of this ID."""
+        """Print that an ID has no letter, and count the ID as missing."""
         click.echo(no_such(job, missing), err=True)
         self.missing += 1
 
     def confirm(self, question: str, yes: bool) -> None:
-        """Ask on a terminal, when all are meant and the answer is not given yet.
+        """Ask the user on a terminal, when `--all` is given without `--yes`.
 
         Raises:
-            Abort: no.
+            Abort: the user says no.
         """
         if self._everything and not yes and sys.stdin.isatty():
             click.confirm(question, abort=True, err=True)
 
 
 def selection_options(function: Callable[..., None]) -> Callable[..., None]:
-    """Give a command IDs, and `--all` and `--code` instead; it takes them as `selection`."""
+    """Add the argument ID and the options `--all` and `--code` to a command. The function takes the parameter `selection`."""
 
     @functools.wraps(function)
     def with_selection(*, ids: tuple[str, ...], everything: bool, code: str | None, **values: Any) -> None:
@@ -98,8 +98,8 @@ def selection_options(function: Callable[..., None]) -> Callable[..., None]:
     command: Callable[..., None] = with_selection
     options = [
         click.argument("ids", nargs=-1, metavar="[ID]...", callback=letter_id),
-        click.option("--all", "everything", is_flag=True, help="All of them, instead of IDs."),
-        click.option("--code", help="With --all: only those with this code, such as WorkerDied."),
+        click.option("--all", "everything", is_flag=True, help="All dead letters, instead of IDs."),
+        click.option("--code", help="With --all: only letters with this code, such as WorkerDied."),
     ]
     for option in reversed(options):
         command = option(command)
@@ -107,5 +107,5 @@ def selection_options(function: Callable[..., None]) -> Callable[..., None]:
 
 
 def no_such(job: str, missing: str) -> str:
-    """The sentence for an ID that is not there."""
+    """Return the sentence about an ID without a letter."""
     return f"job {job} has no dead letter {missing}"

@@ -1,4 +1,4 @@
-"""`list`, `logs`, and `cluster-serving-cli` with the words of the original."""
+"""`list`, `logs`, and `cluster-serving-cli` with the words of the original product."""
 
 import time
 from collections import deque
@@ -19,7 +19,7 @@ _POLL_S = 0.3
 
 @click.command("list", cls=Command, context_settings=SETTINGS)
 def list_() -> None:
-    """List the jobs that run on this machine."""
+    """List the running jobs of this machine."""
     _print_list()
 
 
@@ -46,7 +46,7 @@ def logs(name: str | None, follow: bool, lines: int) -> None:
         for line in deque(stream, maxlen=lines):
             click.echo(line, nl=False)
         if follow:
-            with suppress(KeyboardInterrupt):  # the way to end it
+            with suppress(KeyboardInterrupt):  # Ctrl-C is the way to end --follow
                 _follow(job.log_path, stream.tell())
 
 
@@ -54,7 +54,7 @@ def _follow(path: "Path", position: int) -> None:
     while True:
         with path.open("rb") as stream:
             if path.stat().st_size < position:
-                position = 0  # somebody made room
+                position = 0  # the log was truncated
             stream.seek(position)
             new = stream.read()
         position += len(new)
@@ -66,7 +66,7 @@ def _follow(path: "Path", position: int) -> None:
 @click.argument("words", nargs=-1, metavar="COMMAND [NAME]")
 @click.pass_context
 def cli_of_the_original(context: click.Context, words: tuple[str, ...]) -> None:
-    """List the running jobs, or stop one of them, or all."""
+    """List the running jobs, stop one job, or stop all jobs."""
     match words:
         case ():
             click.echo(context.get_usage(), err=True)

@@ -1,6 +1,6 @@
-"""Commands that other parts bring to `cluster-serving`: entry points of the group `cluster_serving.commands`.
+"""Commands that the other parts add to `cluster-serving`: entry points of the group `cluster_serving.commands`.
 
-None is imported before it is asked for, and none is asked for before the node's own.
+A name is looked up among the node's own commands first. An entry point is imported when its name is asked for.
 """
 
 from importlib.metadata import EntryPoints, entry_points
@@ -16,20 +16,20 @@ _GROUP = "cluster_serving.commands"
 
 
 class Group(click.Group):
-    """The node's commands, which are none where the node is not installed, and those that are brought."""
+    """Group of the node's commands and the commands of entry points. Without the node installed, only entry points are left."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Their names."""
+        """Return the names of all commands."""
         return sorted({*super().list_commands(ctx), *_entries().names})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """One of them."""
+        """Return a command by its name."""
         return super().get_command(ctx, cmd_name) or _load(cmd_name)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the one that a command line names."""
+        """Find the command that a command line names. Without the node installed, say so and exit."""
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError:
@@ -40,7 +40,7 @@ class Group(click.Group):
 
 
 def some_installed() -> bool:
-    """Whether what at least one of them needs is installed."""
+    """Return whether the packages of at least one entry point's command are installed."""
     return any(not isinstance(_load(name), _Missing) for name in _entries().names)
 
 
@@ -59,7 +59,7 @@ def _load(name: str) -> click.Command | None:
 
 
 class _Missing(Command):
-    """Stands for a command whose packages are not installed, and says so."""
+    """Stand-in for a command without its packages. A call raises the fault of the failed import."""
 
     def __init__(self, name: str, fault: Fault) -> None:
         def refuse(**_: Any) -> NoReturn:

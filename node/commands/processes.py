@@ -1,4 +1,4 @@
-"""The processes of a job, and of frontends, on this machine: for commands that look into one."""
+"""Find the processes of a job, and of frontends, on this machine, for commands that look into a process."""
 
 import functools
 import os
@@ -29,7 +29,7 @@ class NotRunning(Fault):
 
 
 class FoundProcess(NamedTuple):
-    """One process; `name` is that of its log lines."""
+    """Process of a job or of a frontend. `name` is the name in its log lines."""
 
     role: str
     name: str
@@ -40,7 +40,7 @@ class FoundProcess(NamedTuple):
 
 
 def process_arguments(function: Callable[..., None]) -> Callable[..., None]:
-    """Give a command `[JOB] [ROLE]` and `--process`; it takes them as `job`, `role` and `number`."""
+    """Add `[JOB] [ROLE]` and `--process` to a command. The function takes the parameters `job`, `role` and `number`."""
 
     @functools.wraps(function)
     def with_arguments(*, job: str | None, role: str | None, **values: object) -> None:
@@ -49,7 +49,7 @@ def process_arguments(function: Callable[..., None]) -> Callable[..., None]:
         function(job=job, role=role, **values)
 
     command: Callable[..., None] = with_arguments
-    text = "One of several: the number in its name, or its pid."
+    text = "One process of several: the number in its name, or its pid."
     options = [
         click.argument("job", required=False),
         click.argument("role", required=False, type=click.Choice(ROLES)),
@@ -61,11 +61,16 @@ def process_arguments(function: Callable[..., None]) -> Callable[..., None]:
 
 
 def find(job: "Job", role: str | None, number: int | None) -> list[FoundProcess]:
-    """The processes that a command line means: of this role (None: all of the job), with this number or pid (None: any).
+    """Return the processes that a command line selects.
+
+    Args:
+        job: owner of the processes. Without effect for the role frontend, because a frontend serves every job.
+        role: None selects all processes of the job.
+        number: number in the process name, or pid. None selects every process.
 
     Raises:
-        NotRunning: there is none.
-        Fault: it cannot be found out.
+        NotRunning: the job does not run, or has no process of the role.
+        Fault: the supervisor cannot be found, or no process has the number.
     """
     found = _frontends() if role == FRONTEND else _of_job(job)
     found = [each for each in found if role in (None, each.role)]
@@ -79,7 +84,7 @@ def find(job: "Job", role: str | None, number: int | None) -> list[FoundProcess]
 
 
 def _of_job(job: "Job") -> list[FoundProcess]:
-    """Supervisor first, then the others as they were started."""
+    """Return the supervisor first, then its children in the order of their start."""
     import psutil
 
     if not job.running():
@@ -96,7 +101,7 @@ def _of_job(job: "Job") -> list[FoundProcess]:
 
 
 def _part_of_node(child: "psutil.Process") -> Iterator[tuple[str, str]]:
-    """Role and name of a child, which it has told the kernel; nothing of one that has ended, or is no part of the node."""
+    """Yield role and name of a child, as told to the kernel by the child. Skip an ended child, and a child outside the node."""
     import psutil
 
     try:
@@ -109,7 +114,7 @@ def _part_of_node(child: "psutil.Process") -> Iterator[tuple[str, str]]:
 
 
 def _frontends() -> list[FoundProcess]:
-    """The processes of this user's frontends, as they were started; as root those of every user, containers aside."""
+    """Return this user's frontends (as root: every user's) in the order of their start, without frontends in containers."""
     import psutil
 
     seen: list[tuple[float, int]] = []
@@ -123,6 +128,6 @@ def _frontends() -> list[FoundProcess]:
 
 
 def _is_near(process: "psutil.Process") -> bool:
-    """Whether it belongs to this user, and to this machine or container."""
+    """Return whether a process belongs to this user (or the user is root), and to this machine or container."""
     here, there = (Path(f"/proc/{pid}/ns/pid").readlink() for pid in ("self", process.pid))
     return here == there and os.geteuid() in (0, process.uids().effective)

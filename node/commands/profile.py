@@ -20,7 +20,7 @@ _SAMPLES = re.compile(r"Samples: (\d+)")
 
 @click.command(cls=Command, context_settings=SETTINGS)
 @process_arguments
-@click.option("--seconds", type=click.IntRange(1), default=10, metavar="S", help="How long; 10.")
+@click.option("--seconds", type=click.IntRange(1), default=10, metavar="S", help="Seconds to record; 10.")
 @click.option("--rate", type=click.IntRange(1, 1000), default=100, metavar="N", help="Samples a second; 100.")
 @click.option("--native", is_flag=True, help="Show C and C++ frames too.")
 @click.option("--idle", is_flag=True, help="Count threads that wait, too.")
@@ -40,7 +40,7 @@ def profile(
 ) -> None:
     """Record where a running process spends its time, as a flame graph for the browser.
 
-    Without a role it is a worker. It goes on working meanwhile, a little slower. Ctrl-C ends the recording earlier.
+    Without a role, a worker is recorded. The process goes on working meanwhile, a little slower. Ctrl-C ends the recording early.
     """
     from cluster_serving.node.commands.py_spy import spy
 
@@ -63,18 +63,20 @@ def profile(
 
 
 def _entitle(svg: Path, title: str) -> None:
-    """Say whose it is: py-spy writes its own command line there."""
+    """Put the name of the process into the title, where py-spy writes its own command line."""
     text = svg.read_text(encoding="utf-8")
     svg.write_text(_TITLE.sub(lambda found: found[1] + html.escape(title), text, count=1), encoding="utf-8")
 
 
 @contextmanager
 def _written(path: Path) -> Generator[Path]:
-    """A file beside this one for a block, which then takes its place: that it can be written is known before.
+    """Yield a draft file for a block, and move the draft to `path` afterwards.
+
+    The draft lies in the same directory, so a directory without write permission is found before the recording.
 
     Raises:
-        Fault: what is there is no file.
-        OSError: it cannot be written.
+        Fault: the path exists and is not a file.
+        OSError: the draft cannot be written.
     """
     path = path.resolve()
     if path.exists() and not path.is_file():

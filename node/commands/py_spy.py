@@ -1,4 +1,4 @@
-"""Looks into a process with py-spy for a person, and says how to mend what keeps it from looking."""
+"""Look into a process with py-spy, and tell the user how to get the permission when it is missing."""
 
 import os
 import re
@@ -32,13 +32,15 @@ class Missing(Fault):
 
 
 def spy(target: FoundProcess, command: str, *options: str) -> str:
-    """Run a command of py-spy on a process. Ctrl-C ends it, and it tells what it has.
+    """Run a py-spy command on a process. Ctrl-C ends the command early, and py-spy writes its findings so far.
 
     Returns:
-        What it printed.
+        The standard output of py-spy.
 
     Raises:
-        Fault: it could not look; says how to mend it.
+        Missing: py-spy is not installed.
+        Ended: the process has ended.
+        Fault: py-spy could not look into the process. The message says how to mend the cause.
     """
     program = py_spy()
     if program is None:
@@ -80,21 +82,21 @@ def _mend(pid: int) -> str:
 
 
 def how_to_mend(owner: str, is_root: bool, scope: int, contained: bool, command: list[str]) -> str:
-    """What a person can do who may not trace a process.
+    """Return advice for a user without permission to trace a process.
 
     Args:
-        owner: the user whose process it is; empty: the same one.
-        is_root: whether the person is root.
-        scope: `kernel.yama.ptrace_scope`.
-        contained: whether this runs in a container.
-        command: what was called, with the variables that it needs in front.
+        owner: user who owns the process. Empty: the same user.
+        is_root: True when the user is root.
+        scope: value of `kernel.yama.ptrace_scope`.
+        contained: True inside a container.
+        command: command line of this call, with the environment variables that the command needs in front.
     """
     if owner and not is_root:
         return f"it belongs to {owner}; run this as {owner}, or as root: sudo env {shlex.join(command)}"
     if scope == 3:
-        return "kernel.yama.ptrace_scope is 3, and nobody may until the machine boots with a lower one"
+        return "kernel.yama.ptrace_scope is 3, and forbids tracing until the machine boots with a lower value"
     if contained:
-        # Root of a container has no such capability, and a kernel setting is that of the whole machine.
+        # Root in a container lacks the capability to trace, and a kernel setting applies to the whole machine.
         return (
             "start the container with the capability SYS_PTRACE (docker: --cap-add SYS_PTRACE; compose and stacks: "
             "cap_add: [SYS_PTRACE]; Kubernetes: securityContext.capabilities.add), or run py-spy on the machine itself"

@@ -1,6 +1,6 @@
-"""What a record's fields hold, in words for people: kind, dtype, shape, size and a glance at the content.
+"""Readable view of a record's fields: kind, dtype, shape, size and a preview of the content.
 
-Nothing that a record holds is trusted here either: it may be the one that crashed a worker, so no image is decoded.
+The content of a record is not trusted here either. The record may have crashed a worker, so no image is decoded.
 """
 
 import math
@@ -38,10 +38,13 @@ _IMAGES = {
 
 
 class FieldView(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One field, or one column of an original record's `data`.
+    """View of one field, or of one column of an original record's `data`.
 
-    `kind` is tensor, bool, sparse ..., image, string, text, original or unknown; `size` is in bytes; `preview` is empty where
-    the content must not be shown; `problem` says why the content cannot be read.
+    Attributes:
+        kind: tensor, bool, sparse ..., image, string, text, original or unknown.
+        size: in bytes.
+        preview: beginning of the content. Empty where the content must not be shown.
+        problem: reason why the content cannot be read.
     """
 
     name: str
@@ -54,11 +57,11 @@ class FieldView(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def view_fields(fields: Sequence[tuple[bytes, bytes]], *, hide_content: bool = False) -> Iterator[FieldView]:
-    """What each field of a record is; that of the original dialect is followed by its columns.
+    """Yield a view of each field of a record. After the field `data` of the original dialect come the views of its columns.
 
     Args:
-        fields: of a request, in either dialect.
-        hide_content: show no content, as where records are encrypted.
+        fields: fields of a request, in either dialect.
+        hide_content: show no content, for example because records are encrypted.
     """
     is_json = dict(fields).get(keys.SERDE) == b"stream"
     for field, content in fields:
@@ -80,7 +83,7 @@ def _view(field: bytes, content: bytes) -> FieldView:
     try:
         if kind in _TENSORS:
             return _array(name, _TENSORS[kind], decode_tensor(content), len(content))
-    except Exception as error:  # whatever is wrong with the content is what the reader of this wants to know
+    except Exception as error:  # any fault of the content is shown to the user
         return FieldView(name, _TENSORS[kind], len(content), problem=str(error))
     if kind == keys.IMAGE:
         return FieldView(name, "image", len(content), image_kind(content))
@@ -122,7 +125,7 @@ def _array(name: str, kind: str, array: Array, size: int) -> FieldView:
 
 
 def image_kind(content: bytes) -> str:
-    """The format of an encoded image, told by how it begins."""
+    """Return the format of an encoded image, judged by its first bytes."""
     if content[:4] == b"RIFF" and content[8:12] == b"WEBP":
         return "WebP"
     if content[4:8] == b"ftyp":
@@ -138,7 +141,7 @@ def _is_text(content: bytes) -> bool:
 
 
 def _cut(content: bytes) -> str:
-    """The beginning of a text, or of bytes in hexadecimal."""
+    """Return the beginning of a text, or of other bytes in hexadecimal."""
     head = content[: 4 * _TEXT]
     try:
         text = getincrementaldecoder("utf-8")().decode(head, final=len(head) == len(content))

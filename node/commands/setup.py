@@ -1,4 +1,4 @@
-"""`init`, `config` and `completion`: what comes before the first start."""
+"""`init`, `config` and `completion`: commands for use before the first start."""
 
 import json
 import os
@@ -19,7 +19,7 @@ _TEMPLATE = Path(__file__).parents[1] / "config" / DEFAULT_CONFIG
 
 @click.command(cls=Command, context_settings=SETTINGS)
 def init() -> None:
-    """Put a config.yaml here, unless there is one."""
+    """Put a config.yaml here, unless the file exists."""
     file = Path(DEFAULT_CONFIG)
     try:
         with file.open("x", encoding="utf-8") as stream:
@@ -39,7 +39,7 @@ def init() -> None:
 @start_options
 @click.option("--json", "as_json", is_flag=True, help="JSON: key to value and source.")
 def config(as_json: bool, **values: Any) -> None:
-    """Print every setting, and where it came from.
+    """Print every setting and its source.
 
     Secrets are masked.
     """

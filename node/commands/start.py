@@ -15,7 +15,7 @@ from cluster_serving.node.lifecycle.options import TIMEOUT_S, StartOptions, reco
 @click.option(
     "--foreground",
     is_flag=True,
-    help="Serve in this process, log to standard output, until SIGTERM or Ctrl-C; a second one ends it at once.",
+    help="Serve in this process, log to standard output, until SIGTERM or Ctrl-C; a second signal ends the node at once.",
 )
 @click.option(
     "--timeout", "timeout_s", type=float, default=TIMEOUT_S, metavar="S", help="Seconds to wait until ready; 600."
@@ -60,16 +60,17 @@ def start(
     "--timeout", "timeout_s", type=float, default=TIMEOUT_S, metavar="S", help="Seconds to wait until ready; 600."
 )
 @click.option(
-    "--cold", is_flag=True, help="Stop first, then start: for where there is no memory for two copies of the model."
+    "--cold", is_flag=True, help="Stop first, then start: for a machine without memory for two copies of the model."
 )
 def restart(name: str | None, timeout_s: float, cold: bool, **values: Any) -> None:
-    """Start a job anew while it goes on serving.
+    """Restart a job while it goes on serving.
 
-    The new model and settings are loaded beside the old ones and take over when they can answer; when they cannot be loaded, the
-    old ones stay. A job that does not run is started. With another Redis or job name, or --cold, the job is stopped first.
+    The new model and settings are loaded beside the old ones and take over when they can answer. When the load fails, the old
+    model and settings stay. A job that does not run is started. With a new Redis or job name, or with --cold, the job is stopped
+    first.
 
-    It starts as it was started last; options given now come on top.
-    What came from the environment then, and every password, has to be given again. Redis and its data stay.
+    The job starts with the options of its last start. Options given now come on top.
+    Settings that came from the environment then, and every password, have to be given again. Redis and its data stay.
     """
     from cluster_serving.node.fetching.placing import fetched
     from cluster_serving.node.job.directory import Job
@@ -87,7 +88,7 @@ def restart(name: str | None, timeout_s: float, cold: bool, **values: Any) -> No
     record = job.read()
     if record is not None:
         options = options.over(recorded_options(record))
-    # What is wrong with the new start is found while the old node still serves.
+    # Check the new configuration while the old node still serves.
     loaded, path = options.load()
     click.echo(f"Config file: {path}" if path else "Config file: none; flags and environment only.")
     new = Job.of(loaded.config.job_name)
@@ -106,7 +107,7 @@ def restart(name: str | None, timeout_s: float, cold: bool, **values: Any) -> No
     if not cold and can_replace(job, record, loaded.config):
         replace(job, options if path is None else StartOptions(config_path=str(path)).over(options), timeout_s)
         return
-    if loaded.config.model_is_remote:  # while the old one still serves
+    if loaded.config.model_is_remote:  # while the old node still serves
         fetched(loaded.config, new, click.echo)
     stop_job(job)
     background.run(options, timeout_s)

@@ -1,4 +1,4 @@
-"""`status`: what this machine knows of a job, and what its node said last in Redis."""
+"""`status`: the state of a job on this machine, and the last heartbeat of its node in Redis."""
 
 import json
 import os
@@ -29,13 +29,14 @@ _NUMBERS = ("answered", "failed", "dead", "redelivered", "restarts", "recycled",
 @click.option("--json", "as_json", is_flag=True, help="JSON: one object a job.")
 @click.pass_context
 def status(context: click.Context, name: str | None, placement: bool, as_json: bool) -> None:
-    """Tell how the jobs of this machine are.
+    """Show the state of the jobs of this machine.
 
-    Exits with 0 when every job that runs is ready, with 3 when none runs, and with 1 otherwise. Without NAME it shows the jobs
-    that run, and those that do not but have records waiting.
+    Exits with 0 when every running job is ready, with 3 when no job runs, and with 1 otherwise. Without NAME, the command shows
+    the running jobs, and every stopped job with records waiting in its queue.
 
-    Counts are since the node started. dead: failed records that are kept as dead letters; redelivered: records taken again after
-    a process or a node had died; restarts: of its processes; recycled: workers replaced because of their memory.
+    Counts begin at the start of the node. dead: failed records that are kept as dead letters. redelivered: records taken again
+    after a process or a node had died. restarts: restarts of the node's processes. recycled: workers replaced because of their
+    memory.
     """
     from cluster_serving.node.job.directory import Job, all_jobs
 
@@ -65,7 +66,7 @@ def _show_placement(jobs: "list[Job]", as_json: bool) -> ExitCode:
 
 
 def describe(job: "Job") -> dict[str, Any]:
-    """Everything that is known of a job on this machine; None where it is not known."""
+    """Return the known facts about a job on this machine. A value is None when the fact is not known."""
     record = job.read()
     is_running = job.running()
     process = job.supervisor() if is_running else None
@@ -81,14 +82,14 @@ def describe(job: "Job") -> dict[str, Any]:
         report |= _from_redis(record, is_running)
         report |= _embedded(record, "problem" in report)
     elif is_running:
-        report["problem"] = "how it was started is not recorded here"
+        report["problem"] = "this machine has no record of the job's start"
     if is_running and "problem" in report:
         report["state"] = UNKNOWN
     return report
 
 
 def _embedded(record: "NodeRecord", is_away: bool) -> dict[str, Any]:
-    """Describe the embedded Redis that the node uses or used last; nothing where Redis is somebody else's."""
+    """Describe the embedded Redis that the node uses or used last. Return an empty dict when Redis is not embedded."""
     from cluster_serving.node.job import redis_server
     from cluster_serving.node.job.redis_watch import watched
 
@@ -108,7 +109,7 @@ def _embedded(record: "NodeRecord", is_away: bool) -> dict[str, Any]:
 
 
 def _from_redis(record: "NodeRecord", is_running: bool) -> dict[str, Any]:
-    """What Redis knows: the queue, and the heartbeat of the node while it runs."""
+    """Return the facts from Redis: the queue, and the heartbeat of a running node."""
     import redis
 
     from cluster_serving.client.servers.process.exit_codes import Fault
@@ -130,7 +131,7 @@ def _from_redis(record: "NodeRecord", is_running: bool) -> dict[str, Any]:
 
 
 def _server(client: "redis.Redis") -> str | None:
-    """Name and version of the server; None for a user who may not ask."""
+    """Return name and version of the server, or None for a user without permission to ask."""
     import redis
 
     try:
@@ -182,7 +183,7 @@ def _table(report: dict[str, Any]) -> str:
 
 
 def _server_row(report: dict[str, Any]) -> str:
-    """Describe the server of Redis in one row: what it is, and for an embedded one how it goes."""
+    """Describe the Redis server in one row: name and version, and for an embedded server also its pid and restarts."""
     parts = [report["redis_server"]] if report.get("redis_server") else []
     if "redis_restarts" in report:
         parts.append(f"embedded, pid {report['redis_pid']}" if report["redis_pid"] else "embedded")

@@ -11,9 +11,9 @@ from cluster_serving.node.lifecycle.stopping import stop_job, stop_redis
 @click.argument("name", required=False)
 @click.option("--all", "everything", is_flag=True, help="Stop every job of this machine.")
 def stop(name: str | None, everything: bool) -> None:
-    """Stop a job; Redis and its data stay.
+    """Stop a job, and keep Redis and its data.
 
-    The node finishes what it has read, and leaves the rest in the queue.
+    The node finishes the records that it has read, and leaves the rest in the queue.
     """
     from cluster_serving.node.job.directory import all_jobs
 

@@ -1,7 +1,9 @@
--- What `trace` needs of a result, at one instant.
--- KEYS[1] the hash of a result
--- Returns {field, value, ...} of receipt and error as far as they are there; the time that is left to the hash in ms (-1: no end;
--- -2: no hash); Redis' clock, as TIME tells it.
+-- Read the data that `trace` needs about a result, all at one instant.
+-- KEYS[1] hash of the result
+-- Returns an array of three:
+--   {field, value, ...}: the fields receipt and error, as far as the hash has the fields
+--   time left to the hash in ms (-1: without end, -2: no hash)
+--   clock of Redis, as the reply of TIME
 local found = {}
 for _, field in ipairs({'receipt', 'error'}) do
   local value = redis.call('HGET', KEYS[1], field)

@@ -1,4 +1,4 @@
-"""`trace`: where the time of a finished record went, as its receipt and Redis tell it."""
+"""`trace`: show the time of each stage of a finished record, from its receipt and from Redis."""
 
 import json
 from pathlib import Path
@@ -12,7 +12,7 @@ from cluster_serving.node.commands.job_in_redis import Reached, Where, reach, wh
 
 _NO_KEY = -2
 _SLACK_MS = 2
-"""By so much times may contradict one another: a stream's ids and times to live have whole milliseconds."""
+"""Allowed contradiction between two times, because stream ids and times to live have whole milliseconds."""
 
 
 @click.command(cls=Command, context_settings=SETTINGS)
@@ -22,11 +22,12 @@ _SLACK_MS = 2
 def trace(uri: str, where: Where, as_json: bool) -> None:
     """Show where the time of a finished record went.
 
-    It reads the receipt beside the result, which stays in Redis until somebody takes it or resultTimeToLive is over. Answers to
-    predict and to HTTP requests go to the caller and nowhere else: there `result.stages`, or the header Server-Timing, tells it.
+    The times come from the receipt beside the result. A result stays in Redis until a client takes the result or
+    resultTimeToLive is over. Answers to predict and to HTTP requests go to the caller and nowhere else: there, read
+    `result.stages` or the header Server-Timing.
 
-    Job and Redis are those of the last start on this machine, else of config.yaml; with --job and --redis-url it works from any
-    machine.
+    Job and Redis come from the last start on this machine, else from config.yaml. With --job and --redis-url, the command works
+    from any machine.
     """
     from cluster_serving.client.errors import CodecError
     from cluster_serving.node.commands import trace_text as text
@@ -40,10 +41,10 @@ def trace(uri: str, where: Where, as_json: bool) -> None:
 
 
 def _found(reached: Reached, uri: str) -> dict[str, Any]:
-    """Everything about a record.
+    """Return all facts about a record.
 
     Raises:
-        Fault: there is no result of it, or one without a receipt.
+        Fault: there is no result of the record, or a result without a receipt.
         CodecError: the receipt is damaged.
     """
     from cluster_serving.client.keys import result_prefix
@@ -77,7 +78,10 @@ def _found(reached: Reached, uri: str) -> dict[str, Any]:
 
 
 def _written_ms(receipt: dict[str, Any], left_ms: int, now_ms: float) -> float | None:
-    """When Redis got the result, on its clock: `finish.lua` gives it its time to live in the same instant."""
+    """Return the time at which Redis got the result, in ms on the clock of Redis. None: unknown.
+
+    `finish.lua` sets the time to live of the result in the same instant, so the time left tells the time of writing.
+    """
     ttl_ms = receipt.get("ttl_ms")
     return now_ms + left_ms - ttl_ms if isinstance(ttl_ms, int) and ttl_ms > 0 and left_ms >= 0 else None
 
@@ -85,7 +89,7 @@ def _written_ms(receipt: dict[str, Any], left_ms: int, now_ms: float) -> float |
 def _missing(reached: Reached, uri: str) -> str:
     waiting = reached.link.call("XLEN", reached.job)
     return (
-        f"no result of {uri} in job {reached.job}, where {waiting} record{'s are' if waiting != 1 else ' is'} under way: it is one "
-        "of these, was never enqueued, was answered to predict or to HTTP (which keep no result), has been taken off, or is older "
-        "than resultTimeToLive"
+        f"no result of {uri} in job {reached.job}, where {waiting} record{'s are' if waiting != 1 else ' is'} under way: the "
+        "record is one of these, was never enqueued, was answered to predict or to HTTP (which keep no result), has been taken "
+        "off, or is older than resultTimeToLive"
     )

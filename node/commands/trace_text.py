@@ -1,4 +1,4 @@
-"""What `trace` tells, for people: what a record met, and a bar for each stage, in 80 columns."""
+"""Text of `trace` in 80 columns: the facts about a record, and a bar for each stage."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -19,7 +19,7 @@ _EIGHTHS = " ▏▎▍▌▋▊▉█"
 
 
 def page(found: dict[str, Any]) -> Iterator[str]:
-    """The record, and its stages: each bar begins where the one above it ends."""
+    """Yield the lines about a record and its stages. Each bar begins at the end of the bar above."""
     again = f", delivery {found['deliveries']}" if found["deliveries"] != 1 else ""
     shown = {
         "job": found["job"],
@@ -45,12 +45,12 @@ def page(found: dict[str, Any]) -> Iterator[str]:
 def _moment(at_ms: int) -> str:
     try:
         return f"{datetime.fromtimestamp(at_ms / 1000, UTC):%Y-%m-%d %H:%M:%S.%f}"[:-3] + " UTC"
-    except (OverflowError, ValueError, OSError):  # whoever wrote the entry may have chosen its id
+    except (OverflowError, ValueError, OSError):  # a client may have chosen the id of the entry
         return f"{at_ms} ms"
 
 
 def _bar(begins_ms: float, took_ms: float, total_ms: float) -> str:
-    """A bar at its place in the whole, to an eighth of a column at its end; what took any time at all is seen."""
+    """Draw a bar at its place in the whole, with an end exact to an eighth of a column. A time above 0 is always visible."""
     if not took_ms or not total_ms:
         return ""
     indent = min(int(_BAR * begins_ms / total_ms), _BAR - 1)

@@ -1,4 +1,4 @@
-"""`tune`: measures what serves a model best on this machine, and keeps it for the next starts."""
+"""`tune`: find the best workers, threads and batch size for a model on this machine, and keep the result."""
 
 import json
 from dataclasses import replace
@@ -33,7 +33,7 @@ LOG = "tune.log"  # in the job's directory
     metavar="S",
     help="Seconds of each measurement, at least; 0.5.",
 )
-@click.option("--all", "exhaustive", is_flag=True, help="Measure every candidate, not only those that may be the best.")
+@click.option("--all", "exhaustive", is_flag=True, help="Measure every candidate, not only possible winners.")
 @click.option(
     "--plot", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE.png", help="Draw a picture (extra plot)."
 )
@@ -50,13 +50,13 @@ def tune(
     as_json: bool,
     **values: Any,
 ) -> None:
-    """Measure which workers, threads and batch size serve a model best here.
+    """Find the best workers, threads and batch size for a model here.
 
-    The model is served as `start` would, with a load of records that are made up (or calibrationData), on a Redis of its own.
-    What is set is left as it is, what is auto is tried. The result is kept, and the next start of this job uses it, as long as
-    model, processor, budget, versions and settings are the same.
+    The model is served as by `start`, with a load of made-up records (or calibrationData), on a private Redis. A setting with a
+    value stays as it is, and a setting on auto is tried. The result is kept. The next start of this job uses the result, as long
+    as model, processor, budget, versions and settings are the same.
 
-    NAME: the job as it was started last; without it: config file and options, as for start.
+    With NAME, the options are those of the job's last start. Without NAME, config file and options count, as for start.
     """
     from rich.console import Console
 
@@ -80,7 +80,7 @@ def tune(
         report, kept = _measured(config, job, Terms(seconds, exhaustive))
     except Told as told:
         click.echo("Interrupted; everything that was started has been ended, and nothing is kept.", err=True)
-        context.exit(128 + told.number)  # as shells tell of it
+        context.exit(128 + told.number)  # the exit code that shells report for a signal
     if as_json:
         click.echo(json.dumps(described(report), indent=2))
     else:
@@ -93,7 +93,7 @@ def tune(
 
 
 def _options(given: StartOptions, name: str | None, objective: str | None) -> StartOptions:
-    """What to measure: the options, over those that the job was started with last if it is named."""
+    """Return the given options. When a job is named, the options of its last start fill the gaps."""
     from cluster_serving.node.commands.which_job import chosen_job
     from cluster_serving.node.lifecycle.options import recorded_options
 
@@ -121,11 +121,11 @@ def _warn_of_others(job: "Job") -> None:
 
     others = [other.name for other in all_jobs() if other.name != job.name and other.running()]
     if others:
-        click.echo(f"Also running here, and taking its share of the cores: {', '.join(others)}.", err=True)
+        click.echo(f"Also running here, and taking a share of the cores: {', '.join(others)}.", err=True)
 
 
 def _measured(config: "Config", job: "Job", terms: "Terms") -> "tuple[TuningReport, bool]":
-    """Measure, and keep what was found; whether it was kept. What all the processes print goes to a log."""
+    """Measure, keep the result, and return the report and whether the result was kept. All processes print to a log."""
     from cluster_serving.client.servers.process import log
     from cluster_serving.client.servers.process.redaction import hide, secrets_of_config
     from cluster_serving.node.commands.tune_display import Signals, display, diverted

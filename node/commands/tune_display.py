@@ -1,4 +1,4 @@
-"""What a person sees while `tune` measures, and how he ends it."""
+"""Progress display of `tune`, and the signals that end the measurement."""
 
 import os
 import signal
@@ -17,7 +17,7 @@ from cluster_serving.node.tuning.search import SearchProgress, Tried
 
 
 class Told(BaseException):
-    """All is to end, by the signal of this number."""
+    """End of the tuning because of a signal. `number` is the number of the signal."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
@@ -25,24 +25,28 @@ class Told(BaseException):
 
 
 class Signals:
-    """SIGINT and SIGTERM: the first one ends all, clean-up is not cut short by a second. While something is measured it waits."""
+    """Handler of SIGINT and SIGTERM.
+
+    The first signal ends the tuning. While a candidate is measured, the signal waits for `check`. A second signal does not cut
+    the clean-up short.
+    """
 
     def __init__(self) -> None:
         self._number = 0
         self._waits = False
 
     def check(self) -> None:
-        """Notice a signal that waits.
+        """End the tuning when a signal waits.
 
         Raises:
-            Told: there is one.
+            Told: a signal waits.
         """
         if self._number:
             raise Told(self._number)
 
     @contextmanager
     def heard(self) -> Generator[None]:
-        """Listen, for a block."""
+        """Handle SIGINT and SIGTERM for a block."""
         before = {number: signal.signal(number, self._on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
         try:
             yield
@@ -52,7 +56,7 @@ class Signals:
 
     @contextmanager
     def waiting(self) -> Generator[None]:
-        """Leave it to `check`, for a block."""
+        """Leave a signal to `check` for a block."""
         self._waits = True
         try:
             yield
@@ -66,7 +70,7 @@ class Signals:
 
 
 class TuneDisplay(SearchProgress):
-    """A bar that grows with each shape, and the candidate that was measured last."""
+    """Progress bar that grows with each shape, beside the candidate measured last."""
 
     def __init__(self, progress: Progress, signals: Signals) -> None:
         self._progress = progress
@@ -74,19 +78,19 @@ class TuneDisplay(SearchProgress):
         self._signals = signals
 
     def begin(self, shapes: list[Shape]) -> None:
-        """Measuring begins."""
+        """Show an empty bar."""
         self._task = self._progress.add_task("loading the model", total=1 + len(shapes))
 
     def opening(self, shape: Shape) -> None:
-        """The next shape."""
+        """Advance the bar to the next shape."""
         self._progress.update(self._task, advance=1, description=f"{shape.described()}: loading")
 
     def check(self) -> None:
-        """End it, if somebody wants that."""
+        """End the tuning when a signal waits."""
         self._signals.check()
 
     def tried(self, tried: Tried) -> None:
-        """A figure."""
+        """Show the figure of a candidate, or its refusal."""
         shape, batch = tried.candidate
         what = (tried.refused and "refused") or f"{tried.turns[-1].rate:,.0f} records/s"
         self._progress.update(self._task, description=f"{shape.described()}, batch {batch}: {what}")
@@ -94,7 +98,7 @@ class TuneDisplay(SearchProgress):
 
 @contextmanager
 def display(terminal: TextIO, signals: Signals) -> Generator[SearchProgress]:
-    """Show how it goes, on a terminal; elsewhere nothing is shown."""
+    """Show the progress on a terminal. Without a terminal nothing is shown."""
     columns = (TextColumn("{task.description:<52.52}", markup=False), BarColumn(16), TimeElapsedColumn())
     console = Console(file=terminal)
     progress = Progress(
@@ -102,7 +106,7 @@ def display(terminal: TextIO, signals: Signals) -> Generator[SearchProgress]:
         console=console,
         transient=True,
         disable=not console.is_terminal,
-        redirect_stdout=False,  # what this process logs goes elsewhere
+        redirect_stdout=False,  # the log of this process goes to a file
         redirect_stderr=False,
     )
     with progress, signals.waiting():
@@ -111,7 +115,7 @@ def display(terminal: TextIO, signals: Signals) -> Generator[SearchProgress]:
 
 @contextmanager
 def diverted(path: Path) -> Generator[TextIO]:
-    """Have all that this process and its children print go to a file, for a block; standard error as it was is given."""
+    """Send the output of this process and its children to a file for a block. Yields the former standard error."""
     streams = (sys.stdout, sys.stderr)
     kept = [os.dup(number) for number in (1, 2)]
     file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)

@@ -1,4 +1,4 @@
-"""Which job a command means that is not told."""
+"""Pick the job when the command line names none."""
 
 import os
 from pathlib import Path
@@ -11,9 +11,10 @@ if TYPE_CHECKING:
 
 
 def chosen_job(name: str | None) -> "Job":
-    """The job that a command without a name means.
+    """Return the named job, or pick a job when there is no name.
 
-    That of `config.yaml` here (with the environment), else the only one that runs, else the default job.
+    The pick is the job of `config.yaml` in the current directory (with the environment), else the only running job, else the
+    default job.
     """
     from cluster_serving.client.keys import DEFAULT_JOB
     from cluster_serving.node.config.loading import ConfigError, load_config
@@ -26,6 +27,6 @@ def chosen_job(name: str | None) -> "Job":
         try:
             return Job.of(load_config(here if here.exists() else None, os.environ, {}).config.job_name)
         except ConfigError as error:
-            click.echo(f"{error} (which job is meant cannot be read from it)", err=True)
+            click.echo(f"{error} (so the job name cannot be read from the configuration)", err=True)
     running = [job for job in all_jobs() if job.running()]
     return running[0] if len(running) == 1 else Job.of(DEFAULT_JOB)

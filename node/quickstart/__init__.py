@@ -1,1 +1,1 @@
-"""A small model of handwritten digits and images to try it with: `train.py` made both."""
+"""Small model of handwritten digits, and images to try the model with. `train.py` made both."""

@@ -1,7 +1,7 @@
-"""The quick start: serve a trained model of handwritten digits, send it images it has never seen, and show what comes back.
+"""Quick start: serve a trained model of handwritten digits, send images that the model has never seen, and show the answers.
 
 Run by `make quickstart`, or `python -m cluster_serving.node.quickstart`. Everything is temporary: a Redis on a free port, a job
-directory, a config file. It is what a user would do by hand: `cluster-serving start`, the client, `cluster-serving shutdown`.
+directory, a config file. A user would do the same by hand: `cluster-serving start`, the client, `cluster-serving shutdown`.
 """
 
 import os
@@ -32,7 +32,7 @@ _SHOWN = 5
 
 
 def main() -> int:
-    """Serve, predict, print; the exit code: 0 when at least 95 % of the digits were recognised."""
+    """Serve, predict and print. Return the exit code: 0 when at least 95 % of the digits were recognised, else 1."""
     console = Console()
     here = Path(__file__).parent
     with np.load(here / "held_out.npz") as held_out:
@@ -41,7 +41,7 @@ def main() -> int:
     with _served(here / "model", port), InputQueue(port=port, name=JOB) as queue:
         requests = [{"image": encode_png(image)} for image in images]
         console.print(
-            f"\nSending {len(images)} images that it has never seen: one at a time, then all of them {_PASSES} times."
+            f"\nSending {len(images)} images that the model has never seen: one at a time, then all of them {_PASSES} times."
         )
         answers, latencies_s = _one_at_a_time(queue, requests, console)
         rate = _all_at_once(queue, requests, console)
@@ -65,7 +65,7 @@ def _one_at_a_time(
 
 
 def _all_at_once(queue: InputQueue, requests: list[dict[str, bytes]], console: Console) -> float:
-    """Records a second."""
+    """Return the records a second."""
     many = requests * _PASSES
     begun_s = time.perf_counter()
     for _ in track(queue.predict_many(many), "at once       ", total=len(many), console=console):
@@ -74,7 +74,7 @@ def _all_at_once(queue: InputQueue, requests: list[dict[str, bytes]], console: C
 
 
 def _samples(images: NDArray[np.uint8], labels: NDArray[np.int64], probabilities: NDArray[np.float32]) -> Table:
-    table = Table(title="Some of them", title_justify="left")
+    table = Table(title="A few images", title_justify="left")
     for heading in ("image", "is", "class", "probability"):
         table.add_column(heading, vertical="middle")
     for index in range(_SHOWN):
@@ -84,7 +84,7 @@ def _samples(images: NDArray[np.uint8], labels: NDArray[np.int64], probabilities
 
 
 def _drawn(image: NDArray[np.uint8]) -> str:
-    """Four lines of eight shades, each of two pixels above one another."""
+    """Draw an image as four lines of eight shades. A shade stands for two pixels, the upper and the lower."""
     shades = " ░▒▓█"
     pairs = image.reshape(4, 2, 8).mean(axis=1) * (len(shades) - 1) / 255
     return "\n".join("".join(shades[round(shade)] for shade in line) for line in pairs.tolist())
@@ -101,7 +101,7 @@ def _summary(accuracy: float, count: int, rate: float, latencies_s: list[float])
 
 @contextmanager
 def _served(model: Path, port: int) -> Generator[None]:
-    """The model, served by a node of its own while the block lasts."""
+    """Serve the model with a separate node for a block."""
     with tempfile.TemporaryDirectory(prefix="cluster-serving-quickstart-") as name:
         config = Path(name) / "config.yaml"
         settings: dict[str, Any] = {"modelPath": str(model), "jobName": JOB, "redisUrl": f"localhost:{port}"}
@@ -125,6 +125,6 @@ if __name__ == "__main__":
     try:
         sys.exit(main())
     except subprocess.CalledProcessError as error:
-        sys.exit(error.returncode)  # the command has said why
+        sys.exit(error.returncode)  # the command has printed the reason
     except KeyboardInterrupt:
         sys.exit(130)

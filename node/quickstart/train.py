@@ -1,4 +1,4 @@
-"""Makes the quick start's model and its images: `python -m cluster_serving.node.quickstart.train`.
+"""Make the quick start's model and its images: `python -m cluster_serving.node.quickstart.train`.
 
 The data are scikit-learn's 1,797 handwritten digits of 8 x 8 pixels. The same versions of numpy, scikit-learn and onnx give
 the same bytes on every run.
@@ -22,7 +22,7 @@ _SEED = 5
 _CLASSES = 10
 _SIDE = 8
 _WHITE = 255
-# What onnxruntime 1.18 and openvino 2024.4 read.
+# Versions that onnxruntime 1.18 and openvino 2024.4 can read.
 _OPSET = 17
 _IR_VERSION = 8
 
@@ -58,7 +58,7 @@ def _pixels(images: Images) -> Weights:
 
 
 def _model(weights: list[NDArray[Any]], biases: list[NDArray[Any]]) -> onnx.ModelProto:
-    """The network as `image` float32 [N,1,8,8], 0..255, to `probability` float32 [N,10]."""
+    """Return the network as an ONNX model from `image` float32 [N,1,8,8], 0..255, to `probability` float32 [N,10]."""
     constants: dict[str, Weights] = {
         "scale": np.array([1 / _WHITE], np.float32),
         "hidden.weight": weights[0].astype(np.float32),

@@ -1,5 +1,5 @@
-"""Finds out what serves a model best on this machine: by serving it.
+"""Find the workers, threads and batch size that serve a model best on this machine, by measurements of real serving.
 
-candidates ──► stand: a lane for each (workers, threads), batch sizes tried while it runs ◄── traffic: a client of its own
-    └──► search: scout, and a final in turns between the best so far and who comes near ──► report ──► store ──► start
+candidates ──► stand: a lane for each (workers, threads), batch sizes tried while the lane runs ◄── traffic: a separate client
+    └──► search: scout, and a final in turns between the best so far and a close rival ──► report ──► store ──► start
 """

@@ -1,4 +1,4 @@
-"""What could be chosen: workers and threads within a budget, batch sizes, and what each of them costs; pure."""
+"""Candidates of a tuning: workers and threads within a budget, batch sizes, and the cost of each candidate. Pure functions."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -14,21 +14,24 @@ LARGEST_BATCH = 64
 
 
 class Candidate(NamedTuple):
-    """A shape, and the records of a batch at most."""
+    """Shape, and the largest number of records in a batch."""
 
     shape: Shape
     batch: int
 
     def cost(self, usual: int) -> tuple[int, int, float]:
-        """The simpler shape costs less, then the batch that is nearer to the usual one: its neighbours differ from it least."""
+        """Return a sort key: the simpler shape first, then the batch nearer to `usual`.
+
+        The usual batch size is preferred, because neighbouring sizes differ least from it.
+        """
         return *self.shape.cost, abs(math.log2(self.batch / usual))
 
 
 def shapes(budget: Budget, given: Given) -> list[Shape]:
-    """The shapes worth a try, simplest first.
+    """Return the shapes worth a try, simplest first: about four for each doubling of the cores.
 
-    Those that fill the budget, with one core for reader and writer and without, for 1, 2, 4, ... threads a worker; and smaller
-    ones: what the serving path costs most on gains nothing from more workers. About four for each doubling of the cores.
+    Shapes that fill the budget have 1, 2, 4, ... threads a worker, once with one core left for reader and writer and once
+    without. Smaller shapes are tried too, because more workers do not help a model whose main cost is the serving path.
     """
     totals, whole = {budget.for_workers, budget.whole}, budget.whole
     if given.workers and given.threads:
@@ -46,7 +49,10 @@ def shapes(budget: Budget, given: Given) -> list[Shape]:
 
 
 def batches(given: Given, inputs: Sequence[TensorSpec], slot_bytes: int) -> list[int]:
-    """The batch sizes worth a try, smallest first: 1, 2, 4, ... while a slot has room; or what is set, or fixed by the model."""
+    """Return the batch sizes worth a try, smallest first.
+
+    A size that is set, or fixed by the model, is the only size. Otherwise 1, 2, 4, ... while a slot has room.
+    """
     fixed = given.batch or next((spec.batch for spec in inputs if spec.batch), None)
     if fixed is not None:
         return [fixed]
@@ -55,7 +61,7 @@ def batches(given: Given, inputs: Sequence[TensorSpec], slot_bytes: int) -> list
 
 
 def ranked(found: Mapping[Candidate, Measured], objective: Objective) -> list[Candidate]:
-    """All of them, best first."""
+    """Return all candidates, best first."""
     met = [one for one in found if objective.met(found[one])]
     rest = [one for one in found if one not in met]
     return sorted(met, key=lambda one: -found[one].rate) + sorted(rest, key=lambda one: found[one].p99_ms)

@@ -1,11 +1,11 @@
-"""What ends a tuning, and what only a trial."""
+"""Errors that end a tuning, or only the trial of a candidate."""
 
 from cluster_serving.client.servers.process.exit_codes import Fault
 
 
 class TuningError(Fault):
-    """Nothing can be measured; the message says why, and which setting mends it."""
+    """No candidate can be measured. The message names the cause, and the setting that mends the cause."""
 
 
 class Refused(Exception):
-    """This candidate cannot be chosen, and this is why; others can."""
+    """Refusal of one candidate. The message names the reason. Other candidates can still be chosen."""

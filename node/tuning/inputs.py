@@ -1,4 +1,4 @@
-"""The records of a load: the user's own, or made up from what the model says that it takes."""
+"""Records of a load: the user's own, or made up from the inputs that the model declares."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,15 +15,16 @@ _MOST_BYTES = 8 << 20
 
 
 def records(config: Config, inputs: Sequence[TensorSpec]) -> list[list[bytes]]:
-    """Some records as they go on the wire, without a name.
+    """Return a few records in wire format, without a uri.
 
     Args:
-        config: names `calibrationData`, if there are any; images in a folder stay as they are, for the workers to decode.
-        inputs: what the model takes.
+        config: names `calibrationData`, if the user has calibration data. Images in a folder stay encoded, for the workers to
+            decode.
+        inputs: inputs of the model.
 
     Raises:
-        TuningError: there are none, and the model does not tell what a row looks like.
-        ModelFault: those that there are cannot be read, or do not fit.
+        TuningError: there is no calibration data, and the model does not declare the shape of a row.
+        ModelFault: the calibration data cannot be read, or does not fit the model.
     """
     row_bytes = sum(spec.row_bytes for spec in inputs)
     rows = max(1, min(_MOST_RECORDS, _MOST_BYTES // max(1, row_bytes)))
@@ -49,12 +50,13 @@ def _encoded(batch: Mapping[str, Array], already_batched: bool) -> list[list[byt
 
 
 def _record(batch: Mapping[str, Array], at: int, already_batched: bool) -> dict[str, Array]:
-    """One row; where every record is a batch, a batch of one."""
+    """Return one row, or a batch of one row when every record is a batch."""
     return {name: array[at : at + 1] if already_batched else array[at] for name, array in batch.items()}
 
 
 def _unknown(inputs: Sequence[TensorSpec]) -> dict[str, Array]:
     told = "; ".join(spec.describe() for spec in inputs) or "any number of tensors"
     raise TuningError(
-        f"no records can be made up for a model that takes {told}: say its sizes in modelInputs, or name some in calibrationData"
+        f"no records can be made up for a model that takes {told}: say its sizes in modelInputs, or name records in "
+        "calibrationData"
     )

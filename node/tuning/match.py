@@ -1,4 +1,4 @@
-"""Which of some rivals wins, from rounds in which each of them is measured once; pure."""
+"""Pick the winner among rivals, from rounds in which each rival is measured once. Pure."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -7,37 +7,39 @@ from itertools import combinations
 from cluster_serving.node.config.objective import Measured, Objective
 from cluster_serving.node.tuning.candidates import Candidate
 
-_SHAPE_TIE = 0.05  # it takes cores, or memory for a copy of the model
+_SHAPE_TIE = 0.05  # a costlier shape takes cores, or memory for a copy of the model
 _BATCH_TIE = 0.01
-_COSTLIER_LEAD, _SIMPLER_LEAD = 7, 4  # where two are as good, the same one should be chosen every time
+_COSTLIER_LEAD, _SIMPLER_LEAD = 7, 4  # between two equals, the choice should be the same every time
 _MOST_ROUNDS = 19
 
 
 class Match:
-    """A sequential sign test between each two: who leads by enough rounds has won, and the other one is out.
+    """Sequential sign test for each pair of rivals: a rival with a long enough lead in rounds wins, and the loser is out.
 
-    The costlier one of two wins a round in which it is better by more than a tie, the simpler one every other round. The one needs
-    a lead of seven, the other four, or one that the rounds that are left of 19 cannot make up for. By how much does not count: now
-    and then a turn takes twice as long, where others use the machine too, and a mean is slow to forget that. With turns that were
-    measured, who is 3 % beyond a tie wins 98 of 100 matches, and who is as much short of it none; by a mean with its standard
-    error, in as many rounds, it is 90 and 15.
+    The costlier rival wins a round by being better by more than a tie. Every other round goes to the simpler rival. The costlier
+    rival needs a lead of seven rounds, the simpler rival a lead of four. A lead that the rest of the 19 rounds cannot make up for
+    is also enough.
+
+    Only the sign of a round counts, not the margin. On a shared machine a turn takes twice as long now and then, and a mean is
+    slow to forget a slow turn. With measured turns, a rival 3 % beyond a tie wins 98 of 100 matches, and a rival 3 % short of a
+    tie wins none. With a mean and its standard error, in as many rounds, the figures are 90 and 15.
 
     Args:
-        rivals: the simplest first.
-        objective: says what is better.
+        rivals: simplest first.
+        objective: compares two measurements.
     """
 
     def __init__(self, rivals: Sequence[Candidate], objective: Objective) -> None:
         self.rivals = list(rivals)
-        """Those that are still in: one, after 19 rounds at the latest; none, where none could be measured."""
+        """Rivals still in the match. One rival is left after 19 rounds at the latest, or none when no rival could be measured."""
         self._objective = objective
         self._leads: Counter[tuple[Candidate, Candidate]] = Counter()
         self._rounds = 0
 
     def hear(self, measured: Mapping[Candidate, Measured]) -> None:
-        """One round; whoever was not measured is out."""
+        """Count one round. A rival without a measurement is out."""
         self._rounds += 1
-        decisive = _MOST_ROUNDS - self._rounds + 1  # more than the rounds that are left could make up for
+        decisive = _MOST_ROUNDS - self._rounds + 1  # a lead that the remaining rounds cannot make up for
         self.rivals = [one for one in self.rivals if one in measured]
         for pair in combinations(self.rivals, 2):
             simpler, costlier = pair

@@ -1,4 +1,4 @@
-"""A report as a picture: records a second over batch size, a line for each shape."""
+"""Picture of a report: records a second over batch size, a line for each shape."""
 
 import os
 from pathlib import Path
@@ -13,13 +13,13 @@ _DPI = 120
 
 
 def check(path: Path) -> None:
-    """Check that there is what draws, and a place for the file: before measuring, which takes minutes.
+    """Check for the drawing package and a place for the file, before a measurement of several minutes.
 
     Raises:
-        NotInstalled: nothing draws.
-        Fault: there is no place.
+        NotInstalled: the drawing package is missing.
+        Fault: the file cannot be written there.
     """
-    require(["matplotlib"], "plot", "what draws pictures is")
+    require(["matplotlib"], "plot", "the drawing package is")
     if not os.access(path.parent, os.W_OK | os.X_OK):
         raise Fault(f"{path} cannot be written: {path.parent} is no directory, or not yours to write to")
 
@@ -28,7 +28,7 @@ def draw(report: TuningReport, title: str, path: Path) -> None:
     """Write a PNG file.
 
     Raises:
-        OSError: it cannot be written.
+        OSError: the file cannot be written.
     """
     from matplotlib.figure import Figure
 

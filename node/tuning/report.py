@@ -1,4 +1,4 @@
-"""What a tuning found."""
+"""Result of a tuning."""
 
 from typing import Any
 
@@ -12,10 +12,12 @@ from cluster_serving.node.tuning.search import Tried
 
 
 class TuningReport(msgspec.Struct):
-    """What was measured, and the choice.
+    """Measurements of a tuning, and the choice.
 
-    `tried` is in the order of what they cost. `busiest_load`: the share of a core that the load used at most. `runtimes`: what the
-    first worker tried, where engine or precision was open.
+    Attributes:
+        tried: candidates, cheapest first.
+        busiest_load: largest share of a core that the load used.
+        runtimes: engines and precisions that the first worker tried, if the configuration left engine or precision open.
     """
 
     model_hash: str
@@ -29,24 +31,24 @@ class TuningReport(msgspec.Struct):
 
     @property
     def chosen(self) -> Tried:
-        """The candidate that is the choice."""
+        """Candidate of the choice."""
         wanted = Candidate(Shape(self.choice.workers, self.choice.threads), self.choice.batch)
         return next(tried for tried in self.tried if tried.candidate == wanted)
 
     @property
     def fastest(self) -> Tried:
-        """The candidate with the best figures; the choice may be a simpler one that comes near."""
+        """Candidate with the best figures. The choice may be a simpler candidate with figures nearly as good."""
         found = {tried.candidate: tried for tried in self.tried if tried.turns and not tried.refused}
         return found[ranked({one: tried.middle for one, tried in found.items()}, self.objective)[0]]
 
     @property
     def met(self) -> bool:
-        """Whether the choice is what was looked for; if not, it is the one that answers soonest."""
+        """True if the choice meets the objective. If not, the choice is the candidate with the fastest answers."""
         return self.objective.met(self.chosen.middle)
 
 
 def described(report: TuningReport) -> dict[str, Any]:
-    """All of it, for JSON."""
+    """Return the whole report for JSON."""
     return {
         "chosen": msgspec.to_builtins(report.choice),
         "objective": str(report.objective),

@@ -1,12 +1,13 @@
-"""Looks for the best candidate with short measurements.
+"""Search for the best candidate with short measurements.
 
 for each shape, simplest first:
-    lanes are started, and measured with the usual batch size; the better of this shape and those before goes on, the other ends
-of the winner:
-    larger and smaller batches, as long as none loses a tenth
+    start lanes and measure them with the usual batch size
+    keep the better of the new shape and the best shape so far, and end the lanes of the loser
+for the winning shape:
+    try larger and smaller batches, until a batch size loses a tenth
 
-Who is close is measured in turns, so that a machine that is slower for a moment is so for both, in as many rounds as it takes to be
-sure (`match.py`). The simpler shape and the more usual batch win, unless another one is better by more than a tie.
+Close candidates are measured in turns, so a machine that is slower for a moment is slower for both. `match.py` decides after how
+many rounds the result is sure. The simpler shape and the more usual batch win, unless a rival is better by more than a tie.
 """
 
 from collections.abc import Sequence
@@ -23,13 +24,13 @@ from cluster_serving.node.tuning.candidates import Candidate, ranked
 from cluster_serving.node.tuning.errors import Refused, TuningError
 from cluster_serving.node.tuning.match import Match
 
-_NEAR = 0.85  # of the other one: what is below is out of the question, whatever the noise
-_NEXT = 0.9  # of the batch size before: below, those behind are not worth a try
-_SLOW_BATCH_S = 1.0  # to try what takes longer is not worth the time
+_NEAR = 0.85  # share of the rival's figure. A candidate below cannot win, whatever the noise.
+_NEXT = 0.9  # share of the previous batch size's figure. Below, further sizes are not worth a try.
+_SLOW_BATCH_S = 1.0  # a longer batch is not worth the time of a trial
 
 
 class Tried(msgspec.Struct):
-    """A candidate, what was measured of it in each turn, and why it cannot be chosen, if so."""
+    """Candidate, its measurement in each turn, and the reason why the candidate was refused (empty: not refused)."""
 
     candidate: Candidate
     turns: list[Measured]
@@ -37,31 +38,31 @@ class Tried(msgspec.Struct):
 
     @property
     def middle(self) -> Measured:
-        """The median of each figure."""
+        """Median of each figure."""
         return Measured(*(median(values) for values in zip(*self.turns, strict=True)))
 
 
 class SearchProgress:
-    """Told how it goes; this one tells nobody."""
+    """Receiver of the progress of a search. The base class shows nothing."""
 
     def begin(self, shapes: list[Shape]) -> None:
-        """These are tried."""
+        """Receive the shapes that will be tried."""
 
     def opening(self, shape: Shape) -> None:
-        """A lane of this shape is started."""
+        """Receive the shape that is started next."""
 
     def tried(self, tried: Tried) -> None:
-        """Something was measured, or refused."""
+        """Receive a measured or refused candidate."""
 
     def check(self) -> None:
-        """Asked all the time; what it raises ends everything."""
+        """Do nothing, or raise an exception to end the search. Called again and again."""
 
 
 class Measures(Protocol):
-    """What measures: a stand, or arithmetic."""
+    """Source of measurements: a stand, or plain arithmetic."""
 
     def open(self, shape: Shape, batch: int) -> None:
-        """Make a shape ready for batches of at most so many records."""
+        """Make a shape ready for batches of at most `batch` records."""
         ...
 
     def measure(self, candidate: Candidate, seconds: float) -> Measured:
@@ -69,20 +70,20 @@ class Measures(Protocol):
         ...
 
     def close(self, shape: Shape) -> None:
-        """Have done with a shape."""
+        """End the lanes of a shape."""
         ...
 
 
 class Search:
-    """One search.
+    """Search for the best candidate.
 
     Args:
-        stand: measures.
-        objective: says what is better.
-        sizes: the batch sizes to choose from, smallest first.
-        seconds: of one measurement, at least.
-        watch: told how it goes.
-        exhaustive: every batch size of every shape is measured.
+        stand: makes the measurements.
+        objective: compares two measurements.
+        sizes: batch sizes to choose from, smallest first.
+        seconds: duration of one measurement, at least.
+        watch: receives the progress.
+        exhaustive: measure every batch size of every shape.
     """
 
     def __init__(
@@ -105,10 +106,10 @@ class Search:
         self.tried: dict[Candidate, Tried] = {}
 
     def run(self, shapes: Sequence[Shape]) -> Candidate:
-        """The best candidate of these shapes; its own is still open.
+        """Return the best candidate of the given shapes. The lanes of the best shape are still open afterwards.
 
         Raises:
-            TuningError: none can be measured.
+            TuningError: no candidate can be measured.
         """
         champion: Candidate | None = None
         for shape in shapes:
@@ -129,7 +130,7 @@ class Search:
         return winner
 
     def _first(self, shape: Shape) -> Candidate | None:
-        """A shape with the usual batch, or the largest below it that keeps to the objective, measured. None: it fails."""
+        """Measure a shape with the usual batch, or the largest smaller batch that meets the objective. None: the shape fails."""
         warm = self._measure(Candidate(shape, self._sizes[min(2, len(self._sizes) - 1)]), note=False)
         if warm is None:
             return None
@@ -147,10 +148,10 @@ class Search:
         return ranked(found, self._objective)[0] if found else None
 
     def _better(self, champion: Candidate | None, challenger: Candidate | None) -> Candidate | None:
-        """Who of the best so far and another one goes on."""
+        """Return the better of the best candidate so far and a challenger."""
         if champion is None or challenger is None:
             return challenger or champion
-        # Each is measured twice: the machine may have been slower for one of the turns.
+        # Measure each candidate twice: the machine may have been slower during one turn.
         before = self.tried[champion].middle
         now, again = self._measure(champion), self._measure(challenger)
         if now is None or again is None:
@@ -161,14 +162,14 @@ class Search:
         return champion if gains[0] < 1 else challenger
 
     def _with_other_batches(self, champion: Candidate) -> Candidate | None:
-        """The champion, or its shape with another batch size, if that wins against it."""
+        """Return the champion, or its shape with a new batch size that wins against the champion."""
         at = self._sizes.index(champion.batch)
         found = [self._climb(champion, sizes) for sizes in (self._sizes[at + 1 :], self._sizes[:at][::-1])]
         rivals = [one for one in found if one is not None]
         return self._in_turns([champion, *rivals]) if rivals else champion
 
     def _climb(self, champion: Candidate, sizes: Sequence[int]) -> Candidate | None:
-        """The best of these sizes, tried for as long as each may be as good as the one before; None: the first is not."""
+        """Return the best of the sizes, tried until a size falls behind the size before. None: the first size falls behind."""
         found: dict[Candidate, Measured] = {}
         before = self.tried[champion].middle
         for size in sizes:
@@ -184,7 +185,7 @@ class Search:
         return ranked(found, self._objective)[0] if found else None
 
     def _in_turns(self, rivals: list[Candidate]) -> Candidate | None:
-        """The winner of some rounds; None: nobody has lasted."""
+        """Return the winner of a match. None: no rival could be measured to the end."""
         usual = self._usual or DEFAULT_BATCH
         match = Match(sorted(rivals, key=lambda one: one.cost(usual)), self._objective)
         for direction in cycle((1, -1)):
@@ -195,7 +196,7 @@ class Search:
         return next(iter(match.rivals), None)
 
     def _measure(self, candidate: Candidate, *, note: bool = True) -> Measured | None:
-        """One measurement; None: refused."""
+        """Measure a candidate once. None: the candidate is refused."""
         try:
             measured = self._stand.measure(candidate, self._seconds)
         except Refused as refused:

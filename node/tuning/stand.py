@@ -1,7 +1,7 @@
-"""Where candidates are tried: lanes of the real kind, those of each shape with a job of their own.
+"""Test stand for candidates: real lanes, with a separate job for each shape.
 
-open(shape) ──► lanes: reader, ring, workers, writer ◄── turned by this process     load (a process) ──► records, answers
-measure(candidate): the rings' limit of rows is set, and the load is ordered to keep the workers busy
+open(shape) ──► lanes: reader, ring, workers, writer ◄── supervised by this process     load (a process) ──► records, answers
+measure(candidate): sets the rings' limit of rows, and orders the load to keep the workers busy
 """
 
 import math
@@ -37,20 +37,20 @@ from cluster_serving.node.tuning.traffic import Begin, Order
 from cluster_serving.node.tuning.traffic_process import LoadProcess
 from cluster_serving.node.tuning.trial_redis import reached
 
-_NAME = "tuner"  # of the node, and of the client
+_NAME = "tuner"  # name of the node, and of the client
 _TURN_S = 0.5
 _START_S = 600.0
 _LOOK_S = 5.0
-_ROOM = 0.8  # of the memory that is free
+_ROOM = 0.8  # share of the free memory that workers may take
 _MOST_WAITING, _WAITING_S, _WAITING_BYTES = 1024, 0.1, 64 << 20
-_LEAST_BATCHES = 3  # of each worker, that a measurement is made of
-_LONGEST = 8  # times the seconds that were asked for, where batches take long
-_SLOWEST_ANSWER_S = 10.0  # beyond runTimeout
+_LEAST_BATCHES = 3  # of each worker, in one measurement
+_LONGEST = 8  # times the ordered seconds: longest measurement, for slow batches
+_SLOWEST_ANSWER_S = 10.0  # in addition to runTimeout
 
 
 @dataclass
 class ServingTrial:
-    """Generation under a job of their own, and the rate that they were seen to have last."""
+    """Lanes with a separate job, with the rate of the last measurement."""
 
     lanes: Generation
     rate: float = 0.0
@@ -58,14 +58,14 @@ class ServingTrial:
 
 
 class Stand:
-    """Some lanes at a time, and a load.
+    """Lanes of one or more shapes, and a load.
 
     Args:
-        config: of the lanes; their job names are made from its own.
-        model: what they serve.
-        budget: what each of them may use of the machine.
+        config: configuration of the lanes. The job names of the lanes begin with its job name.
+        model: model that the lanes serve.
+        budget: share of the machine that the lanes of a shape may use.
         objective: decides how many records the load keeps under way.
-        check: called all the time; what it raises ends everything.
+        check: called again and again during start and measurement. An exception from `check` ends the tuning.
     """
 
     def __init__(
@@ -84,14 +84,14 @@ class Stand:
         self._worker_bytes = 0
         self._row_bytes = 1
         self.runtime = config.runtime
-        """What runs the model: the setting, then what the first worker chose."""
+        """Engine and precision that run the model: first the setting, later the choice of the first worker."""
         self.inputs: tuple[TensorSpec, ...] = ()
         self.runtimes: tuple[TriedRuntime, ...] = ()
-        """The runtimes that the first worker tried, where there was something to choose."""
+        """Runtimes that the first worker tried, if the setting left a choice."""
         self.model_hash = ""
-        """The fingerprint of the model; empty until it is known, and where it has none."""
+        """Fingerprint of the model. Empty until the first lanes serve, and for a model without a fingerprint."""
         self.busiest_load = 0.0
-        """The largest share of a core that the load has used."""
+        """Largest share of a core that the load has used."""
 
     def __enter__(self) -> Self:
         return self
@@ -107,11 +107,11 @@ class Stand:
         self._bell.close()
 
     def open(self, shape: Shape, batch: int) -> None:
-        """Start lanes of this shape for batches of at most so many records.
+        """Start lanes of a shape for batches of at most `batch` records.
 
         Raises:
-            Refused: it cannot be had here.
-            Fault: none could, or Redis is away.
+            Refused: the shape cannot run here.
+            Fault: the first shape cannot run, or Redis is away.
         """
         self._check_memory(shape)
         self._count += 1
@@ -129,7 +129,7 @@ class Stand:
             self._learn(lanes)
 
     def measure(self, candidate: Candidate, seconds: float) -> Measured:
-        """Keep the lanes of an open shape busy for so long, or longer where batches take long.
+        """Keep the lanes of an open shape busy for `seconds`, or longer when batches take long.
 
         Raises:
             Refused: a record failed, or a process died.
@@ -152,7 +152,7 @@ class Stand:
         return Measured(seen.rate, seen.p50_ms, seen.p99_ms)
 
     def close(self, shape: Shape) -> None:
-        """End the lanes of a shape; nothing of their job is left."""
+        """End the lanes of a shape, and delete their job from Redis."""
         lanes = self._trials.pop(shape).lanes
         lanes.kill()
         while not lanes.ended:
@@ -168,7 +168,7 @@ class Stand:
         if self._objective.latency_ms:
             window = running
         else:
-            # One batch runs and one waits for each worker, one is being filled; and a queue, where answers come fast.
+            # For each worker one batch runs and one waits. One more batch is being filled. Fast answers need a queue on top.
             queue = min(_MOST_WAITING, _WAITING_BYTES // self._row_bytes, round(trial.rate * _WAITING_S))
             window = max(2 * running + batch, queue)
         return Order(
@@ -182,10 +182,10 @@ class Stand:
         )
 
     def _await(self, lanes: Generation) -> None:
-        """Until they serve, have failed, or have taken too long.
+        """Wait until the lanes serve, have failed, or have taken too long.
 
         Raises:
-            RedisUnavailable: they wait for a Redis that is away.
+            RedisUnavailable: the lanes wait for a Redis that is away.
         """
 
         def done() -> bool:
@@ -203,7 +203,7 @@ class Stand:
             self._check()
 
     def _learn(self, lanes: Generation) -> None:
-        """The first lanes serve: make the load from what they say of the model."""
+        """Start the load, from the facts that the first serving lanes report about the model."""
         self.runtime, self.runtimes = lanes.runtime, lanes.candidates
         self.inputs, self.model_hash = lanes.inputs, lanes.model_hash
         sent = records(self._config, lanes.inputs)
@@ -224,7 +224,7 @@ def _nothing() -> None:
 
 
 def _own_bytes(lanes: Generation) -> Iterator[int]:
-    """What each worker has for itself."""
+    """Yield the private memory of each worker, in bytes."""
     for child in lanes.children():
         with suppress(psutil.Error):
             if child.kind == "worker":

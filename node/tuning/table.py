@@ -1,4 +1,4 @@
-"""A report for people: a table with a bar for each candidate, and what follows from it."""
+"""Text of a report: a table with a bar for each candidate, and a summary."""
 
 from rich.console import Console
 from rich.table import Table
@@ -15,7 +15,7 @@ _BUSY = 0.9
 
 
 def show(report: TuningReport, console: Console) -> None:
-    """Print it."""
+    """Print a report."""
     if report.runtimes:
         console.print(_runtimes(report))
         for one in report.runtimes:
@@ -29,7 +29,7 @@ def show(report: TuningReport, console: Console) -> None:
 
 
 def summary(report: TuningReport) -> str:
-    """What was found, in a sentence or two."""
+    """Return the result in a few sentences."""
     choice, chosen = report.choice, report.chosen
     shape, middle = Shape(choice.workers, choice.threads).described(), chosen.middle
     lines = [
@@ -37,11 +37,13 @@ def summary(report: TuningReport) -> str:
         f"Objective {report.objective}, within {report.budget}, {report.took_s:.0f} s.",
     ]
     if report.fastest is not chosen:
-        lines.append("Better figures are of other moments, or cost more for as much: who came near ran in turns.")
+        lines.append(
+            "Better figures are from other moments, or from costlier candidates within a tie: close candidates ran in turns."
+        )
     if not report.met:
-        lines.append("Nothing that was tried answers so soon: this comes nearest.")
+        lines.append("No candidate meets the objective: this comes nearest.")
     if report.busiest_load > _BUSY:
-        lines.append("The load was busy all the time: the node may be able to do more than it could ask for.")
+        lines.append("The load was busy all the time: the node may be able to do more than the load could ask for.")
     return "\n".join(lines)
 
 
@@ -75,7 +77,7 @@ def _figure(value: float) -> str:
 
 
 def bar(share: float) -> str:
-    """A bar for a share from 0 to 1."""
+    """Draw a bar for a share from 0 to 1."""
     whole, eighths = divmod(round(share * _BAR * 8), 8)
     return "█" * whole + _EIGHTHS[eighths].strip()
 

@@ -1,9 +1,9 @@
-"""The load of a trial: a client in a process of its own, as lean as can be, that keeps so many records under way.
+"""Load of a trial: a lean client in a separate process that keeps a fixed number of records under way.
 
     tuner ──Begin, Order, Order, ...──► standard input      standard output ──Seen, Seen, ...──► tuner, and its bell is rung
 
-It sends a few records again and again and takes the answers from a reply stream, with one packet a turn for all of it. What it
-needs of the cores is missing to the workers, as it is wherever clients and Redis live on the same machine.
+The client sends a few records again and again and takes the answers from a reply stream. One packet a turn carries all commands.
+The client takes CPU time from the workers, as on any machine that also runs the clients and Redis.
 """
 
 import sys
@@ -31,7 +31,7 @@ _BLOCK_S = 1.0
 
 
 class Begin(msgspec.Struct, frozen=True):
-    """Said once: where Redis is, the inputs of some records as they go on the wire, and how long an answer may take."""
+    """First message: address of Redis, inputs of a few records in wire format, and the longest time for an answer."""
 
     redis: RedisSettings
     records: list[list[bytes]]
@@ -39,9 +39,9 @@ class Begin(msgspec.Struct, frozen=True):
 
 
 class Order(msgspec.Struct, frozen=True):
-    """Keep `window` records of a job under way, for a client of this name.
+    """Order to keep `window` records of a job under way, for a client of the given name.
 
-    Counting begins when `settle` of them are answered, and ends after `seconds`, when as many as `least` were counted; after
+    Counting begins after `settle` answers. Counting ends after `seconds` with at least `least` answers counted, and after
     `most_s` in any case.
     """
 
@@ -55,9 +55,11 @@ class Order(msgspec.Struct, frozen=True):
 
 
 class Seen(msgspec.Struct, frozen=True):
-    """What came of an order: records a second, milliseconds from enqueueing to answer, and the first error there was.
+    """Result of an order: records a second, milliseconds from enqueueing to answer, and the first error.
 
-    `busy`: the share of a core that this client has used; near 1 it could not do more. `lost`: the error is that Redis is away.
+    Attributes:
+        busy: share of a core that the client has used. Near 1, the client could not do more.
+        lost: True when the error is a lost connection to Redis.
     """
 
     rate: float = 0.0
@@ -69,18 +71,18 @@ class Seen(msgspec.Struct, frozen=True):
 
 
 class Tally:
-    """Counts answers from when the lane has settled until there are enough; pure: seconds are on any clock."""
+    """Counter of answers, from a settled lane until enough answers are counted. Pure: seconds may be of any clock."""
 
     def __init__(self, order: Order, begun_s: float) -> None:
         self._order = order
         self._begun_s = begun_s
         self._answered = 0
         self._counted_s: list[float] = []
-        self._line = [(begun_s, 0)]  # when, and how many were counted by then
+        self._line = [(begun_s, 0)]  # (time, answers counted by then)
         self.over = False
 
     def hear(self, took_s: Sequence[float], now_s: float) -> None:
-        """Answers have come, after so many seconds each."""
+        """Count answers. `took_s` has the seconds of each answer."""
         if self._answered < self._order.settle:
             self._line = [(now_s, 0)]
         else:
@@ -91,10 +93,10 @@ class Tally:
         self.over = bool(self._counted_s) and (enough or now_s - self._begun_s >= self._order.most_s)
 
     def seen(self, busy: float) -> Seen:
-        """What came of it, once it is over.
+        """Return the result, once `over` is true.
 
-        The rate is the slope of the line through how many were counted when: answers come a batch at a time, and from the first to
-        the last there may be one too many.
+        The rate is the slope of a line fitted to the counts over time. Answers come a batch at a time, so a rate from the first
+        answer to the last may count one batch too many.
         """
         times_s, counts = np.array(self._line).T
         rate = float(np.polyfit(times_s - times_s[0], counts, 1)[0])
@@ -103,17 +105,19 @@ class Tally:
 
 
 class Client:
-    """Sends records and takes answers."""
+    """Client that sends records and takes answers."""
 
     def __init__(self, begin: Begin) -> None:
         self._link = Link(begin.redis, begin.redis.timeout_s + _BLOCK_S)
         self._patience_s = begin.patience_s
         self._records = cycle(begin.records)
         self._numbers = count()
-        self._sent_s: dict[bytes, float] = {}  # under way: when each was sent
+        self._sent_s: dict[bytes, float] = {}  # uri of a record under way: time of sending
 
     def obey(self, order: Order) -> Seen:
-        """Carry out an order; nothing is under way any more when it has ended well. What still is when it has not, never counts.
+        """Carry out an order.
+
+        After success no record is under way any more. After an error, records still under way never count.
 
         Raises:
             TuningError: a record failed, or is not answered.
@@ -121,7 +125,7 @@ class Client:
         """
         self._sent_s.clear()
         self._job, self._reply, self._last = order.job, keys.reply_key(order.job, order.client), b"0-0"
-        self._link.call("DEL", self._reply)  # of an order that failed
+        self._link.call("DEL", self._reply)  # left by an order that failed
         self._link.call("XGROUP", "CREATE", self._reply, "client", "$", "MKSTREAM")
         busy_s, begun_s = time.process_time(), time.perf_counter()
         tally, heard_s = Tally(order, begun_s), begun_s
@@ -139,11 +143,11 @@ class Client:
         return tally.seen(busy)
 
     def close(self) -> None:
-        """Close the connection; the next order opens another."""
+        """Close the connection. The next order opens a new connection."""
         self._link.close()
 
     def _turn(self, room: int) -> list[float]:
-        """Send what there is room for, wait for answers unless there is more to send; the seconds that each of them took."""
+        """Send records while there is room, wait for answers unless more can be sent, and return the seconds of each answer."""
         batch = [self._next() for _ in range(min(room, CHUNK))]
         block: tuple[Argument, ...] = ("BLOCK", round(_BLOCK_S * 1000)) if room <= CHUNK else ()
         enqueue = [transaction(self._job, Records(batch, [keys.REPLY, self._reply.encode()]))] if batch else []
@@ -160,13 +164,13 @@ class Client:
         return self._took(read_replies(self._link.read()), time.perf_counter())
 
     def _took(self, entries: Sequence[tuple[bytes, list[Reply]]], heard_s: float) -> list[float]:
-        """How many seconds the answers of this order took."""
+        """Return the seconds of each answer of the current order."""
         took_s: list[float] = []
         for entry_id, replies in entries:
             self._last = entry_id
             for reply in replies:
                 sent_s = self._sent_s.pop(reply.uri, None)
-                if sent_s is None:  # of an order that failed
+                if sent_s is None:  # sent for an order that failed
                     continue
                 if keys.ERROR in reply.packed and (error := result_in(reply).error) is not None:
                     raise TuningError(f"{error[0]}: {error[1]}")
@@ -178,7 +182,7 @@ class Client:
 
 
 def main() -> None:
-    """Obey orders until standard input ends."""
+    """Carry out orders until standard input ends."""
     die_with_parent()
     leave_signals_to_parent()
     bell = Bell(int(sys.argv[1]))

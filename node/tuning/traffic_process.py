@@ -1,4 +1,4 @@
-"""The load's process, seen from the tuner."""
+"""Process of the load, seen from the tuner."""
 
 import select
 import subprocess
@@ -12,7 +12,7 @@ from cluster_serving.node.tuning.traffic import Begin, Order, Seen
 
 
 class LoadProcess:
-    """A load; `bell` is rung when it has carried out an order."""
+    """Process that carries out orders, and rings `bell` after each order."""
 
     def __init__(self, begin: Begin, bell: Bell) -> None:
         command = [sys.executable, "-P", "-m", "cluster_serving.node.tuning.traffic", str(bell.fileno())]
@@ -22,19 +22,19 @@ class LoadProcess:
         self._tell(begin)
 
     def order(self, order: Order) -> None:
-        """Have it carry out an order; the bell will ring."""
+        """Send an order. The bell rings when the order is done."""
         self._tell(order)
 
     def answered(self) -> bool:
-        """Whether it has said what came of the order, or will never."""
+        """Return whether the result of the order has come, or the process has ended."""
         assert self._process.stdout is not None  # noqa: S101 - a pipe
         return bool(select.select([self._process.stdout], [], [], 0)[0])
 
     def seen(self) -> Seen:
-        """What came of the order, when it has answered.
+        """Return the result of the order, after `answered`.
 
         Raises:
-            TuningError: it has ended instead.
+            TuningError: the process has ended instead.
         """
         assert self._process.stdout is not None  # noqa: S101 - a pipe
         line = self._process.stdout.readline()
@@ -43,7 +43,7 @@ class LoadProcess:
         return msgspec.json.decode(line, type=Seen)
 
     def close(self) -> None:
-        """End it."""
+        """End the process."""
         self._process.kill()
         self._process.wait()
         for pipe in (self._process.stdin, self._process.stdout):

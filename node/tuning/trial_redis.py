@@ -1,4 +1,4 @@
-"""The Redis of a trial: one of its own, so that neither the queue that others use nor its figures are disturbed."""
+"""Private Redis of a trial, so that a queue in use and the figures of the trial do not disturb each other."""
 
 import os
 import tempfile
@@ -18,12 +18,13 @@ log = structlog.get_logger(__name__)
 
 @contextmanager
 def on_trial_redis(config: Config) -> Generator[Config]:
-    """The configuration, with a Redis that lives as long as the block.
+    """Yield the configuration with a private Redis, which lives as long as the block.
 
-    The configured one stays where there is no redis-server to start, and where the model's secret is to be found in it.
+    The configured Redis stays when no redis-server can be started, or when the model's secret has to come from the configured
+    Redis.
 
     Raises:
-        RedisUnavailable: the configured one is needed, and does not answer.
+        RedisUnavailable: the configured Redis is needed, and does not answer.
     """
     if config.model_encrypted and not config.model_secret:
         yield reached(config)
@@ -47,10 +48,10 @@ def _started(server: PrivateRedis) -> str:
 
 
 def reached(config: Config) -> Config:
-    """The same configuration, when its Redis answers.
+    """Return the same configuration, when its Redis answers.
 
     Raises:
-        RedisUnavailable: it does not.
+        RedisUnavailable: Redis does not answer.
     """
     settings = config.redis_settings()
     try:

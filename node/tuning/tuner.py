@@ -1,4 +1,4 @@
-"""Measures, from a configuration to a report."""
+"""Tuning of a configuration: measure the open settings, and make a report."""
 
 import time
 
@@ -24,25 +24,25 @@ _LARGEST_S = 2.0
 
 
 class Terms(msgspec.Struct, frozen=True):
-    """How to measure: `seconds` each time, at least; `exhaustive`: every candidate."""
+    """Terms of a tuning: the least seconds of a measurement, and `exhaustive` to measure every candidate."""
 
     seconds: float = SECONDS
     exhaustive: bool = False
 
 
 def tune(config: Config, model: Detected, budget: Budget, terms: Terms, watch: SearchProgress) -> TuningReport:
-    """Measure what is open.
+    """Measure the settings that the configuration leaves open.
 
     Args:
-        config: a complete one.
-        model: that it serves.
-        budget: what it may use of the machine.
-        terms: how to measure.
-        watch: told how it goes.
+        config: a complete configuration.
+        model: model that the configuration serves.
+        budget: share of the machine for the model.
+        terms: duration and number of measurements.
+        watch: receives the progress.
 
     Raises:
         ModelFault: the model cannot be loaded.
-        TuningError: nothing can be measured.
+        TuningError: no candidate can be measured.
     """
     allow_descriptors()
     begun_s = time.monotonic()
@@ -66,10 +66,12 @@ def tune(config: Config, model: Detected, budget: Budget, terms: Terms, watch: S
 
 
 def keep(store: Store, config: Config, model: Detected, budget: Budget, report: TuningReport) -> bool:
-    """Keep what was found for the next starts; whether it was: without the model's fingerprint nobody would find it.
+    """Keep the report for the next starts, and return whether the report was kept.
+
+    Without the fingerprint of the model, no start could find the report.
 
     Raises:
-        OSError: it cannot be written.
+        OSError: the report cannot be written.
     """
     if report.model_hash:
         store.keep(config, model.backend, report.model_hash, budget, report.choice, described(report))
@@ -77,9 +79,10 @@ def keep(store: Store, config: Config, model: Detected, budget: Budget, report: 
 
 
 def _sizes(stand: Stand, shape: Shape, given: Given, config: Config, terms: Terms) -> list[int]:
-    """The batch sizes to choose from, learned from a first lane.
+    """Return the batch sizes to choose from, learned from a first lane.
 
-    A worker is warmed with every size up to the largest: a model that takes seconds for a few records would take minutes.
+    A worker is warmed up with every size up to the largest. A model that takes seconds for a few records would take minutes, so
+    batches of more than 2 s are left out.
 
     Raises:
         TuningError: no record is answered.
@@ -89,7 +92,7 @@ def _sizes(stand: Stand, shape: Shape, given: Given, config: Config, terms: Term
     try:
         rate = stand.measure(Candidate(shape, small), terms.seconds).rate / shape.workers
     except Refused as refused:
-        made_up = "" if config.calibration_data else "; these were made up: name some of your own in calibrationData"
+        made_up = "" if config.calibration_data else "; these records were made up: name your own in calibrationData"
         raise TuningError(f"no record is answered: {refused}{made_up}") from None
     stand.close(shape)
     sizes = batches(given, stand.inputs, config.slot_bytes)

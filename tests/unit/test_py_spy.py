@@ -22,7 +22,7 @@ SUDO = "sudo env 'CLUSTER_SERVING_HOME=/a b' /bin/cluster-serving dump"
         ("", False, 1, False, f"kernel.yama.ptrace_scope is 1; run it as root: {SUDO}; or allow it"),
         ("", False, 2, False, "sudo sysctl kernel.yama.ptrace_scope=0"),
         ("", False, 0, False, f"run it as root: {SUDO}"),
-        ("", True, 3, True, "ptrace_scope is 3, and nobody may until the machine boots"),
+        ("", True, 3, True, "ptrace_scope is 3, and forbids tracing until the machine boots"),
         ("", True, 1, True, "--cap-add SYS_PTRACE; compose and stacks: cap_add: [SYS_PTRACE]"),
         ("ann", True, 0, False, "even for root"),
     ],
