@@ -2,5 +2,5 @@
 
     request -> gate (key, token, timers) -> route (body to records) -> Served -> Calls -> Redis ... node ... Redis -> reply
 
-`app.py` puts it together, `server/` runs it in several processes.
+`app.py` builds the application, `server/` runs the application in several processes.
 """

@@ -1,4 +1,4 @@
-"""`cluster-serving-http`: the frontend under the name of a program of its own."""
+"""`cluster-serving-http`: the frontend as a program of its own."""
 
 import os
 import signal
@@ -12,8 +12,9 @@ def _end(_number: int, _frame: object) -> None:
 
 
 def main() -> None:
-    """Run it."""
-    if os.getpid() == 1:  # the kernel keeps signals from it that it does not handle; the server will
+    """Run the frontend."""
+    # For process 1 the kernel drops signals without a handler. The server installs its own handler later.
+    if os.getpid() == 1:
         signal.signal(signal.SIGTERM, _end)
     try:
         from cluster_serving.frontend.cli import frontend

@@ -1,4 +1,4 @@
-"""The application: its routes, and what begins and ends with each process of it."""
+"""The application: its routes, and the start and end of each process."""
 
 import asyncio
 from typing import Any
@@ -21,12 +21,12 @@ _ROUTES = (predict, models, secure, v1, v2, health, metrics, docs)
 
 
 def create_app(config: FrontendConfig, timers: Timers, process: int = 0) -> Sanic[Any, Any]:
-    """The application of one process.
+    """Return the application of one process.
 
     Args:
-        config: the settings.
-        timers: of all processes.
-        process: which of them this one is.
+        config: settings of the frontend.
+        timers: timers of all processes.
+        process: number of the process, from 0.
     """
     app = Application("cluster-serving", configure_logging=False, env_prefix="CLUSTER_SERVING_SANIC_")
     app.config.FALLBACK_ERROR_FORMAT = "json"
@@ -66,7 +66,7 @@ def _servables(config: FrontendConfig) -> list[Servable]:
 
 
 async def _flush(timers: WorkerTimers) -> None:
-    """Let other processes see what this one has measured; ends with the process."""
+    """Show the measured times to the other processes every 0.25 s, until this process ends."""
     while True:
         await asyncio.sleep(_FLUSH_S)
         timers.flush()

@@ -1,4 +1,4 @@
-"""The command `frontend`: its options are the fields of the settings, and nothing else is written out here."""
+"""The command `frontend`. Its options are the fields of the settings."""
 
 import os
 from pathlib import Path
@@ -16,16 +16,16 @@ _CONFIG = "config.yaml"
 
 
 class _Frontend(Command):
-    """Makes its options from the settings when they are asked for: importing pydantic takes a tenth of a second."""
+    """Command that makes its options from the settings on demand, because importing pydantic takes a tenth of a second."""
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
-        """Those written below, and one for each key."""
+        """Return the options of the command itself, and an option for each settings key."""
         from cluster_serving.frontend.config.options import settings_options
 
         return [*super().get_params(ctx), *settings_options()]
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Name an unknown option as it was typed, and suggest one as the help spells it."""
+        """Report an unknown option as typed, and suggest an option as spelled in the help."""
         typed = {fold(word): word for word in (word.partition("=")[0] for word in args)}
         try:
             return super().parse_args(ctx, args)
@@ -36,7 +36,7 @@ class _Frontend(Command):
             raise click.NoSuchOption(name, possibilities=close, ctx=ctx) from None
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Options in groups, those of the command itself first."""
+        """Write the options in groups, with the options of the command itself first."""
         from cluster_serving.frontend.config.options import write_groups
 
         own = [record for option in super().get_params(ctx) if (record := option.get_help_record(ctx))]
@@ -46,18 +46,18 @@ class _Frontend(Command):
 
 
 @click.command(cls=_Frontend, context_settings=SETTINGS | {"token_normalize_func": fold})
-@click.option("-c", "--config-path", metavar="PATH", help="Config file; default: config.yaml, if there is one.")
-@click.option("--print-config", is_flag=True, help="Print every setting and where it came from; serve nothing.")
+@click.option("-c", "--config-path", metavar="PATH", help="Config file. Default: config.yaml, if the file exists.")
+@click.option("--print-config", is_flag=True, help="Print every setting with its source, and exit.")
 @click.pass_context
 def frontend(context: click.Context, /, config_path: str | None, print_config: bool, **values: Any) -> None:
     """Answer requests over HTTP with the predictions of the nodes.
 
     Every setting can come from an option, the environment (CLUSTER_SERVING_PORT), or the section `frontend:` of config.yaml, in
-    this order. An option may be spelled as its key too, as in the original: --tokensPerSecond is --tokens-per-second; an option
-    of true|false that stands alone means true.
+    this order. An option may be spelled as its key too, as in the original: --tokensPerSecond is --tokens-per-second. An option
+    of true|false without a value means true.
 
-    Others on this machine can read a command line. Passwords are safer in the environment, or in a file that it names:
-    CLUSTER_SERVING_REDIS_PASSWORD_FILE.
+    Other users of this machine can read a command line. Passwords are safer in the environment, or in a file that the
+    environment names: CLUSTER_SERVING_REDIS_PASSWORD_FILE.
     """
     from cluster_serving.frontend.config.loading import load_frontend_config
 

@@ -1,24 +1,24 @@
-"""Every error that the frontend answers a request with, and its HTTP status.
+"""Errors that the frontend answers a request with, and their HTTP statuses.
 
 ClusterServingError             client/errors.py: QueueFull 429, ConnectionLost 503, ResultTimeout 504, others 500
 └── RequestError
-    ├── BadRequest              400   the body, a header or a parameter is not what it should be
+    ├── BadRequest              400   the body, a header or a parameter is not valid
     ├── Unauthorized            401   no API key, or a wrong one
-    ├── UnknownModel            404   no live node serves it
+    ├── UnknownModel            404   no live node serves the model
     ├── UnsupportedMediaType    415   a content type that no route reads
-    ├── Limited                 429   more requests a second than the token bucket lets through
+    ├── Limited                 429   more requests per second than the token bucket lets through
     ├── Overloaded              429   the queue is full, or the wait would be longer than the request may take
-    └── NotReady                503   its nodes are starting, or cannot serve now
+    └── NotReady                503   the nodes of the model are starting, or cannot serve now
 """
 
 from cluster_serving.client.errors import ClusterServingError, ErrorCode
 
 
 class RequestError(ClusterServingError):
-    """A request that is not answered with a prediction.
+    """Error of a request that is not answered with a prediction.
 
     Attributes:
-        retry_after_s: when to try again, where that is known: whole seconds, at least 1.
+        retry_after_s: whole seconds until a retry makes sense, at least 1. None: not known.
     """
 
     def __init__(self, message: str, retry_after_s: int | None = None) -> None:
@@ -27,7 +27,7 @@ class RequestError(ClusterServingError):
 
 
 class BadRequest(RequestError):
-    """The body, a header or a parameter is not what it should be; the message names it and what was wanted."""
+    """The body, a header or a parameter is not valid. The message names the part at fault and the expected form."""
 
     http_status = 400
 
@@ -39,19 +39,19 @@ class Unauthorized(RequestError):
 
 
 class UnknownModel(RequestError):
-    """No live node serves this model; the message names those that are served."""
+    """No live node serves the model. The message names the served models."""
 
     http_status = 404
 
 
 class UnsupportedMediaType(RequestError):
-    """A body of a content type that this route does not read."""
+    """The route does not read a body of this content type."""
 
     http_status = 415
 
 
 class Limited(RequestError):
-    """More requests a second than the token bucket lets through."""
+    """More requests per second than the token bucket lets through."""
 
     http_status = 429
 
@@ -72,4 +72,4 @@ STATUS_OF_RECORD: dict[str, int] = {
     ErrorCode.INVALID_INPUT: 400,
     ErrorCode.DEADLINE_EXCEEDED: 504,
 }
-"""The HTTP status for a record that failed, by its error code; 500 for the others: the model's or the node's fault."""
+"""HTTP status of a failed record, by error code. All other codes are 500: the fault of the model or the node."""

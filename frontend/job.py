@@ -1,4 +1,4 @@
-"""A job as its nodes describe it in their heartbeats."""
+"""A job as described in the heartbeats of its nodes."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,7 +9,7 @@ from cluster_serving.client.tensor_spec import TensorSpec
 
 
 class Node(msgspec.Struct, frozen=True):
-    """One heartbeat; `figures` has every count of it by name (`answered`, `workers_alive`, ...)."""
+    """One heartbeat of a node. `figures` has every count of the heartbeat by name (`answered`, `workers_alive`, ...)."""
 
     job: str
     node: str
@@ -28,42 +28,42 @@ class Node(msgspec.Struct, frozen=True):
 
     @classmethod
     def decode(cls, beat: bytes) -> "Node":
-        """The node of a heartbeat.
+        """Return the node of a heartbeat.
 
         Raises:
-            msgspec.MsgspecError: not one of this version.
+            msgspec.MsgspecError: the heartbeat is not of this version.
         """
         fields = msgspec.json.decode(beat, type=dict[str, Any])
         return msgspec.convert({**fields, "figures": fields}, cls)
 
     @property
     def ready(self) -> bool:
-        """Whether it takes records."""
+        """True while the node takes records."""
         return self.state == "ready"
 
 
 class Job(msgspec.Struct, frozen=True):
-    """A job with at least one live node; ready nodes come first, then those that were started last."""
+    """A job with at least one live node. Ready nodes come first, then the nodes that were started last."""
 
     name: str
     nodes: tuple[Node, ...]
 
     @property
     def ready(self) -> bool:
-        """Whether some node takes records."""
+        """True while at least one node takes records."""
         return self.nodes[0].ready
 
     @property
     def described(self) -> Node:
-        """The node whose word is taken for what the model takes and gives."""
+        """Node that describes the inputs and outputs of the whole job."""
         return self.nodes[0]
 
     @property
     def inputs(self) -> tuple[TensorSpec, ...]:
-        """What the model takes; empty: any number of float32 tensors, or no worker has loaded it yet."""
+        """Inputs of the model. Empty: any number of float32 tensors, or no worker has loaded the model yet."""
         return self.described.inputs
 
     @property
     def outputs(self) -> tuple[TensorSpec, ...]:
-        """What the model gives; empty: known only after a run."""
+        """Outputs of the model. Empty: known only after a run."""
         return self.described.outputs

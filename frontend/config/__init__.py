@@ -1,1 +1,1 @@
-"""The frontend's settings, and the files that they name."""
+"""Settings of the frontend, and the files named by the settings."""

@@ -1,4 +1,4 @@
-"""The API keys that a file lists; who changes the file need not restart the frontend."""
+"""API keys listed in a file. A change of the file takes effect without a restart of the frontend."""
 
 import hmac
 import stat
@@ -15,15 +15,16 @@ _LOOK_S = 1.0
 
 
 class ApiKeys:
-    """One key a line, `key` or `name:key`; empty lines and lines that begin with `#` do not count.
+    """API keys of a file with one key a line, `key` or `name:key`.
 
-    The file is looked at once a second at most. While it cannot be read, the keys that it held last go on counting.
+    Empty lines and lines that begin with `#` are skipped. The file is checked for changes once a second at most. While the file
+    cannot be read, the keys of the last successful read stay valid.
 
     Args:
-        path: of the file.
+        path: path of the file.
 
     Raises:
-        ConfigError: it cannot be read, holds no key, or anybody on this machine could add one.
+        ConfigError: the file cannot be read, holds no key, or can be written by everybody on this machine.
     """
 
     def __init__(self, path: str) -> None:
@@ -33,17 +34,17 @@ class ApiKeys:
         self._digests = self._read()
 
     def allows(self, key: str, now_s: float) -> bool:
-        """Whether the file lists this key. Takes as long for a wrong key as for a right one.
+        """Return whether the file lists a key. A wrong key takes as long as a right one.
 
         Args:
-            key: what a request shows.
-            now_s: of a clock that never goes back.
+            key: API key of a request.
+            now_s: time of a monotonic clock, in seconds.
         """
         if now_s - self._looked_s >= _LOOK_S:
             self._looked_s = now_s
             self._look()
         digest = _digest(key)
-        # Every key is compared, in constant time each: how long it takes says nothing about which began alike.
+        # Compare with every key, each in constant time. The duration says nothing about keys that begin alike.
         return sum([hmac.compare_digest(digest, known) for known in self._digests]) > 0
 
     def _look(self) -> None:
@@ -52,11 +53,11 @@ class ApiKeys:
                 return
             self._digests = self._read()
         except (ConfigError, OSError) as error:
-            if self._version is not None:  # said once, until it can be read again
-                log.warning("the API keys of before go on counting", reason=str(error))
+            if self._version is not None:  # logged once, until the file can be read again
+                log.warning("the API keys of the last read stay valid", reason=str(error))
             self._version = None
         else:
-            log.info("API keys read anew", path=str(self._path), keys=len(self._digests))
+            log.info("API keys read again", path=str(self._path), keys=len(self._digests))
 
     def _stat(self) -> tuple[int, int, int]:
         found = self._path.stat()
@@ -74,8 +75,8 @@ class ApiKeys:
             raise ConfigError(f"apiKeysFile {self._path} can be written by everybody on this machine: chmod o-w it")
         digests = [_digest(key) for key in map(_key, lines) if key]
         if not digests:
-            raise ConfigError(f"apiKeysFile {self._path} holds no key; nobody could call")
-        # Not refused: secrets that Docker and Kubernetes mount can be read by everybody in the container.
+            raise ConfigError(f"apiKeysFile {self._path} holds no key, so every call would be refused")
+        # A warning and no error: Docker and Kubernetes mount secrets that everybody in the container can read.
         if mode & stat.S_IROTH:
             log.warning("the API keys can be read by everybody on this machine", path=str(self._path), mend="chmod o-r")
         self._version = version

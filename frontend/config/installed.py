@@ -1,4 +1,4 @@
-"""Whether what a frontend needs is installed."""
+"""Check of the packages that a frontend needs."""
 
 from cluster_serving.client.servers.process.installed import require
 
@@ -18,9 +18,9 @@ _PACKAGES = (
 
 
 def check_installed() -> None:
-    """Check that the packages of the extra `http` are there.
+    """Check that the packages of the extra `http` are installed.
 
     Raises:
-        NotInstalled: one is not.
+        NotInstalled: a package is missing.
     """
     require(_PACKAGES, "http", "The HTTP frontend is")

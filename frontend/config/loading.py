@@ -1,7 +1,7 @@
-"""Reads the settings of a frontend: flag, then environment, then file, then default.
+"""Read the settings of a frontend: flag, then environment, then file, then default.
 
-`load_frontend_config` is the only reader. What can be set is in `settings.py`, spellings of older versions are in
-`config_keys.py`, the reading is in `client/config/`.
+`load_frontend_config` is the only reader. `settings.py` has the keys, `spellings.py` has the spellings of older versions, and
+`client/servers/config/` has the steps of the reading.
 """
 
 from collections.abc import Mapping
@@ -31,22 +31,22 @@ def load_frontend_config(
     """Read, merge and check every setting.
 
     Args:
-        path: a config file of any version; None for none.
-        environ: `CLUSTER_SERVING_PORT` and so on; `CLUSTER_SERVING_REDIS_PASSWORD_FILE` names a file with the value.
-        flags: flag to value: `--port`, `--tokensPerSecond`, or a bare key; None: not given.
+        path: config file of any version, or None.
+        environ: variables such as `CLUSTER_SERVING_PORT`. `CLUSTER_SERVING_REDIS_PASSWORD_FILE` names a file with the value.
+        flags: value by flag: `--port`, `--tokensPerSecond`, or a bare key. None: the flag is not given.
 
     Raises:
-        ConfigError: the first thing that is wrong, in one sentence that starts with the place.
+        ConfigError: the first fault found, in one sentence that starts with the place of the fault.
     """
     foreign = {name for name, value in environ.items() if _is_of_kubernetes(name, value)}
     own = {name: value for name, value in environ.items() if name not in foreign}
     loaded = load(FrontendConfig, SPELLINGS, path, own, flags, PATHS, _settle)
-    loaded.ignored.update(dict.fromkeys(sorted(foreign), "it is what Kubernetes says of a service of this name"))
+    loaded.ignored.update(dict.fromkeys(sorted(foreign), "Kubernetes sets it for a service of this name"))
     _check_redis(loaded.config, loaded.found)
     if loaded.config.https_enabled and not loaded.config.https_key_store_path:
         raise ConfigError("httpsEnabled is true, so httpsKeyStorePath must be set: a PKCS12 or PEM file")
     if loaded.config.https_enabled and loaded.config.port == loaded.config.secure_port != 0:
-        raise ConfigError(f"port and securePort are both {loaded.config.port}; HTTP and HTTPS need one each")
+        raise ConfigError(f"port and securePort are both {loaded.config.port}; HTTP and HTTPS need a port each")
     flag = f"--{OUTPUT_QUEUE}"
     if _is_usual(flags.get(flag), loaded.config.job_name):
         loaded.ignored.pop(flag)
@@ -54,10 +54,12 @@ def load_frontend_config(
 
 
 def check_files(config: FrontendConfig) -> None:
-    """Check the files that the settings name, before any process is started that needs them; the log gets what is to be known.
+    """Check the files that the settings name, before any process that needs the files is started.
+
+    Log a warning for API keys that everybody can read, and for models that need a node now.
 
     Raises:
-        ConfigError: one cannot be used.
+        ConfigError: a file cannot be used.
     """
     if config.https_enabled:
         token = config.https_key_store_token
@@ -74,14 +76,14 @@ def check_files(config: FrontendConfig) -> None:
 
 
 def effective(config: FrontendConfig) -> dict[str, object]:
-    """Key to value as people may see it: secrets are masked."""
+    """Return the value of each key for people to read: secrets are masked."""
     dumped: dict[str, object] = config.model_dump(by_alias=True, mode="json")
     values = {key: ", ".join(map(str, value)) if isinstance(value, list) else value for key, value in dumped.items()}
     return values | {"redisUrl": mask_url(config.redis_url)}
 
 
 def _settle(found: Found) -> None:
-    """Leave out host and port of Redis where a stronger source says both with `redisUrl`; find the original's file of models."""
+    """Drop host and port of Redis where a stronger source gives both in `redisUrl`. Find the original's file of models."""
     here = Path(_SERVABLES)
     if "servableManagerConfPath" not in found.settings and here.exists():
         found.take(Setting("servableManagerConfPath", str(here), "found here", _SERVABLES))
@@ -93,7 +95,7 @@ def _settle(found: Found) -> None:
 
 
 def _is_of_kubernetes(name: str, value: str) -> bool:
-    """Whether a variable was put there for a service named `cluster-serving` or `cluster-serving-redis`, and not by a person."""
+    """Return whether Kubernetes set a variable, for a service named `cluster-serving` or `cluster-serving-redis`."""
     return name.startswith(ENVIRON_PREFIX) and name.endswith("PORT") and value.startswith(("tcp://", "udp://"))
 
 

@@ -1,4 +1,4 @@
-"""The settings as options of a command line, as its help, and as a list of what is in effect."""
+"""Settings as options of a command line, as help, and as a list of the values in effect."""
 
 from collections.abc import Iterator
 from functools import cache
@@ -15,19 +15,19 @@ from cluster_serving.frontend.config.settings import GROUPS, FrontendConfig
 from cluster_serving.frontend.config.spellings import GONE, SPELLINGS
 
 _ALIASES = ("redisInputQueue", "redissTrustStorePath", "redissTrustStoreToken")
-"""Options of the original whose names differ from the keys; other aliases are for files."""
+"""Options of the original whose names differ from the keys. All other aliases are for files."""
 
 
 @cache
 def settings_options() -> list[click.Option]:
-    """An option for each key, one for each option of the original that is gone; all values are texts."""
+    """Return an option for each key, and for each option of the original without effect. All values are texts."""
     options = [_option(key, field) for key, field in _fields()]
     gone = [click.Option([f"--{name}"], metavar="TEXT", hidden=True) for name in GONE]
     return options + gone
 
 
 def write_groups(formatter: click.HelpFormatter) -> None:
-    """The help of all keys, by group."""
+    """Write the help of all keys, by group."""
     for group in GROUPS:
         with formatter.section((group.__doc__ or "").rstrip(".")):
             fields = [(str(field.alias), field) for field in group.model_fields.values()]
@@ -37,7 +37,7 @@ def write_groups(formatter: click.HelpFormatter) -> None:
 
 
 def describe(loaded: LoadedFrontendConfig) -> Iterator[str]:
-    """A line for each setting: key, value, and where it came from; secrets are masked."""
+    """Yield a line for each setting: key, value and source. Secrets are masked."""
     rows = [(key, _text(value), loaded.sources[key]) for key, value in effective(loaded.config).items()]
     widths = [max(len(row[column]) for row in rows) for column in range(2)]
     for key, value, source in rows:

@@ -1,4 +1,4 @@
-"""Reads `servables-conf.yaml` of the original: names and versions of models, each on a job, maybe on a Redis of its own.
+"""Read `servables-conf.yaml` of the original: names and versions of models, each on a job, perhaps on a Redis of its own.
 
     modelMetaDataList:
       - !<ClusterServingMetaData>           served by the nodes of a job
@@ -8,12 +8,12 @@
         redisPort: "6381"
         redisInputQueue: "serving_stream2"
         ...
-      - !<InferenceModelMetaData>           ran in the original's frontend; needs a node of the job of its name now
+      - !<InferenceModelMetaData>           ran in the original's frontend, needs a node of the job "m2" now
         modelName: "m2"
         modelPath: "/models/m2"
         ...
 
-Instead of the tag, a property `type` may say which it is.
+A property `type` may name the type instead of the tag.
 """
 
 from collections.abc import Iterable, Mapping
@@ -34,9 +34,9 @@ from cluster_serving.frontend.config.tls import trusted_file
 log = structlog.get_logger(__name__)
 
 _LIST = "modelMetaDataList"
-_HIDDEN = "*******"  # as the original's replies have it
+_HIDDEN = "*******"  # as in the original's replies
 _TYPES = ("ClusterServingMetaData", "InferenceModelMetaData")
-# The example that the original prints when it cannot load the file spells it so.
+# Spelling in the example that the original prints when the file cannot be loaded.
 _MISSPELLED = "InflerenceModelMetaData"
 
 
@@ -86,19 +86,19 @@ _ENTRIES: TypeAdapter[list[_ClusterServing | _InferenceModel]] = TypeAdapter(
 
 @dataclass(frozen=True)
 class Servable:
-    """One version of a model, and the job that serves it.
+    """One version of a model, and the job that serves the model.
 
     Attributes:
-        name: of the model.
-        version: of the model.
-        job: whose nodes serve it.
-        redis: where that job is.
-        time_window: milliseconds that a record waits for others.
-        count_window: calls that end a time window early.
-        token_bucket_enabled: whether requests a second are limited.
-        tokens_per_second: requests a second, with the bucket.
-        input_compile_type: `direct` or `instance`; both are read in the same way now.
-        features: names of the inputs, as the file has them.
+        name: name of the model.
+        version: version of the model.
+        job: job whose nodes serve the model.
+        redis: Redis of the job.
+        time_window: milliseconds that a record waits for more records.
+        count_window: number of calls that end a time window early.
+        token_bucket_enabled: whether a token bucket limits the requests per second.
+        tokens_per_second: requests per second, with the token bucket.
+        input_compile_type: `direct` or `instance`, both read in the same way now.
+        features: names of the inputs in the file.
     """
 
     name: str
@@ -114,19 +114,19 @@ class Servable:
     _shown: Mapping[str, Any] = field(repr=False)
 
     def metadata(self) -> dict[str, Any]:
-        """What the original's replies say of it, without secrets."""
+        """Return the properties shown in the original's replies, without secrets."""
         return dict(self._shown)
 
 
 def read_servables(path: str, default: RedisSettings) -> list[Servable]:
-    """Every model of the file.
+    """Read every model of the file.
 
     Args:
-        path: of the file.
-        default: the frontend's Redis; a model that names the same host and port, or none, is there.
+        path: path of the file.
+        default: Redis of the frontend. Used for a model that names the same host and port, or names neither.
 
     Raises:
-        ConfigError: the file cannot be read, is not what it should be, or names one version of a model twice.
+        ConfigError: the file cannot be read, is not valid, or names one version of a model twice.
     """
     servables: dict[tuple[str, str], Servable] = {}
     for entry in _entries(path):
@@ -138,11 +138,11 @@ def read_servables(path: str, default: RedisSettings) -> list[Servable]:
 
 
 def warn_of_moved(servables: Iterable[Servable]) -> None:
-    """Tell the log which models ran in the original's frontend, and need a node now."""
+    """Log the models that ran in the original's frontend and need a node now."""
     for shown in (servable.metadata() for servable in servables):
         if shown["type"] == _TYPES[1]:
             log.warning(
-                "a model runs in a node now: start one of this job",
+                "a model runs in a node now: start a node of this job",
                 jobName=shown["modelName"],
                 modelPath=shown["modelPath"],
                 modelParallelism=shown["modelConCurrentNum"],
@@ -191,7 +191,7 @@ def _shown(entry: _Entry) -> dict[str, Any]:
     shown = entry.model_dump(mode="json", by_alias=True)
     if isinstance(entry, _ClusterServing):
         shown |= {"redisTrustStorePath": _HIDDEN, "redisTrustStoreToken": _HIDDEN}
-        shown["redisPort"] = str(shown["redisPort"]) if shown["redisPort"] else None  # the original's is a string
+        shown["redisPort"] = str(shown["redisPort"]) if shown["redisPort"] else None  # a string in the original
     kind = shown.pop("type")
     return {"type": kind, **shown}
 
@@ -214,7 +214,7 @@ def _entries(path: str) -> list[_ClusterServing | _InferenceModel]:
 
 
 def _typed(entry: object) -> object:
-    """An entry, its type spelled right; one without a type is served by the nodes of a job."""
+    """Return an entry with its type spelled right. An entry without a type is served by the nodes of a job."""
     if not isinstance(entry, dict):
         return entry
     kind = entry.get("type", _TYPES[0])
@@ -230,7 +230,7 @@ def _sentence(error: ValidationError, entries: list[Any]) -> str:
 
 
 class _Loader(yaml.SafeLoader):
-    """Plain data, and a mapping with one of the original's tags has it as its `type`."""
+    """YAML loader of plain data. A mapping with a tag of the original gets the tag as its `type`."""
 
 
 def _tagged(loader: Any, node: yaml.Node) -> dict[Any, Any]:

@@ -1,6 +1,6 @@
-"""What can be set for a frontend: one field a key, one class a group of them; `config.py` reads them.
+"""Keys of a frontend's settings: one field a key, one class a group of keys. `loading.py` reads the values.
 
-The command line, its help, the environment and the file know the keys from here alone.
+The command line, its help, the environment and the file all take the keys from here.
 """
 
 from dataclasses import replace
@@ -34,64 +34,69 @@ class Listening(_Group):
     """Listening."""
 
     interface: str = Field(default="0.0.0.0", description="Address to listen on.")  # noqa: S104 - the original's default
-    port: Port = Field(default=10020, description="Port of HTTP; 0: any that is free.")
-    secure_port: Port = Field(default=10023, description="Port of HTTPS; 0: any that is free.")
+    port: Port = Field(default=10020, description="Port of HTTP. 0: any free port.")
+    secure_port: Port = Field(default=10023, description="Port of HTTPS. 0: any free port.")
     workers: int = Field(default=1, ge=1, le=256, description="Processes that answer requests.")
     drain_timeout_s: float = Field(
         default=15,
         ge=0,
         le=86_400,
         alias="drainTimeout",
-        description="Seconds that a stopping frontend may use to answer the requests that it has.",
+        description="Seconds that a stopping frontend may take to answer its open requests.",
     )
 
 
 class Https(_Group):
     """HTTPS."""
 
-    https_enabled: bool = Field(default=False, description="Whether to listen on securePort too; HTTP stays open.")
+    https_enabled: bool = Field(default=False, description="Listen on securePort too. HTTP stays open.")
     https_key_store_path: str = Field(default="", description="File of certificate and key: PKCS12 or PEM.")
     https_key_store_token: SecretStr | None = Field(default=None, description="Password of the key store.")
-    https_key_path: str = Field(default="", description="PEM file of the key, where it is not with the certificate.")
+    https_key_path: str = Field(default="", description="PEM file of the key, if the key store has no key.")
 
 
 class Serving(_Group):
     """Serving."""
 
     job_name: str = Field(
-        default=DEFAULT_JOB, min_length=1, description="Job that /predict goes to; also: --redisInputQueue."
+        default=DEFAULT_JOB, min_length=1, description="Job that serves /predict. Also: --redisInputQueue."
     )
     request_timeout_s: float = Field(
         default=100, gt=0, le=86_400, alias="requestTimeout", description="Seconds that a request may take, at most."
     )
     time_window: float = Field(
-        default=0, ge=0, le=60_000, description="Milliseconds that a record waits for others to be sent with; 0: none."
+        default=0,
+        ge=0,
+        le=60_000,
+        description="Milliseconds that a record waits to be sent with later records. 0: none.",
     )
-    count_window: int = Field(default=56, ge=0, description="Calls that end a time window early; 0: at once.")
+    count_window: int = Field(default=56, ge=0, description="Number of calls that end a time window early. 0: at once.")
     servable_manager_conf_path: str = Field(
         default="",
-        description="File of the original: names and versions for jobs; unset: servables-conf.yaml, if there is one.",
+        description="File of the original: names and versions for jobs. Unset: servables-conf.yaml, if the file exists.",
     )
-    model_secure_enabled: bool = Field(default=True, description="Whether POST /model-secure is answered.")
+    model_secure_enabled: bool = Field(default=True, description="Answer POST /model-secure.")
 
 
 class Limits(_Group):
     """Limits and access."""
 
     max_body_size: Size = Field(
-        default=100 << 20, ge=1, description="Bytes of a request's body, at most; k, m, g allowed."
+        default=100 << 20, ge=1, description="Bytes of a request's body, at most. k, m, g allowed."
     )
     max_instances: int = Field(default=1024, ge=1, description="Records in one request, at most.")
-    token_bucket_enabled: bool = Field(default=False, description="Whether requests a second are limited.")
-    tokens_per_second: float = Field(default=100, gt=0, description="Requests a second, with the token bucket.")
+    token_bucket_enabled: bool = Field(default=False, description="Limit the requests per second.")
+    tokens_per_second: float = Field(default=100, gt=0, description="Requests per second, with the token bucket.")
     token_acquire_timeout: float = Field(
         default=100, ge=0, description="Milliseconds that a request waits for its token, at most."
     )
     rate_limit_status: Annotated[Literal[429, 500], BeforeValidator(_number)] = Field(
-        default=429, description="Status of a request that got no token; the original's was 500."
+        default=429, description="HTTP status of a request without a token. The original's was 500."
     )
-    api_keys_file: str = Field(default="", description="File of API keys, one a line; empty: everybody may call.")
-    cors_origins: Words = Field(default=(), description="Origins whose pages may call, with commas; empty: none.")
+    api_keys_file: str = Field(default="", description="File of API keys, one a line. Empty: everybody may call.")
+    cors_origins: Words = Field(
+        default=(), description="Origins whose pages may call, separated by commas. Empty: none."
+    )
 
 
 class Redis(_Group):
@@ -101,19 +106,19 @@ class Redis(_Group):
         default="localhost:6379",
         description="host:port, redis[s]://[user:password@]host:port/db, unix:///path or redis+sentinel://.",
     )
-    redis_host: str | None = Field(default=None, min_length=1, description="Host, instead of the one of redisUrl.")
-    redis_port: int | None = Field(default=None, ge=1, le=65_535, description="Port, instead of the one of redisUrl.")
+    redis_host: str | None = Field(default=None, min_length=1, description="Host, instead of the host of redisUrl.")
+    redis_port: int | None = Field(default=None, ge=1, le=65_535, description="Port, instead of the port of redisUrl.")
     redis_timeout: int = Field(default=5000, ge=1, le=3_600_000, description="Milliseconds to connect to Redis.")
-    redis_username: str | None = Field(default=None, description="ACL user; unset: the default user.")
+    redis_username: str | None = Field(default=None, description="ACL user. Unset: the default user.")
     redis_password: SecretStr | None = Field(default=None, description="Password.")
     redis_db: int | None = Field(default=None, ge=0, description="Number of the database.")
-    redis_secure_enabled: bool = Field(default=False, description="Whether to connect with TLS.")
+    redis_secure_enabled: bool = Field(default=False, description="Connect with TLS.")
     redis_secure_trust_store_path: str = Field(
         default="",
-        description="Who signed Redis' certificate: PEM or PKCS12 file; also: --redissTrustStorePath.",
+        description="PEM or PKCS12 file of the authority that signed Redis' certificate. Also: --redissTrustStorePath.",
     )
     redis_secure_trust_store_password: SecretStr | None = Field(
-        default=None, description="Password of a PKCS12 trust store; also: --redissTrustStoreToken."
+        default=None, description="Password of a PKCS12 trust store. Also: --redissTrustStoreToken."
     )
     redis_cert_file: str | None = Field(default=None, description="PEM file of the client's certificate.")
     redis_key_file: str | None = Field(default=None, description="PEM file of the key of redisCertFile.")
@@ -123,20 +128,20 @@ class Log(_Group):
     """Log."""
 
     log_level: Literal["debug", "info", "warning", "error"] = Field(
-        default="info", description="What goes to the log, at least."
+        default="info", description="Lowest level of the lines in the log."
     )
-    access_log: bool = Field(default=False, description="Whether every request is logged.")
+    access_log: bool = Field(default=False, description="Log every request.")
 
 
 # The last base's fields come first.
 class FrontendConfig(Log, Redis, Limits, Serving, Https, Listening):
-    """The settings of one frontend; every process of it reads the same."""
+    """Settings of one frontend, the same in all its processes."""
 
     def redis_settings(self) -> RedisSettings:
-        """How to connect to Redis.
+        """Return the settings of the connection to Redis.
 
         Raises:
-            ValueError: `redisUrl` is not valid, or the trust store cannot be read; never from a config that was loaded.
+            ValueError: `redisUrl` is not valid, or the trust store cannot be read. Never raised for a loaded config.
         """
         settings = RedisSettings.parse(
             self.redis_url.strip(),
@@ -159,4 +164,4 @@ class FrontendConfig(Log, Redis, Limits, Serving, Https, Listening):
 
 
 GROUPS: tuple[type[BaseModel], ...] = (Listening, Https, Serving, Limits, Redis, Log)
-"""In the order of the help; the docstring is the title."""
+"""Groups in the order of the help. The docstring of a class is the title of its group."""

@@ -1,7 +1,7 @@
-"""Every other spelling of a frontend's key, and what became of the options of the original that are gone.
+"""Accepted spellings of a frontend's keys, and the options of the original that have no effect now.
 
-A frontend reads the `config.yaml` of the nodes: its own keys stand below `frontend:`, and those of Redis and the job, which both
-need, may stand outside, in the spellings of any version. What else stands there is the nodes'.
+A frontend reads the `config.yaml` of the nodes. Its own keys stand below `frontend:`. The keys of Redis and the job, needed by
+nodes and frontend, may stand outside, in the spellings of any version. All other keys outside are the nodes'.
 """
 
 from typing import Final
@@ -29,7 +29,7 @@ _SHARED: Final = frozenset(
     }
 )
 
-# Nested key of the original's files -> flat key; the sections' other keys are the nodes'.
+# Nested key of the original's files -> flat key. All other keys of the sections are the nodes'.
 _NESTED: Final = {
     "model.name": "jobName",
     "data.src": "redisUrl",
@@ -60,10 +60,10 @@ _ALIASES: Final = {
 
 OUTPUT_QUEUE: Final = "redis-output-queue"
 GONE: Final = {
-    "parallelism": "any number of requests wait at the same time; workers says how many processes answer them",
-    OUTPUT_QUEUE: "answers come back on a way of their own, wherever the nodes put the results of other clients",
+    "parallelism": "any number of requests wait at the same time; workers sets the number of processes that answer",
+    OUTPUT_QUEUE: "answers come back on a reply stream of the frontend, wherever the results of other clients go",
 }
-"""Options of the original that are accepted and mean nothing any more, and why."""
+"""Options of the original that are accepted and have no effect, with the reason."""
 
 _IGNORED: Final = {fold(name): why for name, why in GONE.items()} | {"nodes": ""}
 
@@ -78,7 +78,7 @@ PATHS: Final = frozenset(
         _TRUST_STORE,
     }
 )
-"""Files whose relative paths mean: relative to the place where they were written down."""
+"""Keys of files. A relative path starts at the place where the setting is written."""
 
 SPELLINGS: Final = Spellings(
     frozenset({"model", "data", "redis", "secure"}),

@@ -1,7 +1,7 @@
-"""Certificates and keys: PEM files, and PKCS12 files as the original had them.
+"""Certificates and keys: PEM files, and PKCS12 files as in the original.
 
-OpenSSL takes both from files alone. What comes out of a PKCS12 file is put into a file in memory (memfd), which nobody else can
-open: a key is never written to a disk without its password.
+OpenSSL reads certificates and keys from files only. The content of a PKCS12 file is put into a file in memory (memfd) that no
+other process can open, so a key is never written to a disk without its password.
 """
 
 import os
@@ -17,19 +17,19 @@ _PEM_MARK = b"-----BEGIN "
 
 
 def server_context(store: str, password: str | None, key: str) -> ssl.SSLContext:
-    """What an HTTPS listener needs.
+    """Return the TLS context of an HTTPS listener.
 
     Args:
         store: file of certificate, chain and key: PKCS12 or PEM.
-        password: of the PKCS12 file, or of an encrypted PEM key.
-        key: PEM file of the key, where it is not in `store`; or empty.
+        password: password of the PKCS12 file, or of an encrypted PEM key.
+        key: PEM file of the key, or empty if `store` holds the key.
 
     Raises:
-        ValueError: one of them is not what it should be; begins with the file.
+        ValueError: a file cannot be used. The message begins with the file.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     content = _read(store)
-    # Never a question on a terminal: without a password, an encrypted key is an error.
+    # The empty password keeps OpenSSL from asking on a terminal: an encrypted key without a password is an error.
     secret = password or ""
     if _PEM_MARK in content:
         try:
@@ -52,15 +52,15 @@ def server_context(store: str, password: str | None, key: str) -> ssl.SSLContext
 
 @cache
 def trusted_file(store: str, password: str | None) -> str | None:
-    """A PEM file of the certificates in a trust store; None for no store.
+    """Return a PEM file of the certificates in a trust store, or None without a store.
 
     Args:
-        store: PEM file, which is the answer, or PKCS12 file, whose certificates are in a file in memory for the life of this
+        store: PEM file, returned as is, or PKCS12 file, whose certificates go into a file in memory for the life of this
             process.
-        password: of the PKCS12 file.
+        password: password of the PKCS12 file.
 
     Raises:
-        ValueError: it is not what it should be; begins with the file.
+        ValueError: the store cannot be used. The message begins with the file.
     """
     if not store:
         return None
@@ -99,7 +99,7 @@ def _open(store: str, content: bytes, password: str | None) -> pkcs12.PKCS12KeyA
 
 
 def _pem_fault(certificate: bytes, key: str, error: OSError) -> str:
-    """What is wrong with a PEM file; OpenSSL names the place in its own code."""
+    """Describe the fault of a PEM file. OpenSSL's own text names a place in OpenSSL's code."""
     text = str(error)
     if error.filename is not None or isinstance(error, FileNotFoundError):
         return f"cannot be read: {error.strerror}"

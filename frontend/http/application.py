@@ -1,4 +1,4 @@
-"""Sanic's application, for handlers that give a whole response."""
+"""Sanic's application, for handlers that return a whole response."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ from sanic import Request, Sanic
 
 
 class Application(Sanic[Any, Any]):
-    """Sanic's, quicker where there is no middleware: its own way through streams and signals costs a twentieth of a prediction."""
+    """Sanic's application, quicker without middleware: Sanic's streams and signals cost a twentieth of a prediction."""
 
     async def handle_request(self, request: Request) -> None:
         """Answer a request."""

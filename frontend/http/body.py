@@ -1,4 +1,4 @@
-"""The body of a request: without its compression, and read beside the event loop where that takes long."""
+"""The body of a request: decompressed, and read in a thread beside the event loop if the reading takes long."""
 
 import asyncio
 from collections.abc import Callable
@@ -12,23 +12,23 @@ from cluster_serving.frontend.http.compression import inflate
 Read = TypeVar("Read")
 
 _LARGE_BYTES = 1 << 20
-# One: other requests are answered meanwhile, and no two of the largest bodies are in memory as objects at a time.
+# One thread: other requests are answered meanwhile, and no two of the largest bodies are in memory as objects at a time.
 _reading = ThreadPoolExecutor(1, "large-bodies")
 
 
 async def read(request: Request, most: int, reader: Callable[[bytes], Read]) -> Read:
-    """What a reader makes of a body.
+    """Return the result of a reader for the body of a request.
 
     Args:
-        request: with the body.
-        most: bytes that it may have without its compression.
-        reader: called with the body, in another thread where it is large or compressed: of 100 MB of JSON that stops the event loop
-            for the 0.3 s of the parser, instead of 0.6 s.
+        request: request with the body.
+        most: largest size of the decompressed body, in bytes.
+        reader: called with the body, in another thread if the body is large or compressed. 100 MB of JSON then stop the event
+            loop for the 0.3 s of the parser, instead of 0.6 s.
 
     Raises:
-        PayloadTooLarge: it has more bytes without its compression.
-        BadRequest: its compression is damaged.
-        UnsupportedMediaType: its compression is another than gzip and deflate.
+        PayloadTooLarge: the decompressed body has more than `most` bytes.
+        BadRequest: the compression is damaged.
+        UnsupportedMediaType: the compression is neither gzip nor deflate.
     """
     body, told = request.body, request.headers.get("content-encoding")
     encoding = told.strip().lower() if told else ""

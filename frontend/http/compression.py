@@ -1,4 +1,4 @@
-"""Compressed bodies: gzip and deflate (which is zlib's format: RFC 9110, 8.4.1.2)."""
+"""Compressed bodies: gzip and deflate (zlib's format: RFC 9110, 8.4.1.2)."""
 
 import zlib
 
@@ -8,21 +8,21 @@ from cluster_serving.frontend.errors import BadRequest, UnsupportedMediaType
 
 _EITHER_FORMAT = 32 + zlib.MAX_WBITS
 _WINDOWS = {"gzip": 16 + zlib.MAX_WBITS, "deflate": zlib.MAX_WBITS}
-_LEAST_BYTES = 1024  # below, the head of the response is most of it
+_LEAST_BYTES = 1024  # a smaller response consists mostly of its head
 _LEVEL = 1
 
 
 def inflate(body: bytes, encoding: str, most: int) -> bytes:
-    """A request's body without its compression.
+    """Return the decompressed body of a request.
 
     Args:
-        body: as it came.
-        encoding: the header `Content-Encoding`, in small letters.
-        most: bytes that it may have without.
+        body: body as received.
+        encoding: header `Content-Encoding`, in small letters.
+        most: largest size of the result, in bytes.
 
     Raises:
-        PayloadTooLarge: it would have more; no more than these are made.
-        BadRequest: it is damaged.
+        PayloadTooLarge: the result would have more bytes. Decompression stops there.
+        BadRequest: the body is damaged.
         UnsupportedMediaType: the encoding is neither gzip nor deflate.
     """
     if encoding not in _WINDOWS:
@@ -40,7 +40,7 @@ def inflate(body: bytes, encoding: str, most: int) -> bytes:
 
 
 def deflate(body: bytes, accepted: str) -> tuple[bytes, str]:
-    """A response's body compressed as the header `Accept-Encoding` allows, and the encoding; empty: it is as it was."""
+    """Return a response's body, compressed as `Accept-Encoding` allows, and the encoding. Empty: not compressed."""
     if len(body) < _LEAST_BYTES:
         return body, ""
     for offer in accepted.lower().split(","):

@@ -1,4 +1,4 @@
-"""One HTTP connection: Sanic's, which waits for ever neither for a sender that is slow nor for what is left of a body."""
+"""One HTTP connection of Sanic's, with time limits for a slow sender and for the rest of a body."""
 
 import asyncio
 from time import monotonic
@@ -15,13 +15,16 @@ from cluster_serving.frontend.http.stream import Stream, StreamRequest
 HEADER_TIMEOUT_S = 20.0
 KEEP_ALIVE_S = 75.0
 LINGER_S = 5.0
-"""How long a client may go on sending a body after it was answered."""
+"""Seconds that a client may go on sending a body after the answer."""
 
 _LEAST_LOOK_S, _LONGEST_LOOK_S = 0.1, 10.0
 
 
 class Connection(HttpProtocol):
-    """Counts the time of a request from its first byte; Sanic begins anew with each packet: a byte now and then holds it."""
+    """Sanic's connection, with the time of a request counted from its first byte.
+
+    Sanic restarts the clock with each packet, so that a byte now and then would hold a request open.
+    """
 
     HTTP_CLASS = Stream
     __slots__ = ("_news",)
@@ -31,7 +34,7 @@ class Connection(HttpProtocol):
         self._news: asyncio.Future[None] | None = None
 
     def data_received(self, data: bytes) -> None:
-        """Take what the client sends."""
+        """Take bytes from the client."""
         begun_s, http = self._time, self.http
         super().data_received(data)
         if self._news is not None and not self._news.done():
@@ -44,7 +47,7 @@ class Connection(HttpProtocol):
             http.has_waited = True
 
     async def receive_more(self) -> None:
-        """Wait for more of what the client sends; Sanic waits for an event, which costs three times as much."""
+        """Wait for more bytes from the client. Sanic waits for an event, at three times the cost."""
         transport: Any = self.transport
         transport.resume_reading()
         news: asyncio.Future[None] = self.loop.create_future()
@@ -52,12 +55,15 @@ class Connection(HttpProtocol):
         await news
 
     def abort(self) -> None:
-        """Close at once; Sanic's forgets the transport, and then fails over a request that has not come."""
+        """Close at once. Sanic's method forgets the transport, and then fails over a request that has not come."""
         if self.transport is not None:
             self.transport.abort()
 
     def check_timeouts(self) -> None:
-        """End what takes too long; called again and again, also after an answer that says so: a body may still be missing."""
+        """End a request that takes too long.
+
+        The check goes on after an answer that says so, because a body may still be missing.
+        """
         http, task = self.http, self._task
         if http is None or task is None:
             return
@@ -73,7 +79,7 @@ class Connection(HttpProtocol):
         )
 
     def _limit(self, http: Http) -> tuple[float, Exception | None]:
-        """How long it may be as it is, and what the client is told then; None: nothing, it is closed."""
+        """Return the time limit of the present stage, and the error for the client. None: close without an answer."""
         if http.stage is Stage.IDLE:
             return (LINGER_S if http.request_body else self.keep_alive_timeout), None
         if http.stage is Stage.REQUEST:
@@ -84,7 +90,7 @@ class Connection(HttpProtocol):
 
 
 def configure(app: Sanic[Any, Any], config: FrontendConfig) -> None:
-    """Give Sanic its limits, and the requests that its connections read."""
+    """Set Sanic's limits, and the class of the requests."""
     app.request_class = StreamRequest
     timeout_s = config.request_timeout_s
     app.config.update(
@@ -96,7 +102,7 @@ def configure(app: Sanic[Any, Any], config: FrontendConfig) -> None:
             "KEEP_ALIVE_TIMEOUT": KEEP_ALIVE_S,
             "REQUEST_MAX_SIZE": config.max_body_size,
             "REQUEST_TIMEOUT": min(HEADER_TIMEOUT_S, timeout_s),
-            # The last resort: a handler ends by itself after `timeout_s`, and the body before it had as long.
+            # The last resort: a handler ends by itself after `timeout_s`, and the body before the handler had as long.
             "RESPONSE_TIMEOUT": 2 * timeout_s + 10,
         }
     )

@@ -1,6 +1,7 @@
-"""Lets pages of other origins call, from the browsers of their visitors (https://fetch.spec.whatwg.org/#http-cors-protocol).
+"""Access for pages of other origins, from their visitors' browsers (https://fetch.spec.whatwg.org/#http-cors-protocol).
 
-Off unless `corsOrigins` names origins; nothing is added to a request then. Cookies are of no use here, so none are allowed.
+Off unless `corsOrigins` names origins. When off, requests pass no middleware. The API has no use for cookies, so none are
+allowed.
 """
 
 from collections.abc import Collection
@@ -20,10 +21,10 @@ _EXPOSED = "Inference-Header-Content-Length, Retry-After, Server-Timing, X-Reque
 
 
 def add(app: Sanic[Any, Any], origins: Collection[str]) -> None:
-    """Answer preflights of these origins, and let their pages read responses.
+    """Answer preflights of some origins, and let the pages of these origins read responses.
 
     Args:
-        app: the application.
+        app: application that gets the middleware.
         origins: as `https://example.com`, or `*` for all.
     """
     allowed = {origin.rstrip("/") for origin in origins}
@@ -39,7 +40,7 @@ def add(app: Sanic[Any, Any], origins: Collection[str]) -> None:
         return HTTPResponse(status=204, headers=_PREFLIGHT) if is_preflight and allowed_for(request) else None
 
     async def let_read(request: Request, response: BaseHTTPResponse) -> None:
-        # What a cache keeps for one origin is not for another.
+        # A response cached for one origin is not valid for another.
         response.headers.add("Vary", "Origin")
         origin = allowed_for(request)
         if "origin" in request.headers and origin is not None:

@@ -1,4 +1,4 @@
-"""JSON of bodies: read without letting a few megabytes become gigabytes of objects, and written whatever a user puts there."""
+"""JSON of bodies. A few megabytes do not become gigabytes of objects, and every value from a user can be written."""
 
 import json
 import math
@@ -10,14 +10,14 @@ import orjson
 from cluster_serving.frontend.errors import BadRequest
 
 MAX_PARTS = 1 << 22
-"""Lists, objects and texts in one body, at most: `[],` is three bytes of text and 64 of memory."""
+"""Largest number of lists, objects and texts in one body: `[],` is three bytes of text and 64 bytes of memory."""
 
 
 def parse(body: bytes) -> Any:
-    """The document of a body.
+    """Return the document of a body.
 
     Raises:
-        BadRequest: it is not JSON, or of too many lists, objects and texts.
+        BadRequest: the body is not JSON, or has too many lists, objects and texts.
     """
     check_parts(body)
     try:
@@ -27,10 +27,10 @@ def parse(body: bytes) -> Any:
 
 
 def check_parts(text: bytes) -> None:
-    """Check that JSON does not become many times as large in memory; called before it is read.
+    """Check, before JSON is parsed, that its objects do not take many times its size in memory.
 
     Raises:
-        BadRequest: it is of too many lists, objects and texts.
+        BadRequest: the text has too many lists, objects and texts.
     """
     if len(text) > MAX_PARTS:
         found = text.count(b"[") + text.count(b"{") + text.count(b'"') // 2
@@ -39,10 +39,10 @@ def check_parts(text: bytes) -> None:
 
 
 def write(document: Any) -> bytes:
-    """The JSON of a document; numpy arrays in it are lists, NaN and the infinities null."""
+    """Return the JSON of a document. Numpy arrays become lists, NaN and the infinities become null."""
     try:
         return orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY)
-    except TypeError:  # whole numbers beyond 64 bits, from a user's `postprocess`; text that UTF-8 has no bytes for
+    except TypeError:  # whole numbers beyond 64 bits from a user's `postprocess`, or text that UTF-8 has no bytes for
         return json.dumps(_plain(document), allow_nan=False, separators=(",", ":")).encode()
 
 

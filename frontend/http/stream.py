@@ -1,7 +1,7 @@
-"""The requests of one HTTP connection, one after the other, as Sanic reads and answers them: less what it fails at, and quicker.
+"""Requests of one HTTP connection in sequence: read and answered as by Sanic, but quicker and without Sanic's failures.
 
-What a head says is kept for the next request with the same head, byte for byte: a client's are mostly alike. A body that is
-there is taken in one piece, and a response of JSON is written in one piece.
+A parsed head is kept for the next request with the same head, byte for byte, because the requests of a client are mostly alike.
+A body that has arrived is taken in one piece, and a response of JSON is written in one piece.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ _LONGEST_HEAD = 2048
 
 
 class _Head(NamedTuple):
-    """What a head says that announces nothing but a body of known length, or none."""
+    """A parsed head that announces no body, or a body of known length."""
 
     text: bytes
     url: str
@@ -40,12 +40,12 @@ _heads: dict[bytes, _Head] = {}
 
 
 class StreamRequest(Request[Any, Any]):
-    """Sanic's, whose body is taken in one piece where it can be."""
+    """Sanic's request, with the body taken in one piece where possible."""
 
     __slots__ = ()
 
     async def receive_body(self) -> None:
-        """Have the body."""
+        """Receive the body."""
         stream: Any = self.stream
         body: bytes | None = stream.take_body()
         if body is None:
@@ -55,11 +55,11 @@ class StreamRequest(Request[Any, Any]):
 
 
 class Stream(Http):
-    """Sanic's, for `StreamRequest`."""
+    """Sanic's stream, for `StreamRequest`."""
 
     __slots__ = ("has_waited",)
 
-    # What Sanic puts there is more than it says.
+    # Sanic stores more in these attributes than its annotations say.
     protocol: Any
     request_body: Any
     request_bytes: Any
@@ -69,20 +69,25 @@ class Stream(Http):
 
     def __init__(self, protocol: HttpProtocol) -> None:
         super().__init__(protocol)  # type: ignore[no-untyped-call]
-        self.request_body = None  # looked at before the first request
+        self.request_body = None  # read before the first request
         self.has_waited = False
-        """Whether others have had their turn since the last request."""
+        """True once other connections have had a turn since the last request."""
 
     def create_empty_request(self) -> None:
-        """Make what an error is answered to that came before there was a request."""
+        """Make a request to answer when an error came before the first request."""
         try:
             super().create_empty_request()
-        except BadURL:  # Sanic answers a request with a broken URL by a request with the same URL, and fails again
+        # Sanic answers a request with a broken URL by a request with the same URL, and fails again.
+        except BadURL:
             self.url = None
             super().create_empty_request()
 
     async def http1_request_header(self) -> None:
-        """Read one; of requests that came together only one in each turn of the loop: the others are not to wait for them all."""
+        """Read the head of a request.
+
+        Of requests that came together, only one is read in each turn of the loop. Other connections need not wait for all of
+        them.
+        """
         if not self.has_waited:
             await asyncio.sleep(0)
         self.has_waited = False
@@ -116,7 +121,7 @@ class Stream(Http):
         )
 
     def _begin(self, head: _Head) -> None:
-        """Begin a request as Sanic does once it has read a head: that which the buffer begins with."""
+        """Begin the request at the start of the buffer, from its known head, as Sanic does after reading a head."""
         protocol = self.protocol
         self.url, self.keep_alive, self.head_only = head.url, head.keep_alive, head.head_only
         self.request_body = head.has_body
@@ -130,7 +135,7 @@ class Stream(Http):
         protocol.state["requests_count"] += 1
 
     def take_body(self) -> bytes | None:
-        """The body, where all of it is there; None: it is to be read by and by."""
+        """Return the body if all of it has arrived. None: Sanic reads the body piece by piece."""
         size, buffer = self.request_bytes_left, self.recv_buffer
         if self.request_body is not True or self.expecting_continue:
             return None
@@ -146,7 +151,7 @@ class Stream(Http):
         return body
 
     async def http1_response_header(self, data: bytes, end_stream: bool) -> None:
-        """Begin to answer; JSON to the end."""
+        """Begin the answer. JSON is sent to the end."""
         response: Any = self.response
         is_plain = type(response) is JsonResponse and not (data or self.head_only or self.expecting_continue)
         if not is_plain or self.protocol.access_log:
@@ -157,11 +162,11 @@ class Stream(Http):
         self.stage = Stage.IDLE
 
     def __aiter__(self) -> AsyncGenerator[bytes]:
-        """The body. Sanic goes on reading it after the answer too, for the sake of the next request."""
+        """Iterate over the body. Sanic goes on reading after the answer, to reach the next request."""
         return self._rest() if self.stage is Stage.IDLE else super().__aiter__()  # type: ignore[no-untyped-call]
 
     async def _rest(self) -> AsyncGenerator[bytes]:
-        """What is left of the body once the request has been answered."""
+        """Yield the rest of the body once the request has been answered."""
         if self.keep_alive:
             with suppress(BadRequest, PayloadTooLarge):
                 async for data in super().__aiter__():  # type: ignore[no-untyped-call]
@@ -170,9 +175,9 @@ class Stream(Http):
         await self._part()
 
     async def _part(self) -> None:
-        """Say that nothing follows the answer, and throw away what still comes, until the client closes or is given up.
+        """Tell the client that nothing follows the answer, and drop the rest of the body until the client closes or is given up.
 
-        Closed at once, the connection would be reset, and many clients that are still sending would not read the answer.
+        An immediate close would reset the connection, and many clients that are still sending would not read the answer.
         """
         transport = self.protocol.transport
         if transport is not None and not transport.is_closing() and transport.can_write_eof():  # not with TLS

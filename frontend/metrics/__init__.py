@@ -1,1 +1,1 @@
-"""Counts in memory that all processes share, and the formats they are told in."""
+"""Counts in memory shared by all processes, and the formats that publish the counts."""

@@ -1,4 +1,4 @@
-"""Times in log-scaled buckets: their bounds, and what can be said of the times that fell into them."""
+"""Times in log-scaled buckets: the bounds, and figures computed from the counts."""
 
 import math
 from itertools import pairwise
@@ -10,9 +10,10 @@ from numpy.typing import NDArray
 Numbers = NDArray[np.float64]
 
 LE_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 25.0, 50.0, 100.0)
-"""Upper bounds of the buckets that Prometheus gets, in seconds."""
+"""Upper bounds of the buckets for Prometheus, in seconds."""
 
-_FINENESS = 1.1  # the ratio of a bound to the one before it, at most: what is within a bucket is known to 5 %
+# Largest ratio of a bound to the bound before: a time within a bucket is known to 5 %.
+_FINENESS = 1.1
 _LEAST_S, _MOST_S = 1e-5, 120.0
 
 
@@ -26,22 +27,22 @@ def _bounds() -> list[float]:
 
 
 BOUNDS_S = _bounds()
-"""Upper bounds of all buckets but the last, in seconds; `LE_S` are among them."""
+"""Upper bounds of all buckets but the last, in seconds. `LE_S` are among the bounds."""
 
 _LE_AT = [BOUNDS_S.index(bound) for bound in LE_S]
 
 
 class Times(msgspec.Struct, frozen=True):
-    """What a timer has observed.
+    """Times that a timer has observed.
 
     Attributes:
-        counts: how many times fell into each bucket, since the start.
-        total_s: their sum.
-        recent: the same of the last five to ten minutes, as all that follows.
-        recent_s: their sum.
-        squares: the sum of their squares.
-        least_s: the shortest; 0: there was none.
-        most_s: the longest.
+        counts: number of times in each bucket, since the start.
+        total_s: sum of the times since the start.
+        recent: number of times in each bucket, in the last five to ten minutes, as for all attributes below.
+        recent_s: sum of the times.
+        squares: sum of the squares of the times.
+        least_s: shortest time, or 0 without times.
+        most_s: longest time.
     """
 
     counts: Numbers
@@ -54,22 +55,22 @@ class Times(msgspec.Struct, frozen=True):
 
     @property
     def count(self) -> int:
-        """How many, since the start."""
+        """Number of times since the start."""
         return int(self.counts.sum())
 
     @property
     def mean_s(self) -> float:
-        """The mean of the recent ones; 0: there was none."""
+        """Mean of the recent times, or 0 without recent times."""
         return self.recent_s / max(float(self.recent.sum()), 1)
 
     @property
     def deviation_s(self) -> float:
-        """The standard deviation of the recent ones."""
+        """Standard deviation of the recent times."""
         variance = self.squares / max(float(self.recent.sum()), 1) - self.mean_s**2
         return math.sqrt(max(variance, 0))
 
     def quantile_s(self, share: float) -> float:
-        """The time that `share` of the recent ones did not exceed, to 5 %; 0: there was none."""
+        """Return the time that `share` of the recent times did not exceed, to 5 %, or 0 without recent times."""
         ranks = self.recent.cumsum()
         rank = share * ranks[-1]
         at = int(np.searchsorted(ranks, rank))
@@ -79,10 +80,10 @@ class Times(msgspec.Struct, frozen=True):
         return float(min(max(lower + inside * (upper - lower), self.least_s), self.most_s))
 
     def up_to(self) -> list[int]:
-        """How many took no longer than each of `LE_S`, and all of them, since the start."""
+        """Return the number of times up to each of `LE_S`, and of all times, since the start."""
         ranks = self.counts.cumsum()
         return [int(ranks[at]) for at in (*_LE_AT, -1)]
 
 
 NONE = Times(np.zeros(len(BOUNDS_S) + 1), 0, np.zeros(len(BOUNDS_S) + 1), 0, 0, 0, 0)
-"""Of a timer that has observed nothing."""
+"""Times of a timer that has observed nothing."""

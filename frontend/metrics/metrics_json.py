@@ -1,4 +1,4 @@
-"""The timers as the JSON list of the original: its names, its fields in its order, milliseconds."""
+"""Timers as the JSON list of the original: its names, its fields in its order, milliseconds."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -33,11 +33,11 @@ _SHARES = {
 
 
 def timers_json(reading: Reading, models: Iterable[Key]) -> bytes:
-    """Every timer, by name; `count` and `meanRate` (calls a second) since the start, the others of the last minutes.
+    """Return every timer by name. `count` and `meanRate` (calls a second) are since the start, all else of the last minutes.
 
     Args:
-        reading: of the timers.
-        models: names and versions of those that are served; they have timers before their first request.
+        reading: reading of the timers.
+        models: names and versions of the served models, which have timers before their first request.
     """
     timers = {name: reading.timers[timer] for timer, name in _NAMES.items()}
     for name, version in {*models, *reading.models}:

@@ -1,4 +1,4 @@
-"""Timers, counts, and what the heartbeats of the nodes say, for Prometheus: its text, or OpenMetrics."""
+"""Timers, counts and the figures of the nodes' heartbeats for Prometheus: its text, or OpenMetrics."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate
@@ -18,7 +18,8 @@ from cluster_serving.frontend.job import Node
 from cluster_serving.frontend.metrics.buckets import LE_S, Times
 from cluster_serving.frontend.metrics.timers import Count, Reading, Timer
 
-_OF_NODE = ("job_name", "node")  # Prometheus itself gives each series a label `job`, and renames one of ours
+# Prometheus itself gives each series a label `job`, and renames a label `job` of ours.
+_OF_NODE = ("job_name", "node")
 
 _TIMERS = {
     Timer.OVERALL: ("request", "A request of any kind, to its answer."),
@@ -30,7 +31,7 @@ _TIMERS = {
     Timer.INFERENCE: ("backend_inference", "The records of a request, from before the queue to the last answer."),
     Timer.REDIS_PUT: ("redis_put", "The records of a request until Redis has taken them; requests share pipelines."),
     Timer.REDIS_WAIT: ("redis_wait", "The records of a request from being in the queue to the last answer."),
-    Timer.REDIS_GET: ("redis_get", "Making results of what one read of the reply stream brought."),
+    Timer.REDIS_GET: ("redis_get", "Decoding the results of one read of the reply stream."),
     Timer.MAKE_RESPONSE: ("make_response", "From results to the body of a response."),
 }
 
@@ -44,16 +45,16 @@ _NODE_COUNTERS = {
     "read": ("records_read", "Records that the node took from the queue."),
     "refused": (
         "records_refused",
-        "Of the records read, those answered with an error at once: not what the model takes.",
+        "Records answered with an error at once, because they did not fit the model.",
     ),
     "redelivered": ("records_redelivered", "Records taken again after a process or a node died with them."),
     "answered": ("records_answered", "Records answered with a result."),
     "failed": ("records_failed", "Records answered with an error."),
-    "expired": ("records_expired", "Of the records failed, those whose deadline had passed."),
-    "dead": ("records_dead", "Of the records failed, those that became dead letters."),
+    "expired": ("records_expired", "Failed records whose deadline had passed."),
+    "dead": ("records_dead", "Failed records that became dead letters."),
     "repeated": ("records_repeated", "Records that another node had finished already; not answered again."),
     "runs": ("runs", "Runs of the model: batches."),
-    "rows": ("rows", "Rows in these batches."),
+    "rows": ("rows", "Rows in all runs of the model."),
     "restarts": ("restarts", "Processes of the node started again after they had died or hung."),
     "recycled": ("workers_recycled", "Workers replaced because they used more memory than maxWorkerMemory."),
     "reconnects": ("reconnects", "Connections to Redis after the first one."),
@@ -76,24 +77,28 @@ _NODE_HISTOGRAMS = {
 }
 
 _JOB_GAUGES: dict[str, tuple[str, str, float]] = {
-    "backlog": ("backlog", "Records in the queue of the job, those that nodes work on included.", 1),
-    "oldest_ms": ("oldest_age_seconds", "Age of the oldest record in the queue of the job; 0: it is empty.", 1e-3),
+    "backlog": ("backlog", "Records in the queue of the job, with the records that nodes work on.", 1),
+    "oldest_ms": (
+        "oldest_age_seconds",
+        "Age of the oldest record in the queue of the job. 0: the queue is empty.",
+        1e-3,
+    ),
     "dead_letters": ("dead_letters", "Dead letters that are kept for the job.", 1),
 }
 
 
 _MOST = 2.0**53
-"""More than that is no count: Python cannot even make a float of every number that JSON can write."""
+"""Largest count that is believed. Python cannot even make a float of every number that JSON can write."""
 
 _Number = Annotated[float, msgspec.Meta(ge=-_MOST, le=_MOST)]
 _Tally = Annotated[int, msgspec.Meta(ge=0, le=1 << 53)]
 
 
 class _Histogram(msgspec.Struct):
-    """As heartbeats have it: a count for each bucket, one more than there are bounds.
+    """Histogram of a heartbeat, with one more bucket count than bounds.
 
     Raises:
-        ValueError: it is not so.
+        ValueError: the numbers of counts and bounds do not fit.
     """
 
     le: list[_Number]
@@ -109,27 +114,26 @@ class _Histogram(msgspec.Struct):
 
 
 class _Families:
-    """What the exposition functions want: a thing with `collect`."""
+    """Object with the method `collect`, as the exposition functions need."""
 
     def __init__(self, families: Iterable[Metric]) -> None:
         self._families = families
 
     def collect(self) -> Iterable[Metric]:
-        """All of them."""
+        """Return all families."""
         return self._families
 
 
 def prometheus_text(reading: Reading, nodes: Sequence[Node], *, is_openmetrics: bool) -> bytes:
-    """Everything that is known of this frontend and the nodes it sees.
+    """Return everything known of this frontend and the nodes on its Redis.
 
     Args:
-        reading: of the timers.
-        nodes: those alive.
+        reading: reading of the timers.
+        nodes: live nodes.
         is_openmetrics: OpenMetrics 1.0 instead of Prometheus' own text 0.0.4.
     """
-    once = {
-        (node.job, node.node): node for node in nodes
-    }  # a name and its twin on another Redis would void the whole text
+    # A node with the same job and name on another Redis would void the whole text.
+    once = {(node.job, node.node): node for node in nodes}
     families = _Families([*_of_frontend(reading), *_of_nodes(list(once.values()))])
     render: Callable[[_Families], bytes] = openmetrics.generate_latest if is_openmetrics else exposition.generate_latest
     return render(families)
@@ -161,7 +165,7 @@ def _of_frontend(reading: Reading) -> Iterator[Metric]:
         "cluster_serving_frontend_processes", "Processes of this frontend that live.", reading.processes
     )
     yield GaugeMetricFamily(
-        "cluster_serving_frontend_uptime_seconds", "Since this frontend was started.", reading.uptime_s
+        "cluster_serving_frontend_uptime_seconds", "Seconds since this frontend was started.", reading.uptime_s
     )
     for timer, (name, meaning) in _TIMERS.items():
         family = HistogramMetricFamily(f"cluster_serving_{name}_seconds", meaning, labels=())
@@ -178,7 +182,7 @@ def _of_frontend(reading: Reading) -> Iterator[Metric]:
 
 
 def _of_nodes(nodes: Sequence[Node]) -> Iterator[Metric]:
-    ready = GaugeMetricFamily("cluster_serving_node_ready", "Whether the node takes records: 1 or 0.", labels=_OF_NODE)
+    ready = GaugeMetricFamily("cluster_serving_node_ready", "1 if the node takes records, else 0.", labels=_OF_NODE)
     for node in nodes:
         ready.add_metric((node.job, node.node), node.ready)
     yield ready
@@ -211,13 +215,13 @@ def _figures(
 
 
 def _figure(node: Node, figure: str) -> float | None:
-    """What a node says, if that is a number: one heartbeat that is damaged must not take the metrics of all others with it."""
+    """Return a figure of a node if it is a number. A damaged heartbeat must not take the metrics of all nodes with it."""
     value = node.figures.get(figure)
     return value if isinstance(value, int | float) and abs(value) <= _MOST else None
 
 
 def _of_jobs(figure: str, nodes: Sequence[Node]) -> dict[str, float]:
-    """What the nodes of a job say of its queue; each looked at another time, and the worst counts."""
+    """Return a figure of each job's queue. The nodes look at the queue at different times, and the worst figure counts."""
     jobs: dict[str, float] = {}
     for node in nodes:
         value = _figure(node, figure)

@@ -1,10 +1,10 @@
-"""The memory in which one process of a frontend keeps what it measures and counts.
+"""Memory in which one process of a frontend keeps its times and counts.
 
-    | process | counts | counts of requests | their keys | keys of models | timers | 2 timers for each model |
+    | process | counts | counts of requests | keys of requests | keys of models | timers | 2 timers for each model |
 
-A timer is three blocks: what it has observed since the start, and what that was when each of the last two windows of five
-minutes ended. The first less the older of these is what it observed lately. A timer that is used no more keeps what it has, as
-the reservoirs of the original did.
+A timer is three blocks. The first block holds the observations since the start. The second and third are copies of the first,
+taken at the end of the last two windows of five minutes. The first block less the older copy gives the recent observations. An
+unused timer keeps its content, as the reservoirs of the original did.
 """
 
 import math
@@ -22,16 +22,16 @@ WINDOW_S = 300.0
 Blocks: TypeAlias = "memoryview[float]"
 Key = tuple[str, str]
 OTHER: Key = ("other", "other")
-"""The key of all for which there is no room."""
+"""Key of all requests or models without room for a key of their own."""
 
 SUM, SQUARES, LEAST, MOST, UNTIL, BUCKETS = range(6)
-"""A block: sums of the times and of their squares; extremes of the window that lasts UNTIL; a count for each bucket."""
+"""Block: sum of the times, sum of the squares, extremes of the window that lasts UNTIL, and a count for each bucket."""
 
 WIDTH = BUCKETS + len(BOUNDS_S) + 1
 
 _BOUNDS = np.array(BOUNDS_S)
 
-_COUNTS = 16  # the process's id is one of them
+_COUNTS = 16  # includes the id of the process
 _REQUESTS = 256
 _MODELS = 64
 _KEY_BYTES = 256
@@ -41,14 +41,14 @@ _TIMERS = _MODEL_KEYS + _KEY_BYTES * _MODELS
 
 
 class Keys:
-    """Keys by number; a key that has no number yet gets the next one, and keeps it."""
+    """Keys by number. A key without a number gets the next number, and keeps the number."""
 
     def __init__(self, view: memoryview) -> None:
         self._slots = [view[start : start + _KEY_BYTES] for start in range(0, len(view), _KEY_BYTES)]
         self._numbers = {key: number for number, key in enumerate(self.all())}
 
     def all(self) -> list[Key]:
-        """Those that have a number, in its order."""
+        """Return the keys with a number, in the order of the numbers."""
         keys: list[Key] = []
         for slot in self._slots:
             if not slot[0]:
@@ -57,7 +57,7 @@ class Keys:
         return keys
 
     def number(self, key: Key) -> int:
-        """The number of a key; that of `OTHER` where there is no room."""
+        """Return the number of a key, or the number of `OTHER` without room for a new key."""
         found = self._numbers.get(key)
         return self._add(key) if found is None else found
 
@@ -67,21 +67,21 @@ class Keys:
         if len(text) > _KEY_BYTES or (number >= len(self._slots) - 1 and key != OTHER):
             return self.number(OTHER)
         self._slots[number][1 : len(text)] = text[1:]
-        self._slots[number][0] = text[0]  # last: from now on others read it
+        self._slots[number][0] = text[0]  # last: from now on other processes read the key
         self._numbers[key] = number
         return number
 
 
 class Row:
-    """One process's memory, seen by any process.
+    """Memory of one process, seen by any process.
 
     Args:
-        view: of `Row.size` bytes.
+        view: memory of `Row.size` bytes.
 
     Attributes:
-        process: the id of the process that writes it; 0: none ever did.
-        counts: what `timers.Count` names.
-        requests: how many were answered, for each of `request_keys`.
+        process: id of the process that writes the row, or 0 before the first.
+        counts: counts named by `timers.Count`.
+        requests: number of answered requests for each of `request_keys`.
         request_keys: routes and statuses.
         model_keys: names and versions.
     """
@@ -97,23 +97,23 @@ class Row:
 
     @staticmethod
     def size(timers: int) -> int:
-        """Bytes of a row with so many timers, and two for each model."""
+        """Return the bytes of a row with a number of timers, and two timers for each model."""
         return mmap.PAGESIZE * math.ceil((_TIMERS + 8 * 3 * WIDTH * (timers + 2 * _MODELS)) / mmap.PAGESIZE)
 
     def timer(self, number: int) -> Blocks:
-        """The three blocks of a timer."""
+        """Return the three blocks of a timer."""
         return self._blocks[number * 3 * WIDTH : (number + 1) * 3 * WIDTH]
 
     def model_timers(self, number: int) -> tuple[Blocks, Blocks]:
-        """The two timers of a model."""
+        """Return the two timers of a model."""
         first = self._timers + 2 * number
         return self.timer(first), self.timer(first + 1)
 
 
 def turn(timer: Blocks, now_s: float) -> None:
-    """Begin a new window of a timer: keep what it has observed since the start as it is now."""
+    """Begin a new window of a timer: copy the observations since the start."""
     until_s = (now_s // WINDOW_S + 1) * WINDOW_S
-    if not timer[UNTIL] or until_s - timer[UNTIL] > WINDOW_S:  # nothing in the window before this one
+    if not timer[UNTIL] or until_s - timer[UNTIL] > WINDOW_S:  # the window before is empty
         timer[LEAST], timer[MOST] = math.inf, 0.0
         timer[WIDTH : 2 * WIDTH] = timer[2 * WIDTH :] = timer[:WIDTH]
     else:
@@ -124,7 +124,7 @@ def turn(timer: Blocks, now_s: float) -> None:
 
 
 class Pending:
-    """Times that are still to be noted in a timer of this process; append to `seconds`."""
+    """Times not yet entered into a timer of this process. Append to `seconds`."""
 
     __slots__ = ("_buckets", "_timer", "seconds")
 
@@ -134,7 +134,7 @@ class Pending:
         self._buckets: Numbers = np.asarray(timer)[BUCKETS:WIDTH]
 
     def flush(self, now_s: float) -> None:
-        """Note them."""
+        """Enter the times into the timer."""
         if not self.seconds:
             return
         timer, found = self._timer, np.array(self.seconds)
@@ -149,7 +149,7 @@ class Pending:
 
 
 def times(timers: Sequence[Blocks]) -> Times:
-    """What some timers have observed together."""
+    """Return the observations of several timers, added up."""
     blocks = np.array(timers, np.float64).reshape(-1, 3, WIDTH)
     blocks = blocks[blocks[:, 0, UNTIL] > 0]
     every = np.arange(len(blocks))

@@ -1,10 +1,10 @@
-"""What the processes of a frontend measure and count, in memory that all of them share.
+"""Times and counts of a frontend's processes, in memory shared by all processes.
 
     | header | row of process 0 | row of process 1 | ...
 
-Each row has one writer, its process, and no lock; whoever answers `/metrics` adds up the rows. A process that died leaves its
-row to the one that is started in its place: no count goes back. The memory is an anonymous memfd that the processes inherit by
-its number; the kernel frees it with the last of them.
+Each row has one writer, its process, and no lock. The process that answers `/metrics` adds up the rows. A dead process leaves
+its row to its successor, so no count goes back. The memory is an anonymous memfd, inherited by its descriptor number. The
+kernel frees the memory with the last process.
 """
 
 import mmap
@@ -20,45 +20,43 @@ from cluster_serving.frontend.metrics.timer_row import Blocks, Key, Pending, Row
 
 
 class Timer(IntEnum):
-    """What is timed; always seconds."""
+    """Timers of the work on a request. All times are seconds."""
 
     OVERALL = 0  # a request of any kind, to its answer
-    PREDICT = auto()  # a request that is answered with predictions, to its answer
+    PREDICT = auto()  # a request answered with predictions, to its answer
     METRICS = auto()  # a request for /metrics, to its answer
     FIND_MODEL = auto()  # finding the model that a request names
     LIST_MODELS = auto()  # listing models, or the versions of one
     MAKE_RECORDS = auto()  # from the body of a request to records
-    INFERENCE = auto()  # the records of a request, from before they are enqueued until the last is answered
-    REDIS_PUT = (
-        auto()
-    )  # the part of INFERENCE until Redis has taken the records: a pipeline of XADDs, and the wait for it
+    INFERENCE = auto()  # the records of a request, from before the enqueuing to the last answer
+    # the part of INFERENCE until Redis has taken the records: a pipeline of XADDs, and the wait for its reply
+    REDIS_PUT = auto()
     REDIS_WAIT = auto()  # the part of INFERENCE that follows
-    REDIS_GET = (
-        auto()
-    )  # making results of what one read of the reply stream brought; not the time that the read blocked
+    # decoding the results of one read of the reply stream, without the time that the read blocked
+    REDIS_GET = auto()
     MAKE_RESPONSE = auto()  # from results to the body of a response
 
 
 class Count(IntEnum):
-    """What is counted."""
+    """Counts of requests and records."""
 
-    IN_FLIGHT = 0  # requests that have begun and not ended; the only one that goes back
+    IN_FLIGHT = 0  # requests that have begun and not ended, the only count that goes back
     RECORDS = auto()  # records that requests brought for a queue
-    LIMITED = auto()  # requests refused: there was no token soon enough
-    QUEUE_FULL = auto()  # requests refused: there was no room in the queue
+    LIMITED = auto()  # requests refused: no token soon enough
+    QUEUE_FULL = auto()  # requests refused: no room in the queue
     PREDICTED_WAIT = auto()  # requests refused: their results would have come too late
 
 
 class Reading(msgspec.Struct, frozen=True):
-    """Everything, added up over the processes.
+    """All times and counts, added up over the processes.
 
     Attributes:
-        uptime_s: since the frontend was started.
-        processes: how many live.
-        timers: what each has observed.
-        models: by name and version: the predictions of a request, and the runs of the model that they were in.
-        counts: by what is counted.
-        requests: how many were answered, by route and status.
+        uptime_s: seconds since the start of the frontend.
+        processes: number of live processes.
+        timers: times by timer.
+        models: times by name and version: predictions of a request, and runs of the model for these predictions.
+        counts: value of each count.
+        requests: number of answered requests, by route and status.
     """
 
     uptime_s: float
@@ -70,15 +68,15 @@ class Reading(msgspec.Struct, frozen=True):
 
 
 class Timers:
-    """The rows of all processes.
+    """Rows of all processes.
 
     Args:
-        processes: how many there are.
-        fd: of the memory, where it was inherited; None: make it.
+        processes: number of processes.
+        fd: descriptor of inherited memory. None: make the memory.
         clock: seconds, the same in all processes.
 
     Attributes:
-        fd: of the memory, to be inherited by the processes.
+        fd: descriptor of the memory, for the processes to inherit.
     """
 
     def __init__(self, processes: int, fd: int | None = None, clock: Callable[[], float] = time.monotonic) -> None:
@@ -96,13 +94,13 @@ class Timers:
         self._rows = [Row(view[start : start + row], len(Timer)) for start in range(mmap.PAGESIZE, size, row)]
 
     def of(self, process: int) -> "WorkerTimers":
-        """The row of this process, which it alone writes from now on."""
+        """Return the row of this process. From now on only this process writes the row."""
         own = WorkerTimers(self._rows[process], self._clock)
         self._own.append(own)
         return own
 
     def read(self) -> Reading:
-        """What all have observed and counted so far; what other processes have observed, up to their last `flush`."""
+        """Return the times and counts of all processes. Times of other processes count up to their last `flush`."""
         for own in self._own:
             own.flush()
         alive = [row for row in self._rows if _is_alive(row.process[0])]
@@ -130,9 +128,9 @@ class Timers:
 
 
 class WorkerTimers:
-    """What one process measures and counts; use it from one thread.
+    """Times and counts of one process, for use from one thread.
 
-    Times are gathered in lists, which costs a twentieth of noting each in the shared memory, and flushed together.
+    Times are gathered in lists and flushed together, at a twentieth of the cost of noting each time in the shared memory.
     """
 
     def __init__(self, row: Row, clock: Callable[[], float]) -> None:
@@ -144,17 +142,17 @@ class WorkerTimers:
         row.counts[Count.IN_FLIGHT] = 0
 
     def observe(self, timer: Timer, seconds: float) -> None:
-        """Take note of a time."""
+        """Note a time."""
         self._timers[timer].seconds.append(seconds)
 
     def observe_model(self, name: str, version: str, seconds: float, run_s: float | None) -> None:
-        """Take note of the predictions of one request.
+        """Note the predictions of one request.
 
         Args:
-            name: of the model.
-            version: of the model.
-            seconds: from before the records were enqueued until the last was answered.
-            run_s: how long the model ran for the batch that they, or one of them, were in; None: it did not.
+            name: name of the model.
+            version: version of the model.
+            seconds: time from before the enqueuing of the records to the last answer.
+            run_s: time of the model's run for the batch of the records, or of one record. None: the model did not run.
         """
         calls, runs = self._models.get((name, version)) or self._model(name, version)
         calls.seconds.append(seconds)
@@ -162,15 +160,15 @@ class WorkerTimers:
             runs.seconds.append(run_s)
 
     def count(self, what: Count, number: int = 1) -> None:
-        """Count so many more; a negative number for those `IN_FLIGHT` that have ended."""
+        """Add to a count. A negative number is for `IN_FLIGHT` requests that have ended."""
         self._row.counts[what] += number
 
     def count_request(self, route: str, status: int) -> None:
-        """Count a request that was answered."""
+        """Count an answered request."""
         self._row.requests[self._row.request_keys.number((route, str(status)))] += 1
 
     def flush(self) -> None:
-        """Let the other processes see what has been observed so far; call it several times a second."""
+        """Show the observed times to the other processes. Call several times a second."""
         now_s = self._clock()
         for timer in self._timers:
             timer.flush(now_s)
@@ -189,6 +187,6 @@ def _is_alive(process: int) -> bool:
         return False
     try:
         os.kill(process, 0)
-    except (ProcessLookupError, PermissionError):  # nobody, or somebody else who has got the number since
+    except (ProcessLookupError, PermissionError):  # no process, or another user's process that has got the number since
         return False
     return True

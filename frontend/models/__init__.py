@@ -1,1 +1,1 @@
-"""Models that can be called, how often, and the way to them and back."""
+"""Models that can be called, the limits of the calls, and the way of records to Redis and back."""

@@ -1,6 +1,6 @@
-"""Records into the queues of one Redis, and their results back: what concurrent requests bring leaves together.
+"""Records into the queues of one Redis, and their results back. Records of concurrent requests leave together.
 
-One reply stream serves every job and every call of this process, and one blocking read waits for all of them.
+One reply stream serves every job and every call of this process, and one blocking read waits for all results.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ from cluster_serving.client.wire.result import Result
 from cluster_serving.frontend.metrics.timers import Timer, WorkerTimers
 
 Waiting = dict[str, asyncio.Future[Result]]
-"""By uri what is still to come."""
+"""Results still to come, by uri."""
 
 _CANCEL = Script(Path(__file__).with_name("cancel.lua").read_text())
 
@@ -33,8 +33,8 @@ class Calls:
     """Calls of one process of a frontend to the jobs of one Redis.
 
     Args:
-        settings: of that Redis.
-        timers: of this process.
+        settings: settings of the Redis.
+        timers: timers of this process.
     """
 
     def __init__(self, settings: RedisSettings, timers: WorkerTimers) -> None:
@@ -50,7 +50,7 @@ class Calls:
         self._tidying: set[asyncio.Task[None]] = set()
 
     def open(self, job: str, window_s: float = 0, window_calls: int = 1) -> AsyncAdmission:
-        """The way into a job's stream; the windows are those of the first call."""
+        """Return the admission to a job's stream. The first call sets the windows."""
         if job not in self._admissions:
             self._admissions[job] = AsyncAdmission(self._sending, job, 0, window_s, window_calls)
         return self._admissions[job]
@@ -61,18 +61,19 @@ class Calls:
         """Enqueue records and wait for their results.
 
         Args:
-            admission: of the job, from `open`.
-            records: the fields of the inputs of each.
-            timeout_s: a record that has no result by then failed with `DeadlineExceeded`; no node begins it any more.
+            admission: admission to the job, from `open`.
+            records: input fields of each record.
+            timeout_s: seconds after which a record without a result fails with `DeadlineExceeded`. No node begins the record
+                afterwards.
             traceparent: W3C Trace Context of the request.
 
         Returns:
-            The results, in order; of a record that failed its error.
+            The results, in order. The result of a failed record is its error.
 
         Raises:
-            QueueFull: there was no room.
+            QueueFull: the queue has no room.
             ConnectionLost: Redis cannot be reached, or went away.
-            RedisRefused: the same, where trying again is of no use.
+            RedisRefused: Redis answered with an error, and a retry is of no use.
             ResultTimeout: Redis has not even answered.
         """
         loop = asyncio.get_running_loop()
@@ -94,7 +95,7 @@ class Calls:
             ids.add_done_callback(on_sent)
             results: list[Result] = []
             for future in waiting.values():
-                results.append(await future)  # in a comprehension each would pass one more coroutine
+                results.append(await future)  # each await in a comprehension would pass one more coroutine
             self._timers.observe(Timer.REDIS_PUT, on_sent.put_s)
             self._timers.observe(Timer.REDIS_WAIT, perf_counter() - on_sent.begun_s - on_sent.put_s)
             return results
@@ -111,12 +112,12 @@ class Calls:
 
         Raises:
             ConnectionLost: Redis cannot be reached.
-            RedisRefused: it may not be written.
+            RedisRefused: the hash may not be written.
         """
         await self._sending.call_checked(("HSET", key, *(part for pair in values.items() for part in pair)))
 
     async def close(self) -> None:
-        """Close the connections; calls that wait are cancelled."""
+        """Close the connections and cancel the waiting calls."""
         self._replies.cancel()
         for admission in self._admissions.values():
             await admission.close()
@@ -132,19 +133,19 @@ class Calls:
             raise ResultTimeout(f"Redis has not answered in {timeout_s:g} s") from error
 
     def _take_back(self, admission: AsyncAdmission, ids: asyncio.Future[list[bytes]]) -> None:
-        """Nobody waits for these any more: whoever called has gone, or its time is over."""
+        """Withdraw records without a waiting caller: the caller has gone, or the time is over."""
         if not admission.withdraw(ids):
             task = asyncio.create_task(self._cancel(admission.job, ids))
             self._tidying.add(task)
             task.add_done_callback(self._tidying.discard)
 
     async def _cancel(self, job: str, ids: asyncio.Future[list[bytes]]) -> None:
-        with suppress(ClusterServingError):  # then they expire by their deadline
+        with suppress(ClusterServingError):  # then the records expire by their deadline
             await self._sending.run(_CANCEL, [job], [keys.GROUP, *await ids])
 
 
 class _OnSent:
-    """Notes when Redis has taken the records of a call; when it has not, whoever waits for the results is told."""
+    """Callback that notes the time when Redis has taken the records of a call, or fails the waiting results."""
 
     __slots__ = ("_waiting", "begun_s", "put_s")
 

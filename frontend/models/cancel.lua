@@ -1,6 +1,6 @@
--- Take back records that nobody waits for any more and no node has read yet; what a node has read, it answers.
--- KEYS[1] the stream; ARGV[1] the consumer group; ARGV[2 ...] ids of entries
--- Returns how many were taken back.
+-- Take back records without a waiting caller that no node has read yet. A node answers every record that it has read.
+-- KEYS[1] the stream. ARGV[1] the consumer group. ARGV[2 ...] ids of entries.
+-- Returns the number of records taken back.
 local function numbers(id)
   local ms, number = string.match(id, '(%d+)-(%d+)')
   return tonumber(ms), tonumber(number)

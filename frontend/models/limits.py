@@ -1,4 +1,4 @@
-"""Requests a second, of the whole frontend and of single models: each process lets its share through."""
+"""Limits of requests per second, for the whole frontend and for single models. Each process lets its share through."""
 
 import asyncio
 import math
@@ -12,7 +12,7 @@ from cluster_serving.frontend.models.token_bucket import TokenBucket
 
 
 def bucket_of(limited: FrontendConfig | Servable, config: FrontendConfig) -> TokenBucket | None:
-    """The bucket of one process for the frontend or a model; None: nothing limits it."""
+    """Return the token bucket of one process for the frontend or a model, or None without a limit."""
     if not limited.token_bucket_enabled:
         return None
     return TokenBucket(limited.tokens_per_second / config.workers, config.token_acquire_timeout / 1000)
@@ -22,7 +22,7 @@ async def take_token(bucket: TokenBucket, timers: WorkerTimers) -> None:
     """Wait for a token.
 
     Raises:
-        Limited: there is none soon enough.
+        Limited: no token is available soon enough.
     """
     wait_s = bucket.wait_s(monotonic())
     if wait_s is None:

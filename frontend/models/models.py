@@ -1,4 +1,4 @@
-"""The models that can be called: jobs with a live node, and the names that servables-conf.yaml gives to jobs."""
+"""Models that can be called: jobs with a live node, and the names given to jobs in servables-conf.yaml."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ from cluster_serving.frontend.models.token_bucket import TokenBucket
 from cluster_serving.frontend.models.visit import Visit, read_receipt
 
 VERSION = "1"
-"""The version of a job: it serves one model at a time."""
+"""Version of every job, because a job serves one model at a time."""
 
 _RETRY_S = 1
 _LONGEST_SHOWN = 100
@@ -31,7 +31,7 @@ _LONGEST_SHOWN = 100
 
 @dataclass(frozen=True)
 class Backend:
-    """One Redis: what its nodes serve, and the way to them."""
+    """One Redis: the jobs of its nodes, and the calls to the jobs."""
 
     registry: Registry
     calls: Calls
@@ -62,28 +62,28 @@ class Served:
 
     @property
     def is_current(self) -> bool:
-        """Whether its nodes still say the same."""
+        """True until the registry has read the heartbeats of the job again."""
         return self._backend.registry.jobs.get(self.job.name) is self.job
 
     def check_ready(self) -> None:
-        """Check that some node takes records.
+        """Check that at least one node takes records.
 
         Raises:
-            NotReady: none does.
+            NotReady: no node takes records.
         """
         if not self.job.ready:
             states = ", ".join(f"{node.node} {node.state}" for node in self.job.nodes)
             raise NotReady(f"no node of {self.name} is ready: {states}", _RETRY_S)
 
     async def predict(self, records: Sequence[Fields], request: Request) -> list[Result]:
-        """Enqueue records and wait for their results, in order; of a record that failed its error.
+        """Enqueue records and return their results in order. The result of a failed record is its error.
 
         Raises:
-            Limited: more requests a second than servables-conf.yaml lets through to this model.
+            Limited: more requests per second than servables-conf.yaml lets through to this model.
             NotReady: no node takes records.
-            Overloaded: the queue is full, or the results could not be there in time.
+            Overloaded: the queue is full, or the results could not arrive in time.
             ConnectionLost: Redis cannot be reached, or went away.
-            RedisRefused: the same, where trying again is of no use.
+            RedisRefused: Redis answered with an error, and a retry is of no use.
         """
         self.check_ready()
         if self._bucket is not None:
@@ -113,12 +113,12 @@ class Served:
 
 
 class Models:
-    """What one process of a frontend can call.
+    """Models that one process of a frontend can call.
 
     Args:
-        config: of the frontend.
-        servables: what servables-conf.yaml names.
-        timers: of this process.
+        config: settings of the frontend.
+        servables: models of servables-conf.yaml.
+        timers: timers of this process.
     """
 
     def __init__(self, config: FrontendConfig, servables: Sequence[Servable], timers: WorkerTimers) -> None:
@@ -134,16 +134,16 @@ class Models:
 
     @property
     def registries(self) -> list[Registry]:
-        """Of every Redis."""
+        """Registry of every Redis."""
         return [backend.registry for backend in self._backends.values()]
 
     @property
     def calls(self) -> Calls:
-        """To the frontend's own Redis."""
+        """Calls to the frontend's own Redis."""
         return self._default.calls
 
     async def start(self) -> None:
-        """Look for nodes, once, and from now on in the background."""
+        """Look for nodes once, and go on in the background."""
         for registry in self.registries:
             await registry.start()
 
@@ -154,11 +154,11 @@ class Models:
             await backend.calls.close()
 
     def find(self, name: str | None = None, version: str | None = None) -> Served:
-        """A model by its name, and the version that is asked for; without a name that of the default job.
+        """Return a model by name and version. Without a name, return the model of the default job.
 
         Raises:
-            UnknownModel: there is no such model.
-            NotReady: none of its nodes lives now.
+            UnknownModel: no model has the name and version.
+            NotReady: no node of the model is alive.
         """
         begun_s = perf_counter()
         name = name or self._config.job_name
@@ -179,7 +179,7 @@ class Models:
         return self._served(name, VERSION, self._default, name, None)
 
     def all(self) -> Iterator[Served]:
-        """Every model with a live node."""
+        """Yield every model with a live node."""
         for (name, version), servable in self._servables.items():
             if servable.job in self._backend(servable.redis).registry.jobs:
                 yield self._find(name, version)

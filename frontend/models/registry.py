@@ -1,4 +1,4 @@
-"""Which jobs the nodes of one Redis serve, how much waits for them, and how fast they are."""
+"""Jobs that the nodes of one Redis serve, the records that wait for each job, and the speed of the nodes."""
 
 import asyncio
 import math
@@ -18,16 +18,17 @@ from cluster_serving.frontend.job import Job, Node
 log = structlog.get_logger(__name__)
 
 INTERVAL_S = 0.5
-_REMEMBERED_S = 60.0  # so long after its last heartbeat a job is known and not ready, and then unknown
+# Seconds after its last heartbeat during which a job counts as known, but not ready. Afterwards the job is unknown.
+_REMEMBERED_S = 60.0
 _LEAST_OBSERVED_S = 1.5  # heartbeats come every two seconds
 _LONGEST_PAUSE_S = 60
 
 
 class Registry:
-    """The jobs of one Redis, looked at twice a second.
+    """Jobs of one Redis, read twice a second.
 
     Attributes:
-        jobs: those with a live node, by name.
+        jobs: jobs with a live node, by name.
         reachable: whether Redis answered the last time.
     """
 
@@ -43,12 +44,12 @@ class Registry:
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Look once, and go on looking in the background."""
+        """Read the heartbeats once, and go on in the background."""
         await self._look()
         self._task = asyncio.create_task(self._keep_looking())
 
     async def close(self) -> None:
-        """Look no more."""
+        """Stop reading, and close the connection."""
         if self._task is not None:
             self._task.cancel()
             with suppress(asyncio.CancelledError):
@@ -56,16 +57,16 @@ class Registry:
         await self._link.close()
 
     def was_seen(self, job: str) -> bool:
-        """Whether a node has served it lately, though none may now."""
+        """Return whether a node has served a job lately, even if no node serves the job now."""
         return time.monotonic() - self._seen_s.get(job, -math.inf) < _REMEMBERED_S
 
     def wait_s(self, job: str) -> float:
-        """How long a record that is enqueued now will wait for a node, as it looks; 0 where nothing is known."""
+        """Return the expected wait of a record that is enqueued now, in seconds, or 0 while nothing is known."""
         rate = self._paces[job].rate if job in self._paces else 0
         return self._backlog.get(job, 0) / rate if rate > 0 else 0
 
     def retry_after_s(self, job: str) -> int:
-        """When it makes sense to try again what was refused: whole seconds."""
+        """Return the whole seconds after which a refused request should be tried again."""
         return min(_LONGEST_PAUSE_S, max(1, math.ceil(self.wait_s(job))))
 
     async def _keep_looking(self) -> None:
@@ -73,8 +74,8 @@ class Registry:
             await asyncio.sleep(INTERVAL_S)
             try:
                 await self._look()
-            except Exception as error:  # whatever a heartbeat holds must not end the looking
-                log.error("a look at the nodes failed", exc_info=error)
+            except Exception as error:  # the content of a heartbeat must not end the reading
+                log.error("the heartbeats of the nodes could not be read", exc_info=error)
 
     async def _look(self) -> None:
         try:
@@ -110,7 +111,7 @@ class Registry:
 
 
 class _Pace:
-    """How many records a second the nodes of a job finish while they have enough to do."""
+    """Records per second that the nodes of a job finish while they have enough to do."""
 
     def __init__(self) -> None:
         self.rate = 0.0
@@ -119,7 +120,7 @@ class _Pace:
         self._busy = False
 
     def observe(self, job: Job, backlog: int, now_s: float) -> None:
-        """Take note of what has been finished."""
+        """Note the number of finished records."""
         told = [node.figures.get(name) for node in job.nodes for name in ("answered", "failed")]
         done = sum(number for number in told if isinstance(number, int))
         elapsed_s = now_s - self._since_s

@@ -1,4 +1,4 @@
-"""The results of a request in the protocols that know no partial answer."""
+"""Check of a request's results, for protocols without partial answers."""
 
 from collections.abc import Sequence
 
@@ -8,11 +8,11 @@ from cluster_serving.frontend.errors import STATUS_OF_RECORD, BadRequest
 
 
 def check_all(results: Sequence[Result]) -> None:
-    """Check that every row has a result, with the same outputs as the others.
+    """Check that every row has a result, and that all rows have the same outputs.
 
     Raises:
-        RecordFailed: a row failed: the first of them.
-        BadRequest: rows have different outputs: a user's `postprocess` may do that, and a change of the model in between.
+        RecordFailed: a row failed. The error is of the first failed row.
+        BadRequest: rows have different outputs, from a user's `postprocess` or from a change of the model in between.
     """
     for row, result in enumerate(results):
         if result.error is not None:

@@ -1,32 +1,35 @@
-"""Limits requests a second: a bucket that fills by `tokens_per_second` and holds those of one second; pure, time passed in."""
+"""Token bucket that limits requests per second, as pure logic: the time is an argument.
+
+The bucket fills by `tokens_per_second`, and holds the tokens of one second.
+"""
 
 _BURST_S = 1.0
 _ROUNDING_S = 1e-6
 
 
 class TokenBucket:
-    """One token a request; the bucket is full at first, and holds at least one.
+    """Bucket with one token a request. The bucket is full at first, and holds at least one token.
 
     Args:
-        tokens_per_second: how fast it fills.
-        timeout_s: how long a request may wait for its token.
+        tokens_per_second: tokens that the bucket gains per second.
+        timeout_s: longest wait of a request for its token, in seconds.
 
     Attributes:
-        interval_s: from one token to the next.
+        interval_s: seconds from one token to the next.
     """
 
     def __init__(self, tokens_per_second: float, timeout_s: float) -> None:
         self.interval_s = 1 / tokens_per_second
         self._timeout_s = timeout_s
-        # As much as the tokens of a full bucket but one took to fill it: the first of them was due so long ago.
+        # Time in which all tokens of a full bucket but one arrived: the first token was due so long ago.
         self._head_start_s = max(0.0, _BURST_S - self.interval_s)
         self._due_s = float("-inf")
 
     def wait_s(self, now_s: float) -> float | None:
-        """Take a token: seconds until it is there, 0 for now; None, and none is taken, if that is longer than the timeout.
+        """Take a token. Return the seconds until the token is due, or None, without a token, if the wait exceeds the timeout.
 
         Args:
-            now_s: of a clock that never goes back.
+            now_s: time of a monotonic clock, in seconds.
         """
         due_s = max(self._due_s, now_s - self._head_start_s)
         wait_s = due_s - now_s if due_s - now_s > _ROUNDING_S else 0.0

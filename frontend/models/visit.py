@@ -1,4 +1,4 @@
-"""One request on its way: what it asks for beside its body, and what is told about it with the answer."""
+"""One request on its way: its options beside the body, and the facts returned with the answer."""
 
 import re
 from typing import Any
@@ -13,7 +13,7 @@ _TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 
 
 class Receipt(msgspec.Struct, frozen=True):
-    """What a result's receipt says of the time it took; what no worker has seen has no such times."""
+    """Times in the receipt of a result. A record that no worker has seen has none."""
 
     entry: str = ""
     filled_ms: float | None = None
@@ -22,11 +22,11 @@ class Receipt(msgspec.Struct, frozen=True):
 
     @property
     def run_s(self) -> float | None:
-        """How long the model ran for the batch that the record was in."""
+        """Seconds that the model ran for the batch of the record."""
         return None if self.run_ms is None else self.run_ms / 1000
 
     def server_timing(self, total_s: float) -> str:
-        """The header `Server-Timing`: milliseconds in the queue, waiting for a worker, and in the model."""
+        """Return the header `Server-Timing`: milliseconds in the queue, waiting for a worker, in the model, and in total."""
         if self.filled_ms is None or self.wait_ms is None or self.run_ms is None:
             return f"total;dur={1000 * total_s:.3f}"
         queue_ms = max(0.0, self.filled_ms - int(self.entry.partition("-")[0]))
@@ -38,27 +38,27 @@ read_receipt = msgspec.json.Decoder(Receipt).decode
 
 
 class Visit:
-    """Found by handlers as `request.ctx.visit`.
+    """Options and receipt of a request, found by handlers as `request.ctx.visit`.
 
     Attributes:
-        request_id: `X-Request-ID` of the request; None: it has none.
-        timeout_s: how long it may take: `?timeout=` or `X-Request-Timeout` in seconds, `requestTimeout` at most.
-        traceparent: W3C Trace Context, empty where there is none.
-        receipt: of one of its results; None: it has none.
+        request_id: `X-Request-ID` of the request, or None.
+        timeout_s: seconds that the request may take: `?timeout=` or `X-Request-Timeout`, at most `requestTimeout`.
+        traceparent: W3C Trace Context, or empty.
+        receipt: receipt of one of the results, or None.
     """
 
     __slots__ = ("receipt", "request_id", "timeout_s", "traceparent")
 
     def __init__(self, request: Request, longest_s: float) -> None:
-        """Read what a request asks for.
+        """Read the options of a request.
 
         Raises:
-            BadRequest: its timeout is not a number of seconds.
+            BadRequest: the timeout is not a number of seconds.
         """
         headers = request.headers
         self.request_id = request_id_of(request)
         trace = headers.get("traceparent")
-        # What is no valid one must be ignored, says the standard.
+        # The standard says to ignore a traceparent that is not valid.
         self.traceparent = trace.encode() if trace and _TRACEPARENT.fullmatch(trace) else b""
         self.timeout_s = longest_s
         self.receipt: Receipt | None = None
@@ -69,10 +69,10 @@ class Visit:
             self.limit(asked)
 
     def limit(self, seconds: Any) -> None:
-        """Take a shorter timeout than the one so far.
+        """Lower the timeout. A longer timeout changes nothing.
 
         Raises:
-            BadRequest: not a number of seconds.
+            BadRequest: the value is not a number of seconds.
         """
         try:
             timeout_s = float(seconds)
@@ -84,6 +84,6 @@ class Visit:
 
 
 def request_id_of(request: Request) -> str | None:
-    """`X-Request-ID` of a request; None where it has none, or one that could not be sent back."""
+    """Return `X-Request-ID` of a request. None: missing, or not fit to be sent back."""
     given: str | None = request.headers.get("x-request-id")
     return given if given and _REQUEST_ID.fullmatch(given) else None

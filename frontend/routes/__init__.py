@@ -1,1 +1,1 @@
-"""One file an API, and the gate that every request passes."""
+"""One file for each API, and the gate of every request."""

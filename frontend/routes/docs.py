@@ -1,6 +1,6 @@
-"""`/openapi.json`: what this API is, for programs; `/docs`: the same, for people.
+"""`/openapi.json`: description of the API for programs. `/docs`: the same for people.
 
-The page is Swagger UI out of the package swagger-ui-py: it comes from this server whole, and loads nothing from elsewhere.
+The page is Swagger UI out of the package swagger-ui-py. It comes from this server whole, and loads nothing from elsewhere.
 """
 
 from functools import cache
@@ -32,7 +32,7 @@ _PAGE = """<!DOCTYPE html>
 </body>
 </html>
 """
-# A file of its own: the policy below lets no script run that stands in the page.
+# A file of its own, because the policy below forbids scripts in the page.
 _START = 'SwaggerUIBundle({url: "openapi.json", dom_id: "#swagger-ui", deepLinking: true});\n'
 _TYPES = {
     "start.js": "text/javascript; charset=utf-8",
@@ -57,7 +57,7 @@ def add(app: Sanic[Any, Any]) -> None:
 
 @cache
 def document() -> dict[str, Any]:
-    """The OpenAPI document, without the address of the server; `openapi.yaml` has the text."""
+    """Return the OpenAPI document of `openapi.yaml`, without the address of the server."""
     found: dict[str, Any] = yaml.safe_load(_DOCUMENT.read_text())
     found["info"]["version"] = cluster_serving.__version__
     return found
@@ -69,7 +69,7 @@ async def _openapi(request: Request) -> HTTPResponse:
 
 async def _page(request: Request) -> HTTPResponse:
     if request.path.endswith("/"):
-        return redirect("../docs")  # what the page loads is named relative to it: a proxy may put it under a prefix
+        return redirect("../docs")  # the page's links are relative to the page: a proxy may put the page under a prefix
     return HTTPResponse(_PAGE, headers=_HEADERS, content_type="text/html; charset=utf-8")
 
 
@@ -88,7 +88,7 @@ def _content(file: str) -> bytes:
 
 
 def _package() -> Path:
-    """Where swagger-ui-py lies; it is not imported: its files are all that is needed of it."""
+    """Return the folder of swagger-ui-py. The package is not imported, because only its files are needed."""
     spec = find_spec("swagger_ui")
     if spec is None or not spec.submodule_search_locations:
         raise FileNotFoundError("/docs needs swagger-ui-py; run: pip install 'cluster-serving[http]'")

@@ -1,4 +1,4 @@
-"""What every request passes on its way to a handler and back: API key, token, timers, errors as JSON."""
+"""The gate of every request, on the way to a handler and back: API key, token, timers, errors as JSON."""
 
 from collections.abc import Awaitable, Callable
 from time import monotonic, perf_counter
@@ -20,7 +20,7 @@ log = structlog.get_logger(__name__)
 
 Handler = Callable[..., Awaitable[HTTPResponse]]
 
-_NO_ROUTE = "none"  # what requests are counted under that no handler has answered
+_NO_ROUTE = "none"  # route name of requests that no handler has answered
 
 
 def route(
@@ -36,13 +36,14 @@ def route(
     """Register a handler.
 
     Args:
-        app: the application.
-        path: in Sanic's words.
+        app: application that gets the route.
+        path: path in Sanic's notation.
         methods: HTTP methods.
-        handler: called with the request and the arguments in the path; raises `ClusterServingError` for what it cannot answer.
-        name: of the route; unique.
-        is_open: whether it wants no API key: health, documentation.
-        is_limited: whether it wants a token; what is open never does.
+        handler: called with the request and the arguments in the path. Raises `ClusterServingError` for a request without an
+            answer.
+        name: unique name of the route.
+        is_open: whether the route needs no API key: health, documentation.
+        is_limited: whether the route needs a token. An open route never does.
     """
 
     async def gated(request: Request, **arguments: str) -> HTTPResponse:
@@ -75,7 +76,7 @@ def route(
 
 
 def error_response(error: ClusterServingError, rate_limit_status: int = 429) -> HTTPResponse:
-    """`{"error": ...}` with the status of the error."""
+    """Return `{"error": ...}` with the HTTP status of an error."""
     status = rate_limit_status if isinstance(error, Limited) else error.http_status
     text = error.reason if isinstance(error, RecordFailed) else str(error)
     response = json_response({"error": text}, status)
@@ -89,7 +90,7 @@ def error_response(error: ClusterServingError, rate_limit_status: int = 429) -> 
 
 
 def add_error_handlers(app: Sanic[Any, Any]) -> None:
-    """Answer what never reaches a handler in JSON too: unknown paths, bodies that are too large, faults of our own."""
+    """Answer requests that reach no handler in JSON too: unknown paths, bodies that are too large, faults of our own."""
 
     def refused(request: Request, error: SanicException) -> HTTPResponse:
         request.app.ctx.frontend.timers.count_request(_NO_ROUTE, error.status_code)
@@ -100,7 +101,7 @@ def add_error_handlers(app: Sanic[Any, Any]) -> None:
     def failed(request: Request, error: Exception) -> HTTPResponse:
         request.app.ctx.frontend.timers.count_request(_NO_ROUTE, 500)
         log.error("a request failed", path=request.path, exc_info=error)
-        response = json_response({"error": "an internal error; the log of the frontend has it"}, 500)
+        response = json_response({"error": "an internal error; see the log of the frontend"}, 500)
         return _named(response, request_id_of(request))
 
     app.error_handler.add(SanicException, refused)
@@ -119,5 +120,5 @@ def _check_key(request: Request, frontend: Frontend) -> None:
 
 
 def _key_of(request: Request) -> str:
-    """The API key that a request shows; empty: none."""
+    """Return the API key of a request, or an empty text."""
     return str(request.headers.get("x-api-key") or request.token or "")

@@ -1,4 +1,4 @@
-"""`/livez`: the process answers; `/readyz`: it can serve."""
+"""`/livez`: the process answers. `/readyz`: the frontend can serve."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ async def _live(_request: Request) -> HTTPResponse:
 
 
 async def _ready(request: Request) -> HTTPResponse:
-    """200 when Redis can be reached and some model is ready; 503 and why otherwise."""
+    """Return 200 if every Redis can be reached and at least one model is ready, else 503 with the reason."""
     models = request.app.ctx.frontend.models
     ready = sorted({served.name for served in models.all() if served.job.ready})
     unreachable = [registry.described for registry in models.registries if not registry.reachable]

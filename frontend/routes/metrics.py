@@ -1,4 +1,4 @@
-"""`/metrics`: the timers as the JSON of the original, or everything for Prometheus where `Accept` asks for that."""
+"""`/metrics`: the timers as the JSON of the original, or everything for Prometheus if `Accept` asks for Prometheus."""
 
 import asyncio
 from time import perf_counter
@@ -17,7 +17,7 @@ _TYPES = {
     "application/openmetrics-text": "application/openmetrics-text; version=1.0.0; charset=utf-8",
     "text/plain": "text/plain; version=0.0.4; charset=utf-8",
 }
-"""What can be had, the first for whoever takes anything (curl, browsers), and what the answer says that it is."""
+"""Content type of the answer, by type in `Accept`. The first is for clients that accept everything (curl, browsers)."""
 
 
 def add(app: Sanic[Any, Any]) -> None:
@@ -36,7 +36,7 @@ async def _metrics(request: Request) -> HTTPResponse:
     else:
         nodes = [node for each in frontend.models.registries for job in each.jobs.values() for node in job.nodes]
         is_openmetrics = mime == "application/openmetrics-text"
-        # In a thread: for a hundred nodes it takes a fifth of a second.
+        # In a thread, because a hundred nodes take a fifth of a second.
         body = await asyncio.to_thread(prometheus_text, reading, nodes, is_openmetrics=is_openmetrics)
     frontend.timers.observe(Timer.METRICS, perf_counter() - begun_s)
     return HTTPResponse(body, headers={"Vary": "Accept"}, content_type=_TYPES[mime])

@@ -1,4 +1,4 @@
-"""`/models`: what can be called, and predictions by name and version."""
+"""`/models`: the models that can be called, and predictions by name and version."""
 
 from time import perf_counter
 from typing import Any
@@ -30,7 +30,7 @@ async def _all(request: Request) -> HTTPResponse:
 
 async def _versions(request: Request, name: str) -> HTTPResponse:
     name = unquote(name)
-    # Where there is none, `find` says why.
+    # If the list is empty, `find` says why.
     return json_response(_list(request, name) or [_describe(_find(request, name, None))])
 
 
@@ -43,7 +43,7 @@ async def _predict(request: Request, name: str, version: str | None = None) -> H
 
 
 def _list(request: Request, name: str | None) -> list[dict[str, Any]]:
-    """The models of this name, or all."""
+    """Return the models of a name, or all models."""
     begun_s = perf_counter()
     found = [_describe(served) for served in _models(request).all() if name in (None, served.name)]
     request.app.ctx.frontend.timers.observe(Timer.LIST_MODELS, perf_counter() - begun_s)
@@ -63,7 +63,7 @@ def _find(request: Request, name: str, version: str | None) -> Served:
 
 
 def _describe(served: Served) -> dict[str, Any]:
-    """What servables-conf.yaml says of a model, under the original's names, and what its nodes do."""
+    """Return a model's entry of servables-conf.yaml, under the original's names, and the state of its nodes."""
     job = served.job
     described = job.described
     stated: dict[str, Any] = {} if served.servable is None else served.servable.metadata()

@@ -2,9 +2,9 @@
 
 POST /predict               to the default job
 POST /predict/<job>
-{"instances": [{"<input>": VALUE, ...}, ...]}        a form or an image too; see `json_values.py` and `uploads.py`
+{"instances": [{"<input>": VALUE, ...}, ...]}        or a form or an image: see `json_values.py` and `uploads.py`
 
-{"predictions": ["...", ...]}                        in order; see `predictions.py`
+{"predictions": ["...", ...]}                        in order: see `predictions.py`
 {"predictions": [...], "errors": [{"index": 1, "code": "...", "message": "..."}]}        some instances failed
 """
 
@@ -45,12 +45,12 @@ def add(app: Sanic[Any, Any]) -> None:
 
 
 async def answer(served: Served, request: Request) -> HTTPResponse:
-    """The predictions for the instances of a request.
+    """Return the predictions for the instances of a request.
 
     Raises:
-        BadRequest: the instances are not what the model takes.
+        BadRequest: the instances do not fit the model.
         NotReady: no node takes records.
-        ClusterServingError: what `Served.predict` raises.
+        ClusterServingError: an error of `Served.predict`.
     """
     frontend: Frontend = request.app.ctx.frontend
     config = frontend.config
@@ -85,7 +85,7 @@ def _read(content_type: str, job: Job, most: int, body: bytes) -> list[Fields]:
 
 
 def _instances(content_type: str, job: Job, body: bytes) -> Any:
-    """What stands in the place of the instances, whatever it is."""
+    """Return the value that stands in the place of the instances, of any type."""
     kind = content_type.partition(";")[0].strip().lower()
     if kind == "multipart/form-data":
         return form_instances(body, content_type, job)
@@ -129,7 +129,7 @@ def _response(results: Sequence[Result]) -> HTTPResponse:
 
 
 def _failed(errors: list[dict[str, Any]]) -> HTTPResponse:
-    """What is answered when every instance failed: the first one's error."""
+    """Return the answer for a request whose instances all failed: the first error."""
     first = errors[0]
     status = STATUS_OF_RECORD.get(first["code"], 500)
     message = f"instances[{first['index']}]: {first['message']}"

@@ -1,4 +1,4 @@
-"""`POST /model-secure`: what opens encrypted models goes into Redis, where nodes wait for it."""
+"""`POST /model-secure`: puts secret and salt of encrypted models into Redis, where nodes wait for both."""
 
 from typing import Any
 from urllib.parse import unquote
@@ -13,7 +13,7 @@ from cluster_serving.frontend.http.responses import json_response
 from cluster_serving.frontend.routes.gate import route
 from cluster_serving.frontend.routes.state import Frontend
 
-# In the words of the original, which programs look for.
+# Texts of the original, which programs look for.
 _DONE = "model secured secrect and salt succeed to put in redis"
 _NOT_DONE = "model secured secrect and salt failed to put in redis"
 _WANTED = "please post a content like secret=xxx&salt=xxxx"
@@ -25,7 +25,7 @@ def add(app: Sanic[Any, Any]) -> None:
 
 
 async def _secure(request: Request) -> HTTPResponse:
-    """Neither value is ever logged or repeated."""
+    """Save secret and salt. Neither value is ever logged or repeated."""
     frontend: Frontend = request.app.ctx.frontend
     if not frontend.config.model_secure_enabled:
         return json_response({"error": "/model-secure is switched off (modelSecureEnabled)"}, 404)
@@ -35,13 +35,13 @@ async def _secure(request: Request) -> HTTPResponse:
         raise BadRequest(f"the body has no {' and no '.join(missing)}\n {_WANTED}")
     try:
         await frontend.models.calls.save(keys.MODEL_SECURED, {name: given[name] for name in (keys.SECRET, keys.SALT)})
-    except RedisRefused:  # whose words may repeat the secret
+    except RedisRefused:  # Redis's words may repeat the secret
         return json_response({"error": _NOT_DONE}, 500)
     return text(_DONE)
 
 
 def _parts(body: bytes) -> dict[str, str]:
-    """The parts of `secret=xxx&salt=xxxx`; percent-encoding is taken off, and `+` stays: base64 has it."""
+    """Return the parts of `secret=xxx&salt=xxxx`. Percent-encoding is decoded. `+` stays, because base64 has `+`."""
     try:
         parts = [part.partition("=") for part in body.decode().strip().split("&")]
         return {name: unquote(value, errors="strict") for name, _, value in parts}

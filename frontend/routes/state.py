@@ -1,4 +1,4 @@
-"""What one process of a frontend holds."""
+"""State of one process of a frontend."""
 
 from dataclasses import dataclass
 
@@ -11,15 +11,15 @@ from cluster_serving.frontend.models.token_bucket import TokenBucket
 
 @dataclass(frozen=True)
 class Frontend:
-    """Found by handlers as `request.app.ctx.frontend`.
+    """State of one process, found by handlers as `request.app.ctx.frontend`.
 
     Attributes:
-        config: the settings.
-        models: what can be called.
-        timers: of this process.
-        all_timers: of all processes.
-        bucket: limits requests a second; None: nothing does.
-        api_keys: who may call; None: everybody.
+        config: settings of the frontend.
+        models: models that can be called.
+        timers: timers of this process.
+        all_timers: timers of all processes.
+        bucket: token bucket that limits requests per second. None: no limit.
+        api_keys: keys that may call. None: everybody may call.
     """
 
     config: FrontendConfig

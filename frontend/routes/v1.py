@@ -70,7 +70,7 @@ async def _of_version(request: Request, model: str, version: str) -> HTTPRespons
 
 
 async def _answered(request: Request, name: str, version: str | None, verb: str) -> HTTPResponse:
-    """Predict, classify or regress."""
+    """Answer predict, classify or regress."""
     frontend: Frontend = request.app.ctx.frontend
     if not name or verb not in ("predict", "classify", "regress"):
         raise BadRequest("the path of a POST ends in :predict, :classify or :regress, as /v1/models/my_model:predict")
@@ -92,7 +92,7 @@ async def _answered(request: Request, name: str, version: str | None, verb: str)
 
 
 def _read(verb: str, job: Job, most: int, body: bytes) -> tuple[bool, list[Fields]]:
-    """Whether the rows came as columns, and their records."""
+    """Return whether the rows came as columns, and the records of the rows."""
     document = parse(body)
     rows = read_predict(document, job, most) if verb == "predict" else read_examples(document, most)
     return rows.columns, rows.records(job)

@@ -1,4 +1,4 @@
-"""The Open Inference Protocol: `/v2`, as `tritonclient.http` calls it."""
+"""The Open Inference Protocol: `/v2`, as called by `tritonclient.http`."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -67,14 +67,17 @@ async def _live(_request: Request) -> HTTPResponse:
 
 
 async def _ready(request: Request) -> HTTPResponse:
-    """The protocol's meaning: every model can be called. One that has just begun to start makes it false: see `/readyz`."""
+    """Return whether every model can be called: the protocol's meaning of ready.
+
+    A model that has just begun to start makes the answer false. `/readyz` needs only one ready model.
+    """
     states = [served.job.ready for served in _frontend(request).models.all()]
     ready = bool(states) and all(states)
     return json_response({"ready": ready}, 200 if ready else 503)
 
 
 async def _index(request: Request) -> HTTPResponse:
-    """The models, or with `{"ready": true}` those that can be called."""
+    """Return the models, or with `{"ready": true}` the models that can be called."""
     asked = parse(request.body) if request.body else {}
     if not isinstance(asked, dict):
         raise BadRequest("the request is not a JSON object")
@@ -125,7 +128,7 @@ async def _infer(request: Request, model: str, version: str | None = None) -> HT
 
 
 def _read(node: Node, head_bytes: str | None, most: int, body: bytes) -> tuple[Asked, Rows]:
-    """What is asked for, and the records of it."""
+    """Return the options and the records of a request."""
     if head_bytes == HEADLESS:
         return ASKED, split(read_headless(body, node), node, most)
     infer, binary = decode_request(body, head_bytes)

@@ -1,1 +1,1 @@
-"""The frontend's processes: ports, start, restart, drain."""
+"""Processes of the frontend: ports, start, restart, drain."""

@@ -1,4 +1,4 @@
-"""One process of a frontend, seen from the server: how it is started, what it is told, why it ended."""
+"""One process of a frontend, seen from the server: start, parameters, reason of the end."""
 
 import os
 import subprocess
@@ -15,7 +15,7 @@ from cluster_serving.frontend.server.listeners import Listener
 
 
 class Spec(msgspec.Struct, frozen=True):
-    """What a process is told: `http` and `https` are descriptors of listening sockets."""
+    """Parameters of a process. `http` and `https` are descriptors of listening sockets."""
 
     parent: int
     number: int
@@ -27,7 +27,7 @@ class Spec(msgspec.Struct, frozen=True):
 
 
 def to_plain(config: FrontendConfig) -> dict[str, Any]:
-    """A config for a pipe, secrets and all."""
+    """Return a config for a pipe, secrets included."""
     values = config.model_dump(by_alias=True)
     return {key: value.get_secret_value() if isinstance(value, SecretStr) else value for key, value in values.items()}
 
@@ -65,10 +65,10 @@ class Child:
             with self._process.stdin as stdin:
                 stdin.write(msgspec.json.encode(spec))
         except BrokenPipeError:
-            pass  # it has died, as `reap` will tell
+            pass  # the process has died, as `reap` will tell
 
     def hear(self) -> None:
-        """What it says of its start: once, or nothing when it dies before."""
+        """Read the process's report about its start. There is one report, or none if the process dies first."""
         line = os.read(self.ready_fd, 1 << 16)
         os.close(self.ready_fd)
         self.ready_fd = -1
@@ -78,11 +78,11 @@ class Child:
             self.failure = None if self.is_ready else (said["failed"], said["code"])
 
     def signal(self, number: int) -> None:
-        """Send a signal, if it is still there."""
+        """Send a signal, if the process is still there."""
         self._process.send_signal(number)
 
     def reap(self) -> str | None:
-        """Why it ended; None while it runs."""
+        """Return why the process ended, or None while the process runs."""
         code = self._process.poll()
         if code is None:
             return None

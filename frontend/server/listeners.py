@@ -1,8 +1,8 @@
-"""The sockets that a frontend listens on: for each address one a process, sharing the port (SO_REUSEPORT).
+"""Listening sockets of a frontend: one socket per process and address, all sharing the port (SO_REUSEPORT).
 
-The kernel spreads connections over the sockets of a port. One socket for all processes would give most connections that come at
-once to the process that wakes up first. The supervisor keeps every socket open, so that connections to a process that has died
-wait for the one that is started in its place.
+The kernel spreads connections over the sockets of a port. With one socket for all processes, most connections that come at once
+would go to the process that wakes up first. The supervisor keeps every socket open, so that connections to a dead process wait
+for its successor.
 """
 
 import errno
@@ -18,7 +18,7 @@ _BACKLOG = 1024
 
 @dataclass(frozen=True)
 class Listener:
-    """One port; `sockets[n]` are those of process n, one an address of the interface."""
+    """One port. `sockets[n]` are the sockets of process n, one for each address of the interface."""
 
     scheme: str
     host: str
@@ -27,16 +27,16 @@ class Listener:
 
     @property
     def url(self) -> str:
-        """For people."""
+        """URL for people to read."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{self.scheme}://{host}:{self.port}"
 
     def descriptors(self, process: int) -> list[int]:
-        """What a process inherits."""
+        """Return the descriptors that a process inherits."""
         return [listening.fileno() for listening in self.sockets[process]]
 
     def close(self) -> None:
-        """Listen no more."""
+        """Stop listening."""
         for listening in (each for group in self.sockets for each in group):
             listening.close()
 
@@ -46,9 +46,9 @@ def listen(scheme: str, host: str, port: int, processes: int) -> Listener:
 
     Args:
         scheme: `http` or `https`.
-        host: a name or an address.
-        port: 0 for any that is free.
-        processes: how many share it.
+        host: name or address.
+        port: port number, or 0 for any free port.
+        processes: number of processes that share the port.
 
     Raises:
         ConfigError: this machine has no such address.
@@ -56,7 +56,8 @@ def listen(scheme: str, host: str, port: int, processes: int) -> Listener:
     """
     addresses = _addresses(host)
     try:
-        # First without SO_REUSEPORT: with it, a second frontend would quietly take its share of the requests of the first.
+        # First without SO_REUSEPORT: with SO_REUSEPORT a second frontend would quietly take a share of the first frontend's
+        # requests.
         for family, address in addresses:
             with _socket(family) as probe:
                 probe.bind((address, port))
@@ -73,7 +74,7 @@ def _addresses(host: str) -> list[tuple[socket.AddressFamily, str]]:
     try:
         found = socket.getaddrinfo(host or None, None, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except (OSError, UnicodeError) as error:
-        why = getattr(error, "strerror", None) or "it is no name of a host"
+        why = getattr(error, "strerror", None) or "it is not the name of a host"
         raise ConfigError(f"interface is {host}, but it is not an address of this machine: {why}") from error
     return list(dict.fromkeys((family, str(address[0])) for family, _, _, _, address in found))
 

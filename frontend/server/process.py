@@ -1,11 +1,11 @@
-"""A process of a frontend: answers requests on the sockets that it inherits, until SIGTERM.
+"""A process of a frontend: answers requests on inherited sockets, until SIGTERM.
 
-    server                                       process: python -P -m cluster_serving.frontend.process
+    server                                       process: python -P -m cluster_serving.frontend.server.process
     descriptors, spec on standard input  ─────►  makes the application, accepts connections
     ready pipe                           ◄─────  {"pid": ...} or {"failed": "...", "code": n}, and a newline
-    SIGTERM                              ─────►  accepts no more, answers what it has, ends
+    SIGTERM                              ─────►  accepts no more connections, answers open requests, ends
 
-It dies with the server: the kernel sends it SIGKILL (PR_SET_PDEATHSIG).
+The process dies with the server: the kernel sends SIGKILL (PR_SET_PDEATHSIG).
 """
 
 import asyncio
@@ -45,12 +45,12 @@ logger = structlog.get_logger(__name__)
 _BACKLOG = 1024
 _M_MMAP_THRESHOLD = -3
 _LARGE_BYTES = 1 << 20
-"""Blocks from this size on go back to the kernel when they are freed; by itself glibc keeps ever larger ones."""
+"""Blocks from this size on go back to the kernel when they are freed. By itself glibc keeps ever larger blocks."""
 _LOOK_S = 0.02
 _LINGER_S = 0.5
-"""How long a connection without a request is kept, for one that is on its way."""
+"""Seconds that a draining process keeps a connection without a request, because a request may be on its way."""
 _NOTHING_ASKED = "NONE http:///*"
-"""What Sanic logs, as status 500, of a connection that ends before the headers of a request do."""
+"""Request that Sanic logs, with status 500, for a connection that ends before the headers of a request."""
 
 
 class _Process:
@@ -59,13 +59,13 @@ class _Process:
         self._config = config
         self._app = create_app(config, Timers(config.workers, spec.timers), spec.number)
         configure(self._app, config)
-        # Sanic rewrites its own code for what it knows of the servers, and is a tenth faster for it.
+        # Sanic rewrites its own code from the facts about its servers, and is then a tenth faster.
         self._app.state.server_info.append(ApplicationServerInfo({"version": HTTP.VERSION_1}))
         self._connections: set[Any] = set()
         self._stop = asyncio.Event()
 
     async def start(self) -> list[Any]:
-        """Accept connections; the servers, one a socket."""
+        """Accept connections. Return the servers, one for each socket."""
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGTERM, self._stop.set)
         tls = self._tls()
@@ -76,7 +76,8 @@ class _Process:
         for server in servers:
             await server.start_serving()
         await servers[0].after_start()
-        gc.freeze()  # what is there now stays: the collector need not look at it again and again
+        # Objects of the start stay, so the collector need not look at these objects again and again.
+        gc.freeze()
         gc.set_threshold(50_000, 20, 100)
         _say(self._spec.ready, {"pid": os.getpid()})
         return servers
@@ -87,7 +88,7 @@ class _Process:
         await self._drain(servers)
 
     async def _server(self, descriptor: int, tls: ssl.SSLContext | None) -> Any:
-        """A server of Sanic's, which has no types, on one socket."""
+        """Return a Sanic server for one socket. Sanic has no types for servers."""
         made: Any = sanic_serve(
             None,
             None,
@@ -113,11 +114,11 @@ class _Process:
         )
 
     async def _drain(self, servers: list[Any]) -> None:
-        """Accept no more, answer what has come, then close what Redis has for us.
+        """Accept no more connections, answer the requests received, then close the connections to Redis.
 
-        Sanic closes the connections that are idle when it is told to stop, and then waits for all others in vain: one that becomes
-        idle later stays open until its time is up. So each is looked at until it is idle; and none is closed at once, because a
-        request may be on its way: its answer says that it is the last.
+        When told to stop, Sanic closes the idle connections and then waits for all others in vain: a connection that becomes
+        idle later stays open until its time is up. So each connection is checked until it is idle. No connection is closed at
+        once, because a request may be on its way. The answer to this request says that it is the last.
         """
         for server in servers:
             server.close()
@@ -146,10 +147,10 @@ def _say(descriptor: int, message: dict[str, Any]) -> None:
 
 
 class _ToStructlog(logging.Handler):
-    """What Sanic and other libraries log, in our lines."""
+    """Log handler that turns records of Sanic and other libraries into lines of our log."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write one."""
+        """Write a record."""
         if record.name == "sanic.access":
             self._emit_request(vars(record))
         else:
@@ -181,12 +182,13 @@ def _quiet_sanic() -> None:
 
 
 def main() -> None:
-    """Be a process of a frontend."""
+    """Run a process of a frontend."""
     die_with_parent()
     leave_signals_to_parent()
     ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, _LARGE_BYTES)
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # as many connections as this user may have; 1024 is usual
+    # Allow as many connections as this user may have. 1024 is usual.
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     spec = msgspec.json.decode(sys.stdin.buffer.read(), type=Spec)
     if os.getppid() != spec.parent:
         sys.exit("the frontend died while this process started")

@@ -1,8 +1,10 @@
-"""The frontend's own process: opens the ports, starts the processes that answer, starts those anew that die, and stops them all.
+"""The frontend's own process: opens the ports, starts the processes that answer, restarts dead processes, and stops them all.
 
-Sanic's manager is not used: a worker that is killed it calls FAILED, and starts no other; it wakes up ten times a second; and
-while it stops, a connection that becomes idle stays open until the time is up. What is left of it is the loop below. A signal
-handler only queues; the loop acts. The answers are all given by `process.py`.
+Sanic's manager is not used. The manager calls a killed worker FAILED and starts no successor. It wakes up ten times a second.
+While it stops, a connection that becomes idle stays open until the time is up. The loop below does the rest of the manager's
+work.
+
+A signal handler only queues, and the loop acts. All answers are given by `process.py`.
 """
 
 import os
@@ -28,7 +30,7 @@ log = structlog.get_logger(__name__)
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _GRACE_S = 5.0
-"""What a process may take to end beyond `drainTimeout`."""
+"""Seconds that a process may take to end, beyond `drainTimeout`."""
 _STEADY_S = 10.0
 _LONGEST_PAUSE_S = 5.0
 
@@ -37,14 +39,14 @@ def serve(config: FrontendConfig, ignored: Mapping[str, str]) -> int:
     """Serve until SIGTERM, SIGINT or SIGHUP.
 
     Args:
-        config: the settings.
-        ignored: keys that mean nothing any more, and why; for the log.
+        config: settings of the frontend.
+        ignored: keys without effect and the reasons, for the log.
 
     Returns:
         The exit code.
 
     Raises:
-        Fault: it could not start: a port is taken, or a file cannot be used.
+        Fault: the frontend could not start: a port is taken, or a file cannot be used.
     """
     hide(*secrets_of_config(config))
     logs.configure("frontend", config.log_level)
@@ -58,7 +60,7 @@ def serve(config: FrontendConfig, ignored: Mapping[str, str]) -> int:
 
 
 class Server:
-    """The processes of one frontend, one for each group of sockets in `listeners`."""
+    """Processes of one frontend, one for each group of sockets in `listeners`."""
 
     def __init__(self, config: FrontendConfig, listeners: list[Listener]) -> None:
         self._config = config
@@ -66,13 +68,13 @@ class Server:
         self._timers = Timers(config.workers)
         self._children: dict[int, Child] = {}
         self._due_s = dict.fromkeys(range(config.workers), 0.0)
-        """When a process that does not run is to be started, by number."""
+        """Time to start each process that does not run, by number."""
         self._backoffs = {number: Backoff(most_s=_LONGEST_PAUSE_S) for number in range(config.workers)}
         self._signals: deque[int] = deque()
         self._wake_fd, self._ring_fd = os.pipe()
         self._was_ready = False
         self._deadline_s: float | None = None
-        """When those that still run are killed; None: not stopping."""
+        """Time at which the processes that still run are killed. None: not stopping."""
         self._exit = ExitCode.OK
 
     def run(self) -> int:
@@ -83,7 +85,8 @@ class Server:
         for number in _SIGNALS:
             signal.signal(number, lambda number, _frame: self._signals.append(number))
         if os.getpid() == 1:
-            signal.signal(signal.SIGCHLD, _ignore)  # wakes the loop: orphans of others are ours to reap
+            # SIGCHLD wakes the loop: process 1 has to reap orphans of other processes.
+            signal.signal(signal.SIGCHLD, _ignore)
         while self._deadline_s is None or self._children:
             self._start_those_due()
             self._wait()
@@ -113,7 +116,7 @@ class Server:
             self._due_s[number] = time.monotonic() + _LONGEST_PAUSE_S
 
     def _wait(self) -> None:
-        """Until a signal, the word or the death of a process, or something is due."""
+        """Wait for a signal, for the report or the death of a process, or for the next due time."""
         poll = select.poll()
         poll.register(self._wake_fd, select.POLLIN)
         starting = {child.ready_fd: child for child in self._children.values() if child.ready_fd >= 0}
@@ -162,10 +165,10 @@ class Server:
             if self._deadline_s is None:
                 self._replace(child, reason)
             elif child.is_ready and reason != "exit code 0":
-                log.warning("a process ended before it had answered all", number=number, reason=reason)
+                log.warning("a process ended before it had answered all requests", number=number, reason=reason)
 
     def _replace(self, child: Child, reason: str) -> None:
-        """Have another one started; a frontend that cannot start at all ends."""
+        """Plan the start of a successor. A frontend that cannot start at all ends."""
         if not self._was_ready:
             text, code = child.failure or (f"a process could not start: {reason}", ExitCode.FAILED)
             log.error("cannot start", reason=text)
@@ -184,7 +187,7 @@ class Server:
         self._due_s[child.number] = time.monotonic() + pause_s
 
     def _reap_strangers(self) -> None:
-        """As process 1 of a container: what others have left behind."""
+        """Reap the orphans of other processes, as process 1 of a container."""
         if os.getpid() != 1:
             return
         own = {child.pid for child in self._children.values()}
@@ -193,7 +196,7 @@ class Server:
                 found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
             except ChildProcessError:
                 return
-            if found is None or found.si_pid in own:  # an own one is buried first, in the next turn
+            if found is None or found.si_pid in own:  # a child of our own is buried first, in the next turn
                 return
             os.waitpid(found.si_pid, 0)
 
@@ -204,4 +207,4 @@ class Server:
 
 
 def _ignore(_number: int, _frame: object) -> None:
-    """Unlike SIG_IGN, which would reap a process before we learn how it ended."""
+    """Do nothing. SIG_IGN would reap a process before the server learns how it ended."""

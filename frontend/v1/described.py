@@ -1,4 +1,4 @@
-"""What is told about a model: the state of its versions, and what it takes and gives."""
+"""Description of a model: the state of its versions, its inputs and outputs."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -23,7 +23,7 @@ _STATES = {"starting": "LOADING", "ready": "AVAILABLE", "draining": "UNLOADING"}
 
 
 def versions(served: Sequence[Served]) -> dict[str, Any]:
-    """The answer to `GET /v1/models/<model>`."""
+    """Return the answer to `GET /v1/models/<model>`."""
     return {"model_version_status": [_version(each) for each in served]}
 
 
@@ -36,7 +36,7 @@ def _version(served: Served) -> dict[str, Any]:
 
 
 def metadata(served: Served) -> dict[str, Any]:
-    """The answer to `GET /v1/models/<model>/metadata`."""
+    """Return the answer to `GET /v1/models/<model>/metadata`."""
     signature = {
         "inputs": {spec.name: _tensor(spec) for spec in served.job.inputs},
         "outputs": {spec.name: _tensor(spec) for spec in served.job.outputs},

@@ -1,13 +1,13 @@
-"""The body of a request to records: rows (`instances`, `examples`) or columns (`inputs`).
+"""Body of a request to records: rows (`instances`, `examples`) or columns (`inputs`).
 
     {"instances": [{"x": [1, 2], "flag": 1}, ...]}     a row each: an object by name
-    {"instances": [[1, 2], ...]}                       the same where the model has one input
+    {"instances": [[1, 2], ...]}                       a row each, for a model with one input
     {"inputs": {"x": [[1, 2], ...], "flag": [1, ...]}} a tensor each, the batch dimension in front
-    {"inputs": [[1, 2], ...]}                          the same where the model has one input
+    {"inputs": [[1, 2], ...]}                          a tensor, for a model with one input
     {"context": {...}, "examples": [{...}, ...]}       of classify and regress: the context belongs to every example
 
-A row is a record of its own, which the node puts into a batch with those of others. Where the node wants its inputs batched
-already (`inputAlreadyBatched`), all rows are one record.
+Each row is a record, which the node puts into a batch with records of other requests. For a node that takes batched inputs
+(`inputAlreadyBatched`), all rows are one record.
 """
 
 from typing import Any, cast
@@ -19,16 +19,16 @@ from cluster_serving.frontend.values.instances import encode_instance
 
 Row = dict[str, Any]
 
-_ANY_NAME = "x"  # a single input is found by its place
+_ANY_NAME = "x"  # a single input is found by its position
 _BYTES = {"b64"}
 
 
 class Rows:
-    """What a request asks about.
+    """Rows of a request.
 
     Attributes:
-        rows: for each input its value; in column format too.
-        columns: whether they came in column format.
+        rows: value of each input by name, for each row, in column format too.
+        columns: whether the request has column format.
     """
 
     def __init__(self, rows: list[Row], columns: bool = False) -> None:
@@ -36,10 +36,10 @@ class Rows:
         self.columns = columns
 
     def records(self, job: Job) -> list[Fields]:
-        """The records of these rows.
+        """Return the records of the rows.
 
         Raises:
-            BadRequest: a value is not what the model takes; the message names row and input.
+            BadRequest: a value does not fit the model. The message names row and input.
         """
         if job.described.already_batched:
             return [_encoded("", self._batch(), job)]
@@ -54,15 +54,15 @@ class Rows:
 
 
 def read_predict(document: Any, job: Job, most: int) -> Rows:
-    """The rows of a request to `:predict`.
+    """Return the rows of a request to `:predict`.
 
     Args:
-        document: the JSON of the body.
-        job: whose model it is for.
-        most: how many rows are allowed.
+        document: JSON of the body.
+        job: job of the model.
+        most: largest number of rows.
 
     Raises:
-        BadRequest: the document is not of this form.
+        BadRequest: the document is not of the form above.
     """
     fields = _fields(document)
     if ("instances" in fields) == ("inputs" in fields):
@@ -74,10 +74,10 @@ def read_predict(document: Any, job: Job, most: int) -> Rows:
 
 
 def read_examples(document: Any, most: int) -> Rows:
-    """The rows of a request to `:classify` or `:regress`.
+    """Return the rows of a request to `:classify` or `:regress`.
 
     Raises:
-        BadRequest: the document is not of this form.
+        BadRequest: the document is not of the form above.
     """
     fields = _fields(document)
     if "examples" not in fields:
@@ -119,7 +119,7 @@ def _row(at: int, instance: Any, job: Job) -> Row:
 
 
 def _transposed(inputs: Any, job: Job, most: int) -> list[Row]:
-    """Columns to rows."""
+    """Turn columns into rows."""
     if not isinstance(inputs, dict) or _is_bytes(cast(Row, inputs), job):
         inputs = {_only_input("inputs", job): inputs}
     columns = {name: _listed(f"input {name!r}", column, most) for name, column in cast(Row, inputs).items()}
@@ -133,15 +133,17 @@ def _transposed(inputs: Any, job: Job, most: int) -> list[Row]:
 
 
 def _is_bytes(value: Row, job: Job) -> bool:
-    """Whether this is a value, `{"b64": ...}`, and no object of values."""
+    """Return whether an object is the value `{"b64": ...}`, and not an object of values."""
     return value.keys() == _BYTES and all(spec.name != "b64" for spec in job.inputs)
 
 
 def _only_input(what: str, job: Job) -> str:
-    """The name of the input that a value without a name is for."""
+    """Return the name of the input for a value without a name."""
     if len(job.inputs) > 1:
         names = ", ".join(spec.name for spec in job.inputs)
-        raise BadRequest(f"{what} is a value without a name, and the model takes {names}: give an object of these")
+        raise BadRequest(
+            f"{what} is a value without a name, and the model takes {names}: give an object with a value for each"
+        )
     return job.inputs[0].name if job.inputs else _ANY_NAME
 
 

@@ -1,12 +1,12 @@
 """Results to the body of a response.
 
-    {"predictions": [[0.1, 0.2], ...]}                of rows: a value each, or an object by output name where there are several
+    {"predictions": [[0.1, 0.2], ...]}                of rows: a value each, or an object by output name for several outputs
     {"outputs": [[0.1, 0.2], ...]}                    of columns: a tensor, or an object of tensors by output name
     {"results": [[["cat", 0.9], ["dog", 0.1]], ...]}  of classify: label and score, for each example
     {"results": [2.5, ...]}                           of regress: a number for each example
 
-What a filter or the user's `postprocess` made of a row is its value. The text of an output whose name ends in `_bytes` is
-`{"b64": ...}`. NaN and the infinities are null: TensorFlow Serving writes them as words that are not JSON, and most parsers
+The result of a filter or of the user's `postprocess` is the value of its row. The text of an output whose name ends in `_bytes`
+is `{"b64": ...}`. NaN and the infinities are null: TensorFlow Serving writes both as words outside of JSON, and most parsers
 then lose the whole answer.
 """
 
@@ -19,19 +19,19 @@ import numpy as np
 from cluster_serving.client.wire.result import Result
 from cluster_serving.frontend.errors import BadRequest
 
-_VALUE = ""  # the name of what stands in the place of outputs
+_VALUE = ""  # name of the value in the place of outputs
 _BYTES_NAME = "_bytes"
 
 
 def predictions(results: Sequence[Result], batched: bool) -> dict[str, Any]:
-    """The answer to rows.
+    """Return the answer to rows.
 
     Args:
-        results: without errors, and of the same outputs; one for each row.
-        batched: there is a single one for all rows instead, and the first dimension of its outputs is theirs.
+        results: results without errors and with the same outputs, one for each row.
+        batched: whether a single result holds all rows. The first dimension of its outputs is then the rows.
 
     Raises:
-        BadRequest: the outputs of a batch are not of one length.
+        BadRequest: the outputs of a batch differ in length.
     """
     columns = _rows(results, batched)
     if len(columns) == 1:
@@ -40,18 +40,18 @@ def predictions(results: Sequence[Result], batched: bool) -> dict[str, Any]:
 
 
 def outputs(results: Sequence[Result], batched: bool) -> dict[str, Any]:
-    """The answer to columns; the arguments are those of `predictions`."""
+    """Return the answer to columns. The arguments are as in `predictions`."""
     columns = _columns(results, batched)
     return {"outputs": next(iter(columns.values())) if len(columns) == 1 else columns}
 
 
 def classes(results: Sequence[Result], batched: bool) -> dict[str, Any]:
-    """The answer to examples for classification; the arguments are those of `predictions`.
+    """Return the answer to examples for classification. The arguments are as in `predictions`.
 
-    The labels are those that the node has (`labels`), or the text that the model gives, or else the index of the class.
+    The labels are the `labels` of the node, or the text from the model, or else the index of the class.
 
     Raises:
-        BadRequest: what the model gives are no scores.
+        BadRequest: the model gives no scores.
     """
     columns = _rows(results, batched)
     if _VALUE in columns:
@@ -65,24 +65,26 @@ def classes(results: Sequence[Result], batched: bool) -> dict[str, Any]:
 
 
 def numbers(results: Sequence[Result], batched: bool) -> dict[str, Any]:
-    """The answer to examples for regression; the arguments are those of `predictions`.
+    """Return the answer to examples for regression. The arguments are as in `predictions`.
 
     Raises:
-        BadRequest: the model gives something else than one number a row.
+        BadRequest: the model does not give one number a row.
     """
     columns = _rows(results, batched)
     found = [np.asarray(value) for value in next(iter(columns.values()))]
     if len(columns) > 1 or any(value.size != 1 or value.dtype.kind not in "biuf" for value in found):
         told = ", ".join(name or "a list" for name in columns)
-        raise BadRequest(f"regress needs a model that gives one number a row, and this one gives {told}: use :predict")
+        raise BadRequest(
+            f"regress needs a model that gives one number a row, and this model gives {told}: use :predict"
+        )
     return {"results": [value.reshape(-1)[0] for value in found]}
 
 
 def _rows(results: Sequence[Result], batched: bool) -> dict[str, list[Any]]:
-    """For each output its values, one a row.
+    """Return the values of each output, one a row.
 
     Raises:
-        BadRequest: they are not of one length.
+        BadRequest: the outputs differ in length.
     """
     columns = _columns(results, batched)
     lengths = {len(column) for column in columns.values()}
@@ -104,7 +106,7 @@ def _column(name: str, results: Sequence[Result], batched: bool) -> list[Any]:
     if not values:
         return []
     if isinstance(values[0], np.ndarray):
-        # orjson takes no array without dimensions, but the number in it.
+        # orjson takes the number in an array without dimensions, but not the array.
         return [value[()] for value in values] if values[0].ndim == 0 else values
     return _as_bytes(values) if name.endswith(_BYTES_NAME) else values
 
@@ -116,7 +118,7 @@ def _as_bytes(text: Any) -> Any:
 
 
 def _ranked(value: Any) -> list[list[Any]]:
-    """What topN left of a row: `[index, score]` or `[index, score, label]` each."""
+    """Return label and score of each `[index, score]` or `[index, score, label]` that topN left of a row."""
     try:
         return [[str(pair[-1] if len(pair) > 2 and pair[-1] else pair[0]), float(pair[1])] for pair in value]
     except (TypeError, ValueError, IndexError, KeyError) as error:

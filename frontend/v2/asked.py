@@ -1,4 +1,4 @@
-"""What a request asks for beside its tensors: its outputs, and how it wants them."""
+"""Options of a request beside its tensors: the wanted outputs, their form, and the timeout."""
 
 from typing import NamedTuple
 
@@ -9,7 +9,7 @@ _MAX_TIMEOUT_US = 1 << 53
 
 
 class Wanted(NamedTuple):
-    """How one output is wanted; `classes`: so many of its highest values instead of all, 0: all."""
+    """Form of one wanted output. `classes` is the number of highest values to return, or 0 for all values."""
 
     name: str
     binary: bool
@@ -17,13 +17,13 @@ class Wanted(NamedTuple):
 
 
 class Asked(NamedTuple):
-    """What a request asks for.
+    """Options of a request.
 
     Attributes:
-        id: the client's own name for the request; empty: it has none.
-        outputs: those that are wanted; empty: all.
-        all_binary: whether all are wanted in binary, where all are wanted.
-        timeout_s: how long it may take, if it says so.
+        id: the client's own name for the request, or empty.
+        outputs: wanted outputs, or empty for all.
+        all_binary: whether outputs are wanted in binary when `outputs` is empty.
+        timeout_s: seconds that the request may take, or None.
     """
 
     id: str
@@ -33,10 +33,10 @@ class Asked(NamedTuple):
 
     @classmethod
     def of(cls, request: InferRequest) -> "Asked":
-        """What this request asks for. Parameters that have no meaning here, such as `priority`, are left alone.
+        """Return the options of a request. Parameters without a meaning here, such as `priority`, are ignored.
 
         Raises:
-            BadRequest: a parameter is not what it should be, or an output is asked for twice.
+            BadRequest: a parameter is not valid, or an output is asked for twice.
         """
         binary = _flag(request.parameters, "binary_data_output", False, "the request")
         outputs = tuple(_wanted(output, binary) for output in request.outputs or ())
@@ -62,7 +62,7 @@ def _flag(parameters: Parameters | None, name: str, default: bool, place: str) -
 
 
 def _timeout_s(parameters: Parameters | None) -> float | None:
-    """The parameter has microseconds, and 0 for no word of it."""
+    """Return the timeout, given in microseconds. The parameter 0 means no timeout."""
     timeout_us = (parameters or {}).get("timeout", 0)
     if not is_size(timeout_us) or timeout_us > _MAX_TIMEOUT_US:
         raise BadRequest(f"the parameter timeout is {str(timeout_us)[:40]}, not a whole number of microseconds")

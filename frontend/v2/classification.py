@@ -1,4 +1,4 @@
-"""The classification extension: of each row the highest values with their indices, instead of all of them."""
+"""Classification extension: the highest values of each row with their indices, instead of all values."""
 
 import math
 
@@ -8,23 +8,23 @@ from cluster_serving.client.wire.tensors import Array
 
 
 def classify(output: Array, count: int, batched: bool) -> Array:
-    """`value:index` of the highest values, the highest first, as `str` objects.
+    """Return `value:index` of the highest values, the highest first, as `str` objects.
 
     Args:
         output: numbers, of any shape.
-        count: how many; fewer where a row has fewer.
-        batched: whether the first dimension is that of rows; else all of it is one row.
+        count: number of values. A shorter row gives fewer.
+        batched: whether the first dimension is the rows. Otherwise the whole output is one row.
 
     Returns:
-        (rows, count), or (count,) of what is one row.
+        (rows, count), or (count,) for an output that is one row.
     """
     whole = not batched or output.ndim == 0
     rows = output.reshape(1, -1) if whole else output.reshape(len(output), math.prod(output.shape[1:]))
     is_float = rows.dtype.kind == "f"
-    # ~ turns the order of integers of any width round, as - does not: not that of unsigned ones, nor of the lowest one.
+    # ~ reverses the order of integers of any width. - fails for unsigned integers and for the lowest integer.
     best = np.argsort(-rows if is_float else ~rows, axis=1, kind="stable")[:, :count]
     values = np.take_along_axis(rows, best, axis=1)
-    # As plain numbers: one by one out of an array they take four times as long.
+    # As plain numbers: reading values out of an array takes four times as long.
     pairs = zip(values.reshape(-1).tolist(), best.reshape(-1).tolist(), strict=True)
     texts = np.array([f"{value:f}:{at}" if is_float else f"{int(value)}:{at}" for value, at in pairs], object)
     texts = texts.reshape(best.shape)

@@ -1,4 +1,4 @@
-"""The datatypes of the protocol, and those of numpy that stand for them."""
+"""Datatypes of the protocol, and the numpy dtypes that stand for the datatypes."""
 
 from cluster_serving.client.tensor_spec import TensorSpec
 
@@ -21,21 +21,21 @@ DTYPES = {
     "FP64": "float64",
     BYTES: "str",
 }
-"""The dtype of a tensor by its datatype; numpy has no bfloat16, and a float32 holds each of its values."""
+"""Dtype of a tensor by its datatype. Numpy has no bfloat16, and float32 holds every bfloat16 value."""
 
 _DATATYPES = {dtype: datatype for datatype, dtype in DTYPES.items()}
 
 
 def datatype_of(dtype: str) -> str:
-    """The datatype of an array of this dtype, or of an input that takes it; what is not numbers is BYTES."""
+    """Return the datatype of an array, or of a model's input, by dtype. A dtype without a datatype of its own is BYTES."""
     return _DATATYPES.get(dtype, BYTES)
 
 
 def shape_of(spec: TensorSpec, *, batched: bool = False) -> list[int]:
-    """The shape of an input or output: -1 for a free dimension, and where it is not known one of -1.
+    """Return the shape of an input or output, with -1 for a free dimension. An unknown shape is [-1].
 
-    The batch dimension is free too, whatever the model was made for: the queue gathers its own batches; unless records are
-    `batched` already.
+    The batch dimension is free too, regardless of the model's own batch size, because the queue gathers its own batches.
+    Records that are `batched` already keep the model's batch dimension.
     """
     if spec.shape is None:
         return [-1]
@@ -44,5 +44,5 @@ def shape_of(spec: TensorSpec, *, batched: bool = False) -> list[int]:
 
 
 def described(spec: TensorSpec) -> str:
-    """For people: `FP32 [-1, 4]`."""
+    """Return datatype and shape for people to read: `FP32 [-1, 4]`."""
     return f"{datatype_of(spec.dtype)} {'[-1, ...]' if spec.shape is None else shape_of(spec)}"

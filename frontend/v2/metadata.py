@@ -1,4 +1,4 @@
-"""What the protocol asks about the server and its models, in its words and in those of Triton's model configuration."""
+"""Metadata of the server and its models, in the words of the protocol and of Triton's model configuration."""
 
 from typing import Any
 
@@ -14,17 +14,17 @@ _PLATFORMS = {
     "tensorflow": "tensorflow_savedmodel",
     "openvino": "openvino",
 }
-"""Those that clients know; others have the name of the backend."""
+"""Platforms that clients know. All other platforms have the name of the backend."""
 _TRITON_BACKENDS = {"onnx": "onnxruntime", "torch": "pytorch"}
 
 
 def server_metadata() -> dict[str, Any]:
-    """The answer to `GET /v2`."""
+    """Return the answer to `GET /v2`."""
     return {"name": "cluster-serving", "version": cluster_serving.__version__, "extensions": _EXTENSIONS}
 
 
 def model_metadata(served: Served) -> dict[str, Any]:
-    """The answer to `GET /v2/models/<model>`; without inputs and outputs where they are not known."""
+    """Return the answer to `GET /v2/models/<model>`, without inputs and outputs that are not known."""
     node = served.job.described
     return {
         "name": served.name,
@@ -36,11 +36,11 @@ def model_metadata(served: Served) -> dict[str, Any]:
 
 
 def model_config(served: Served, most_rows: int) -> dict[str, Any]:
-    """The model configuration of Triton: of its many fields those that have a meaning here.
+    """Return the model configuration of Triton, with the fields that have a meaning here.
 
     Args:
-        served: the model.
-        most_rows: what one request may have.
+        served: model to describe.
+        most_rows: largest number of rows in one request.
     """
     node = served.job.described
     return {
@@ -55,7 +55,7 @@ def model_config(served: Served, most_rows: int) -> dict[str, Any]:
 
 
 def index_entry(served: Served) -> dict[str, str]:
-    """One model in the repository index."""
+    """Return the entry of a model in the repository index."""
     node = served.job.described
     state, reason = ("READY", "") if served.job.ready else ("UNAVAILABLE", f"{node.node} is {node.state}")
     return {"name": served.name, "version": served.version, "state": state, "reason": reason}
@@ -66,7 +66,7 @@ def _tensor(spec: TensorSpec, batched: bool) -> dict[str, Any]:
 
 
 def _configured(spec: TensorSpec, batched: bool) -> dict[str, Any]:
-    """Where batches are gathered, the batch dimension is not written down."""
+    """Return an input or output for the configuration, without the batch dimension if the queue gathers batches."""
     datatype = datatype_of(spec.dtype)
     dims = shape_of(spec, batched=batched)
     return {

@@ -1,4 +1,4 @@
-"""From the results of a request's records to the tensors of its answer."""
+"""Results of a request's records to the tensors of the answer."""
 
 from collections.abc import Sequence
 
@@ -11,19 +11,19 @@ from cluster_serving.frontend.http.json_body import write
 from cluster_serving.frontend.models.results import check_all
 
 VALUE = "value"
-"""The output of a job whose filter or `postprocess` makes a JSON document of each record."""
+"""Output of a job whose filter or `postprocess` makes a JSON document of each record."""
 
 
 def joined(results: Sequence[Result], stacked: bool) -> dict[str, Array]:
-    """The outputs of a request by name, in the model's order; text as `str` objects.
+    """Return the outputs of a request by name, in the model's order. Text is `str` objects.
 
     Args:
-        results: of its records, in order.
-        stacked: whether they are rows; else the only one is all.
+        results: results of the records, in order.
+        stacked: whether each result is a row. Otherwise the only result is the whole answer.
 
     Raises:
         RecordFailed: a record failed.
-        BadRequest: the rows have different outputs, or those of an output different shapes.
+        BadRequest: the rows have different outputs, or an output has different shapes.
     """
     check_all(results)
     columns = [_outputs(result) for result in results]

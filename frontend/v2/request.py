@@ -1,4 +1,4 @@
-"""The request of `infer`: a JSON head, and behind it the data of the tensors that are sent in binary.
+"""Request of `infer`: a JSON head, followed by the data of the binary tensors.
 
 | {"inputs": [{"name", "shape", "datatype", "parameters": {"binary_data_size": n}}, ...], ...} | n bytes | ...
 |<------------------------ Inference-Header-Content-Length ---------------------------------->|
@@ -20,7 +20,7 @@ Name = Annotated[str, Meta(min_length=1, max_length=1024)]
 
 
 class InputHead(msgspec.Struct, frozen=True):
-    """One tensor; its `data` unless they are binary."""
+    """Head of one tensor, with its `data` unless the data are binary."""
 
     name: Name
     shape: tuple[int, ...]
@@ -30,14 +30,14 @@ class InputHead(msgspec.Struct, frozen=True):
 
 
 class OutputHead(msgspec.Struct, frozen=True):
-    """One output that is asked for."""
+    """Head of one wanted output."""
 
     name: Name
     parameters: Parameters | None = None
 
 
 class InferRequest(msgspec.Struct, frozen=True):
-    """The head of a request."""
+    """Head of a request."""
 
     inputs: Annotated[tuple[InputHead, ...], Meta(max_length=1024)]
     id: str | None = None
@@ -49,22 +49,22 @@ _decoder = msgspec.json.Decoder(InferRequest)
 
 
 def decode_request(body: bytes, head_bytes: str | None) -> tuple[InferRequest, list[memoryview | None]]:
-    """The head of a request, and the binary data of each input that has them.
+    """Return the head of a request, and the binary data of each input with such data.
 
     Args:
-        body: without compression.
-        head_bytes: the header `Inference-Header-Content-Length`; None: all of the body is the head.
+        body: body without compression.
+        head_bytes: header `Inference-Header-Content-Length`. None: all of the body is the head.
 
     Raises:
-        BadRequest: it is not what the protocol says.
+        BadRequest: the request does not follow the protocol.
     """
     length = _head_length(head_bytes, len(body))
     head = body[:length]
     check_parts(head)
     try:
         request = _decoder.decode(head)
-    except (ValueError, RecursionError) as error:  # msgspec's own are ValueErrors
-        raise BadRequest(f"the request is not one of the Open Inference Protocol: {error}") from error
+    except (ValueError, RecursionError) as error:  # msgspec's own errors are ValueErrors
+        raise BadRequest(f"the request does not follow the Open Inference Protocol: {error}") from error
     return request, _binary(request.inputs, memoryview(body)[length:])
 
 
@@ -72,7 +72,7 @@ def refuse_shared_memory(parameters: Parameters | None, place: str) -> None:
     """Refuse a tensor in shared memory.
 
     Raises:
-        BadRequest: it is there.
+        BadRequest: the tensor is in shared memory.
     """
     if parameters and "shared_memory_region" in parameters:
         raise BadRequest(f"{place} is in shared memory, which is not supported: send and take the data in the body")
@@ -100,7 +100,7 @@ def _binary(inputs: Sequence[InputHead], data: memoryview) -> list[memoryview | 
         if not is_size(size):
             raise BadRequest(f"input {tensor.name!r}: binary_data_size is {str(size)[:40]}, not a number of bytes")
         if tensor.data is not None:
-            raise BadRequest(f"input {tensor.name!r} has data, and binary_data_size too: only one of them can be")
+            raise BadRequest(f"input {tensor.name!r} has both data and binary_data_size: send only one of the two")
         if size > len(data) - start:
             raise BadRequest(
                 f"input {tensor.name!r}: binary_data_size is {size}, and the body has {len(data) - start} bytes left for it"
@@ -113,5 +113,5 @@ def _binary(inputs: Sequence[InputHead], data: memoryview) -> list[memoryview | 
 
 
 def is_size(value: object) -> TypeGuard[int]:
-    """Whether a parameter is a whole number of 0 or more."""
+    """Return whether a parameter is a whole number of 0 or more."""
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0

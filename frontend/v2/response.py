@@ -1,4 +1,4 @@
-"""The response of `infer`: a JSON head, and behind it the data of the outputs that are wanted in binary."""
+"""Response of `infer`: a JSON head, followed by the data of the outputs wanted in binary."""
 
 import struct
 from collections.abc import Mapping
@@ -19,19 +19,19 @@ _LENGTH = struct.Struct("<I")
 def encode_response(
     head: Mapping[str, Any], outputs: Mapping[str, Array], asked: Asked, batched: bool
 ) -> tuple[bytes, int | None]:
-    """The body of a response.
+    """Return the body of a response, and the length of its head.
 
     Args:
-        head: the model's name and version.
-        outputs: by name.
-        asked: which of them are wanted, and how.
-        batched: whether their first dimension is that of rows.
+        head: name and version of the model.
+        outputs: outputs by name.
+        asked: wanted outputs and their form.
+        batched: whether the first dimension of the outputs is the rows.
 
     Returns:
-        The body, and how many bytes of it are the JSON head; None: all.
+        The body, and the number of its bytes that are the JSON head. None: all bytes.
 
     Raises:
-        BadRequest: one is asked for that is not there, or the classes of text.
+        BadRequest: a wanted output does not exist, or classes are wanted of a text.
     """
     described: list[dict[str, Any]] = []
     binary: list[bytes] = []
@@ -68,7 +68,7 @@ def _binary(array: Array) -> bytes:
 
 
 def _json(array: Array) -> Any:
-    """The data, flat."""
+    """Return the data, flat."""
     if array.dtype.kind == "O":
         return [text.encode(errors="replace").decode() for text in array.reshape(-1)]
     return np.ascontiguousarray(array).reshape(-1)

@@ -1,7 +1,7 @@
-"""From the tensors of a request to records, one for each row.
+"""Tensors of a request to records, one for each row.
 
-A record is one row, so that rows of many requests share a batch. Where nothing says what a row is, because the model wants
-whole batches (`inputAlreadyBatched`) or a user's `preprocess` reads the record, all of the request is one record.
+A record is one row, so that rows of many requests share a batch. All of the request is one record where a row is not defined:
+the model takes whole batches (`inputAlreadyBatched`), or a user's `preprocess` reads the record.
 """
 
 import base64
@@ -24,14 +24,14 @@ from cluster_serving.frontend.v2.tensors import Tensor
 
 
 class Rows(NamedTuple):
-    """The records of a request; `stacked`: the results are rows of the answer, else the only one is the answer."""
+    """Records of a request. `stacked`: each result is a row of the answer. Otherwise the only result is the answer."""
 
     records: list[Fields]
     stacked: bool
 
 
 class _Column(NamedTuple):
-    """What the rows have for one input; `size` is the batch dimension, None where the tensor is a row without one."""
+    """Values of one input for all rows. `size` is the batch dimension, or None for a tensor that is a row without it."""
 
     name: str
     field: bytes
@@ -40,12 +40,12 @@ class _Column(NamedTuple):
 
 
 def split(tensors: Mapping[str, Tensor], node: Node, most: int) -> Rows:
-    """The records of a request.
+    """Return the records of a request.
 
     Args:
-        tensors: by name.
-        node: whose word is taken for what the model takes.
-        most: records that one request may have.
+        tensors: tensors by name.
+        node: node that describes the inputs of the model.
+        most: largest number of records in one request.
 
     Raises:
         BadRequest: the model has other inputs, or takes other tensors, or the tensors have different numbers of rows.
@@ -92,13 +92,13 @@ def _column(spec: TensorSpec, tensor: Tensor, already_batched: bool) -> _Column:
 
 
 def _fit(spec: TensorSpec, tensor: Tensor) -> tuple[int | None, tuple[int, ...]]:
-    """The batch dimension of a tensor, if it has one, and the shape of its rows."""
+    """Return the batch dimension of a tensor, or None, and the shape of its rows."""
     shape = tensor.array.shape
     if spec.shape is None and shape:  # the protocol's tensors begin with the batch dimension
         if shape[0] == 0:
             raise _misfit(spec, tensor)
         return shape[0], shape[1:]
-    if spec.shape is not None and shape[:1] > (0,) and shape[1:] == spec.shape[1:]:  # as below, in a tenth of its time
+    if spec.shape is not None and shape[:1] > (0,) and shape[1:] == spec.shape[1:]:  # as below, in a tenth of the time
         return shape[0], shape[1:]
     try:
         return spec.fitted(tensor.array)
@@ -115,7 +115,7 @@ def _converted(spec: TensorSpec, tensor: Tensor) -> Array:
 
 
 def _images(spec: TensorSpec, tensor: Tensor) -> _Column:
-    """Encoded images, one a row: what BYTES are for an input that takes numbers."""
+    """Return a column of encoded images, one a row, from BYTES for an input of numbers."""
     array = tensor.array
     if array.size == 0 or any(dim != 1 for dim in array.shape[1:]):
         raise BadRequest(
@@ -127,7 +127,7 @@ def _images(spec: TensorSpec, tensor: Tensor) -> _Column:
 
 
 def _image(name: str, element: bytes | str) -> bytes:
-    """In JSON, which has no bytes, an image is base64."""
+    """Return the bytes of an image. In JSON, which has no bytes, an image is base64."""
     if isinstance(element, bytes):
         return element
     try:
@@ -137,7 +137,7 @@ def _image(name: str, element: bytes | str) -> bytes:
 
 
 def _text(tensor: Tensor) -> Array:
-    """The same as `str` objects."""
+    """Return the elements of a tensor as `str` objects."""
     texts = np.empty(tensor.array.size, object)
     for at, element in enumerate(tensor.array.reshape(-1)):
         try:
@@ -148,7 +148,7 @@ def _text(tensor: Tensor) -> Array:
 
 
 def _raw(tensor: Tensor) -> tuple[bytes, bytes]:
-    """A field for `preprocess`: an array, a text or nested lists of texts, or an image, which is no text in UTF-8."""
+    """Return a field for `preprocess`: an array, a text or nested lists of texts, or an image, which is no text in UTF-8."""
     if tensor.datatype != BYTES:
         [message] = _messages(tensor.array[np.newaxis])
         return _field(_kind(tensor.array), tensor.name), message
@@ -175,7 +175,7 @@ def _kind(array: Array) -> bytes:
 
 
 def _messages(rows: Array) -> list[bytes]:
-    """The tensor message of each row; their data are copied once."""
+    """Return the tensor message of each row. The data are copied once."""
     wire = np.ascontiguousarray(rows.view(np.uint8) if rows.dtype.kind == "b" else rows)
     header, data = tensor_header(wire.dtype, wire.shape[1:]), wire.reshape(-1).view(np.uint8).data
     size = len(data) // len(wire)

@@ -1,4 +1,4 @@
-"""The statistics extension: what the nodes of a model have counted since their start, summed."""
+"""Statistics extension: counts of a model's nodes since their start, summed."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,11 +10,11 @@ _NS = 1e9
 
 
 def model_statistics(served: Served) -> dict[str, Any]:
-    """One entry of `model_stats`.
+    """Return one entry of `model_stats`.
 
-    Times are those of the nodes' histograms: of a record from its XADD until its batch was closed (`queue`), of a run of the
-    model (`compute_infer`), of the trip to Redis with a batch of results (`compute_output`); `success` and `fail` count
-    records, and nobody measures their whole time.
+    The times come from the nodes' histograms: of a record from its XADD until its batch was closed (`queue`), of a run of the
+    model (`compute_infer`), and of the trip to Redis with a batch of results (`compute_output`). `success` and `fail` count
+    records. The whole time of a record is not measured.
     """
     nodes = served.job.nodes
     return {

@@ -1,4 +1,4 @@
-"""The arrays of a request's tensors, from JSON or from binary data."""
+"""Arrays of a request's tensors, from JSON or from binary data."""
 
 import math
 import struct
@@ -37,7 +37,7 @@ _ELEMENTS: dict[str, Any] = {
     "FP64": list[float],
     BYTES: list[str],
 }
-"""What the elements of each datatype are in JSON."""
+"""JSON form of the elements, by datatype."""
 _LARGEST = {np.dtype(each).itemsize: float(np.finfo(each).max) for each in (np.float16, np.float32, np.float64)}
 
 
@@ -50,19 +50,19 @@ class Tensor(NamedTuple):
 
     @property
     def described(self) -> str:
-        """For people: `FP32 [1, 4]`."""
+        """Datatype and shape for people to read: `FP32 [1, 4]`."""
         return f"{self.datatype} {list(self.array.shape)}"
 
 
 def read_tensor(head: InputHead, binary: memoryview | None) -> Tensor:
-    """The tensor that a request's head describes.
+    """Return the tensor that a request's head describes.
 
     Args:
-        head: of this input.
-        binary: its data, if they are binary; the array may be a view of them.
+        head: head of the input.
+        binary: binary data, or None for data in the head. The array may be a view of the binary data.
 
     Raises:
-        BadRequest: the datatype is unknown, or data and shape are not of the same size, or the data are not of the datatype.
+        BadRequest: the datatype is unknown, or data and shape differ in size, or the data are not of the datatype.
     """
     if head.datatype not in DTYPES:
         raise BadRequest(f"input {head.name!r}: the datatype is {head.datatype[:40]!r}, not one of {', '.join(DTYPES)}")
@@ -77,7 +77,7 @@ def read_tensor(head: InputHead, binary: memoryview | None) -> Tensor:
 
 
 def _count(head: InputHead) -> int:
-    """How many elements a tensor has."""
+    """Return the number of elements of a tensor."""
     shape = head.shape
     if len(shape) > _MAX_DIMENSIONS or not all(0 <= dim <= _MAX_DIMENSION for dim in shape):
         raise BadRequest(
@@ -105,7 +105,7 @@ def _from_binary(head: InputHead, binary: memoryview, count: int) -> Array:
 
 
 def _texts(head: InputHead, binary: memoryview, count: int) -> list[bytes]:
-    """The elements of binary BYTES: of each its length in four bytes, and its content."""
+    """Return the elements of binary BYTES. Each element is its length in four bytes, then its content."""
     texts: list[bytes] = []
     start, end = 0, len(binary)
     if count > MAX_PARTS:
@@ -151,14 +151,14 @@ def _numbers(data: list[Any], dtype: np.dtype[Any]) -> Array:
 
 
 def _flat(head: InputHead) -> list[Any]:
-    """The elements of data that are nested as the shape says, or flat."""
+    """Return the elements of data that are flat, or nested as the shape says."""
     data: list[Any] = head.data
     if not (data and isinstance(data[0], list)):
         return data
     for depth, dim in enumerate(head.shape):
         if depth:
             if not all(isinstance(part, list) and len(part) == dim for part in data):
-                raise ValueError(f"not every list at depth {depth} is one of {dim}")
+                raise ValueError(f"not every list at depth {depth} has the length {dim}")
             data = list(chain.from_iterable(data))
         elif len(data) != dim:
             raise ValueError(f"the list has {len(data)} items")
@@ -172,10 +172,10 @@ def _other_count(head: InputHead, count: int, found: object) -> BadRequest:
 
 
 def read_tensors(heads: Sequence[InputHead], binary: Sequence[memoryview | None]) -> dict[str, Tensor]:
-    """The tensors of a request by name.
+    """Return the tensors of a request by name.
 
     Raises:
-        BadRequest: one is not what it should be, or there are two of one name, or none at all.
+        BadRequest: a tensor is not valid, or two tensors have one name, or there is no tensor.
     """
     tensors = {head.name: read_tensor(head, data) for head, data in zip(heads, binary, strict=True)}
     if not tensors or len(tensors) < len(heads):

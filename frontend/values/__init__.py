@@ -1,1 +1,1 @@
-"""JSON, forms and files to records; results to JSON."""
+"""JSON, forms and files to records, and results to JSON."""

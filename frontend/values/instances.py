@@ -1,4 +1,4 @@
-"""The instances of a JSON request to the fields of native records, checked before anything is enqueued."""
+"""Instances of a JSON request to the fields of native records, checked before any record is enqueued."""
 
 from collections.abc import Mapping
 from functools import lru_cache
@@ -11,19 +11,19 @@ from cluster_serving.frontend.job import Job
 from cluster_serving.frontend.values.json_values import Fields, JsonInput, listed
 
 _MAX_INPUTS = 1024
-_LARGEST_KEPT = 4096  # characters of names: longer ones are looked at each time, and not kept
+_LARGEST_KEPT = 4096  # characters of names: a plan for longer names is made each time, and not kept
 
 
 def encode_instance(instance: Any, job: Job) -> Fields:
-    """The fields of one record: `field, value, ...`, without `uri`.
+    """Return the fields of one record: `field, value, ...`, without `uri`.
 
     Args:
-        instance: for each input its value, as `json_values.py` describes it; bound by name where all names are those of the
-            model, else by position where none is.
-        job: whose model it is for.
+        instance: value of each input, as described in `json_values.py`. Values are bound by name if all names are the model's,
+            or by position if no name is the model's.
+        job: job of the model.
 
     Raises:
-        BadRequest: it is not of the grammar, or not what the model takes; the message names the input.
+        BadRequest: the instance does not follow the grammar, or does not fit the model. The message names the input.
     """
     if not isinstance(instance, dict):
         raise BadRequest(f"it is not a JSON object that has a value for each input: {_takes(job.inputs)}")
@@ -44,7 +44,7 @@ def encode_instance(instance: Any, job: Job) -> Fields:
 def _plan(
     inputs: tuple[TensorSpec, ...], raw: bool, already_batched: bool, names: tuple[str, ...]
 ) -> list[tuple[str, JsonInput]]:
-    """For each name in a record the input that takes its value.
+    """Return the input for the value of each name in a record.
 
     Raises:
         BadRequest: the names do not fit the inputs.

@@ -1,6 +1,6 @@
 """Nested lists of JSON numbers to arrays.
 
-A JSON number has no dtype: 1, 1.0 and 16777217 are float32 where the model takes float32, rounded as any decimal is. For a model
+A JSON number has no dtype: 1, 1.0 and 16777217 are float32 where the model takes float32, rounded like any decimal. For a model
 of whole numbers 1.0 is 1, and 1.5 or a number out of range is refused.
 """
 
@@ -17,7 +17,8 @@ from cluster_serving.client.wire.tensors import Array
 
 MAX_RANK = 64
 
-# `array` takes a list of numbers at the speed of numpy and, unlike it, nothing else: neither null nor text that looks like numbers.
+# `array` takes a list of numbers at the speed of numpy. Unlike numpy, `array` takes neither null nor text that looks like
+# numbers.
 PACKED = {
     "float32": "f",
     "float64": "d",
@@ -31,17 +32,17 @@ PACKED = {
     "int64": "q",
     "uint64": "Q",
 }
-"""By dtype of the model, in what `array.array` its numbers are gathered."""
+"""Type code of the `array.array` that gathers numbers, by dtype of the model."""
 
 _WORDS = {type(None): "null", str: "text", dict: "an object", list: "a list"}
 _LARGEST_EXACT = 2.0**53
 
 
 def flatten(name: str, value: Any) -> tuple[list[Any], tuple[int, ...]]:
-    """The leaves of nested lists in C order, and their shape; of a value that is no list itself, and [].
+    """Return the leaves of nested lists in C order, and their shape. A value that is no list has the shape [].
 
     Raises:
-        CodecError: the lists are ragged, or nested too deeply; whether a list stands among the leaves, `numbers` finds out.
+        CodecError: the lists are ragged, or nested too deeply. Lists among the leaves are left to `numbers`.
     """
     shape: list[int] = []
     level = [value]
@@ -50,7 +51,7 @@ def flatten(name: str, value: Any) -> tuple[list[Any], tuple[int, ...]]:
             raise CodecError(f"input {name!r} has lists nested in more than {MAX_RANK} levels")
         kinds = {*map(type, level)}
         if kinds != {list}:
-            raise _ragged(name, "lists beside what is none")
+            raise _ragged(name, "lists beside values that are not lists")
         lengths = {*map(len, level)}
         if len(lengths) > 1:
             raise _ragged(name, f"lists of {min(lengths)} and of {max(lengths)} side by side")
@@ -60,10 +61,10 @@ def flatten(name: str, value: Any) -> tuple[list[Any], tuple[int, ...]]:
 
 
 def numbers(spec: TensorSpec, leaves: list[Any]) -> Array:
-    """Numbers in the dtype of an input, flat.
+    """Return numbers in the dtype of an input, flat.
 
     Raises:
-        CodecError: they are not all numbers, or some would be lost in this dtype.
+        CodecError: a leaf is no number, or would be lost in the dtype.
     """
     code = PACKED.get(spec.dtype, "")
     if code:
@@ -80,15 +81,15 @@ def numbers(spec: TensorSpec, leaves: list[Any]) -> Array:
 
 
 def natural(name: str, leaves: list[Any]) -> Array:
-    """Numbers or bools in the dtype that they have by themselves, flat: bool, int64, uint64 or float64.
+    """Return numbers or bools in their natural dtype, flat: bool, int64, uint64 or float64.
 
     Raises:
-        CodecError: they are not all numbers.
+        CodecError: a leaf is no number.
     """
     kinds = {*map(type, leaves)}
     if others := kinds - {int, float, bool}:
         if list in others:
-            raise _ragged(name, "lists beside what is none")
+            raise _ragged(name, "lists beside values that are not lists")
         raise CodecError(f"input {name!r} holds {' and '.join(sorted(_WORDS[each] for each in others))} among numbers")
     if kinds == {bool}:
         return np.array(leaves, np.bool_)
@@ -101,12 +102,12 @@ def natural(name: str, leaves: list[Any]) -> Array:
 
 
 def _is_exact(spec: TensorSpec, found: Array) -> bool:
-    """Whether these numbers, gathered for this input, are what was sent."""
+    """Return whether numbers gathered for an input are equal to the numbers sent."""
     return found.dtype == spec.dtype and (spec.dtype != "float32" or bool(np.isfinite(found).all()))
 
 
 def _whole(spec: TensorSpec, number: int | float) -> int:
-    """A number as the whole one that it is; of one that is larger, JSON text and float64 may differ."""
+    """Return a number as a whole number. Beyond 2**53, JSON text and float64 may differ."""
     if not isinstance(number, float):
         return number
     if math.fabs(number) <= _LARGEST_EXACT and number.is_integer():

@@ -1,15 +1,15 @@
-"""One value of a JSON instance to the native fields of one input, checked against what the model takes.
+"""One value of a JSON instance to the native fields of one input, checked against the model's input.
 
     VALUE := number, true, false                    tensor of shape []
            | (nested) list of these                 tensor
-           | text                                   image, in base64 (`data:image/png;base64,` may stand before it); text for an
-                                                    input of text
+           | text                                   image, in base64 (`data:image/png;base64,` may stand in front), or text for
+                                                    an input of text
            | (nested) list of text                  text
-           | {"b64": text}                          image; for an input of text its UTF-8
-           | {"shape": [..], "data": [..], "indices": [[..], ..]}    sparse tensor; a row of indices for each of the data
-           | bytes                                  a file that was uploaded: image
+           | {"b64": text}                          image, or the UTF-8 of a text for an input of text
+           | {"shape": [..], "data": [..], "indices": [[..], ..]}    sparse tensor, with a row of indices for each value
+           | bytes                                  uploaded file: image
 
-Where it is not known what the model takes, a text is an image if it is the base64 of one.
+For an input that is not known, a text is an image if the text is the base64 of an image.
 """
 
 import math
@@ -30,17 +30,17 @@ from cluster_serving.frontend.values.json_numbers import MAX_RANK, PACKED, flatt
 
 Fields = list[bytes]
 
-_IMAGE_RANKS = (2, 3)  # of a row: height, width; and channels
+_IMAGE_RANKS = (2, 3)  # of a row: height, width, perhaps channels
 _SHOWN = 60
 
 
 class JsonInput:
-    """One input, as the JSON of requests gives it.
+    """One input, as given in the JSON of requests.
 
     Args:
-        spec: what the model takes, or `None` for the user's own `preprocess`, which takes anything: nothing is checked then.
-        name: of the input on the wire.
-        already_batched: tensors have the batch dimension always.
+        spec: input of the model, or `None` for the user's own `preprocess`, which takes everything. Nothing is checked then.
+        name: name of the input on the wire.
+        already_batched: whether tensors always have the batch dimension.
     """
 
     def __init__(self, spec: TensorSpec | None, name: str, already_batched: bool) -> None:
@@ -54,7 +54,7 @@ class JsonInput:
         self._prepare_rows()
 
     def _prepare_rows(self) -> None:
-        """What is the same for all rows of one dimension of known length: their header."""
+        """Prepare the header shared by all rows of one dimension of known length."""
         self._length = -1
         spec = self._spec
         row = None if spec is None or self._already_batched else spec.row_shape
@@ -66,10 +66,10 @@ class JsonInput:
             self._header = tensor_header(np.dtype(spec.dtype), (row[0],))
 
     def fields(self, value: Any) -> Fields:
-        """`field, value, ...`.
+        """Return `field, value, ...`.
 
         Raises:
-            CodecError: the value is not of the grammar, or not what the model takes.
+            CodecError: the value does not follow the grammar, or does not fit the model.
         """
         if type(value) is list and len(value) == self._length:
             row = self._row(value)
@@ -86,14 +86,14 @@ class JsonInput:
                 return self._list(value)
 
     def _row(self, value: list[Any]) -> bytes | None:
-        """The message of a row as most are; None: look at it more closely."""
+        """Return the message of a row of the usual form. None: the row needs a closer look."""
         try:
-            return self._header + self._pack(*value)  # a third of the time that numpy takes
+            return self._header + self._pack(*value)  # a third of numpy's time
         except (struct.error, OverflowError):
             return None
 
     def _list(self, value: Any) -> Fields:
-        """Nested lists, or a single number."""
+        """Return the fields of nested lists, or of a single number."""
         leaves, shape = flatten(self._name, value)
         if any(type(leaf) in (str, dict) for leaf in leaves[:1]):
             return self._texts(leaves, shape)
@@ -134,7 +134,7 @@ class JsonInput:
     def _texts(self, leaves: list[Any], shape: tuple[int, ...]) -> Fields:
         texts = [_bytes_as_text(self._name, leaf["b64"]) if _is_bytes(leaf) else leaf for leaf in leaves]
         if {*map(type, texts)} != {str}:
-            raise CodecError(f"input {self._name!r} is a list of text and of what is none")
+            raise CodecError(f"input {self._name!r} is a list of text and of values that are not text")
         if not (self._is_text or self._is_open):
             self._refuse("lists of text")
         return self._string(np.array(texts, object).reshape(shape).tolist(), shape)
@@ -159,7 +159,7 @@ class JsonInput:
             case _:
                 found = ", ".join(f"{key[:_SHOWN]!r}" for key in list(value)[:4]) or "no keys"
                 raise CodecError(
-                    f"input {self._name!r} is an object with {found}; one has the text 'b64', or the lists 'shape', 'data' "
+                    f"input {self._name!r} is an object with {found}; it needs the text 'b64', or the lists 'shape', 'data' "
                     "and 'indices'"
                 )
 
@@ -181,7 +181,8 @@ class JsonInput:
             at = places[:, int(outside.argmax())].tolist()
             raise CodecError(f"input {self._name!r}: the sparse index {at} lies outside of the shape {shape}")
         if len(shape) == values.size > 1:
-            # Nodes read a square table by their `sparseLayout`; that the last element comes twice changes nothing else.
+            # Nodes read a square table by their `sparseLayout`. Repeating the last element makes the table longer and changes
+            # nothing else.
             places, values = np.hstack((places, places[:, -1:])), np.append(values, values[-1:])
         return [
             keys.SPARSE_INDICES + self._wire_name,
@@ -193,7 +194,7 @@ class JsonInput:
         ]
 
     def _places(self, indices: Any, rank: int, count: int) -> Array:
-        """The indices of a sparse tensor, int64 (rank, count)."""
+        """Return the indices of a sparse tensor, int64 (rank, count)."""
         leaves, shape = flatten(self._name, indices)
         if not leaves and not count:
             return np.empty((rank, 0), np.int64)
@@ -237,6 +238,6 @@ def _bytes_as_text(name: str, encoded: str) -> str:
 
 
 def listed(names: Sequence[str]) -> str:
-    """Names for a message: none of them long, and not too many."""
+    """Return names for a message, each shortened to 60 characters, at most 16 names."""
     shown = ", ".join(repr(name[:_SHOWN]) for name in names[:16])
     return f"{shown}, and {len(names) - 16} more" if len(names) > 16 else shown or "none"

@@ -1,10 +1,10 @@
 r"""Results as the elements of `predictions`, in the form of version 0.10 of the original: a text of JSON.
 
-    {"value":"{\"data\":[0.1,0.2],\"shape\":[2]}"}      one output; several stand one after the other, without separator
-    {"value":"[[903,0.13]]"}                              what topN, pickTopN or the user's `postprocess` made
+    {"value":"{\"data\":[0.1,0.2],\"shape\":[2]}"}      one output. Several outputs follow each other, without separator
+    {"value":"[[903,0.13]]"}                              result of topN, pickTopN or the user's `postprocess`
     {"value":"NaN"}                                       the record failed
 
-The data are flat, in C order. NaN and the infinities are written as Python's json reads them: NaN, Infinity, -Infinity.
+The data are flat, in C order. NaN and the infinities are written for Python's json to read: NaN, Infinity, -Infinity.
 """
 
 import json
@@ -21,7 +21,7 @@ _NOT_FINITE = {"nan": b"NaN", "inf": b"Infinity", "-inf": b"-Infinity"}
 
 
 def prediction_text(result: Result) -> str:
-    """The text of one result."""
+    """Return the text of one result."""
     if result.error is not None:
         return _FAILED
     if not result.outputs:
@@ -34,7 +34,7 @@ def _wrapped(text: str) -> str:
 
 
 def _output(value: Any) -> str:
-    """`{"data":[..],"shape":[..]}` as it stands within a text: quotes are escaped."""
+    """Return `{"data":[..],"shape":[..]}` for use within a text: quotes are escaped."""
     if not isinstance(value, np.ndarray):
         return _texts(value)
     flat = value if value.ndim == 1 else value.reshape(-1)
@@ -43,7 +43,7 @@ def _output(value: Any) -> str:
 
 
 def _numbers(flat: Array) -> bytes:
-    """A list of numbers: each the shortest that is read as the same value of its dtype."""
+    """Return a list of numbers, each in the shortest form that is read as the same value of its dtype."""
     text = orjson.dumps(flat, option=orjson.OPT_SERIALIZE_NUMPY)
     if b"null" not in text:
         return text
@@ -54,7 +54,7 @@ def _numbers(flat: Array) -> bytes:
 
 
 def _texts(value: Any) -> str:
-    """Text, or nested lists of it; escaped twice, as ASCII: it may hold what UTF-8 has no bytes for."""
+    """Return text, or nested lists of text, escaped twice, as ASCII: UTF-8 has no bytes for some texts."""
     texts = np.array(value, object)
     document = {"data": texts.reshape(-1).tolist(), "shape": list(texts.shape)}
     return json.dumps(json.dumps(document, separators=(",", ":")))[1:-1]

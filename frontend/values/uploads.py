@@ -1,4 +1,4 @@
-"""Files and forms to instances: what is uploaded instead of JSON."""
+"""Files and forms to instances, for uploads instead of JSON."""
 
 from typing import Any, NamedTuple
 
@@ -18,10 +18,10 @@ _FILE_NAMES = ("filename", "filename*")
 
 
 def image_instances(body: bytes) -> list[dict[str, Any]]:
-    """The one instance that a body of `image/...` is: a file for a model of one input.
+    """Return the one instance in a body of `image/...`: a file for a model of one input.
 
     Raises:
-        BadRequest: there is none.
+        BadRequest: the body is empty.
     """
     if not body:
         raise BadRequest("the body is empty, and not an image")
@@ -29,13 +29,13 @@ def image_instances(body: bytes) -> list[dict[str, Any]]:
 
 
 def form_instances(body: bytes, content_type: str, job: Job) -> list[dict[str, Any]]:
-    """The instances of a `multipart/form-data` body: each part is an input, by its name.
+    """Return the instances of a `multipart/form-data` body. Each part is an input, by its name.
 
-    A file is an image, or what its JSON says if it is of `application/json`; a field is JSON, else text. For an input of text both
-    are text, or a JSON list where the input takes one. The n-th part of each name belongs to the n-th instance.
+    A file is an image, or the JSON value of a file of `application/json`. A field is JSON, else text. For an input of text,
+    file and field are text, or a JSON list if the input takes a list. The n-th part of each name belongs to the n-th instance.
 
     Raises:
-        BadRequest: it is no such form, or has not as many parts of one name as of another.
+        BadRequest: the body is no such form, or the names have different numbers of parts.
     """
     parts = [part for part in _parts(body, content_type) if part.name]
     if not parts:
@@ -51,7 +51,7 @@ def form_instances(body: bytes, content_type: str, job: Job) -> list[dict[str, A
 
 
 class _Part(NamedTuple):
-    """One part; `kind` is its content type, as far as it says so."""
+    """One part of a form. `kind` is the content type, as far as it is stated."""
 
     name: str
     is_file: bool
@@ -60,7 +60,10 @@ class _Part(NamedTuple):
 
 
 def _parts(body: bytes, content_type: str) -> list[_Part]:
-    """The parts of a form. Sanic's reader takes hours for some file names, and loses the last part of a form that is cut off."""
+    """Return the parts of a form.
+
+    Sanic's reader takes hours for some file names, and loses the last part of a form that is cut off.
+    """
     boundary = str(parse_content_header(content_type)[1].get("boundary", "")).encode(errors="surrogateescape")
     if not boundary:
         raise BadRequest("the content type multipart/form-data has no boundary")
@@ -91,7 +94,10 @@ def _part(part: bytes) -> _Part:
 
 
 def _text_input(job: Job, name: str) -> TensorSpec | None:
-    """The input that a part is for, if it takes text; a form has no order, so of several inputs one is found by name alone."""
+    """Return the input of a part if the input takes text.
+
+    A form has no order, so a model with several inputs finds the input by name alone.
+    """
     named = [spec for spec in job.inputs if spec.name == name] or job.inputs
     return named[0] if len(named) == 1 and named[0].is_text else None
 

@@ -120,7 +120,7 @@ def test_json_and_binary_tensors_share_a_request() -> None:
         ({"shape": [1], "data": [1 << 64], "datatype": "UINT64"}, "input 'x': the data are not UINT64"),
         ({"shape": [1], "data": [1], "datatype": "BOOL"}, "Expected `bool`, got `int`"),
         ({"shape": [1], "data": [1], "datatype": "BYTES"}, "Expected `str`, got `int`"),
-        ({"shape": [2, 2], "data": [[1, 2], [3]]}, "not every list at depth 1 is one of 2"),
+        ({"shape": [2, 2], "data": [[1, 2], [3]]}, "not every list at depth 1 has the length 2"),
         ({"shape": [2, 2], "data": [[1, 2]]}, "the list has 1 items"),
         ({"shape": [1, 1], "data": [[[1]]]}, "Expected `float`, got `array`"),
         ({"shape": [1], "parameters": {"shared_memory_region": "r"}}, "input 'x' is in shared memory"),
@@ -161,7 +161,7 @@ def test_binary_tensors_that_do_not_add_up_are_refused(
 @pytest.mark.parametrize(
     ("body", "head_bytes", "reason"),
     [
-        (b"", None, "not one of the Open Inference Protocol"),
+        (b"", None, "the request does not follow the Open Inference Protocol"),
         (b"{}", None, "required field `inputs`"),
         (b'{"inputs": []}', None, "the request has no inputs"),
         (b'{"inputs": [{"name": "x"}]}', None, "required field `shape`"),
@@ -193,7 +193,7 @@ def test_two_inputs_of_one_name_are_refused() -> None:
 
 
 def test_binary_and_json_data_of_one_input_are_refused() -> None:
-    with pytest.raises(BadRequest, match="only one of them"):
+    with pytest.raises(BadRequest, match="only one of the two"):
         read({**FP32, "shape": [1], "data": [1], "parameters": {"binary_data_size": 4}}, binary=bytes(4))
 
 

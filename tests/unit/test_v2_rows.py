@@ -209,10 +209,10 @@ def test_a_body_without_a_head_is_as_many_rows_as_it_has_bytes_for() -> None:
 @pytest.mark.parametrize(
     ("described", "body", "reason"),
     [
-        (node(X, TEXT), bytes(8), "for a model with one input, and this one has 2"),
-        (node(), bytes(8), "and this one has any"),
-        (node(X), bytes(9), r"this one has 9 bytes, and the model takes FP32 \[-1, 2\]"),
-        (node(X), b"", "this one has 0 bytes"),
+        (node(X, TEXT), bytes(8), "for a model with one input, and this model has 2"),
+        (node(), bytes(8), "and this model has any"),
+        (node(X), bytes(9), r"this body has 9 bytes, and the model takes FP32 \[-1, 2\]"),
+        (node(X), b"", "this body has 0 bytes"),
         (node(FREE), bytes(8), "whole rows of a fixed size"),
         (node(TensorSpec("x", "float32", (None, None))), bytes(8), "whole rows of a fixed size"),
     ],
