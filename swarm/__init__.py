@@ -1,6 +1,6 @@
 """Many machines: Redis, nodes and frontends as one stack on a Docker Swarm.
 
-    variables + stack.yml (+ others) -> rendered stack -> check -> docker stack deploy -> docker's tasks -> converged, or why not
+    variables + stack.yml (+ more files) -> rendered stack -> check -> docker stack deploy -> Docker's tasks -> ready, or a cause
 
-Everything is asked of the `docker` command, so that DOCKER_HOST and contexts work; nothing is kept anywhere else.
+All calls go through the `docker` command, so DOCKER_HOST and docker contexts work. All state is kept in the Swarm.
 """

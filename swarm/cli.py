@@ -1,4 +1,4 @@
-"""The command group `swarm`; a command is imported when it is asked for."""
+"""Command group `swarm`. Each command is imported when it is called."""
 
 from importlib import import_module
 
@@ -9,7 +9,7 @@ from cluster_serving.swarm.installed import check_installed
 
 check_installed()
 
-_COMMANDS = ("render", "check", "deploy", "status", "scale", "update-model", "logs", "rm")  # in the order of their use
+_COMMANDS = ("render", "check", "deploy", "status", "scale", "update-model", "logs", "rm")  # in order of use
 
 
 class _Group(click.Group):
@@ -36,6 +36,6 @@ From nothing to a cluster:
 def swarm() -> None:
     """Serve on many machines: a stack of Redis, nodes and frontends on a Docker Swarm.
 
-    A model is a directory that every machine has, or a URL. All of it goes through the docker command: DOCKER_HOST and docker
-    contexts say which Swarm.
+    A model is a directory on every machine, or a URL. All calls go through the docker command, so DOCKER_HOST and docker contexts
+    choose the Swarm.
     """

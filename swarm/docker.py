@@ -1,4 +1,4 @@
-"""The `docker` command: how it is called, and what becomes of what it says."""
+"""Calls of the `docker` command, with explanations of its errors."""
 
 import os
 import shutil
@@ -14,13 +14,13 @@ _UNKNOWN = ("is not a docker command", "unknown command", "unknown shorthand fla
 
 
 class DockerMissing(Fault):
-    """There is no `docker` command."""
+    """No `docker` command is on PATH."""
 
     exit_code = ExitCode.USAGE
 
 
 class DockerFailed(Fault):
-    """A docker command ended with an error; the message is docker's own, and how to mend it where that is known."""
+    """A docker command ended with an error. The message is Docker's own, with a remedy for known errors."""
 
 
 def run(
@@ -31,18 +31,18 @@ def run(
     *,
     partly: bool = False,
 ) -> str:
-    """What a docker command prints.
+    """Run a docker command, and return its standard output.
 
     Args:
-        arguments: without the word `docker`.
-        stdin: what it reads.
-        environ: variables on top of this process'.
-        timeout_s: how long it may take.
-        partly: whether some of what was asked for may be gone: what is there is enough.
+        arguments: the command's arguments, without the word `docker`.
+        stdin: text for standard input.
+        environ: variables added to the environment of this process.
+        timeout_s: longest run time in seconds.
+        partly: accept the output of a command that failed, because some of the named objects may be gone.
 
     Raises:
-        DockerMissing: there is none.
-        DockerFailed: it ended with an error, or not in time.
+        DockerMissing: no docker command is on PATH.
+        DockerFailed: the command ended with an error, or did not end in time.
     """
     try:
         done = subprocess.run(
@@ -63,17 +63,17 @@ def run(
 
 
 def inspect(kind: str, names: Sequence[str]) -> bytes:
-    """What docker knows of services, tasks, nodes or configs: a JSON list of those that (still) exist.
+    """Return a JSON list of services, tasks, nodes or configs. Names that no longer exist are left out.
 
     Raises:
-        DockerMissing: there is no docker command.
+        DockerMissing: no docker command is on PATH.
         DockerFailed: the engine does not answer, or manages no Swarm.
     """
     return run(["inspect", "--type", kind, *names], partly=True).encode() if names else b"[]"
 
 
 def last_lines(task: str, count: int, timeout_s: float) -> list[str]:
-    """The last lines that a task's container wrote; none where its machine does not answer."""
+    """Return the last log lines of a task's container, or an empty list when its machine does not answer."""
     try:
         done = subprocess.run(
             [_program(), "service", "logs", "--raw", "--tail", str(count), task],
@@ -90,7 +90,7 @@ def last_lines(task: str, count: int, timeout_s: float) -> list[str]:
 
 
 def attach(arguments: Sequence[str]) -> int:
-    """Let a docker command write to this terminal until it ends; its exit code."""
+    """Run a docker command on the terminal, and return its exit code."""
     return subprocess.run([_program(), *arguments], check=False).returncode
 
 
@@ -104,7 +104,7 @@ def _program() -> str:
 def _explained(arguments: Sequence[str], said: str) -> str:
     if _NOT_A_MANAGER in said:
         return (
-            "this Docker engine does not manage a Swarm: make it a manager with docker swarm init, or name one that is by "
+            "this Docker engine does not manage a Swarm: make it a manager with docker swarm init, or choose a manager with "
             "DOCKER_HOST or docker context use"
         )
     if _FORBIDDEN in said:

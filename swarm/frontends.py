@@ -1,4 +1,4 @@
-"""What the frontends of a stack know of its nodes, where one can be reached from here."""
+"""State of a stack's nodes, read from the metrics of a frontend that can be reached from here."""
 
 import re
 import urllib.error
@@ -14,7 +14,7 @@ from cluster_serving.swarm.variables import FRONTEND_PORT
 
 _ANSWER_S = 2.0
 _PREFIX = "cluster_serving_"
-_SAMPLE = re.compile(rf"^{_PREFIX}(\w+)\{{([^}}]*)\}} (\S+)", re.MULTILINE)  # the text format of Prometheus
+_SAMPLE = re.compile(rf"^{_PREFIX}(\w+)\{{([^}}]*)\}} (\S+)", re.MULTILINE)  # text format of Prometheus
 _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 _OF_NODE = (
     "node_ready",
@@ -29,12 +29,12 @@ _OF_JOB = ("backlog", "oldest_age_seconds", "dead_letters")
 
 @dataclass
 class Known:
-    """What one frontend said.
+    """Metrics from one frontend.
 
     Attributes:
-        nodes: (job, node) to numbers by name.
-        jobs: job to numbers by name.
-        problem: why nothing is known; empty: it is.
+        nodes: (job, node) to its metrics by name.
+        jobs: job to its metrics by name.
+        problem: reason why there are no metrics, or empty.
     """
 
     nodes: dict[tuple[str, str], dict[str, float]] = field(default_factory=dict[tuple[str, str], dict[str, float]])
@@ -43,7 +43,7 @@ class Known:
 
 
 def ask(stack: Stack) -> Known:
-    """Ask the first frontend that answers."""
+    """Return the metrics of the first frontend that answers."""
     why = "no frontend publishes a port"
     for url in _urls(stack):
         request = urllib.request.Request(f"{url}/metrics", headers={"Accept": "text/plain"})  # noqa: S310  # always http
@@ -58,7 +58,7 @@ def ask(stack: Stack) -> Known:
 
 
 def parse(text: str) -> Known:
-    """What stands in a frontend's metrics, in Prometheus' text format."""
+    """Parse a frontend's metrics, given in Prometheus' text format."""
     known = Known()
     for name, labels, value in _SAMPLE.findall(text):
         found = dict(_LABEL.findall(labels))
@@ -78,7 +78,7 @@ class _Host(msgspec.Struct, rename="pascal"):
 
 
 def _urls(stack: Stack) -> Iterator[str]:
-    """Where frontends listen: the machines that have one, which is right for ports in either mode."""
+    """Yield a URL for each machine that runs a frontend. The URLs are right for published ports of either mode."""
     service = stack.services.get("frontend")
     if service is None:
         return

@@ -1,4 +1,4 @@
-"""Whether what `cluster-serving swarm` needs is installed."""
+"""Check of the packages that `cluster-serving swarm` needs."""
 
 from cluster_serving.client.servers.process.installed import require
 
@@ -6,9 +6,9 @@ _PACKAGES = ("click", "cryptography", "msgspec", "pydantic", "rich", "yaml")
 
 
 def check_installed() -> None:
-    """Check that the packages of the extra `swarm` are there.
+    """Check that the packages of the extra `swarm` are installed.
 
     Raises:
-        NotInstalled: one is not.
+        NotInstalled: a package is missing.
     """
     require(_PACKAGES, "swarm", "The commands for a Swarm are")

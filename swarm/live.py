@@ -1,6 +1,6 @@
-"""What runs: the services and tasks of a stack, as the Swarm's manager tells them.
+"""Running services and tasks of a stack, as the Swarm's manager reports them.
 
-Only the fields that something of ours reads are here; their names are those of the Engine's API, 1.41 and later.
+The classes have only the fields that this package reads. Field names are the names of the Engine's API, 1.41 and later.
 """
 
 from typing import Any
@@ -11,7 +11,7 @@ from cluster_serving.client.servers.process.exit_codes import ExitCode, Fault
 from cluster_serving.swarm import docker
 
 NAMESPACE = "com.docker.stack.namespace"
-ENDED = {"complete", "shutdown", "failed", "rejected", "orphaned", "remove"}  # states that a task does not leave
+ENDED = {"complete", "shutdown", "failed", "rejected", "orphaned", "remove"}  # final states of a task
 
 
 class NoStack(Fault):
@@ -25,19 +25,19 @@ class _Api(msgspec.Struct, frozen=True, rename="pascal"):
 
 
 class Replicated(_Api, frozen=True, rename="pascal"):
-    """A service of so many tasks."""
+    """Number of tasks of a replicated service."""
 
     replicas: int = 1
 
 
 class Mode(_Api, frozen=True, rename="pascal"):
-    """How many tasks a service has; without `replicated`: one on each machine that may have one."""
+    """Mode of a service. Without `replicated`, the service has one task on each machine that it may use."""
 
     replicated: Replicated | None = None
 
 
 class ServiceSpec(_Api, frozen=True, rename="pascal"):
-    """What a service is to be."""
+    """Specification of a service."""
 
     name: str
     task_template: dict[str, Any]
@@ -45,7 +45,7 @@ class ServiceSpec(_Api, frozen=True, rename="pascal"):
 
 
 class UpdateStatus(_Api, frozen=True, rename="pascal"):
-    """How the last update of a service goes."""
+    """State of a service's last update."""
 
     state: str = ""
     message: str = ""
@@ -54,7 +54,7 @@ class UpdateStatus(_Api, frozen=True, rename="pascal"):
 
 
 class Service(_Api, frozen=True, rename="pascal"):
-    """One service."""
+    """Service of a stack."""
 
     id: str = msgspec.field(name="ID")
     spec: ServiceSpec
@@ -63,24 +63,24 @@ class Service(_Api, frozen=True, rename="pascal"):
 
     @property
     def container(self) -> dict[str, Any]:
-        """What its containers are to be."""
+        """Specification of the service's containers."""
         found: dict[str, Any] = self.spec.task_template["ContainerSpec"]
         return found
 
     @property
     def environ(self) -> dict[str, str]:
-        """The variables of its containers."""
+        """Environment variables of the service's containers."""
         return dict(pair.split("=", 1) for pair in self.container.get("Env") or () if "=" in pair)
 
 
 class ContainerStatus(_Api, frozen=True, rename="pascal"):
-    """How a task's container ended."""
+    """Exit status of a task's container."""
 
     exit_code: int = 0
 
 
 class TaskStatus(_Api, frozen=True, rename="pascal"):
-    """What became of a task until now."""
+    """Current state of a task."""
 
     state: str = ""
     timestamp: str = ""
@@ -90,7 +90,7 @@ class TaskStatus(_Api, frozen=True, rename="pascal"):
 
 
 class Task(_Api, frozen=True, rename="pascal"):
-    """One task: what Swarm starts, once, on one machine."""
+    """Task of a service. Swarm starts a task once, on one machine."""
 
     id: str = msgspec.field(name="ID")
     service_id: str = msgspec.field(name="ServiceID")
@@ -103,14 +103,21 @@ class Task(_Api, frozen=True, rename="pascal"):
 
 
 class Machine(msgspec.Struct, frozen=True):
-    """One machine of the Swarm; what ran on one that is down may still be called running for a day."""
+    """Machine of the Swarm. When a machine is down, Swarm may report its tasks as running for a day."""
 
     name: str
     is_up: bool
 
 
 class Stack(msgspec.Struct, frozen=True):
-    """The services of a stack, by name without that of the stack; its tasks, the newest first; the machines, by id."""
+    """Services and tasks of a stack, and the machines of the Swarm.
+
+    Attributes:
+        name: name of the stack.
+        services: services by name, without the stack's prefix.
+        tasks: tasks of all services, newest first.
+        machines: machines by id.
+    """
 
     name: str
     services: dict[str, Service]
@@ -118,24 +125,24 @@ class Stack(msgspec.Struct, frozen=True):
     machines: dict[str, Machine] = {}
 
     def is_running(self, task: Task) -> bool:
-        """Whether a task runs, and its machine too."""
+        """Return whether a task runs and its machine is up."""
         machine = self.machines.get(task.node_id)
         return task.status.state == "running" and (machine is None or machine.is_up)
 
     def machine_of(self, task: Task) -> str:
-        """The name of the machine that a task was given to; a dash where there is none yet."""
+        """Return the name of a task's machine, or a dash before Swarm has chosen a machine."""
         machine = self.machines.get(task.node_id)
         return machine.name if machine else "-"
 
     def tasks_of(self, service: Service) -> list[Task]:
-        """The tasks of one of them."""
+        """Return the tasks of a service."""
         return [task for task in self.tasks if task.service_id == service.id]
 
     def service(self, name: str) -> Service:
-        """One of them.
+        """Return a service by name.
 
         Raises:
-            Fault: there is none of this name.
+            Fault: the stack has no service of the name.
         """
         if name not in self.services:
             raise Fault(f"stack {self.name} has no service {name}; it has {', '.join(self.services)}")
@@ -143,11 +150,11 @@ class Stack(msgspec.Struct, frozen=True):
 
 
 def read_stack(name: str) -> Stack:
-    """A stack as it is now.
+    """Return the current state of a stack.
 
     Raises:
-        NoStack: there is none of this name.
-        DockerMissing: there is no docker command.
+        NoStack: no stack of this name runs.
+        DockerMissing: no docker command is on PATH.
         DockerFailed: the engine does not answer, or manages no Swarm.
     """
     services = _services(name)
@@ -160,7 +167,12 @@ def read_stack(name: str) -> Stack:
 
 
 def find_stack(name: str) -> Stack | None:
-    """A stack as it is now, if there is one; raises as `read_stack` does."""
+    """Return the current state of a stack, or None when no stack of this name runs.
+
+    Raises:
+        DockerMissing: no docker command is on PATH.
+        DockerFailed: the engine does not answer, or manages no Swarm.
+    """
     try:
         return read_stack(name)
     except NoStack:
@@ -168,7 +180,7 @@ def find_stack(name: str) -> Stack | None:
 
 
 def remains_of(stack: Stack) -> list[str]:
-    """What is left of a stack that was removed: tasks that still run on machines that are up, and networks."""
+    """Return the remains of a removed stack: networks, and tasks that still run on machines that are up."""
     ids = [task.id for task in stack.tasks if task.status.state not in ENDED]
     tasks = msgspec.json.decode(docker.inspect("task", ids), type=list[Task])
     machines = _machines()

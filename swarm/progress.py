@@ -1,7 +1,8 @@
-"""How far a stack is from what it was asked to be; pure.
+"""Progress of a stack towards its wanted state. Pure.
 
-A task of Swarm is started once: new -> pending -> assigned -> preparing -> starting -> running, and then failed, rejected, complete
-or shutdown; another takes its place. One with a health check is `running` when it is healthy, and `starting` until then.
+Swarm starts a task once: new -> pending -> assigned -> preparing -> starting -> running, and then failed, rejected, complete or
+shutdown. A new task takes the place of an ended task. A task with a health check is `starting` until it is healthy, and `running`
+from then on.
 """
 
 from collections import Counter
@@ -10,37 +11,37 @@ from typing import Any
 
 from cluster_serving.swarm.live import Service, Stack, Task
 
-ENOUGH_FAILURES = 3  # of one service, with nothing getting better meanwhile
+ENOUGH_FAILURES = 3  # of one service, while the number of ready tasks does not rise
 
 _ALIVE = {"ready", "running"}  # desired states
 _FAILED = {"failed", "rejected"}
-_COMING = {"ready": "waiting"}  # Swarm's word for a task that is held back until the one before it has ended
+_COMING = {"ready": "waiting"}  # Swarm calls a task `ready` while it is held back until the task before it has ended
 _UPDATING = {"updating", "rollback_started"}
-# What is not said has these values in a service, as docker tells it, and is not there in its tasks.
+# Defaults that Docker fills in for a service, and leaves out for its tasks.
 _CONTAINER_DEFAULTS = {"StopGracePeriod": 10_000_000_000}
 _RESTART_DEFAULTS = {"Condition": "any", "Delay": 5_000_000_000}
 
 
 @dataclass(frozen=True)
 class Progress:
-    """One service: how many tasks it is to have, and what those are doing."""
+    """Progress of a service: the number of wanted tasks, and the states of the existing tasks."""
 
     service: str
     wanted: int
     ready: int  # running, healthy, and of the newest specification
     old: int  # alive, and to be replaced
     leaving: int  # still running, told to stop
-    coming: dict[str, int]  # state to tasks that are not running yet
-    waiting_for: str  # why Swarm cannot place a task; empty: it can
-    update: str  # state of the last update, as Swarm says it; empty: none
+    coming: dict[str, int]  # state to number of tasks, for tasks that do not run yet
+    waiting_for: str  # Swarm's reason for not placing a task, or empty
+    update: str  # Swarm's state of the last update, or empty
 
     @property
     def is_settled(self) -> bool:
-        """Whether it is as it was asked to be."""
+        """True if the service is in its wanted state."""
         return self.ready == self.wanted and not self.old and not self.coming and self.update not in _UPDATING
 
     def sentence(self) -> str:
-        """What it is doing, for people."""
+        """Return the state of the service as a phrase for people."""
         parts = [f"{count} {state}" for state, count in self.coming.items()]
         parts += [f"{self.old} to be replaced"] if self.old else []
         parts += [f"{self.leaving} leaving"] if self.leaving else []
@@ -56,7 +57,7 @@ class Progress:
 
 
 def progress_of(name: str, service: Service, stack: Stack) -> Progress:
-    """Where a service stands."""
+    """Return the progress of a service."""
     tasks = stack.tasks_of(service)
     alive = [task for task in tasks if task.desired_state in _ALIVE and task.status.state not in _FAILED]
     current = [task for task in alive if is_current(task, service)]
@@ -78,12 +79,12 @@ def progress_of(name: str, service: Service, stack: Stack) -> Progress:
 
 
 def is_current(task: Task, service: Service) -> bool:
-    """Whether a task is what its service's specification says now."""
+    """Return whether a task has the current specification of its service."""
     return bool(_compared(task.spec) == _compared(service.spec.task_template))
 
 
 def _compared(template: dict[str, Any]) -> Any:
-    # Swarm itself does not start tasks anew for a placement that they fulfil; a task does not repeat its runtime.
+    # Swarm keeps tasks that already fulfil a changed placement. The specification of a task has no Runtime.
     kept = {key: value for key, value in template.items() if key not in {"Placement", "Runtime"}}
     kept["ContainerSpec"] = _CONTAINER_DEFAULTS | template["ContainerSpec"]
     kept["RestartPolicy"] = _RESTART_DEFAULTS | (template.get("RestartPolicy") or {})
@@ -91,7 +92,7 @@ def _compared(template: dict[str, Any]) -> Any:
 
 
 def _without_empty(value: Any) -> Any:
-    """What the engine leaves out in one place, and writes as null, false, 0 or {} in another, is the same."""
+    """Remove empty values. The engine leaves a value out in one place, and writes null, false, 0 or {} in another."""
     if isinstance(value, dict):
         kept = {key: _without_empty(inner) for key, inner in value.items()}
         return {key: inner for key, inner in kept.items() if inner}
@@ -100,15 +101,15 @@ def _without_empty(value: Any) -> Any:
 
 @dataclass
 class StackFollower:
-    """Follows a stack from a command until it is as that command wanted it, or never will be.
+    """Observed state of a stack after a command, until the stack is as wanted or can no longer become so.
 
     Attributes:
-        before: the stack before the command; None: there was none. What failed in it is old news.
-        drained: whether tasks that leave have to be gone too.
-        failures: by service, the newest last.
-        stack: as it was looked at last; None: it never was.
-        now: its services.
-        rolled_back: the services that Swarm has put back to what they were, or is putting back.
+        before: the stack before the command. Its failures do not count. None: there was no stack.
+        drained: leaving tasks have to be gone too.
+        failures: failed tasks by service, newest last.
+        stack: the stack at the last look. None: before the first look.
+        now: progress of the stack's services.
+        rolled_back: names of the services that Swarm has rolled back, or is rolling back.
     """
 
     before: Stack | None
@@ -125,7 +126,7 @@ class StackFollower:
         self._counted |= {task.id for task in self.before.tasks} if self.before else set()
 
     def look(self, stack: Stack) -> None:
-        """Take in how it is now."""
+        """Update the state from a stack that was just read."""
         self.stack = stack
         self.now = [progress_of(name, service, stack) for name, service in stack.services.items()]
         self.rolled_back = [name for name, service in stack.services.items() if self._goes_back(name, service)]
@@ -136,24 +137,24 @@ class StackFollower:
                     self.failures.setdefault(name, []).append(task)
                     self._since_better[name] += 1
         ready = sum(progress.ready for progress in self.now)
-        if ready > self._most_ready:  # what failed until now may have waited for this
+        if ready > self._most_ready:  # earlier failures may have waited for the task that is ready now
             self._most_ready = ready
             self._since_better.clear()
 
     @property
     def is_done(self) -> bool:
-        """Whether all is as it was wanted."""
+        """True if every service is in its wanted state, and none is rolled back."""
         settled = all(one.is_settled and not (self.drained and one.leaving) for one in self.now)
         return bool(self.now) and settled and not self.rolled_back
 
     @property
     def is_over(self) -> bool:
-        """Whether there is nothing to wait for any more: rolled back, stopped half-way, or failing again and again."""
+        """True if waiting is useless: the stack is rolled back, stopped half-way, or fails again and again."""
         going_back = [one for one in self.now if one.service in self.rolled_back]
         if going_back:
             return all(one.update not in _UPDATING for one in going_back)
         unsettled = [one for one in self.now if not one.is_settled]
-        # An update that fails is ended by Swarm, in its own time.
+        # Services under update are waited for, because Swarm itself ends a failing update.
         return any(one.update in {"paused", "rollback_paused"} for one in unsettled) or (
             bool(unsettled)
             and all(
@@ -162,7 +163,7 @@ class StackFollower:
         )
 
     def _goes_back(self, name: str, service: Service) -> bool:
-        """Whether a roll-back is news: what Swarm says of the last one stays for ever."""
+        """Return whether a roll-back is new. Swarm reports the last roll-back for ever."""
         old = self.before.services.get(name) if self.before else None
         said = service.update_status
         return said is not None and said.state.startswith("rollback") and (old is None or old.update_status != said)

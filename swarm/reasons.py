@@ -1,4 +1,4 @@
-"""Why a task ended, in words: docker's own, and what they mean here."""
+"""Causes of a task's end: Docker's message, and its meaning here."""
 
 import re
 
@@ -14,7 +14,7 @@ _HINTS = (
 
 
 def explained(task: Task) -> str:
-    """What docker says of a failed task, and how to mend it where that is known."""
+    """Return Docker's message about a failed task, with an explanation or a remedy for known failures."""
     said = task.status.err or task.status.message
     return f"{said} ({meaning})" if (meaning := _meaning(said)) else said
 
@@ -29,5 +29,5 @@ def _meaning(said: str) -> str:
     code = int(found[1])
     if code == _KILLED:
         return "killed; out of memory?"
-    # 1 and 2 are said by everything.
+    # Any program may exit with 1 or 2, so both codes stay unexplained.
     return MEANINGS[ExitCode(code)] if code in set(ExitCode) and code > ExitCode.USAGE else ""

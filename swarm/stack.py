@@ -1,7 +1,7 @@
-"""The stack to be deployed: files merged and variables filled in by `docker stack config`, then made to last.
+"""Stack to deploy: `docker stack config` merges its files and fills in its variables, then its configs get lasting names.
 
-A configuration that Swarm keeps never changes: each gets a name with a hash of its content, so that an edited file is a new one,
-and its services are updated. A file that is not here, but was when the stack was deployed, is what Swarm has kept of it.
+Swarm never changes a stored config. So the name of a config contains a hash of its content: an edited file becomes a new config,
+and its services are updated. When a file of the running stack is missing here, the copy in the Swarm is used.
 """
 
 import hashlib
@@ -29,13 +29,13 @@ Document = dict[str, Any]
 
 @dataclass(frozen=True)
 class Source:
-    """What a stack is made from.
+    """Sources of a stack.
 
     Attributes:
-        name: of the stack.
-        files: stack files, later ones over earlier ones.
-        folder: where config.yaml and the passwords lie.
-        variables: for what the files leave open.
+        name: name of the stack.
+        files: stack files. A later file overrides an earlier file.
+        folder: folder of config.yaml and the passwords.
+        variables: values for the variables in the stack files.
     """
 
     name: str
@@ -44,7 +44,7 @@ class Source:
     variables: Mapping[str, str] = field(default_factory=dict[str, str])
 
     def paths(self) -> dict[str, Path]:
-        """Variable to file, for what the files name beside themselves."""
+        """Return variable to path, for the files that the stack files refer to."""
         own_config = self.folder / CONFIG
         return {
             "CLUSTER_SERVING_CONFIG": own_config if own_config.exists() else PACKAGED / CONFIG,
@@ -57,28 +57,26 @@ class Source:
 
 
 def stack_files(given: tuple[str, ...], additions: tuple[str, ...]) -> tuple[Path, ...]:
-    """The files of a stack: those given, else ours; and our additions.
+    """Return the files of a stack: the given files or the packaged stack.yml, then the packaged additions.
 
     Raises:
-        Fault: one is not there.
+        Fault: a given file does not exist.
     """
     files = [Path(name).absolute() for name in given] or [PACKAGED / "stack.yml"]
     for file in files:
         if not file.is_file():
-            raise Fault(
-                f"{file}: there is no such file; without -c, the stack file that comes with this command is used"
-            )
+            raise Fault(f"{file}: there is no such file; without -c, the packaged stack.yml is used")
     return (*files, *(PACKAGED / f"{name}.yml" for name in additions))
 
 
 def render(source: Source) -> Document:
-    """The merged stack with all variables filled in; paths are absolute.
+    """Return the merged stack, with all variables filled in and absolute paths.
 
     Raises:
-        DockerMissing: there is no docker command.
-        DockerFailed: it refuses the files; the message says which part.
+        DockerMissing: no docker command is on PATH.
+        DockerFailed: Docker refuses the files. The message names the refused part.
     """
-    # A path in the environment starts where the command was called, and not where the first file lies.
+    # A path in the environment is relative to the current folder, not to the folder of the first file.
     paths = {name: Path(os.environ.get(name) or path).absolute() for name, path in source.paths().items()}
     options = [word for file in source.files for word in ("-c", str(file))]
     text = docker.run(
@@ -87,14 +85,14 @@ def render(source: Source) -> Document:
     document: Document = yaml.safe_load(text)
     for service in document["services"].values():
         if (deploy := service.get("deploy") or {}).get("mode") == "global":
-            deploy.pop("replicas", None)  # a file laid over another cannot take it away
+            deploy.pop("replicas", None)  # an overriding stack file cannot remove `replicas`
     return {key: value for key, value in document.items() if not key.startswith("x-")}
 
 
 def settle_names(document: Document, name: str) -> None:
-    """Name every configuration, and every certificate, by its content; one whose file is not there keeps its name.
+    """Add a content hash to the name of every config and certificate. An entry whose file is missing keeps its name.
 
-    A password has its plain name: a digest would tell who guesses it that the guess is right.
+    A password keeps its plain name, because a hash would confirm a right guess of the password.
     """
     entries = [*_files_of(document, "configs"), *_files_of(document, "secrets")]
     for key, entry in entries:
@@ -104,7 +102,7 @@ def settle_names(document: Document, name: str) -> None:
 
 
 def make_passwords(document: Document) -> list[Path]:
-    """Make the password files that are missing, for their owner's eyes only; which ones."""
+    """Create the missing password files, readable only by their owner, and return their paths."""
     made: list[Path] = []
     for key, secret in _files_of(document, "secrets"):
         path = Path(secret["file"])
@@ -117,11 +115,11 @@ def make_passwords(document: Document) -> list[Path]:
 
 
 def keep_what_runs(document: Document, running: Stack) -> list[str]:
-    """Use what Swarm has kept of files that are not here any more; their names.
+    """Use Swarm's copies of files that are missing here, and return the names of the copies.
 
     Args:
-        document: changed where it names such a file, or, for config.yaml, the one that comes with this command.
-        running: the stack that the document is of.
+        document: the stack to deploy. Entries with a missing file, or with the packaged config.yaml, are changed.
+        running: the running stack of the same name.
     """
     kept: list[str] = []
     for part, kind in (("configs", "Config"), ("secrets", "Secret")):
@@ -138,13 +136,13 @@ def keep_what_runs(document: Document, running: Stack) -> list[str]:
 
 
 def to_text(document: Document) -> str:
-    """The stack as `docker stack deploy` reads it: a $ that stands for itself is written twice."""
+    """Return the stack as text for `docker stack deploy`. A literal $ is written twice."""
     text: str = yaml.dump(document, Dumper=_Dumper, sort_keys=False, width=132)
     return text.replace("$", "$$")
 
 
 def save(document: Document, folder: Path) -> None:
-    """Write the stack into a folder, and every file that it names from elsewhere beside it."""
+    """Write the stack into a folder, with copies of the files that it names outside the folder."""
     for part in ("configs", "secrets"):
         for _, entry in _files_of(document, part):
             path = Path(entry["file"])
@@ -156,10 +154,10 @@ def save(document: Document, folder: Path) -> None:
 
 
 class _Dumper(yaml.SafeDumper):
-    """Writes a text of several lines as one reads it."""
+    """YAML dumper that writes a text of several lines as a literal block."""
 
     def represent_str(self, data: str) -> yaml.ScalarNode:
-        """One text."""
+        """Return the YAML node of a text."""
         return self.represent_scalar("tag:yaml.org,2002:str", data, style="|" if "\n" in data else None)
 
 
@@ -175,7 +173,7 @@ def _is_password(key: str) -> bool:
 
 
 def _name_in_use(running: Stack, kind: str, key: str) -> str | None:
-    """The name under which the services of a stack have a config or a secret."""
+    """Return the full name of a config or a secret in the services of a running stack."""
     plain = f"{running.name}_{key}"
     entries = (entry for service in running.services.values() for entry in service.container.get(f"{kind}s") or ())
     names = (str(entry[f"{kind}Name"]) for entry in entries)

@@ -1,6 +1,6 @@
-"""The variables of stack.yml that have an option, and where a running stack keeps what was given for them.
+"""Variables of stack.yml: their options, and their values in a running stack.
 
-What is not given keeps its value: a new deploy must not undo what `scale` and `update-model` did.
+A variable that is not given keeps its value, because a new deploy must not undo `scale` and `update-model`.
 """
 
 import re
@@ -19,24 +19,24 @@ MODEL_PATH = f"{ENVIRON_PREFIX}MODEL_PATH"
 MODEL_CHECKSUM = f"{ENVIRON_PREFIX}MODEL_CHECKSUM"
 MODELS = f"{ENVIRON_PREFIX}MODELS"
 NODES = f"{ENVIRON_PREFIX}NODES"
-FRONTEND_PORT = 10020  # in the container, as the two below
+FRONTEND_PORT = 10020  # in the container, like the next two ports
 _SECURE_PORT = 10023
 _GRAFANA_PORT = 3000
-_MODELS_VOLUME = "models"  # of stack.yml: where no directory of the machines is mounted
+_MODELS_VOLUME = "models"  # volume of stack.yml, mounted in place of a directory of the machines
 _IN_IMAGE, _IN_VOLUME = "image:", "volume:"
 
 
 @dataclass(frozen=True)
 class Variable:
-    """One variable.
+    """Variable of a stack file.
 
     Attributes:
-        name: in the stack file.
-        option: of `deploy`; empty: none of its own.
-        help: of the option.
-        service: whose specification says what it is now.
-        read: from that service; None or empty: it says nothing.
-        default: unless the one in the stack file will do.
+        name: name in the stack file.
+        option: option of `deploy`, or empty.
+        help: help text of the option.
+        service: name of the service whose specification holds the current value.
+        read: function that reads the current value from the service. None or empty: the service has no value.
+        default: default value. Empty: the default in the stack file.
     """
 
     name: str
@@ -118,7 +118,7 @@ VARIABLES = (
         f"cluster-serving-frontend:{__version__}",
     ),
     Variable("CLUSTER_SERVING_REDIS_IMAGE", "--redis-image", "Image of Redis; redis:7.4-bookworm.", "redis", _image),
-    Variable("CLUSTER_SERVING_REDIS_PLACE", "", "", "redis", _place),  # elsewhere it would find no data
+    Variable("CLUSTER_SERVING_REDIS_PLACE", "", "", "redis", _place),  # on a different machine Redis would find no data
     Variable("CLUSTER_SERVING_REDIS_MEMORY", "", "", "redis", _limit("MemoryBytes", 1)),
     Variable("CLUSTER_SERVING_REDIS_MAXMEMORY", "", "", "redis", _maxmemory),
     Variable("CLUSTER_SERVING_SECURE_PORT", "", "", "frontend", _port(_SECURE_PORT)),
@@ -133,33 +133,33 @@ VARIABLES = (
 
 
 def variables(given: Mapping[str, str], environ: Mapping[str, str], running: Stack | None) -> dict[str, str]:
-    """What each variable is to be: as given, as the environment says, as it is, or its default, in this order.
+    """Choose the value of each variable: as given, from the environment, from the running stack, or the default, in this order.
 
-    A model that is given settles all that says where it is.
+    A given model decides all variables for the place of the model.
     """
     of_model = {MODELS, MODEL_PATH, MODEL_CHECKSUM} if MODEL_PATH in given else set[str]()
     found: dict[str, str] = {}
     for variable in VARIABLES:
         name = variable.name
         if name in given or name in of_model:
-            found[name] = given.get(name, "")  # an empty one counts: the environment may have another
+            found[name] = given.get(name, "")  # an empty value counts too: it overrides the environment
         elif not environ.get(name) and (value := _as_it_is(variable, running) or variable.default):
             found[name] = value
     return found
 
 
 def _as_it_is(variable: Variable, running: Stack | None) -> str:
-    """What a running stack has for it; empty: nothing."""
+    """Return a variable's value in a running stack, or an empty text."""
     service = running.services.get(variable.service) if running else None
     value = variable.read(service) if service else None
     return "" if value is None else str(value)
 
 
 def given_model(reference: str, checksum: str | None) -> dict[str, str]:
-    """The variables for a model: a directory that every machine has, a URL, image:/PATH, or volume:NAME.
+    """Return the variables for a model: a directory on every machine, a URL, image:/PATH, or volume:NAME.
 
     Raises:
-        Fault: it is none of these.
+        Fault: the reference has none of these forms.
     """
     given = {MODEL_PATH: reference, MODEL_CHECKSUM: checksum or ""}
     if "://" in reference:
@@ -179,10 +179,10 @@ def given_model(reference: str, checksum: str | None) -> dict[str, str]:
 
 
 def _path_in_image(reference: str) -> str:
-    """Where a model lies in the image of the nodes.
+    """Return the path of a model in the image of the nodes.
 
     Raises:
-        Fault: there is something else in its place.
+        Fault: the path is not absolute, or a mount hides it.
     """
     path = PurePosixPath(reference.removeprefix(_IN_IMAGE))
     if not path.is_absolute() or path.is_relative_to(MODELS_MOUNT):
@@ -194,10 +194,14 @@ def _path_in_image(reference: str) -> str:
 
 
 def model_in_container(reference: str, node: Service) -> str:
-    """Where a running node finds a model: a URL, image:/PATH, a path of the machine below what is mounted, or a name there.
+    """Return the place of a model as a running node sees it.
+
+    Args:
+        reference: a URL, image:/PATH, a path on the machines below the mounted directory, or a name in the mounted directory.
+        node: the service of the nodes.
 
     Raises:
-        Fault: nodes cannot see that path.
+        Fault: the nodes cannot see the path.
     """
     if "://" in reference or reference.startswith(f"{MODELS_MOUNT}/"):
         return reference
@@ -215,6 +219,6 @@ def model_in_container(reference: str, node: Service) -> str:
 
 
 def models_mount(node: Service) -> dict[str, Any] | None:
-    """What is mounted at /models."""
+    """Return the mount at /models, or None."""
     mounts: list[dict[str, Any]] = node.container.get("Mounts") or []
     return next((mount for mount in mounts if mount.get("Target") == MODELS_MOUNT), None)

@@ -1,4 +1,4 @@
-"""Shows how a stack goes: a table that changes in place on a terminal, else a line for each change."""
+"""Display of a stack's progress: a table that changes in place on a terminal, else a line for each change."""
 
 from types import TracebackType
 
@@ -12,10 +12,10 @@ from cluster_serving.swarm.progress import Progress
 
 
 class View:
-    """Shows progress while it is entered.
+    """Context manager that displays progress.
 
     Attributes:
-        problem: why nothing new is known, if so.
+        problem: reason why the progress is not up to date, or empty.
     """
 
     def __init__(self) -> None:
@@ -36,7 +36,7 @@ class View:
             self._live.stop()
 
     def show(self, now: list[Progress], elapsed_s: float) -> None:
-        """Show this."""
+        """Show the progress of the services."""
         if self._live:
             self._live.update(self._table(now, elapsed_s), refresh=True)
             return

@@ -1,4 +1,4 @@
-"""Waits until a stack is as a command wanted it, shows how it goes, and tells why it does not get there."""
+"""Waiting for a stack after a command, with a display of its progress and an explanation of failures."""
 
 import signal
 import sys
@@ -23,21 +23,21 @@ _SHOWN_FAILURES = 2
 
 
 class NotSettled(Fault):
-    """The stack is not as it was asked to be."""
+    """The stack is not in its wanted state."""
 
 
 def wait_until_settled(name: str, before: Stack | None, timeout_s: float, *, drained: bool = False) -> None:
-    """Wait until a stack is as it was asked to be just now.
+    """Wait until a stack is in the state that a command asked for.
 
     Args:
-        name: of the stack.
-        before: it, before it was asked.
-        timeout_s: how long to wait.
-        drained: whether tasks that were told to stop have to be gone too.
+        name: name of the stack.
+        before: the stack before the command.
+        timeout_s: longest wait in seconds.
+        drained: wait also until the tasks that were told to stop are gone.
 
     Raises:
-        NotSettled: Swarm has rolled it back, it fails again and again, or takes too long; why is in the message.
-        KeyboardInterrupt: Ctrl-C; the Swarm goes on.
+        NotSettled: Swarm has rolled the stack back, or the stack fails again and again or takes too long. The message says why.
+        KeyboardInterrupt: the user pressed Ctrl-C. The Swarm goes on.
     """
     watch = StackFollower(before, drained)
     _follow(name, watch, timeout_s)
@@ -53,7 +53,7 @@ def wait_until_settled(name: str, before: Stack | None, timeout_s: float, *, dra
 
 
 def _follow(name: str, watch: StackFollower, timeout_s: float) -> None:
-    """Look and show, until there is nothing to wait for or no time left."""
+    """Read and show the stack until the wait is over or the time is up."""
     begun_s = time.monotonic()
     with View() as view:
         while True:
@@ -66,10 +66,10 @@ def _follow(name: str, watch: StackFollower, timeout_s: float) -> None:
 
 
 def wait_until_gone(stack: Stack, timeout_s: float) -> None:
-    """Wait until no task and no network of a stack that was removed is left; tasks on machines that are down do not count.
+    """Wait until no task and no network of a removed stack is left. Tasks on machines that are down do not count.
 
     Raises:
-        NotSettled: something is still there after `timeout_s`.
+        NotSettled: a task or a network is left after `timeout_s`.
     """
     deadline_s = time.monotonic() + timeout_s
     while left := remains_of(stack):
@@ -82,7 +82,7 @@ def wait_until_gone(stack: Stack, timeout_s: float) -> None:
 
 @contextmanager
 def goes_on_without_us(what: str, name: str) -> Generator[None]:
-    """Ctrl-C ends the waiting with exit code 130, and says that the Swarm goes on."""
+    """End the wait on Ctrl-C with exit code 130, and say that the Swarm goes on."""
     try:
         yield
     except KeyboardInterrupt:
@@ -91,7 +91,7 @@ def goes_on_without_us(what: str, name: str) -> Generator[None]:
 
 
 def _look(name: str, watch: StackFollower) -> str:
-    """One look at the stack; what was in the way of it. A manager may be away for a while."""
+    """Read the stack once, and return the error, or an empty text. A manager may be away for a while."""
     try:
         watch.look(read_stack(name))
     except DockerFailed as error:
@@ -100,7 +100,7 @@ def _look(name: str, watch: StackFollower) -> str:
 
 
 def _why(watch: StackFollower) -> list[str]:
-    """For each service that is not ready, what its tasks died of, and their last words."""
+    """Return lines about each service that is not ready: its tasks' failures, and the last lines of their logs."""
     lines: list[str] = []
     for one in watch.now:
         if one.is_settled and one.service not in watch.rolled_back:
@@ -113,7 +113,7 @@ def _why(watch: StackFollower) -> list[str]:
 
 
 def _telling(watch: StackFollower, service: str) -> list[Task]:
-    """The newest failure of each kind; where nothing failed, a task that starts and does not get ready."""
+    """Return the newest failure of each kind, or a task that is still starting when no task failed."""
     kinds = {task.status.err: task for task in watch.failures.get(service, [])}
     tasks = watch.stack.tasks_of(watch.stack.services[service]) if watch.stack else []
     starting = [task for task in tasks if task.status.state == "starting"]

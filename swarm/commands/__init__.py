@@ -1,1 +1,1 @@
-"""The commands of `cluster-serving swarm`, one a file."""
+"""Commands of `cluster-serving swarm`, one per file."""

@@ -1,4 +1,4 @@
-"""`swarm check`."""
+"""Command `swarm check`."""
 
 import json
 from typing import Any
@@ -10,17 +10,15 @@ from cluster_serving.client.servers.process.exit_codes import ExitCode
 from cluster_serving.swarm.commands.options import json_option, source_options
 
 
-@click.command(
-    cls=Command, context_settings=SETTINGS, short_help="Tell what is wrong with a stack before it is deployed."
-)
+@click.command(cls=Command, context_settings=SETTINGS, short_help="Check a stack before it is deployed.")
 @source_options
 @json_option
 @click.pass_context
 def check(context: click.Context, /, as_json: bool, **values: Any) -> None:
-    """Tell what is wrong with a stack before it is deployed.
+    """Check a stack before it is deployed.
 
-    Exits with 1 where there is an error: something that would lose records, give a secret away, or not work. A warning may be
-    meant. No Swarm is asked.
+    Exits with 1 when there is an error: a setting that would lose records, reveal a secret, or not work. A warning marks a
+    setting that may be intended. No Swarm is contacted.
     """
     from cluster_serving.swarm import stack
     from cluster_serving.swarm.commands.findings import count, lines

@@ -1,4 +1,4 @@
-"""`swarm deploy`."""
+"""Command `swarm deploy`."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -18,15 +18,16 @@ if TYPE_CHECKING:
     "--resolve-image",
     type=click.Choice(["always", "changed", "never"]),
     default="always",
-    help="Whether to ask the registry for digests; never: images are on every machine already.",
+    help="When to ask the registry for image digests; never: every machine already has the images.",
 )
 @click.option("--with-registry-auth", is_flag=True, help="Let the machines pull with your login.")
 @timeout_option
 def deploy(resolve_image: str, with_registry_auth: bool, timeout_s: float, **values: Any) -> None:
-    """Start a stack, or update one, and return when all of it is ready.
+    """Start or update a stack, and return when every service is ready.
 
-    What is given neither here nor in the environment stays as it runs: the number of nodes, the model, images. config.yaml and
-    redis_password.txt are read from this folder; a password that is missing is made. A service whose update fails is rolled back.
+    Values given neither as options nor in the environment stay as in the running stack: number of nodes, model, images.
+    config.yaml and redis_password.txt are read from the current folder. A missing password is generated. A service whose update
+    fails is rolled back.
     """
     from cluster_serving.swarm import stack
     from cluster_serving.swarm.commands.options import source_of
@@ -46,10 +47,10 @@ def deploy(resolve_image: str, with_registry_auth: bool, timeout_s: float, **val
 
 
 def _checked(source: Any, before: "Stack | None") -> dict[str, Any]:
-    """The stack to deploy, with its passwords made.
+    """Return the stack to deploy, and create its missing password files.
 
     Raises:
-        Fault: there is something in it that must not be deployed.
+        Fault: the checks found an error in the stack.
     """
     from cluster_serving.swarm import stack
     from cluster_serving.swarm.commands.findings import count, lines

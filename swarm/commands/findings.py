@@ -1,4 +1,4 @@
-"""Findings as people read them."""
+"""Findings as text for the terminal."""
 
 import textwrap
 from collections.abc import Iterator, Sequence
@@ -10,7 +10,7 @@ _WIDEST = 100
 
 
 def lines(findings: Sequence[Finding]) -> Iterator[str]:
-    """One paragraph for each: what is wrong, and below it how to mend it."""
+    """Yield two wrapped paragraphs per finding: the fault, then the indented remedy."""
     width = min(get_terminal_size().columns, _WIDEST)
     for finding in findings:
         sentence = (
@@ -30,7 +30,7 @@ def lines(findings: Sequence[Finding]) -> Iterator[str]:
 
 
 def count(findings: Sequence[Finding]) -> str:
-    """How many there are."""
+    """Return the numbers of errors and warnings as a sentence."""
     errors = sum(finding.level == "error" for finding in findings)
     warnings = len(findings) - errors
     if not findings:

@@ -1,4 +1,4 @@
-"""`swarm logs`."""
+"""Command `swarm logs`."""
 
 import click
 
@@ -15,7 +15,7 @@ from cluster_serving.swarm.commands.options import name_option
 @name_option
 @click.pass_context
 def logs(context: click.Context, /, service: str, follow: bool, lines: int, name: str) -> None:
-    """Print the end of the log of the nodes, or of another service: frontend, redis."""
+    """Print the end of the log of the nodes, or of the service frontend or redis."""
     from contextlib import suppress
 
     from cluster_serving.swarm import docker
@@ -23,5 +23,5 @@ def logs(context: click.Context, /, service: str, follow: bool, lines: int, name
 
     read_stack(name).service(service)
     options = ["--no-task-ids", "--tail", str(lines), *(["--follow"] if follow else [])]
-    with suppress(KeyboardInterrupt):  # the way to end it
+    with suppress(KeyboardInterrupt):  # Ctrl-C ends --follow
         context.exit(docker.attach(["service", "logs", *options, f"{name}_{service}"]))

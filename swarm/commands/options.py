@@ -1,4 +1,4 @@
-"""The options that say which stack is meant, and those that say what it is made from."""
+"""Options shared by the swarm commands: the name of the stack, its files and its variables."""
 
 import os
 from collections.abc import Callable
@@ -32,7 +32,7 @@ json_option = click.option("--json", "as_json", is_flag=True, help="JSON.")
 
 
 def source_options(function: _Function) -> _Function:
-    """Give a command the options that say what a stack is made from."""
+    """Add the options for the files and variables of a stack to a command."""
     options = [
         click.option(
             "-c",
@@ -40,17 +40,17 @@ def source_options(function: _Function) -> _Function:
             "files",
             multiple=True,
             metavar="FILE",
-            help="Stack file; repeatable, later ones over earlier ones. Default: the one that comes with this command.",
+            help="Stack file; repeatable, a later file overrides an earlier file. Default: the packaged stack.yml.",
         ),
         click.option(
             "--with",
             "additions",
             multiple=True,
             type=click.Choice(ADDITIONS),
-            help="More: one node on every machine, monitoring, HTTPS; repeatable.",
+            help="Addition: one node on every machine, monitoring, or HTTPS; repeatable.",
         ),
         click.option(
-            "--model", metavar="REF", help="Model: a directory of every machine, a URL, image:/PATH, or volume:NAME."
+            "--model", metavar="REF", help="Model: a directory on every machine, a URL, image:/PATH, or volume:NAME."
         ),
         click.option("--checksum", metavar="sha256:HEX", help="Checksum of a model that comes by URL."),
         *(click.option(one.option, one.name, metavar="VALUE", help=one.help) for one in VARIABLES if one.option),
@@ -62,15 +62,16 @@ def source_options(function: _Function) -> _Function:
 
 
 def source_of(values: dict[str, Any], running: Stack | None, folder: Path | None = None) -> Source:
-    """What a stack is made from.
+    """Return the files, folder and variables of a stack.
 
     Args:
         values: click's parameters.
-        running: the stack, if it runs and is to keep what is not given.
-        folder: of config.yaml and passwords; None: that of the first stack file, or the current one where that file is ours.
+        running: running stack that supplies the values of options not given, or None.
+        folder: folder of config.yaml and the passwords. None: the folder of the first stack file, or the current folder when the
+            first stack file is the packaged stack.yml.
 
     Raises:
-        Fault: a file is not there, or an option has nothing to set in the files.
+        Fault: a file is missing, two options do not fit together, or the variable of an option is in no stack file.
     """
     files = stack_files(values["files"], values["additions"])
     given = {one.name: values[key] for one in VARIABLES if values.get(key := one.name)}
@@ -84,7 +85,7 @@ def source_of(values: dict[str, Any], running: Stack | None, folder: Path | None
     for name in given:
         if name not in text:
             raise Fault(
-                f"no stack file says ${{{name}}}, so that what was given for it would have no effect; write it there"
+                f"no stack file says ${{{name}}}, so the value given for it has no effect; write it into a stack file"
             )
     default = Path.cwd() if files[0].parent.samefile(PACKAGED) else files[0].parent
     return Source(values["name"], files, folder or default, variables(given, os.environ, running))

@@ -1,4 +1,4 @@
-"""`swarm render`."""
+"""Command `swarm render`."""
 
 from pathlib import Path
 from typing import Any
@@ -16,13 +16,13 @@ from cluster_serving.swarm.commands.options import source_options
     "--output",
     type=click.Path(file_okay=False, path_type=Path),
     metavar="DIR",
-    help="Write stack.yml there, and all that it needs: config.yaml, a password.",
+    help="Write stack.yml and the files that it needs into DIR: config.yaml, a password.",
 )
 def render(output: Path | None, **values: Any) -> None:
     """Print the stack that a first deploy would use, with all variables filled in.
 
-    With --output it can be deployed by hand: docker stack deploy -c DIR/stack.yml serving. After a change of DIR/config.yaml
-    render it again. No Swarm is asked.
+    With --output, the stack can be deployed by hand: docker stack deploy -c DIR/stack.yml serving. Render the stack again after
+    every change of DIR/config.yaml. No Swarm is contacted.
     """
     from cluster_serving.swarm import stack
     from cluster_serving.swarm.commands.options import source_of

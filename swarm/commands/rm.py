@@ -1,4 +1,4 @@
-"""`swarm rm`."""
+"""Command `swarm rm`."""
 
 import click
 
@@ -10,10 +10,10 @@ from cluster_serving.swarm.commands.options import name_option, timeout_option
 @name_option
 @timeout_option
 def rm(name: str, timeout_s: float) -> None:
-    """End a stack, and return when nothing of it runs any more.
+    """End a stack, and return when its tasks and networks are gone.
 
-    Nodes finish what they have read. The volumes stay, and so do the records in Redis: a deploy under the same name goes on with
-    them.
+    Nodes finish the records that they have read. The volumes stay, with the records in Redis. A later deploy under the same name
+    continues with both.
     """
     from cluster_serving.swarm import docker
     from cluster_serving.swarm.live import NoStack, read_stack
@@ -22,7 +22,7 @@ def rm(name: str, timeout_s: float) -> None:
     try:
         stack = read_stack(name)
     except NoStack:
-        # A deploy that Docker refused half-way has left secrets and a network.
+        # A deploy that Docker refused half-way leaves secrets and a network behind.
         if removed := docker.run(["stack", "rm", name]).strip():
             click.echo(removed)
             return
@@ -30,7 +30,7 @@ def rm(name: str, timeout_s: float) -> None:
     with goes_on_without_us("removal", name):
         click.echo(f"Removing stack {name}: {', '.join(stack.services)}.")
         docker.run(["stack", "rm", name])
-        wait_until_gone(stack, timeout_s)  # Docker's own way to wait returns at once with some engines
+        wait_until_gone(stack, timeout_s)  # Docker's own wait returns at once with some engines
     click.echo(f"Stack {name} is gone.")
     volumes = sorted(
         mount["Source"]

@@ -1,4 +1,4 @@
-"""`swarm scale`."""
+"""Command `swarm scale`."""
 
 import click
 
@@ -6,15 +6,15 @@ from cluster_serving.client.servers.process.command import SETTINGS, Command
 from cluster_serving.swarm.commands.options import name_option, timeout_option
 
 
-@click.command(cls=Command, context_settings=SETTINGS, short_help="Have N nodes.")
+@click.command(cls=Command, context_settings=SETTINGS, short_help="Set the number of nodes.")
 @click.argument("number", type=click.IntRange(0), metavar="N")
-@click.option("--service", default="node", metavar="SERVICE", help="node, frontend; node.")
+@click.option("--service", default="node", metavar="SERVICE", help="Service to scale, node or frontend; node.")
 @name_option
 @timeout_option
 def scale(number: int, service: str, name: str, timeout_s: float) -> None:
-    """Have N nodes, and return when they are ready; those that are too many finish what they have read.
+    """Set the number of nodes to N, and return when all N are ready.
 
-    A later deploy keeps the number.
+    Surplus nodes finish the records that they have read. A later deploy keeps the number.
     """
     from cluster_serving.client.servers.process.exit_codes import Fault
     from cluster_serving.swarm import docker

@@ -1,4 +1,4 @@
-"""`swarm status`."""
+"""Command `swarm status`."""
 
 import json
 from datetime import UTC, datetime
@@ -18,15 +18,15 @@ _NOT_SHOWN = {"shutdown", "complete", "remove"}
 _FAILED = {"failed", "rejected"}
 
 
-@click.command(cls=Command, context_settings=SETTINGS, short_help="Tell how a stack, its tasks and its nodes are.")
+@click.command(cls=Command, context_settings=SETTINGS, short_help="Show the state of a stack, its tasks and its nodes.")
 @name_option
 @json_option
 @click.pass_context
 def status(context: click.Context, /, name: str, as_json: bool) -> None:
-    """Tell how a stack is: its services, its tasks on each machine, and what its nodes say.
+    """Show the state of a stack: its services, its tasks on each machine, and its nodes.
 
-    Exits with 0 when all of it is ready, with 3 when there is no such stack, and with 1 otherwise. What the nodes say comes from a
-    frontend, if one can be reached from here. A task that failed is shown until another runs in its place.
+    Exits with 0 when every service is ready, with 3 when no stack of this name runs, and with 1 otherwise. The state of the nodes
+    comes from a frontend, if a frontend can be reached from here. A failed task is shown until a new task runs in its place.
     """
     from cluster_serving.swarm.frontends import ask
     from cluster_serving.swarm.live import read_stack
@@ -59,7 +59,7 @@ _COLUMNS = ("task", "machine", "for", "state")
 
 
 def _tasks(stack: "Stack") -> list[dict[str, str]]:
-    """The tasks that live, and the newest failure of each place that has none running."""
+    """Return a row for each live task, and for the newest failure of each place (slot or machine) without a running task."""
     from cluster_serving.swarm.reasons import explained
 
     rows: list[dict[str, str]] = []
@@ -89,7 +89,7 @@ def _place(task: "Task") -> str:
 
 
 def _age(timestamp: str) -> str:
-    """How long ago, in its largest unit."""
+    """Return the time since a timestamp, in its largest unit."""
     if not timestamp:
         return "-"
     then = datetime.fromisoformat(timestamp[:19]).replace(tzinfo=UTC)
@@ -102,7 +102,7 @@ def _age(timestamp: str) -> str:
 
 def _print_nodes(known: "Known") -> None:
     if known.problem:
-        click.echo(f"What the nodes say is not known: {known.problem}.")
+        click.echo(f"The state of the nodes is unknown: {known.problem}.")
         return
     rows = [
         [
@@ -115,7 +115,7 @@ def _print_nodes(known: "Known") -> None:
         for (job, node), numbers in sorted(known.nodes.items())
     ]
     if not rows:
-        click.echo("No node says anything.")
+        click.echo("No node reports anything.")
         return
     _print_table(["node", "job", "says", "workers", "answered", "failed", "restarts"], rows)
     for job, numbers in sorted(known.jobs.items()):

@@ -1,4 +1,4 @@
-"""`swarm update-model`."""
+"""Command `swarm update-model`."""
 
 import click
 
@@ -6,17 +6,17 @@ from cluster_serving.client.servers.process.command import SETTINGS, Command
 from cluster_serving.swarm.commands.options import name_option, timeout_option
 
 
-@click.command(cls=Command, context_settings=SETTINGS, short_help="Serve another model, without a pause.")
+@click.command(cls=Command, context_settings=SETTINGS, short_help="Serve a new model without a pause.")
 @click.argument("reference", metavar="REF")
 @click.option("--checksum", metavar="sha256:HEX", default="", help="Checksum of a model that comes by URL.")
-@click.option("--force", is_flag=True, help="Start the nodes anew where the model's place is the same.")
+@click.option("--force", is_flag=True, help="Restart the nodes even when the model's place is unchanged.")
 @name_option
 @timeout_option
 def update_model(reference: str, checksum: str, force: bool, name: str, timeout_s: float) -> None:
-    """Serve another model, without a pause: a new node is ready before an old one stops.
+    """Serve a new model without a pause: each new node is ready before an old node stops.
 
-    REF is a URL; or a directory below the one that the nodes mount, by its path on the machines or by its name. Give each version
-    of a model a directory of its own. A model that cannot be loaded is rolled back, and the exit code is 1.
+    REF is a URL, or a directory below the directory that the nodes mount, given by its path on the machines or by its name. Give
+    each version of a model its own directory. When a model cannot be loaded, Swarm rolls the update back, and the exit code is 1.
     """
     from cluster_serving.swarm import docker
     from cluster_serving.swarm.live import read_stack

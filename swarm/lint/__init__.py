@@ -1,1 +1,1 @@
-"""What is wrong with a stack, before it is deployed: one file a matter, each a function from the stack to its findings."""
+"""Checks of a stack before it is deployed. Each file has one subject, and a function from the stack to its findings."""

@@ -1,4 +1,4 @@
-"""All rules over a stack."""
+"""All checks of a stack."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ _RULES = (redis.findings, settings.findings, resilience.findings, exposure.findi
 
 
 def check(document: dict[str, Any]) -> list[Finding]:
-    """What is wrong with a stack that `docker stack config` has merged, errors first."""
+    """Return the findings for a stack that `docker stack config` has merged, errors first."""
     found = [finding for part in parts_of(document) for rule in _RULES for finding in rule(part)]
     found += exposure.of_secrets(document)
     return sorted(found, key=lambda finding: (finding.level != "error", finding.service))

@@ -1,4 +1,4 @@
-"""Ports that are open, and secrets that can be read."""
+"""Checks for open ports and readable secrets."""
 
 import re
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ _IN_REDIS_CONF = re.compile(r"""^\s*(requirepass|masterauth)\s+(?!["']?\$|\{\{)\
 
 
 def findings(part: Part) -> Iterator[Finding]:
-    """What others can reach or read of one service."""
+    """Yield findings about the open ports and readable secrets of a service."""
     yield from _ports(part)
     for name, value in part.environ.items():
         if value and (_is_secret(name, value) or _IN_URL.search(value)):
@@ -43,7 +43,7 @@ def findings(part: Part) -> Iterator[Finding]:
 
 
 def of_secrets(document: dict[str, Any]) -> Iterator[Finding]:
-    """What is wrong with the files of the stack's secrets and configs."""
+    """Yield findings about the files of the stack's secrets and configs."""
     for part, kind in (("secrets", "secret"), ("configs", "config")):
         for key, entry in (document.get(part) or {}).items():
             file = (entry or {}).get("file")
@@ -84,12 +84,12 @@ def _is_secret(name: str, value: str) -> bool:
 
 
 def _secret_keys(file: Path) -> Iterator[str]:
-    """The keys of a YAML file or a redis.conf that hold a secret."""
+    """Yield the keys of a YAML file or a redis.conf that hold a secret."""
     try:
         text = file.read_text(encoding="utf-8")
         content = yaml.safe_load(text) if file.suffix in {".yaml", ".yml"} else None
     except (OSError, UnicodeDecodeError, yaml.YAMLError):
-        return  # others tell
+        return  # an unreadable file is reported by other checks
     yield from _keys_in(content)
     yield from _IN_REDIS_CONF.findall(text)
 

@@ -1,4 +1,4 @@
-"""A finding, and the services as the rules see them."""
+"""Findings, and the services of a stack as the checks see them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ Role = Literal["redis", "node", "frontend", "other"]
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that is wrong: where, what, and how to mend it. An error keeps a stack from being deployed."""
+    """Fault of a stack: the service, the description and the remedy. An error prevents the deployment."""
 
     level: Level
     service: str
@@ -21,7 +21,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Part:
-    """One service of a merged stack."""
+    """Service of a merged stack."""
 
     name: str
     role: Role
@@ -29,15 +29,15 @@ class Part:
     document: dict[str, Any]
 
     def error(self, what: str, mend: str) -> Finding:
-        """Something that loses data, gives secrets away, or cannot work."""
+        """Return an error: the service loses data, reveals a secret, or cannot work."""
         return Finding("error", self.name, what, mend)
 
     def warning(self, what: str, mend: str) -> Finding:
-        """Something that may be meant."""
+        """Return a warning: the setting may be intended."""
         return Finding("warning", self.name, what, mend)
 
     def of_deploy(self, *keys: str) -> Any:
-        """What stands below `deploy:` at these keys; None: nothing."""
+        """Return the value at a path of keys below `deploy:`, or None."""
         value: Any = self.spec.get("deploy")
         for key in keys:
             value = (value or {}).get(key)
@@ -45,18 +45,18 @@ class Part:
 
     @property
     def environ(self) -> dict[str, str]:
-        """Its variables."""
+        """Environment variables of the service."""
         environ = self.spec.get("environment") or {}
         pairs = environ.items() if isinstance(environ, Mapping) else (pair.partition("=")[::2] for pair in environ)
         return {str(name): "" if value is None else str(value) for name, value in pairs}
 
     @property
     def words(self) -> str:
-        """Entrypoint and command, a word a line."""
+        """Entrypoint and command, one word per line."""
         return "\n".join(word for key in ("entrypoint", "command") for word in _words(self.spec.get(key)))
 
     def files(self) -> dict[str, Path]:
-        """Target to file, of the configs that it has from files."""
+        """Return target path to file, for the service's configs that come from files."""
         configs = self.document.get("configs") or {}
         found: dict[str, Path] = {}
         for entry in self.spec.get("configs") or ():
@@ -68,13 +68,13 @@ class Part:
 
 
 def parts_of(document: dict[str, Any]) -> list[Part]:
-    """The services of a merged stack."""
+    """Return the services of a merged stack."""
     services: dict[str, dict[str, Any]] = document.get("services") or {}
     return [Part(name, _role(name, spec), spec, document) for name, spec in services.items()]
 
 
 def _role(name: str, spec: dict[str, Any]) -> Role:
-    """What a service is, by its program, then its image, then its name."""
+    """Return the role of a service, judged by its program, then its image, then its name."""
     image = str(spec.get("image", "")).rpartition("/")[2].partition("@")[0].partition(":")[0]
     words = " ".join(_words(spec.get("command")))
     if "redis-server" in words or "redis" in image:

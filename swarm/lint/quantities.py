@@ -1,4 +1,4 @@
-"""Durations and sizes as stack files and redis.conf write them."""
+"""Durations and sizes in the notation of stack files and redis.conf."""
 
 import re
 
@@ -7,17 +7,17 @@ _BYTES = {"": 1, "b": 1, "k": 1000, "kb": 1024, "m": 1000**2, "mb": 1024**2, "g"
 
 
 def seconds(text: str) -> float:
-    """Seconds of a duration such as 1m30s (Go's time.ParseDuration)."""
+    """Return the seconds of a duration, for example 1m30s (format of Go's time.ParseDuration)."""
     return sum(float(number) * _SECONDS[unit] for number, unit in re.findall(r"([\d.]+)(h|ms|m|us|µs|ns|s)", text))
 
 
 def redis_bytes(text: str) -> int:
-    """Bytes of a size such as 1gb, as redis.conf has it: k is 1000, kb 1024; a size that is none is 0."""
+    """Return the bytes of a redis.conf size, for example 1gb (k is 1000, kb is 1024), or 0 for an invalid size."""
     found = re.fullmatch(r"(\d+)([kmg]?b?)", text.strip().lower())
     return int(found[1]) * _BYTES[found[2]] if found else 0
 
 
 def docker_bytes(text: str) -> int:
-    """Bytes of a limit: `docker stack config` has made them a plain number; 4g, 512m, 1gb count in 1024s."""
+    """Return the bytes of a limit: a plain number from `docker stack config`, or 4g, 512m, 1gb in powers of 1024."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?)([kmg]?)(?:i?b)?", text.strip().lower())
     return int(float(found[1]) * 1024 ** " kmg".index(found[2] or " ")) if found else 0

@@ -1,4 +1,4 @@
-"""Whether Redis keeps what it has accepted."""
+"""Checks that Redis keeps the records that it has accepted."""
 
 import re
 from collections.abc import Iterator
@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from cluster_serving.swarm.lint.finding import Finding, Part
 from cluster_serving.swarm.lint.quantities import docker_bytes, redis_bytes
 
-_MOST_OF_LIMIT = 0.75  # a rewrite of the append-only file copies pages, buffers of clients come on top
+_MOST_OF_LIMIT = 0.75  # the rest is for pages copied by a rewrite of the append-only file, and for client buffers
 
 
 def findings(part: Part) -> Iterator[Finding]:
-    """What is wrong with a service that is a Redis."""
+    """Yield findings about a Redis service."""
     if part.role != "redis":
         return
     text = "\n".join([part.words, *(file.read_text() for file in part.files().values() if file.is_file())])
@@ -22,7 +22,7 @@ def findings(part: Part) -> Iterator[Finding]:
 
 
 def setting(text: str, name: str) -> str | None:
-    """What a command line (--name value) or a redis.conf (name value) says last of a setting."""
+    """Return the last value of a setting in a command line (--name value) or a redis.conf (name value)."""
     found = re.findall(rf"(?:^|\s)(?:--)?{re.escape(name)}[\s=]+\"?([^\s\"]+)", text, re.MULTILINE)
     return str(found[-1]) if found else None
 

@@ -1,4 +1,4 @@
-"""Limits, health, roll-back, time to drain and pinned images: what a service needs to survive its cluster."""
+"""Checks that a service survives its cluster: limits, health check, roll-back, time to drain and pinned images."""
 
 import re
 from collections.abc import Iterator
@@ -7,11 +7,11 @@ from cluster_serving.swarm.lint.finding import Finding, Part
 from cluster_serving.swarm.lint.quantities import seconds
 from cluster_serving.swarm.lint.settings import drain_s
 
-_DOCKER_GRACE = "10s"  # where stop_grace_period is not set
+_DOCKER_GRACE = "10s"  # Docker's default for stop_grace_period
 
 
 def findings(part: Part) -> Iterator[Finding]:
-    """What is wrong with one service."""
+    """Yield findings about the resilience of a service."""
     yield from _limits(part)
     yield from _health(part)
     yield from _update(part)
@@ -54,7 +54,7 @@ def _update(part: Part) -> Iterator[Finding]:
             "is not rolled back when an update fails", "set deploy.update_config.failure_action: rollback"
         )
     host_ports = any(isinstance(port, dict) and port.get("mode") == "host" for port in part.spec.get("ports") or ())
-    # A port of a machine is held by one task at a time.
+    # A host port is held by one task at a time, so start-first is impossible.
     if part.role in {"node", "frontend"} and update.get("order") != "start-first" and not host_ports:
         yield part.warning(
             "stops a task before it starts the next when it is updated", "set deploy.update_config.order: start-first"

@@ -1,4 +1,7 @@
-"""What nodes and frontends will read: config.yaml below the variables of the stack, as they do themselves."""
+"""Checks of the settings of nodes and frontends: config.yaml, overridden by the stack's variables.
+
+The settings are read with the loaders of the node and the frontend.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,7 +25,7 @@ _READERS: dict[str, tuple[type[BaseModel], Spellings]] = {
 
 
 def drain_s(part: Part) -> float | None:
-    """Seconds that a node or a frontend may use to finish; None: it is neither, or its settings cannot be read."""
+    """Return the seconds that a node or a frontend may drain, or None for a different service or unreadable settings."""
     try:
         settings = _read(part)
     except ConfigError:
@@ -31,7 +34,7 @@ def drain_s(part: Part) -> float | None:
 
 
 def findings(part: Part) -> Iterator[Finding]:
-    """What is wrong with its settings."""
+    """Yield findings about the settings of a node or a frontend."""
     try:
         settings = _read(part)
     except ConfigError as error:
@@ -45,7 +48,7 @@ def _read(part: Part) -> BaseModel | None:
     if part.role not in _READERS:
         return None
     model, spellings = _READERS[part.role]
-    # Files of secrets are in the containers alone.
+    # Secret files exist only in the containers.
     environ = {name: value for name, value in part.environ.items() if not name.endswith("_FILE")}
     return load(model, spellings, _config_file(part), environ, {}).config
 
@@ -69,7 +72,7 @@ def _model(part: Part, settings: Config) -> Iterator[Finding]:
 
 
 def _kept_configs(part: Part) -> Iterator[str]:
-    """Targets of configs that are in the Swarm already, whose content is not here."""
+    """Yield the targets of configs that are only in the Swarm, so that their content cannot be read here."""
     configs = part.document.get("configs") or {}
     for entry in part.spec.get("configs") or ():
         if isinstance(entry, dict) and (configs.get(entry["source"]) or {}).get("external"):
