@@ -112,5 +112,5 @@ def test_sentinel(own_redis: PrivateRedis, sentinel: int) -> None:
 def test_a_sentinel_that_is_not_there_is_named(own_redis: PrivateRedis) -> None:
     url = f"redis+sentinel://127.0.0.1:{free_port()}/mymaster"
 
-    with pytest.raises(ConnectionLost, match="no Sentinel answers that knows a master named mymaster"):
+    with pytest.raises(ConnectionLost, match="no Sentinel answered with a master named mymaster"):
         InputQueue(url=url, patience_s=0).enqueue("a", t=ROW)

@@ -156,6 +156,6 @@ def test_a_start_of_the_same_job_repairs_it_and_is_content(site: Site) -> None:
 
     assert repaired.returncode == 0, repaired.stdout + repaired.stderr
     assert "has ended: starting it again, with its data." in repaired.stdout
-    assert f"job {JOB} runs, and goes on with it." in repaired.stdout
+    assert f"job {JOB} runs, and goes on with this Redis." in repaired.stdout
     assert again.returncode == 7
     wait_until(lambda: site.status()["state"] == "ready", "the node goes on")

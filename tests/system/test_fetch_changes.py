@@ -172,7 +172,7 @@ def test_an_archive_without_a_model(node: RunningNode, redis_server: PrivateRedi
     done = restart(node, server.url("/empty.tar.gz"), checksum)
 
     assert done.returncode == ExitCode.MODEL
-    assert f"what {server.url('/empty.tar.gz')} holds: There is no model detected" in done.stderr
+    assert f"the content of {server.url('/empty.tar.gz')}: There is no model detected" in done.stderr
     assert factor(redis_server) == before
 
 

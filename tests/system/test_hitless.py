@@ -188,7 +188,7 @@ def test_a_config_that_is_wrong_changes_nothing(node: RunningNode, own_redis: Pr
 
     configure(node, jobName="another")
     node.process.send_signal(signal.SIGHUP)
-    wait_until(lambda: "jobName or redisUrl is another one now" in node.log, "it says why")
+    wait_until(lambda: "jobName or redisUrl has changed" in node.log, "it says why")
     configure(node, jobName=JOB, batchSize=0)
     node.process.send_signal(signal.SIGHUP)
     wait_until(lambda: "batchSize is 0" in node.log, "it says why")

@@ -49,7 +49,7 @@ def test_a_url_stays_as_it_is(tmp_path: Path, url: str) -> None:
         ({"modelPath": "https://h/m", "modelChecksum": SUM[:-1]}, "must be sha256: and 64 hexadecimal digits"),
         (
             {"modelPath": "/models/m", "modelChecksum": SUM},
-            "modelChecksum is of what a URL holds, and modelPath is none",
+            "modelChecksum is for a model from a URL, and modelPath is no URL",
         ),
     ],
 )
