@@ -37,6 +37,7 @@ try:
         dead_letters,
         dump,
         encrypt,
+        list_and_logs,
         profile,
         setup,
         start,
@@ -44,9 +45,6 @@ try:
         stop,
         trace,
         tune,
-    )
-    from cluster_serving.node.commands import (
-        list_and_logs as inspect,
     )
 except ModuleNotFoundError as error:
     _check_foreign(error)
@@ -60,7 +58,7 @@ else:
         start.restart,
         stop.shutdown,
         status.status,
-        inspect.list_,
+        list_and_logs.list_,
         tune.tune,
         dead_letters.dead_letters,
         trace.trace,
@@ -69,7 +67,7 @@ else:
         setup.config,
         encrypt.encrypt,
         chaos.chaos,
-        inspect.logs,
+        list_and_logs.logs,
         setup.completion,
     ]
     _of_the_original = {
@@ -78,7 +76,7 @@ else:
         "stop": stop.stop,
         "restart": start.restart,
         "shutdown": stop.shutdown,
-        "cli": inspect.cli_of_the_original,
+        "cli": list_and_logs.cli_of_the_original,
     }
 
 _EPILOG = "\b\nExit codes:\n" + "\n".join(f"  {code.value}  {meaning}" for code, meaning in MEANINGS.items())

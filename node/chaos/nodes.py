@@ -21,7 +21,7 @@ from cluster_serving.client.servers.config.sources import ENVIRON_PREFIX
 from cluster_serving.client.servers.process.exit_codes import ExitCode, Fault
 from cluster_serving.node.chaos import pace, processes
 from cluster_serving.node.config.loading import Config
-from cluster_serving.node.job.private_redis import PrivateRedis
+from cluster_serving.node.job.private_redis import PrivateRedis, spawn
 from cluster_serving.node.worker.poison import VARIABLE
 
 _TURN_S = 0.05
@@ -90,7 +90,7 @@ class Node:
             "-c",
             str(self._config),
         ]
-        self._process = processes.spawn(command, self.log_path, self._environment)
+        self._process = spawn(command, self.log_path, self._environment)
 
     @property
     def runs(self) -> bool:

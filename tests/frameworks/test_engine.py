@@ -267,7 +267,7 @@ def test_openvino_reports_to_nobody(tmp_path: Path) -> None:
 import sys
 from cluster_serving.node.models.base import LoadOptions
 from cluster_serving.node.models.detect import detect
-from cluster_serving.node.models.engine import load
+from cluster_serving.node.engines.engine import load
 from cluster_serving.node.specs import Runtime
 load(detect({str(path)!r}), LoadOptions(), Runtime("openvino", "f32"), 8)
 from openvino import convert_model

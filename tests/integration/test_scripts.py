@@ -9,11 +9,11 @@ import pytest
 import redis
 
 from cluster_serving.client import keys
-from cluster_serving.client.protocol import admission as enqueueing
 from cluster_serving.client.protocol.admission import Records
 from cluster_serving.client.protocol.resp import Argument
 from cluster_serving.client.protocol.results import TAKE
 from cluster_serving.client.redis_settings import RedisSettings
+from cluster_serving.client.threads import admission
 from cluster_serving.client.threads.link import Link
 from cluster_serving.node.writer.writer import FINISH
 from support.private_redis import PrivateRedis
@@ -50,7 +50,7 @@ def entries(client: redis.Redis, stream: str) -> list[tuple[bytes, dict[bytes, b
 
 
 def enqueue(link: Link, job: str, *uris: bytes) -> list[bytes]:
-    return enqueueing.enqueue(link, job, Records([[b"uri", uri] for uri in uris], [b"tensor:x", b"\x00\xff"]))
+    return admission.enqueue(link, job, Records([[b"uri", uri] for uri in uris], [b"tensor:x", b"\x00\xff"]))
 
 
 def pending(client: redis.Redis, link: Link, job: str, records: int) -> list[bytes]:

@@ -17,12 +17,11 @@ from click.testing import CliRunner, Result
 
 from cluster_serving.client.servers.process.exit_codes import ExitCode
 from cluster_serving.node.cli import main
-from cluster_serving.node.commands import stop
 from cluster_serving.node.commands.list_and_logs import cli_of_the_original
 from cluster_serving.node.config.loading import Config
 from cluster_serving.node.job.directory import Job, NodeRecord
 from cluster_serving.node.job.redis_program import find_server
-from cluster_serving.node.lifecycle import background
+from cluster_serving.node.lifecycle import background, stopping
 from cluster_serving.node.lifecycle import progress_pipe as reporting
 from cluster_serving.node.lifecycle.options import StartOptions, recorded_options
 
@@ -81,7 +80,7 @@ def fake_node() -> Generator[Callable[[str, str], subprocess.Popen[bytes]]]:
     def start(job: str, on_term: str = "sys.exit(0)") -> subprocess.Popen[bytes]:
         program = (
             "import signal, sys\n"
-            "from cluster_serving.node.jobs import Job\n"
+            "from cluster_serving.node.job.directory import Job\n"
             f"def stop(*_): {on_term}\n"
             "signal.signal(signal.SIGTERM, stop)\n"
             f"with Job.of({job!r}).acquire():\n"
@@ -360,9 +359,9 @@ def test_foreground_serves(monkeypatch: pytest.MonkeyPatch) -> None:
         report("ready", "text")
         return 6
 
-    supervisor = types.ModuleType("supervisor")
-    monkeypatch.setattr(supervisor, "serve", serve, raising=False)
-    monkeypatch.setitem(sys.modules, "cluster_serving.node.supervisor.supervisor", supervisor)
+    node = types.ModuleType("node")
+    monkeypatch.setattr(node, "serve", serve, raising=False)
+    monkeypatch.setitem(sys.modules, "cluster_serving.node.lifecycle.node", node)
     monkeypatch.setattr("cluster_serving.node.lifecycle.foreground.prepare", lambda *_: None)  # pyright: ignore[reportUnknownLambdaType]
     monkeypatch.setenv("CLUSTER_SERVING_LOG_LEVEL", "info")
     Path("config.yaml").write_text("modelPath: m\nflinkRestUrl: x\n")
@@ -450,8 +449,8 @@ def test_stop_ends_the_named_job_only(fake_node: Callable[..., subprocess.Popen[
 def test_stop_kills_what_does_not_end(
     fake_node: Callable[..., subprocess.Popen[bytes]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stop, "_GRACE_S", 0.3)
-    monkeypatch.setattr(stop, "_TOLD_EVERY_S", 0.1)
+    monkeypatch.setattr(stopping, "_GRACE_S", 0.3)
+    monkeypatch.setattr(stopping, "_TOLD_EVERY_S", 0.1)
     process = fake_node("a", "pass")
     Job.of("a").record(record("a", drain_timeout_s=0.1))
 

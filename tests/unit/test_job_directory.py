@@ -98,7 +98,7 @@ def test_lock_ends_with_its_process(home: dict[str, str], tmp_path: Path) -> Non
     job = Job.of("j", home)
     program = (
         "import sys\n"
-        "from cluster_serving.node.jobs import Job\n"
+        "from cluster_serving.node.job.directory import Job\n"
         "with Job.of('j').acquire(): print(1, flush=True); sys.stdin.read()"
     )
     child = subprocess.Popen(

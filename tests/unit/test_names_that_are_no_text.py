@@ -11,7 +11,7 @@ from cluster_serving.node.lifecycle.progress_pipe import Event, Reporter
 NAME = os.fsdecode(b"caf\xe9.onnx")
 _LOG = """
 import os, structlog
-from cluster_serving.client.process import log
+from cluster_serving.client.servers.process import log
 log.configure("supervisor", "info")
 structlog.get_logger("test").error("no change", reason=os.fsdecode(b"caf\\xe9.onnx"))
 """

@@ -202,7 +202,7 @@ def test_names_may_have_any_character(timers: Timers) -> None:
 
 _WRITER = """
 import sys
-from cluster_serving.frontend.timers import Count, Timer, Timers
+from cluster_serving.frontend.metrics.timers import Count, Timer, Timers
 mine = Timers(3, int(sys.argv[1])).of(int(sys.argv[2]))
 mine.count(Count.IN_FLIGHT)
 for _ in range(5000):
