@@ -5,8 +5,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from support.private_redis import PrivateRedis, private_redis
+
+# No example fails because the machine is busy.
+settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("busy")
 
 _LONG_NAME = 24
 _LONGEST_FIRST = ("system", "frameworks", "integration")

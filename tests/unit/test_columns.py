@@ -137,7 +137,7 @@ PIECES = st.sampled_from(
 )
 
 
-@settings(deadline=None, derandomize=True, max_examples=100)
+@settings(derandomize=True, max_examples=100)
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 11), PIECES), max_size=4))
 def test_whatever_comes_is_the_same_one_by_one_or_refused(changes: list[tuple[int, int, bytes]]) -> None:
     more = (b"reply", PREFIX + b"c", b"deadline", b"1000", b"traceparent", b"00-a")

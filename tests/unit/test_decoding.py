@@ -654,7 +654,7 @@ def test_what_is_kept_of_shapes_is_bounded(monkeypatch: pytest.MonkeyPatch) -> N
     assert len(vars(taker)["_exact"]) == 10
 
 
-QUICK = settings(deadline=None, derandomize=True, max_examples=150)
+QUICK = settings(derandomize=True, max_examples=150)
 NAMES = st.sampled_from(
     [
         *(

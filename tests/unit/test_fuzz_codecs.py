@@ -5,7 +5,7 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
@@ -20,9 +20,7 @@ from cluster_serving.client.wire.values import encode_record
 from fuzz.seeds import CORPUS, inputs
 from fuzz.targets import SEPARATOR, TARGETS
 
-QUICK = settings(
-    deadline=None, derandomize=True, max_examples=150, suppress_health_check=[HealthCheck.too_slow], database=None
-)
+QUICK = settings(derandomize=True, max_examples=150, database=None)
 SEEDS: dict[str, list[bytes]] = {name: [] for name in TARGETS}
 for target, content in inputs():
     SEEDS[target].append(content)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from cluster_serving.node.ring.input_layout import Layout, Signature, decode_layout, encode_layout, plan
 
-QUICK = settings(deadline=None, derandomize=True, max_examples=200)
+QUICK = settings(derandomize=True, max_examples=200)
 SHAPES = st.lists(st.integers(0, 9), max_size=4).map(tuple)
 DTYPES = st.sampled_from(["|u1", "<f2", "<f4", "<i8", "|b1"])
 TENSORS = st.tuples(st.just("tensor"), DTYPES, SHAPES)

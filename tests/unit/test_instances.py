@@ -323,7 +323,7 @@ SPECS = st.builds(
 
 
 @pytest.mark.slow
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=1500)
 @given(st.one_of(LISTS, LISTS, SPARSE, st.dictionaries(st.text(max_size=3), LEAVES)), SPECS, st.booleans())
 def test_what_is_let_through_a_node_takes(value: Any, spec: TensorSpec, already_batched: bool) -> None:
     """Or it is refused before the queue, with nothing but a `BadRequest`; images and ragged text are a worker's business."""

@@ -31,7 +31,7 @@ from cluster_serving.client.wire.original.values import (
     densify,
 )
 
-QUICK = settings(deadline=None, derandomize=True, max_examples=40)
+QUICK = settings(derandomize=True, max_examples=40)
 SHAPES = hnp.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=5)
 TENSOR = pa.struct(
     [

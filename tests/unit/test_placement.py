@@ -76,7 +76,7 @@ def cores_of_some_machine(draw: st.DrawFn) -> tuple[Core, ...]:
     return tuple(Core(n, n % count, domain=n % count // cores, efficient=n % count in slow) for n in sorted(allowed))
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(cores=cores_of_some_machine(), workers=st.integers(1, 20), threads=st.integers(1, 6))
 def test_properties(cores: tuple[Core, ...], workers: int, threads: int) -> None:
     """Workers' cores are allowed, disjoint, as many as threads; of one domain and physical ones as long as there are enough."""

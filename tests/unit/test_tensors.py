@@ -17,7 +17,7 @@ from cluster_serving.client.wire import tensors as wire
 from cluster_serving.client.wire.result import Result, decode_result
 from cluster_serving.client.wire.tensors import decode_tensor, encode_tensor, tensor_header, tensor_layout
 
-QUICK = settings(deadline=None, derandomize=True, max_examples=150)
+QUICK = settings(derandomize=True, max_examples=150)
 DTYPES = ["i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8"]
 SHAPES = [(), (1,), (7,), (2, 3), (0,), (2, 0, 3), (1, 1, 1, 1), (2, 1, 3, 1, 2)]
 # Where the header of a (3, 5) float32 tensor has its strides and its shape: int64 each.
@@ -231,7 +231,7 @@ def test_garbage(content: bytes) -> None:
     only_codec_errors(b"\xff\xff\xff\xff" + content)
 
 
-@settings(deadline=None, derandomize=True, max_examples=400)
+@settings(derandomize=True, max_examples=400)
 @given(st.data())
 def test_a_damaged_message(data: st.DataObject) -> None:
     message = bytearray(encode_tensor(np.arange(15, dtype=np.float32).reshape(3, 5)))

@@ -1,7 +1,7 @@
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cluster_serving.node.topology import cpulist
@@ -147,7 +147,6 @@ def test_least_memory_that_a_group_of_the_path_leaves_counts_and_what_files_hold
 cores = st.frozensets(st.integers(0, 7))
 
 
-@settings(deadline=None)
 @given(affinity=cores.filter(bool), cpuset=cores, offline=cores)
 def test_allowed_cores_are_never_empty_and_never_more_than_the_mask(
     tmp_path_factory: pytest.TempPathFactory, affinity: frozenset[int], cpuset: frozenset[int], offline: frozenset[int]
