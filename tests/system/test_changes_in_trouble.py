@@ -201,7 +201,7 @@ def test_a_child_that_never_gets_ready_is_replaced(kind: str, node: RunningNode,
     )
     followers[0].suspend()
 
-    wait_until(lambda: f"child={kind}" in node.log and "not ready after" in node.log, "it is killed", 60)
+    wait_until(lambda: f"child={kind}" in node.log and "not ready after" in node.log, "it is killed", 200)
 
     assert answers(own_redis)
 
