@@ -1,6 +1,6 @@
-"""Put records on the queue and take results off it.
+"""Client of Cluster Serving: put records on the queue, and take results off the queue.
 
-A name is imported when it is first used: the servers stand on parts of this package that need neither Redis nor numpy.
+Each name is imported at first use, because the servers build on parts of the package that need neither Redis nor numpy.
 """
 
 from importlib import import_module

@@ -1,4 +1,4 @@
-"""What all queues share: which job, on which Redis."""
+"""Base class of all queues: the job, and its Redis."""
 
 import uuid
 from functools import cached_property
@@ -10,22 +10,22 @@ from cluster_serving.client.redis_settings import DEFAULT_PORT, RedisSettings
 
 
 class Api:
-    """A job on a Redis. Nothing is connected until it is needed.
+    """A job on a Redis server. The first call that needs Redis makes the connection.
 
     Args:
-        host: of Redis; default `localhost`.
-        port: of Redis; default 6379.
-        name: of the job.
-        url: instead of host and port, any URL of `RedisSettings.parse`.
+        host: host of Redis. Default: `localhost`.
+        port: port of Redis. Default: 6379.
+        name: name of the job.
+        url: any URL of `RedisSettings.parse`, instead of host and port.
         username: ACL user.
-        password: of the user, or of the server.
+        password: password of the user, or of the server.
         db: number of the database.
         ssl: connect with TLS.
         ssl_certfile: PEM file of this client's certificate.
-        ssl_keyfile: PEM file of its key.
+        ssl_keyfile: PEM file of the client's key.
         ssl_ca_certs: PEM file of the authority that signed the server's certificate.
-        timeout_s: for connecting, and for the reply to a command.
-        sync: accepted for programs of the original, and without meaning: `predict` waits, `enqueue` does not.
+        timeout_s: seconds for connecting, and for the reply to a command.
+        sync: accepted for programs of the original, without effect: `predict` always waits, `enqueue` never does.
     """
 
     def __init__(
@@ -63,5 +63,5 @@ class Api:
 
     @cached_property
     def db(self) -> redis.Redis:
-        """A redis-py client of this Redis, as programs of the original use it."""
+        """redis-py client of the same Redis, for programs of the original."""
         return self.settings.client()

@@ -1,10 +1,10 @@
 """Encryption of models and records with a secret and a salt, in the formats of the original.
 
-    key      PBKDF2-HMAC-SHA256 of the secret, 65536 iterations, 128 bit; secret and salt in UTF-8
+    key      PBKDF2-HMAC-SHA256 of the secret, 65536 iterations, 128 bit, with secret and salt in UTF-8
     model    base64 of:  | iv 16 | AES-CBC of the file, padded as in PKCS 7 |
     record   | iv 12 | AES-GCM of the image | tag 16 |, or base64 of it
 
-A record that opens is what was sealed. CBC proves nothing like it: a model's file that was tampered with may still open.
+GCM authenticates: a record that opens is unchanged since it was sealed. CBC does not: a tampered model file may still open.
 """
 
 import base64
@@ -20,12 +20,13 @@ from typing import Any, BinaryIO
 _ITERATIONS = 65536
 _KEY_BYTES = 16
 _BLOCK_BYTES = 16
-_IV_BYTES = 12  # of GCM; that of CBC is a block
+_IV_BYTES = 12  # of GCM. The IV of CBC is one block
 _TAG_BYTES = 16
-_CHUNK_BYTES = 3 << 20  # as a multiple of 3 and of 4: the base64 of one chunk continues that of the last
+# A multiple of 3 and of 4, so that the base64 of a chunk continues the base64 of the chunk before.
+_CHUNK_BYTES = 3 << 20
 _WHITESPACE = b" \t\r\n"
 _BASE64 = re.compile(rb"[A-Za-z0-9+/\s]{38,}={0,2}\s*")
-# IV and one block are the least that there can be, and 44 characters; no label or word is so long.
+# The shortest sealed file is an IV and one block: 44 characters of base64. No label or word is so long.
 _SEALED_HEAD = re.compile(rb"[A-Za-z0-9+/]{43}[A-Za-z0-9+/=]")
 SEALED_HEAD_BYTES = 44
 
@@ -33,11 +34,11 @@ _UNREADABLE = "it was encrypted with another secret or salt, or it is damaged"
 
 
 class ModelCipher:
-    """Encrypts the files of a model, and opens them.
+    """Encrypts and decrypts the files of a model.
 
     Args:
-        secret: what only those know who may read the model.
-        salt: any text; the same to seal and to open.
+        secret: secret text, known only to readers of the model.
+        salt: any text, the same to seal and to open.
 
     Raises:
         ValueError: secret or salt is empty.
@@ -51,23 +52,23 @@ class ModelCipher:
         self._padding = PKCS7(8 * _BLOCK_BYTES)
 
     def seal(self, content: bytes) -> bytes:
-        """The content encrypted, in base64 on one line."""
+        """Return the encrypted content, in base64 on one line."""
         sealed = io.BytesIO()
         self.seal_file(io.BytesIO(content), sealed)
         return sealed.getvalue()
 
     def open(self, sealed: bytes) -> bytes:
-        """The content of what `seal` gave; there may be line breaks in it.
+        """Return the content that `seal` encrypted. Line breaks in the base64 are allowed.
 
         Raises:
-            ValueError: it was sealed with another secret or salt, or is damaged, or is no such thing.
+            ValueError: the text was sealed with another secret or salt, is damaged, or is not encrypted.
         """
         content = io.BytesIO()
         self.open_file(io.BytesIO(sealed), content)
         return content.getvalue()
 
     def seal_file(self, source: BinaryIO, target: BinaryIO) -> None:
-        """`seal` for a file of any size: reads `source` to its end and writes to `target`."""
+        """Encrypt a file of any size as `seal` does: read `source` to its end and write to `target`."""
         iv = os.urandom(_BLOCK_BYTES)
         encryptor, padder = self._cbc(iv).encryptor(), self._padding.padder()
         pending = iv
@@ -79,10 +80,10 @@ class ModelCipher:
         target.write(base64.b64encode(pending + encryptor.update(padder.finalize()) + encryptor.finalize()))
 
     def open_file(self, source: BinaryIO, target: BinaryIO) -> None:
-        """`open` for a file of any size: reads `source` to its end and writes to `target`.
+        """Decrypt a file of any size as `open` does: read `source` to its end and write to `target`.
 
         Raises:
-            ValueError: as `open`; what could be opened is in `target`.
+            ValueError: as for `open`. `target` then holds the content up to the fault.
         """
         chunks = _decoded(source)
         head = next(chunks, b"")
@@ -94,7 +95,7 @@ class ModelCipher:
             target.write(unpadder.update(decryptor.update(chunk)))
         try:
             target.write(unpadder.update(decryptor.finalize()) + unpadder.finalize())
-        except ValueError as error:  # no whole blocks, or no padding at the end of the last one
+        except ValueError as error:  # a partial block, or no padding at the end of the last block
             raise ValueError(_UNREADABLE) from error
 
     def _cbc(self, iv: bytes) -> Any:
@@ -104,16 +105,16 @@ class ModelCipher:
 
 
 class RecordCipher:
-    """Encrypts the images of records for a job with `recordEncrypted`, and opens them.
+    """Encrypts and decrypts the images of records, for a job with `recordEncrypted`.
 
         cipher = RecordCipher(secret, salt)
         sealed = cipher.seal(Path("cat.jpg").read_bytes())
         queue.enqueue("cat", image=sealed)                                     # bytes, in either dialect
-        queue.enqueue("cat", image={"b64": base64.b64encode(sealed).decode()})   # the same as text
+        queue.enqueue("cat", image={"b64": base64.b64encode(sealed).decode()})   # as text
 
     Args:
-        secret: that of `recordSecret`.
-        salt: that of `recordSalt`.
+        secret: value of `recordSecret`.
+        salt: value of `recordSalt`.
 
     Raises:
         ValueError: secret or salt is empty.
@@ -127,15 +128,15 @@ class RecordCipher:
         self._gcm = AESGCM(key)
 
     def seal(self, content: bytes) -> bytes:
-        """The content encrypted: 28 bytes more."""
+        """Return the encrypted content, 28 bytes longer than the content."""
         iv = os.urandom(_IV_BYTES)
         return iv + self._gcm.encrypt(iv, content, None)
 
     def open(self, sealed: bytes) -> bytes:
-        """The content of what `seal` gave, or of its base64, in which there may be line breaks.
+        """Return the content that `seal` encrypted, from the sealed bytes or from their base64, with or without line breaks.
 
         Raises:
-            ValueError: it was sealed with another secret or salt, or was changed, or is no such thing.
+            ValueError: the bytes were sealed with another secret or salt, were changed, or are not encrypted.
         """
         from cryptography.exceptions import InvalidTag
 
@@ -150,7 +151,7 @@ class RecordCipher:
 
 
 def looks_sealed(head: bytes) -> bool:
-    """Whether a file that begins so is encrypted; `head` has `SEALED_HEAD_BYTES`, or what there is."""
+    """Return whether a file is encrypted. `head` is its first `SEALED_HEAD_BYTES` bytes, or the whole of a shorter file."""
     return _SEALED_HEAD.match(head) is not None
 
 

@@ -1,13 +1,13 @@
-"""Every error that a client can raise.
+"""Errors of the client, as one tree.
 
 ClusterServingError
-├── ConnectionLost      (also ConnectionError)   Redis cannot be reached, cannot serve, or left in the middle of a call
-├── RedisRefused        (also redis-py's)        Redis answered a command with an error: a key of another type, no right to it
+├── ConnectionLost      (also ConnectionError)   Redis cannot be reached, cannot serve, or closed the connection during a call
+├── RedisRefused        (also redis-py's)        Redis answered a command with an error: wrong type of key, no permission
 ├── QueueFull           (also RuntimeError)      the job's stream holds `maxQueueLength` records, or Redis is short of memory
 ├── ResultTimeout       (also TimeoutError)      no result came in time
 ├── RecordFailed        (also RuntimeError)      the node answered with an error instead of a result
-├── InvalidValue        (also TypeError)         a value that no field of a record can carry
-└── CodecError          (also ValueError)        bytes from the wire that are not what they should be
+├── InvalidValue        (also TypeError)         no field of a record can carry the value
+└── CodecError          (also ValueError)        malformed bytes from the wire
 """
 
 from enum import StrEnum
@@ -16,7 +16,7 @@ import redis
 
 
 class ErrorCode(StrEnum):
-    """Why a record failed: the `code` of the `error` field of a result."""
+    """Cause of a record's failure: the `code` in the `error` field of a result."""
 
     INVALID_INPUT = "InvalidInput"
     INFERENCE_FAILED = "InferenceFailed"
@@ -28,19 +28,20 @@ class ErrorCode(StrEnum):
 
 
 class ClusterServingError(Exception):
-    """The root of every error raised by Cluster Serving."""
+    """Root of every error that Cluster Serving raises."""
 
     http_status = 500
 
 
 class ConnectionLost(ClusterServingError, ConnectionError):
-    """Redis cannot be reached, cannot serve (it loads, it is a read-only replica), or left in the middle of a call.
+    """Redis cannot be reached, cannot serve (loading, or a read-only replica), or closed the connection during a call.
 
-    When it left after a record was sent, whether Redis took the record is unknown: enqueue it again under the same uri.
+    If the connection breaks after a record was sent, it is unknown whether Redis took the record. Enqueue the record again under
+    the same uri.
 
     Attributes:
-        unsent: whether it is certain that Redis took nothing of what this error broke off.
-        accepted: how many records of this call Redis took for certain before, in order.
+        unsent: True if Redis certainly took no record of the interrupted command.
+        accepted: number of the call's records, in order, that Redis certainly took before.
     """
 
     http_status = 503
@@ -52,16 +53,16 @@ class ConnectionLost(ClusterServingError, ConnectionError):
 
 
 class RedisRefused(ClusterServingError, redis.ResponseError):
-    """Redis answered a command with an error that waiting does not mend; the message is Redis's own."""
+    """Redis answered a command with an error, and waiting does not help. The message is the text of Redis."""
 
     http_status = 503
 
 
 class QueueFull(ClusterServingError, RuntimeError):
-    """Nothing is admitted now: the stream holds `maxQueueLength` records, or Redis is short of memory.
+    """No record is admitted now: the stream holds `maxQueueLength` records, or Redis is short of memory.
 
     Attributes:
-        accepted: how many records of this call were taken before, in order.
+        accepted: number of the call's records, in order, that Redis took before.
     """
 
     http_status = 429
@@ -72,13 +73,19 @@ class QueueFull(ClusterServingError, RuntimeError):
 
 
 class ResultTimeout(ClusterServingError, TimeoutError):
-    """No result of this record came within the time given; it may still be computed."""
+    """No result of the record came within the timeout. A node may still compute the result."""
 
     http_status = 504
 
 
 class RecordFailed(ClusterServingError, RuntimeError):
-    """The node answered this record with an error: `code` is an `ErrorCode`, `reason` a sentence, `uri` the record, if named."""
+    """The node answered the record with an error instead of a result.
+
+    Attributes:
+        code: an `ErrorCode`.
+        reason: one sentence.
+        uri: name of the record, or an empty text.
+    """
 
     http_status = 400
 
@@ -90,12 +97,12 @@ class RecordFailed(ClusterServingError, RuntimeError):
 
 
 class InvalidValue(ClusterServingError, TypeError):
-    """A value that no field of a record can carry; the message names the input and what it may be instead."""
+    """No field of a record can carry the value. The message names the input and the allowed values."""
 
     http_status = 400
 
 
 class CodecError(ClusterServingError, ValueError):
-    """Bytes from the wire that are not what they should be; the message says which and why."""
+    """Bytes from the wire are malformed. The message names the part and the reason."""
 
     http_status = 400

@@ -1,47 +1,64 @@
-"""Every Redis key and stream field, and what it holds.
+"""Redis keys and stream fields, and their contents.
 
-    <job>                                   stream    one entry a request; finished entries are deleted: XLEN is the backlog
-    cluster-serving_<job>:<uri>             hash      one result, until it is read or its time to live ends
-    cluster-serving.reply_<job>:<client>    stream    results for one client that waits for them; expires with the client
-    cluster-serving.node_<job>:<node>       string    JSON heartbeat of one node; expires after three missed ones
-    cluster-serving.nodes                   zset      the key of each heartbeat, by the Unix time in s at which it was told last
-    cluster-serving.reply_:<frontend>       stream    results for one process of a frontend, of every job that it serves
-    cluster-serving.limits_<job>            hash      what admission checks: `maxQueueLength`
-    cluster-serving.full_<job>              string    why nothing is admitted now; a node sets it while Redis is short of memory
-    cluster-serving.dead_<job>              stream    dead letters, the newest `maxDeadLetters`
-    model_secured                           hash      `secret` and `salt` of the encrypted models that wait for them
+    <job>                                   stream    one entry per request. Finished entries are deleted: XLEN is the backlog
+    cluster-serving_<job>:<uri>             hash      one result, until a client takes it or its time to live ends
+    cluster-serving.reply_<job>:<client>    stream    results for one waiting client, expires with the client
+    cluster-serving.node_<job>:<node>       string    JSON heartbeat of one node, expires after three missed heartbeats
+    cluster-serving.nodes                   zset      keys of all heartbeats, scored by the Unix time in s of the last heartbeat
+    cluster-serving.reply_:<frontend>       stream    results for one frontend process, of every job that the process serves
+    cluster-serving.limits_<job>            hash      limits for admission: `maxQueueLength`
+    cluster-serving.full_<job>              string    reason to admit no record now, set by a node while Redis is short of memory
+    cluster-serving.dead_<job>              stream    the newest `maxDeadLetters` dead letters
+    model_secured                           hash      `secret` and `salt` for encrypted models that wait for both
 
-Only results live below `cluster-serving_<job>:`, because clients of the original read and delete all that they find there.
-On Redis Cluster, name the job with a hash tag (`{my_job}`): all its keys then lie on one shard.
+Only results have the prefix `cluster-serving_<job>:`, because clients of the original read and delete every key with the prefix.
+On Redis Cluster, put a hash tag into the name of the job (`{my_job}`), so that all keys of the job lie on one shard.
 
-Request fields, native dialect (values are bytes; `<name>` is a model input's name):
+Request fields, native dialect (values are bytes, `<name>` is a model input's name):
 
     uri                     the record's name, chosen by the client
     tensor:<name>           Arrow IPC Tensor message
-    bool:<name>             the same of dtype uint8 for a bool array, which Arrow has no tensor of
+    bool:<name>             Arrow IPC Tensor message of dtype uint8 for a bool array, because Arrow has no bool tensors
     image:<name>            an encoded image: JPEG, PNG, ...
     string:<name>           JSON: a string or a nested list of strings
     sparse.indices:<name>   Arrow IPC Tensor message, int64 (rank, nnz)
-    sparse.values:<name>    the same, (nnz,)
-    sparse.shape:<name>     the same, int64 (rank,)
-    reply                   key of the stream that the result goes to; without it: the result hash
+    sparse.values:<name>    Arrow IPC Tensor message, (nnz,)
+    sparse.shape:<name>     Arrow IPC Tensor message, int64 (rank,)
+    reply                   key of the reply stream for the result. Without the field, the result goes to a result hash
     traceparent             W3C Trace Context of the call, for the logs of the node
-    deadline                Unix time in ms on the clock of Redis, or + and how many ms after the entry was made; a record that
-                            no node has begun by then is answered DeadlineExceeded
+    deadline                Unix time in ms on the clock of Redis, or + and the ms after the entry was made. A record not begun
+                            by a node before the deadline is answered DeadlineExceeded
 
 Request fields, original dialect: `uri`, `data` (base64 of an Arrow stream), and optionally `serde`.
 
-Result fields: `tensor:<output>`, `bool:<output>`, `string:<output>` (JSON), or `value` (JSON of a filter or of `postprocess`;
-in the original dialect a base64 Arrow stream, or a filter's text); `error` (JSON: code, message) instead of them. Native
-results have a `receipt` (JSON): `entry`, the id in the stream; `read_ms`, Unix time on Redis' clock when a reader had it;
-`deliveries`, where there was more than one; `node`, `worker`, `model` (its hash); `batch`, its rows; `filled_ms`, Unix time on
-Redis' clock when the batch was closed; `wait_ms` for a worker, `run_ms`, and `publish_ms` for the writer; `ttl_ms`, the time to
-live of a result hash; in a hash, which forgets the order of its fields, `outputs`: their names where there are several.
+Result fields:
 
-A reply stream has the results of a batch in one entry: `reply.py`.
+    tensor:<output>         Arrow IPC Tensor message
+    bool:<output>           Arrow IPC Tensor message of dtype uint8
+    string:<output>         JSON
+    value                   JSON of a filter or of `postprocess`. Original dialect: a base64 Arrow stream, or a filter's text
+    error                   JSON: code, message. Takes the place of all fields above
+    receipt                 JSON, for native results only
 
-A dead letter has the field `dead_letter` first (JSON: `code`, `message`, `traceback`, `entry`, `node`, `deliveries`, `model`,
-`died_ms`; see `DeadLetter` in node/writer/dead_letters.py), and behind it the request's fields exactly as they came.
+Members of a receipt:
+
+    entry                   id in the stream
+    read_ms                 Unix time on Redis' clock when a reader had the record
+    deliveries              number of deliveries, if greater than 1
+    node, worker            node and worker that ran the record
+    model                   hash of the model
+    batch                   rows of the batch
+    filled_ms               Unix time on Redis' clock when the batch was closed
+    wait_ms                 wait for a worker
+    run_ms                  run in the worker
+    publish_ms              from the end of the run until the writer publishes
+    ttl_ms                  time to live of a result hash
+    outputs                 names of several outputs, in a result hash only, because a hash forgets the order of its fields
+
+One entry of a reply stream holds the results of a batch: see wire/reply.py.
+
+A dead letter begins with the field `dead_letter` (JSON: `code`, `message`, `traceback`, `entry`, `node`, `deliveries`, `model`,
+`died_ms`, see `DeadLetter` in node/writer/dead_letters.py). The fields of the request follow unchanged.
 """
 
 from typing import Final
@@ -80,35 +97,35 @@ MAX_URI_BYTES: Final = 4096
 
 
 def result_prefix(job: str) -> str:
-    """The prefix of every result hash of a job."""
+    """Return the prefix of a job's result hashes."""
     return f"cluster-serving_{job}:"
 
 
 def reply_key(job: str, client: str) -> str:
-    """The reply stream of one client."""
+    """Return the key of a client's reply stream."""
     return f"cluster-serving.reply_{job}:{client}"
 
 
 def frontend_reply_key(frontend: str) -> str:
-    """The reply stream of one process of a frontend."""
+    """Return the key of the reply stream of one frontend process."""
     return reply_key("", frontend)
 
 
 def node_key(job: str, node: str) -> str:
-    """The heartbeat of one node."""
+    """Return the key of a node's heartbeat."""
     return f"cluster-serving.node_{job}:{node}"
 
 
 def limits_key(job: str) -> str:
-    """What admission checks."""
+    """Return the key of a job's admission limits."""
     return f"cluster-serving.limits_{job}"
 
 
 def full_key(job: str) -> str:
-    """There while nothing is admitted, whatever the stream holds: says why."""
+    """Return the key that closes admission while it exists, whatever the stream holds. Its text is the reason."""
     return f"cluster-serving.full_{job}"
 
 
 def dead_key(job: str) -> str:
-    """The stream of dead letters."""
+    """Return the key of a job's dead-letter stream."""
     return f"cluster-serving.dead_{job}"

@@ -1,4 +1,4 @@
-"""Where Redis is, and how to log in."""
+"""Address of Redis, and login."""
 
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -10,16 +10,16 @@ from redis.retry import Retry
 from redis.sentinel import Sentinel
 
 DEFAULT_PORT = 6379
-READ_BYTES = 1 << 18  # one recv takes 64 rows of 128 floats; the default of 32 KiB takes seven
-_CONNECT_S = 2.0  # enough for a lost packet; the address of a container that is gone answers never
+READ_BYTES = 1 << 18  # one recv reads 64 rows of 128 floats. With the default of 32 KiB, seven are needed
+_CONNECT_S = 2.0  # enough for a lost packet. The address of a removed container never answers
 
-# Does not show the text: it may be the end of a password.
+# The message does not show the text, because the text may be the end of a password.
 _NO_NUMBER = "port or db of the Redis URL is not a number; in a password, write / as %2F and @ as %40"
 
 
 @dataclass(frozen=True)
 class RedisSettings:
-    """Where Redis is and how to log in. `sentinels` non-empty: `service` is the master's name there."""
+    """Address of Redis, and login. With `sentinels`, `service` is the master's name at the Sentinels."""
 
     host: str = "localhost"
     port: int = DEFAULT_PORT
@@ -49,22 +49,22 @@ class RedisSettings:
         key_file: str | None = None,
         timeout_s: float = 5.0,
     ) -> "RedisSettings":
-        """Settings from `host:port` or a URL; what the URL says wins over the keyword arguments.
+        """Return the settings from `host:port` or a URL. Values in the URL win over the keyword arguments.
 
         Args:
             url: `host:port`, `redis[s]://[user[:password]@]host[:port][/db]`, `unix:///path[?db=0]`, or
                 `redis[s]+sentinel://[user[:password]@]host[:port][,host[:port]...]/service[/db]`.
             username: ACL user.
-            password: of the user, or of the server.
+            password: password of the user, or of the server.
             db: number of the database.
             tls: connect with TLS.
-            ca_file: PEM file of the authority that signed the server's certificate; without it the system's.
+            ca_file: PEM file of the authority that signed the server's certificate. Default: the system's authorities.
             cert_file: PEM file of the client's certificate.
-            key_file: PEM file of its key.
-            timeout_s: for connecting, and for the reply to a command.
+            key_file: PEM file of the client's key.
+            timeout_s: seconds for connecting, and for the reply to a command.
 
         Raises:
-            ValueError: not such a URL.
+            ValueError: `url` has another form.
         """
         if "://" not in url:
             url = f"redis://{url}"
@@ -101,12 +101,12 @@ class RedisSettings:
 
     @property
     def is_local_default(self) -> bool:
-        """Whether this is a plain server on this machine: one that `start` may run itself."""
+        """True for a plain server on this machine, so that `start` may run the server itself."""
         plain = not (self.tls or self.unix_path or self.sentinels)
         return plain and self.host in {"localhost", "127.0.0.1"}
 
     def describe(self) -> str:
-        """For people and logs; holds no secret."""
+        """Return a URL for people and logs, without secrets."""
         if self.unix_path:
             return f"unix://{self.unix_path}?db={self.db}"
         scheme = "rediss" if self.tls else "redis"
@@ -116,7 +116,7 @@ class RedisSettings:
         return f"{scheme}://{self.host}:{self.port}/{self.db}"
 
     def client(self) -> redis.Redis:
-        """A redis-py client for commands now and then; a command is sent once, and times out after `timeout_s`."""
+        """Return a redis-py client for occasional commands. A command is sent once, and times out after `timeout_s`."""
         options = self.options()
         if self.sentinels:
             sentinel = cast(Any, Sentinel)(list(self.sentinels), sentinel_kwargs=_timeouts(self.timeout_s), **options)
@@ -127,7 +127,7 @@ class RedisSettings:
         return redis.Redis(host=self.host, port=self.port, **options)
 
     def options(self) -> dict[str, Any]:
-        """What every kind of redis-py connection takes, sync or asyncio."""
+        """Return the options for any redis-py connection, sync or asyncio."""
         options: dict[str, Any] = {"db": self.db, "username": self.username, "password": self.password, "protocol": 2}
         if self.tls:
             options |= {

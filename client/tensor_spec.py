@@ -1,4 +1,4 @@
-"""What a model takes and gives, and whether a value fits."""
+"""Inputs and outputs of a model: name, dtype and shape, and the check of a value against them."""
 
 import math
 import re
@@ -13,7 +13,7 @@ from cluster_serving.client.errors import CodecError
 Array = NDArray[Any]
 
 MAX_DENSE_BYTES = 1 << 28
-"""No tensor is made larger than this by converting it, or by making a sparse one dense."""
+"""Most bytes that a tensor may grow to by a dtype conversion, or when a sparse tensor is made dense."""
 
 _SPEC = re.compile(r"(?P<name>\S+)(?:\s+(?P<dtype>\w+))?(?:\s*\[(?P<dims>[^\[\]]*)\])?")
 _NUMBERS = "biuf"
@@ -22,8 +22,8 @@ _NUMBERS = "biuf"
 class TensorSpec(msgspec.Struct, frozen=True):
     """One input or output of a model.
 
-    `dtype` is that of numpy, or "str" for text. `shape` includes the batch dimension; a dimension of `None` is free, and a
-    shape of `None` is not known: any number of dimensions, the batch dimension first.
+    `dtype` is a numpy dtype, or "str" for text. `shape` includes the batch dimension. A dimension of `None` is free. A shape of
+    `None` is unknown: any number of dimensions, the batch dimension first.
     """
 
     name: str
@@ -32,12 +32,12 @@ class TensorSpec(msgspec.Struct, frozen=True):
 
     @property
     def row_shape(self) -> tuple[int | None, ...] | None:
-        """The shape of one row: without the batch dimension."""
+        """Shape of one row, without the batch dimension."""
         return None if self.shape is None else self.shape[1:]
 
     @property
     def row_bytes(self) -> int:
-        """What one row takes; 0 where that depends on the record."""
+        """Bytes of one row, or 0 if the size depends on the record."""
         shape = self.row_shape
         if self.is_text or shape is None or None in shape:
             return 0
@@ -45,21 +45,24 @@ class TensorSpec(msgspec.Struct, frozen=True):
 
     @property
     def batch(self) -> int | None:
-        """The one batch size that the model was made for, if it was."""
+        """Batch size that the model was made for, if the model has a fixed batch size."""
         return self.shape[0] if self.shape else None
 
     @property
     def is_text(self) -> bool:
-        """Whether this input or output holds strings."""
+        """True if the input or output holds strings."""
         return self.dtype == "str"
 
     def describe(self) -> str:
-        """For people: `data float32 [N,3,227,227]`; `parse` reads it."""
+        """Return a text for people: `data float32 [N,3,227,227]`. `parse` reads the same form."""
         return f"{self.name} {self.kind}"
 
     @property
     def kind(self) -> str:
-        """For people: `float32 [N,3,227,227]`; a free first dimension is N, others are ?, an unknown shape is [N,...]."""
+        """Dtype and shape for people: `float32 [N,3,227,227]`.
+
+        A free first dimension is N, any other free dimension is ?, an unknown shape is [N,...].
+        """
         if self.shape is None:
             return f"{self.dtype} [N,...]"
         dims = [
@@ -69,10 +72,10 @@ class TensorSpec(msgspec.Struct, frozen=True):
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read `ids`, `ids int64` or `ids int64 [N,12]`: float32 and an unknown shape unless stated.
+        """Read `ids`, `ids int64` or `ids int64 [N,12]`. The defaults are float32 and an unknown shape.
 
         Raises:
-            ValueError: it is none of these.
+            ValueError: the text has another form.
         """
         match = _SPEC.fullmatch(text.strip())
         if match is None:
@@ -86,14 +89,17 @@ class TensorSpec(msgspec.Struct, frozen=True):
         return cls(match["name"], dtype.name, _shape(match["dims"], text))
 
     def is_row(self, shape: tuple[int, ...], already_batched: bool = False) -> bool:
-        """Whether a tensor of this shape is one row, without a batch dimension; `already_batched` says that none is."""
+        """Return whether a tensor of the given shape is one row, without a batch dimension.
+
+        `already_batched` decides if the shape of a row is unknown: True means that no tensor is a row.
+        """
         return not already_batched if self.row_shape is None else matches(shape, self.row_shape)
 
     def fitted(self, array: Array, already_batched: bool = False) -> tuple[int | None, tuple[int, ...]]:
-        """The batch dimension that a tensor carries, if it does, and the shape of its rows.
+        """Return the batch dimension of a tensor, or None for a single row, and the shape of one row.
 
         Raises:
-            CodecError: it is neither a row nor a batch of rows.
+            CodecError: the tensor is neither a row nor a batch of rows.
         """
         row, shape = self.row_shape, array.shape
         if self.is_row(shape, already_batched):
@@ -109,10 +115,10 @@ class TensorSpec(msgspec.Struct, frozen=True):
         raise CodecError(f"input {self.name!r} takes {takes}, not {array.dtype} {list(shape)}")
 
     def converted(self, array: Array) -> Array:
-        """The same values in this dtype.
+        """Return the values of an array in the dtype of the input.
 
         Raises:
-            CodecError: some would be lost in it.
+            CodecError: the conversion would lose a value, or make a larger tensor than `MAX_DENSE_BYTES`.
         """
         dtype = np.dtype(self.dtype)
         if array.nbytes < (nbytes := array.size * dtype.itemsize) > MAX_DENSE_BYTES:
@@ -120,17 +126,17 @@ class TensorSpec(msgspec.Struct, frozen=True):
                 f"input {self.name!r} takes {dtype}, in which the tensor of {array.dtype} {list(array.shape)} would have "
                 f"{nbytes} bytes; at most {MAX_DENSE_BYTES} are made"
             )
-        # What numpy calls safe includes whole numbers of 64 bits that a float64 rounds.
+        # numpy calls the cast of 64-bit integers to float64 safe, although float64 rounds large integers.
         rounds = dtype.kind == "f" and array.dtype.kind in "iu" and array.dtype.itemsize == 8
         if not rounds and np.can_cast(array.dtype, dtype, "safe"):
             return array.astype(dtype)
         with np.errstate(all="ignore"):
             converted = array.astype(dtype)
             if array.dtype.kind == "f" and dtype.kind == "f":
-                # Rounding is what a float of fewer bits means; a number that becomes infinite is lost.
+                # A float of fewer bits may round. A number that becomes infinite is lost.
                 lost = np.isfinite(array) & ~np.isfinite(converted)
             else:
-                # The sign too: -1 becomes 2**64 - 1 and comes back.
+                # Compare the signs too: -1 becomes 2**64 - 1, and comes back as -1.
                 lost = (converted.astype(array.dtype) != array) | ((converted < 0) != (array < 0))
         if lost.any():
             example = array[lost].flat[0]
@@ -148,5 +154,5 @@ def _shape(dims: str | None, text: str) -> tuple[int | None, ...] | None:
 
 
 def matches(shape: tuple[int, ...], row: tuple[int | None, ...]) -> bool:
-    """Whether a shape is that of a row, in which `None` is any size."""
+    """Return whether a shape fits the shape of a row. `None` in the row fits any size."""
     return len(shape) == len(row) and all(want in (None, dim) for dim, want in zip(shape, row, strict=True))

@@ -1,1 +1,1 @@
-"""The client for asyncio: one file for each step, with the same names as in threads/."""
+"""Client for asyncio: one file for each step, with the same names as in threads/."""

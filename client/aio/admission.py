@@ -1,4 +1,4 @@
-"""Gets records into a job's stream, for asyncio: what calls bring while one trip to Redis is under way shares the next."""
+"""Admission of records into a job's stream, for asyncio. Calls made during one trip to Redis share the next trip."""
 
 import asyncio
 from collections import deque
@@ -26,7 +26,7 @@ from cluster_serving.client.protocol.retrying import Attempts
 
 
 class _Call:
-    """Records that are enqueued together: those that are still left, and the ids of all, once they have been taken."""
+    """Records of one call of `put`: the records that are left, and the future for the ids of all records."""
 
     __slots__ = ("_taken", "attempts", "ids", "left", "until_s")
 
@@ -40,7 +40,7 @@ class _Call:
         self._taken: list[bytes] = []
 
     def accept(self, entry_ids: list[bytes]) -> None:
-        """Redis has taken the first of those that are left."""
+        """Note the ids of the first records that are left: Redis has taken the records."""
         self._taken += entry_ids
         if entry_ids:
             self.attempts.progress()
@@ -49,7 +49,7 @@ class _Call:
             self.ids.set_result(self._taken)
 
     def fail(self, error: Exception) -> None:
-        """Redis will not take the others."""
+        """End the call with an error: Redis will not take the records that are left."""
         if isinstance(error, (QueueFull, ConnectionLost)):
             cause = error.__cause__
             error = copy(error)
@@ -58,9 +58,9 @@ class _Call:
 
 
 class AsyncAdmission:
-    """`admission.Admission` for asyncio, over a link of its own use or another's.
+    """`admission.Admission` for asyncio. The link may have other users.
 
-    `window_s`: how long a call waits for others to be sent with, unless `window_calls` of them have come.
+    `window_s`: seconds that a call waits for more calls to share the trip, unless `window_calls` calls have come.
     """
 
     def __init__(
@@ -74,10 +74,10 @@ class AsyncAdmission:
         self._enough = asyncio.Event()
         self._unsent: deque[_Call] = deque()
         self._sender: asyncio.Task[None] | None = None
-        self._full = False  # whether there was no room at last: then it is asked for before anything is sent
+        self._full = False  # True if the last attempt found no room. The next attempt then asks for room first
 
     def put(self, records: list[Fields], life_s: float) -> asyncio.Future[list[bytes]]:
-        """Enqueue all of these; their ids to come. As `Admission.put`."""
+        """Enqueue all records as `Admission.put` does. Return a future for the ids."""
         for fields in records:
             check(fields)
         loop = asyncio.get_running_loop()
@@ -92,7 +92,7 @@ class AsyncAdmission:
         return call.ids
 
     def withdraw(self, ids: asyncio.Future[list[bytes]]) -> bool:
-        """Enqueue nothing of this call of `put` any more; whether nothing has been sent of it."""
+        """Cancel a call of `put`, if nothing of the call has been sent. Return whether the call is cancelled."""
         for call in self._unsent:
             if call.ids is ids:
                 self._unsent.remove(call)
@@ -101,7 +101,7 @@ class AsyncAdmission:
         return ids.cancelled()
 
     async def close(self) -> None:
-        """Cancel what has not been sent, and what is under way."""
+        """Cancel the calls that have not been sent, and the calls under way."""
         while self._unsent:
             self._unsent.popleft().ids.cancel()
         if self._sender is not None:
@@ -120,7 +120,7 @@ class AsyncAdmission:
                     call.fail(error)
             finally:
                 for call in calls:
-                    call.ids.cancel()  # does nothing to those that are done: all, unless `close` has ended this task
+                    call.ids.cancel()  # no effect on a finished call: every call is finished, unless `close` has ended the task
 
     async def _wait_for_more(self) -> None:
         with suppress(TimeoutError):
@@ -129,7 +129,7 @@ class AsyncAdmission:
         self._enough.clear()
 
     def _gather(self) -> list[_Call]:
-        """The calls whose records go out next, together."""
+        """Return the calls whose records go out next, together."""
         calls: list[_Call] = []
         records = size = 0
         while self._unsent and records < CHUNK and size < CHUNK_BYTES:
@@ -139,7 +139,7 @@ class AsyncAdmission:
         return calls
 
     async def _put_until_done(self, calls: list[_Call]) -> None:
-        """Enqueue the records of these calls in order, trying again if need be."""
+        """Enqueue the records of the calls in order, with retries."""
         while calls := [call for call in calls if not call.ids.done()]:
             try:
                 await self._put_once(calls)
@@ -147,11 +147,11 @@ class AsyncAdmission:
                 await _pause([call for call in calls if not call.ids.done()], error)
 
     async def _put_once(self, calls: list[_Call]) -> None:
-        """Enqueue what there is room for.
+        """Enqueue as many records as have room.
 
         Raises:
-            QueueFull: it was not all.
-            ConnectionLost, RedisRefused: it was none.
+            QueueFull: not all records had room.
+            ConnectionLost, RedisRefused: no record was enqueued.
         """
         full: QueueFull | None
         room = wanted = sum(len(call.left) for call in calls)
@@ -174,17 +174,17 @@ class AsyncAdmission:
             raise full
 
     async def _ask(self, count: int) -> tuple[int, QueueFull | None]:
-        """How many of so many records there is no room for, and why."""
+        """Return how many of `count` records have no room, and the error for them, if any."""
         try:
             (answer,) = await self._link.call_checked(question(self.job, count))
         except ConnectionLost as error:
-            error.unsent = True  # of the records
+            error.unsent = True  # the records to enqueue have not been sent
             raise
         return answered(self.job, answer)
 
 
 def _first(count: int, calls: list[_Call]) -> Iterator[Records]:
-    """The first so many records that are left of these calls."""
+    """Yield the first `count` records that are left of the calls."""
     now_s = asyncio.get_running_loop().time()
     for call in calls:
         yield Records(call.left[:count], deadline(call.until_s - now_s))
@@ -192,7 +192,7 @@ def _first(count: int, calls: list[_Call]) -> Iterator[Records]:
 
 
 async def _pause(calls: list[_Call], error: QueueFull | ConnectionLost) -> None:
-    """Wait before the next attempt; a call that makes none fails."""
+    """Wait before the next attempt. A call without a next attempt fails."""
     now_s = asyncio.get_running_loop().time()
     pauses_s: list[float] = []
     for call in calls:
@@ -205,7 +205,7 @@ async def _pause(calls: list[_Call], error: QueueFull | ConnectionLost) -> None:
 
 
 def fail(future: asyncio.Future[Any], error: Exception) -> None:
-    """Give an error to whoever waits for this future, if anybody still does."""
+    """Give an error to the waiter of a future, unless the future is done."""
     if not future.done():
         future.set_exception(error)
-        future.exception()  # now seen: whoever waited may have ended by another error, and the event loop would complain
+        future.exception()  # mark as seen: the waiter may have ended by another error, and the event loop would complain

@@ -1,7 +1,7 @@
-"""Puts records on the queue, and waits for the results of those that want to, for asyncio.
+"""Input queue for asyncio: puts records on the queue, and waits for results if wanted.
 
-Calls that are made at the same time share everything: their records leave in one call of Redis with whatever else has gathered
-while the last one was under way, and one blocking read of the reply stream serves all that wait.
+Concurrent calls share everything: one call of Redis sends all records that have gathered while the last call was under way, and
+one blocking read of the reply stream serves all waiting calls.
 """
 
 import asyncio
@@ -29,17 +29,17 @@ T = TypeVar("T")
 
 
 class AsyncInputQueue(Api):
-    """`InputQueue` for asyncio; for one event loop.
+    """`InputQueue` for asyncio. For one event loop.
 
     Args:
-        dialect: `native`, or `original` for `enqueue` as the original's clients do; `predict` needs `native`.
-        patience_s: as of `InputQueue`.
-        deadline_s: the same.
+        dialect: `native`, or `original` for `enqueue` like the original's clients. `predict` needs `native`.
+        patience_s: as in `InputQueue`.
+        deadline_s: as in `InputQueue`.
         settings: host, port, name, ...: see `Api`.
 
     Raises:
         ConnectionLost: from every method that talks to Redis.
-        RedisRefused: the same, where Redis answers with an error.
+        RedisRefused: from every method that talks to Redis, if Redis answers with an error.
     """
 
     def __init__(
@@ -55,14 +55,14 @@ class AsyncInputQueue(Api):
         self._numbers = count()
 
     async def enqueue(self, uri: str, **data: Any) -> str:
-        """Put one record on the queue; as `InputQueue.enqueue`."""
+        """Put one record on the queue, as `InputQueue.enqueue` does."""
         (entry_id,) = await self._admission.put([request_fields(self._dialect, uri, data)], self._life_s)
         return entry_id.decode()
 
     async def enqueue_many(
         self, records: Iterable[tuple[str, Mapping[str, Any]]] | AsyncIterable[tuple[str, Mapping[str, Any]]]
     ) -> int:
-        """Put records on the queue, 64 at a time; how many there were. As `InputQueue.enqueue_many`."""
+        """Put records on the queue, 64 at a time, and return the number of records, as `InputQueue.enqueue_many` does."""
         accepted = 0
         chunk: list[Fields] = []
         try:
@@ -77,17 +77,17 @@ class AsyncInputQueue(Api):
             raise
 
     def data_to_b64(self, **data: Any) -> str:
-        """The inputs as the original dialect sends them; as `InputQueue.data_to_b64`."""
+        """Return the inputs in the original dialect, as `InputQueue.data_to_b64` does."""
         return encode_original(data)
 
     async def predict(self, request: Any, timeout: float = 5) -> Any:
-        """Send one record and wait for its result; as `InputQueue.predict`."""
+        """Send one record and wait for its result, as `InputQueue.predict` does."""
         return plain(begun_in_time(await self._result(request, timeout, timeout)))
 
     async def predict_many(
         self, requests: Iterable[Any] | AsyncIterable[Any], timeout: float = 60, window: int = WINDOW
     ) -> AsyncGenerator[Any]:
-        """Send records and give their results in the same order; as `InputQueue.predict_many`."""
+        """Send records and yield the results in the same order, as `InputQueue.predict_many` does."""
         pending: deque[asyncio.Task[Result]] = deque()
         try:
             async for request in _each(requests):
@@ -105,7 +105,7 @@ class AsyncInputQueue(Api):
         timeout: float = 60,
         window: int = WINDOW,
     ) -> AsyncGenerator[Result]:
-        """Send records and give their results as they come; as `InputQueue.as_completed`."""
+        """Send records and yield the results as they come, as `InputQueue.as_completed` does."""
         pending: set[asyncio.Task[Result]] = set()
         try:
             async for uri, data in _each(records):
@@ -121,7 +121,7 @@ class AsyncInputQueue(Api):
             await cancel(pending)
 
     async def close(self) -> None:
-        """Close the connections; calls that wait are cancelled. A later call opens them again."""
+        """Close the connections and cancel the waiting calls. A later call connects again."""
         self._replies.cancel()
         await self._admission.close()
         await self._replies.close()

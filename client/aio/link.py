@@ -29,7 +29,7 @@ from cluster_serving.client.redis_settings import RedisSettings
 
 
 class _Socket(asyncio.Protocol):
-    """What comes over a connection, as replies; one call waits at a time."""
+    """Receiver of one connection: parses input into replies. One call waits at a time."""
 
     def __init__(self) -> None:
         self._reader = new_reader()
@@ -39,7 +39,7 @@ class _Socket(asyncio.Protocol):
         self._lost: Exception | None = None
 
     def next(self, count: int) -> asyncio.Future[list[Any]]:
-        """The next replies, once all of them are there."""
+        """Return a future for the next `count` replies, done once all are there."""
         self._wanted = count
         self._all = asyncio.get_running_loop().create_future()
         if self._lost is not None:
@@ -47,7 +47,7 @@ class _Socket(asyncio.Protocol):
         return self._all
 
     def data_received(self, data: bytes) -> None:
-        """Parse what has come."""
+        """Parse received bytes."""
         reader, replies = self._reader, self._replies
         try:
             reader.feed(data)
@@ -61,12 +61,12 @@ class _Socket(asyncio.Protocol):
             self._all.set_result(replies)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Tell the call that waits."""
+        """Fail the waiting call."""
         self._lost = exc or ConnectionError("closed by Redis")
         self._fail(self._lost)
 
     def give_up(self) -> None:
-        """Tell the call that waits that its time is over."""
+        """Fail the waiting call, because the time for the reply is over."""
         self._fail(TimeoutError("no reply in time"))
 
     def _fail(self, error: Exception) -> None:
@@ -77,8 +77,8 @@ class _Socket(asyncio.Protocol):
 class AsyncLink:
     """`link.Link` for asyncio: one connection, one command or pipeline at a time.
 
-    redis-py connects and logs in; from then on the link reads and writes the transport itself. By redis-py's streams a lone call
-    took a fifth longer.
+    redis-py connects and logs in. From then on the link reads and writes the transport itself. With redis-py's streams a lone
+    call took a fifth longer.
     """
 
     def __init__(self, settings: RedisSettings) -> None:
@@ -91,7 +91,7 @@ class AsyncLink:
         self._lock = asyncio.Lock()
 
     async def call(self, *commands: Command, timeout_s: float | None = None) -> list[Any]:
-        """Send commands in one write and read their replies; an error reply stands in the list as `RedisRefused`.
+        """Send commands in one write and return the replies. An error reply stands in the list as `RedisRefused`.
 
         Raises:
             ConnectionLost: Redis cannot be reached, or went away.
@@ -114,11 +114,12 @@ class AsyncLink:
                 await self._drop()
                 raise connection_lost(self._settings, error, unsent=not sent) from error
             except BaseException:
-                await self._drop()  # replies are still to come, which the next command would take for its own
+                # The replies are still to come, and the next command would take the replies for its own.
+                await self._drop()
                 raise
 
     async def call_checked(self, *commands: Command, timeout_s: float | None = None) -> list[Any]:
-        """The same, where an error reply is raised once all replies are there.
+        """Send commands as `call` does, and raise an error reply once all replies are there.
 
         Raises:
             ConnectionLost: Redis cannot be reached, cannot serve, or went away.
@@ -131,18 +132,21 @@ class AsyncLink:
         return replies
 
     async def raised_for(self, refusal: RedisRefused) -> Exception:
-        """What an error reply is to the caller; where Redis cannot serve now, the next connection may find one that can."""
+        """Return the exception to raise for an error reply.
+
+        If Redis cannot serve now, the connection is closed, because the next connection may reach a Redis that can.
+        """
         if not cannot_serve(refusal):
             return refusal
         await self._drop()
         return connection_lost(self._settings, refusal, unsent=True)
 
     async def run(self, script: Script, names: Sequence[Argument], arguments: Sequence[Argument]) -> Any:
-        """Run a script, and load it first where Redis does not know it.
+        """Run a script. Load the script first if Redis does not know it.
 
         Raises:
             ConnectionLost: Redis cannot be reached, cannot serve, or went away.
-            RedisRefused: Redis refused it.
+            RedisRefused: Redis refused the script.
         """
         try:
             return (await self.call_checked(script.command(names, arguments)))[0]
@@ -160,12 +164,12 @@ class AsyncLink:
 
     @property
     def connected(self) -> bool:
-        """Whether there is a connection now."""
+        """True while there is a connection."""
         return self._connection is not None
 
     async def _connect_if_needed(self) -> None:
-        """Have a connection. One that Redis has closed already is replaced: what went into it would have an unknown fate."""
-        # Once the loop has seen it too, its descriptor is closed, or another's by now: polling it tells nothing.
+        """Connect, unless a connection is open. A command in a connection closed by Redis would have an unknown fate."""
+        # Once the event loop has noticed the end, the file descriptor is closed or reused, and a poll tells nothing.
         if self._connection is not None and (self._transport.is_closing() or self._news.poll(0)):
             await self._drop()
         if self._connection is not None:
@@ -174,7 +178,7 @@ class AsyncLink:
         await connection.send_command("PING")  # as `Link` does
         with suppress(redis.exceptions.NoPermissionError):
             await connection.read_response()
-        self._transport = connection._writer.transport  # redis-py shows it nowhere else
+        self._transport = connection._writer.transport  # redis-py has no public way to the transport
         self._socket = _Socket()
         self._transport.set_protocol(self._socket)
         self._news = select.poll()
@@ -188,7 +192,7 @@ class AsyncLink:
 
 
 def _pool_of(settings: RedisSettings) -> tuple[Any, Sequence[redis.asyncio.Redis]]:
-    """Where connections come from, and the clients that ask the Sentinels for it."""
+    """Return the pool of connections, and the clients that ask the Sentinels for the master."""
     options: dict[str, Any] = settings.options() | {"retry": Retry(NoBackoff(), 0)}
     if settings.sentinels:
         sentinel = cast(Any, Sentinel)(list(settings.sentinels), **options)

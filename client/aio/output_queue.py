@@ -1,4 +1,4 @@
-"""Takes results off the queue, for asyncio."""
+"""Output queue for asyncio: takes results off the queue."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
@@ -12,7 +12,7 @@ from cluster_serving.client.wire.result import Result
 
 
 class AsyncOutputQueue(Api):
-    """`OutputQueue` for asyncio; for one event loop."""
+    """`OutputQueue` for asyncio. For one event loop."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
@@ -20,7 +20,7 @@ class AsyncOutputQueue(Api):
         self._link = AsyncLink(self.settings)
 
     async def query(self, uri: str, delete: bool = False) -> Any:
-        """The result of one record; as `OutputQueue.query`."""
+        """Return the result of one record, as `OutputQueue.query` does."""
         key = self._prefix + uri
         if delete:
             (fields,) = await self._link.run(TAKE, [key], [])
@@ -29,15 +29,15 @@ class AsyncOutputQueue(Api):
         return plain_or_failed(result_of(fields, uri)) if fields else "[]"
 
     async def query_and_delete(self, uri: str) -> Any:
-        """The result of one record, taken off."""
+        """Return the result of one record, and take the result off the queue."""
         return await self.query(uri, delete=True)
 
     async def dequeue(self) -> dict[str, Any]:
-        """Every result that is there, by uri, taken off."""
+        """Take all available results off the queue and return them by uri."""
         return {result.uri: plain_or_failed(result) async for result in self._take_all()}
 
     async def results(self, timeout: float = 5) -> AsyncGenerator[Result]:
-        """Take results off as they come; as `OutputQueue.results`."""
+        """Take results off the queue as they come, as `OutputQueue.results` does."""
         loop = asyncio.get_running_loop()
         quiet_since_s, pause_s = loop.time(), 0.005
         while loop.time() - quiet_since_s < timeout:
@@ -52,7 +52,7 @@ class AsyncOutputQueue(Api):
                 pause_s = min(2 * pause_s, 0.1)
 
     async def close(self) -> None:
-        """Close the connection; a later call opens it again."""
+        """Close the connection. A later call connects again."""
         await self._link.close()
 
     async def __aenter__(self) -> Self:

@@ -1,4 +1,4 @@
-"""One reply stream for all calls of an event loop that wait for their results: one blocking read serves all of them."""
+"""One reply stream for all waiting calls of an event loop. One blocking read serves all calls."""
 
 import asyncio
 from collections.abc import Callable, Collection
@@ -19,7 +19,7 @@ from cluster_serving.client.wire.reply import read_replies
 from cluster_serving.client.wire.result import Result
 
 _BLOCK_MS = 1000
-_KEPT_S = REPLY_LIFE_MS / 6000  # the life of the stream is renewed at least so often
+_KEPT_S = REPLY_LIFE_MS / 6000  # longest time between two renewals of the stream's time to live
 _UNTRIMMED_BYTES = 1 << 16
 
 
@@ -27,13 +27,13 @@ class AsyncReplies:
     """`replies.Replies` for asyncio.
 
     Args:
-        settings: of the connection that reads.
-        key: of the stream.
-        sending: the connection that makes the stream.
-        on_read: told how many seconds it took to make results of what one read has brought.
+        settings: settings of the reading connection.
+        key: key of the stream.
+        sending: connection that makes the stream.
+        on_read: called after each read with the seconds spent on decoding the results.
 
     Attributes:
-        vanished: whether the stream has been deleted while calls were waiting.
+        vanished: True if the stream was deleted while calls were waiting.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class AsyncReplies:
         self._on_read = on_read
         self._receiving = AsyncLink(settings)
         self._last = b"0-0"
-        self._idle = True  # whether the last read found nothing
+        self._idle = True  # True if the last read found no entry
         self._untrimmed = 0
         self._touched_s = float("-inf")
         self._waiting: dict[str, asyncio.Future[Result]] = {}
@@ -58,10 +58,10 @@ class AsyncReplies:
         self._receiver: asyncio.Task[None] | None = None
 
     def expect(self, uri: str) -> asyncio.Future[Result]:
-        """The result of a record to come; call it before the record is enqueued.
+        """Return a future for the result of a record. Call `expect` before the record is enqueued.
 
         Raises:
-            InvalidValue: it is under way already.
+            InvalidValue: a record with the same uri is already under way.
         """
         if uri in self._waiting:
             raise InvalidValue(f"two records under way have the uri {uri!r}")
@@ -72,36 +72,36 @@ class AsyncReplies:
         return future
 
     def forget(self, uri: str) -> None:
-        """Nobody waits for this one any more."""
+        """Remove a record that no call waits for any more."""
         del self._waiting[uri]
 
     def cancel(self) -> None:
-        """Cancel whoever waits."""
+        """Cancel the waiting calls."""
         for waiting in self._waiting.values():
             waiting.cancel()
 
     async def close(self) -> None:
-        """Delete the stream and close the connection that reads; `sending` stays open."""
+        """Delete the stream and close the reading connection. `sending` stays open."""
         await cancel([task for task in (self._opener, self._receiver) if task is not None])
         if self._sending.connected:
-            with suppress(ConnectionLost):  # then it expires by itself
+            with suppress(ConnectionLost):  # the stream then expires by itself
                 await self._sending.call(("DEL", self.key))
         await self._receiving.close()
 
     @property
     def is_open(self) -> bool:
-        """Whether there is a stream and a task that reads it."""
+        """True while there is a stream and a task that reads the stream."""
         return _is_running(self._receiver)
 
     async def have_stream(self, patience_s: float) -> None:
-        """Have a reply stream and a task that reads it; calls that come at once share one opening.
+        """Make the reply stream and start the reading task, unless both exist. Concurrent calls share one opening.
 
-        Call it before enqueueing: results go only to a stream that exists.
+        Call `have_stream` before enqueueing, because results go only to an existing stream.
 
         Raises:
-            QueueFull: Redis has no memory for it.
-            ConnectionLost: Redis cannot be reached; its `unsent` is true.
-            RedisRefused: its key holds something else.
+            QueueFull: Redis has no memory for the stream.
+            ConnectionLost: Redis cannot be reached. `unsent` is true.
+            RedisRefused: the key of the stream holds another type.
         """
         loop = asyncio.get_running_loop()
         attempts = Attempts(loop.time() + patience_s)
@@ -117,31 +117,32 @@ class AsyncReplies:
         try:
             await self._make_stream()
         except ConnectionLost as error:
-            error.unsent = True  # of whatever was to be enqueued
+            error.unsent = True  # the records to enqueue have not been sent
             raise
         self._receiver = asyncio.create_task(self._receive())
 
     async def _make_stream(self) -> None:
-        """Make the reply stream, unless it is there: results go only to a stream that exists (NOMKSTREAM)."""
+        """Make the reply stream if it does not exist, because results go only to an existing stream (NOMKSTREAM)."""
         made, _ = await self._sending.call(
             ("XGROUP", "CREATE", self.key, "client", "$", "MKSTREAM"),
             ("PEXPIRE", self.key, REPLY_LIFE_MS),
         )
         if not isinstance(made, RedisRefused):
-            self._last = b"0-0"  # after a failover the ids of a new stream may be smaller than those of the old one
+            # After a failover the ids of a new stream may be smaller than the ids of the old stream.
+            self._last = b"0-0"
         elif is_out_of_memory(made):
             raise queue_full(f"the reply stream {self.key}: {made}")
         elif not str(made).startswith("BUSYGROUP"):
             raise await self._sending.raised_for(RedisRefused(f"cannot make the reply stream {self.key}: {made}"))
 
     async def _receive(self) -> None:
-        """Read the reply stream for everybody, for as long as somebody waits."""
+        """Read the reply stream for all calls, as long as a call waits."""
         try:
             while self._waiting:
                 await self._read_replies()
         except Exception as error:
             if isinstance(error, ConnectionLost):
-                error.unsent = False  # the records of these calls have been sent
+                error.unsent = False  # the records of the waiting calls have been sent
             for waiting in self._waiting.values():
                 fail(waiting, error)
 
@@ -149,11 +150,11 @@ class AsyncReplies:
         commands: list[tuple[Argument, ...]] = []
         due = self._due()
         if due:
-            # Keep the stream alive, and delete from it what has been read.
+            # Keep the stream alive, and delete the entries that have been read.
             commands += (("PEXPIRE", self.key, REPLY_LIFE_MS), ("XTRIM", self.key, "MINID", next_id(self._last)))
         commands.append(("XREAD", "COUNT", REPLIES_AT_ONCE, "BLOCK", _BLOCK_MS, "STREAMS", self.key, self._last))
         replies = await self._receiving.call_checked(*commands, timeout_s=_BLOCK_MS / 1000 + self._settings.timeout_s)
-        if due and not replies[0]:  # FLUSHALL, a failover, or this process slept for longer than the stream lives
+        if due and not replies[0]:  # FLUSHALL, a failover, or a process that slept for longer than the stream lives
             self.vanished = True
             await self._make_stream()
         begun_s = perf_counter()
@@ -170,7 +171,7 @@ class AsyncReplies:
         self._on_read(perf_counter() - begun_s)
 
     def _due(self) -> bool:
-        """Whether the stream wants to be looked after; one that has vanished is noticed when nothing comes."""
+        """Return whether to renew and trim the stream now. An idle read makes both due, so that a vanished stream is noticed."""
         now_s = monotonic()
         if not self._idle and self._untrimmed < _UNTRIMMED_BYTES and now_s - self._touched_s < _KEPT_S:
             return False

@@ -1,1 +1,1 @@
-"""The client of a frontend."""
+"""Client of a frontend."""

@@ -1,4 +1,4 @@
-"""Predictions over HTTP, for programs that were written for the original's frontend."""
+"""Predictions over HTTP, for programs written for the original's frontend."""
 
 import json
 import urllib.error
@@ -20,7 +20,7 @@ _GRACE_S = 1.0
 
 
 class Frontend:
-    """The HTTP frontend of a cluster; says on construction whether it can be reached."""
+    """HTTP frontend of a cluster. The constructor prints whether the frontend can be reached."""
 
     def __init__(self, url: str) -> None:
         self._url = url.rstrip("/")
@@ -31,21 +31,22 @@ class Frontend:
             print(f"Connection error, please check your HTTP server. Error msg is  {error}")
 
     def predict(self, request: str | dict[str, Any], timeout: float) -> Any:
-        """POST to `/predict`; the first prediction, parsed.
+        """Post a request to `/predict` and return the first prediction, parsed.
 
         Args:
-            request: the JSON text of a request, or a dict of it.
+            request: the JSON text of a request, or the same as a dict.
             timeout: seconds.
 
         Raises:
             RecordFailed: the frontend refused the request, or the record failed.
-            QueueFull: there is no room for it now.
+            QueueFull: the queue has no room now.
             ResultTimeout: no result came in time.
             ConnectionLost: the frontend cannot be reached, or no node serves now.
         """
         body = request if isinstance(request, str) else json.dumps(request)
         try:
-            # The frontend is told, so that no node runs what nobody waits for; and gets time to say that it was too late.
+            # The frontend learns the timeout, so that no node runs an abandoned record. _GRACE_S is for the frontend's
+            # answer that the time is over.
             with self._open(self._request("/predict", body.encode(), timeout), timeout + _GRACE_S) as reply:
                 first = str(json.load(reply)["predictions"][0])
         except urllib.error.HTTPError as error:
@@ -60,7 +61,7 @@ class Frontend:
         return parse_prediction(first)
 
     def _refusal(self, status: int, body: str) -> ClusterServingError:
-        """The error that a reply stands for."""
+        """Return the error for an HTTP status and body."""
         try:
             reason = str(json.loads(body)["error"])
         except (ValueError, LookupError, TypeError):
@@ -86,5 +87,5 @@ class Frontend:
 
 
 def perdict(frontend_url: str, request_str: str) -> Any:
-    """`Frontend.predict` by the name that the original's programs call it by."""
+    """Call `Frontend.predict` under the name that the original's programs use."""
     return Frontend(frontend_url).predict(request_str, timeout=5)

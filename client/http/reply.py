@@ -1,10 +1,10 @@
-r"""Replies of an HTTP front end to `/predict`, of every version, to arrays.
+r"""Conversion of `/predict` replies to arrays, for HTTP frontends of every version.
 
-An element of `predictions` is one of
+An element of `predictions` has one of the forms
 
     {value=[[903,0.13]]}  {value=data=[0.1,0.2],shape=[2];}          0.9: no JSON
-    {"value":"[[903,0.13]]"}  {"value":"{\"data\":[..],\"shape\":[..]}"}  0.10 and later, and ours; several outputs one after the
-                                                                     other; the data may be text
+    {"value":"[[903,0.13]]"}  {"value":"{\"data\":[..],\"shape\":[..]}"}  0.10 and later, and ours. Several outputs follow each
+                                                                     other. The data may be text
     "/////7AAAA..."                                                  0.11, direct mode: a result's value, quoted
 """
 
@@ -34,34 +34,34 @@ _EXAMPLE = """{
 
 
 class HttpResponse(Protocol):
-    """What is needed of a response of requests or httpx."""
+    """Needed part of a response of requests or httpx."""
 
     @property
     def status_code(self) -> int:
-        """The status of the reply."""
+        """HTTP status of the reply."""
         ...
 
     @property
     def text(self) -> str:
-        """The body of the reply."""
+        """Body of the reply."""
         ...
 
 
 def parse_prediction(text: str) -> ResultValue:
-    """The value of one element of `predictions`, in any of its three forms.
+    """Return the value of one element of `predictions`, in any of the three forms.
 
     Returns:
-        The same as `decode_result`; text is a str or nested lists of them; whole numbers and bools keep their kind, and others
+        The same as `decode_result`. Text is a str or nested lists of str. Whole numbers and bools keep their kind, other numbers
         are float32.
 
     Raises:
-        CodecError: the element begins as one of the forms and is a broken one.
+        CodecError: the element begins like one of the forms, but is malformed.
     """
     return _prediction(text, np.dtype(np.float32))
 
 
 def http_json_to_ndarray(json_str: str) -> HttpValue:
-    """The first prediction in the body of a reply, as `parse_prediction`; but arrays written as text are float64.
+    """Return the first prediction in the body of a reply, as `parse_prediction` does, but arrays written as text in float64.
 
     Raises:
         CodecError: the body is not a reply with predictions.
@@ -74,7 +74,7 @@ def http_json_to_ndarray(json_str: str) -> HttpValue:
 
 
 def http_response_to_ndarray(response: HttpResponse) -> HttpValue:
-    """The first prediction in a reply; for a status other than 200 prints why and returns the text `[]`.
+    """Return the first prediction in a reply. For any status but 200, print the reason and return the text `[]`.
 
     Raises:
         CodecError: the status is 200 and the body is not a reply with predictions.
@@ -120,7 +120,7 @@ def _java_output(text: str, dtype: np.dtype[Any]) -> Any:
 
 
 def _json_outputs(text: str, dtype: np.dtype[Any]) -> list[Any]:
-    """The outputs of JSON objects that follow one another without a separator."""
+    """Return the outputs of JSON objects that follow each other without a separator."""
     decoder = json.JSONDecoder()
     outputs: list[Any] = []
     at = 0
@@ -137,7 +137,7 @@ def _json_outputs(text: str, dtype: np.dtype[Any]) -> list[Any]:
 
 
 def _output(data: Any, shape: Any, dtype: np.dtype[Any]) -> Any:
-    """An array, or nested lists of text."""
+    """Return an array, or nested lists of text."""
     if not isinstance(data, list) or not isinstance(shape, list):
         raise CodecError("the prediction has no lists 'data' and 'shape'")
     if {*map(type, shape)} - {int}:
@@ -152,7 +152,7 @@ def _numbers(data: list[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
         values = np.array(data)
         if values.dtype.kind in "iub":
             return values
-        with np.errstate(over="ignore"):  # what float32 cannot hold becomes infinity
+        with np.errstate(over="ignore"):  # a number too large for float32 becomes infinity
             return np.array(data, dtype) if values.dtype.kind == "O" else values.astype(dtype)
     except (ValueError, TypeError, OverflowError) as error:
         raise CodecError(f"the prediction's data are not numbers: {error}") from error

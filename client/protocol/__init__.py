@@ -1,1 +1,1 @@
-"""Commands to Redis and the meaning of its answers, for threads and asyncio alike. No I/O."""
+"""Commands to Redis and the meaning of the replies, for threads and asyncio alike. No I/O."""

@@ -1,12 +1,13 @@
-"""What gets records into a job's stream, and what the replies mean: without any input or output, for threads and asyncio alike.
+"""Admission of records into a job's stream: the commands, and the meaning of the replies. No I/O, for threads and asyncio alike.
 
     MULTI
     XADD <job> * <field> <value> ...    once for each record
-    EVAL room.lua                       takes back those that there is no room for
+    EVAL room.lua                       takes back the records without room
     EXEC
 
-Nobody sees what is taken back. A script that is given the records and adds as many as have room makes a string of Lua's own of
-each argument: for 64 records of 128 floats it cost Redis half as much again, for one of 600 kB two and a half times.
+No reader ever sees a record that is taken back. The alternative is a script with the records as arguments that adds as many as
+have room. Lua copies each argument into a string of its own: for 64 records of 128 floats the script cost Redis 1.5 times as
+much, for one record of 600 kB 2.5 times as much.
 """
 
 import math
@@ -21,34 +22,34 @@ from cluster_serving.client.protocol.requests import Fields
 from cluster_serving.client.protocol.resp import Argument, Packet, bulks, is_out_of_memory, pack
 
 CHUNK = 64
-"""Records that are enqueued in one transaction."""
+"""Records per transaction."""
 CHUNK_BYTES = 2 << 20
-"""What it holds at most, but for its last record: of 8 MB, each image of 600 kB took Redis twice as long as alone."""
+"""Most bytes per transaction, not counting the last record. With 8 MB, each image of 600 kB took Redis twice as long as alone."""
 
 _ROOM = "\n".join(
     line for line in Path(__file__).with_name("room.lua").read_text().splitlines() if not line.startswith("--")
 )
 _MULTI = b"*1\r\n$5\r\nMULTI"
 
-# In the words that the original prints.
+# Texts of the original.
 _FULL = "Redis queue is full, please wait for inference or delete the unprocessed records."
 _REFUSED = "Please check if Redis version > 5, if yes, memory may be full, try dequeue or delete."
 
 
 class Records(NamedTuple):
-    """Records that are enqueued together: the fields of each, and those that all of them have besides."""
+    """Records that are enqueued together: the fields of each record, and the fields that all records share."""
 
     own: Sequence[Fields]
     common: Fields
 
 
 def deadline(life_s: float) -> Fields:
-    """The field of a record that a node must begin in so many seconds; none where it has for ever."""
+    """Return the deadline field of a record that a node must begin within `life_s`, or no field for an infinite `life_s`."""
     return [] if life_s == math.inf else [keys.DEADLINE, b"+%d" % max(0, round(1000 * life_s))]
 
 
 def transaction(job: str, *together: Records) -> Packet:
-    """What enqueues these records, as far as there is room."""
+    """Return the transaction that enqueues as many of the records as have room."""
     stream, count = job.encode(), 0
     parts = [_MULTI]
     for own, common in together:
@@ -64,18 +65,18 @@ def transaction(job: str, *together: Records) -> Packet:
 
 @lru_cache(maxsize=256)
 def _xadd(stream: bytes, values: int) -> bytes:
-    """The beginning of a command that adds an entry of so many names and values."""
+    """Return the beginning of an XADD command for an entry with `values` names and values."""
     return b"\r\n*%d" % (3 + values) + b"".join(bulks((b"XADD", stream, b"*")))
 
 
 @lru_cache(maxsize=256)
 def _end(job: str, count: int) -> bytes:
-    """The end of a transaction that has added so many records."""
+    """Return the end of a transaction that adds `count` records."""
     return b"\r\n" + pack(_room(job, count, 0)) + pack((b"EXEC",))
 
 
 def question(job: str, count: int) -> Sequence[Argument]:
-    """The command that asks how many of so many records there is no room for."""
+    """Return the command that asks how many of `count` records have no room."""
     return _room(job, 0, count)
 
 
@@ -84,17 +85,17 @@ def _room(job: str, added: int, planned: int) -> tuple[Argument, ...]:
 
 
 def admitted(job: str, replies: Sequence[Any]) -> tuple[list[bytes], QueueFull | None]:
-    """What a transaction has done.
+    """Read the outcome of a transaction.
 
     Args:
-        job: its name.
-        replies: what EXEC gave.
+        job: name of the job.
+        replies: result of EXEC.
 
     Returns:
-        The ids of the entries, and why there are fewer than records, if so.
+        The ids of the entries, and the error if there are fewer entries than records.
 
     Raises:
-        RedisRefused: not for want of room.
+        RedisRefused: Redis refused for another reason than lack of room.
     """
     for reply in replies:
         if isinstance(reply, RedisRefused):
@@ -105,7 +106,7 @@ def admitted(job: str, replies: Sequence[Any]) -> tuple[list[bytes], QueueFull |
 
 
 def answered(job: str, answer: Any) -> tuple[int, QueueFull | None]:
-    """What the reply to a `question` says: how many records there is no room for, and why, if there are any."""
+    """Read the reply to a `question`: the number of records without room, and the error for them, if any."""
     surplus, why = answer
     if not surplus:
         return 0, None
@@ -115,10 +116,10 @@ def answered(job: str, answer: Any) -> tuple[int, QueueFull | None]:
 
 
 def refused(job: str, refusal: RedisRefused) -> QueueFull:
-    """The error for records that Redis has not taken, as it has no memory for them.
+    """Return the error for records that Redis refused for lack of memory.
 
     Raises:
-        RedisRefused: it is something else.
+        RedisRefused: Redis refused for another reason.
     """
     if is_out_of_memory(refusal):
         return queue_full(f"the stream {job}: {refusal} {_REFUSED}")
@@ -126,15 +127,15 @@ def refused(job: str, refusal: RedisRefused) -> QueueFull:
 
 
 def queue_full(why: str) -> QueueFull:
-    """The error for records that are not admitted."""
+    """Return the error for records that are not admitted."""
     return QueueFull(f"{_FULL} ({why})")
 
 
-_MOST_FIELDS = 3500  # Redis' Lua takes 8000 values at once, and writes dead letters
+_MOST_FIELDS = 3500  # a Lua script writes the dead letters, and Redis' Lua takes 8000 values at once
 
 
 def chunks(records: Iterable[Fields]) -> Iterator[list[Fields]]:
-    """The records, as many at a time as are enqueued together."""
+    """Split records into chunks for one transaction each."""
     chunk: list[Fields] = []
     size = 0
     for fields in records:
@@ -148,10 +149,10 @@ def chunks(records: Iterable[Fields]) -> Iterator[list[Fields]]:
 
 
 def check(fields: Fields) -> None:
-    """Refuse a record that could not become a dead letter.
+    """Check that a record can become a dead letter.
 
     Raises:
-        InvalidValue: it has too many fields.
+        InvalidValue: the record has too many fields.
     """
     if len(fields) > 2 * _MOST_FIELDS:
         raise InvalidValue(f"a record has at most {_MOST_FIELDS} fields, this one has {len(fields) // 2}")

@@ -1,4 +1,4 @@
-"""What a program gives to the fields of a request."""
+"""Conversion of a program's inputs to the fields of a request."""
 
 import json
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ Fields = list[bytes]
 
 
 def request_fields(dialect: Dialect, uri: str, data: Mapping[str, Any]) -> Fields:
-    """The fields of one request.
+    """Return the fields of one request.
 
     Raises:
         InvalidValue: the uri or a value cannot be sent.
@@ -28,10 +28,10 @@ def request_fields(dialect: Dialect, uri: str, data: Mapping[str, Any]) -> Field
 
 
 def check_dialect(dialect: str) -> Dialect:
-    """The dialect of that name.
+    """Return the dialect with the given name.
 
     Raises:
-        InvalidValue: there is none.
+        InvalidValue: the name is neither `native` nor `original`.
     """
     match dialect:
         case "native" | "original":
@@ -41,10 +41,10 @@ def check_dialect(dialect: str) -> Dialect:
 
 
 def as_inputs(request: Any) -> Mapping[str, Any]:
-    """The inputs in what `predict` was given: a dict, JSON text with `instances`, or the value of the one input `t`.
+    """Return the inputs in the argument of `predict`: a dict, JSON text with `instances`, or the value of the single input `t`.
 
     Raises:
-        InvalidValue: JSON text without an instance, or with a value that is none.
+        InvalidValue: the JSON text has no instance, or an invalid value.
     """
     if isinstance(request, dict):
         return cast(dict[str, Any], request)
@@ -64,7 +64,7 @@ def as_inputs(request: Any) -> Mapping[str, Any]:
 
 
 def _json_value(name: str, value: Any) -> Any:
-    """A value of the frontend's JSON: a text is an image if it is the base64 of one; sparse indices are (nnz, rank)."""
+    """Convert a value of the frontend's JSON. Base64 text of an image becomes an image. Sparse indices are (nnz, rank)."""
     try:
         match value:
             case str():

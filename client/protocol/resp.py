@@ -1,4 +1,4 @@
-"""Commands as bytes, scripts, and what error replies mean."""
+"""Redis protocol: packed commands, scripts, and the meaning of error replies."""
 
 import hashlib
 import re
@@ -16,18 +16,22 @@ from cluster_serving.client.errors import ConnectionLost, RedisRefused
 from cluster_serving.client.redis_settings import RedisSettings
 
 Argument = bytes | str | int | float
-# What stands between two arguments of a command: how long the second is.
+# Text between two arguments of a command: the length of the second argument.
 _SHORT = 4096
 _LENGTHS = [b"\r\n$%d\r\n" % size for size in range(_SHORT)]
 _MANY = 64
 
 
 def pack(command: Sequence[Argument]) -> bytes:
-    """The bytes of one command; of many arguments, if all are bytes, in less than half of the time that hiredis takes."""
+    """Return the bytes of one command.
+
+    Many arguments, if all are bytes, are packed here in less than half of the time that hiredis takes.
+    """
     if len(command) >= _MANY:
         with suppress(TypeError):
             return _pack_bytes(cast(Sequence[bytes], command))
-    packed: bytes = cast(Any, hiredis).pack_command(tuple(command))  # annotated as taking a tuple of exactly one
+    # hiredis annotates the argument as a tuple of exactly one item.
+    packed: bytes = cast(Any, hiredis).pack_command(tuple(command))
     return packed
 
 
@@ -36,7 +40,7 @@ def _pack_bytes(command: Sequence[bytes]) -> bytes:
 
 
 def bulks(values: Sequence[bytes]) -> list[bytes]:
-    """Values as they stand in a command, each behind its length; the end of the line is still to come."""
+    """Return values in the form of a command, each after its length. The caller appends the last end of line."""
     parts = [b""] * (2 * len(values))
     parts[::2] = [_LENGTHS[size] if size < _SHORT else b"\r\n$%d\r\n" % size for size in map(len, values)]
     parts[1::2] = values
@@ -45,7 +49,7 @@ def bulks(values: Sequence[bytes]) -> list[bytes]:
 
 @dataclass(frozen=True, slots=True)
 class Packet:
-    """Commands that go out together: their bytes, in parts, and how many replies they have."""
+    """Commands that are sent together: their bytes, in parts, and the number of replies."""
 
     parts: Sequence[bytes]
     replies: int
@@ -55,10 +59,10 @@ Command = Sequence[Argument] | Packet
 
 
 def executed(replies: Sequence[Any]) -> list[Any]:
-    """What EXEC gives, of the replies to a transaction.
+    """Return the result of EXEC from the replies to a transaction.
 
     Raises:
-        RedisRefused: Redis refused a command, and so discarded all of them.
+        RedisRefused: Redis refused a command, and therefore discarded the whole transaction.
     """
     for reply in replies:
         if isinstance(reply, RedisRefused):
@@ -67,7 +71,7 @@ def executed(replies: Sequence[Any]) -> list[Any]:
 
 
 def joined(commands: Iterable[Command]) -> bytes:
-    """The bytes of these commands."""
+    """Return the bytes of the commands."""
     parts: list[bytes] = []
     for command in commands:
         if isinstance(command, Packet):
@@ -78,24 +82,24 @@ def joined(commands: Iterable[Command]) -> bytes:
 
 
 class Script:
-    """A Lua script, known to Redis by the SHA-1 of its text."""
+    """Lua script, known to Redis by the SHA-1 of its text."""
 
     def __init__(self, text: str) -> None:
         self.text = text
         self.sha = hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest().encode()
 
     def command(self, keys: Sequence[Argument], arguments: Sequence[Argument]) -> tuple[Argument, ...]:
-        """The command that runs it, where Redis knows it already."""
+        """Return the command that runs the script, for a Redis that already knows the script."""
         return (b"EVALSHA", self.sha, b"%d" % len(keys), *keys, *arguments)
 
 
 def connection_lost(settings: RedisSettings, error: Exception, *, unsent: bool) -> ConnectionLost:
-    """The error for a connection that broke, or could not be made, or to a Redis that cannot serve."""
+    """Return the error for a connection that broke or could not be made, or for a Redis unable to serve."""
     why = str(error)
     if isinstance(error, (BlockingIOError, TimeoutError)):
         why = "no reply in time"
     elif isinstance(error, MasterNotFoundError):
-        why = f"no Sentinel answers that knows a master named {settings.service}"
+        why = f"no Sentinel answered with a master named {settings.service}"
     elif wants_password(error):
         why = "it wants a password: give it in the URL, or as `password`"
     lost = ConnectionLost(f"Redis at {settings.describe()}: {why}", unsent=unsent)
@@ -104,35 +108,39 @@ def connection_lost(settings: RedisSettings, error: Exception, *, unsent: bool) 
 
 
 def cannot_serve(refusal: RedisRefused) -> bool:
-    """Whether this Redis serves nobody now, or not this client: it loads, is a replica, wants a password. It has done nothing."""
+    """Return whether Redis cannot serve now, or not serve this client: it is loading, is a replica, or requires a password.
+
+    Redis has then not executed the command.
+    """
     return _CANNOT_SERVE.search(str(refusal)) is not None
 
 
 def wants_password(error: BaseException) -> bool:
-    """Whether Redis answered that the client has to log in first."""
-    return str(error).startswith("NOAUTH") or getattr(error, "status_code", None) == "NOAUTH"  # redis-py cuts it off
+    """Return whether Redis answered that the client must log in first."""
+    # redis-py cuts NOAUTH off the text.
+    return str(error).startswith("NOAUTH") or getattr(error, "status_code", None) == "NOAUTH"
 
 
 def is_out_of_memory(refusal: redis.ResponseError) -> bool:
-    """Whether Redis refused a command for want of memory."""
+    """Return whether Redis refused a command for lack of memory."""
     return "OOM " in str(refusal)
 
 
 def is_unknown_script(refusal: RedisRefused) -> bool:
-    """Whether Redis does not know the script yet, or any more."""
+    """Return whether Redis does not know the script."""
     return str(refusal).startswith("NOSCRIPT")
 
 
-# Not only at the beginning: Redis 6 puts the errors of a script's commands in the middle of its own.
+# Searched in the whole text, because Redis 6 puts the error of a script's command into the middle of the script's error.
 _CANNOT_SERVE = re.compile(
     r"\b(LOADING|READONLY|MASTERDOWN|NOREPLICAS|MISCONF|BUSY|CLUSTERDOWN|TRYAGAIN|NOAUTH|max number of clients) "
 )
 INCOMPLETE = object()
-"""What a reader gives while a reply has not come whole."""
+"""Value that a parser returns while a reply is incomplete."""
 
 
 def new_reader() -> Any:
-    """A parser of replies; an error reply is a `RedisRefused`, given and not raised."""
+    """Return a parser of replies. An error reply is a `RedisRefused`, returned and not raised."""
     return hiredis.Reader(
         protocolError=redis.exceptions.InvalidResponse, replyError=RedisRefused, notEnoughData=INCOMPLETE
     )

@@ -1,4 +1,4 @@
-"""The commands that the queues send and what the replies mean, without any input or output: for threads and asyncio alike."""
+"""Results for programs: the script that takes results, and the conversion of replies. No I/O, for threads and asyncio alike."""
 
 import re
 from collections.abc import Sequence
@@ -15,17 +15,17 @@ from cluster_serving.client.wire.result import Result, decode_result
 TAKE = Script(Path(__file__).with_name("take.lua").read_text())
 
 WINDOW = 1024
-"""Records that `predict_many` and `as_completed` keep under way."""
+"""Default number of records that `predict_many` and `as_completed` keep under way."""
 
 
 class Failed(str):
-    """What `query` and `dequeue` give for a record that failed: the text `NaN`, as the original does, and the reason."""
+    """Return value of `query` and `dequeue` for a failed record: the text `NaN`, as in the original, with code and reason."""
 
     code: str
     reason: str
 
     def __new__(cls, code: str, reason: str) -> "Failed":
-        """The text `NaN` with its reason."""
+        """Return the text `NaN` with code and reason."""
         failed = super().__new__(cls, "NaN")
         failed.code = code
         failed.reason = reason
@@ -33,12 +33,12 @@ class Failed(str):
 
 
 def escape_glob(text: str) -> str:
-    """The pattern that matches this text and nothing else."""
+    """Return the glob pattern that matches exactly the text."""
     return re.sub(r"([*?\[\]\\^])", r"\\\1", text)
 
 
 def result_of(fields: Sequence[bytes], uri: str) -> Result:
-    """The result in the fields of a hash, whichever dialect it is in."""
+    """Return the result in the fields of a hash, in either dialect."""
     if keys.RECEIPT in fields:
         return decode_result(uri, fields)
     found = dict(zip(fields[::2], fields[1::2], strict=True))
@@ -50,7 +50,10 @@ def result_of(fields: Sequence[bytes], uri: str) -> Result:
 
 
 def taken_result(key: bytes, prefix: str, fields: Sequence[bytes]) -> Result:
-    """The result in a hash that has been taken off; one that cannot be read is a failed one, and the others go on."""
+    """Return the result in a hash that was taken off the queue.
+
+    An unreadable result becomes a failed result, and does not stop the remaining results.
+    """
     uri = key.decode(errors="replace")[len(prefix) :]
     try:
         return result_of(fields, uri)
@@ -59,7 +62,7 @@ def taken_result(key: bytes, prefix: str, fields: Sequence[bytes]) -> Result:
 
 
 def result_in(reply: Reply) -> Result:
-    """The result in a reply; one that cannot be read is a failed one, and the others go on."""
+    """Return the result in a reply. An unreadable result becomes a failed result, and does not stop the remaining results."""
     uri = reply.uri.decode(errors="replace")
     try:
         return decode_result(uri, *reply.unpack())
@@ -68,7 +71,7 @@ def result_in(reply: Reply) -> Result:
 
 
 def plain(result: Result) -> Any:
-    """What a program gets for a result: the ndarray (or text) of one output, a list of several, or the value.
+    """Return a result as programs get it: the ndarray (or text) of one output, a list of several outputs, or the value.
 
     Raises:
         RecordFailed: the record failed.
@@ -82,10 +85,10 @@ def plain(result: Result) -> Any:
 
 
 def begun_in_time(result: Result) -> Result:
-    """The same result.
+    """Return the result unchanged, unless the record's deadline passed first.
 
     Raises:
-        ResultTimeout: the node let the record's deadline pass, which was the timeout of the call.
+        ResultTimeout: the node did not begin the record before its deadline. The deadline was the timeout of the call.
     """
     if result.error is not None and result.error[0] == ErrorCode.DEADLINE_EXCEEDED:
         raise ResultTimeout(f"no result of {result.uri!r} in time; the node says: {result.error[1]}")
@@ -93,7 +96,7 @@ def begun_in_time(result: Result) -> Result:
 
 
 def plain_or_error(result: Result) -> Any:
-    """The same, and for a record that failed the `RecordFailed` itself."""
+    """Return the result as `plain` does, or the `RecordFailed` itself for a failed record."""
     try:
         return plain(result)
     except RecordFailed as error:
@@ -101,7 +104,7 @@ def plain_or_error(result: Result) -> Any:
 
 
 def plain_or_failed(result: Result) -> Any:
-    """The same, and `Failed` for a record that failed: one of them must not keep the others from their reader."""
+    """Return the result as `plain` does, or `Failed` for a failed record, so that one failure does not hide the other results."""
     try:
         return plain(result)
     except RecordFailed as error:

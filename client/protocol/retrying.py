@@ -1,4 +1,4 @@
-"""When to try again what Redis has not taken: without any input or output, for threads and asyncio alike."""
+"""Retries of records that Redis has not taken. No I/O, for threads and asyncio alike."""
 
 import ssl
 from collections.abc import Iterator
@@ -13,10 +13,10 @@ _LONGEST_PAUSE_S = 0.5
 
 
 class Attempts:
-    """One record's, or some records', attempts to get into the queue.
+    """Attempts to get one or more records into the queue, with exponential backoff.
 
     Args:
-        give_up_s: when the last one begins, on the clock that `pause_s` is told.
+        give_up_s: latest start of an attempt, on the clock of `now_s` in `pause_s`.
     """
 
     def __init__(self, give_up_s: float) -> None:
@@ -24,11 +24,11 @@ class Attempts:
         self._next_pause_s = _FIRST_PAUSE_S
 
     def progress(self) -> None:
-        """Redis has taken some of them: room comes, and the next pause is a short one."""
+        """Note that Redis took records: room becomes free, so the next pause is short."""
         self._next_pause_s = _FIRST_PAUSE_S
 
     def pause_s(self, error: QueueFull | ConnectionLost, now_s: float) -> float:
-        """How long to wait before the next attempt.
+        """Return the seconds to wait before the next attempt.
 
         Raises:
             QueueFull, ConnectionLost: the error itself, when another attempt is too late, useless, or might enqueue twice.
@@ -41,7 +41,10 @@ class Attempts:
 
 
 def may_pass(error: QueueFull | ConnectionLost) -> bool:
-    """Whether Redis has certainly not taken what was sent, and may take it later: not so for a wrong password or certificate."""
+    """Return whether Redis certainly took no record, and may take the records later.
+
+    False for a wrong password or certificate.
+    """
     if isinstance(error, QueueFull):
         return True
     return error.unsent and not any(_is_final(cause) for cause in _causes(error))

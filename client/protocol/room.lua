@@ -1,8 +1,11 @@
--- Take back what a job's stream has no room for: the newest records, which the transaction that this script ends has added.
--- KEYS[1] the stream; KEYS[2] the limits hash, whose maxQueueLength is the room (absent or 0: no limit)
--- KEYS[3] a text that says why nothing is admitted now (absent: nothing is wrong)
--- ARGV[1] how many records have been added; ARGV[2] how many would be: for them it only looks
--- Returns how many of them are too many, and the text of KEYS[3]. After an error of the limits or the text none is in the stream.
+-- Take back the records without room in a job's stream: the newest records. The transaction that ends with the script added them.
+-- KEYS[1] the stream
+-- KEYS[2] the limits hash. Its maxQueueLength is the room (absent or 0: no limit)
+-- KEYS[3] the reason to admit no record now, as a text (absent: admission is open)
+-- ARGV[1] number of records that the transaction added
+-- ARGV[2] number of records that the client plans to add: the script only counts for them
+-- Returns the number of records without room, and the text of KEYS[3].
+-- After an error of the limits or the text, no added record is left in the stream.
 local added, planned = tonumber(ARGV[1]), tonumber(ARGV[2])
 local why = redis.pcall('GET', KEYS[3])
 local limit = redis.pcall('HGET', KEYS[2], 'maxQueueLength')

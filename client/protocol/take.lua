@@ -1,5 +1,6 @@
--- Read and delete results in one step, so that of two readers only one gets a result.
--- KEYS the result hashes; returns for each what HGETALL says (empty: it is gone, or no hash).
+-- Read and delete results in one step, so that only one of two readers gets a result.
+-- KEYS the result hashes
+-- Returns the HGETALL reply for each key (empty: the key is gone, or is not a hash).
 local found = {}
 for i, key in ipairs(KEYS) do
   local fields = redis.pcall('HGETALL', key)

@@ -1,1 +1,1 @@
-"""Configuration and process of node, frontend and swarm; a program that uses the client imports none of it."""
+"""Configuration and processes of node, frontend and swarm. A program that uses the client does not import the folder."""

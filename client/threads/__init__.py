@@ -1,1 +1,1 @@
-"""The client for threads: one file for each step, with the same names as in aio/."""
+"""Client for threads: one file for each step, with the same names as in aio/."""

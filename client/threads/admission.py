@@ -1,4 +1,4 @@
-"""Gets records into a job's stream, and tries again for as long as it is certain that Redis has not taken them."""
+"""Admission of records into a job's stream, with retries while Redis has certainly not taken the records."""
 
 import threading
 import time
@@ -25,11 +25,11 @@ from cluster_serving.client.protocol.retrying import Attempts
 from cluster_serving.client.threads.link import Link
 from cluster_serving.client.threads.replies import Replies
 
-_LEAST_REPLY_S = 0.1  # that a record's life may be over soon does not make Redis faster
+_LEAST_REPLY_S = 0.1  # wait at least 0.1 s for Redis, even if the record's deadline is nearer
 
 
 class Sent:
-    """Records that have been sent, and of which Redis may not have said yet what came of them."""
+    """Records that have been sent, with or without a reply from Redis so far."""
 
     __slots__ = ("batch", "connection", "error", "patience_s", "replies", "taken", "until_s", "waits_for")
 
@@ -37,28 +37,28 @@ class Sent:
         self.batch = batch
         self.until_s = until_s
         self.replies = replies
-        self.connection = self.waits_for = 0  # which one of the link, and for how many replies
+        self.connection = self.waits_for = 0  # number of the link's connection, and number of replies to wait for
         self.patience_s = 0.0
-        self.taken = 0  # from the first on
+        self.taken = 0  # number of records that Redis took, from the first on
         self.error: Exception | None = None
 
 
 class Admission:
-    """The way into one job's stream; safe for use by several threads.
+    """Admission into one job's stream. Safe for use by several threads.
 
     Args:
-        link: used by others within `link` only.
-        job: its name.
-        patience_s: how long to try again.
+        link: connection. Other users of the connection borrow it by `link()`.
+        job: name of the job.
+        patience_s: seconds to retry.
 
     Attributes:
-        full: whether there was no room at last: then it is asked for before anything is sent.
+        full: True if the last attempt found no room. The next attempt then asks for room before it sends records.
 
     Raises:
         InvalidValue: from each method: a record has too many fields.
-        QueueFull: the same: there was no room; its `accepted` says how many of those that were given were enqueued, in order.
-        ConnectionLost: the same; unless it is `unsent`, some more than `accepted` may have been.
-        RedisRefused: the same, where trying again is of no use.
+        QueueFull: from each method: there was no room. `accepted` is the number of given records that were enqueued, in order.
+        ConnectionLost: from each method. Unless `unsent` is true, more than `accepted` records may have been enqueued.
+        RedisRefused: from each method, if a retry is of no use.
     """
 
     def __init__(self, link: Link, job: str, patience_s: float) -> None:
@@ -71,14 +71,14 @@ class Admission:
 
     @contextmanager
     def link(self) -> Generator[Link]:
-        """The link, for one thread, with no reply under way."""
+        """Lend the link to one thread, with no reply under way."""
         with self._lock:
             while self._under_way:
                 self._hear()
             yield self._link
 
     def put_all(self, records: Iterable[Fields], life_s: float, replies: Replies | None = None) -> int:
-        """Enqueue records, some at a time; how many there were. The arguments are those of `put`."""
+        """Enqueue records in chunks and return the number of records. The arguments are as in `put`."""
         accepted = 0
         for chunk in chunks(records):
             try:
@@ -89,12 +89,12 @@ class Admission:
         return accepted
 
     def put(self, batch: Sequence[Fields], life_s: float, replies: Replies | None = None) -> list[str]:
-        """Enqueue all of these; their ids.
+        """Enqueue all records of a batch and return their ids.
 
         Args:
-            batch: the fields of each.
-            life_s: seconds in which a node must begin them.
-            replies: where their results go, if they are awaited.
+            batch: the fields of each record.
+            life_s: seconds within which a node must begin the records.
+            replies: destination of the results, if a caller waits for them.
         """
         for fields in batch:
             check(fields)
@@ -118,9 +118,9 @@ class Admission:
         return ids
 
     def send(self, batch: Sequence[Fields], life_s: float, replies: Replies) -> Sent:
-        """Send these without waiting for what comes of them, which `complete` sees to. The arguments are those of `put`.
+        """Send records without waiting for the replies. `complete` does the waiting. The arguments are as in `put`.
 
-        They are left to `complete` altogether, and wait for no reply, where there is no connection yet, or was no room.
+        If there is no connection yet, or the last attempt found no room, nothing is sent, and `complete` enqueues all records.
         """
         for fields in batch:
             check(fields)
@@ -148,7 +148,7 @@ class Admission:
         return sent
 
     def complete(self, sent: Sent) -> None:
-        """See that all of these are enqueued, and try again with those that Redis has not taken."""
+        """Make sure that all sent records are enqueued. Retry with the records that Redis has not taken."""
         with self._lock:
             while sent in self._under_way:
                 self._hear()
@@ -161,13 +161,13 @@ class Admission:
             raise
 
     def _patience_of(self, life_s: float) -> float:
-        """How long to wait for a reply about records that live so long."""
+        """Return the seconds to wait for a reply about records with `life_s` left."""
         return min(self._link.timeout_s, max(life_s, _LEAST_REPLY_S))
 
     def _put_once(
         self, batch: Sequence[Fields], life_s: float, replies: Replies | None
     ) -> tuple[list[bytes], QueueFull | None]:
-        """Enqueue what there is room for; why it was not all, if it was tried."""
+        """Enqueue as many records as have room. Return their ids, and the error if Redis left records out."""
         with self.link() as link:
             link.set_patience(self._patience_of(life_s))
             link.drop_if_stale()
@@ -186,15 +186,15 @@ class Admission:
         return taken, full
 
     def _ask(self, link: Link, count: int) -> tuple[int, QueueFull | None]:
-        """How many of so many records there is no room for, and why."""
+        """Return how many of `count` records have no room, and the error for them, if any."""
         try:
             return answered(self._job, link.call(*question(self._job, count)))
         except ConnectionLost as error:
-            error.unsent = True  # of the records
+            error.unsent = True  # the records to enqueue have not been sent
             raise
 
     def _hear(self) -> None:
-        """What came of the records that have been under way for longest; with the lock."""
+        """Read the replies to the records that have been under way for longest. Called with the lock."""
         sent = self._under_way.popleft()
         if not self._link.connected or self._link.connections != sent.connection:
             return
@@ -221,10 +221,10 @@ def _records(batch: Sequence[Fields], life_s: float, replies: Replies | None) ->
 
 
 def enqueue(link: Link, job: str, records: Records) -> list[bytes]:
-    """Enqueue records, without trying again; the ids of those that there was room for.
+    """Enqueue records without retries. Return the ids of the records that had room.
 
     Raises:
         ConnectionLost: Redis cannot be reached, cannot serve, or went away.
-        RedisRefused: it will not take them.
+        RedisRefused: Redis will not take the records.
     """
     return admitted(job, link.transact(transaction(job, records)))[0]

@@ -1,4 +1,4 @@
-"""Puts records on the queue, and waits for the results of those that want to."""
+"""Input queue: puts records on the queue, and waits for results if wanted."""
 
 import math
 import time
@@ -29,20 +29,20 @@ _SLOW_S = 0.005
 
 
 class InputQueue(Api):
-    """Puts records on the queue of a job; safe for use by several threads.
+    """Puts records on the queue of a job. Safe for use by several threads.
 
     Args:
-        frontend_url: with it `predict` goes over HTTP.
-        dialect: `native`, or `original` to write as the original's clients do (for servers of the original).
-        patience_s: how long to try again while the queue is full, or Redis cannot be reached or cannot serve, before `QueueFull`
-            or `ConnectionLost` is raised. Nothing is sent again that Redis may have taken.
-        deadline_s: records that no node has begun so many seconds after they were enqueued are answered `DeadlineExceeded`;
-            default: never. `predict` and `predict_many` have their timeouts for that.
+        frontend_url: URL of an HTTP frontend. With the URL, `predict` goes over HTTP.
+        dialect: `native`, or `original` to write like the original's clients (for servers of the original).
+        patience_s: seconds to retry while the queue is full, or Redis cannot be reached or cannot serve. Then `QueueFull` or
+            `ConnectionLost` is raised. A record that Redis may have taken is not sent again.
+        deadline_s: seconds after enqueueing. A record that no node has begun by then is answered `DeadlineExceeded`.
+            Default: no deadline. `predict` and `predict_many` use their timeouts instead.
         settings: host, port, name, ...: see `Api`.
 
     Raises:
         ConnectionLost: from every method that talks to Redis.
-        RedisRefused: the same, where Redis answers with an error.
+        RedisRefused: from every method that talks to Redis, if Redis answers with an error.
     """
 
     def __init__(
@@ -64,27 +64,27 @@ class InputQueue(Api):
         self._admission = Admission(self._link, self.name, patience_s)
         self._replies = Replies(self.settings, self.name, self._client_id)
         self._numbers = count()
-        self.input_threshold = 0.6  # as programs of the original read them; what they meant is `maxQueueLength`'s now
+        self.input_threshold = 0.6  # programs of the original read both attributes. `maxQueueLength` has their task now
         self.interval_if_error = 1
 
     @cached_property
     def output_queue(self) -> OutputQueue:
-        """The results of this job."""
+        """Output queue of the same job."""
         return OutputQueue(**self._arguments)
 
     def enqueue(self, uri: str, **data: Any) -> str:
         """Put one record on the queue.
 
         Args:
-            uri: the record's name; its result is found under it.
-            data: for each model input its value: see `client/wire/values.py` for what it may be.
+            uri: the record's name. The result is found under the same name.
+            data: value of each model input. `client/wire/values.py` lists the kinds of values.
 
         Returns:
             The id of the stream entry.
 
         Raises:
             InvalidValue: a value cannot be sent.
-            QueueFull: there was no room for `patience_s`; nothing was enqueued.
+            QueueFull: there was no room for `patience_s`. Nothing was enqueued.
         """
         return self._admission.put([request_fields(self._dialect, uri, data)], self._life_s)[0]
 
@@ -92,22 +92,22 @@ class InputQueue(Api):
         """Put records on the queue, 64 at a time.
 
         Args:
-            records: pairs of uri and inputs; read as they are needed.
+            records: pairs of uri and inputs, read as needed.
 
         Returns:
-            How many there were.
+            The number of records.
 
         Raises:
-            InvalidValue: a value cannot be sent; the chunks before it have been enqueued.
-            QueueFull: there was no room for `patience_s`; its `accepted` says how many were enqueued, in order.
-            ConnectionLost: its `accepted` says the same; unless it is `unsent`, some more may have been.
+            InvalidValue: a value cannot be sent. The chunks before the record have been enqueued.
+            QueueFull: there was no room for `patience_s`. `accepted` is the number of records that were enqueued, in order.
+            ConnectionLost: `accepted` is as for `QueueFull`. Unless `unsent` is true, more records may have been enqueued.
         """
         return self._admission.put_all(
             (request_fields(self._dialect, uri, data) for uri, data in records), self._life_s
         )
 
     def enqueue_tensor(self, uri: str, data: Any) -> str:
-        """Put one ndarray, or a list of them as inputs t0, t1, ..., on the queue; `enqueue` does the same and more."""
+        """Put one ndarray, or a list of ndarrays as inputs t0, t1, ..., on the queue. `enqueue` does the same and more."""
         arrays = data if isinstance(data, list) else [data]
         if not arrays or not all(isinstance(array, np.ndarray) for array in arrays):
             raise TypeError("Your input is invalid, only List of ndarray and ndarray are allowed.")
@@ -115,18 +115,19 @@ class InputQueue(Api):
         return self.enqueue(uri, **dict(zip(names, arrays, strict=True)))
 
     def data_to_b64(self, **data: Any) -> str:
-        """The inputs as the original dialect sends them: base64 of an Arrow stream."""
+        """Return the inputs in the original dialect: base64 of an Arrow stream."""
         return encode_original(data)
 
     def predict(self, request_data: Any, timeout: float = 5) -> Any:
         """Send one record and wait for its result.
 
         Args:
-            request_data: a dict of inputs, one value (the input `t`), or JSON text with `instances`, of which the first counts.
-            timeout: seconds, real ones.
+            request_data: a dict of inputs, one value (the input `t`), or JSON text with `instances`. Only the first instance
+                counts.
+            timeout: seconds of real time.
 
         Returns:
-            The ndarray of one output, a list of several, or the list of a filter.
+            The ndarray of one output, a list of several outputs, or the list of a filter.
 
         Raises:
             ResultTimeout: no result came in time.
@@ -147,23 +148,23 @@ class InputQueue(Api):
             if result is None:
                 self._admission.put([fields], deadline_s - time.monotonic(), self._replies)
                 result = self._replies.wait(uri, deadline_s)
-            result.uri = ""  # a name that the caller has never seen
+            result.uri = ""  # the caller has never seen the generated name
             return plain(begun_in_time(result))
         finally:
             self._replies.forget(uri)
 
     def predict_many(self, requests: Iterable[Any], timeout: float = 60, window: int = WINDOW) -> Generator[Any]:
-        """Send records and give their results in the same order, many being under way at once.
+        """Send records and yield the results in the same order, with many records under way at once.
 
-        Those that a full queue has refused are sent again when the next are, or the next result is asked for.
+        Records that a full queue refused are sent again together with the next records, or when the next result is asked for.
 
         Args:
-            requests: what `predict` takes; read as they are needed.
-            timeout: seconds that a record may take from when it is sent.
-            window: how many are under way at once.
+            requests: requests as for `predict`, read as needed.
+            timeout: seconds that a record may take after it is sent.
+            window: number of records under way at once.
 
         Yields:
-            What `predict` returns; for a record that failed the `RecordFailed` itself, so that the others go on.
+            The same as `predict`. For a failed record the `RecordFailed` itself, so that the remaining records go on.
 
         Raises:
             ResultTimeout: no result came in time.
@@ -177,7 +178,7 @@ class InputQueue(Api):
         try:
             for chunk, in_a_hurry in self._chunks(requests, chunk_size):
                 self._send_chunk(chunk, timeout, pending, sent)
-                if in_a_hurry or window < 2:  # else their answers are not waited for before the next ones are sent
+                if in_a_hurry or window < 2:  # else the next chunk is sent before Redis has answered
                     self._complete(sent, 0)
                 if in_a_hurry:
                     self._replies.look()
@@ -193,19 +194,19 @@ class InputQueue(Api):
     def as_completed(
         self, records: Iterable[tuple[str, Mapping[str, Any]]], timeout: float = 60, window: int = WINDOW
     ) -> Generator[Result]:
-        """Send records and give their results as they come.
+        """Send records and yield the results as they come.
 
         Args:
-            records: pairs of uri and inputs; the uris differ.
+            records: pairs of uri and inputs, each uri once.
             timeout: seconds to wait for the next result.
-            window: how many are under way at once.
+            window: number of records under way at once.
 
         Yields:
-            `Result`s, failed ones too: `result.error` tells.
+            `Result`s, also of failed records: see `result.error`.
 
         Raises:
-            ResultTimeout: no result came for that long.
-            InvalidValue: a value cannot be sent, or two records of one uri are under way.
+            ResultTimeout: no result came for `timeout` seconds.
+            InvalidValue: a value cannot be sent, or two records with the same uri are under way.
             QueueFull: there was no room.
         """
         replies = Replies(self.settings, self.name, self._next_uri())
@@ -228,7 +229,7 @@ class InputQueue(Api):
             replies.close()
 
     def close(self) -> None:
-        """Close the connections; a later call opens them again."""
+        """Close the connections. A later call connects again."""
         self._replies.close()
         self._link.close()
 
@@ -242,7 +243,10 @@ class InputQueue(Api):
         return f"{self._client_id}-{next(self._numbers)}"
 
     def _chunks(self, requests: Iterable[Any], size: int) -> Iterator[tuple[list[Any], bool]]:
-        """The requests, so many at a time, or those that a slow source gave in 5 ms; and whether it is a slow one."""
+        """Yield chunks of `size` requests, each with a flag: True if the source is slow.
+
+        A slow source gets shorter chunks: the requests that came in 5 ms.
+        """
         chunk: list[Any] = []
         begun_s = time.monotonic()
         for request in requests:
@@ -263,12 +267,13 @@ class InputQueue(Api):
         pending += [(uri, deadline_s) for uri in uris]
         records = zip(uris, requests, strict=True)
         for part in chunks(encode_record(uri, as_inputs(request)) for uri, request in records):
-            # While Redis takes these the next ones are made: by waiting for it a record cost a tenth more of every core.
+            # The next records are encoded while Redis takes the sent records. With waiting, a record cost a tenth more of every
+            # core.
             sent.append(self._admission.send(part, timeout, self._replies))
             self._complete(sent, 1 if sent[-1].waits_for else 0)
 
     def _complete(self, sent: deque[Sent], but: int) -> None:
-        """See that what has been sent is enqueued, but for the last so many."""
+        """Make sure that all sent records are enqueued, except for the last `but` parts."""
         while len(sent) > but:
             self._admission.complete(sent.popleft())
 
@@ -280,7 +285,7 @@ class InputQueue(Api):
         return plain_or_error(begun_in_time(result))
 
     def _ask(self, uri: str, fields: Fields, deadline_s: float) -> Result | None:
-        """Send a record and wait for its result; None where nothing has been sent."""
+        """Send a record and wait for the result. Return None if nothing has been sent."""
         common = [keys.REPLY, self._replies.key.encode(), *deadline(deadline_s - time.monotonic())]
         try:
             return self._replies.ask(uri, transaction(self.name, Records([fields], common)), deadline_s)
@@ -292,7 +297,7 @@ class InputQueue(Api):
             return None
 
     def _predict_by_polling(self, uri: str, data: Mapping[str, Any], deadline_s: float) -> Any:
-        """As the original does it: its servers know no reply stream."""
+        """Poll for the result hash like the original, because the original's servers know no reply stream."""
         self._admission.put([request_fields(self._dialect, uri, data)], deadline_s - time.monotonic())
         key, pause_s = keys.result_prefix(self.name) + uri, 0.001
         while time.monotonic() < deadline_s:

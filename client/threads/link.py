@@ -1,7 +1,7 @@
-"""One connection to Redis for raw commands, and the scripts that go over it.
+"""One connection to Redis for raw commands and scripts.
 
-redis-py connects (password, TLS, Unix socket, Sentinel); commands go out as hiredis packs them and replies come back as hiredis
-parses them. Nothing is repeated behind the caller's back: redis-py's own retries would send an XADD twice.
+redis-py connects (password, TLS, Unix socket, Sentinel). hiredis packs the commands and parses the replies. No command is
+repeated behind the caller's back, because redis-py's own retries would send an XADD twice.
 """
 
 import select
@@ -35,17 +35,20 @@ from cluster_serving.client.redis_settings import READ_BYTES, RedisSettings
 class Link:
     """One connection to Redis for raw commands, pipelined if wanted. Not for use by two threads at once.
 
-    redis-py connects and logs in; from then on the link reads and writes the socket itself, one system call a packet. By
+    redis-py connects and logs in. From then on the link reads and writes the socket itself, with one system call per packet. With
     redis-py's own reading (poll, receive, set the timeout and set it back) the floor of bench/queue.py was a tenth lower.
-    Connects at the first command, and again at the first one after `ConnectionLost`. `received_bytes` counts what came as
-    replies, `connections` how often it has connected.
+    The link connects at the first command, and again at the first command after `ConnectionLost`.
 
     Args:
-        settings: where Redis is.
-        patience_s: how long a reply may take; longer than the commands block. Default: the settings' timeout.
+        settings: address of Redis, and login.
+        patience_s: seconds that a reply may take, longer than any command blocks. Default: the settings' timeout.
+
+    Attributes:
+        received_bytes: number of bytes received as replies.
+        connections: number of connections made.
 
     Raises:
-        ConnectionLost: from every method that talks to Redis; what was under way is lost.
+        ConnectionLost: from every method that talks to Redis. Commands and replies under way are lost.
         RedisRefused: Redis refused the command.
     """
 
@@ -63,21 +66,21 @@ class Link:
 
     @property
     def timeout_s(self) -> float:
-        """How long the settings say that a reply may take."""
+        """Seconds that a reply may take, according to the settings."""
         return self._settings.timeout_s
 
     @property
     def connected(self) -> bool:
-        """Whether there is a connection now."""
+        """True while there is a connection."""
         return self._connection is not None
 
     def fileno(self) -> int:
-        """The socket, for `select`; connects when there is no connection."""
+        """Return the file descriptor of the socket, for `select`. Connect first if there is no connection."""
         self._connect()
         return int(self._socket.fileno())
 
     def send(self, *commands: Command) -> None:
-        """Send commands in one write; each has one reply to `read`, a packet as many as it says."""
+        """Send commands in one write. Each command has one reply to `read`, a packet has `Packet.replies` replies."""
         self._connect()
         try:
             self._socket.sendall(joined(commands))
@@ -88,22 +91,25 @@ class Link:
             raise
 
     def read(self) -> Any:
-        """The next reply; bytes stay bytes."""
+        """Return the next reply. Bytes stay bytes."""
         reply = self._next()
         if isinstance(reply, RedisRefused):
             raise self.raised_for(reply)
         return reply
 
     def read_all(self, count: int) -> list[Any]:
-        """The next replies; an error reply stands among them as `RedisRefused`."""
+        """Return the next `count` replies. An error reply stands in the list as `RedisRefused`."""
         try:
             return [self._next() for _ in range(count)]
         except BaseException:
-            self.close()  # interrupted between two of them: the others are still to come
+            self.close()  # interrupted between two replies: the remaining replies are still to come
             raise
 
     def raised_for(self, refusal: RedisRefused) -> Exception:
-        """What an error reply is to the caller; where Redis cannot serve now, the next connection may find one that can."""
+        """Return the exception to raise for an error reply.
+
+        If Redis cannot serve now, the connection is closed, because the next connection may reach a Redis that can.
+        """
         if not cannot_serve(refusal):
             return refusal
         return self._lost(refusal, unsent=True)
@@ -114,12 +120,12 @@ class Link:
         return self.read()
 
     def transact(self, transaction: Packet) -> list[Any]:
-        """Send a transaction; what EXEC gives for each of its commands, an error as `RedisRefused`."""
+        """Send a transaction and return EXEC's result of each command. An error stands in the list as `RedisRefused`."""
         self.send(transaction)
         return self.read_executed(transaction)
 
     def read_executed(self, transaction: Packet) -> list[Any]:
-        """The same of a transaction that has been sent."""
+        """Read the replies to a transaction that has been sent, and return the same as `transact`."""
         try:
             return executed(self.read_all(transaction.replies))
         except RedisRefused as refusal:
@@ -127,19 +133,19 @@ class Link:
 
     @property
     def has_news(self) -> bool:
-        """Whether something has come that nobody has read: a reply, or the end of the connection."""
+        """True if there is unread input: a reply, or the end of the connection."""
         return self._connection is not None and bool(self._news.poll(0))
 
     def drop_if_stale(self) -> None:
-        """Close the connection if Redis has closed it already. Only while no reply is under way.
+        """Close the connection if Redis has already closed it. Only while no reply is under way.
 
-        What is sent from now on then goes over a new connection, and not into one where its fate would be unknown.
+        The next command then goes over a new connection. In the closed connection, the fate of the command would be unknown.
         """
         if self.has_news:
             self.close()
 
     def run(self, script: Script, keys: Sequence[Argument], arguments: Sequence[Argument]) -> Any:
-        """Run a script, and load it first where Redis does not know it."""
+        """Run a script. Load the script first if Redis does not know it."""
         try:
             return self.call(*script.command(keys, arguments))
         except RedisRefused as error:
@@ -163,8 +169,8 @@ class Link:
         try:
             connection: Any = self._pool.get_connection()
             try:
-                # Asks whether it serves before anything is sent whose fate could be unknown. Of a client that has not logged in
-                # Redis reads no long command, but closes the connection.
+                # PING shows whether Redis serves, before any command is sent whose fate could be unknown. From a client that
+                # has not logged in, Redis reads no long command, but closes the connection.
                 connection.send_command("PING")
                 with suppress(redis.exceptions.NoPermissionError):
                     connection.read_response()
@@ -176,13 +182,13 @@ class Link:
             raise self._lost(error, unsent=True) from error
         self._connection = connection
         self.connections += 1
-        self._socket = self._connection._sock  # redis-py shows it nowhere else
+        self._socket = self._connection._sock  # redis-py has no public way to the socket
         self._news.register(self._socket, select.POLLIN)
         self._reader = new_reader()
         self._apply_patience()
 
     def set_patience(self, seconds: float) -> None:
-        """How long a reply may take from now on."""
+        """Set the seconds that a reply may take from now on."""
         if seconds != self._patience_s:
             self._patience_s = seconds
             if self._socket is not None:
@@ -192,7 +198,7 @@ class Link:
         if isinstance(self._socket, ssl.SSLSocket):
             self._socket.settimeout(self._patience_s)
             return
-        # The kernel's own timeouts: Python's would poll before each read and write.
+        # The timeouts are the kernel's, because Python's timeouts poll before each read and write.
         timeout = struct.pack("ll", int(self._patience_s), int(self._patience_s % 1 * 1e6))
         self._socket.settimeout(None)
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, timeout)
@@ -211,7 +217,7 @@ class Link:
         except (OSError, redis.exceptions.InvalidResponse) as error:
             raise self._lost(error) from error
         except BaseException:
-            # Interrupted: the reply is still to come, and the next command would take it for its own.
+            # Interrupted: the reply is still to come, and the next command would take the reply for its own.
             self.close()
             raise
         return reply

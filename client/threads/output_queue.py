@@ -1,4 +1,4 @@
-"""Takes results off the queue."""
+"""Output queue: takes results off the queue."""
 
 import threading
 import time
@@ -17,7 +17,7 @@ _SCAN_COUNT = 1000
 
 
 class OutputQueue(Api):
-    """Takes results off; safe for use by several threads.
+    """Takes results of a job off the queue. Safe for use by several threads.
 
     Raises:
         ConnectionLost: from every method that talks to Redis.
@@ -30,15 +30,15 @@ class OutputQueue(Api):
         self._lock = threading.Lock()
 
     def query(self, uri: str, delete: bool = False) -> Any:
-        """The result of one record.
+        """Return the result of one record.
 
         Args:
-            uri: of the record.
-            delete: whether to take the result off.
+            uri: uri of the record.
+            delete: True to take the result off the queue.
 
         Returns:
-            What `predict` returns; the text `[]` when there is no result yet; for a record that failed a `Failed`, which is the
-            text `NaN` with `code` and `reason`.
+            The same as `predict`. The text `[]` if there is no result yet. For a failed record a `Failed`: the text `NaN` with
+            `code` and `reason`.
         """
         key = self._prefix + uri
         with self._lock:
@@ -46,11 +46,11 @@ class OutputQueue(Api):
         return plain_or_failed(result_of(fields, uri)) if fields else "[]"
 
     def query_and_delete(self, uri: str) -> Any:
-        """The result of one record, taken off."""
+        """Return the result of one record, and take the result off the queue."""
         return self.query(uri, delete=True)
 
     def dequeue(self) -> dict[str, Any]:
-        """Every result that is there, by uri, taken off: what `query` gives for each."""
+        """Take all available results off the queue. Return the results by uri, each in the form of `query`."""
         taken: dict[str, Any] = {}
         try:
             for result in self._take_all():
@@ -58,17 +58,17 @@ class OutputQueue(Api):
         except ConnectionLost:
             if not taken:
                 raise
-            # What has been taken off is nowhere else any more; the rest is still there.
+            # The results taken so far exist only here, so they are returned. The remaining results are still in Redis.
         return taken
 
     def results(self, timeout: float = 5) -> Generator[Result]:
-        """Take results off as they come, whoever enqueued the records.
+        """Take results off the queue as they come, for records of every client.
 
         Args:
-            timeout: seconds without any new result after which the iterator ends.
+            timeout: seconds without a new result after which the iterator ends.
 
         Yields:
-            `Result`s, failed ones too: `result.error` tells.
+            `Result`s, also of failed records: see `result.error`.
         """
         quiet_since_s = time.monotonic()
         pause_s = 0.005
@@ -87,7 +87,7 @@ class OutputQueue(Api):
     get_ndarray_from_record_batch = staticmethod(get_ndarray_from_record_batch)
 
     def close(self) -> None:
-        """Close the connection; a later call opens it again."""
+        """Close the connection. A later call connects again."""
         self._link.close()
 
     def __enter__(self) -> Self:

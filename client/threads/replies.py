@@ -1,7 +1,8 @@
-"""One reply stream for all calls of a client that wait for their results.
+"""One reply stream for all waiting calls of a client.
 
-Whoever waits reads: the first call to wait sends the blocking read and deals out what arrives, the others sleep until it is
-their turn or their result is there. No thread is needed, and a lone call has no one to wake.
+The first waiting thread becomes the reader: it sends the blocking read and hands results to the other waiters. A waiter sleeps
+until its result is there, or until the reader has ended and a new reader is needed. No extra thread is needed, and a lone call
+has no waiter to wake.
 """
 
 import math
@@ -21,14 +22,14 @@ from cluster_serving.client.threads.link import Link
 from cluster_serving.client.wire.reply import read_replies
 from cluster_serving.client.wire.result import Result
 
-_BLOCK_S = 1.0  # a stream that has vanished is noticed so soon: Redis does not tell those that block on it
-_PATIENCE_S = 1.0  # beyond what a read blocks: then Redis is taken for lost
-_KEPT_S = REPLY_LIFE_MS / 6000  # the life of the stream is renewed at least so often
+_BLOCK_S = 1.0  # time to notice a vanished stream, because Redis does not tell clients that block on the stream
+_PATIENCE_S = 1.0  # added to the blocking time of a read, before Redis is taken for lost
+_KEPT_S = REPLY_LIFE_MS / 6000  # longest time between two renewals of the stream's time to live
 _UNTRIMMED_BYTES = 1 << 16
 
 
 class Replies:
-    """The results of the calls of one client."""
+    """Results for the calls of one client."""
 
     def __init__(self, settings: RedisSettings, job: str, client: str) -> None:
         self.key = keys.reply_key(job, client)
@@ -36,8 +37,8 @@ class Replies:
         self._link = Link(settings)
         self._last = b"0-0"
         self._touched_s = float("-inf")
-        self._trimmed_bytes = 0  # what had been received when the stream was trimmed
-        self._idle = False  # whether the last read found nothing
+        self._trimmed_bytes = 0  # bytes received before the last trim of the stream
+        self._idle = False  # True if the last read found no entry
         self._vanished = False
         self._results: dict[str, Result | None] = {}
         self._lock = threading.Lock()
@@ -46,10 +47,10 @@ class Replies:
         self._reading = False
 
     def expect(self, uris: list[str]) -> None:
-        """Say that results of these records will be waited for; call it before they are enqueued.
+        """Register records that a call will wait for. Call `expect` before the records are enqueued.
 
         Raises:
-            InvalidValue: one of them is under way already.
+            InvalidValue: a record with the same uri is already under way.
         """
         with self._lock:
             if not self._results:
@@ -60,37 +61,39 @@ class Replies:
                 self._results[uri] = None
 
     def have_stream(self) -> None:
-        """Make the stream, unless it is there. Call it before enqueueing: results go only to a stream that exists.
+        """Make the stream if it does not exist.
+
+        Call `have_stream` before enqueueing, because results go only to an existing stream.
 
         Raises:
-            QueueFull: Redis has no memory for it.
-            ConnectionLost: Redis cannot be reached; its `unsent` is true.
-            RedisRefused: its key holds something else.
+            QueueFull: Redis has no memory for the stream.
+            ConnectionLost: Redis cannot be reached. `unsent` is true.
+            RedisRefused: the key of the stream holds another type.
         """
         with self._lock:
             if not self._reading:
                 self._open_if_due()
 
     def forget(self, uri: str) -> None:
-        """Nobody waits for this one any more."""
+        """Remove a record that no call waits for any more."""
         self._results.pop(uri, None)
 
     def ask(self, uri: str, enqueue: Packet, deadline_s: float) -> Result | None:
-        """Enqueue a record that is expected and wait for its result, in one packet: a lone call costs one trip.
+        """Enqueue an expected record and wait for the result, in one packet, so that a lone call costs one trip.
 
         Args:
-            uri: of the record.
-            enqueue: the transaction.
-            deadline_s: on the monotonic clock.
+            uri: uri of the record.
+            enqueue: transaction that enqueues the record.
+            deadline_s: deadline on the monotonic clock.
 
         Returns:
-            The result, or None where another call is reading, or Redis has not taken the record: nothing has been enqueued.
+            The result. None if another call is reading, or Redis has not taken the record. In both cases nothing is enqueued.
 
         Raises:
-            ResultTimeout: it did not come in time.
-            ConnectionLost: Redis went away; where its `unsent` is true nothing has been enqueued.
+            ResultTimeout: the result did not come in time.
+            ConnectionLost: Redis went away. If `unsent` is true, nothing has been enqueued.
             QueueFull: Redis has no memory for a reply stream.
-            RedisRefused: the reply stream's key, or the job's, holds something else.
+            RedisRefused: the key of the reply stream, or of the job, holds another type.
         """
         with self._lock:
             if self._reading:
@@ -101,14 +104,14 @@ class Replies:
         return self.wait(uri, deadline_s)
 
     def wait(self, uri: str, deadline_s: float) -> Result:
-        """The result of a record that is expected.
+        """Wait for the result of an expected record and return the result.
 
         Args:
-            uri: of the record.
-            deadline_s: on the monotonic clock.
+            uri: uri of the record.
+            deadline_s: deadline on the monotonic clock.
 
         Raises:
-            ResultTimeout: it did not come in time.
+            ResultTimeout: the result did not come in time.
             ConnectionLost: Redis went away.
         """
         result = self._results[uri]
@@ -121,7 +124,7 @@ class Replies:
                         self._changed.wait(left_s)
                         self._followers -= 1
                         continue
-                    # At the end of the time too: the result may have been there while nobody looked.
+                    # Read after the deadline too, because the result may have come while no thread was reading.
                     if not self._reading:
                         self._read_for_all(min(left_s, _BLOCK_S))
                     if left_s <= 0 and self._results[uri] is None:
@@ -131,20 +134,20 @@ class Replies:
         return result
 
     def has(self, uri: str) -> bool:
-        """Whether the result of this record is there."""
+        """Return whether the result of a record is there."""
         return self._results[uri] is not None
 
     def look(self) -> None:
-        """Take what has come, without waiting."""
+        """Read the results that have come, without waiting."""
         with self._lock:
             if not self._reading:
                 self._read_for_all(0)
 
     def arrived(self, deadline_s: float) -> list[Result]:
-        """Every result that is there, at least one. Not beside calls of `wait`.
+        """Return all available results, and wait for at least one. Not for use beside calls of `wait`.
 
         Raises:
-            ResultTimeout: none came in time.
+            ResultTimeout: no result came in time.
             ConnectionLost: Redis went away.
         """
         with self._lock:
@@ -160,10 +163,10 @@ class Replies:
                 self._read_for_all(min(left_s, _BLOCK_S))
 
     def close(self) -> None:
-        """Delete the stream and close the connection; a call that waits is told that the connection is lost."""
+        """Delete the stream and close the connection. A waiting call gets `ConnectionLost`."""
         with self._lock:
             self._touched_s = float("-inf")
-            # While another thread reads, the connection is its own; the stream then expires by itself.
+            # While another thread reads, the connection belongs to the other thread. The stream then expires by itself.
             if self._link.connected and not self._reading:
                 with suppress(ConnectionLost):
                     self._link.call("DEL", self.key)
@@ -176,14 +179,15 @@ class Replies:
         try:
             self._open()
         except ConnectionLost as error:
-            error.unsent = True  # of whatever was to be enqueued
+            error.unsent = True  # the records to enqueue have not been sent
             raise
 
     def _open(self) -> None:
         try:
-            # The cheapest way to make an empty stream. Results go only to a stream that exists (NOMKSTREAM).
+            # The cheapest way to make an empty stream. Results go only to an existing stream (NOMKSTREAM).
             self._link.call("XGROUP", "CREATE", self.key, "client", "$", "MKSTREAM")
-            self._last = b"0-0"  # after a failover the ids of a new stream may be smaller than those of the old one
+            # After a failover the ids of a new stream may be smaller than the ids of the old stream.
+            self._last = b"0-0"
         except RedisRefused as error:
             if is_out_of_memory(error):
                 raise queue_full(f"the reply stream {self.key}: {error}") from error
@@ -193,17 +197,17 @@ class Replies:
         self._touched_s = time.monotonic()
 
     def _read_for_all(self, block_s: float, enqueue: Packet | None = None) -> bool:
-        """Be the one who reads; called with the lock, which is free while Redis makes us wait.
+        """Read for all waiting calls. Called with the lock, which is released while Redis blocks the read.
 
         Returns:
-            Whether Redis took the record of `enqueue`.
+            False if Redis has not taken the record of `enqueue`.
         """
         self._reading = True
         self._lock.release()
         try:
             arrived = self._read(block_s, enqueue)
         except ConnectionLost as error:
-            error.unsent = error.unsent and enqueue is not None  # records of others that wait have been sent
+            error.unsent = error.unsent and enqueue is not None  # without `enqueue`, the awaited records have been sent
             raise
         except BaseException:
             self._link.close()  # interrupted: a reply is still to come
@@ -221,10 +225,10 @@ class Replies:
         return True
 
     def _read(self, block_s: float, enqueue: Packet | None) -> list[Result] | None:
-        """The results that have come, or None when Redis has not taken the record of `enqueue`."""
+        """Return the results that have come, or None if Redis has not taken the record of `enqueue`."""
         self._link.drop_if_stale()
         if not self._link.connected:
-            self._touched_s = float("-inf")  # a Redis that has come back may not have the stream
+            self._touched_s = float("-inf")  # Redis may have lost the stream meanwhile
             self._open_if_due()
         try:
             return self._exchange(block_s, enqueue)
@@ -235,7 +239,7 @@ class Replies:
     def _exchange(self, block_s: float, enqueue: Packet | None) -> list[Result] | None:
         due: list[Command] = []
         if self._due():
-            # Keep the stream alive, and delete from it what has been read.
+            # Keep the stream alive, and delete the entries that have been read.
             due += (("PEXPIRE", self.key, REPLY_LIFE_MS), ("XTRIM", self.key, "MINID", next_id(self._last)))
         first = [enqueue] if enqueue is not None else []
         block = ("BLOCK", max(1, round(block_s * 1000))) if block_s > 0 else ()
@@ -243,11 +247,11 @@ class Replies:
         self._link.send(*due, *first, ("XREAD", "COUNT", REPLIES_AT_ONCE, *block, "STREAMS", self.key, self._last))
         replies = self._link.read_all(len(due))
         if enqueue is not None and not self._took(self._link.read_all(enqueue.replies)):
-            self._link.close()  # the blocking read has been sent already, and there will be nothing to read
+            self._link.close()  # the blocking read has been sent already, and no reply to the record will come
             return None
         entries = read_replies(self._checked([*replies, *self._link.read_all(1)])[-1])
         if due and not replies[0]:
-            self._vanished = True  # flushed, or lost with a master, and the results with it that came since then
+            self._vanished = True  # flushed, or lost with a master, together with the results since the last read
             self._open()
         self._idle = block_s > 0 and not entries
         if entries:
@@ -261,7 +265,7 @@ class Replies:
         return replies
 
     def _took(self, replies: list[Any]) -> bool:
-        """Whether Redis took the record, by what it answered to the transaction."""
+        """Return whether Redis took the record, according to the replies to the transaction."""
         try:
             return admitted(self._job, executed(replies))[1] is None
         except RedisRefused as error:

@@ -1,1 +1,1 @@
-"""Bytes: values, tensors, replies, receipts, results, and the original's dialect. No I/O."""
+"""Wire formats: values, tensors, replies, receipts, results, and the original's dialect. No I/O."""

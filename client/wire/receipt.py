@@ -1,8 +1,8 @@
-"""What a receipt says: where the time of a record went.
+"""Receipt of a record: the time of each stage.
 
     enqueued --stream--> read --fill--> batch closed --wait--> begun --run--> ended --publish--> result on its way
 
-All of it on Redis' clock. A stream's id, which says when the record was enqueued, has whole milliseconds, rounded down.
+All times are on Redis' clock. The enqueue time comes from the stream id, in whole milliseconds, rounded down.
 """
 
 from collections.abc import Mapping
@@ -12,13 +12,13 @@ from cluster_serving.client.errors import CodecError
 
 
 class Receipt(NamedTuple):
-    """The parts of a receipt.
+    """Parts of a receipt.
 
     Attributes:
         entry: the record's id in the stream.
-        read_ms: Unix time on Redis' clock when a reader had it.
-        deliveries: how often Redis has given it to a node.
-        batch: JSON, the part that it shares with the others of its batch.
+        read_ms: Unix time on Redis' clock when a reader had the record.
+        deliveries: number of times that Redis gave the record to a node.
+        batch: JSON, the part that is equal for all records of the batch.
     """
 
     entry: bytes
@@ -27,16 +27,16 @@ class Receipt(NamedTuple):
     batch: bytes
 
     def json(self) -> bytes:
-        """The whole of it, a JSON object."""
+        """Return the whole receipt, a JSON object."""
         again = b'"deliveries":%d,' % self.deliveries if self.deliveries > 1 else b""
         return b'{"entry":"%b","read_ms":%.3f,%b%b' % (self.entry, self.read_ms, again, self.batch[1:])
 
 
 def enqueued_ms(receipt: Mapping[str, Any]) -> int:
-    """When Redis took the record; Unix time.
+    """Return the Unix time in ms when Redis took the record.
 
     Raises:
-        CodecError: the receipt does not say it.
+        CodecError: the receipt has no valid entry id.
     """
     try:
         return int(receipt["entry"].partition("-")[0])
@@ -45,14 +45,14 @@ def enqueued_ms(receipt: Mapping[str, Any]) -> int:
 
 
 def stages(receipt: Mapping[str, Any]) -> dict[str, float]:
-    """The milliseconds of each stage, in their order.
+    """Return the milliseconds of each stage, in order.
 
     Returns:
-        `stream`: until a reader had the record; `fill`: until its batch was closed; `wait`: for a worker; `run`: in the worker,
-        with decoding and the user's processing; `publish`: for the writer. Their sum is the time from the queue to the result.
+        `stream`: until a reader had the record. `fill`: until the batch was closed. `wait`: for a worker. `run`: in the worker,
+        with decoding and the user's processing. `publish`: for the writer. The sum is the time from the queue to the result.
 
     Raises:
-        CodecError: a stage is missing: the node was of another version.
+        CodecError: a stage is missing, because a node of another version wrote the receipt.
     """
     try:
         read_ms, filled_ms = float(receipt["read_ms"]), float(receipt["filled_ms"])

@@ -1,10 +1,10 @@
-"""Results on their way to a client that waits for them: one entry of its reply stream has those of one batch, or of a part of it.
+"""Entry of a reply stream: the results of one batch, or of a part of a batch, for one waiting client.
 
-    batch   JSON: the part of the receipt that is the same for all of them
+    batch   JSON: the part of the receipt that is equal for all results
     <uri>   MessagePack: the record's entry id, `read_ms`, deliveries, and the fields of its result as a list: name, value, ...
     <uri>   ...
 
-With an entry and a whole receipt for each result, the tiny MLP of bench/queue.py took a tenth more of every core.
+With one entry and one whole receipt per result, the tiny MLP of bench/queue.py took a tenth more of every core.
 """
 
 from collections.abc import Sequence
@@ -21,17 +21,17 @@ _decode = msgspec.msgpack.Decoder(tuple[bytes, float, int, list[bytes]]).decode
 
 
 class Reply(NamedTuple):
-    """One result, as it has come."""
+    """One result, as received."""
 
     uri: bytes
     packed: bytes
     batch: bytes
 
     def unpack(self) -> tuple[list[bytes], Receipt]:
-        """The fields of the result, and how it went.
+        """Return the fields of the result, and the receipt.
 
         Raises:
-            CodecError: these are no packed result.
+            CodecError: `packed` is not a packed result.
         """
         try:
             entry, read_ms, deliveries, fields = _decode(self.packed)
@@ -41,12 +41,12 @@ class Reply(NamedTuple):
 
 
 def pack(entry: bytes, read_ms: float, deliveries: int, fields: Sequence[bytes]) -> bytes:
-    """A result as it stands in an entry; the first three are those of its `Receipt`."""
+    """Return a result in the form of an entry. The first three arguments are as in `Receipt`."""
     return _encode((entry, read_ms, deliveries, fields))
 
 
 def read_replies(reply: Any) -> list[tuple[bytes, list[Reply]]]:
-    """The ids of entries, and the results in each, of what XREAD of one reply stream has brought."""
+    """Return the id and the results of each entry in the reply to XREAD on one reply stream."""
     return [(entry_id, _results(fields)) for _, entries in reply or () for entry_id, fields in entries]
 
 

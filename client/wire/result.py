@@ -1,4 +1,4 @@
-"""Results: from the fields of a hash or a reply."""
+"""Results, decoded from the fields of a hash or a reply."""
 
 import json
 from collections.abc import Sequence
@@ -16,13 +16,13 @@ _MAX_NAMES = 4096
 
 
 class Result:
-    """What came of a record: outputs, or a filter's value, or an error (code, message).
+    """Outcome of a record: outputs, or a filter's value, or an error (code, message).
 
     Attributes:
         uri: the record's name.
-        outputs: for each output its array; text is a str or nested lists of them.
-        value: what a filter made of the outputs (JSON), or None.
-        error: why there is no result, or None.
+        outputs: array of each output. Text is a str or nested lists of str.
+        value: JSON value that a filter made of the outputs, or None.
+        error: reason for a missing result (code, message), or None.
     """
 
     __slots__ = ("_receipt", "error", "outputs", "uri", "value")
@@ -43,17 +43,17 @@ class Result:
 
     @property
     def receipt_json(self) -> bytes:
-        """The receipt as JSON text."""
+        """Receipt as JSON text."""
         return self._receipt.json() if isinstance(self._receipt, Receipt) else self._receipt
 
     @property
     def receipt(self) -> dict[str, Any]:
-        """How it went: node, batch size, and milliseconds of waiting and of the run; empty in the original dialect."""
+        """Node, batch size, and milliseconds of waiting and of the run. Empty in the original dialect."""
         return _object(keys.RECEIPT, self.receipt_json)
 
     @property
     def stages(self) -> dict[str, float]:
-        """The milliseconds of each stage, from the queue to the result (`receipt.stages`); empty without a receipt."""
+        """Milliseconds of each stage, from the queue to the result (`receipt.stages`). Empty without a receipt."""
         receipt = self.receipt
         return stages(receipt) if receipt else {}
 
@@ -65,17 +65,17 @@ class Result:
 
 
 def decode_result(uri: str, fields: Sequence[bytes], receipt: bytes | Receipt = b"{}") -> Result:
-    """The result in a native result hash or reply.
+    """Return the result in a native result hash or reply.
 
     Args:
-        uri: of the record.
+        uri: uri of the record.
         fields: `field, value, field, value, ...`.
-        receipt: where no field has it.
+        receipt: receipt, if no field holds the receipt.
 
     Raises:
-        CodecError: a field's bytes are not what its name says.
+        CodecError: the bytes of a field do not have the format in the field's name.
     """
-    if len(fields) == 2 and fields[0].startswith(keys.TENSOR):  # mostly; the loop takes a third longer
+    if len(fields) == 2 and fields[0].startswith(keys.TENSOR):  # the most common case. The loop takes a third longer
         return Result(uri, {_name(fields[0]): decode_tensor(fields[1]).copy()}, None, None, receipt)
     outputs: dict[str, Any] = {}
     value: Any = None

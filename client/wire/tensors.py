@@ -1,13 +1,13 @@
-"""The native codec: arrays, images, strings and sparse tensors to stream fields, and results back to arrays.
+"""Native codec: arrays, images, strings and sparse tensors to stream fields, and results back to arrays.
 
 A tensor travels as an Arrow IPC Tensor message (https://arrow.apache.org/docs/format/Columnar.html#encapsulated-message-format):
 
     | FF FF FF FF | int32 metadata length | metadata | data, C order |
     |<------------------ header ---------------------->|
 
-The header depends on dtype and shape alone. It is made by Arrow once per dtype and shape and kept, so that encoding is
-header + bytes and decoding is one look-up: a third of the time that Arrow takes for 128 floats (bench/codec.py). Arrow is
-imported when the first header is made or read: a worker does neither, and saves 20 MB.
+The header depends on dtype and shape alone. Arrow makes the header once per dtype and shape, and the header is kept. Encoding is
+then header + bytes, and decoding is one look-up: a third of the time that Arrow takes for 128 floats (bench/codec.py). Arrow is
+imported when the first header is made or read. A worker does neither, and saves 20 MB.
 """
 
 import math
@@ -23,12 +23,12 @@ Array = NDArray[Any]
 
 _CONTINUATION = b"\xff\xff\xff\xff"
 _MAX_LAYOUTS = 4096
-_MAX_HEADER_BYTES = 8192  # one of 64 dimensions, the most that numpy has, takes 2496
+_MAX_HEADER_BYTES = 8192  # a header for 64 dimensions, the most in numpy, takes 2496 bytes
 _MAX_EMPTY = 1 << 24
 
 
 class TensorLayout(NamedTuple):
-    """What the header of a tensor message says: the data are `nbytes` bytes at `offset`."""
+    """Content of a tensor message's header. The data are `nbytes` bytes at `offset`."""
 
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
@@ -41,10 +41,10 @@ _layouts: dict[bytes, TensorLayout] = {}
 
 @lru_cache(maxsize=_MAX_LAYOUTS)
 def tensor_header(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
-    """The bytes before the data in the tensor message of a C-ordered array.
+    """Return the bytes before the data in the tensor message of a C-ordered array.
 
     Raises:
-        CodecError: Arrow has no tensor of this dtype.
+        CodecError: Arrow has no tensor of the dtype.
     """
     import pyarrow as pa
 
@@ -58,10 +58,10 @@ def tensor_header(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
 
 
 def encode_tensor(array: Array) -> bytes:
-    """An Arrow IPC Tensor message.
+    """Return the Arrow IPC Tensor message of an array.
 
     Args:
-        array: any shape, 0-d too; integer, unsigned integer, float16, float32 or float64.
+        array: any shape, also 0-d. The dtype is integer, unsigned integer, float16, float32 or float64.
 
     Raises:
         CodecError: Arrow has no tensor of the array's dtype.
@@ -74,10 +74,10 @@ def encode_tensor(array: Array) -> bytes:
 
 
 def tensor_layout(message: bytes) -> TensorLayout | None:
-    """What the header says, or None when the data are not in C order or the message is of Arrow before 0.15.
+    """Return the content of the header, or None if the data are not in C order or the message is of Arrow before 0.15.
 
     Raises:
-        CodecError: not a tensor message, or shorter than its header says.
+        CodecError: the bytes are not a tensor message, or are shorter than the header says.
     """
     offset = 8 + int.from_bytes(message[4:8], "little")
     layout = _layouts.get(message[:offset]) if offset <= _MAX_HEADER_BYTES else None
@@ -102,10 +102,10 @@ def tensor_layout(message: bytes) -> TensorLayout | None:
 
 
 def decode_tensor(message: bytes) -> Array:
-    """The array of a tensor message, as a read-only view of its bytes.
+    """Return the array of a tensor message, as a read-only view of the message.
 
     Raises:
-        CodecError: not a tensor message, or shorter than its header says.
+        CodecError: the bytes are not a tensor message, or are shorter than the header says.
     """
     layout = tensor_layout(message)
     if layout is None:
@@ -121,7 +121,7 @@ def _read_with_arrow(message: bytes) -> Array:
         array: Array = pa.ipc.read_tensor(pa.BufferReader(message)).to_numpy()
     except (pa.ArrowException, OSError, ValueError) as error:
         raise CodecError(f"not a tensor message, or a truncated one: {error}") from error
-    # Strides of 0 make terabytes of a few bytes, for whoever copies them; a batch of 2**40 empty rows has as many results.
+    # With strides of 0, a copy turns a few bytes into terabytes. A batch of 2**40 empty rows has 2**40 results.
     if array.nbytes > len(message) or (array.size == 0 and math.prod(filter(None, array.shape)) > _MAX_EMPTY):
         raise CodecError(f"a tensor of {array.dtype} {list(array.shape)} in {len(message)} bytes")
     return array

@@ -1,10 +1,10 @@
-"""A program's values to the fields of a native request.
+"""Conversion of a program's values to the fields of a native request.
 
 | value | becomes |
 |---|---|
-| ndarray of numbers or bools, number, bool, (nested) list of numbers | tensor of the same dtype and shape; a number has shape [] |
+| ndarray of numbers or bools, number, bool, (nested) list of numbers | tensor of the same dtype and shape, [] for a number |
 | `str`, `{"path": …}` | image: the file's bytes |
-| `bytes`, `{"b64": text}`, `{"image": bytes}`, `{"image": ndarray}` | image; an array (height, width[, BGR], uint8) as PNG |
+| `bytes`, `{"b64": text}`, `{"image": bytes}`, `{"image": ndarray}` | image, an array (height, width[, BGR], uint8) as PNG |
 | `{"string": text}`, (nested) list of `str`, ndarray of strings | string |
 | list of three ndarrays: indices (rank, nnz), values (nnz,), shape (rank,) | sparse tensor |
 """
@@ -25,14 +25,14 @@ from cluster_serving.client.wire.tensors import Array, encode_tensor
 
 
 def encode_record(uri: str, data: Mapping[str, Any]) -> list[bytes]:
-    """The fields of a native request: `field, value, field, value, ...`, `uri` first.
+    """Return the fields of a native request: `field, value, field, value, ...`, `uri` first.
 
     Args:
         uri: the record's name, 1 to 4096 bytes of UTF-8.
-        data: for each model input its value.
+        data: value of each model input, by name.
 
     Raises:
-        InvalidValue: the uri or a value cannot be sent; the message names it.
+        InvalidValue: the uri or a value cannot be sent. The message names the uri or the input.
     """
     fields = [keys.URI, encode_uri(uri)]
     if not data:
@@ -46,15 +46,15 @@ def encode_record(uri: str, data: Mapping[str, Any]) -> list[bytes]:
 
 
 def encode_uri(uri: str) -> bytes:
-    """The uri as it goes on the wire.
+    """Return the uri as bytes for the wire.
 
     Raises:
-        InvalidValue: empty, or too long.
+        InvalidValue: the uri is empty, too long, or not text.
     """
     try:
         encoded = uri.encode()
     except (AttributeError, UnicodeEncodeError) as error:
-        raise InvalidValue(f"a uri is text, unlike {uri!r:.60}: {error}") from error
+        raise InvalidValue(f"a uri must be valid Unicode text, not {uri!r:.60}: {error}") from error
     if not 0 < len(encoded) <= keys.MAX_URI_BYTES:
         raise InvalidValue(f"a uri has 1 to {keys.MAX_URI_BYTES} bytes, this one has {len(encoded)}: {uri[:40]!r}")
     return encoded
@@ -65,7 +65,7 @@ def _field(kind: bytes, name: Any) -> bytes:
     try:
         return kind + bytes(name.encode())
     except (AttributeError, UnicodeEncodeError) as error:
-        raise InvalidValue(f"an input's name is text, unlike {name!r}: {error}") from error
+        raise InvalidValue(f"an input's name must be valid Unicode text, not {name!r}: {error}") from error
 
 
 def _tensor(name: str, array: Array) -> bytes:
@@ -163,7 +163,7 @@ def _base64(name: str, text: str | bytes) -> bytes:
 
 def _png(name: str, pixels: Array) -> bytes:
     try:
-        import cv2  # only programs that send arrays as images need it
+        import cv2  # needed only by programs that send arrays as images
     except ImportError as error:
         raise InvalidValue(
             f"input {name!r}: an array is sent as an image by OpenCV; run: pip install opencv-python-headless"

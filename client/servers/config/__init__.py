@@ -1,1 +1,1 @@
-"""Settings of a server: flag, then environment, then file, then default; what can be set is the server's own business."""
+"""Settings of a server: flag, then environment, then file, then default. Each server defines its own settings."""

@@ -1,4 +1,4 @@
-"""Reads and merges the settings of one server, and says where each came from."""
+"""Loading of one server's settings: read, merge and check, with the source of each value."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ C = TypeVar("C", bound=BaseModel)
 
 @dataclass(frozen=True)
 class Loaded(Generic[C]):
-    """A config, and for each key where its value came from; `ignored`: keys without a meaning any more, and why."""
+    """Checked settings, and the source of each key's value. `ignored`: obsolete keys, each with the reason."""
 
     config: C
     sources: dict[str, str]
@@ -42,20 +42,20 @@ def load(
     settle: Callable[[Found], None] = lambda found: None,
     addresses: frozenset[str] = frozenset(),
 ) -> Loaded[C]:
-    """Read, merge and check every setting by itself.
+    """Read and merge all settings, and check every setting by itself.
 
     Args:
-        model: what can be set; every field has an alias.
-        spellings: how else it may be spelled.
-        path: a config file; None for none.
-        environ: `CLUSTER_SERVING_MODEL_PATH` and so on; `CLUSTER_SERVING_REDIS_PASSWORD_FILE` names a file with the value.
-        flags: flag to value: `--model-path`, `--parallelism`, `--set jobName`, or a bare key; None: not given.
-        paths: keys whose values name files: a relative one starts where it was written down.
-        addresses: those of `paths` whose values may also be URLs of what can be fetched.
-        settle: called when all is read, before it is checked: settles what one key says about another.
+        model: settings of the server. Every field has an alias.
+        spellings: other spellings of the settings.
+        path: config file, or None.
+        environ: `CLUSTER_SERVING_MODEL_PATH` and so on. `CLUSTER_SERVING_REDIS_PASSWORD_FILE` names a file with the value.
+        flags: flag to value: `--model-path`, `--parallelism`, `--set jobName`, or a bare key. None: the flag is not given.
+        paths: keys whose values name files. A relative path starts at the folder of the config file, or at the current folder.
+        addresses: keys of `paths` whose values may also be URLs to fetch from.
+        settle: called after all sources are read and before the check. Settles the effects of one key on another key.
 
     Raises:
-        ConfigError: the first thing that is wrong, in one sentence that starts with the place.
+        ConfigError: the first fault, in one sentence that starts with the place.
     """
     aliases = {str(field.alias): field for field in model.model_fields.values()}
     secrets = frozenset(alias for alias, field in aliases.items() if SecretStr in get_args(field.annotation))

@@ -1,4 +1,7 @@
-"""What pydantic found, in one sentence that starts with the place: `config.yaml, line 3: batchSize is many, but must be ...`."""
+"""Faults found by pydantic, as one sentence that starts with the place.
+
+Example: `config.yaml, line 3: batchSize is many, but must be ...`.
+"""
 
 from typing import Any
 
@@ -23,7 +26,7 @@ _EXPECTED = {
 
 
 def sentence(detail: ErrorDetails, found: Found) -> str:
-    """One sentence on one error of pydantic."""
+    """Return one sentence on one error of pydantic."""
     context: dict[str, Any] = detail.get("ctx", {})
     message = str(context["error"]) if "error" in context else detail["msg"]
     expected = _EXPECTED.get(detail["type"], message).format(**context)

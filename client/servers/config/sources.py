@@ -1,7 +1,7 @@
-"""Reads config keys from a file, the environment and flags; what they mean is the server's business.
+"""Config keys from a file, the environment and flags. Each server defines the meaning of its keys.
 
-Every value keeps the text that was written (`jobName: 007` is not 7, `redisPassword: on` is not true), the name of its source
-for `cluster-serving config`, and the place for error messages.
+Every value keeps the written text (`jobName: 007` is not 7, `redisPassword: on` is not true), the name of the source for
+`cluster-serving config`, and the place for error messages.
 """
 
 import difflib
@@ -18,7 +18,7 @@ ENVIRON_PREFIX = "CLUSTER_SERVING_"
 
 @dataclass(frozen=True)
 class Setting:
-    """One value: its flat key, the value as written, the source as shown to people, the place for error messages."""
+    """One setting: the flat key, the value as written, the source as shown to people, the place for error messages."""
 
     key: str
     value: object
@@ -29,7 +29,7 @@ class Setting:
 
 @dataclass
 class Found:
-    """What the sources said so far: a later source replaces what an earlier one said of the same key."""
+    """Settings found so far. A later source replaces the setting of an earlier source for the same key."""
 
     spellings: Spellings
     known: Mapping[str, str]  # folded key -> flat key
@@ -38,17 +38,21 @@ class Found:
     ignored: dict[str, str] = field(default_factory=dict[str, str])
 
     def take(self, setting: Setting) -> None:
-        """Add a setting; one without a value does not count."""
+        """Add a setting, unless its value is None."""
         if setting.value is not None:
             self.settings[setting.key] = setting
 
     def resolve(self, written: str) -> str | None:
-        """The flat key that a flat spelling means."""
+        """Return the flat key for a flat spelling, or None."""
         folded = fold(written)
         return self.known.get(folded) or self.spellings.aliases.get(folded)
 
     def obsolete(self, written: str, folded: str, value: object, where: str) -> bool:
-        """Whether this key no longer means anything; one that asks for what is not there any more is an error."""
+        """Return whether a key is obsolete.
+
+        Raises:
+            ConfigError: the key asks for a feature that no longer exists.
+        """
         if folded in self.spellings.refused:
             harmless, why = self.spellings.refused[folded]
             if value is not None and str(value).strip().lower() not in harmless:
@@ -66,12 +70,14 @@ class Found:
         return why_ignored is not None
 
     def unknown(self, written: str, where: str, candidates: Iterable[str]) -> ConfigError:
-        """The error for a key that nobody knows."""
+        """Return the error for an unknown key."""
         return ConfigError(f"{where}: unknown key {written}{_suggestion(written, candidates)}")
 
 
 def read_file(path: Path, found: Found) -> None:
-    """Read a YAML file of any version into `found`; flat keys win over nested ones, those of the server's own section over both.
+    """Read a YAML file of any version into `found`.
+
+    Flat keys win over nested keys. Keys of the server's own section win over both.
 
     Raises:
         ConfigError: the file cannot be read, is not YAML, or holds an unknown key.
@@ -106,7 +112,11 @@ def _pairs(section: str, node: yaml.Node, path: Path) -> list[tuple[yaml.Node, y
 
 
 def _is_shared(key_node: yaml.Node, _node: yaml.Node, path: Path, found: Found) -> bool:
-    """Whether a key outside of the server's own section is meant for it; one that can only be meant so is an error."""
+    """Return whether a key outside the server's own section is for the server.
+
+    Raises:
+        ConfigError: the key is for the server alone, and belongs into the server's own section.
+    """
     written = str(key_node.value)
     key = found.resolve(written)
     if key is not None and key not in found.spellings.shared:
@@ -155,7 +165,7 @@ def _read_section(section: str, node: yaml.MappingNode, path: Path, found: Found
 
 
 def _height_and_width(shape: object, where: str) -> tuple[int, int]:
-    """The image size in `C,H,W`: as the original's clients read it, the first dimension of 1 to 4 is C, the others are H and W."""
+    """Return height and width of `C,H,W`, read as by the original's clients: C is the first dimension of 1 to 4."""
     parts = shape if isinstance(shape, list) else str(shape).strip("[]").split(",")
     try:
         dims = [int(str(part)) for part in parts]
@@ -167,7 +177,7 @@ def _height_and_width(shape: object, where: str) -> tuple[int, int]:
 
 
 def read_environ(environ: Mapping[str, str], found: Found) -> None:
-    """Read `CLUSTER_SERVING_<KEY>`, and `CLUSTER_SERVING_<KEY>_FILE` for secrets; an empty variable counts as unset.
+    """Read `CLUSTER_SERVING_<KEY>`, and `CLUSTER_SERVING_<KEY>_FILE` for secrets. An empty variable counts as unset.
 
     Raises:
         ConfigError: the file of a secret cannot be read, or a secret is given in both ways.
@@ -188,7 +198,7 @@ def read_environ(environ: Mapping[str, str], found: Found) -> None:
 
 
 def _note_misspelled(name: str, names: Iterable[str], found: Found) -> None:
-    # No error: container platforms put variables of their own making under a service's name.
+    # Not an error, because container platforms set variables of their own under a service's name.
     close = difflib.get_close_matches(name, names, 1, 0.9)
     if close:
         found.ignored[name] = f"no such variable; did you mean {close[0]}?"
@@ -232,7 +242,7 @@ def _compose(path: Path) -> yaml.Node | None:
 
 
 def not_yaml(file: str, error: yaml.YAMLError) -> ConfigError:
-    """What is said of a file that is no YAML, with the line, where that is known."""
+    """Return the error for a file that is not YAML, with the line if known."""
     if not isinstance(error, yaml.MarkedYAMLError):
         return ConfigError(f"{file}: not valid YAML: {str(error).splitlines()[0]}")
     line = f", line {error.problem_mark.line + 1}" if error.problem_mark else ""
@@ -240,7 +250,7 @@ def not_yaml(file: str, error: yaml.YAMLError) -> ConfigError:
 
 
 def _value(node: yaml.Node) -> object:
-    """The text of a scalar as written, None for null, a list of texts for a list."""
+    """Return the text of a scalar as written, None for null, a list of texts for a list."""
     if isinstance(node, yaml.ScalarNode):
         return None if node.tag == "tag:yaml.org,2002:null" else str(node.value)
     if isinstance(node, yaml.SequenceNode):
@@ -264,5 +274,5 @@ def _suggestion(written: str, candidates: Iterable[str]) -> str:
 
 
 def known_keys(aliases: Iterable[str]) -> dict[str, str]:
-    """Folded spelling -> flat key."""
+    """Return the flat keys by folded spelling."""
     return {fold(alias): alias for alias in aliases}

@@ -1,4 +1,4 @@
-"""How settings are spelled: what a server accepts beside the names of its own keys."""
+"""Spellings of settings that a server accepts beside the names of its own keys."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -7,26 +7,26 @@ from cluster_serving.client.servers.process.exit_codes import ExitCode, Fault
 
 
 class ConfigError(Fault):
-    """The configuration is wrong; the message names the place, the key, and what is expected."""
+    """The configuration is wrong. The message names the place, the key, and the expected value."""
 
     exit_code = ExitCode.CONFIG
 
 
 @dataclass(frozen=True)
 class Spellings:
-    """Every other spelling of a server's keys, and what became of the keys that are gone. `folded`: see `fold`.
+    """Alternative spellings of a server's keys, and the meaning of removed keys. `folded`: see `fold`.
 
     Attributes:
         sections: keys of a file that hold nested keys.
         nested: nested key, `section.key` or `section.*`, to flat key.
         aliases: folded flat spelling to flat key.
-        flags: folded flag to flat key, where they differ.
-        ignored: nested or folded flat key that means nothing any more, and why.
-        switches: nested or folded flat key to values, in small letters, that now are another key's: that key and its value. Where
-            that key is set too, that counts. With other values the key is `ignored`.
-        refused: folded flat key to the values that ask for nothing, and what else it asks for.
-        own: the section of a file that is this server's alone; its keys win over those outside. Empty: the whole file is.
-        shared: with a section of its own, the flat keys that may stand outside of it too; others there are other servers'.
+        flags: folded flag to flat key, if the two differ.
+        ignored: nested or folded flat key without a meaning any more, to the reason.
+        switches: nested or folded flat key to its old values, in small letters, and each old value to a new key with a value. If
+            the new key is set too, the new key wins. With any other value the old key is `ignored`.
+        refused: folded flat key to the harmless values, which ask for nothing, and to the error text for all other values.
+        own: section of a file for the server alone. Its keys win over keys outside. Empty: the whole file is for the server.
+        shared: flat keys that may stand outside the own section too. All other keys outside are for other servers.
     """
 
     sections: frozenset[str] = frozenset()
@@ -43,10 +43,10 @@ class Spellings:
 
 
 def fold(key: str) -> str:
-    """A flat key without what does not distinguish it: `Redis-Max_Memory` is `redismaxmemory`."""
+    """Return a flat key in small letters, without `_` and `-`: `Redis-Max_Memory` is `redismaxmemory`."""
     return key.replace("_", "").replace("-", "").lower()
 
 
 def snake(alias: str) -> str:
-    """`modelPath` is `MODEL_PATH` in the environment."""
+    """Return the spelling of a key in the environment: `modelPath` is `MODEL_PATH`."""
     return "".join(f"_{letter}" if letter.isupper() else letter for letter in alias).upper()

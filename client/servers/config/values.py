@@ -1,4 +1,4 @@
-"""Turns the text of a config value into the value: sizes, image sizes, paths; and for showing, a URL without its password."""
+"""Conversion of config texts to values (sizes, image sizes, paths), and masking of passwords in URLs."""
 
 import re
 from collections.abc import Iterator
@@ -10,15 +10,15 @@ _SEPARATOR = re.compile(r",(?![^\[]*\])")
 _POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
 _JKS_MAGIC = bytes.fromhex("feedfeed")
 _PEM_MARK = b"-----BEGIN "
-_SIGNATURE_LENGTH = 16  # what is shorter in a query is no secret, but a word that logs are full of
+_SIGNATURE_LENGTH = 16  # a shorter value in a query is no secret, but a common word in logs
 _LOGIN = re.compile(r"(?P<before>(?:[^/@]*://)?[^/@:]*):(?P<password>[^/]*)@(?P<after>.*)")
 
 
 def parse_size(value: object) -> int:
-    """Bytes of `4g`, `64m`, `512 KiB` or `1024`; k, m, g, t are powers of 1024 as in Redis and the JVM.
+    """Return the bytes of `4g`, `64m`, `512 KiB` or `1024`. k, m, g, t are powers of 1024 as in Redis and the JVM.
 
     Raises:
-        ValueError: not a size.
+        ValueError: the value is not a size.
     """
     match = _SIZE.fullmatch(str(value).strip())
     if match is None or isinstance(value, bool):
@@ -27,10 +27,10 @@ def parse_size(value: object) -> int:
 
 
 def parse_pair(value: object) -> tuple[int, int] | None:
-    """The two numbers of `227,227` (or of a list) in the order written; None for an empty text.
+    """Return the two numbers of `227,227` (or of a list) in the order written, or None for an empty text.
 
     Raises:
-        ValueError: not two positive whole numbers.
+        ValueError: the value is not two positive whole numbers.
     """
     if value is None or value == "":
         return None
@@ -45,17 +45,20 @@ def parse_pair(value: object) -> tuple[int, int] | None:
 
 
 def parse_words(value: object) -> tuple[str, ...]:
-    """The parts of `a, b` or of a list; a comma between brackets separates nothing, so that a part may be `a float32 [N,3]`."""
+    """Return the parts of `a, b` or of a list.
+
+    A comma between brackets does not separate, so that a part may be `a float32 [N,3]`.
+    """
     if isinstance(value, list | tuple):
         return tuple(str(part) for part in value)
     return tuple(part.strip() for part in _SEPARATOR.split(str(value or "")) if part.strip())
 
 
 def parse_numbers(value: object) -> tuple[float, ...]:
-    """The numbers of `104, 117.5`, of one number, or of a list.
+    """Return the numbers of `104, 117.5`, of one number, or of a list.
 
     Raises:
-        ValueError: something else.
+        ValueError: a part is not a number.
     """
     try:
         return tuple(float(part) for part in parse_words(value))
@@ -64,10 +67,10 @@ def parse_numbers(value: object) -> tuple[float, ...]:
 
 
 def local_path(text: str, base: Path) -> str:
-    """An absolute path of a local file or directory: `file://` is taken away, a relative path starts at `base`.
+    """Return the absolute path of a local file or directory. `file://` is removed, a relative path starts at `base`.
 
     Raises:
-        ValueError: a URL of another scheme.
+        ValueError: the text is a URL of another scheme.
     """
     scheme, separator, rest = text.partition("://")
     if separator and scheme != "file":
@@ -77,10 +80,10 @@ def local_path(text: str, base: Path) -> str:
 
 
 def check_pem(path: str) -> None:
-    """Check that a trust store, a certificate or a key is of the kind that this version reads: a PEM file.
+    """Check that a trust store, a certificate or a key is a PEM file, the only kind that this version reads.
 
     Raises:
-        ValueError: it is missing, or of another kind.
+        ValueError: the file is missing, or of another kind.
     """
     file = Path(path)
     try:
@@ -96,18 +99,18 @@ def check_pem(path: str) -> None:
 
 
 def mask_url(url: str) -> str:
-    """A URL without its password."""
+    """Return a URL with `***` for the password."""
     match = _LOGIN.fullmatch(url)
     return f"{match['before']}:***@{match['after']}" if match else url
 
 
 def is_remote(text: str) -> bool:
-    """Whether a path is the URL of something that can be fetched."""
+    """Return whether a path is a URL to fetch from."""
     return text.partition("://")[0].lower() in {"http", "https", "s3"} and "://" in text
 
 
 def has_host(url: str) -> bool:
-    """Whether a URL names a host; false too when what would be its port is none."""
+    """Return whether a URL names a host. False also for an invalid port."""
     try:
         parts = urlsplit(url)
         return bool(parts.hostname) and parts.port != 0
@@ -116,12 +119,12 @@ def has_host(url: str) -> bool:
 
 
 def mask_address(text: str) -> str:
-    """A path, or the URL of a file without what may open it: user, password, and query, which signed URLs have."""
+    """Return a path unchanged, or a URL without its secrets: user, password, and query (for signed URLs)."""
     scheme, separator, _ = text.partition("://")
     if not separator or scheme == "file":
         return text
     if not has_host(text):
-        return f"{scheme}://***"  # a password that is not encoded ends anywhere
+        return f"{scheme}://***"  # the end of a password that is not encoded is unknown
     parts = urlsplit(text)
     _, at, host = parts.netloc.rpartition("@")
     return parts._replace(
@@ -130,7 +133,7 @@ def mask_address(text: str) -> str:
 
 
 def secrets_of_address(text: str) -> Iterator[str]:
-    """What `mask_address` hides, where it may stand alone."""
+    """Yield the secrets that `mask_address` hides, in the forms that may stand alone in a text."""
     if not is_remote(text) or not has_host(text):
         return
     parts = urlsplit(text)
@@ -140,7 +143,7 @@ def secrets_of_address(text: str) -> Iterator[str]:
 
 
 def split_password(url: str) -> tuple[str, str | None]:
-    """A URL without its password, and the password; None when it has none."""
+    """Return a URL without its password, and the password or None."""
     match = _LOGIN.fullmatch(url.strip())
     if match is None:
         return url, None
@@ -150,14 +153,14 @@ def split_password(url: str) -> tuple[str, str | None]:
 
 
 def check_port(url: str) -> None:
-    """Check that the ports of a Redis URL exist.
+    """Check that the ports of a Redis URL are in range.
 
     Raises:
-        ValueError: one is out of range.
+        ValueError: a port is out of range.
     """
     parts = urlsplit(url if "://" in url else f"redis://{url}")
     if "@" in parts.path:
-        return  # a password with a slash: what looks like a port may be a part of it
+        return  # a password with a slash: the apparent port may be a part of the password
     for host in parts.netloc.rpartition("@")[2].split(","):
         _, colon, port = host.rpartition(":")
         if colon and port.isdecimal() and not 1 <= int(port) <= 65_535:

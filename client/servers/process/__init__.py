@@ -1,1 +1,1 @@
-"""What every server process of ours has: exit codes, a log, and secrets that stay out of it."""
+"""Common parts of all server processes: exit codes, logging, and redaction of secrets."""

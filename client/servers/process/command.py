@@ -1,4 +1,4 @@
-"""What every command has in common: faults end it with one sentence and an exit code; `-h` works."""
+"""Base of every command: a fault ends the command with one sentence and an exit code, and `-h` works."""
 
 from typing import Any
 
@@ -10,10 +10,10 @@ SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
 
 class Command(click.Command):
-    """A command that ends with a sentence on standard error, and an exit code, for every fault which a person can mend."""
+    """Command that ends with a sentence on standard error, and an exit code, for every fault that a person can mend."""
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run it."""
+        """Run the command."""
         try:
             return super().invoke(ctx)
         except Fault as fault:

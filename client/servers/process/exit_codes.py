@@ -1,6 +1,6 @@
-"""Every exit code of the commands, what it means, and the faults that end a command with one.
+"""Exit codes of the commands, their meanings, and the faults that end a command with an exit code.
 
-Fault                     what a person can mend: shown as one sentence, never with a stack trace
+Fault                     an error that a person can mend: shown as one sentence, never with a stack trace
 ├── NotReady              the node's own    node/lifecycle/background.py
 ├── NotInstalled          USAGE             frontend/config/installed.py
 ├── ConfigError           CONFIG            client/servers/config/spellings.py
@@ -15,7 +15,7 @@ from enum import IntEnum
 
 
 class ExitCode(IntEnum):
-    """How a command ended; the same for every command."""
+    """Exit code of a command, with the same meaning for every command."""
 
     OK = 0
     FAILED = 1
@@ -30,7 +30,7 @@ class ExitCode(IntEnum):
 MEANINGS: dict[ExitCode, str] = {
     ExitCode.OK: "done; status: the job is ready",
     ExitCode.FAILED: "failed for another reason; status: running, but not ready",
-    ExitCode.USAGE: "wrong arguments, or what the command needs is not installed",
+    ExitCode.USAGE: "wrong arguments, or a required package or program is not installed",
     ExitCode.NOT_RUNNING: "the job is not running",
     ExitCode.CONFIG: "the configuration is wrong",
     ExitCode.MODEL: "the model cannot be loaded",
@@ -40,25 +40,25 @@ MEANINGS: dict[ExitCode, str] = {
 
 
 class Fault(Exception):
-    """What a person can mend; the message is one sentence that says how."""
+    """Error that a person can mend. The message is one sentence that says how."""
 
     exit_code: ExitCode = ExitCode.FAILED
 
 
 class NotStarted(Fault):
-    """A job of this name was never started on this machine."""
+    """No job of the given name was ever started on the machine."""
 
     exit_code = ExitCode.NOT_RUNNING
 
 
 class ModelFault(Fault):
-    """There is no model, or it cannot be loaded."""
+    """The model is missing, or cannot be loaded."""
 
     exit_code = ExitCode.MODEL
 
 
 def why_ended(code: int) -> str:
-    """For people, why a child ended that returned this; a negative number is a signal's."""
+    """Return the reason, for people, why a child ended with return code `code`. A negative code is the number of a signal."""
     if code == -signal.SIGKILL:
         return "killed by SIGKILL; out of memory?"
     return f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"

@@ -1,4 +1,4 @@
-"""Whether what a part needs is installed: the bare install is the client alone."""
+"""Check for the packages that a part needs. The bare install is the client alone."""
 
 from collections.abc import Sequence
 from importlib.util import find_spec
@@ -13,15 +13,15 @@ class NotInstalled(Fault):
 
 
 def require(packages: Sequence[str], extra: str, what: str) -> None:
-    """Check that packages are there; none of them is imported.
+    """Check that packages are installed, without importing the packages.
 
     Args:
-        packages: by the names they are imported by.
-        extra: that brings them.
-        what: "... are not installed", for people.
+        packages: import names of the packages.
+        extra: extra of `cluster-serving` that installs the packages.
+        what: beginning of the message, up to "not installed": `The HTTP frontend is`.
 
     Raises:
-        NotInstalled: one is not.
+        NotInstalled: a package is not installed.
     """
     missing = [package for package in packages if not _is_there(package)]
     if missing:

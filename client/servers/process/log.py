@@ -1,4 +1,4 @@
-"""Logging of one process: one line an event on standard output, each naming the process and none a secret."""
+"""Logging of one process: one line per event on standard output. Each line names the process, no line shows a secret."""
 
 import logging
 import os
@@ -17,11 +17,11 @@ def configure(process: str, level: str | None = None) -> None:
     """Set up logging for this process.
 
     Args:
-        process: its name, `supervisor`, `reader`, `worker-0`, ...
-        level: the least level that is printed; None takes the one that the supervisor has chosen.
+        process: name of the process, `supervisor`, `reader`, `worker-0`, ...
+        level: lowest level that is printed. None takes the level that the supervisor has chosen.
     """
     if level is not None:
-        os.environ["CLUSTER_SERVING_LOG_LEVEL"] = level  # children read it here
+        os.environ["CLUSTER_SERVING_LOG_LEVEL"] = level  # children read the level from here
     least = logging.getLevelNamesMapping()[os.environ.get("CLUSTER_SERVING_LOG_LEVEL", "info").upper()]
     structlog.configure(
         processors=[
@@ -43,23 +43,23 @@ def configure(process: str, level: str | None = None) -> None:
 
 
 class _Printer:
-    """Prints lines; one that cannot be printed is lost: a full disk or a reader that has gone must not end a node."""
+    """Printer of log lines. An unprintable line is lost, because a full disk or a reader that has gone must not end a node."""
 
     def msg(self, line: str) -> None:
-        """Print one."""
+        """Print one line."""
         with suppress(OSError):
-            sys.stdout.write(f"{line}\n".encode(errors="backslashreplace").decode())  # names of files may be no UTF-8
+            sys.stdout.write(f"{line}\n".encode(errors="backslashreplace").decode())  # file names may not be UTF-8
             sys.stdout.flush()
 
     debug = info = warning = error = critical = msg
 
 
 def _redacted(_logger: object, _method: str, line: Any) -> str:
-    """The last of the processors: on the whole line, so that no value can slip past it."""
+    """Redact the whole line. As the last processor, it lets no value slip past."""
     return redact(line)
 
 
 def _print_redacted(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """What Python prints for an exception that nobody caught."""
+    """Print an uncaught exception as Python does, without secrets."""
     sys.stderr.write(redact("".join(traceback.format_exception(kind, error, trace))))
     sys.stderr.flush()

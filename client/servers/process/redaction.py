@@ -1,8 +1,8 @@
-"""Keeps the secrets of this process out of what it prints.
+"""Redaction of a process's secrets in its output.
 
-Who reads a secret says so by `hide`; from then on `redact` puts `***` in its place, wherever it stands in a text: as it is,
-percent-encoded as in a URL, or escaped as Python, JSON and logfmt do. Secrets of fewer than four characters are let through:
-hiding `a` would hide what the log says, and tell the secret by the holes.
+Code that reads a secret calls `hide`. From then on `redact` replaces the secret with `***` anywhere in a text: as written,
+percent-encoded as in a URL, or escaped as in Python, JSON and logfmt. Secrets of fewer than four characters are let through:
+hiding `a` would make the log unreadable, and the holes would reveal the secret.
 """
 
 import json
@@ -15,33 +15,33 @@ from cluster_serving.client.servers.config.values import secrets_of_address
 HIDDEN = "***"
 _SHORTEST = 4
 
-_secrets: dict[str, str] = {}  # the secret, and the pattern of every way to write it
+_secrets: dict[str, str] = {}  # secret -> pattern of every way to write the secret
 _pattern: re.Pattern[str] | None = None
 
 
 def hide(*secrets: str | None) -> None:
-    """Have these hidden by `redact`, for the life of this process.
+    """Let `redact` hide secrets, for the life of the process.
 
     Args:
-        secrets: None, and whatever has fewer than four characters, is left out.
+        secrets: texts to hide. None, and texts of fewer than four characters, are left out.
     """
     global _pattern
     for secret in secrets:
         if secret and len(secret) >= _SHORTEST:
             _secrets.setdefault(secret, _any_form(secret))
-    # The longest first: one secret may be the beginning of another.
+    # The longest secret first, because a secret may be the beginning of a longer secret.
     forms = [_secrets[secret] for secret in sorted(_secrets, key=len, reverse=True)]
     _pattern = re.compile("|".join(forms)) if forms else None
 
 
 def redact(text: str) -> str:
-    """The text without the secrets of this process."""
+    """Return the text without the secrets of the process."""
     return text if _pattern is None else _pattern.sub(HIDDEN, text)
 
 
 def secrets_of_config(config: Any) -> Iterator[str]:
-    """Every secret of a configuration: its fields of type `SecretStr`, and what its URLs hold."""
-    from pydantic import SecretStr  # a child has no configuration
+    """Yield every secret of a configuration: the fields of type `SecretStr`, and the secrets in URLs."""
+    from pydantic import SecretStr  # imported here, because a child has no configuration
 
     for name in type(config).model_fields:
         value = getattr(config, name)
@@ -52,7 +52,7 @@ def secrets_of_config(config: Any) -> Iterator[str]:
 
 
 def secrets_of_spec(spec: Any) -> Iterator[str]:
-    """Every secret in what a child is told: the password of Redis, and what opens models and records."""
+    """Yield every secret in a child's spec: the password of Redis, and the secrets that open models and records."""
     yield spec.lane.redis.password or ""
     for name in ("model_secrets", "record_secrets"):
         secrets = getattr(spec, name, None)
@@ -67,7 +67,7 @@ def _any_form(secret: str) -> str:
 
 
 def _character(character: str) -> str:
-    """One character, percent-encoded or not; hexadecimal digits come in both cases."""
+    """Return the pattern of one character, percent-encoded or not. Hexadecimal digits come in both cases."""
     encoded = "".join(f"%{byte:02x}" for byte in character.encode(errors="surrogatepass"))
     space = r"|\+" if character == " " else ""
     return f"(?:{re.escape(character)}|(?i:{encoded}){space})"

@@ -1,11 +1,11 @@
-"""The original dialect: records and results as clients and servers of Analytics Zoo 0.9 and later write them.
+"""Original dialect: the format of records and results in Analytics Zoo 0.9 and later.
 
-A request's `data` field is the base64 text of one Arrow IPC stream with one record batch, in which each column is an
-input of the model, in call order:
+A request's `data` field is the base64 text of one Arrow IPC stream with one record batch. Each column of the batch is an input
+of the model, in call order:
 
     image, string    utf8, 1 row: base64 text of an encoded image, or strings joined by `|`
     tensor           struct<indiceData: list<int32>, indiceShape: list<int32>, data: list<float32>, shape: list<int32>>,
-                     4 rows, of which row i sets field i alone:
+                     4 rows. Row i sets field i alone:
 
         row    indiceData       indiceShape       data      shape
         0      [] or indices    -                 -         -
@@ -16,7 +16,10 @@ input of the model, in call order:
 Next to a tensor, a utf8 column has three nulls below its value. With `serde` = `stream`, `data` is instead the JSON body
 `{"instances": [{...}]}` of an HTTP request, as text.
 
-A result's `value` field is the base64 text of one Arrow IPC stream with one batch for each output: `data: float32` and
-`shape: int32`, as many rows as elements, the dimensions in the first rows of `shape` and nulls below; or the text that a
-filter made; or `NaN`, for a record that failed.
+A result's `value` field holds one of
+
+    an Arrow IPC stream    base64 text, with one batch for each output: `data: float32` and `shape: int32`, as many rows as
+                           elements, the dimensions in the first rows of `shape` and nulls below
+    a text                 made by a filter
+    `NaN`                  for a failed record
 """

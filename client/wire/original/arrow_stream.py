@@ -1,9 +1,9 @@
-"""Arrow IPC streams: read one without trusting it, and write many that differ in their data alone.
+"""Arrow IPC streams: safe reading of untrusted streams, and fast writing of streams that differ only in the data.
 
     | schema message | record batch message | body: buffers | ... more batches | end |
 
-A stream of Arrow before 0.15 has messages without the continuation marker FF FF FF FF; pyarrow reads both. A file is
-"ARROW1", two zero bytes, such a stream, and a footer that is not needed to read it from the front.
+A stream of Arrow before 0.15 has messages without the continuation marker FF FF FF FF. pyarrow reads both forms. An Arrow file is
+"ARROW1", two zero bytes, a stream, and a footer. A reader that starts at the front does not need the footer.
 """
 
 import struct
@@ -16,34 +16,34 @@ from cluster_serving.client.errors import CodecError
 from cluster_serving.client.wire.original.base64_text import to_base64
 
 ARROW_ERRORS: Final = (pa.ArrowException, OSError, ValueError)
-"""What pyarrow raises for bytes that are not Arrow; UnicodeDecodeError of a name is a ValueError."""
+"""Errors that pyarrow raises for bytes that are not Arrow. UnicodeDecodeError of a name is a ValueError."""
 
-_MAX_METADATA_BYTES = 1 << 20  # of one message; a column takes about 440
+_MAX_METADATA_BYTES = 1 << 20  # per message, where a column takes about 440
 _FILE_MAGIC = b"ARROW1"
 _FILE_HEADER_BYTES = 8
 
-# Places of fields in Arrow's flatbuffers Message and RecordBatch tables.
+# Positions of fields in Arrow's flatbuffers Message and RecordBatch tables.
 _MESSAGE_HEADER = 2
 _RECORD_BATCH_COMPRESSION = 3
 
 
 def read_batches(message: bytes) -> Iterator[Any]:
-    """The record batches of an Arrow stream or file, each checked from end to end before it is given out.
+    """Yield the record batches of an Arrow stream or file. Each batch is checked from end to end before it is yielded.
 
-    Compressed batches are refused: their declared sizes would be allocated, and no writer of this dialect makes them. So are
-    types that no writer makes: to check views would take as long as views are many times as their text is long, and a run of
-    2**60 equal values is 20 bytes.
+    Compressed batches are refused, because the declared sizes would be allocated, and no writer of the dialect compresses. Types
+    that no writer makes are refused too: the time to check views grows with the number of views times the length of the text,
+    and a run of 2**60 equal values is 20 bytes.
 
     Raises:
-        CodecError: the bytes are not an Arrow stream, are truncated, or hold another type than numbers, text, and structs of
-            lists of these.
+        CodecError: the bytes are not an Arrow stream, are truncated, or hold a type other than numbers, text, and structs of
+            lists of numbers or text.
     """
     if message.startswith(_FILE_MAGIC):
         message = message[_FILE_HEADER_BYTES:]
     try:
         messages = pa.ipc.MessageReader.open_stream(pa.py_buffer(message))
         first = messages.read_next_message()
-        if first.type != "schema":  # given another message, read_schema ends the process (pyarrow 26)
+        if first.type != "schema":  # with any other message, read_schema ends the process (pyarrow 26)
             raise CodecError(f"not an Arrow stream: it begins with a {first.type} message")
         _check_length(first)
         schema = pa.ipc.read_schema(first)
@@ -56,7 +56,7 @@ def read_batches(message: bytes) -> Iterator[Any]:
                 raise CodecError("the record batch is compressed")
             batch = pa.ipc.read_record_batch(batch_message, schema)
             batch.validate(full=True)
-            _ = schema.names  # which are bytes until they are asked for
+            _ = schema.names  # pyarrow decodes the names here, and raises for invalid UTF-8
             yield batch
     except CodecError:
         raise
@@ -94,7 +94,7 @@ def _is_compressed(metadata: bytes) -> bool:
 
 
 def _flatbuffer_field(buffer: bytes, table: int, index: int) -> int:
-    """The position of a table's field, or 0 when the table leaves it out (https://flatbuffers.dev/internals)."""
+    """Return the position of a table's field, or 0 if the table omits the field (https://flatbuffers.dev/internals)."""
     (to_vtable,) = struct.unpack_from("<i", buffer, table)
     vtable = table - to_vtable
     (vtable_bytes,) = struct.unpack_from("<H", buffer, vtable)
@@ -106,7 +106,7 @@ def _flatbuffer_field(buffer: bytes, table: int, index: int) -> int:
 
 
 def write_stream(batches: Sequence[Any]) -> Any:
-    """An Arrow buffer that holds the stream of these record batches, which share a schema."""
+    """Return an Arrow buffer with the stream of the record batches. All batches have the same schema."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, batches[0].schema) as writer:
         for batch in batches:
@@ -115,14 +115,14 @@ def write_stream(batches: Sequence[Any]) -> Any:
 
 
 class StreamTemplate:
-    """An Arrow stream with its data cut out, to be filled with other data of the same sizes.
+    """Arrow stream with the data cut out, to be filled with new data of the same sizes.
 
-    All other bytes of a stream follow from names and shapes, so that Arrow writes them once for each shape: 4 us instead
-    of 18 us for an output of 128 floats, 5 us instead of 51 us for such a record.
+    The remaining bytes of a stream follow from names and shapes, so Arrow writes them once for each shape: 4 us instead of 18 us
+    for an output of 128 floats, 5 us instead of 51 us for a record of 128 floats.
     """
 
     def __init__(self, stream: Any, leaves: Sequence[Any]) -> None:
-        """Cut out the data of `leaves`: arrays of fixed-width items, read from `stream` without a copy, in its order."""
+        """Cut out the data of `leaves`: arrays of fixed-width items, read from `stream` without a copy, in stream order."""
         self._pieces: list[bytes] = []
         content = stream.to_pybytes()
         end = 0
@@ -134,7 +134,7 @@ class StreamTemplate:
         self._tail = content[end:]
 
     def fill(self, data: Sequence[bytes]) -> bytes:
-        """The base64 text of the stream that has this data, given leaf by leaf."""
+        """Return the base64 text of the stream with new data, given leaf by leaf."""
         parts: list[bytes] = []
         for piece, content in zip(self._pieces, data, strict=True):
             parts += (piece, content)

@@ -1,4 +1,4 @@
-"""Base64, as clients of the original write it: with line breaks or without."""
+"""Base64 of the original's clients: with line breaks or without."""
 
 import binascii
 
@@ -8,14 +8,14 @@ _WHITESPACE = b" \t\r\n"
 
 
 def from_base64(text: bytes | str, what: str) -> bytes:
-    """The bytes of a base64 text: standard alphabet, padded; line breaks are allowed.
+    """Return the bytes of a base64 text: standard alphabet, padded, with or without line breaks.
 
     Args:
         text: base64.
-        what: what it is, to begin the message of an error.
+        what: name of the text, for the beginning of an error message.
 
     Raises:
-        CodecError: it is not base64, or is truncated.
+        CodecError: the text is not base64, or is truncated.
     """
     try:
         return binascii.a2b_base64(text, strict_mode=True)
@@ -28,5 +28,5 @@ def from_base64(text: bytes | str, what: str) -> bytes:
 
 
 def to_base64(content: bytes) -> bytes:
-    """The base64 text of some bytes, without line breaks."""
+    """Return the base64 text of `content`, without line breaks."""
     return binascii.b2a_base64(content, newline=False)

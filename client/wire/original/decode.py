@@ -1,17 +1,21 @@
-"""A record's Arrow columns to values, from every writer of the original dialect.
+"""Conversion of a record's Arrow columns to values, for every writer of the original dialect.
 
-Children of a tensor column are read flattened, whatever rows they are spread over: the Python client writes four rows of
-one list each, the JVM front end one row with a list for each element, `enqueue_tensor` a row for `data` and one for
-`shape` (int64) in the Arrow file format. Plain numeric columns are scalars.
+The children of a tensor column are read flattened, because each writer spreads the children over different rows:
 
-Where the elements lie follows from the two headers of the stream, which are the same for all records of the same names and
-sizes:
+    Python client       four rows with one list each
+    JVM front end       one row with a list for each element
+    `enqueue_tensor`    a row for `data` and a row for `shape` (int64), in the Arrow file format
+
+Plain numeric columns are scalars.
+
+The positions of the elements follow from the two headers of the stream. All records with the same names and sizes have the same
+headers:
 
     | schema message | record batch metadata | body: ... data ... shape ... |
     |<--------------- headers -------------->|
 
-So what Arrow found and checked for one record of dense tensors is kept, and later ones are read without it: 16 us instead
-of 50 us for 128 floats, of which base64 is 5 us.
+The layout that Arrow found and checked for one record of dense tensors is therefore kept, and later records are read without
+Arrow: 16 us instead of 50 us for 128 floats, of which base64 takes 5 us.
 """
 
 from typing import Any, NamedTuple
@@ -44,14 +48,14 @@ _ITEM_BYTES = 4
 
 
 class _DenseColumn(NamedTuple):
-    """Where the elements (float32) and the dimensions (int32) of a dense tensor lie in a stream, in bytes."""
+    """Positions in bytes of a dense tensor's elements (float32) and dimensions (int32) in a stream."""
 
     name: str
     data_at: int
     size: int
     shape_at: int
     rank: int
-    end: int  # of both
+    end: int  # of elements and dimensions
 
     def read(self, message: bytes) -> DenseTensor:
         shape = np.frombuffer(message, "<i4", self.rank, self.shape_at).tolist()
@@ -62,14 +66,14 @@ _layouts: dict[bytes, list[_DenseColumn]] = {}
 
 
 def decode_record(data: bytes | str, sparse_layout: SparseLayout = "ndim-major") -> list[tuple[str, OriginalValue]]:
-    """The inputs of one record, by name, in the order in which the model takes them.
+    """Return the inputs of one record, by name, in the order of the model's inputs.
 
     Args:
-        data: the record's `data` field: base64 of an Arrow stream or file, of which the first batch is the record.
-        sparse_layout: how to read the indices of a sparse tensor with as many values as dimensions.
+        data: the record's `data` field: base64 of an Arrow stream or file. The first batch is the record.
+        sparse_layout: layout of the indices of a sparse tensor with as many values as dimensions.
 
     Raises:
-        CodecError: anything about it is wrong; the message names the column.
+        CodecError: the record is malformed. The message names the column.
     """
     message = from_base64(data, "the record's data field")
     headers = _headers(message)
@@ -93,7 +97,7 @@ def decode_record(data: bytes | str, sparse_layout: SparseLayout = "ndim-major")
 
 
 def _headers(message: bytes) -> bytes:
-    """The schema message and the first batch's metadata; empty for another framing than that of Arrow 0.15 and later."""
+    """Return the schema message and the first batch's metadata, or nothing if the framing is not of Arrow 0.15 or later."""
     end = 0
     for _ in range(2):
         if message[end : end + 4] != _CONTINUATION:
@@ -113,7 +117,7 @@ def _keep_layout(headers: bytes, message: bytes, batch: Any) -> None:
         data_at, shape_at = _offset(data, message), _offset(shape, message)
         end = max(data_at + len(data) * _ITEM_BYTES, shape_at + len(shape) * _ITEM_BYTES)
         layout.append(_DenseColumn(name, data_at, len(data), shape_at, len(shape), end))
-    # Arrow copies what it has to convert, such as other byte orders: it is not in the message then.
+    # Arrow copies data that need a conversion, such as a foreign byte order. The copy is not in the message.
     if any(min(column.data_at, column.shape_at) < 0 or column.end > len(message) for column in layout):
         return
     if len(_layouts) >= _MAX_LAYOUTS:
@@ -186,7 +190,7 @@ def _tensor_value(name: str, column: Any, sparse_layout: SparseLayout) -> Origin
 
 
 def _leaf(name: str, field: Any, lists: Any) -> Any:
-    """All elements of all lists of a tensor's field."""
+    """Return all elements of all lists of a tensor's field."""
     if not pa.types.is_list(field.type):
         raise CodecError(f"column {name!r}: field {field.name} has type {field.type}; it must be a list")
     leaf = lists.values

@@ -1,17 +1,17 @@
-"""A program's values to the `data` field of a request in the original dialect.
+"""Conversion of a program's values to the `data` field of a request in the original dialect.
 
 | value | becomes |
 |---|---|
 | ndarray of numbers or bools | tensor, float32, of the same shape |
 | `int`, `float`, numpy scalar | tensor, float32, of shape [1] |
 | `str` or path object, `{"path": ...}` | the image file, read by OpenCV and encoded again as JPEG |
-| `{"b64": text}` | image: this base64 text as it is |
-| `bytes`, `{"image": ndarray}` | image: the encoded bytes as they are; (height, width[, BGR]) uint8 as JPEG |
-| `list[str]` | the strings joined by `|`, which cannot be told from separators in the strings |
+| `{"b64": text}` | image: the base64 text, unchanged |
+| `bytes`, `{"image": ndarray}` | image: the encoded bytes, unchanged. An array (height, width[, BGR]) uint8 as JPEG |
+| `list[str]` | the strings joined by `|`. A `|` within a string then looks like a separator |
 | list of three ndarrays: indices, values, shape | sparse tensor: int32, float32, int32 |
 
-Scalars, path objects, bytes and `{"image": ...}` are more than the original takes. A list of one string looks like an image
-on the wire, and is taken for one where it is the base64 of one.
+The original does not take scalars, path objects, bytes and `{"image": ...}`. On the wire, a list of one string looks like an
+image. A node decodes the list as an image if the string is the base64 of an image.
 """
 
 import os
@@ -29,7 +29,7 @@ from cluster_serving.client.wire.original.arrow_stream import StreamTemplate, wr
 from cluster_serving.client.wire.original.base64_text import to_base64
 from cluster_serving.client.wire.original.values import SparseTensor
 
-# What a value becomes: a dense tensor, a sparse one (its indices as given), or text.
+# Encoded form of a value: a dense tensor, a sparse tensor (with the indices as given), or text.
 _Column = NDArray[np.float32] | SparseTensor | str
 
 _ROWS: Final = 4
@@ -45,13 +45,13 @@ _NO_NUMBERS: Final = np.empty(0, np.int32)
 
 
 def encode_record(data: Mapping[str, object]) -> str:
-    """The base64 text of the Arrow stream that holds one record.
+    """Return the base64 text of the Arrow stream with one record.
 
     Args:
-        data: for each input its value, in the order in which the model takes them.
+        data: value of each input by name, in the order of the model's inputs.
 
     Raises:
-        InvalidValue: no inputs, or a value that cannot be sent; the message names the input.
+        InvalidValue: there are no inputs, or a value cannot be sent. The message names the input.
     """
     if not data:
         raise InvalidValue("a record needs at least one input")
@@ -96,7 +96,7 @@ def _tensor_array(*children: NDArray[Any] | tuple[int, ...]) -> Any:
 
 
 def _one_row(row: int, values: Any, kind: Any) -> Any:
-    """Four lists, of which the one of this row holds the values and the others are null."""
+    """Return four lists. List `row` holds the values, the remaining lists are null."""
     offsets = np.zeros(_ROWS + 1, np.int32)
     offsets[row + 1 :] = len(values)
     buffers = [pa.py_buffer(bytes([1 << row])), pa.py_buffer(offsets)]
@@ -154,7 +154,7 @@ def _floats(name: str, array: NDArray[Any]) -> NDArray[np.float32]:
             f"input {name!r}: Your request does not match any schema, please check. "
             f"(an array of dtype {array.dtype} cannot be sent as float32)"
         )
-    with np.errstate(over="ignore"):  # what float32 cannot hold becomes infinity, as in the original
+    with np.errstate(over="ignore"):  # a number too large for float32 becomes infinity, as in the original
         return array.astype(np.float32)
 
 
@@ -190,7 +190,7 @@ def _file(name: str, path: str | os.PathLike[str]) -> str:
         content = Path(path).read_bytes()
     except (OSError, ValueError) as error:  # ValueError: a null character in the path
         raise InvalidValue(f"input {name!r}: cannot read the image {os.fspath(path)!r}: {error}") from error
-    # A buffer of no bytes is an exception for OpenCV; anything else that is not an image gives None.
+    # OpenCV raises an exception for an empty buffer, and returns None for any other content that is not an image.
     pixels = cv2.imdecode(np.frombuffer(content, np.uint8), cv2.IMREAD_COLOR) if content else None
     if pixels is None:
         raise InvalidValue(f"input {name!r}: {os.fspath(path)!r} is not an image that OpenCV can read")
@@ -209,14 +209,14 @@ def _jpeg(name: str, pixels: NDArray[Any]) -> str:
         done, jpeg = cv2.imencode(".jpg", pixels)
     except cv2.error as error:
         raise InvalidValue(f"input {name!r}: OpenCV cannot encode this image: {error}") from error
-    if not done:  # 65500 pixels a side are its limit for JPEG
+    if not done:  # 65500 pixels a side are OpenCV's limit for JPEG
         raise InvalidValue(f"input {name!r}: OpenCV cannot encode an image of {list(pixels.shape)} as JPEG")
     return to_base64(jpeg.tobytes()).decode()
 
 
 def _opencv(name: str) -> Any:
     try:
-        import cv2  # only programs that send image files or arrays need it
+        import cv2  # needed only by programs that send image files or arrays
     except ImportError as error:
         raise InvalidValue(
             f"input {name!r}: images are encoded by OpenCV; install cluster-serving[onnx] or opencv-python-headless"

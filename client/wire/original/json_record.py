@@ -1,13 +1,13 @@
-"""A record that is a JSON request body: `serde` = `stream` in the original dialect.
+"""Record in the form of a JSON request body: `serde` = `stream` in the original dialect.
 
 {"instances": [{"<input>": VALUE, ...}, ...]}         the first instance is the record
 
 VALUE := number                                       tensor of shape [1]
        | nested list of numbers                       tensor
-       | text                                         image, if it is the base64 of one; else one string
+       | text                                         image, if the text is the base64 of an image, else one string
        | nested list of texts                         strings
        | {"b64": text}                                image
-       | {"shape": [..], "data": [..], "indices": [[..], ..]}   sparse; a row of indices for each value
+       | {"shape": [..], "data": [..], "indices": [[..], ..]}   sparse, a row of indices for each value
 """
 
 import json
@@ -30,10 +30,10 @@ from cluster_serving.client.wire.original.values import (
 
 
 def decode_json_record(body: bytes | str) -> list[tuple[str, OriginalValue]]:
-    """The inputs of the first instance, by name, in the order in which the model takes them.
+    """Return the inputs of the first instance, by name, in the order of the model's inputs.
 
     Raises:
-        CodecError: the body is not such JSON; the message names the input.
+        CodecError: the body has another form. The message names the input.
     """
     if len(body) > MAX_JSON_BYTES:
         raise CodecError(f"the record's JSON has {len(body)} bytes; at most {MAX_JSON_BYTES} are read")
@@ -80,9 +80,9 @@ def _sparse(name: str, shape: list[Any], data: list[Any], indices: list[Any]) ->
 
 
 def _flatten(name: str, value: list[Any]) -> tuple[list[Any], tuple[int, ...]]:
-    """The items of a nested list in C order, and its shape.
+    """Return the items of a nested list in C order, and the shape of the list.
 
-    One level is unnested at a time, so that neither depth nor lopsided lists cost more than their text is long.
+    One level is unnested at a time, so that the cost is in proportion to the text, for deep and for lopsided lists too.
     """
     shape: list[int] = []
     level: list[Any] = [value]

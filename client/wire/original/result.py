@@ -1,12 +1,13 @@
 """Results in the original dialect: outputs to the `value` field of a result hash, and back.
 
-A value is the base64 text of an Arrow stream, the text that a filter made, or `NaN` for a record that failed. Arrow
-streams hold one batch for each output:
+A value is the base64 text of an Arrow stream, the text that a filter made, or `NaN` for a failed record. Arrow streams hold one
+batch for each output:
 
     data: float32    the elements, C order
     shape: int32     the dimensions, then nulls: as many rows as there are elements
 
-so a shape with more dimensions than elements cannot be written whole, and that of an output without elements not at all.
+Therefore a shape with more dimensions than elements cannot be written whole, and the shape of an output without elements cannot
+be written at all.
 """
 
 import json
@@ -26,22 +27,22 @@ from cluster_serving.client.wire.original.values import MAX_RANK
 
 Shape = tuple[int, ...]
 ResultValue = NDArray[np.float32] | list[NDArray[np.float32]] | list[Any] | str
-"""One output, or a list of several; or what a filter's text says; or a text: `NaN`, `[]` (no result), any other."""
+"""One output, a list of several outputs, the rows of a filter's text, or a text: `NaN`, `[]` (no result), any other text."""
 
 _SCHEMA: Final = pa.schema([("data", pa.float32()), ("shape", pa.int32())])
-_STREAM_START = "/////"  # the continuation marker in base64; no filter's text begins so
-# The shape column of a larger output is too long to be kept for each shape, and does not count beside its data.
+_STREAM_START = "/////"  # the continuation marker in base64. No filter's text begins with /////
+# For a larger output, the shape column is too long to be kept for each shape, and costs little compared to the data.
 _MAX_KEPT_ELEMENTS = 1 << 14
 
 
 def encode_result(outputs: Sequence[NDArray[Any]]) -> bytes:
-    """The base64 text of the Arrow stream that holds a record's outputs.
+    """Return the base64 text of the Arrow stream with a record's outputs.
 
     Args:
-        outputs: any shapes; numbers or bools, sent as float32.
+        outputs: any shapes, numbers or bools, sent as float32.
 
     Raises:
-        CodecError: there are no outputs, or one is not of numbers.
+        CodecError: there are no outputs, or an output does not hold numbers.
     """
     arrays = [_floats(output) for output in outputs]
     shapes = tuple(array.shape for array in arrays)
@@ -55,7 +56,7 @@ def _floats(output: NDArray[Any]) -> NDArray[np.float32]:
         return output
     if output.dtype.kind not in "biuf":
         raise CodecError(f"an output of dtype {output.dtype} cannot be sent in the original dialect")
-    with np.errstate(over="ignore"):  # what float32 cannot hold becomes infinity
+    with np.errstate(over="ignore"):  # a number too large for float32 becomes infinity
         return output.astype(np.float32)
 
 
@@ -76,10 +77,10 @@ def _batch(shape: Shape) -> Any:
 
 
 def _fitting(shape: Shape, rows: int) -> list[int]:
-    """The shape, cut to `rows` dimensions by leaving out ones from its end.
+    """Return the shape, cut to `rows` dimensions. Dimensions of 1 are left out, from the end.
 
-    The original cuts whatever stands at the end: the same, except where that makes a result that it cannot read, as for
-    (1, 1, 2).
+    The original cuts any dimension at the end. The result is the same, except for shapes like (1, 1, 2), where the cut of the
+    original makes an unreadable result.
     """
     dimensions = list(shape)
     at = len(dimensions)
@@ -91,15 +92,15 @@ def _fitting(shape: Shape, rows: int) -> list[int]:
 
 
 def decode_result(value: bytes | str) -> ResultValue:
-    """What the `value` field of a result holds.
+    """Return the content of the `value` field of a result.
 
     Returns:
-        For an Arrow stream its output, or the list of its outputs if they are several. For the text of `topN` or
-        `pickTopN` the list of its rows (`[[index, value], ...]`), for several outputs a list of such lists. Any other
-        text as it is: `NaN` for a record that failed, `[]` for no result.
+        For an Arrow stream the output, or the list of several outputs. For the text of `topN` or `pickTopN` the list of rows
+        (`[[index, value], ...]`), or for several outputs a list of lists of rows. Any other text unchanged: `NaN` for a failed
+        record, `[]` for no result.
 
     Raises:
-        CodecError: the value begins as an Arrow stream and is a broken one.
+        CodecError: the value begins like an Arrow stream, but is malformed.
     """
     text = value.decode(errors="replace") if isinstance(value, bytes) else value
     if text.startswith("["):
@@ -113,7 +114,7 @@ def decode_result(value: bytes | str) -> ResultValue:
 
 
 def _filter_rows(text: str) -> list[Any] | str:
-    """The rows of a filter's text, with or without commas between them; a text that is none, as it is."""
+    """Return the rows of a filter's text, with or without commas between rows. Any other text is returned unchanged."""
     try:
         outputs: list[Any] = json.loads(f"[{text.replace('][', '],[')}]")
     except (ValueError, RecursionError):
@@ -124,10 +125,10 @@ def _filter_rows(text: str) -> list[Any] | str:
 
 
 def get_ndarray_from_b64(text: bytes | str) -> NDArray[np.float32] | list[NDArray[np.float32]]:
-    """The output in a base64 Arrow stream, or the list of its outputs if they are several.
+    """Return the output in a base64 Arrow stream, or the list of several outputs.
 
     Raises:
-        CodecError: not an Arrow stream of outputs.
+        CodecError: the text is not an Arrow stream of outputs.
     """
     outputs = [get_ndarray_from_record_batch(batch) for batch in read_batches(from_base64(text, "the result"))]
     if not outputs:
@@ -136,10 +137,10 @@ def get_ndarray_from_b64(text: bytes | str) -> NDArray[np.float32] | list[NDArra
 
 
 def get_ndarray_from_record_batch(batch: Any) -> NDArray[np.float32]:
-    """The output in one record batch: its first column the elements, its second the dimensions.
+    """Return the output in one record batch. The first column holds the elements, the second column the dimensions.
 
     Raises:
-        CodecError: the columns are not these.
+        CodecError: the batch does not begin with two valid columns of elements and dimensions.
     """
     if [column.type for column in batch.columns[:2]] != [pa.float32(), pa.int32()]:
         raise CodecError(
@@ -152,13 +153,13 @@ def get_ndarray_from_record_batch(batch: Any) -> NDArray[np.float32]:
 
 
 def restore_shape(values: NDArray[Any], dimensions: Sequence[int]) -> NDArray[Any]:
-    """Flat values in the shape of an output, as far as a result keeps it.
+    """Return flat values in the shape of an output, as far as a result keeps the shape.
 
-    Zeros are left out of the dimensions, as the original's clients do. A shape that was cut to as many dimensions as there
-    are elements gets what it leaves over as one more.
+    Zeros are left out of the dimensions, as the original's clients do. A shape that was cut to as many dimensions as elements
+    gets one more dimension for the remaining elements.
 
     Raises:
-        CodecError: the dimensions are not those of so many values.
+        CodecError: the dimensions do not fit the number of values.
     """
     if values.size == 0:
         return values
@@ -173,5 +174,5 @@ def restore_shape(values: NDArray[Any], dimensions: Sequence[int]) -> NDArray[An
         raise CodecError(f"the result has {values.size} elements and shape {list(dimensions)}")
     try:
         return values.reshape(shape)
-    except ValueError as error:  # more dimensions than numpy has
+    except ValueError as error:  # more dimensions than numpy allows
         raise CodecError(f"the result's shape has {len(shape)} dimensions: {error}") from error

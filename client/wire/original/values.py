@@ -1,6 +1,6 @@
-"""What a record of the original dialect can hold, and the checks that every one of its decoders makes.
+"""Values in a record of the original dialect, and the common checks of the decoders.
 
-Shapes come from the wire, so each is compared with the data that are really there before anything is made from it.
+Shapes come from the wire, so each shape is compared with the data that are really there before an array is made.
 """
 
 import math
@@ -14,16 +14,16 @@ from cluster_serving.client.errors import CodecError
 from cluster_serving.client.wire.original.base64_text import from_base64
 
 SparseLayout = Literal["ndim-major", "nnz-major"]
-"""How to read square indices: a row for each dimension, (rank, nnz), or one for each value, (nnz, rank)."""
+"""Layout of square indices: a row for each dimension, (rank, nnz), or a row for each value, (nnz, rank)."""
 
 _MAX_DENSE_BYTES = 1 << 30
 MAX_RANK = 64
 MAX_STRINGS = 1 << 20
 MAX_JSON_BYTES = 32 << 20
-"""Of one text: `[[],[],...]` becomes 25 times as many bytes of objects."""
+"""Most bytes of one JSON text: `[[],[],...]` becomes 25 times as many bytes of objects."""
 _MAX_DIMENSION = (1 << 64) - 1
 _MAX_EMPTY = 1 << 24
-# The longest signature below ends at byte 12; 16 characters of base64 are those 12 bytes.
+# The longest signature below ends at byte 12. 16 characters of base64 hold 12 bytes.
 _SIGNATURE_CHARACTERS = 16
 _SIGNATURES = (
     b"\xff\xd8\xff",  # JPEG
@@ -39,16 +39,16 @@ _SIGNATURES = (
 
 
 class DenseTensor(NamedTuple):
-    """An array in C order, of any shape; it may be a read-only view of the record."""
+    """Array in C order, of any shape. The array may be a read-only view of the record."""
 
     array: NDArray[np.float32]
 
 
 class SparseTensor(NamedTuple):
-    """`values[i]` at `indices[:, i]` of a tensor of `shape`, and zero elsewhere.
+    """Tensor of `shape` with `values[i]` at `indices[:, i]`, and zero elsewhere.
 
-    `indices` is (rank, nnz), `values` (nnz,), whichever way round they travelled. That the indices lie within the shape is
-    checked by `densify`.
+    `indices` is (rank, nnz) for both layouts on the wire, `values` is (nnz,). `densify` checks that the indices lie within the
+    shape.
     """
 
     indices: NDArray[np.int32]
@@ -57,7 +57,7 @@ class SparseTensor(NamedTuple):
 
 
 class EncodedImage(NamedTuple):
-    """A JPEG, PNG, ... file."""
+    """Content of a JPEG, PNG, ... file."""
 
     content: bytes
 
@@ -73,7 +73,7 @@ OriginalValue = DenseTensor | SparseTensor | EncodedImage | StringTensor
 
 
 def is_image(head: bytes) -> bool:
-    """Whether a file that begins so is an image that OpenCV reads."""
+    """Return whether a file that begins with `head` is an image for OpenCV."""
     return (
         head.startswith(_SIGNATURES)
         or (head[:4] == b"RIFF" and head[8:12] == b"WEBP")
@@ -83,12 +83,12 @@ def is_image(head: bytes) -> bool:
 
 
 def text_value(name: str, text: str) -> EncodedImage | StringTensor:
-    """What one text means: the base64 of an image, or a string.
+    """Return the meaning of a text: an image if the text is the base64 of an image, else a string.
 
-    An encrypted image has no signature, so it comes out as a string, which is its base64 text.
+    An encrypted image has no signature, so its base64 text comes out as a string.
 
     Raises:
-        CodecError: the text begins as an image in base64 does but is not base64 throughout.
+        CodecError: the text begins like an image in base64, but is not base64 throughout.
     """
     try:
         head = from_base64(text[:_SIGNATURE_CHARACTERS], name)
@@ -98,7 +98,7 @@ def text_value(name: str, text: str) -> EncodedImage | StringTensor:
 
 
 def image_value(name: str, text: str) -> EncodedImage:
-    """An image in base64.
+    """Return the image in a base64 text.
 
     Raises:
         CodecError: the text is not base64.
@@ -107,10 +107,10 @@ def image_value(name: str, text: str) -> EncodedImage:
 
 
 def check_shape(name: str, shape: Sequence[int], count: int) -> tuple[int, ...]:
-    """The shape, when it is that of `count` elements.
+    """Return the shape, if the shape has `count` elements.
 
     Raises:
-        CodecError: a dimension is negative or too large, they are too many, or the product is another number.
+        CodecError: a dimension is negative or too large, there are too many dimensions, or the product is not `count`.
     """
     _check_dimensions(f"column {name!r}: ", shape)
     if math.prod(shape) != count:
@@ -119,7 +119,7 @@ def check_shape(name: str, shape: Sequence[int], count: int) -> tuple[int, ...]:
 
 
 def _check_dimensions(prefix: str, shape: Sequence[int]) -> None:
-    # Before they are multiplied: the product of 100,000 dimensions takes half a minute.
+    # The rank is checked before the product is made, because the product of 100,000 dimensions takes half a minute.
     if len(shape) > MAX_RANK:
         raise CodecError(f"{prefix}shape of {len(shape)} dimensions; at most {MAX_RANK} are allowed")
     if any(dimension < 0 for dimension in shape):
@@ -131,15 +131,15 @@ def _check_dimensions(prefix: str, shape: Sequence[int]) -> None:
 
 
 def dense_value(name: str, values: NDArray[Any], shape: Sequence[int]) -> DenseTensor:
-    """A dense tensor from its flat values and its shape.
+    """Return a dense tensor made of flat values and a shape.
 
     Raises:
-        CodecError: they do not fit each other.
+        CodecError: the values do not fit the shape.
     """
     checked = check_shape(name, shape, values.size)
     try:
         return DenseTensor(values.astype(np.float32, copy=False).reshape(checked))
-    except ValueError as error:  # more dimensions than numpy has
+    except ValueError as error:  # more dimensions than numpy allows
         raise CodecError(f"column {name!r}: shape of {len(checked)} dimensions: {error}") from error
 
 
@@ -151,15 +151,15 @@ def sparse_value(
     shape: Sequence[int],
     layout: SparseLayout,
 ) -> SparseTensor:
-    """A sparse tensor from flat parts, its indices turned to (rank, nnz).
+    """Return a sparse tensor made of flat parts, with indices in the form (rank, nnz).
 
     Args:
-        name: of the column, for the message of an error.
+        name: name of the column, for error messages.
         indices: flat, integer.
         indices_shape: (rank, nnz), (nnz, rank), or (nnz,) for a tensor of rank 1.
         values: (nnz,).
-        shape: (rank,), of the dense tensor.
-        layout: how to read indices of which the shape fits both ways.
+        shape: (rank,), shape of the dense tensor.
+        layout: layout of indices with a shape that fits both layouts.
 
     Raises:
         CodecError: the parts do not fit each other.
@@ -184,13 +184,13 @@ def sparse_value(
 def densify(
     indices: NDArray[Any], values: NDArray[Any], shape: Sequence[int], max_bytes: int = _MAX_DENSE_BYTES
 ) -> NDArray[Any]:
-    """The dense array of a sparse tensor; where an index comes twice, its last value stays.
+    """Return the dense array of a sparse tensor. For a repeated index, the last value stays.
 
     Args:
         indices: (rank, nnz), integer.
         values: (nnz,).
-        shape: of the result.
-        max_bytes: the largest result allowed.
+        shape: shape of the result.
+        max_bytes: size of the largest allowed result.
 
     Returns:
         An array of `shape` and of the dtype of `values`.
@@ -214,6 +214,6 @@ def densify(
         dense = np.zeros(tuple(shape), values.dtype)
         if values.size:
             dense[tuple(indices)] = values
-    except ValueError as error:  # more dimensions than numpy has, or none and several values
+    except ValueError as error:  # more dimensions than numpy allows, or no dimension and several values
         raise CodecError(f"shape of {len(shape)} dimensions: {error}") from error
     return dense
