@@ -206,7 +206,7 @@ def test_no_inputs() -> None:
         ("", "a uri has 1 to 4096 bytes, this one has 0: ''"),
         ("x" * 4097, f"a uri has 1 to 4096 bytes, this one has 4097: '{'x' * 40}'"),
         ("ü" * 2049, f"a uri has 1 to 4096 bytes, this one has 4098: '{'ü' * 40}'"),
-        ("a\ud800", "a uri is text, unlike 'a\\ud800'"),
+        ("a\ud800", "a uri must be valid Unicode text, not 'a\\ud800'"),
     ],
 )
 def test_what_is_no_uri(uri: str, reason: str) -> None:
@@ -223,5 +223,5 @@ def test_uris_of_every_length(uri: str) -> None:
 
 @pytest.mark.parametrize("name", [1, b"x", "\udcff"])
 def test_a_name_that_is_no_text_is_refused(name: object) -> None:
-    with pytest.raises(InvalidValue, match="an input's name is text, unlike"):
+    with pytest.raises(InvalidValue, match="an input's name must be valid Unicode text, not"):
         encode_record("a", {name: np.ones(2, np.float32)})  # type: ignore[dict-item] # pyright: ignore[reportArgumentType]
