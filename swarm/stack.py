@@ -52,7 +52,7 @@ class Source:
             "CLUSTER_SERVING_GRAFANA_PASSWORD_FILE": self.folder / "grafana_password.txt",
             "CLUSTER_SERVING_TLS": self.folder / "frontend.pem",
             "CLUSTER_SERVING_MONITORING": PACKAGED / "monitoring",
-            "CLUSTER_SERVING_DASHBOARD": PACKAGED.parent / "frontend" / "grafana" / "cluster-serving.json",
+            "CLUSTER_SERVING_DASHBOARD": PACKAGED.parent / "frontend" / "metrics" / "grafana" / "cluster-serving.json",
         }
 
 

@@ -16,7 +16,7 @@ import cluster_serving
 from cluster_serving.frontend.http.responses import json_response
 from cluster_serving.frontend.routes.gate import route
 
-_DOCUMENT = Path(__file__).parents[1] / "openapi.yaml"
+_DOCUMENT = Path(__file__).with_name("openapi.yaml")
 _PAGE = """<!DOCTYPE html>
 <html lang="en">
 <head>

@@ -22,7 +22,7 @@ from support.running_node import running_node
 from support.wait import wait_until
 
 _MODEL = Path(__file__).parents[1] / "support" / "models" / "affine.py"
-_DASHBOARD = Path(__file__).parents[2] / "frontend" / "grafana" / "cluster-serving.json"
+_DASHBOARD = Path(__file__).parents[2] / "frontend" / "metrics" / "grafana" / "cluster-serving.json"
 _PREDICTIONS = 6
 
 PROMETHEUS = (
