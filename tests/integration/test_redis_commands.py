@@ -161,9 +161,9 @@ def test_failed_start_stops_the_redis_that_it_started(port: int, monkeypatch: py
 def test_failed_foreground_start_stops_the_redis_that_it_started(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
     del port
     other = free_port()
-    supervisor = types.ModuleType("supervisor")
-    monkeypatch.setattr(supervisor, "serve", lambda *_: 5, raising=False)  # pyright: ignore[reportUnknownLambdaType]
-    monkeypatch.setitem(sys.modules, "cluster_serving.node.supervisor.supervisor", supervisor)
+    node = types.ModuleType("node")
+    monkeypatch.setattr(node, "serve", lambda *_: 5, raising=False)  # pyright: ignore[reportUnknownLambdaType]
+    monkeypatch.setitem(sys.modules, "cluster_serving.node.lifecycle.node", node)
     try:
         result = failing_start(other, "--foreground")
     finally:
