@@ -268,7 +268,7 @@ import sys
 from cluster_serving.node.models.base import LoadOptions
 from cluster_serving.node.models.detect import detect
 from cluster_serving.node.engines.engine import load
-from cluster_serving.node.specs import Runtime
+from cluster_serving.node.models.runtime import Runtime
 load(detect({str(path)!r}), LoadOptions(), Runtime("openvino", "f32"), 8)
 from openvino import convert_model
 convert_model({str(path)!r})

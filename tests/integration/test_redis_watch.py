@@ -77,6 +77,7 @@ def test_a_watch_that_was_stopped_starts_nothing(directory: Path, port: int) -> 
         wait_until(lambda: redis_server.owned(directory) is None, "it has ended")
         with watching(directory, port, None):  # of another node
             await_restart(directory, 1)
+            wait_until(lambda: told, "the restart is logged")
 
     assert [line["event"] for line in told] == ["the embedded Redis is back"]
 
