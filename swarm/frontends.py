@@ -3,7 +3,6 @@
 import re
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import msgspec
@@ -42,10 +41,29 @@ class Known:
     problem: str = ""
 
 
+class _Status(msgspec.Struct, rename="pascal"):
+    addr: str = ""
+
+
+class _Host(msgspec.Struct, rename="pascal"):
+    status: _Status
+
+
 def ask(stack: Stack) -> Known:
     """Return the metrics of the first frontend that answers."""
     why = "no frontend publishes a port"
-    for url in _urls(stack):
+    service = stack.services.get("frontend")
+    if service is None:
+        return Known(problem=why)
+    ports = (service.endpoint.get("Spec") or {}).get("Ports") or []
+    port = next((one["PublishedPort"] for one in ports if one.get("TargetPort") == FRONTEND_PORT), None)
+    tasks = [task for task in stack.tasks_of(service) if task.status.state == "running" and task.node_id]
+    if port is None or not tasks:
+        return Known(problem=why)
+    nodes = msgspec.json.decode(docker.inspect("node", sorted({task.node_id for task in tasks})), type=list[_Host])
+    for node in nodes:
+        # A machine that runs a frontend answers for published ports of either mode.
+        url = f"http://{node.status.addr}:{port}"
         request = urllib.request.Request(f"{url}/metrics", headers={"Accept": "text/plain"})  # noqa: S310  # always http
         try:
             with urllib.request.urlopen(request, timeout=_ANSWER_S) as answer:  # noqa: S310
@@ -67,25 +85,3 @@ def parse(text: str) -> Known:
         elif name in _OF_JOB and "job_name" in found:
             known.jobs.setdefault(found["job_name"], {})[name] = float(value)
     return known
-
-
-class _Status(msgspec.Struct, rename="pascal"):
-    addr: str = ""
-
-
-class _Host(msgspec.Struct, rename="pascal"):
-    status: _Status
-
-
-def _urls(stack: Stack) -> Iterator[str]:
-    """Yield a URL for each machine that runs a frontend. The URLs are right for published ports of either mode."""
-    service = stack.services.get("frontend")
-    if service is None:
-        return
-    ports = (service.endpoint.get("Spec") or {}).get("Ports") or []
-    port = next((one["PublishedPort"] for one in ports if one.get("TargetPort") == FRONTEND_PORT), None)
-    tasks = [task for task in stack.tasks_of(service) if task.status.state == "running" and task.node_id]
-    if port is None or not tasks:
-        return
-    nodes = msgspec.json.decode(docker.inspect("node", sorted({task.node_id for task in tasks})), type=list[_Host])
-    yield from (f"http://{node.status.addr}:{port}" for node in nodes)

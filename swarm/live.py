@@ -157,11 +157,15 @@ def read_stack(name: str) -> Stack:
         DockerMissing: no docker command is on PATH.
         DockerFailed: the engine does not answer, or manages no Swarm.
     """
-    services = _services(name)
+    service_ids = docker.run(["service", "ls", "--quiet", "--filter", f"label={NAMESPACE}={name}"]).split()
+    services = msgspec.json.decode(docker.inspect("service", service_ids), type=list[Service])
+    services.sort(key=lambda service: service.spec.name)
     if not services:
         raise NoStack(f"no stack {name} runs on this Swarm; cluster-serving swarm deploy starts one")
-    ids = docker.run(["service", "ps", "--quiet", "--no-trunc", *(one.id for one in services)], partly=True).split()
-    tasks = msgspec.json.decode(docker.inspect("task", ids), type=list[Task])
+    task_ids = docker.run(
+        ["service", "ps", "--quiet", "--no-trunc", *(one.id for one in services)], partly=True
+    ).split()
+    tasks = msgspec.json.decode(docker.inspect("task", task_ids), type=list[Task])
     tasks.sort(key=lambda task: task.created_at, reverse=True)
     return Stack(name, {one.spec.name.removeprefix(f"{name}_"): one for one in services}, tasks, _machines())
 
@@ -196,9 +200,3 @@ def _machines() -> dict[str, Machine]:
     lines = docker.run(["node", "ls", "--format", "{{.ID}} {{.Status}} {{.Hostname}}"]).splitlines()
     rows = [line.split(" ", 2) for line in lines]
     return {identity: Machine(name, status == "Ready") for identity, status, name in rows}
-
-
-def _services(stack: str) -> list[Service]:
-    ids = docker.run(["service", "ls", "--quiet", "--filter", f"label={NAMESPACE}={stack}"]).split()
-    services = msgspec.json.decode(docker.inspect("service", ids), type=list[Service])
-    return sorted(services, key=lambda service: service.spec.name)

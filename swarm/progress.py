@@ -129,8 +129,13 @@ class StackFollower:
         """Update the state from a stack that was just read."""
         self.stack = stack
         self.now = [progress_of(name, service, stack) for name, service in stack.services.items()]
-        self.rolled_back = [name for name, service in stack.services.items() if self._goes_back(name, service)]
+        self.rolled_back = []
         for name, service in stack.services.items():
+            # Swarm reports the last roll-back for ever, so a roll-back counts only when it is new.
+            old = self.before.services.get(name) if self.before else None
+            said = service.update_status
+            if said is not None and said.state.startswith("rollback") and (old is None or old.update_status != said):
+                self.rolled_back.append(name)
             for task in reversed(stack.tasks_of(service)):
                 if task.status.state in _FAILED and task.id not in self._counted:
                     self._counted.add(task.id)
@@ -161,9 +166,3 @@ class StackFollower:
                 self._since_better[one.service] >= ENOUGH_FAILURES and one.update not in _UPDATING for one in unsettled
             )
         )
-
-    def _goes_back(self, name: str, service: Service) -> bool:
-        """Return whether a roll-back is new. Swarm reports the last roll-back for ever."""
-        old = self.before.services.get(name) if self.before else None
-        said = service.update_status
-        return said is not None and said.state.startswith("rollback") and (old is None or old.update_status != said)

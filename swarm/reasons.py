@@ -16,18 +16,12 @@ _HINTS = (
 def explained(task: Task) -> str:
     """Return Docker's message about a failed task, with an explanation or a remedy for known failures."""
     said = task.status.err or task.status.message
-    return f"{said} ({meaning})" if (meaning := _meaning(said)) else said
-
-
-def _meaning(said: str) -> str:
-    for words, hint in _HINTS:
-        if words in said.lower():
-            return hint
-    found = re.search(r"non-zero exit \((\d+)\)", said)
-    if not found:
-        return ""
-    code = int(found[1])
-    if code == _KILLED:
-        return "killed; out of memory?"
-    # Any program may exit with 1 or 2, so both codes stay unexplained.
-    return MEANINGS[ExitCode(code)] if code in set(ExitCode) and code > ExitCode.USAGE else ""
+    meaning = next((hint for words, hint in _HINTS if words in said.lower()), "")
+    exited = re.search(r"non-zero exit \((\d+)\)", said)
+    if exited and not meaning:
+        code = int(exited[1])
+        if code == _KILLED:
+            meaning = "killed; out of memory?"
+        elif code in set(ExitCode) and code > ExitCode.USAGE:  # any program may exit with 1 or 2
+            meaning = MEANINGS[ExitCode(code)]
+    return f"{said} ({meaning})" if meaning else said

@@ -124,7 +124,14 @@ def keep_what_runs(document: Document, running: Stack) -> list[str]:
     kept: list[str] = []
     for part, kind in (("configs", "Config"), ("secrets", "Secret")):
         for key, entry in _files_of(document, part):
-            name = _name_in_use(running, kind, key)
+            plain = f"{running.name}_{key}"
+            # The running services give the full name of the stored copy.
+            names_in_use = (
+                str(mounted[f"{kind}Name"])
+                for service in running.services.values()
+                for mounted in service.container.get(f"{kind}s") or ()
+            )
+            name = next((each for each in names_in_use if each == plain or each.startswith(f"{plain}_")), None)
             if (
                 name
                 and name != entry.get("name")
@@ -170,11 +177,3 @@ def _files_of(document: Document, part: str) -> list[tuple[str, dict[str, Any]]]
 
 def _is_password(key: str) -> bool:
     return key.endswith("password")
-
-
-def _name_in_use(running: Stack, kind: str, key: str) -> str | None:
-    """Return the full name of a config or a secret in the services of a running stack."""
-    plain = f"{running.name}_{key}"
-    entries = (entry for service in running.services.values() for entry in service.container.get(f"{kind}s") or ())
-    names = (str(entry[f"{kind}Name"]) for entry in entries)
-    return next((name for name in names if name == plain or name.startswith(f"{plain}_")), None)

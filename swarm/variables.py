@@ -143,16 +143,12 @@ def variables(given: Mapping[str, str], environ: Mapping[str, str], running: Sta
         name = variable.name
         if name in given or name in of_model:
             found[name] = given.get(name, "")  # an empty value counts too: it overrides the environment
-        elif not environ.get(name) and (value := _as_it_is(variable, running) or variable.default):
-            found[name] = value
+        elif not environ.get(name):
+            service = running.services.get(variable.service) if running else None
+            runs_with = variable.read(service) if service else None
+            if value := ("" if runs_with is None else str(runs_with)) or variable.default:
+                found[name] = value
     return found
-
-
-def _as_it_is(variable: Variable, running: Stack | None) -> str:
-    """Return a variable's value in a running stack, or an empty text."""
-    service = running.services.get(variable.service) if running else None
-    value = variable.read(service) if service else None
-    return "" if value is None else str(value)
 
 
 def given_model(reference: str, checksum: str | None) -> dict[str, str]:

@@ -38,7 +38,13 @@ class View:
     def show(self, now: list[Progress], elapsed_s: float) -> None:
         """Show the progress of the services."""
         if self._live:
-            self._live.update(self._table(now, elapsed_s), refresh=True)
+            table = Table.grid(padding=(0, 2))
+            for one in now:
+                mark = Text("+", "green") if one.is_settled else Text("-", "yellow")
+                state = Text(one.sentence(), overflow="ellipsis", no_wrap=True)
+                table.add_row(mark, one.service, f"{one.ready}/{one.wanted}", state)
+            table.add_row("", "", f"{elapsed_s:.0f} s", Text(self.problem, "red", overflow="ellipsis", no_wrap=True))
+            self._live.update(table, refresh=True)
             return
         for one in now:
             self._say(one.service, f"{one.service} {one.ready}/{one.wanted} {one.sentence()}", elapsed_s)
@@ -48,13 +54,3 @@ class View:
         if line and self._shown.get(about) != line:
             click.echo(f"{elapsed_s:4.0f} s  {line}")
         self._shown[about] = line
-
-    def _table(self, now: list[Progress], elapsed_s: float) -> Table:
-        table = Table.grid(padding=(0, 2))
-        for one in now:
-            mark = Text("+", "green") if one.is_settled else Text("-", "yellow")
-            table.add_row(
-                mark, one.service, f"{one.ready}/{one.wanted}", Text(one.sentence(), overflow="ellipsis", no_wrap=True)
-            )
-        table.add_row("", "", f"{elapsed_s:.0f} s", Text(self.problem, "red", overflow="ellipsis", no_wrap=True))
-        return table

@@ -11,7 +11,7 @@ import click
 from cluster_serving.client.servers.process.exit_codes import Fault
 from cluster_serving.swarm import docker
 from cluster_serving.swarm.docker import DockerFailed
-from cluster_serving.swarm.live import Stack, Task, read_stack, remains_of
+from cluster_serving.swarm.live import Stack, read_stack, remains_of
 from cluster_serving.swarm.progress import StackFollower
 from cluster_serving.swarm.reasons import explained
 from cluster_serving.swarm.view import View
@@ -40,7 +40,19 @@ def wait_until_settled(name: str, before: Stack | None, timeout_s: float, *, dra
         KeyboardInterrupt: the user pressed Ctrl-C. The Swarm goes on.
     """
     watch = StackFollower(before, drained)
-    _follow(name, watch, timeout_s)
+    begun_s = time.monotonic()
+    with View() as view:
+        while True:
+            try:
+                watch.look(read_stack(name))
+                view.problem = ""
+            except DockerFailed as error:  # a manager may be away for a while
+                view.problem = str(error)
+            elapsed_s = time.monotonic() - begun_s
+            view.show(watch.now, elapsed_s)
+            if watch.is_done or watch.is_over or elapsed_s > timeout_s:
+                break
+            time.sleep(_POLL_S)
     if watch.is_done:
         return
     if watch.rolled_back:
@@ -50,19 +62,6 @@ def wait_until_settled(name: str, before: Stack | None, timeout_s: float, *, dra
     else:
         told = f"Stack {name} is not as asked after {timeout_s:g} s; Swarm goes on:"
     raise NotSettled("\n".join([told, *_why(watch)]))
-
-
-def _follow(name: str, watch: StackFollower, timeout_s: float) -> None:
-    """Read and show the stack until the wait is over or the time is up."""
-    begun_s = time.monotonic()
-    with View() as view:
-        while True:
-            view.problem = _look(name, watch)
-            elapsed_s = time.monotonic() - begun_s
-            view.show(watch.now, elapsed_s)
-            if watch.is_done or watch.is_over or elapsed_s > timeout_s:
-                return
-            time.sleep(_POLL_S)
 
 
 def wait_until_gone(stack: Stack, timeout_s: float) -> None:
@@ -90,15 +89,6 @@ def goes_on_without_us(what: str, name: str) -> Generator[None]:
         sys.exit(128 + signal.SIGINT)
 
 
-def _look(name: str, watch: StackFollower) -> str:
-    """Read the stack once, and return the error, or an empty text. A manager may be away for a while."""
-    try:
-        watch.look(read_stack(name))
-    except DockerFailed as error:
-        return str(error)
-    return ""
-
-
 def _why(watch: StackFollower) -> list[str]:
     """Return lines about each service that is not ready: its tasks' failures, and the last lines of their logs."""
     lines: list[str] = []
@@ -106,15 +96,11 @@ def _why(watch: StackFollower) -> list[str]:
         if one.is_settled and one.service not in watch.rolled_back:
             continue
         lines.append(f"  {one.service}: {one.ready} of {one.wanted} ready; {one.sentence()}")
-        for task in _telling(watch, one.service):
+        # The newest failure of each kind is shown, or a task that is still starting when no task failed.
+        failures = {task.status.err: task for task in watch.failures.get(one.service, [])}
+        tasks = watch.stack.tasks_of(watch.stack.services[one.service]) if watch.stack else []
+        starting = [task for task in tasks if task.status.state == "starting"]
+        for task in list(failures.values())[-_SHOWN_FAILURES:] or starting[:1]:
             lines.append(f"    on {watch.stack.machine_of(task) if watch.stack else '-'}: {explained(task)}")
             lines += [f"      | {line}" for line in docker.last_lines(task.id, _LOG_LINES, _LOG_S)]
     return lines
-
-
-def _telling(watch: StackFollower, service: str) -> list[Task]:
-    """Return the newest failure of each kind, or a task that is still starting when no task failed."""
-    kinds = {task.status.err: task for task in watch.failures.get(service, [])}
-    tasks = watch.stack.tasks_of(watch.stack.services[service]) if watch.stack else []
-    starting = [task for task in tasks if task.status.state == "starting"]
-    return list(kinds.values())[-_SHOWN_FAILURES:] or starting[:1]

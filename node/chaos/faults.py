@@ -37,22 +37,39 @@ class Faults:
 
     def do(self, fault: Fault) -> None:
         """Carry out one fault."""
+        node = self._nodes[fault.node]
+        whole = fault.target is Target.NODE
         if fault.target in CHILDREN:
-            node = self._nodes[fault.node]
             node.await_ready(self._patience_s)  # a node whose child dies during the start gives up, as intended
             self._to_child(node, fault.target, fault.act)
         elif fault.target is Target.GROUP:
-            self._destroy_group()
+            # The readers are stopped meanwhile, so that the stream holds unread records when the group is destroyed.
+            readers = [reader for each in self._nodes for reader in each.children(Target.READER)]
+            _signal(readers, psutil.Process.suspend)
+            try:
+                time.sleep(_GATHER_S)
+                with suppress(redis.RedisError), self._redis.settings().client() as client:
+                    client.xgroup_destroy(self._job, keys.GROUP)
+            finally:
+                _signal(readers, psutil.Process.resume)
         elif fault.target is Target.REDIS:
             self._await_nodes()  # a node that starts while Redis is away would give up
             self._to_redis(fault)
         elif fault.act is Act.PAUSE:
-            whole = fault.target is Target.NODE
-            victims = self._nodes[fault.node].everybody()
+            victims = node.everybody()
             _pause(victims if whole else victims[:1], pace.PAUSE_S)
         else:
             self._await_nodes()  # at most one node is away at a time
-            self._to_node(fault)
+            if fault.act is Act.RESTART:
+                node.end(signal.SIGTERM)
+            else:
+                for process in node.everybody()[1:] if whole else ():
+                    with suppress(psutil.NoSuchProcess):
+                        process.kill()
+                node.end(signal.SIGKILL)
+            if whole:
+                time.sleep(pace.PAUSE_S)  # the other node takes over
+            node.start()
         self.done += 1
 
     def _to_child(self, node: Node, kind: str, act: Act) -> None:
@@ -63,20 +80,6 @@ class Faults:
             else:
                 with suppress(psutil.NoSuchProcess):
                     child.send_signal(signal.SIGKILL if act is Act.KILL else signal.SIGTERM)
-
-    def _to_node(self, fault: Fault) -> None:
-        node = self._nodes[fault.node]
-        whole = fault.target is Target.NODE
-        if fault.act is Act.RESTART:
-            node.end(signal.SIGTERM)
-        else:
-            for process in node.everybody()[1:] if whole else ():
-                with suppress(psutil.NoSuchProcess):
-                    process.kill()
-            node.end(signal.SIGKILL)
-        if whole:
-            time.sleep(pace.PAUSE_S)  # the other node takes over
-        node.start()
 
     def _to_redis(self, fault: Fault) -> None:
         def meanwhile() -> None:
@@ -96,17 +99,6 @@ class Faults:
         meanwhile()
         time.sleep(pace.AWAY_S)
         self._redis.start()
-
-    def _destroy_group(self) -> None:
-        """Destroy the consumer group while the stream holds unread records."""
-        readers = [reader for node in self._nodes for reader in node.children(Target.READER)]
-        _signal(readers, psutil.Process.suspend)
-        try:
-            time.sleep(_GATHER_S)
-            with suppress(redis.RedisError), self._redis.settings().client() as client:
-                client.xgroup_destroy(self._job, keys.GROUP)
-        finally:
-            _signal(readers, psutil.Process.resume)
 
     def _await_nodes(self) -> None:
         for node in self._nodes:

@@ -107,7 +107,9 @@ class History:
     @property
     def unanswered(self) -> list[str]:
         """Accepted records without an outcome."""
-        return [uri for uri in self._of(Acceptance.ACCEPTED) if uri not in self.outcomes]
+        known = list(self.acceptance.items())  # a snapshot, because the load adds records meanwhile
+        accepted = [uri for uri, acceptance in known if acceptance is Acceptance.ACCEPTED]
+        return [uri for uri in accepted if uri not in self.outcomes]
 
     def taken(self) -> Iterable[SentRecord]:
         """Yield the records that Redis took: accepted records, and records of unknown acceptance with an outcome."""
@@ -115,9 +117,6 @@ class History:
             known = self.acceptance[uri]
             if known is Acceptance.ACCEPTED or (known is Acceptance.UNKNOWN and uri in self.outcomes):
                 yield record
-
-    def _of(self, acceptance: Acceptance) -> list[str]:
-        return [uri for uri, known in list(self.acceptance.items()) if known is acceptance]
 
     def describe(self, uri: str) -> str:
         """Return a description of a record for people."""
@@ -128,60 +127,45 @@ class History:
 
 def check(history: History) -> list[Verdict]:
     """Return the verdicts on a finished run, in the order of a record's life."""
-    return [
-        _answered(history),
-        _unchanged(history),
-        *_expected(history),
-        _refused(history),
-        _one_reply(history),
-        *_dead_letters(history),
-        *_runs(history),
-        *_remains(history.remains),
-    ]
-
-
-def _verdict(name: str, count: int, offenders: Sequence[str]) -> Verdict:
-    return Verdict(name, count, len(offenders), offenders[0] if offenders else "")
-
-
-def _answered(history: History) -> Verdict:
     lost = [f"{history.describe(uri)}: no outcome" for uri in history.unanswered]
-    return _verdict("accepted records have an outcome", history.accepted, lost)
-
-
-def _unchanged(history: History) -> Verdict:
     changed = [f"{history.describe(uri)}: {how}" for uri, how in history.changed.items()]
-    return _verdict("an outcome never changes", len(history.outcomes), changed)
-
-
-def _expected(history: History) -> Iterable[Verdict]:
-    for kind, expected in EXPECTED.items():
+    expected: list[Verdict] = []
+    for kind, allowed in EXPECTED.items():
         found = [(each.uri, history.outcomes[each.uri]) for each in history.taken() if each.uri in history.outcomes]
         found = [(uri, outcome) for uri, outcome in found if history.records[uri].kind is kind]
         wrong = [
             f"{history.describe(uri)}: {outcome.what}: {outcome.detail}"
             for uri, outcome in found
-            if outcome.what not in expected
+            if outcome.what not in allowed
         ]
-        named = " or ".join(
-            "the right answer" if what == RIGHT else str(what) for what in sorted(expected, reverse=True)
-        )
-        yield _verdict(f"{kind} records get {named}", len(found), wrong)
-
-
-def _refused(history: History) -> Verdict:
+        names = ("the right answer" if what == RIGHT else str(what) for what in sorted(allowed, reverse=True))
+        expected.append(_verdict(f"{kind} records get {' or '.join(names)}", len(found), wrong))
     refused = [uri for uri, known in history.acceptance.items() if known is Acceptance.REFUSED]
-    return _verdict(
-        "refused records have no outcome",
-        len(refused),
-        [f"{history.describe(uri)}: {history.outcomes[uri].what}" for uri in refused if uri in history.outcomes],
-    )
+    answered = [f"{history.describe(uri)}: {history.outcomes[uri].what}" for uri in refused if uri in history.outcomes]
+    waiting = [record.uri for record in history.taken() if record.replies]
+    replies = [
+        f"{history.describe(uri)}: {history.replies[uri]} replies" for uri in waiting if history.replies[uri] != 1
+    ]
+    remains = history.remains
+    return [
+        _verdict("accepted records have an outcome", history.accepted, lost),
+        _verdict("an outcome never changes", len(history.outcomes), changed),
+        *expected,
+        _verdict("refused records have no outcome", len(refused), answered),
+        _verdict("a record that waits gets one reply", len(waiting), replies),
+        *_dead_letters(history),
+        *_runs(history),
+        _verdict("nodes come back, and end only when they are told to, with exit code 0", 2, remains.endings),
+        _verdict("no process is left", 0, remains.processes),
+        _verdict("no memory segment is left", 0, remains.segments),
+        _verdict("no consumer is left in the group", 0, remains.consumers),
+        Verdict("nothing is pending", 0, remains.pending, f"{remains.pending} entries" if remains.pending else ""),
+        Verdict("the stream is empty", 0, remains.entries, f"{remains.entries} entries" if remains.entries else ""),
+    ]
 
 
-def _one_reply(history: History) -> Verdict:
-    wanted = [record.uri for record in history.taken() if record.replies]
-    wrong = [f"{history.describe(uri)}: {history.replies[uri]} replies" for uri in wanted if history.replies[uri] != 1]
-    return _verdict("a record that waits gets one reply", len(wanted), wrong)
+def _verdict(name: str, count: int, offenders: Sequence[str]) -> Verdict:
+    return Verdict(name, count, len(offenders), offenders[0] if offenders else "")
 
 
 def _dead_letters(history: History) -> Iterable[Verdict]:
@@ -221,12 +205,3 @@ def _runs(history: History) -> Iterable[Verdict]:
         if history.runs.get(record.sample, 0) != 1
     ]
     yield _verdict("a slow record is run once: its lease is renewed", len(slow), again)
-
-
-def _remains(remains: Remains) -> Iterable[Verdict]:
-    yield _verdict("nodes come back, and end only when they are told to, with exit code 0", 2, remains.endings)
-    yield _verdict("no process is left", 0, remains.processes)
-    yield _verdict("no memory segment is left", 0, remains.segments)
-    yield _verdict("no consumer is left in the group", 0, remains.consumers)
-    yield Verdict("nothing is pending", 0, remains.pending, f"{remains.pending} entries" if remains.pending else "")
-    yield Verdict("the stream is empty", 0, remains.entries, f"{remains.entries} entries" if remains.entries else "")

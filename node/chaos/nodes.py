@@ -119,7 +119,8 @@ class Node:
         """Wait until the node is ready, and return its heartbeat.
 
         Raises:
-            NodeEnded: the node ended, or was not ready in time. The message quotes the node's log.
+            NodeEnded: the node ended, or was not ready in time. The message quotes the last error line of the node's log, or its
+                last line when there is no error.
         """
         deadline_s = time.monotonic() + timeout_s
         while True:
@@ -130,16 +131,26 @@ class Node:
             code = self._process.poll() if self._process else None
             if code is not None or time.monotonic() > deadline_s:
                 why = "is not ready in time" if code is None else f"ended by itself with exit code {code}"
-                raise NodeEnded(f"node {self.number + 1} {why}; its log says: {self._fault()}")
+                lines = self.log_path.read_text(encoding="utf-8", errors="replace").splitlines()
+                errors = [line for line in lines if "level=error" in line]
+                said = (errors or lines or ["nothing"])[-1]
+                raise NodeEnded(f"node {self.number + 1} {why}; its log says: {said}")
             time.sleep(_TURN_S)
 
     def children(self, kind: str) -> list[psutil.Process]:
         """Return the node's reader, writer or workers, oldest first."""
+        if self._process is None:
+            return []
+        children: list[psutil.Process] = []
         with suppress(psutil.Error):
-            if self._process is not None:
-                found = psutil.Process(self._process.pid).children()
-                return sorted((child for child in found if _kind(child) == kind), key=lambda child: child.pid)
-        return []
+            children = psutil.Process(self._process.pid).children()
+        found: list[psutil.Process] = []
+        for child in children:
+            with suppress(psutil.Error):  # a child that has just ended has no arguments
+                arguments = child.cmdline()
+                if "cluster_serving.node.supervisor.child" in arguments and arguments[-1] == kind:
+                    found.append(child)
+        return sorted(found, key=lambda child: child.pid)
 
     def everybody(self) -> list[psutil.Process]:
         """Return the node's supervisor and all children."""
@@ -167,12 +178,6 @@ class Node:
         if number == signal.SIGTERM and code:
             self.endings.append(f"node {self.number + 1} ended with exit code {code} after SIGTERM")
 
-    def _fault(self) -> str:
-        """Return the last error line in the node's log, or the last line when there is no error."""
-        lines = self.log_path.read_text(encoding="utf-8", errors="replace").splitlines()
-        errors = [line for line in lines if "level=error" in line]
-        return (errors or lines or ["nothing"])[-1]
-
 
 class NodeEnded(Fault):
     """A node of the run does not serve."""
@@ -184,14 +189,6 @@ def node_environment(environ: Mapping[str, str], home: Path, poison: Path) -> di
     """Return the environment of a node, without the user's settings. The node's file holds the whole configuration."""
     kept = {name: value for name, value in environ.items() if not name.startswith(ENVIRON_PREFIX)}
     return kept | {"CLUSTER_SERVING_HOME": str(home), VARIABLE: str(poison)}
-
-
-def _kind(process: psutil.Process) -> str:
-    try:
-        arguments = process.cmdline()
-    except psutil.Error:
-        return ""
-    return arguments[-1] if "cluster_serving.node.supervisor.child" in arguments else ""
 
 
 def wait_for(condition: Callable[[], bool], timeout_s: float) -> bool:

@@ -2,7 +2,7 @@
 
 import hashlib
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Any
 
@@ -66,7 +66,12 @@ class Observer(threading.Thread):
         self._history.replies.clear()  # a reply may have come before its record was noted
         self._last_reply = b"0-0"
         self._count_replies()
-        self._history.dead_letters = list(self._dead_letters())
+        letters: list[SeenDeadLetter] = []
+        for _entry, fields in self._redis.xrange(keys.dead_key(self._job)):
+            told: dict[str, Any] = msgspec.json.decode(fields[keys.DEAD_LETTER])
+            uri = fields.get(keys.URI, b"").decode()
+            letters.append(SeenDeadLetter(uri, str(told.get("code")), int(told.get("deliveries", 1))))
+        self._history.dead_letters = letters
         self._redis.close()
 
     def check(self) -> None:
@@ -82,7 +87,9 @@ class Observer(threading.Thread):
                 waiting = [uri for uri in list(self._history.records) if uri not in known]
                 self.look(waiting + self._rng.sample(list(known), min(_AGAIN, len(known))))
                 self._count_replies()
-                self._hear_beats()
+                for key in self._redis.scan_iter(keys.node_key(self._job, "*"), count=_PAGE):
+                    if beat := msgspec.json.decode(self._redis.get(key) or b"{}", type=dict[str, Any]):
+                        self._beats[int(beat["pid"]), int(beat["started_ms"])] = beat
             except (redis.RedisError, OSError):
                 self._redis.connection_pool.disconnect()  # Redis is away, as planned
             except BaseException as error:  # raised by `check`
@@ -97,18 +104,14 @@ class Observer(threading.Thread):
             page = hashes[first : first + _PAGE]
             pipe = self._redis.pipeline(transaction=False)
             for record in page:
-                pipe.hgetall(self._prefix + self._found_under(record))
+                name = self._history.entries.get(record.uri, "-") if record.flaw == NO_URI else record.uri
+                pipe.hgetall(self._prefix + name)
             for record, found in zip(page, pipe.execute(), strict=True):
-                self._note(record, found)
-
-    def _found_under(self, record: SentRecord) -> str:
-        return self._history.entries.get(record.uri, "-") if record.flaw == NO_URI else record.uri
-
-    def _note(self, record: SentRecord, found: Mapping[bytes, bytes]) -> None:
-        if found:
-            self._history.seen(record.uri, self._outcome(record, [part for pair in found.items() for part in pair]))
-        elif record.uri in self._history.outcomes:
-            self._history.vanished(record.uri)
+                if found:
+                    fields = [part for pair in found.items() for part in pair]
+                    self._history.seen(record.uri, self._outcome(record, fields))
+                elif record.uri in self._history.outcomes:
+                    self._history.vanished(record.uri)
 
     def _outcome(self, record: SentRecord, fields: Sequence[bytes]) -> SeenOutcome:
         pairs = sorted(zip(fields[::2], fields[1::2], strict=True))
@@ -137,21 +140,9 @@ class Observer(threading.Thread):
                         fields += keys.RECEIPT, receipt.json()
                         self._history.seen(uri, self._outcome(self._history.records[uri], fields))
 
-    def _hear_beats(self) -> None:
-        for key in self._redis.scan_iter(keys.node_key(self._job, "*"), count=_PAGE):
-            beat = msgspec.json.decode(self._redis.get(key) or b"{}", type=dict[str, Any])
-            if beat:
-                self._beats[int(beat["pid"]), int(beat["started_ms"])] = beat
-
     def total(self, count: str) -> int:
         """Return the sum of a heartbeat's count over all lives of all nodes, as far as heartbeats were read."""
         return sum(int(beat.get(count, 0)) for beat in self._beats.values())
-
-    def _dead_letters(self) -> Iterable[SeenDeadLetter]:
-        for _entry, fields in self._redis.xrange(keys.dead_key(self._job)):
-            told: dict[str, Any] = msgspec.json.decode(fields[keys.DEAD_LETTER])
-            uri = fields.get(keys.URI, b"").decode()
-            yield SeenDeadLetter(uri, str(told.get("code")), int(told.get("deliveries", 1)))
 
     def left_in_redis(self) -> tuple[int, int, list[str]]:
         """Return the number of pending entries, the number of entries in the stream, and the consumers of the group."""

@@ -14,7 +14,14 @@ _RING = "memfd:cluster-serving-ring"
 
 def of_run(poison: Path) -> list[psutil.Process]:
     """Return every living process that a run has started, directly or not."""
-    return [process for process in psutil.process_iter() if _environment(process).get(VARIABLE) == str(poison)]
+    found: list[psutil.Process] = []
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            if process.pid == os.getpid() or process.status() == psutil.STATUS_ZOMBIE:
+                continue
+            if process.environ().get(VARIABLE) == str(poison):
+                found.append(process)
+    return found
 
 
 def kill_all(poison: Path) -> None:
@@ -53,10 +60,3 @@ def _open_rings(pid: int) -> Iterator[int]:
             with suppress(OSError):
                 if _RING in str(entry.readlink()):
                     yield entry.stat().st_ino
-
-
-def _environment(process: psutil.Process) -> dict[str, str]:
-    try:
-        return {} if process.pid == os.getpid() or process.status() == psutil.STATUS_ZOMBIE else process.environ()
-    except psutil.Error:
-        return {}

@@ -86,17 +86,44 @@ class Mix:
     def __init__(self, seed: int, seconds: float, pools: Pools) -> None:
         self._rng = Random(f"records {seed}")  # noqa: S311 - not for secrets
         self._pools = pools
-        self._due = _planned(self._rng, seconds) if pools.magic else []
+        self._due: list[tuple[float, RecordKind]] = []  # times of costly records
+        if pools.magic:
+            # Hanging records come early, because a node waits for them again and again.
+            many = {
+                RecordKind.SLOW: (seconds / 12, 1.0),
+                RecordKind.CRASHING: (seconds / 15, 0.8),
+                RecordKind.HANGING: (seconds / 40, 0.5),
+            }
+            self._due = sorted(
+                (self._rng.uniform(0, until * seconds), kind)
+                for kind, (count, until) in many.items()
+                for _ in range(max(1, int(count)))
+            )
         self._next_costly_s = 0.0
         self._numbers: dict[RecordKind, int] = {}
         self._count = 0
 
     def next(self, at_s: float, now_ms: int) -> SentRecord:
         """Return the record that is sent `at_s` seconds after the start of the load, at `now_ms` Unix time."""
-        kind = self._costly(at_s) or self._common()
+        pools, rng = self._pools, self._rng
+        # Two costly records never share a batch, because the batch would have to be halved for each.
+        if self._due and self._due[0][0] <= at_s and at_s >= self._next_costly_s:
+            self._next_costly_s = at_s + _SPACING_S
+            kind = self._due.pop(0)[1]
+        else:
+            chances = {
+                RecordKind.GOOD: 90.0,
+                RecordKind.MALFORMED: 4.0,
+                RecordKind.EXPIRED: 2.0,
+                RecordKind.IMPATIENT: 3.0,
+            }
+            if not pools.flaws:
+                del chances[RecordKind.MALFORMED]
+            if pools.magic:
+                chances[RecordKind.RAISING] = 1.0
+            kind = rng.choices(list(chances), list(chances.values()))[0]
         self._count += 1
         uri = f"{self._count}"
-        pools, rng = self._pools, self._rng
         if kind is RecordKind.MALFORMED:
             return SentRecord(uri, kind, rng.choice(pools.good), flaw=rng.choice(pools.flaws))
         if kind is RecordKind.EXPIRED:
@@ -108,46 +135,12 @@ class Mix:
         if kind is RecordKind.IMPATIENT:
             return SentRecord(uri, kind, rng.choice(pools.good), life_ms=rng.randint(2, 50))
         dialect = rng.choice(pools.dialects)
-        return SentRecord(uri, kind, self._sample(kind), dialect, replies=dialect == "native" and rng.random() < 0.3)
-
-    def _costly(self, at_s: float) -> RecordKind | None:
-        """Return the costly kind that is due, if any.
-
-        Two costly records never share a batch, because the batch would have to be halved for each.
-        """
-        if not self._due or self._due[0][0] > at_s or at_s < self._next_costly_s:
-            return None
-        self._next_costly_s = at_s + _SPACING_S
-        return self._due.pop(0)[1]
-
-    def _common(self) -> RecordKind:
-        chances = {RecordKind.GOOD: 90.0, RecordKind.MALFORMED: 4.0, RecordKind.EXPIRED: 2.0, RecordKind.IMPATIENT: 3.0}
-        if not self._pools.flaws:
-            del chances[RecordKind.MALFORMED]
-        if self._pools.magic:
-            chances[RecordKind.RAISING] = 1.0
-        return self._rng.choices(list(chances), list(chances.values()))[0]
-
-    def _sample(self, kind: RecordKind) -> int:
-        if kind not in self._pools.magic:
-            return self._rng.choice(self._pools.good)
-        number = self._numbers[kind] = self._numbers.get(kind, -1) + 1
-        samples = self._pools.magic[kind]
-        return samples[number % len(samples)]
-
-
-def _planned(rng: Random, seconds: float) -> list[tuple[float, RecordKind]]:
-    """Return the times of costly records. Hanging records come early, because a node waits for them again and again."""
-    many = {
-        RecordKind.SLOW: (seconds / 12, 1.0),
-        RecordKind.CRASHING: (seconds / 15, 0.8),
-        RecordKind.HANGING: (seconds / 40, 0.5),
-    }
-    return sorted(
-        (rng.uniform(0, until * seconds), kind)
-        for kind, (count, until) in many.items()
-        for _ in range(max(1, int(count)))
-    )
+        if kind in pools.magic:
+            number = self._numbers[kind] = self._numbers.get(kind, -1) + 1
+            sample = pools.magic[kind][number % len(pools.magic[kind])]
+        else:
+            sample = rng.choice(pools.good)
+        return SentRecord(uri, kind, sample, dialect, replies=dialect == "native" and rng.random() < 0.3)
 
 
 class Encoder:
@@ -166,10 +159,16 @@ class Encoder:
 
     def fields(self, record: SentRecord) -> Fields:
         """Return the fields of a record's entry."""
-        uri, sample = record.uri, self._value(record.sample)
+        uri, sample = record.uri, self._samples[record.sample]
+        if self._batched:
+            sample = {name: np.asarray(value)[np.newaxis] for name, value in sample.items()}
         if record.flaw:
             return _FLAWS[record.flaw](uri, sample)
-        data = {name: list(value.ravel()) if _joins(value, record.dialect) else value for name, value in sample.items()}
+        # The original dialect has no arrays of strings, so its texts are sent as lists of strings.
+        data = {
+            name: list(value.ravel()) if record.dialect == "original" and value.dtype == object else value
+            for name, value in sample.items()
+        }
         fields = request_fields(record.dialect, uri, data)
         if record.replies:
             fields += (keys.REPLY, self._reply)
@@ -178,15 +177,6 @@ class Encoder:
         if record.life_ms is not None:
             fields += (keys.DEADLINE, b"+%d" % record.life_ms)
         return fields
-
-    def _value(self, sample: int) -> Sample:
-        found = self._samples[sample]
-        return {name: np.asarray(value)[np.newaxis] for name, value in found.items()} if self._batched else found
-
-
-def _joins(value: np.ndarray[tuple[int, ...], np.dtype[np.generic]], dialect: Dialect) -> bool:
-    """Return whether a text must be sent as a list of strings, because the original dialect has no arrays of strings."""
-    return dialect == "original" and value.dtype == object
 
 
 def flaws_for(inputs: Sequence[TensorSpec], *, own_processing: bool) -> list[str]:

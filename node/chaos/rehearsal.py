@@ -80,7 +80,17 @@ class Rehearsal:
         bad = {at for at, result in results if result is None or not self.answers.learn(dialect, at, result)}
         good = [at for at in samples if at not in bad]
         if not good:
-            raise Fault(_why(results))
+            for _sample, result in results:
+                if result is None:
+                    raise Fault(f"a record is not answered within {_PATIENCE_S:.0f} s while nothing is wrong")
+                if result.error is not None:
+                    raise Fault(
+                        f"the model refuses the inputs that were made up for it ({result.error[1]}): "
+                        "name an .npz file with inputs for it with --samples"
+                    )
+            raise Fault(
+                "the model answers the same inputs differently each time: there is no right answer to compare with"
+            )
         return good
 
     def allot(self, good: Sequence[int], dialects: Sequence[Dialect], flaws: Sequence[str]) -> None:
@@ -133,13 +143,3 @@ def rehearse(place: Sandbox, beat: Mapping[str, Any], seed: int, file: Path | No
         rehearsal.notes.append(f"the original dialect is not tried: {fault}")
     rehearsal.allot(good, dialects, flaws_for(inputs, own_processing=bool(place.config.processing)))
     return rehearsal
-
-
-def _why(results: Sequence[tuple[int, Result | None]]) -> str:
-    mend = "name an .npz file with inputs for it with --samples"
-    for _sample, result in results:
-        if result is None:
-            return f"a record is not answered within {_PATIENCE_S:.0f} s while nothing is wrong"
-        if result.error is not None:
-            return f"the model refuses the inputs that were made up for it ({result.error[1]}): {mend}"
-    return "the model answers the same inputs differently each time: there is no right answer to compare with"

@@ -120,7 +120,9 @@ class _Run:
             begun_s = time.monotonic()
             self._storm(rehearsal)
             storm_s = time.monotonic() - begun_s
-            self._settle()
+            self._say("settling: every node whole, every record answered")
+            # A node that has ended never becomes whole, so the wait is over.
+            wait_for(lambda: self._settled() or not all(node.runs for node in place.nodes), self._patience_s)
             settled_s = time.monotonic() - begun_s - storm_s
             self._say("stopping the nodes, reading everything once more")
             for node in place.nodes:
@@ -175,20 +177,17 @@ class _Run:
             stack.callback(load.cease)
             load.start()
             try:
-                self._do_faults(begun_s)
+                for fault in self._plan:
+                    self._go_on_until(begun_s, fault.at_s)
+                    self._now = fault.describe()
+                    self._go_on_until(begun_s, 0)
+                    again = fault.target in (Target.GROUP, Target.WORKER) or fault.meanwhile is not None
+                    history.disturbances += again
+                    self._faults.do(fault)
             except NodeEnded as ended:
                 self._stuck.append(str(ended))  # reported together with the findings of the checks
             self._go_on_until(begun_s, options.seconds)
             load.finish()
-
-    def _do_faults(self, begun_s: float) -> None:
-        for fault in self._plan:
-            self._go_on_until(begun_s, fault.at_s)
-            self._now = fault.describe()
-            self._go_on_until(begun_s, 0)
-            again = fault.target in (Target.GROUP, Target.WORKER) or fault.meanwhile is not None
-            self._history.disturbances += again
-            self._faults.do(fault)
 
     def _go_on_until(self, begun_s: float, until_s: float) -> None:
         """Wait, and report the progress."""
@@ -203,11 +202,6 @@ class _Run:
             if at_s >= until_s:
                 return
             time.sleep(min(until_s - at_s, _TURN_S))
-
-    def _settle(self) -> None:
-        """Wait until every node is whole and every record is answered, or a node has ended."""
-        self._say("settling: every node whole, every record answered")
-        wait_for(lambda: self._settled() or not all(node.runs for node in self._place.nodes), self._patience_s)
 
     def _answered(self) -> bool:
         self._watch.check()

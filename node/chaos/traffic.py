@@ -58,24 +58,21 @@ class Load(threading.Thread):
     def run(self) -> None:
         """Send until told to stop."""
         try:
-            self._send_until_over()
+            begun_s = time.monotonic()
+            due = 0.0
+            while not self._over.wait(_TICK_S):
+                at_s = time.monotonic() - begun_s
+                waiting = self._history.accepted - len(self._history.outcomes)
+                # Records that could not be sent in time are not sent later in a burst.
+                due = min(due + self._rate * _TICK_S, 2 * _CHUNK, self._rate - waiting)
+                while due >= 1:
+                    records = [self._mix.next(at_s, time.time_ns() // 1_000_000) for _ in range(min(int(due), _CHUNK))]
+                    self._send(records)
+                    due -= len(records)
         except BaseException as error:  # raised by `finish`
             self.failure = error
         finally:
             self._link.close()
-
-    def _send_until_over(self) -> None:
-        begun_s = time.monotonic()
-        due = 0.0
-        while not self._over.wait(_TICK_S):
-            at_s = time.monotonic() - begun_s
-            waiting = self._history.accepted - len(self._history.outcomes)
-            # Records that could not be sent in time are not sent later in a burst.
-            due = min(due + self._rate * _TICK_S, 2 * _CHUNK, self._rate - waiting)
-            while due >= 1:
-                records = [self._mix.next(at_s, time.time_ns() // 1_000_000) for _ in range(min(int(due), _CHUNK))]
-                self._send(records)
-                due -= len(records)
 
     def _send(self, records: Sequence[SentRecord]) -> None:
         batch = [self._encoder.fields(record) for record in records]

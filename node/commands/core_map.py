@@ -4,6 +4,7 @@ import os
 import textwrap
 from collections.abc import Collection, Iterator, Sequence
 from itertools import groupby
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -48,24 +49,21 @@ def processes(jobs: Sequence[Job]) -> list[Running]:
     found: list[Running] = []
     for job in jobs:
         supervisor = job.supervisor()
-        if supervisor is not None:
-            found += _running(job.name, supervisor)
-    return found
-
-
-def _running(job: str, supervisor: psutil.Process) -> Iterator[Running]:
-    try:
-        yield _looked_at(job, "supervisor", supervisor)
-        children = supervisor.children()
-    except psutil.Error:  # the supervisor has just ended
-        return
-    for child in children:
-        try:
-            command = child.cmdline()
-            if _CHILD in command:
-                yield _looked_at(job, command[-1], child)
-        except psutil.Error:
+        if supervisor is None:
             continue
+        try:
+            found.append(_looked_at(job.name, "supervisor", supervisor))
+            children = supervisor.children()
+        except psutil.Error:  # the supervisor has just ended
+            continue
+        for child in children:
+            try:
+                command = child.cmdline()
+                if _CHILD in command:
+                    found.append(_looked_at(job.name, command[-1], child))
+            except psutil.Error:
+                continue
+    return found
 
 
 def _looked_at(job: str, kind: str, process: psutil.Process) -> Running:
@@ -91,14 +89,18 @@ def drawn(cores: Sequence[Core], running: Sequence[Running]) -> str:
     free = [process for process in running if _is_free(process, cores)]
     kept = [process for process in running if process not in free]
     lines: list[str] = []
-    for package, members in groupby(sorted(cores, key=_place), lambda core: core.package):
+    ordered = sorted(cores, key=attrgetter("package", "domain", "physical", "number"))
+    for package, members in groupby(ordered, lambda core: core.package):
         lines.append(f"socket {package}")
         for domain, inside in groupby(members, lambda core: core.domain):
             here = list(inside)
             numbers = {core.number for core in here}
             inner = [process for process in kept if numbers.issuperset(process.cores)]
             every = [process for process in inner if _is_free(process, here)]
-            lines += _row(f"  NUMA domain {domain}{_lanes(inner)}", every, "")
+            readers = {process.lane for process in inner if process.kind == "reader"}
+            noun = "lane" if len(readers) == 1 else "lanes"
+            lanes = f", {noun} {cpulist.written(readers)}" if readers else ""
+            lines += _row(f"  NUMA domain {domain}{lanes}", every, "")
             lines += _rows(here, [process for process in kept if process not in every])
     for mask in dict.fromkeys(process.cores for process in free):
         label = "any core" if len(mask) >= len(cores) else f"cores {cpulist.written(mask)}"
@@ -109,15 +111,6 @@ def drawn(cores: Sequence[Core], running: Sequence[Running]) -> str:
 def _is_free(process: Running, cores: Sequence[Core]) -> bool:
     """Return whether a process may use at least one sibling of every physical core."""
     return {core.physical for core in cores} == {core.physical for core in cores if core.number in process.cores}
-
-
-def _lanes(running: Sequence[Running]) -> str:
-    numbers = {process.lane for process in running if process.kind == "reader"}
-    return f", {'lane' if len(numbers) == 1 else 'lanes'} {cpulist.written(numbers)}" if numbers else ""
-
-
-def _place(core: Core) -> tuple[int, ...]:
-    return core.package, core.domain, core.physical, core.number
 
 
 def _rows(cores: Sequence[Core], kept: Sequence[Running]) -> Iterator[str]:

@@ -81,9 +81,12 @@ def replay(context: click.Context, selection: Selection, where: Where, target: s
 
     No client waits for the answers any more. The answers go to the result hash, where `query` finds them.
     """
+    from cluster_serving.client.keys import limits_key
+
     with _reached(where) as (reached, letters):
         goal = target or reached.job
-        _warn_of_unknown(reached, goal)
+        if not reached.link.call("EXISTS", goal, limits_key(goal)):
+            click.echo(f"No node has served job {goal} with this Redis yet: the records will wait for one.", err=True)
         chosen = [letter.id for letter in selection.of(letters)]
         selection.confirm(f"Put {_count(len(chosen))} of job {reached.job} back into job {goal}?", yes)
         done = 0
@@ -153,13 +156,6 @@ def _reached(where: Where) -> "Generator[tuple[Reached, DeadLetters]]":
                 f"the key {dead_key(reached.job)} in Redis is a {kind} and not a stream of dead letters: delete it"
             )
         yield reached, DeadLetters(reached.link, reached.job)
-
-
-def _warn_of_unknown(reached: Reached, job: str) -> None:
-    from cluster_serving.client.keys import limits_key
-
-    if not reached.link.call("EXISTS", job, limits_key(job)):
-        click.echo(f"No node has served job {job} with this Redis yet: the records will wait for one.", err=True)
 
 
 def _count(letters: int) -> str:

@@ -45,7 +45,12 @@ def newest(letters: DeadLetters, limit: int, code: str | None, uri: str | None) 
 def table(summaries: list[dict[str, Any]], now_s: float) -> Iterator[str]:
     """Yield two lines a letter, each cut to the width of the terminal. The second line is the message."""
     width = get_terminal_size().columns
-    rows = [_HEADINGS, *(_cells(summary, now_s) for summary in summaries)]
+    rows: list[tuple[str, ...]] = [_HEADINGS]
+    for facts in summaries:
+        age = _age(facts["died_ms"], now_s) if facts["died_ms"] else "-"
+        deliveries = str(facts["deliveries"] or "-")
+        uri, code, node = (printable(facts[name]) or "-" for name in ("uri", "code", "node"))
+        rows.append((facts["id"], age, uri, code, deliveries, node))
     widths = [max(cell_len(row[column]) for row in rows) for column in range(len(_HEADINGS))]
     widths[_NODE] = min(widths[_NODE], _MAX_NODE)
     spare = width - sum(widths) + widths[_URI] - 2 * (len(widths) - 1)
@@ -64,12 +69,13 @@ def details(letter: DeadLetter, job: str, *, hide_content: bool) -> dict[str, An
     fields = [
         msgspec.structs.replace(view, preview=redact(view.preview), problem=redact(view.problem)) for view in views
     ]
+    head = letter.reason.entry.partition("-")[0]  # the id of a stream entry begins with the time of enqueueing
     return {
         "id": letter.id,
         "job": job,
         "uri": letter.uri,
         **_reason(letter),
-        "enqueued_ms": _enqueued_ms(letter.reason.entry),
+        "enqueued_ms": int(head) if head.isdecimal() and len(head) < 16 else 0,
         "fields": msgspec.to_builtins(fields),
     }
 
@@ -78,7 +84,14 @@ def page(details: dict[str, Any], now_s: float) -> Iterator[str]:
     """Yield the lines of `show` from the result of `details`."""
     times = {"died": details["died_ms"], "enqueued": details["enqueued_ms"]}
     shown = {name: details[name] for name in ("job", "uri", "code", "message")}
-    shown |= {name: f"{_time(at)}, {_age(at, now_s)} ago" for name, at in times.items() if at}
+    for name, at_ms in times.items():
+        if not at_ms:
+            continue
+        try:
+            moment = f"{datetime.fromtimestamp(at_ms / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
+        except (OverflowError, ValueError, OSError):
+            moment = f"{at_ms} ms"
+        shown[name] = f"{moment}, {_age(at_ms, now_s)} ago"
     shown |= {name: details[name] for name in ("entry", "node", "deliveries", "model")}
     yield f"Dead letter {details['id']}"
     for name, value in shown.items():
@@ -88,7 +101,13 @@ def page(details: dict[str, Any], now_s: float) -> Iterator[str]:
     views = msgspec.convert(details["fields"], list[FieldView])
     width = max((cell_len(printable(view.name)) for view in views), default=0)
     for view in views:
-        yield f"  {set_cell_size(printable(view.name), width)}  {_described(view)}".rstrip()
+        shape = "" if view.shape is None else f"{view.shape}"
+        if view.size < 1024:
+            size = f"{view.size} bytes"
+        else:
+            size = f"{view.size / 1024:.1f} KiB" if view.size < 1 << 20 else f"{view.size / (1 << 20):.1f} MiB"
+        described = "  ".join(part for part in (view.kind, view.dtype, shape, size) if part)
+        yield f"  {set_cell_size(printable(view.name), width)}  {described}".rstrip()
         if glance := view.problem or view.preview:
             yield f"      {printable(glance)}"
     if details["traceback"]:
@@ -150,18 +169,6 @@ def _portable(content: bytes) -> str | dict[str, str]:
         return {"b64": base64.b64encode(content).decode()}
 
 
-def _cells(summary: dict[str, Any], now_s: float) -> tuple[str, ...]:
-    age = _age(summary["died_ms"], now_s) if summary["died_ms"] else "-"
-    deliveries = str(summary["deliveries"] or "-")
-    uri, code, node = (printable(summary[name]) or "-" for name in ("uri", "code", "node"))
-    return summary["id"], age, uri, code, deliveries, node
-
-
-def _described(view: FieldView) -> str:
-    shape = "" if view.shape is None else f"{view.shape}"
-    return "  ".join(part for part in (view.kind, view.dtype, shape, _size(view.size)) if part)
-
-
 def _fit(text: str, width: int) -> str:
     """Return a text of exactly `width` columns. A longer text is cut off."""
     return set_cell_size(text, width) if cell_len(text) <= width else f"{set_cell_size(text, width - 1)}…"
@@ -171,22 +178,3 @@ def _age(at_ms: int, now_s: float) -> str:
     seconds = max(0, round(now_s - at_ms / 1000))
     unit, name = next((each for each in _UNITS if seconds >= each[0]), _UNITS[-1])
     return f"{seconds // unit} {name}"
-
-
-def _time(at_ms: int) -> str:
-    try:
-        return f"{datetime.fromtimestamp(at_ms / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
-    except (OverflowError, ValueError, OSError):
-        return f"{at_ms} ms"
-
-
-def _enqueued_ms(entry: str) -> int:
-    """Return the time at which a record was enqueued. The id of a stream entry begins with the time."""
-    head = entry.partition("-")[0]
-    return int(head) if head.isdecimal() and len(head) < 16 else 0
-
-
-def _size(size: int) -> str:
-    if size < 1024:
-        return f"{size} bytes"
-    return f"{size / 1024:.1f} KiB" if size < 1 << 20 else f"{size / (1 << 20):.1f} MiB"

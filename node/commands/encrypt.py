@@ -2,7 +2,6 @@
 
 import os
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,8 +12,6 @@ from cluster_serving.client.servers.process.exit_codes import Fault
 
 if TYPE_CHECKING:
     from pydantic import SecretStr
-
-    from cluster_serving.client.encryption import ModelCipher
 
 _PATH = click.Path(path_type=Path)
 _NEXT = """\
@@ -37,30 +34,14 @@ def encrypt(source: Path, target: Path, secret_file: Path | None, salt_file: Pat
     Secret and salt come from the files given, from CLUSTER_SERVING_MODEL_SECRET[_FILE] and CLUSTER_SERVING_MODEL_SALT[_FILE],
     or are asked for. Subdirectories are encrypted too. Hidden files are left out.
     """
-    pairs = list(_pairs(source, target))
-    _check(source, target, pairs, force)
-    cipher = _cipher(secret_file, salt_file)
-    for clear, sealed in pairs:
-        sealed.parent.mkdir(parents=True, exist_ok=True)
-        with clear.open("rb") as content, sealed.open("wb") as stream:
-            cipher.seal_file(content, stream)
-        click.echo(f"{clear} -> {sealed}")
-    click.echo(_NEXT.format(target=target.absolute()))
-
-
-def _pairs(source: Path, target: Path) -> Iterator[tuple[Path, Path]]:
-    """Yield each file to encrypt, with the path of its encrypted copy."""
-    from cluster_serving.node.models.sealed import model_files
+    from cluster_serving.client.encryption import ModelCipher
+    from cluster_serving.node.config.loading import load_config
+    from cluster_serving.node.models.sealed import is_sealed, model_files
 
     if source.is_dir():
-        yield from ((file, target / file.relative_to(source)) for file in model_files(source))
+        pairs = [(file, target / file.relative_to(source)) for file in model_files(source)]
     else:
-        yield source, target / source.name if target.is_dir() else target
-
-
-def _check(source: Path, target: Path, pairs: list[tuple[Path, Path]], force: bool) -> None:
-    from cluster_serving.node.models.sealed import is_sealed
-
+        pairs = [(source, target / source.name if target.is_dir() else target)]
     if not pairs:
         raise Fault(f"{source} holds no files")
     if source.is_dir() and target.resolve().is_relative_to(source.resolve()):
@@ -72,33 +53,29 @@ def _check(source: Path, target: Path, pairs: list[tuple[Path, Path]], force: bo
             raise Fault(f"{clear} would replace itself: give another place for the encrypted file")
         if sealed.exists() and not force:
             raise Fault(f"{sealed} exists already; give another place, or replace it with --force")
-
-
-def _cipher(secret_file: Path | None, salt_file: Path | None) -> "ModelCipher":
-    from cluster_serving.client.encryption import ModelCipher
-    from cluster_serving.node.config.loading import load_config
-
     config = load_config(None, os.environ, {}).config
     secret = _value("secret", secret_file, config.model_secret)
     salt = _value("salt", salt_file, config.model_salt)
     try:
-        return ModelCipher(secret, salt)
+        cipher = ModelCipher(secret, salt)
     except (ValueError, ModuleNotFoundError) as error:
         raise Fault(f"nothing was encrypted: {error}") from error
+    for clear, sealed in pairs:
+        sealed.parent.mkdir(parents=True, exist_ok=True)
+        with clear.open("rb") as content, sealed.open("wb") as stream:
+            cipher.seal_file(content, stream)
+        click.echo(f"{clear} -> {sealed}")
+    click.echo(_NEXT.format(target=target.absolute()))
 
 
 def _value(name: str, file: Path | None, given: "SecretStr | None") -> str:
     if file is not None:
-        return _read(file)
+        try:
+            return file.read_text(encoding="utf-8").rstrip("\r\n")
+        except UnicodeDecodeError as error:
+            raise Fault(f"{file} is not text") from error
     if given is not None:
         return given.get_secret_value()
     if sys.stdin.isatty():
         return str(click.prompt(name.capitalize(), hide_input=True, confirmation_prompt=True))
     raise Fault(f"the {name} is missing: give --{name}-file, or set CLUSTER_SERVING_MODEL_{name.upper()}_FILE")
-
-
-def _read(file: Path) -> str:
-    try:
-        return file.read_text(encoding="utf-8").rstrip("\r\n")
-    except UnicodeDecodeError as error:
-        raise Fault(f"{file} is not text") from error

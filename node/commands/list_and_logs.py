@@ -74,18 +74,15 @@ def cli_of_the_original(context: click.Context, words: tuple[str, ...]) -> None:
         case ("list",):
             _print_list()
         case ("stop",) | ("stop", _):
-            _stop(words[1] if len(words) > 1 else None)
+            from cluster_serving.node.job.directory import all_jobs
+            from cluster_serving.node.lifecycle.stopping import stop_job
+
+            name = words[1] if len(words) > 1 else None
+            meant = [job for job in all_jobs() if job.running() and name in {None, job.name}]
+            if not meant:
+                click.echo("Serving is not running, stop operation ignored.")
+            for job in meant:
+                if stop_job(job):
+                    click.echo(f"Job with id {job.node_id()} terminated.")
         case _:
             raise Fault(f"Not supported for command: {words[0]}, please refer to document.")
-
-
-def _stop(name: str | None) -> None:
-    from cluster_serving.node.job.directory import all_jobs
-    from cluster_serving.node.lifecycle.stopping import stop_job
-
-    meant = [job for job in all_jobs() if job.running() and name in {None, job.name}]
-    if not meant:
-        click.echo("Serving is not running, stop operation ignored.")
-    for job in meant:
-        if stop_job(job):
-            click.echo(f"Job with id {job.node_id()} terminated.")

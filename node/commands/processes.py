@@ -2,7 +2,7 @@
 
 import functools
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -11,8 +11,6 @@ import click
 from cluster_serving.client.servers.process.exit_codes import ExitCode, Fault
 
 if TYPE_CHECKING:
-    import psutil
-
     from cluster_serving.node.job.directory import Job
 
 SUPERVISOR, FRONTEND = "supervisor", "frontend"
@@ -96,21 +94,16 @@ def _of_job(job: "Job") -> list[FoundProcess]:
         children = supervisor.children()
     except psutil.NoSuchProcess as error:
         raise NotRunning(f"job {job.name} has just ended") from error
-    named = [FoundProcess(role, name, child.pid) for child in children for role, name in _part_of_node(child)]
-    return [FoundProcess(SUPERVISOR, SUPERVISOR, supervisor.pid), *named]
-
-
-def _part_of_node(child: "psutil.Process") -> Iterator[tuple[str, str]]:
-    """Yield role and name of a child, as told to the kernel by the child. Skip an ended child, and a child outside the node."""
-    import psutil
-
-    try:
-        command, name = child.cmdline(), child.name()
-    except psutil.Error:
-        return
-    if command[-3:-1] == _CHILD:
-        role = command[-1]
-        yield role, name if name.startswith(role) else role
+    found = [FoundProcess(SUPERVISOR, SUPERVISOR, supervisor.pid)]
+    for child in children:
+        try:
+            command, name = child.cmdline(), child.name()  # each child tells the kernel its name
+        except psutil.Error:  # the child has just ended
+            continue
+        if command[-3:-1] == _CHILD:
+            role = command[-1]
+            found.append(FoundProcess(role, name if name.startswith(role) else role, child.pid))
+    return found
 
 
 def _frontends() -> list[FoundProcess]:
@@ -120,14 +113,12 @@ def _frontends() -> list[FoundProcess]:
     seen: list[tuple[float, int]] = []
     for process in psutil.process_iter():
         try:
-            if process.cmdline()[-2:] == _FRONTEND and _is_near(process):
+            if process.cmdline()[-2:] != _FRONTEND:
+                continue
+            # Equal pid namespaces: the process runs on this machine, or in this container.
+            here, there = (Path(f"/proc/{pid}/ns/pid").readlink() for pid in ("self", process.pid))
+            if here == there and os.geteuid() in (0, process.uids().effective):
                 seen.append((process.create_time(), process.pid))
         except (psutil.Error, OSError):
             continue
     return [FoundProcess(FRONTEND, f"{FRONTEND}-{index}", pid) for index, (_, pid) in enumerate(sorted(seen))]
-
-
-def _is_near(process: "psutil.Process") -> bool:
-    """Return whether a process belongs to this user (or the user is root), and to this machine or container."""
-    here, there = (Path(f"/proc/{pid}/ns/pid").readlink() for pid in ("self", process.pid))
-    return here == there and os.geteuid() in (0, process.uids().effective)

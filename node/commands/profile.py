@@ -58,14 +58,11 @@ def profile(
         if not samples:
             raise Fault(f"{target} did nothing in that time: send it work, or count its waiting too with --idle")
         whose = "" if role == FRONTEND else f" of job {node.name}"
-        _entitle(draft, f"{target}{whose}: {samples} samples in {seconds} s at {rate} a second")
+        title = html.escape(f"{target}{whose}: {samples} samples in {seconds} s at {rate} a second")
+        # Put the name of the process into the title, where py-spy writes its own command line.
+        svg = draft.read_text(encoding="utf-8")
+        draft.write_text(_TITLE.sub(lambda tag: tag[1] + title, svg, count=1), encoding="utf-8")
     click.echo(f"{name}: {samples} samples")
-
-
-def _entitle(svg: Path, title: str) -> None:
-    """Put the name of the process into the title, where py-spy writes its own command line."""
-    text = svg.read_text(encoding="utf-8")
-    svg.write_text(_TITLE.sub(lambda found: found[1] + html.escape(title), text, count=1), encoding="utf-8")
 
 
 @contextmanager

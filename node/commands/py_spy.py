@@ -54,18 +54,15 @@ def spy(target: FoundProcess, command: str, *options: str) -> str:
         printed, said = process.communicate()
     if process.returncode == 0:
         return printed
-    if _has_ended(target.pid):
+    try:
+        has_ended = psutil.Process(target.pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        has_ended = True
+    if has_ended:
         raise Ended(f"{target} has ended meanwhile")
     if _DENIED.search(said):
         raise Fault(f"no permission to look into {target}: {_mend(target.pid)}")
     raise Fault(f"py-spy cannot look into {target}: {reason(said)}")
-
-
-def _has_ended(pid: int) -> bool:
-    try:
-        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return True
 
 
 def _mend(pid: int) -> str:

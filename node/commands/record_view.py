@@ -89,7 +89,11 @@ def _view(field: bytes, content: bytes) -> FieldView:
         return FieldView(name, "image", len(content), image_kind(content))
     if kind == keys.STRING:
         return FieldView(name, "string", len(content), "JSON", preview=_cut(content))
-    return FieldView(name, "text" if _is_text(content) else "unknown", len(content), preview=_cut(content))
+    try:
+        is_text = content.decode().isprintable()
+    except UnicodeDecodeError:
+        is_text = False
+    return FieldView(name, "text" if is_text else "unknown", len(content), preview=_cut(content))
 
 
 def _columns(content: bytes, is_json: bool) -> Iterator[FieldView]:
@@ -131,13 +135,6 @@ def image_kind(content: bytes) -> str:
     if content[4:8] == b"ftyp":
         return "AVIF"
     return next((kind for start, kind in _IMAGES.items() if content.startswith(start)), "no known format")
-
-
-def _is_text(content: bytes) -> bool:
-    try:
-        return content.decode().isprintable()
-    except UnicodeDecodeError:
-        return False
 
 
 def _cut(content: bytes) -> str:

@@ -3,16 +3,13 @@
 import json
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from cluster_serving.client.servers.process.command import SETTINGS, Command
 from cluster_serving.client.servers.process.exit_codes import Fault
 from cluster_serving.node.lifecycle.options import DEFAULT_CONFIG, StartOptions, start_options
-
-if TYPE_CHECKING:
-    from cluster_serving.node.config.loading import Config
 
 _TEMPLATE = Path(__file__).parents[1] / "config" / DEFAULT_CONFIG
 
@@ -44,6 +41,9 @@ def config(as_json: bool, **values: Any) -> None:
     Secrets are masked.
     """
     from cluster_serving.node.config.loading import effective, load_config
+    from cluster_serving.node.job.directory import Job
+    from cluster_serving.node.job.redis_errors import RedisUnavailable
+    from cluster_serving.node.job.redis_program import find_server
 
     options = StartOptions.of(values)
     if options.config_path is None and not Path(DEFAULT_CONFIG).exists():
@@ -54,34 +54,26 @@ def config(as_json: bool, **values: Any) -> None:
     if as_json:
         click.echo(json.dumps(shown, indent=2))
         return
-    texts = [(key, _text(entry["value"]), str(entry["source"])) for key, entry in shown.items()]
-    widths = [max(len(row[column]) for row in texts) for column in range(2)]
-    for key, value, source in texts:
-        click.echo(f"{key:<{widths[0]}}  {value:<{widths[1]}}  {source}")
+    rows: list[tuple[str, str, str]] = []
+    for key, entry in shown.items():
+        value = entry["value"]
+        text = "-" if value is None or value == "" else str(value)
+        rows.append((key, text.lower() if isinstance(value, bool) else text, str(entry["source"])))
+    widths = [max(len(row[column]) for row in rows) for column in range(2)]
+    for key, text, source in rows:
+        click.echo(f"{key:<{widths[0]}}  {text:<{widths[1]}}  {source}")
     for key, why in loaded.ignored.items():
         click.echo(f"{key} is ignored: {why}")
-    click.echo(_which_redis(loaded.config))
-
-
-def _which_redis(config: "Config") -> str:
-    from cluster_serving.node.job.directory import Job
-    from cluster_serving.node.job.redis_errors import RedisUnavailable
-    from cluster_serving.node.job.redis_program import find_server
-
-    settings = config.redis_settings()
+    settings = loaded.config.redis_settings()
     if not settings.is_local_default:
-        return f"Redis: {settings.describe()}; start does not run it."
+        click.echo(f"Redis: {settings.describe()}; start does not run it.")
+        return
     try:
-        program = find_server(os.environ, Job.of(config.job_name).redis_directory).described()
+        program = find_server(os.environ, Job.of(loaded.config.job_name).redis_directory).described()
+        start = f"where none listens, start runs {program}"
     except RedisUnavailable as error:
-        return f"Redis: {settings.describe()}; start cannot run one there: {error}."
-    return f"Redis: {settings.describe()}; where none listens, start runs {program}."
-
-
-def _text(value: object) -> str:
-    if value is None or value == "":
-        return "-"
-    return str(value).lower() if isinstance(value, bool) else str(value)
+        start = f"start cannot run one there: {error}"
+    click.echo(f"Redis: {settings.describe()}; {start}.")
 
 
 @click.command(cls=Command, context_settings=SETTINGS)

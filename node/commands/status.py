@@ -3,6 +3,7 @@
 import json
 import os
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,7 +43,11 @@ def status(context: click.Context, name: str | None, placement: bool, as_json: b
 
     known = [Job.of(name)] if name is not None else all_jobs()
     if placement:
-        context.exit(_show_placement(known, as_json))
+        from cluster_serving.node.commands.core_map import all_cores, described, drawn, processes
+
+        cores, running = all_cores(), processes(known)
+        click.echo(json.dumps(described(cores, running), indent=2) if as_json else drawn(cores, running))
+        context.exit(ExitCode.OK if running else ExitCode.NOT_RUNNING)
     found = [describe(job) for job in known]
     reports = [one for one in found if name is not None or one["state"] != NOT_RUNNING or one.get("backlog")]
     if as_json:
@@ -57,16 +62,11 @@ def status(context: click.Context, name: str | None, placement: bool, as_json: b
     context.exit(ExitCode.OK if states == {"ready"} else ExitCode.FAILED)
 
 
-def _show_placement(jobs: "list[Job]", as_json: bool) -> ExitCode:
-    from cluster_serving.node.commands.core_map import all_cores, described, drawn, processes
-
-    cores, running = all_cores(), processes(jobs)
-    click.echo(json.dumps(described(cores, running), indent=2) if as_json else drawn(cores, running))
-    return ExitCode.OK if running else ExitCode.NOT_RUNNING
-
-
 def describe(job: "Job") -> dict[str, Any]:
     """Return the known facts about a job on this machine. A value is None when the fact is not known."""
+    from cluster_serving.node.job import redis_server
+    from cluster_serving.node.job.redis_watch import watched
+
     record = job.read()
     is_running = job.running()
     process = job.supervisor() if is_running else None
@@ -80,7 +80,17 @@ def describe(job: "Job") -> dict[str, Any]:
     }
     if record is not None:
         report |= _from_redis(record, is_running)
-        report |= _embedded(record, "problem" in report)
+        if record.redis_directory is not None:  # the embedded Redis that the node uses or used last
+            directory = Path(record.redis_directory)
+            seen = watched(directory)
+            pid = redis_server.owned(directory)
+            report |= {"redis_pid": pid, "redis_restarts": seen.restarts, "redis_directory": str(directory)}
+            if seen.restarts:
+                restarted = time.localtime(seen.last_restart_ms / 1000)
+                report["redis_restarted"] = time.strftime("%Y-%m-%d %H:%M:%S", restarted)
+            if "problem" in report and pid is None:
+                why = f"the embedded Redis does not run: {seen.problem}" if seen.problem else "its Redis is shut down"
+                report["problem"] = why
     elif is_running:
         report["problem"] = "this machine has no record of the job's start"
     if is_running and "problem" in report:
@@ -88,30 +98,11 @@ def describe(job: "Job") -> dict[str, Any]:
     return report
 
 
-def _embedded(record: "NodeRecord", is_away: bool) -> dict[str, Any]:
-    """Describe the embedded Redis that the node uses or used last. Return an empty dict when Redis is not embedded."""
-    from cluster_serving.node.job import redis_server
-    from cluster_serving.node.job.redis_watch import watched
-
-    if record.redis_directory is None:
-        return {}
-    directory = Path(record.redis_directory)
-    seen = watched(directory)
-    pid = redis_server.owned(directory)
-    known: dict[str, Any] = {"redis_pid": pid, "redis_restarts": seen.restarts, "redis_directory": str(directory)}
-    if seen.restarts:
-        known["redis_restarted"] = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seen.last_restart_ms / 1000))
-    if is_away and pid is None:
-        known["problem"] = (
-            f"the embedded Redis does not run: {seen.problem}" if seen.problem else "its Redis is shut down"
-        )
-    return known
-
-
 def _from_redis(record: "NodeRecord", is_running: bool) -> dict[str, Any]:
     """Return the facts from Redis: the queue, and the heartbeat of a running node."""
     import redis
 
+    from cluster_serving.client.keys import GROUP
     from cluster_serving.client.servers.process.exit_codes import Fault
     from cluster_serving.node.config.loading import load_config
     from cluster_serving.node.lifecycle.options import recorded_options
@@ -120,7 +111,17 @@ def _from_redis(record: "NodeRecord", is_running: bool) -> dict[str, Any]:
     try:
         config = load_config(path, os.environ, recorded_options(record).flags()).config
         with config.redis_settings(_FIRST_ANSWER_S).client() as client:
-            found = {"redis_server": _server(client)} | _queue(client, record.job)
+            server: str | None = None  # for a user without permission to ask
+            with suppress(redis.ResponseError):
+                info: Any = client.info("server")
+                valkey = info.get("valkey_version")
+                server = f"Valkey {valkey}" if valkey else f"Redis {info.get('redis_version')}"
+            try:
+                summary: Any = client.xpending(record.job, GROUP)
+                pending = summary["pending"]
+            except redis.ResponseError:  # no group yet
+                pending = 0
+            found = {"redis_server": server, "backlog": client.xlen(record.job), "pending": pending}
             return found | _heartbeat(client, record, is_running)
     except Fault as fault:
         return {"problem": str(fault)}
@@ -128,31 +129,6 @@ def _from_redis(record: "NodeRecord", is_running: bool) -> dict[str, Any]:
         return {"problem": f"Redis at {record.redis}: {error}"}
     except ValueError as error:
         return {"problem": f"the heartbeat in Redis at {record.redis} cannot be read: {error}"}
-
-
-def _server(client: "redis.Redis") -> str | None:
-    """Return name and version of the server, or None for a user without permission to ask."""
-    import redis
-
-    try:
-        info: Any = client.info("server")
-    except redis.ResponseError:
-        return None
-    valkey = info.get("valkey_version")
-    return f"Valkey {valkey}" if valkey else f"Redis {info.get('redis_version')}"
-
-
-def _queue(client: "redis.Redis", job: str) -> dict[str, Any]:
-    import redis
-
-    from cluster_serving.client.keys import GROUP
-
-    try:
-        summary: Any = client.xpending(job, GROUP)
-        pending = summary["pending"]
-    except redis.ResponseError:  # no group yet
-        pending = 0
-    return {"backlog": client.xlen(job), "pending": pending}
 
 
 def _heartbeat(client: "redis.Redis", record: "NodeRecord", is_running: bool) -> dict[str, Any]:
@@ -172,27 +148,19 @@ def _heartbeat(client: "redis.Redis", record: "NodeRecord", is_running: bool) ->
 def _table(report: dict[str, Any]) -> str:
     rows = {key: value for key, value in report.items() if value is not None}
     if "uptime_s" in rows:
-        rows["uptime"] = _duration(rows.pop("uptime_s"))
-    if server := _server_row(report):
-        rows["server"] = server
+        days, rest = divmod(rows.pop("uptime_s"), 86_400)
+        clock = f"{rest // 3600}:{rest // 60 % 60:02}:{rest % 60:02}"
+        rows["uptime"] = f"{days} d {clock}" if days else clock
+    # The row of the server has name and version, and for an embedded server also its pid and restarts.
+    server = [report["redis_server"]] if report.get("redis_server") else []
+    if "redis_restarts" in report:
+        server.append(f"embedded, pid {report['redis_pid']}" if report["redis_pid"] else "embedded")
+        if restarts := report["redis_restarts"]:
+            server.append(f"restarts {restarts}, last {report['redis_restarted']}")
+    if server:
+        rows["server"] = ", ".join(server)
     order = ["job", "state", "node", "pid", "uptime", "model", "backend", "engine", "precision", "budget", "workers"]
     order += ["threads", "batch_size", *_NUMBERS]
     order += ["backlog", "pending", "redis", "server", "log", "problem"]
     width = max(len(key) for key in rows) + 2
     return "\n".join(f"{key.replace('_', ' '):<{width}}{rows[key]}" for key in order if key in rows)
-
-
-def _server_row(report: dict[str, Any]) -> str:
-    """Describe the Redis server in one row: name and version, and for an embedded server also its pid and restarts."""
-    parts = [report["redis_server"]] if report.get("redis_server") else []
-    if "redis_restarts" in report:
-        parts.append(f"embedded, pid {report['redis_pid']}" if report["redis_pid"] else "embedded")
-        if restarts := report["redis_restarts"]:
-            parts.append(f"restarts {restarts}, last {report['redis_restarted']}")
-    return ", ".join(parts)
-
-
-def _duration(seconds: int) -> str:
-    days, rest = divmod(seconds, 86_400)
-    clock = f"{rest // 3600}:{rest // 60 % 60:02}:{rest % 60:02}"
-    return f"{days} d {clock}" if days else clock

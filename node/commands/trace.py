@@ -55,7 +55,12 @@ def _found(reached: Reached, uri: str) -> dict[str, Any]:
     script = Script(Path(__file__).with_name("trace.lua").read_text())
     fields, left_ms, (seconds, microseconds) = reached.link.run(script, [result_prefix(reached.job) + uri], [])
     if left_ms == _NO_KEY:
-        raise Fault(_missing(reached, uri))
+        waiting = reached.link.call("XLEN", reached.job)
+        raise Fault(
+            f"no result of {uri} in job {reached.job}, where {waiting} record{'s are' if waiting != 1 else ' is'} under way: "
+            "the record is one of these, was never enqueued, was answered to predict or to HTTP (which keep no result), has "
+            "been taken off, or is older than resultTimeToLive"
+        )
     result = decode_result(uri, fields)
     receipt, stages = result.receipt, result.stages
     if not receipt:
@@ -84,12 +89,3 @@ def _written_ms(receipt: dict[str, Any], left_ms: int, now_ms: float) -> float |
     """
     ttl_ms = receipt.get("ttl_ms")
     return now_ms + left_ms - ttl_ms if isinstance(ttl_ms, int) and ttl_ms > 0 and left_ms >= 0 else None
-
-
-def _missing(reached: Reached, uri: str) -> str:
-    waiting = reached.link.call("XLEN", reached.job)
-    return (
-        f"no result of {uri} in job {reached.job}, where {waiting} record{'s are' if waiting != 1 else ' is'} under way: the "
-        "record is one of these, was never enqueued, was answered to predict or to HTTP (which keep no result), has been taken "
-        "off, or is older than resultTimeToLive"
-    )

@@ -20,10 +20,14 @@ _EIGHTHS = " ▏▎▍▌▋▊▉█"
 
 def page(found: dict[str, Any]) -> Iterator[str]:
     """Yield the lines about a record and its stages. Each bar begins at the end of the bar above."""
+    try:
+        enqueued = f"{datetime.fromtimestamp(found['enqueued_ms'] / 1000, UTC):%Y-%m-%d %H:%M:%S.%f}"[:-3] + " UTC"
+    except (OverflowError, ValueError, OSError):  # a client may have chosen the id of the entry
+        enqueued = f"{found['enqueued_ms']} ms"
     again = f", delivery {found['deliveries']}" if found["deliveries"] != 1 else ""
     shown = {
         "job": found["job"],
-        "enqueued": f"{_moment(found['enqueued_ms'])}, entry {found['entry']}",
+        "enqueued": f"{enqueued}, entry {found['entry']}",
         "ran on": f"{found['node']}, worker {found['worker']}, in a batch of {found['batch']}{again}",
         "model": found["model"] or "-",
     }
@@ -40,13 +44,6 @@ def page(found: dict[str, Any]) -> Iterator[str]:
         share = f"{took_ms / total_ms:4.0%}" if total_ms else ""
         yield f"  {_STAGES[name]:<22}{took_ms:>10.3f} ms {share:>4}  {bar}".rstrip()
     yield f"  {'total':<22}{total_ms:>10.3f} ms"
-
-
-def _moment(at_ms: int) -> str:
-    try:
-        return f"{datetime.fromtimestamp(at_ms / 1000, UTC):%Y-%m-%d %H:%M:%S.%f}"[:-3] + " UTC"
-    except (OverflowError, ValueError, OSError):  # a client may have chosen the id of the entry
-        return f"{at_ms} ms"
 
 
 def _bar(begins_ms: float, took_ms: float, total_ms: float) -> str:

@@ -61,7 +61,8 @@ def tune(
     from rich.console import Console
 
     from cluster_serving.node.commands.tune_display import Told
-    from cluster_serving.node.job.directory import Job
+    from cluster_serving.node.config.objective import THROUGHPUT
+    from cluster_serving.node.job.directory import Job, all_jobs
     from cluster_serving.node.lifecycle.prepare import check_free
     from cluster_serving.node.tuning import plot as picture
     from cluster_serving.node.tuning import table
@@ -75,7 +76,9 @@ def tune(
     config.check_model_path()
     job = Job.of(config.job_name)
     check_free(job)
-    _warn_of_others(job)
+    others = [other.name for other in all_jobs() if other.name != job.name and other.running()]
+    if others:
+        click.echo(f"Also running here, and taking a share of the cores: {', '.join(others)}.", err=True)
     try:
         report, kept = _measured(config, job, Terms(seconds, exhaustive))
     except Told as told:
@@ -85,9 +88,13 @@ def tune(
         click.echo(json.dumps(described(report), indent=2))
     else:
         table.show(report, Console())
-        click.echo(
-            _fate(config) if kept else f"Not kept: the model has no fingerprint; {job.directory / LOG} says why."
-        )
+        if not kept:
+            click.echo(f"Not kept: the model has no fingerprint; {job.directory / LOG} says why.")
+        elif config.tuning == "off":
+            click.echo("Kept; no start uses it as long as tuning is off.")
+        else:
+            goal = "" if config.objective == THROUGHPUT else f" (objective: {config.objective} too)"
+            click.echo(f"Kept: the next start with these settings{goal} uses it.")
     if plot is not None:
         picture.draw(report, f"{job.name}: {Path(config.model_path).name}", plot)
 
@@ -105,23 +112,6 @@ def _options(given: StartOptions, name: str | None, objective: str | None) -> St
     if record is None:
         raise NotStarted(f"no job {name} was ever started on this machine; give its config file with -c")
     return given.over(recorded_options(record))
-
-
-def _fate(config: "Config") -> str:
-    from cluster_serving.node.config.objective import THROUGHPUT
-
-    if config.tuning == "off":
-        return "Kept; no start uses it as long as tuning is off."
-    goal = "" if config.objective == THROUGHPUT else f" (objective: {config.objective} too)"
-    return f"Kept: the next start with these settings{goal} uses it."
-
-
-def _warn_of_others(job: "Job") -> None:
-    from cluster_serving.node.job.directory import all_jobs
-
-    others = [other.name for other in all_jobs() if other.name != job.name and other.running()]
-    if others:
-        click.echo(f"Also running here, and taking a share of the cores: {', '.join(others)}.", err=True)
 
 
 def _measured(config: "Config", job: "Job", terms: "Terms") -> "tuple[TuningReport, bool]":

@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from cluster_serving.client.servers.config.loading import Loaded, load
-from cluster_serving.client.servers.config.sources import Found
 from cluster_serving.client.servers.config.spellings import ConfigError
 from cluster_serving.client.servers.config.values import (
     check_pem,
@@ -39,8 +38,25 @@ def load_config(path: Path | None, environ: Mapping[str, str], flags: Mapping[st
         ConfigError: a setting is wrong. The message describes the first fault in a sentence that starts with the place.
     """
     loaded = load(Config, SPELLINGS, path, environ, flags, PATHS, addresses=ADDRESSES)
-    _check_redis(loaded.config, loaded.found)
-    _check_together(loaded.config)
+    config = loaded.config
+    places = {key: f"{setting.where}: " for key, setting in loaded.found.settings.items()}
+    try:
+        check_port(config.redis_url.strip())
+        config.redis_settings()
+    except ValueError as error:
+        detail = f"{places.get('redisUrl', '')}redisUrl is {mask_url(config.redis_url)}: {error}"
+        raise ConfigError(f"Your redis host and port are not valid, please check. {detail}") from error
+    for key, pem in (
+        ("redisSecureTrustStorePath", config.redis_secure_trust_store_path),
+        ("redisCertFile", config.redis_cert_file),
+        ("redisKeyFile", config.redis_key_file),
+    ):
+        if pem and config.redis_settings().tls:
+            try:
+                check_pem(pem)
+            except ValueError as error:
+                raise ConfigError(f"{places[key]}{key} {pem} {error}") from error
+    _check_together(config)
     return loaded
 
 
@@ -57,26 +73,6 @@ def effective(loaded: LoadedConfig) -> dict[str, object]:
     return values | shown
 
 
-def _check_redis(config: Config, found: Found) -> None:
-    places = {key: f"{setting.where}: " for key, setting in found.settings.items()}
-    try:
-        check_port(config.redis_url.strip())
-        config.redis_settings()
-    except ValueError as error:
-        detail = f"{places.get('redisUrl', '')}redisUrl is {mask_url(config.redis_url)}: {error}"
-        raise ConfigError(f"Your redis host and port are not valid, please check. {detail}") from error
-    for key, path in (
-        ("redisSecureTrustStorePath", config.redis_secure_trust_store_path),
-        ("redisCertFile", config.redis_cert_file),
-        ("redisKeyFile", config.redis_key_file),
-    ):
-        if path and config.redis_settings().tls:
-            try:
-                check_pem(path)
-            except ValueError as error:
-                raise ConfigError(f"{places[key]}{key} {path} {error}") from error
-
-
 def _check_together(config: Config) -> None:
     """Check settings that depend on each other."""
     if config.record_encrypted and not (config.record_secret and config.record_salt):
@@ -86,16 +82,12 @@ def _check_together(config: Config) -> None:
         )
     if bool(config.model_secret) != bool(config.model_salt):
         raise ConfigError("modelSecret and modelSalt belong together: set both, or neither to take both from Redis")
-    _check_address(config.model_path)
-    if config.model_checksum and not config.model_is_remote:
-        raise ConfigError("modelChecksum is for a model from a URL, and modelPath is no URL: take modelChecksum away")
-    if config.labels and not config.post_processing.strip().startswith("topN"):
-        raise ConfigError("labels has names for the classes that topN finds: set postProcessing to topN(n) as well")
-
-
-def _check_address(text: str) -> None:
-    if is_remote(text) and not has_host(text):
+    if is_remote(config.model_path) and not has_host(config.model_path):
         raise ConfigError(
             "modelPath is a URL without a valid host: write https://host/model.tar.gz or s3://bucket/model/; in a user or "
             "password, / is %2F, @ is %40 and so on"
         )
+    if config.model_checksum and not config.model_is_remote:
+        raise ConfigError("modelChecksum is for a model from a URL, and modelPath is no URL: take modelChecksum away")
+    if config.labels and not config.post_processing.strip().startswith("topN"):
+        raise ConfigError("labels has names for the classes that topN finds: set postProcessing to topN(n) as well")

@@ -10,7 +10,6 @@ import hashlib
 import os
 import platform
 import time
-from collections.abc import Collection
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -70,6 +69,12 @@ def conditions(config: Config, backend: str, budget: Budget, cpuinfo: Path = _CP
     The features of the processor are included, because virtual machines may give a processor any name.
     """
     names = {"numpy", *_DISTRIBUTIONS.get(backend, ()), *(["openvino"] if config.engine != "native" else [])}
+    versions = {"cluster-serving": __version__, "python": platform.python_version()}
+    for name in sorted(names):
+        try:
+            versions[name] = version(name)
+        except PackageNotFoundError:
+            continue
     return {
         "processor": _of_processor("model name", cpuinfo) or platform.machine(),
         "features": hashlib.sha256(_of_processor("flags", cpuinfo).encode()).hexdigest()[:_DIGITS],
@@ -77,7 +82,7 @@ def conditions(config: Config, backend: str, budget: Budget, cpuinfo: Path = _CP
         "physical": budget.physical,
         "domains": len({core.domain for core in budget.cores}),
         "quota": budget.quota,
-        "versions": {"cluster-serving": __version__, "python": platform.python_version(), **_versions(names)},
+        "versions": versions,
         "settings": config.model_dump(mode="json", include=_SETTINGS),
     }
 
@@ -142,13 +147,3 @@ def _of_processor(wanted: str, cpuinfo: Path) -> str:
     """Return a field of the first core in /proc/cpuinfo. Empty: the kernel does not report the field."""
     lines = (line.partition(":") for line in text_of(cpuinfo).splitlines())
     return next((value.strip() for name, _, value in lines if name.strip() == wanted), "")
-
-
-def _versions(names: Collection[str]) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for name in sorted(names):
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            continue
-    return found

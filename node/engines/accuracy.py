@@ -55,12 +55,9 @@ def _compare(expected: Array, found: Array, tolerance: float) -> Difference:
     if error == 0:
         return EQUAL
     largest = float(np.abs(a[np.isfinite(a)]).max(initial=0))
-    return Difference(error / largest if largest else np.inf, _agreement(a, b, tolerance * largest))
-
-
-def _agreement(a: Array, b: Array, tie: float) -> float:
-    if a.ndim < 2:
-        return 1.0
-    best, other = (array.argmax(axis=-1, keepdims=True) for array in (a, b))
-    lost = np.take_along_axis(a, best, -1) - np.take_along_axis(a, other, -1)
-    return float(np.mean((best == other) | (lost <= tie)))
+    agreement = 1.0
+    if a.ndim >= 2:
+        best, other = (array.argmax(axis=-1, keepdims=True) for array in (a, b))
+        lost = np.take_along_axis(a, best, -1) - np.take_along_axis(a, other, -1)
+        agreement = float(np.mean((best == other) | (lost <= tolerance * largest)))
+    return Difference(error / largest if largest else np.inf, agreement)

@@ -86,14 +86,16 @@ def _fitted(arrays: Mapping[str, Array], inputs: Sequence[TensorSpec], rows: int
     if len(set(counts.values())) > 1 or not all(counts.values()):
         told = ", ".join(f"{name!r} {count}" for name, count in counts.items())
         raise ValueError(f"each input must have the same number of rows, and one at least: {told}")
-    return {spec.name: _converted(spec, arrays[spec.name][:rows]) for spec in inputs}
-
-
-def _converted(spec: TensorSpec, array: Array) -> Array:
-    is_text = array.dtype.kind == "U"
-    if is_text != spec.is_text or (spec.row_shape is not None and not matches(array.shape[1:], spec.row_shape)):
-        raise ValueError(f"{spec.name!r} is {array.dtype} {list(array.shape)}, and the model takes {spec.describe()}")
-    return array.astype(object) if is_text else np.ascontiguousarray(spec.converted(array))
+    fitted: dict[str, Array] = {}
+    for spec in inputs:
+        array = arrays[spec.name][:rows]
+        is_text = array.dtype.kind == "U"
+        if is_text != spec.is_text or (spec.row_shape is not None and not matches(array.shape[1:], spec.row_shape)):
+            raise ValueError(
+                f"{spec.name!r} is {array.dtype} {list(array.shape)}, and the model takes {spec.describe()}"
+            )
+        fitted[spec.name] = array.astype(object) if is_text else np.ascontiguousarray(spec.converted(array))
+    return fitted
 
 
 def _from_images(folder: Path, inputs: Sequence[TensorSpec], images: ImageOptions, rows: int) -> dict[str, Array]:

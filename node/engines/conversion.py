@@ -63,7 +63,12 @@ def convert(detected: Detected, native: Backend, options: LoadOptions) -> Conver
         ModelError: OpenVINO cannot read the model, or the converted model does not fit the native inputs and outputs.
     """
     path = detected.definition
-    _refuse(detected, native)
+    # Refuse a model that OpenVINO certainly cannot run, before the trial run.
+    if any(spec.is_text for spec in (*native.inputs, *native.outputs)):
+        raise ModelError(f"{path}: OpenVINO cannot take or give text; set engine: native")
+    if not isinstance(native, Convertible) and detected.format not in _READ_FROM_DISK:
+        title = FORMATS[detected.format].title
+        raise ModelError(f"{path}: OpenVINO cannot read the format {title}; set engine: native")
     tried = trial(native, fixed_batch(native) or _TRIED_ROWS)
     outputs = _outputs(native, tried, path)
     try:
@@ -85,19 +90,6 @@ def convert(detected: Detected, native: Backend, options: LoadOptions) -> Conver
     return ConvertedBackend(request, native, ports_in, results)
 
 
-def _refuse(detected: Detected, native: Backend) -> None:
-    """Refuse a model that OpenVINO certainly cannot run, before the trial run."""
-    why = ""
-    if any(spec.is_text for spec in (*native.inputs, *native.outputs)):
-        why = "OpenVINO cannot take or give text"
-    elif isinstance(native, Convertible):
-        return
-    elif detected.format not in _READ_FROM_DISK:
-        why = f"OpenVINO cannot read the format {FORMATS[detected.format].title}"
-    if why:
-        raise ModelError(f"{detected.definition}: {why}; set engine: native")
-
-
 def _outputs(native: Backend, tried: TrialRun | None, path: Path) -> dict[str, str]:
     """Return the dtype of each output by name. Without declared outputs, only the trial run tells names and dtypes."""
     if native.outputs:
@@ -111,38 +103,33 @@ def _outputs(native: Backend, tried: TrialRun | None, path: Path) -> dict[str, s
 
 
 def _read(detected: Detected, native: Backend, tried: TrialRun | None) -> Any:
-    if isinstance(native, Convertible):
-        source = native.convertible()
-        return ov.convert_model(source, example_input=_example(source, tried))
-    return ov.Core().read_model(detected.definition)
-
-
-def _example(source: Any, tried: TrialRun | None) -> Any:
-    """Return tensors for tracing a plain torch module, or `None` for scripted and exported models, which need no tracing."""
+    """Return the model as OpenVINO reads it from the native backend or from the disk."""
+    if not isinstance(native, Convertible):
+        return ov.Core().read_model(detected.definition)
+    source = native.convertible()
+    example: Any = None
     torch: Any = sys.modules.get("torch")
-    if torch is None or not isinstance(source, torch.nn.Module) or isinstance(source, torch.jit.ScriptModule):
-        return None
-    return tried and tuple(map(torch.from_numpy, tried.inputs.values()))
+    if torch is not None and isinstance(source, torch.nn.Module) and not isinstance(source, torch.jit.ScriptModule):
+        # OpenVINO traces a plain torch module on tensors. Scripted and exported models need no tracing.
+        example = tried and tuple(map(torch.from_numpy, tried.inputs.values()))
+    return ov.convert_model(source, example_input=example)
 
 
 def _bind(kind: str, names: Sequence[str], ports: Sequence[Any], path: Path, ordered: bool) -> list[int]:
     """Return the index of the port for each name: by name if OpenVINO knows all names, else by position if the order is sure."""
-    found = [_find(name, ports) for name in names]
-    known = [port for port in found if port is not None]
+    known: list[int] = []
+    for name in names:
+        wanted = _plain(name)
+        own = [at for at, port in enumerate(ports) if _plain(port.node.friendly_name) == wanted]
+        any_of = [at for at, port in enumerate(ports) if wanted in map(_plain, port.names)]
+        # Several ports may carry the same tensor, so the name of a port's own node counts first.
+        known += (*own, *any_of)[:1]
     if len(set(known)) == len(names):
         return known
     if len(ports) == len(names) and (ordered or len(names) == 1):
         return list(range(len(names)))
     theirs = ", ".join(_plain(port.node.friendly_name) for port in ports)
     raise ModelError(f"{path}: OpenVINO finds the {kind} {theirs} instead of {', '.join(names)}; set engine: native")
-
-
-def _find(name: str, ports: Sequence[Any]) -> int | None:
-    """Return the port of a name. Several ports may carry the same tensor, so the name of a port's own node counts first."""
-    wanted = _plain(name)
-    own = [at for at, port in enumerate(ports) if _plain(port.node.friendly_name) == wanted]
-    any_of = [at for at, port in enumerate(ports) if wanted in map(_plain, port.names)]
-    return next(iter((*own, *any_of)), None)
 
 
 def _plain(name: str) -> str:

@@ -97,15 +97,12 @@ class _Maker:
             return self._native
         if runtime.engine == "native" or self._detected.backend == "openvino":
             return detect.load(self._detected, options)
-        return _converted(self._detected, self._native or detect.load(self._detected, options), options)
-
-
-def _converted(detected: Detected, native: Backend, options: LoadOptions) -> Backend:
-    try:
-        from cluster_serving.node.engines import conversion
-    except ImportError as error:
-        raise ModelError(
-            f"the engine openvino needs the package openvino, which cannot be imported here ({error}): "
-            "pip install 'cluster-serving[openvino]', or set engine: native"
-        ) from error
-    return conversion.convert(detected, native, options)
+        native = self._native or detect.load(self._detected, options)
+        try:
+            from cluster_serving.node.engines import conversion
+        except ImportError as error:
+            raise ModelError(
+                f"the engine openvino needs the package openvino, which cannot be imported here ({error}): "
+                "pip install 'cluster-serving[openvino]', or set engine: native"
+            ) from error
+        return conversion.convert(self._detected, native, options)

@@ -133,36 +133,29 @@ def _try(make: Make, runtime: Runtime, batches: Batches, expected: Batches, tole
     """Load, compare and time a candidate, then free the candidate."""
     try:
         backend = make(runtime)
-        found = EQUAL if runtime == REFERENCE else _difference(backend, batches, expected, tolerance)
-        ms = _median_ms(backend, batches[0])
+        found = EQUAL
+        if runtime != REFERENCE:
+            each = [
+                compare(outputs, backend.run(copied(inputs)), tolerance)
+                for outputs, inputs in zip(expected, batches, strict=True)
+            ]
+            # All batches have the same number of rows, so their shares have the same weight.
+            agreement = float(np.mean([one.arg_max_agreement for one in each]))
+            found = Difference(max(one.relative_error for one in each), agreement)
+        inputs = copied(batches[0])
+        backend.run(inputs)  # the first run does not count
+        times: list[float] = []
+        until_s = time.perf_counter() + _TIMING_S
+        while len(times) < _LEAST_RUNS or (len(times) < _MOST_RUNS and time.perf_counter() < until_s):
+            start_s = time.perf_counter()
+            backend.run(inputs)
+            times.append(time.perf_counter() - start_s)
+        ms = float(np.median(times)) * 1000
     except Exception as error:  # a failure rules out one runtime only
         return TriedRuntime(runtime.engine, runtime.precision, refused=_line(error))
     relative_error = None if np.isinf(found.relative_error) else found.relative_error
     refused = found.refused(tolerance)
     return TriedRuntime(runtime.engine, runtime.precision, ms, relative_error, found.arg_max_agreement, refused)
-
-
-def _difference(backend: Backend, batches: Batches, expected: Batches, tolerance: float) -> Difference:
-    """Return the difference over all batches. All batches have the same number of rows."""
-    each = [
-        compare(outputs, backend.run(copied(inputs)), tolerance)
-        for outputs, inputs in zip(expected, batches, strict=True)
-    ]
-    agreement = float(np.mean([one.arg_max_agreement for one in each]))
-    return Difference(max(one.relative_error for one in each), agreement)
-
-
-def _median_ms(backend: Backend, inputs: dict[str, Array]) -> float:
-    """Return the median time of a run in ms, without the first run."""
-    inputs = copied(inputs)
-    backend.run(inputs)
-    times: list[float] = []
-    until_s = time.perf_counter() + _TIMING_S
-    while len(times) < _LEAST_RUNS or (len(times) < _MOST_RUNS and time.perf_counter() < until_s):
-        start_s = time.perf_counter()
-        backend.run(inputs)
-        times.append(time.perf_counter() - start_s)
-    return float(np.median(times)) * 1000
 
 
 def _described(candidate: TriedRuntime) -> dict[str, object]:

@@ -99,10 +99,6 @@ class Cache:
         entry = Entry(directory.rename(self._path(name, version)))
         _flush(self._directory)
         self._clear()
-        self._prune()
-        return entry
-
-    def _prune(self) -> None:
         entries = [path for path in self._directory.iterdir() if path.is_dir() and not path.name.startswith(".")]
         entries.sort(key=lambda path: path.stat().st_mtime_ns, reverse=True)
         for path in entries[_KEPT:]:
@@ -113,6 +109,7 @@ class Cache:
                     self._clear()
             finally:
                 os.close(descriptor)
+        return entry
 
     def _path(self, name: str, version: str) -> Path:
         readable = re.sub(r"[^A-Za-z0-9._-]", "_", name).lstrip(".")[:60]

@@ -94,7 +94,8 @@ def _fetch(request: Request, progress: Progress, shown: str) -> Entry:
         progress.say(f"fetching {shown}, {readable(found.size_bytes)}")
         draft = cache.draft()
         digest = _download(found, draft / "fetched", progress)
-        _verify(digest, request.checksum)
+        if request.checksum and request.checksum != f"sha256:{digest}":
+            raise FetchError(f"is not what modelChecksum says: it is sha256:{digest}, and should be {request.checksum}")
         if not version and (entry := cache.find(name, digest)):
             return entry
         return cache.add(_model(found, draft, request.max_bytes, progress), name, version or digest)
@@ -128,29 +129,20 @@ def _save(part: Part, file: Path, advance: Callable[[int], None], progress: Prog
     for attempt in range(_ATTEMPTS):
         if attempt:  # obstore itself resumes only if the server tells a version
             progress.pause(backoff.next_s())
+        digest = hashlib.sha256()
+        size = 0
         try:
-            return _save_once(part, file, advance)
+            with file.open("wb") as stream:
+                for chunk in part.read():
+                    stream.write(chunk)
+                    digest.update(chunk)
+                    size += len(chunk)
+                    advance(size)
+            return digest.hexdigest()
         except FetchError:
             if attempt == _ATTEMPTS - 1:
                 raise
     raise AssertionError("not reached")
-
-
-def _save_once(part: Part, file: Path, advance: Callable[[int], None]) -> str:
-    digest = hashlib.sha256()
-    size = 0
-    with file.open("wb") as stream:
-        for chunk in part.read():
-            stream.write(chunk)
-            digest.update(chunk)
-            size += len(chunk)
-            advance(size)
-    return digest.hexdigest()
-
-
-def _verify(digest: str, checksum: str) -> None:
-    if checksum and checksum != f"sha256:{digest}":
-        raise FetchError(f"is not what modelChecksum says: it is sha256:{digest}, and should be {checksum}")
 
 
 def _model(found: RemoteModel, draft: Path, max_bytes: int, progress: Progress) -> Path:
@@ -163,15 +155,10 @@ def _model(found: RemoteModel, draft: Path, max_bytes: int, progress: Progress) 
 
     model = draft / "model"
     unpack(file, model, max_bytes, progress)
-    while len(inside := [path for path in model.iterdir() if _counts(path)]) == 1 and _is_folder(inside[0]):
+    while True:
+        inside = [path for path in model.iterdir() if path.name != "__MACOSX" and not path.name.startswith(".")]
+        if len(inside) != 1 or not inside[0].is_dir() or inside[0].is_symlink():
+            break
         model = inside[0]
     check_links(model)
     return model
-
-
-def _is_folder(path: Path) -> bool:
-    return path.is_dir() and not path.is_symlink()
-
-
-def _counts(path: Path) -> bool:
-    return path.name != "__MACOSX" and not path.name.startswith(".")

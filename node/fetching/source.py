@@ -12,6 +12,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
@@ -20,7 +21,7 @@ from cluster_serving.node.fetching.errors import FetchError
 
 if TYPE_CHECKING:
     from obstore import GetResult, ObjectMeta
-    from obstore.store import ClientConfig, RetryConfig, S3Config, S3Store
+    from obstore.store import ClientConfig, RetryConfig, S3Config
 
 _CHUNK_BYTES = 1 << 20
 _RETRIES: "RetryConfig" = {
@@ -83,25 +84,26 @@ def find(url: str, environ: Mapping[str, str] = os.environ) -> RemoteModel:
     Raises:
         FetchError: there is no content, or the URL cannot be reached.
     """
-    with _told():
-        return _find_on_s3(url, environ) if urlsplit(url).scheme.lower() == "s3" else RemoteModel([_find_by_http(url)])
-
-
-def _find_by_http(url: str) -> Part:
     from obstore import get
     from obstore.store import HTTPStore
 
-    parts = urlsplit(url)
-    login, at, host = parts.netloc.rpartition("@")
-    # A redirect does not lead from https to http, and never to a different scheme.
-    options = _client_options(parts.scheme.lower() == "http")
-    if at:
-        # After a redirect to a different host, the header is not sent.
-        options["default_headers"] = {"Authorization": f"Basic {base64.b64encode(unquote(login).encode()).decode()}"}
-    store = HTTPStore(parts._replace(netloc=host, fragment="").geturl(), client_options=options, retry_config=_RETRIES)
-    name = PurePosixPath(unquote(parts.path)).name or "model"
-    # GET instead of HEAD, because a signed URL is valid for GET alone.
-    return _part(name, get(store, ""), lambda: get(store, ""))
+    with _told():
+        parts = urlsplit(url)
+        scheme = parts.scheme.lower()
+        if scheme == "s3":
+            return _find_on_s3(url, environ)
+        login, at, host = parts.netloc.rpartition("@")
+        # A redirect does not lead from https to http, and never to a different scheme.
+        options = _client_options(scheme == "http")
+        if at:
+            # After a redirect to a different host, the header is not sent.
+            basic = base64.b64encode(unquote(login).encode()).decode()
+            options["default_headers"] = {"Authorization": f"Basic {basic}"}
+        address = parts._replace(netloc=host, fragment="").geturl()
+        store = HTTPStore(address, client_options=options, retry_config=_RETRIES)
+        name = PurePosixPath(unquote(parts.path)).name or "model"
+        # GET instead of HEAD, because a signed URL is valid for GET alone.
+        return RemoteModel([_part(name, get(store, ""), lambda: get(store, ""))])
 
 
 def _find_on_s3(url: str, environ: Mapping[str, str]) -> RemoteModel:
@@ -121,7 +123,11 @@ def _find_on_s3(url: str, environ: Mapping[str, str]) -> RemoteModel:
             pass  # the key may be a prefix
     prefix = f"{key.rstrip('/')}/".lstrip("/")
     found = sorted((meta for batch in listing(store, prefix or None) for meta in batch), key=lambda meta: meta["path"])
-    objects = [_part_below(prefix, meta, store) for meta in found if not meta["path"].endswith("/")]
+    objects: list[Part] = []
+    for meta in found:
+        path = meta["path"]  # has no `..` and no empty steps, because obstore refuses both
+        if not path.endswith("/"):
+            objects.append(Part(path.removeprefix(prefix), meta["size"], _version(meta), partial(get, store, path)))
     if not objects:
         raise FetchError("is not there: there is no such object, and none below this prefix")
     return RemoteModel(objects, folder=True)
@@ -161,13 +167,6 @@ def _part(name: str, first: "GetResult", again: "Callable[[], GetResult]") -> Pa
     return Part(name, first.meta["size"], _version(first.meta), lambda: opened.pop() if opened else again())
 
 
-def _part_below(prefix: str, meta: "ObjectMeta", store: "S3Store") -> Part:
-    from obstore import get
-
-    path = meta["path"]  # has no `..` and no empty steps, because obstore refuses both
-    return Part(path.removeprefix(prefix), meta["size"], _version(meta), lambda: get(store, path))
-
-
 def _version(meta: "ObjectMeta") -> str:
     changed = meta["last_modified"]
     told = meta["e_tag"] or ("" if changed == _NO_TIME else changed.isoformat())
@@ -193,19 +192,18 @@ def _told() -> Generator[None]:
     except exceptions.UnauthenticatedError as error:
         raise FetchError("may not be read without the right user and password (401)") from error
     except (exceptions.BaseError, ValueError) as error:
-        raise FetchError(_reason(str(error))) from error
-
-
-def _reason(text: str) -> str:
-    if "Content-Length Header missing" in text:
-        return "cannot be fetched: the server does not tell how long it is (Content-Length)"
-    if "169.254.169.254" in text or "169.254.170.2" in text:
-        return "cannot be read: there are no S3 credentials; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
-    if certificate := _CERTIFICATE.search(text):
-        return _UNTRUSTED.format(certificate[1])
-    if status := _STATUS.search(text):
-        code = _S3_CODE.search(text)
-        return f"cannot be fetched: the server answers {status[1].strip()}{f' ({code[1]})' if code else ''}"
-    if messages := _MESSAGE.findall(text):
-        return f"cannot be reached: {messages[-1]}"
-    return f"cannot be fetched: {text.partition(chr(10))[0]}"
+        text = str(error)
+        if "Content-Length Header missing" in text:
+            reason = "cannot be fetched: the server does not tell how long it is (Content-Length)"
+        elif "169.254.169.254" in text or "169.254.170.2" in text:
+            reason = "cannot be read: there are no S3 credentials; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+        elif certificate := _CERTIFICATE.search(text):
+            reason = _UNTRUSTED.format(certificate[1])
+        elif status := _STATUS.search(text):
+            code = _S3_CODE.search(text)
+            reason = f"cannot be fetched: the server answers {status[1].strip()}{f' ({code[1]})' if code else ''}"
+        elif messages := _MESSAGE.findall(text):
+            reason = f"cannot be reached: {messages[-1]}"
+        else:
+            reason = f"cannot be fetched: {text.partition(chr(10))[0]}"
+        raise FetchError(reason) from error

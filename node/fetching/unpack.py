@@ -55,18 +55,17 @@ def check_links(directory: Path) -> None:
     Raises:
         FetchError: a link leads out of the directory, or nowhere.
     """
-    inside = directory.resolve()
+    resolved = directory.resolve()
     for path in directory.rglob("*"):
         # Checked only after a folder around all files has been left out, because `..` leads elsewhere then.
-        if path.is_symlink() and not _is_inside(path, inside):
+        if not path.is_symlink():
+            continue
+        try:
+            inside = Path(os.path.realpath(path, strict=True)).is_relative_to(resolved)
+        except OSError:  # a link to nothing, to itself, or over too many steps
+            inside = False
+        if not inside:
             raise FetchError(f"is refused: {path.name!r} is a link that leads out of the model's directory, or nowhere")
-
-
-def _is_inside(link: Path, directory: Path) -> bool:
-    try:
-        return Path(os.path.realpath(link, strict=True)).is_relative_to(directory)
-    except OSError:  # a link to nothing, to itself, or over too many steps
-        return False
 
 
 class _Allowance:

@@ -91,8 +91,17 @@ class Job:
 
     @classmethod
     def of(cls, name: str, environ: Mapping[str, str] = os.environ) -> "Job":
-        """Return the job of a name. Nothing is created."""
-        return cls(name, state_home(environ) / _quoted(name))
+        """Return the job of a name. Nothing is created.
+
+        The directory has the quoted name of the job. `all_jobs` reverses the quoting, unless the name is very long.
+        """
+        home = state_home(environ)
+        quoted = quote(name, safe="")
+        if quoted.startswith("."):
+            quoted = f"%2E{quoted[1:]}"
+        if len(quoted) > _LONGEST_NAME:
+            quoted = f"{quoted[:100]}~{hashlib.sha256(name.encode()).hexdigest()[:16]}"
+        return cls(name, home / quoted)
 
     @property
     def lock_path(self) -> Path:
@@ -262,13 +271,3 @@ def _locked(descriptor: int) -> bool:
     except BlockingIOError:
         return False
     return True
-
-
-def _quoted(name: str) -> str:
-    """Return a job's name as a file name: reversible unless very long."""
-    quoted = quote(name, safe="")
-    if quoted.startswith("."):
-        quoted = f"%2E{quoted[1:]}"
-    if len(quoted) <= _LONGEST_NAME:
-        return quoted
-    return f"{quoted[:100]}~{hashlib.sha256(name.encode()).hexdigest()[:16]}"

@@ -93,26 +93,22 @@ def _programs(environ: Mapping[str, str]) -> Iterator[ServerProgram]:
         paths.append(Path(environ["REDIS_HOME"]) / "src" / "redis-server")
     paths += [Path(found) for name in _NAMES if (found := shutil.which(name, path=environ.get("PATH")))]
     paths += [Path(sys.executable).parent / name for name in _NAMES]
-    ours = _of_package()
-    for path in [*paths, *ours]:
-        if path.is_file() and os.access(path, os.X_OK) and (program := _asked(path.absolute(), path in ours)):
-            yield program
-
-
-def _of_package() -> list[Path]:
     # Found as a file, because importing the package would import the client of Valkey.
     spec = importlib.util.find_spec(_PACKAGE)
-    return sorted(Path(spec.origin).parent.glob("_binaries/*/valkey-server")) if spec and spec.origin else []
-
-
-def _asked(path: Path, from_package: bool) -> ServerProgram | None:
-    """Ask a program for its version. None: the program cannot run, for instance because of the kind of processor."""
-    try:
-        done = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=_VERSION_S, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    said = _VERSION_LINE.search(done.stdout)
-    if said is None:
-        return ServerProgram(path, path.name, (), from_package) if done.returncode == 0 else None
-    version = tuple(int(part) for part in said[2].split(".") if part)
-    return ServerProgram(path, said[1], version, from_package)
+    ours = sorted(Path(spec.origin).parent.glob("_binaries/*/valkey-server")) if spec and spec.origin else []
+    for path in [*paths, *ours]:
+        if not path.is_file() or not os.access(path, os.X_OK):
+            continue
+        program, from_package = path.absolute(), path in ours
+        try:
+            done = subprocess.run(
+                [program, "--version"], capture_output=True, text=True, timeout=_VERSION_S, check=False
+            )
+        except (OSError, subprocess.TimeoutExpired):
+            continue  # the program cannot run, for instance because of the kind of processor
+        said = _VERSION_LINE.search(done.stdout)
+        if said is not None:
+            version = tuple(int(part) for part in said[2].split(".") if part)
+            yield ServerProgram(program, said[1], version, from_package)
+        elif done.returncode == 0:
+            yield ServerProgram(program, program.name, (), from_package)

@@ -41,9 +41,9 @@ _CONF = """\
 bind 127.0.0.1
 port {port}
 daemonize no
-dir {directory}
-pidfile {directory_text}/redis.pid"
-logfile {directory_text}/redis.log"
+dir "{directory}"
+pidfile "{directory}/redis.pid"
+logfile "{directory}/redis.log"
 appendonly yes
 appendfsync everysec
 aof-use-rdb-preamble no
@@ -115,7 +115,16 @@ def start(
         raise RedisUnavailable(f"port {port} is in use by another process; free it, or choose another port in redisUrl")
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     directory = directory.resolve()
-    _write_conf(directory, port, max_memory_bytes, password)
+    # A file instead of arguments, because the quoting of arguments differs between versions of Redis.
+    conf = directory / _CONF_NAME
+    conf.touch(mode=0o600)
+    escaped = str(directory).replace("\\", "\\\\").replace('"', '\\"')
+    text = _CONF.format(port=port, directory=escaped, max_memory_bytes=max_memory_bytes)
+    if password:
+        # Any password can be written with each byte in hexadecimal.
+        in_hex = "".join(f"\\x{byte:02x}" for byte in password.encode())
+        text += f'requirepass "{in_hex}"\n'
+    conf.write_text(text, encoding="utf-8")
     return _launch(directory, server or find_server(os.environ, directory), port, password)
 
 
@@ -139,7 +148,11 @@ def restart(directory: Path, password: str | None = None) -> int:
 
 
 def _launch(directory: Path, server: ServerProgram, port: int, password: str | None) -> int:
-    _link_check(directory, server.path)
+    # The repair tool for the append-only file is the server itself, called by the tool's name.
+    draft = directory / f".{_CHECK}.{os.getpid()}"
+    draft.unlink(missing_ok=True)
+    draft.symlink_to(server.path)
+    draft.replace(directory / _CHECK)
     log = directory / "redis.log"
     log.touch(mode=0o600)
     log_start = log.stat().st_size
@@ -158,16 +171,6 @@ def _launch(directory: Path, server: ServerProgram, port: int, password: str | N
             detached.ended(pid, _STOP_S)
         raise
     return pid
-
-
-def _write_conf(directory: Path, port: int, max_memory_bytes: int, password: str | None) -> None:
-    # A file instead of arguments, because the quoting of arguments differs between versions of Redis.
-    conf = directory / _CONF_NAME
-    conf.touch(mode=0o600)
-    text = _quoted(directory)
-    values = {"port": port, "directory": text, "directory_text": text[:-1], "max_memory_bytes": max_memory_bytes}
-    login = f"requirepass {_quoted_bytes(password)}\n" if password else ""
-    conf.write_text(_CONF.format(**values) + login, encoding="utf-8")
 
 
 def _wait_until_ready(pid: int, settings: RedisSettings, log: Path, log_start: int) -> None:
@@ -192,14 +195,6 @@ def _wait_until_ready(pid: int, settings: RedisSettings, log: Path, log_start: i
     raise RedisUnavailable(
         f"redis-server did not answer on port {settings.port}; its log ends with: {_last_line(log, log_start)}"
     )
-
-
-def _link_check(directory: Path, program: Path) -> None:
-    """Link the repair tool for the append-only file into the directory: the server itself, called by the tool's name."""
-    draft = directory / f".{_CHECK}.{os.getpid()}"
-    draft.unlink(missing_ok=True)
-    draft.symlink_to(program)
-    draft.replace(directory / _CHECK)
 
 
 def _why_ended(log: Path, log_start: int) -> str:
@@ -281,14 +276,3 @@ def _last_line(log: Path, start: int) -> str:
         stream.seek(start)
         lines = [line.strip() for line in stream.read()[-4096:].decode(errors="replace").splitlines() if line.strip()]
     return lines[-1] if lines else "nothing"
-
-
-def _quoted(path: Path) -> str:
-    escaped = str(path).replace("\\", "\\\\").replace('"', '\\"')
-    return f'"{escaped}"'
-
-
-def _quoted_bytes(text: str) -> str:
-    """Return any text as a string for redis.conf, with each byte in hexadecimal."""
-    escaped = "".join(f"\\x{byte:02x}" for byte in text.encode())
-    return f'"{escaped}"'

@@ -94,11 +94,25 @@ class RedisWatch:
 
     def _run(self) -> None:
         while not self._stopping.is_set():
-            pid = redis_server.owned(self._directory)
-            if pid is None:
-                self._revive()
+            running = redis_server.owned(self._directory)
+            if running is not None:
+                self._await_end(running)
+                continue
+            if self._stopping.wait(self._pause_s):
+                return
+            try:
+                pid = self._started()
+            except (RedisUnavailable, OSError) as error:
+                if self._told != str(error):
+                    log.error("the embedded Redis cannot be started again; further attempts follow", reason=str(error))
+                self._told = str(error)
+                self._pause_s = self._after_failure.next_s()
+                self._note(problem=str(error))
             else:
-                self._await_end(pid)
+                self._note()
+                self._after_failure.reset()
+                log.info("the embedded Redis is back", pid=pid, away_s=round(time.monotonic() - self._ended_s, 2))
+                self._told = ""
 
     def _await_end(self, pid: int) -> None:
         began_s = time.monotonic()
@@ -119,23 +133,6 @@ class RedisWatch:
             why = "killed; out of memory?" if redis_server.left_pid_file(self._directory) else "told to end"
             log.warning("the embedded Redis has ended, and is started again", pid=pid, why=why)
             self._note(problem="it has ended, and is being started again")
-
-    def _revive(self) -> None:
-        if self._stopping.wait(self._pause_s):
-            return
-        try:
-            pid = self._started()
-        except (RedisUnavailable, OSError) as error:
-            if self._told != str(error):
-                log.error("the embedded Redis cannot be started again; further attempts follow", reason=str(error))
-            self._told = str(error)
-            self._pause_s = self._after_failure.next_s()
-            self._note(problem=str(error))
-        else:
-            self._note()
-            self._after_failure.reset()
-            log.info("the embedded Redis is back", pid=pid, away_s=round(time.monotonic() - self._ended_s, 2))
-            self._told = ""
 
     def _started(self) -> int:
         """Start the server, unless a different process has started it, and return the server's process id."""

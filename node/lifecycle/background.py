@@ -5,8 +5,7 @@ import shlex
 import signal
 import sys
 import time
-from collections.abc import Generator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -72,7 +71,8 @@ def _start_node(options: StartOptions, job: Job, timeout_s: float, stop_timeout_
     """Start the node, wait until the node is ready, and return the text of the node."""
     log_start = job.log_path.stat().st_size if job.log_path.exists() else 0
     public, secrets = options.without_secrets()
-    with _pipe() as (reading, writing):
+    reading, writing = os.pipe()
+    try:
         pid = detached.spawn(_command(public), job.log_path, environ_with(secrets), writing)
         os.close(writing)
         try:
@@ -83,8 +83,12 @@ def _start_node(options: StartOptions, job: Job, timeout_s: float, stop_timeout_
             if isinstance(error, KeyboardInterrupt):
                 raise
             raise NotReady(f"not ready after {timeout_s:g} s, stopped; see {job.log_path}", ExitCode.FAILED) from error
+    finally:
+        os.close(reading)
+        with suppress(OSError):  # closed already, unless the node could not be started
+            os.close(writing)
     if event is None or event.event != "ready":
-        raise _failure(event, _exit_code(pid), job.log_path, log_start)
+        raise _failure(event, pid, job.log_path, log_start)
     return event.text
 
 
@@ -101,17 +105,6 @@ def _command(options: StartOptions) -> list[str]:
     return [*node, f"--report-fd={detached.PASSED_FD}", *path, *options.argv()]
 
 
-@contextmanager
-def _pipe() -> Generator[tuple[int, int]]:
-    reading, writing = os.pipe()
-    try:
-        yield reading, writing
-    finally:
-        os.close(reading)
-        with suppress(OSError):
-            os.close(writing)
-
-
 def _stop(pid: int, timeout_s: float) -> None:
     """Stop the node with SIGTERM. After `timeout_s`, stop the node with SIGKILL."""
     with suppress(ProcessLookupError):
@@ -121,19 +114,16 @@ def _stop(pid: int, timeout_s: float) -> None:
             detached.ended(pid, _END_S)
 
 
-def _exit_code(pid: int) -> int:
-    """Return the exit code of a failed node. A node that does not end is stopped."""
+def _failure(event: Event | None, pid: int, log: Path, log_start: int) -> NotReady:
+    """Return the fault of a node that did not get ready. A node that does not end is stopped."""
     try:
-        code: int | None = psutil.Process(pid).wait(_END_S)
+        exit_code: int | None = psutil.Process(pid).wait(_END_S)
     except psutil.NoSuchProcess:
-        code = None
+        exit_code = None
     except psutil.TimeoutExpired:
         _stop(pid, _END_S)
-        code = None
-    return code if code is not None and code > 0 else ExitCode.FAILED
-
-
-def _failure(event: Event | None, code: int, log: Path, log_start: int) -> NotReady:
+        exit_code = None
+    code = exit_code if exit_code is not None and exit_code > 0 else ExitCode.FAILED
     if event is not None:
         return NotReady(event.text, event.code or code)
     with log.open("rb") as stream:

@@ -57,7 +57,16 @@ class StartOptions:
             if given[name] and "://" not in given[name]:
                 given[name] = str(Path(given[name]).absolute())
         options = cls(**given)
-        _check_addresses(options)
+        # A secret in the model's URL is refused: every user could read the secret in `ps`, and `restart` would lose a hidden
+        # secret.
+        pairs = (setting.partition("=") for setting in options.settings)
+        addresses = [value for key, _, value in pairs if fold(key.strip()) == fold("modelPath")]
+        for address in (options.model_path or "", *addresses):
+            if has_host(address) and mask_address(address) != address:
+                raise click.UsageError(
+                    f"{mask_address(address)}: a user, password or query does not belong on a command line, where all can see "
+                    "it; set modelPath in config.yaml or CLUSTER_SERVING_MODEL_PATH."
+                )
         return options
 
     def flags(self) -> dict[str, object]:
@@ -131,18 +140,6 @@ def _pairs(context: click.Context, parameter: click.Parameter, values: tuple[str
         if "=" not in value:
             raise click.BadParameter(f"{value} is not KEY=VALUE")
     return values
-
-
-def _check_addresses(options: StartOptions) -> None:
-    """Refuse secrets in the model's URL: every user could read the secrets in `ps`, and `restart` would lose hidden secrets."""
-    pairs = (setting.partition("=") for setting in options.settings)
-    given = [value for key, _, value in pairs if fold(key.strip()) == fold("modelPath")]
-    for address in (options.model_path or "", *given):
-        if has_host(address) and mask_address(address) != address:
-            raise click.UsageError(
-                f"{mask_address(address)}: a user, password or query does not belong on a command line, where all can see it; "
-                "set modelPath in config.yaml or CLUSTER_SERVING_MODEL_PATH."
-            )
 
 
 def start_options(function: Callable[..., None]) -> Callable[..., None]:

@@ -2,8 +2,7 @@
 
 import os
 import time
-from collections.abc import Callable, Generator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,7 +14,7 @@ from cluster_serving.node.config.loading import Config
 from cluster_serving.node.fetching.cache import Entry
 from cluster_serving.node.fetching.placing import begin, placed
 from cluster_serving.node.fetching.under_way import UnderWay
-from cluster_serving.node.job.directory import ChangeRequest, Job
+from cluster_serving.node.job.directory import Job
 from cluster_serving.node.lifecycle.options import TIMEOUT_S, StartOptions, options_of
 from cluster_serving.node.lifecycle.prepare import find_model
 from cluster_serving.node.lifecycle.progress_pipe import Reporter
@@ -99,14 +98,25 @@ class RestartPlans:
 
     def _take(self) -> "PendingPlan":
         request = self._job.take_request()
-        report = Reporter(_pipe(request.report) if request else None)
         if request is None:
-            return PendingPlan(self._given, report, TIMEOUT_S)
-        return PendingPlan(_given(request), report, request.timeout_s)
+            return PendingPlan(self._given, Reporter(None), TIMEOUT_S)
+        try:
+            descriptor: int | None = os.open(request.report, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        except OSError:
+            descriptor = None  # the `restart` has gone
+        report = Reporter(descriptor)
+        given = Origin(options_of(request.config_path, request.flags), request.environ, Path(request.directory))
+        return PendingPlan(given, report, request.timeout_s)
 
     def _read(self, given: Origin) -> Config:
-        with _in(given.directory):
+        # Unlike `contextlib.chdir`, a descriptor leads back to a deleted directory too.
+        back = os.open(".", os.O_PATH | os.O_CLOEXEC)
+        try:
+            os.chdir(given.directory)
             config = given.options.load(given.environ)[0].config
+        finally:
+            os.fchdir(back)
+            os.close(back)
         hide(*secrets_of_config(config))
         if Job.of(config.job_name) != self._job or config.redis_settings().describe() != self._redis:
             raise Fault("jobName or redisUrl has changed: use restart, which stops the node first")
@@ -163,27 +173,3 @@ class PendingPlan:
             self.fetch.give_up()
             raise Fault(f"the model is not fetched after {self.timeout_s:g} s")
         return done
-
-
-@contextmanager
-def _in(directory: Path) -> Generator[None]:
-    """Go to a directory for a block. Unlike `contextlib.chdir`, works from a deleted directory too."""
-    back = os.open(".", os.O_PATH | os.O_CLOEXEC)
-    try:
-        os.chdir(directory)
-        yield
-    finally:
-        os.fchdir(back)
-        os.close(back)
-
-
-def _given(request: ChangeRequest) -> Origin:
-    return Origin(options_of(request.config_path, request.flags), request.environ, Path(request.directory))
-
-
-def _pipe(path: str) -> int | None:
-    """Open the pipe to the waiting `restart`. None: the `restart` has gone."""
-    try:
-        return os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:
-        return None

@@ -2,6 +2,7 @@
 
 import shlex
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import click
@@ -60,25 +61,21 @@ def stop_job(job: "Job") -> bool:
 
 def _wait(job: "Job", process: "psutil.Process", timeout_s: float) -> bool:
     """Wait until the lock is free and the process has gone. Print the waiting time now and then."""
-    started = told = time.monotonic()
-    while job.running() or not _gone(process):
-        now = time.monotonic()
-        if now - started > timeout_s:
-            return False
-        if now - told > _TOLD_EVERY_S:
-            told = now
-            click.echo(f"Waiting for job {job.name} to finish its records ({now - started:.0f} of {timeout_s:g} s).")
-        time.sleep(_POLL_S)
-    return True
-
-
-def _gone(process: "psutil.Process") -> bool:
     import psutil
 
-    try:
-        return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return True
+    started = told = time.monotonic()
+    with suppress(psutil.NoSuchProcess):  # the process has gone between two looks
+        while job.running() or (process.is_running() and process.status() != psutil.STATUS_ZOMBIE):
+            now = time.monotonic()
+            if now - started > timeout_s:
+                return False
+            if now - told > _TOLD_EVERY_S:
+                told = now
+                click.echo(
+                    f"Waiting for job {job.name} to finish its records ({now - started:.0f} of {timeout_s:g} s)."
+                )
+            time.sleep(_POLL_S)
+    return True
 
 
 def stop_redis(job: "Job") -> bool:
@@ -104,15 +101,14 @@ def stop_redis(job: "Job") -> bool:
                     f"Redis was started by job {other.name}: stop it with cluster-serving-shutdown {shlex.quote(other.name)}"
                 )
         return True
-    users = [other.name for other in others if _uses(other, port)]
+    users: list[str] = []
+    for other in others:
+        record = other.read()
+        if other.running() and record is not None and record.local_redis_port == port:
+            users.append(other.name)
     if users:
         click.echo(f"Redis stays: job {', '.join(users)} uses it.")
         return False
     if redis_server.stop(job.redis_directory):
         click.echo("Redis stopped; its data stays on disk.")
     return True
-
-
-def _uses(job: "Job", port: int | None) -> bool:
-    record = job.read()
-    return job.running() and record is not None and record.local_redis_port == port

@@ -65,19 +65,19 @@ class LoadOptions(msgspec.Struct, frozen=True):
         Raises:
             ModelError: the configuration names inputs that the model lacks, or a shape that the model does not take.
         """
-        stated = self.declared([spec.name for spec in specs]) if self.inputs else {}
-        return tuple(_shaped(spec, stated[spec.name]) if spec.name in stated else spec for spec in specs)
-
-
-def _shaped(spec: TensorSpec, stated: TensorSpec) -> TensorSpec:
-    if stated.shape is None:
-        return spec
-    free = spec.shape is None
-    if spec.shape and len(spec.shape) == len(stated.shape):
-        free = all(dim in (None, wanted) for dim, wanted in zip(spec.shape, stated.shape, strict=True))
-    if not free:
-        raise ModelError(f"modelInputs says {stated.describe()}, and the model takes {spec.describe()}.")
-    return TensorSpec(spec.name, spec.dtype, stated.shape)
+        configured = self.declared([spec.name for spec in specs]) if self.inputs else {}
+        shaped = list(specs)
+        for at, spec in enumerate(specs):
+            stated = configured.get(spec.name)
+            if stated is None or stated.shape is None:
+                continue
+            free = spec.shape is None
+            if spec.shape and len(spec.shape) == len(stated.shape):
+                free = all(dim in (None, wanted) for dim, wanted in zip(spec.shape, stated.shape, strict=True))
+            if not free:
+                raise ModelError(f"modelInputs says {stated.describe()}, and the model takes {spec.describe()}.")
+            shaped[at] = TensorSpec(spec.name, spec.dtype, stated.shape)
+        return tuple(shaped)
 
 
 class Backend(Protocol):

@@ -124,7 +124,9 @@ def detect(model_path: str, model_type: str | None = None, ignore: Collection[Pa
         ModelError: there is no model, more than one model or half of a model, or a file cannot be read.
     """
     path = _local_path(model_path)
-    wanted = _wanted(model_type)
+    wanted = tuple(FORMATS) if model_type is None else MODEL_TYPES.get(model_type.strip().lower())
+    if wanted is None:
+        raise ModelError(f"{_INVALID}: the model type {model_type!r} is none of {', '.join(MODEL_TYPES)}.")
     try:
         skipped = {file.resolve() for file in ignore}
         detected = _choose(path, [file for file in _candidates(path) if file.resolve() not in skipped], wanted)
@@ -171,15 +173,6 @@ def _local_path(model_path: str) -> Path:
     return Path(unquote(url.path))
 
 
-def _wanted(model_type: str | None) -> tuple[str, ...]:
-    if model_type is None:
-        return tuple(FORMATS)
-    wanted = MODEL_TYPES.get(model_type.strip().lower())
-    if wanted is None:
-        raise ModelError(f"{_INVALID}: the model type {model_type!r} is none of {', '.join(MODEL_TYPES)}.")
-    return wanted
-
-
 def _candidates(path: Path) -> list[Path]:
     """Return the files to choose from: all files of a directory, or the named file with the second half of its model."""
     if path.is_dir():
@@ -190,14 +183,12 @@ def _candidates(path: Path) -> list[Path]:
     if path.suffix.lower() not in _BY_DEFINITION.keys() | _BY_WEIGHTS.keys() and path.name not in SAVED_MODEL:
         raise ModelError(f"{_INVALID}: {path} is not a model file; this version serves {_SERVED}.")
     if path.suffix.lower() in _BY_WEIGHTS:
-        return sorted(file for file in path.parent.iterdir() if file.stem == path.stem and _may_be_half(file))
+        halves = {*_BY_WEIGHTS, *(suffix for suffix, name in _BY_DEFINITION.items() if FORMATS[name].weights)}
+        return sorted(
+            file for file in path.parent.iterdir() if file.stem == path.stem and file.suffix.lower() in halves
+        )
     weights = FORMATS[_BY_DEFINITION[path.suffix.lower()]].weights if path.suffix.lower() in _BY_DEFINITION else ""
     return [path, *sorted(file for file in path.parent.iterdir() if weights and file.suffix.lower() == weights)]
-
-
-def _may_be_half(file: Path) -> bool:
-    suffix = file.suffix.lower()
-    return suffix in _BY_WEIGHTS or (suffix in _BY_DEFINITION and bool(FORMATS[_BY_DEFINITION[suffix]].weights))
 
 
 def _format_of(file: Path) -> str | None:
@@ -232,20 +223,16 @@ def _without_companions(found: list[tuple[Path, str]]) -> list[tuple[Path, str]]
     """Drop the frozen graphs beside a graph with a name that the original product knew, and drop earlier checkpoints."""
     names = {file.name for file, _ in found}
     first = next((name for name in _FROZEN_FIRST if name in names), None)
-    latest = _latest_checkpoint(found)
+    latest = None
+    checkpoints = [file.name for file, name in found if name == "tensorflowCheckpoint"]
+    if len(checkpoints) > 1:
+        # The file `checkpoint` beside the checkpoints names the checkpoint that TensorFlow wrote last.
+        listing = found[0][0].with_name("checkpoint")
+        text = listing.read_text(errors="replace") if listing.is_file() else ""
+        match = re.search(r'^model_checkpoint_path:\s*"(?:.*/)?([^"/]+)"', text, re.MULTILINE)
+        latest = f"{match[1]}.meta" if match and f"{match[1]}.meta" in checkpoints else None
     wanted = {"tensorflowFrozenModel": first, "tensorflowCheckpoint": latest}
     return [(file, name) for file, name in found if wanted.get(name) in (None, file.name)]
-
-
-def _latest_checkpoint(found: list[tuple[Path, str]]) -> str | None:
-    """Return the `.meta` file of the checkpoint that TensorFlow wrote last, according to the file `checkpoint` beside it."""
-    names = [file.name for file, name in found if name == "tensorflowCheckpoint"]
-    if len(names) < 2:
-        return None
-    listing = found[0][0].with_name("checkpoint")
-    text = listing.read_text(errors="replace") if listing.is_file() else ""
-    match = re.search(r'^model_checkpoint_path:\s*"(?:.*/)?([^"/]+)"', text, re.MULTILINE)
-    return f"{match[1]}.meta" if match and f"{match[1]}.meta" in names else None
 
 
 def _weights_of(definition: Path, kind: _Format, files: list[Path]) -> Path | None:
@@ -268,7 +255,9 @@ def _weights_of(definition: Path, kind: _Format, files: list[Path]) -> Path | No
 
 
 def _nothing_found(path: Path, files: list[Path], wanted: tuple[str, ...]) -> ModelError:
-    if "tensorflowSavedModel" in wanted and _is_half_of_saved_model(path, files):
+    if "tensorflowSavedModel" in wanted and (
+        (path / "variables").is_dir() or any(file.name in _BESIDE_SAVED_MODEL for file in files)
+    ):
         return ModelError(f"{_NONE} {path} is half of a SavedModel: put its {SAVED_MODEL[0]} there.")
     for file in files:
         name = _BY_WEIGHTS.get(file.suffix.lower(), "")
@@ -280,16 +269,8 @@ def _nothing_found(path: Path, files: list[Path], wanted: tuple[str, ...]) -> Mo
     titles = ", ".join(FORMATS[name].title for name in wanted)
     names = ", ".join(file.name for file in files[:5]) or "no files"
     more = f" and {len(files) - 5} more" if len(files) > 5 else ""
-    return ModelError(f"{_NONE} {path} holds {names}{more}; put one model there: {titles}.{_hint(path)}")
-
-
-def _is_half_of_saved_model(path: Path, files: list[Path]) -> bool:
-    return (path / "variables").is_dir() or any(file.name in _BESIDE_SAVED_MODEL for file in files)
-
-
-def _hint(path: Path) -> str:
-    """Return a hint at a subdirectory with a model: TensorFlow Serving and MLflow, for instance, keep versions there."""
-    if not path.is_dir():
-        return ""
-    below = sorted(inner for inner in path.iterdir() if inner.is_dir() and any(map(_format_of, inner.iterdir())))
-    return f" Its subdirectory {below[-1].name} holds one: set modelPath to {below[-1]}." if below else ""
+    # A subdirectory may hold a model: TensorFlow Serving and MLflow, for instance, keep versions there.
+    inside = list(path.iterdir()) if path.is_dir() else []
+    below = sorted(inner for inner in inside if inner.is_dir() and any(map(_format_of, inner.iterdir())))
+    hint = f" Its subdirectory {below[-1].name} holds one: set modelPath to {below[-1]}." if below else ""
+    return ModelError(f"{_NONE} {path} holds {names}{more}; put one model there: {titles}.{hint}")

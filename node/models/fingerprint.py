@@ -48,7 +48,9 @@ def fingerprint(model: Detected) -> str:
 def _files(model: Detected, root: Path) -> Iterator[Path]:
     definition = model.definition
     if model.format == "tensorflowSavedModel":
-        yield from _of_saved_model(root)
+        yield from (root / name for name in _FILES_OF_SAVED_MODEL if (root / name).is_file())
+        for name in _DIRECTORIES_OF_SAVED_MODEL:
+            yield from (file for file in (root / name).rglob("*") if file.is_file())
         return
     yield definition
     if model.weights is not None:
@@ -73,27 +75,19 @@ def _beside(root: Path) -> Iterator[Path]:
     return (file for file in root.iterdir() if file.is_file() and not file.name.startswith("."))
 
 
-def _of_saved_model(root: Path) -> Iterator[Path]:
-    yield from (root / name for name in _FILES_OF_SAVED_MODEL if (root / name).is_file())
-    for name in _DIRECTORIES_OF_SAVED_MODEL:
-        yield from (file for file in (root / name).rglob("*") if file.is_file())
-
-
 def _external_data(definition: Path) -> Iterator[Path]:
     """Yield the files in which an ONNX model keeps its large tensors."""
     if definition.stat().st_size == 0:
         return  # an empty file cannot be mapped
+    names: set[str] = set()
     with definition.open("rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as content:
-        names = {_location(content, match) for match in _LOCATION.finditer(content)}
+        for match in _LOCATION.finditer(content):
+            short, low, high = match.groups()
+            length = short[0] if short else (low[0] & 0x7F) | high[0] << 7
+            names.add(content[match.end() : match.end() + length].decode(errors="replace"))
     for name in names:
         location = PurePosixPath(name)
         file = definition.parent / location
         # ONNX Runtime reads external data only from the model's directory. A match that names no file there is no location.
         if name and not location.is_absolute() and ".." not in location.parts and os.path.isfile(file):  # noqa: PTH113 - no error
             yield file
-
-
-def _location(content: mmap.mmap, match: re.Match[bytes]) -> str:
-    short, low, high = match.groups()
-    length = short[0] if short else (low[0] & 0x7F) | high[0] << 7
-    return content[match.end() : match.end() + length].decode(errors="replace")

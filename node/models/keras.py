@@ -48,7 +48,16 @@ def load(detected: Detected, options: LoadOptions) -> TensorflowBackend:
 
 def _load_model(path: Path, allow_code: bool) -> Any:
     try:
-        return _load_hdf5(path, allow_code) if _is_hdf5(path) else _load_archive(path, allow_code)
+        if _is_hdf5(path):
+            # Python reads the file, because the HDF5 library wants a real path and a file opened in memory has none. Keras has
+            # no public function that takes an open file.
+            with path.open("rb") as stream, h5py.File(stream) as file:
+                return load_model_from_hdf5(file, compile=False, safe_mode=not allow_code)
+        # Keras tells the format by the extension, in lower case, and the file may have been renamed.
+        with TemporaryDirectory() as directory:
+            link = Path(directory, path.stem).with_suffix(".keras")
+            link.symlink_to(path.absolute())
+            return keras.saving.load_model(link, compile=False, safe_mode=not allow_code)
     except (ValueError, TypeError) as error:
         if "safe_mode=False" in str(error):
             raise ModelError(
@@ -61,21 +70,6 @@ def _load_model(path: Path, allow_code: bool) -> Any:
                 f"which keeps its computation. {str(error).partition('. ')[0]}."
             ) from error
         raise
-
-
-def _load_archive(path: Path, allow_code: bool) -> Any:
-    # Keras tells the format by the extension, in lower case, and the file may have been renamed.
-    with TemporaryDirectory() as directory:
-        link = Path(directory, path.stem).with_suffix(".keras")
-        link.symlink_to(path.absolute())
-        return keras.saving.load_model(link, compile=False, safe_mode=not allow_code)
-
-
-def _load_hdf5(path: Path, allow_code: bool) -> Any:
-    # Python reads the file, because the HDF5 library wants a real path and a file opened in memory has none. Keras has no
-    # public function that takes an open file.
-    with path.open("rb") as stream, h5py.File(stream) as file:
-        return load_model_from_hdf5(file, compile=False, safe_mode=not allow_code)
 
 
 def _is_hdf5(path: Path) -> bool:

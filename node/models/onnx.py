@@ -73,25 +73,27 @@ def load(detected: Detected, options: LoadOptions) -> OnnxBackend:
     # A thread that spins while waiting takes a core away from the reader, the writer and the other workers.
     settings.add_session_config_entry("session.intra_op.allow_spinning", "0")
     path = detected.definition
-    external = _external_data(path)  # read while the session is made
+    external: dict[str, Array] = {}  # read while the session is made
+    if in_memory(path):
+        # An encrypted model: the files beside it, decrypted too, are memory maps by name. From version 1.24 on, ONNX Runtime
+        # does not follow links out of the model's directory, but takes files that are in memory.
+        files = [
+            file for file in path.parent.rglob("*") if file != path and in_memory(file) and file.stat().st_size > 0
+        ]
+        external = {str(file.relative_to(path.parent)): np.memmap(file, np.uint8, "r") for file in files}
     if external and (give := getattr(settings, "add_external_initializers_from_files_in_memory", None)):
         give(list(external), list(external.values()), [len(content) for content in external.values()])
     try:
         session = ort.InferenceSession(str(path), settings, providers=["CPUExecutionProvider"])
     except Exception as error:  # the error classes of ONNX Runtime have no common base class
-        raise ModelError(f"{path} cannot be loaded by ONNX Runtime {ort.__version__}: {_reason(error)}") from error
+        # The text is `[ONNXRuntimeError] : 7 : INVALID_PROTOBUF : Load model from <path> failed:<reason>`.
+        text = str(error).split(" : ", 3)[-1]
+        if any(sign in text for sign in _NO_MODEL):
+            reason = "it was cut short, is encrypted (modelEncrypted: true opens it), or is no ONNX file."
+        else:
+            reason = _SOURCE.sub("", text.rpartition(" failed:")[2]).strip().split("\n")[0]
+        raise ModelError(f"{path} cannot be loaded by ONNX Runtime {ort.__version__}: {reason}") from error
     return OnnxBackend(session, options, path)
-
-
-def _external_data(path: Path) -> dict[str, Array]:
-    """Return the files beside an encrypted model that was opened in memory, by name, as memory maps.
-
-    From version 1.24 on, ONNX Runtime does not follow links out of the model's directory, but takes files that are in memory.
-    """
-    if not in_memory(path):
-        return {}
-    files = [file for file in path.parent.rglob("*") if file != path and in_memory(file) and file.stat().st_size > 0]
-    return {str(file.relative_to(path.parent)): np.memmap(file, np.uint8, "r") for file in files}
 
 
 def _spec(value: Any, path: Path) -> TensorSpec:
@@ -105,11 +107,3 @@ def _spec(value: Any, path: Path) -> TensorSpec:
     # A free dimension is a name, None, or in old files 0 or -1. A shape without dimensions leaves the rank open.
     shape = tuple(dim if isinstance(dim, int) and dim > 0 else None for dim in value.shape)
     return TensorSpec(value.name, dtype, shape or None)
-
-
-def _reason(error: Exception) -> str:
-    """Return the last part of `[ONNXRuntimeError] : 7 : INVALID_PROTOBUF : Load model from <path> failed:<reason>`."""
-    text = str(error).split(" : ", 3)[-1]
-    if any(sign in text for sign in _NO_MODEL):
-        return "it was cut short, is encrypted (modelEncrypted: true opens it), or is no ONNX file."
-    return _SOURCE.sub("", text.rpartition(" failed:")[2]).strip().split("\n")[0]

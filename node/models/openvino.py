@@ -82,9 +82,16 @@ def load(detected: Detected, options: LoadOptions) -> OpenvinoBackend:
     try:
         compiled = compile_model(ov.Core().read_model(path, detected.weights), options)
     except RuntimeError as error:
-        raise ModelError(
-            f"{path} cannot be loaded by OpenVINO {ov.get_version()}: {_explain(detected, error)}"
-        ) from error
+        text = str(error)
+        if "Unable to read the model" in text:
+            cause = (
+                "it was cut short, is encrypted (modelEncrypted: true opens it), or is no IR of version 10 or newer."
+            )
+        elif "Incorrect weights" in text:
+            cause = f"{detected.weights} was cut short or is of another model: copy both files again."
+        else:
+            cause = reason(error)
+        raise ModelError(f"{path} cannot be loaded by OpenVINO {ov.get_version()}: {cause}") from error
     return OpenvinoBackend(compiled, options, path)
 
 
@@ -117,39 +124,22 @@ def reason(error: Exception) -> str:
     return lines[-1] if lines else "no reason given"
 
 
-def _explain(detected: Detected, error: Exception) -> str:
-    text = str(error)
-    if "Unable to read the model" in text:
-        return "it was cut short, is encrypted (modelEncrypted: true opens it), or is no IR of version 10 or newer."
-    if "Incorrect weights" in text:
-        return f"{detected.weights} was cut short or is of another model: copy both files again."
-    return reason(error)
-
-
 def _specs(ports: Iterable[Any], path: Path) -> tuple[TensorSpec, ...]:
     specs: list[TensorSpec] = []
     for port in ports:
-        name = _name(port)
+        try:
+            name = str(port.any_name)
+        except RuntimeError:  # the port has no name, but its node always does
+            name = str(port.node.friendly_name)
         if any(spec.name == name for spec in specs):
             name = f"{name}:{len(specs)}"  # a tensor may be an output twice, under the same name
-        specs.append(_spec(name, port, path))
+        element_type: str = port.element_type.type_name
+        dtype = _DTYPES.get(element_type)
+        if dtype is None:
+            raise ModelError(f"{path}: {name!r} holds {element_type} values, and only plain numbers can be served.")
+        # The CPU plugin compiles no model with a dynamic number of dimensions.
+        shape = [None if dim.is_dynamic else dim.get_length() for dim in port.partial_shape]
+        if shape and (batch := port.partial_shape[0]).is_dynamic and batch.get_max_length() > 0:
+            shape[0] = batch.get_max_length()  # `1..4`: every batch is padded to 4 rows
+        specs.append(TensorSpec(name, dtype, tuple(shape)))
     return tuple(specs)
-
-
-def _name(port: Any) -> str:
-    try:
-        return str(port.any_name)
-    except RuntimeError:  # the port has no name, but its node always does
-        return str(port.node.friendly_name)
-
-
-def _spec(name: str, port: Any, path: Path) -> TensorSpec:
-    element_type: str = port.element_type.type_name
-    dtype = _DTYPES.get(element_type)
-    if dtype is None:
-        raise ModelError(f"{path}: {name!r} holds {element_type} values, and only plain numbers can be served.")
-    # The CPU plugin compiles no model with a dynamic number of dimensions.
-    shape = [None if dim.is_dynamic else dim.get_length() for dim in port.partial_shape]
-    if shape and (batch := port.partial_shape[0]).is_dynamic and batch.get_max_length() > 0:
-        shape[0] = batch.get_max_length()  # `1..4`: every batch is padded to 4 rows
-    return TensorSpec(name, dtype, tuple(shape))

@@ -16,7 +16,6 @@ arrays of `str` objects. `None` in a shape stands for any size.
 
 import inspect
 from pathlib import Path
-from types import ModuleType
 from typing import Any, cast
 
 import numpy as np
@@ -48,8 +47,24 @@ class PythonBackend:
         answer = self._model.predict(batch)
         if not isinstance(answer, dict):
             raise ValueError(f"predict must return a dict of arrays, not {type(answer).__name__}")
-        arrays = cast("dict[str, Any]", answer)
-        return {spec.name: _output(spec, arrays, rows) for spec in self.outputs}
+        returned = cast("dict[str, Any]", answer)
+        arrays: dict[str, Array] = {}
+        for spec in self.outputs:
+            if spec.name not in returned:
+                raise ValueError(
+                    f"predict did not return {spec.name!r}, only {', '.join(map(repr, returned)) or 'nothing'}"
+                )
+            array = np.asarray(returned[spec.name], dtype=object if spec.is_text else spec.dtype)
+            expected = (rows, *(spec.row_shape or ()))
+            fits = array.ndim == len(expected) and all(
+                dim in (None, size) for dim, size in zip(expected, array.shape, strict=True)
+            )
+            if not fits:
+                raise ValueError(
+                    f"predict returned {spec.name!r} with shape {list(array.shape)} for {rows} rows of {spec.describe()}"
+                )
+            arrays[spec.name] = array
+        return arrays
 
 
 def load(detected: Detected, options: LoadOptions) -> PythonBackend:
@@ -64,27 +79,25 @@ def load(detected: Detected, options: LoadOptions) -> PythonBackend:
     """
     path = detected.definition.absolute()
     with faults_of(path):
-        model_class = _model_class(execute(path, _MODULE), path)
+        module = execute(path, _MODULE)
+        model_class: Any = getattr(module, "Model", None)
+        if inspect.isclass(model_class):
+            if not callable(getattr(model_class, "predict", None)):
+                raise ModelError(f"{place_of(model_class, path)}: class Model has no method predict(self, batch).")
+        else:
+            found = [each for each in public_classes(module) if callable(getattr(each, "predict", None))]
+            if len(found) != 1:
+                names = ", ".join(each.__name__ for each in found) or "none"
+                raise ModelError(
+                    f"{path} must hold one class with a method predict(self, batch), and has {names}; call the one to serve "
+                    "Model."
+                )
+            model_class = found[0]
         model = model_class()
         prepare = getattr(model, "load", None)
         if prepare is not None:
             prepare()
         return PythonBackend(model, path)
-
-
-def _model_class(module: ModuleType, path: Path) -> type[Any]:
-    named = getattr(module, "Model", None)
-    if inspect.isclass(named):
-        if not callable(getattr(named, "predict", None)):
-            raise ModelError(f"{place_of(named, path)}: class Model has no method predict(self, batch).")
-        return named
-    found = [each for each in public_classes(module) if callable(getattr(each, "predict", None))]
-    if len(found) != 1:
-        names = ", ".join(each.__name__ for each in found) or "none"
-        raise ModelError(
-            f"{path} must hold one class with a method predict(self, batch), and has {names}; call the one to serve Model."
-        )
-    return found[0]
 
 
 def _specs(model: Any, attribute: str, path: Path) -> tuple[TensorSpec, ...]:
@@ -95,38 +108,23 @@ def _specs(model: Any, attribute: str, path: Path) -> tuple[TensorSpec, ...]:
     declared = getattr(model, attribute)
     if not isinstance(declared, (list, tuple)) or not declared:
         raise ModelError(f"{place} must be a list of (name, dtype, shape), not {declared!r}.")
-    specs = tuple(_spec(each, place) for each in cast("list[Any]", declared))
+    specs: list[TensorSpec] = []
+    for each in cast("list[Any]", declared):
+        try:
+            name, dtype_like, shape = each
+            dtype = np.dtype(dtype_like)
+            dims = tuple(None if dim is None else int(dim) for dim in shape)
+        except (TypeError, ValueError) as error:
+            raise ModelError(f"{place} must be a list of (name, dtype, shape), but has {each!r}: {error}") from error
+        if not isinstance(name, str) or not (dtype.kind in _NUMBERS or dtype == np.dtype(str)):
+            raise ModelError(f"{place} must give each name a dtype of numbers, or str for text, but has {each!r}.")
+        if not dims:
+            raise ModelError(f"{place}: the shape of {name!r} must begin with the batch dimension, as in (None, 10).")
+        if any(dim is not None and dim < 1 for dim in dims):
+            raise ModelError(
+                f"{place}: the shape of {name!r} is {dims}; write None for a dimension that may be any size."
+            )
+        specs.append(TensorSpec(name, dtype.name, dims))
     if len({spec.name for spec in specs}) < len(specs):
         raise ModelError(f"{place} has one name twice.")
-    return specs
-
-
-def _spec(declared: Any, place: str) -> TensorSpec:
-    try:
-        name, dtype_like, shape = declared
-        dtype = np.dtype(dtype_like)
-        dims = tuple(None if dim is None else int(dim) for dim in shape)
-    except (TypeError, ValueError) as error:
-        raise ModelError(f"{place} must be a list of (name, dtype, shape), but has {declared!r}: {error}") from error
-    if not isinstance(name, str) or not (dtype.kind in _NUMBERS or dtype == np.dtype(str)):
-        raise ModelError(f"{place} must give each name a dtype of numbers, or str for text, but has {declared!r}.")
-    if not dims:
-        raise ModelError(f"{place}: the shape of {name!r} must begin with the batch dimension, as in (None, 10).")
-    if any(dim is not None and dim < 1 for dim in dims):
-        raise ModelError(f"{place}: the shape of {name!r} is {dims}; write None for a dimension that may be any size.")
-    return TensorSpec(name, dtype.name, dims)
-
-
-def _output(spec: TensorSpec, answer: dict[str, Any], rows: int) -> Array:
-    if spec.name not in answer:
-        raise ValueError(f"predict did not return {spec.name!r}, only {', '.join(map(repr, answer)) or 'nothing'}")
-    array = np.asarray(answer[spec.name], dtype=object if spec.is_text else spec.dtype)
-    expected = (rows, *(spec.row_shape or ()))
-    fits = array.ndim == len(expected) and all(
-        dim in (None, size) for dim, size in zip(expected, array.shape, strict=True)
-    )
-    if not fits:
-        raise ValueError(
-            f"predict returned {spec.name!r} with shape {list(array.shape)} for {rows} rows of {spec.describe()}"
-        )
-    return array
+    return tuple(specs)

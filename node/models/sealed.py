@@ -63,7 +63,7 @@ def opened(detected: Detected, secrets: Secrets) -> Generator[Detected]:
     with ExitStack() as stack:
         stack.enter_context(_temporaries_in_memory())
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="cluster-serving-")))
-        _open_tree(root, folder, _cipher(secrets), stack)
+        _open_tree(root, folder, secrets, stack)
         for file in needed:
             if file.exists() and not in_memory(folder / file.relative_to(root)):
                 raise ModelError(
@@ -107,33 +107,27 @@ def wait_for_secrets(settings: RedisSettings, say: Callable[[str], object], give
     if given.secret and given.salt:
         return given
     while True:
-        found = _from_redis(settings, say)
-        if found.secret and found.salt:
-            hide(found.secret, found.salt)
-            return found
+        try:
+            with settings.client() as client:
+                values: Any = client.hmget(keys.MODEL_SECURED, [keys.SECRET, keys.SALT])
+        except (redis.RedisError, OSError) as error:
+            say(f"Redis at {settings.describe()} cannot be asked for the secret and salt of the model: {error}")
+        else:
+            found = Secrets(*((value or b"").decode(errors="replace") for value in values))
+            if found.secret and found.salt:
+                hide(found.secret, found.salt)
+                return found
         say(_WAITING)
         say(_RETRYING)
         time.sleep(_RETRY_S)
 
 
-def _from_redis(settings: RedisSettings, say: Callable[[str], object]) -> Secrets:
+def _open_tree(root: Path, folder: Path, secrets: Secrets, stack: ExitStack) -> None:
+    """Fill `folder` with links to the files of `root`. The link to an encrypted file leads to the decrypted content."""
     try:
-        with settings.client() as client:
-            values: Any = client.hmget(keys.MODEL_SECURED, [keys.SECRET, keys.SALT])
-    except (redis.RedisError, OSError) as error:
-        say(f"Redis at {settings.describe()} cannot be asked for the secret and salt of the model: {error}")
-        return Secrets()
-    return Secrets(*((value or b"").decode(errors="replace") for value in values))
-
-
-def _cipher(secrets: Secrets) -> ModelCipher:
-    try:
-        return ModelCipher(secrets.secret, secrets.salt)
+        cipher = ModelCipher(secrets.secret, secrets.salt)
     except (ValueError, ModuleNotFoundError) as error:
         raise ModelError(f"the encrypted model cannot be opened: {error}") from error
-
-
-def _open_tree(root: Path, folder: Path, cipher: ModelCipher, stack: ExitStack) -> None:
     for file in model_files(root):
         link = folder / file.relative_to(root)
         link.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

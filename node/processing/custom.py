@@ -31,7 +31,7 @@ numbers and arrays of numpy allowed. The JSON value becomes the result's `value`
 """
 
 from pathlib import Path
-from typing import Any, TypeGuard, cast
+from typing import Any, cast
 
 import msgspec
 import numpy as np
@@ -71,8 +71,10 @@ class Processing:
         """
         with faults_in("postprocess", self._path):
             answer: object = self._steps.postprocess(outputs)
-            if _is_outputs(answer):
-                return answer
+            if isinstance(answer, dict) and answer:
+                items = cast("dict[object, object]", answer).items()
+                if all(isinstance(key, str) and isinstance(value, np.ndarray) for key, value in items):
+                    return cast("dict[str, Array]", answer)
             return msgspec.json.encode(answer, enc_hook=_builtin)
 
 
@@ -106,13 +108,6 @@ def load(setting: str) -> Processing:
             "postprocess(self, outputs)."
         )
     return processing
-
-
-def _is_outputs(answer: object) -> TypeGuard[dict[str, Array]]:
-    if not isinstance(answer, dict) or not answer:
-        return False
-    items = cast("dict[object, object]", answer).items()
-    return all(isinstance(key, str) and isinstance(value, np.ndarray) for key, value in items)
 
 
 def _builtin(value: Any) -> Any:

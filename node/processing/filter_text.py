@@ -47,11 +47,10 @@ def _text(value: object) -> str:
     first = rows[0] if rows else []
     if isinstance(first, dict) or (first and isinstance(first[0], list)):
         return "".join(map(_text, rows))  # of a record that is a whole batch
-    return f"[{''.join(map(_row, rows))}]"
-
-
-def _row(row: list[object]) -> str:
-    numbers = [
-        java_float(item) if isinstance(item, float) else str(item) for item in row if isinstance(item, (int, float))
-    ]
-    return f"[{','.join(numbers)}]"
+    texts: list[str] = []
+    for row in rows:
+        numbers = [
+            java_float(item) if isinstance(item, float) else str(item) for item in row if isinstance(item, (int, float))
+        ]
+        texts.append(f"[{','.join(numbers)}]")
+    return f"[{''.join(texts)}]"

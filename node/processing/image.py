@@ -2,8 +2,9 @@
 
 import base64
 import binascii
+import contextlib
 import re
-from typing import Any, Literal
+from typing import Literal, cast
 
 import cv2
 import numpy as np
@@ -46,9 +47,16 @@ def decode(content: bytes, channels: int, *, keep_16_bit: bool = False) -> Image
         ValueError: the content is no image or a broken image, or the image holds floating-point numbers or more than
             `MAX_PIXELS` pixels.
     """
-    encoded = np.frombuffer(_without_base64(content), np.uint8)
+    if _BASE64_START.match(content) is not None:
+        with contextlib.suppress(binascii.Error):
+            content = base64.b64decode(content.translate(None, b" \t\r\n"), validate=True)
+    encoded = np.frombuffer(content, np.uint8)
     if channels == _WITH_ALPHA:
-        image = _with_alpha(encoded)
+        image = _read(encoded, cv2.IMREAD_UNCHANGED)
+        if image.ndim != 3 or image.shape[2] != _WITH_ALPHA:
+            # Read again, in colour: OpenCV then handles grey images, palettes and the orientation of photos.
+            coloured = _read(encoded, cv2.IMREAD_COLOR | cv2.IMREAD_ANYDEPTH)
+            image = cast("Array", cv2.cvtColor(coloured, cv2.COLOR_BGR2BGRA))
     elif channels == _GREY:
         image = _read(encoded, cv2.IMREAD_GRAYSCALE | cv2.IMREAD_ANYDEPTH)[:, :, np.newaxis]
     else:
@@ -86,7 +94,12 @@ class ImageFit:
         """
         options = options or ImageOptions()
         self._channels, self._layout, size = _layout(spec, options)
-        self._height, self._width = _size(spec, size, options.resize)
+        resize = options.resize
+        if resize is not None and any(fixed not in (None, asked) for fixed, asked in zip(size, resize, strict=True)):
+            raise ValueError(
+                f"images cannot be resized to height {resize[0]}, width {resize[1]}: the model takes {spec.describe()}"
+            )
+        self._height, self._width = size if resize is None else resize
         self._reorder = _TO_RGB.get(self._channels) if options.order == "rgb" else None
         self._dtype = np.dtype(spec.dtype)
         self._floating = np.issubdtype(self._dtype, np.floating)
@@ -94,7 +107,13 @@ class ImageFit:
         self._wide = np.promote_types(self._dtype, np.float32) if self._floating else self._dtype
         self._mean = self._numbers("imageMean", options.mean, spec)
         self._scale = self._numbers("imageScale", options.scale, spec)
-        self.row_shape = self._row_shape()
+        size = (self._height, self._width)
+        shapes: dict[_Layout, tuple[int | None, ...]] = {
+            "hw": size,
+            "chw": (self._channels, *size),
+            "hwc": (*size, self._channels),
+        }
+        self.row_shape = shapes[self._layout]
 
     def __call__(self, content: bytes) -> Array:
         """Return one row, in C order.
@@ -103,35 +122,29 @@ class ImageFit:
             ValueError: `decode` refuses the content.
         """
         keep_16_bit = self._floating or self._dtype == np.uint16
-        image = self._resized(decode(content, self._channels, keep_16_bit=keep_16_bit))
+        image: Array = decode(content, self._channels, keep_16_bit=keep_16_bit)
+        height, width = self._height or image.shape[0], self._width or image.shape[1]
+        if image.shape[:2] != (height, width):
+            image = cv2.resize(image, (width, height), interpolation=cv2.INTER_LINEAR)
+            image = image.reshape(height, width, self._channels)  # for images of one channel OpenCV drops the axis
         if self._reorder is not None:
             image = cv2.cvtColor(image, self._reorder)
         is_16_bit = image.dtype == np.uint16
         computes = self._mean is not None or self._scale is not None or is_16_bit
-        row = self._arranged(image, self._wide if computes else self._dtype)
+        dtype = self._wide if computes else self._dtype
+        if self._layout == "chw":
+            row = np.empty((self._channels, *image.shape[:2]), dtype)
+            # Split the channels first: 40 us for 3 x 227 x 227 float32. numpy takes 85 us to convert the transposed image.
+            for plane, pixels in zip(row, cv2.split(image), strict=True):
+                plane[...] = pixels
+        else:
+            row = np.ascontiguousarray(image[:, :, 0] if self._layout == "hw" else image, dtype)
         if is_16_bit and self._floating:
             row /= _FROM_8_TO_16_BIT
         elif not is_16_bit and self._dtype == np.uint16:
             row *= _FROM_8_TO_16_BIT
         self._normalize(row)
         return row.astype(self._dtype, copy=False)
-
-    def _resized(self, image: Image) -> Array:
-        height, width = self._height or image.shape[0], self._width or image.shape[1]
-        if image.shape[:2] == (height, width):
-            return image
-        # For images of one channel OpenCV drops the axis.
-        resized = cv2.resize(image, (width, height), interpolation=cv2.INTER_LINEAR)
-        return resized.reshape(height, width, self._channels)
-
-    def _arranged(self, image: Array, dtype: np.dtype[Any]) -> Array:
-        if self._layout != "chw":
-            return np.ascontiguousarray(image[:, :, 0] if self._layout == "hw" else image, dtype)
-        row = np.empty((self._channels, *image.shape[:2]), dtype)
-        # Split the channels first: 40 us for 3 x 227 x 227 float32. numpy takes 85 us to convert the transposed image.
-        for plane, pixels in zip(row, cv2.split(image), strict=True):
-            plane[...] = pixels
-        return row
 
     def _normalize(self, row: Array) -> None:
         """Apply `(row - mean) * scale` in place."""
@@ -154,10 +167,6 @@ class ImageFit:
             wanted = "one" if self._channels == 1 else f"one, or one for each of {self._channels} channels"
             raise ValueError(f"{key} has {len(numbers)} numbers, but for {spec.describe()} it must have {wanted}")
         return np.broadcast_to(np.array(numbers, self._wide), self._channels)
-
-    def _row_shape(self) -> tuple[int | None, ...]:
-        size = (self._height, self._width)
-        return {"hw": size, "chw": (self._channels, *size), "hwc": (*size, self._channels)}[self._layout]
 
 
 _Size = tuple[int | None, int | None]  # height, width
@@ -201,39 +210,22 @@ def _fitting(shape: tuple[int | None, ...] | None, options: ImageOptions) -> tup
     return None
 
 
-def _size(spec: TensorSpec, size: _Size, resize: tuple[int, int] | None) -> _Size:
-    if resize is None:
-        return size
-    if any(fixed not in (None, asked) for fixed, asked in zip(size, resize, strict=True)):
-        raise ValueError(
-            f"images cannot be resized to height {resize[0]}, width {resize[1]}: the model takes {spec.describe()}"
-        )
-    return resize
-
-
-def _without_base64(content: bytes) -> bytes:
-    if _BASE64_START.match(content) is None:
-        return content
-    try:
-        return base64.b64decode(content.translate(None, b" \t\r\n"), validate=True)
-    except binascii.Error:
-        return content
-
-
-def _with_alpha(encoded: NDArray[np.uint8]) -> Array:
-    image = _read(encoded, cv2.IMREAD_UNCHANGED)
-    if image.ndim == 3 and image.shape[2] == _WITH_ALPHA:
-        return image
-    # Read again, in colour: OpenCV then handles grey images, palettes and the orientation of photos.
-    return cv2.cvtColor(_read(encoded, cv2.IMREAD_COLOR | cv2.IMREAD_ANYDEPTH), cv2.COLOR_BGR2BGRA)
-
-
 def _read(encoded: NDArray[np.uint8], flags: int) -> Array:
     if encoded.size == 0:
         raise ValueError("the image is empty: 0 bytes")
     if encoded[:4].tobytes() == _OPEN_EXR:
         raise ValueError(f"the image holds floating-point values (OpenEXR), and {_ONLY}")
-    _check_png(encoded)
+    if encoded[: len(_PNG)].tobytes() == _PNG:
+        # Refuse a PNG file with a chunk longer than the file. OpenCV 4.14 allocates a chunk before reading the chunk: a file of
+        # 80 bytes can take 1.4 GB and a second.
+        content, at = encoded.data, len(_PNG)
+        while at + 8 <= len(content):
+            length = int.from_bytes(content[at : at + 4])
+            if length > len(content):
+                raise ValueError(
+                    f"not an image, or a broken one: a PNG of {len(content)} bytes with a chunk of {length}"
+                )
+            at += 12 + length  # length, type, data, checksum
     image = _imdecode(encoded, flags)
     if image is None:
         # OpenCV reads some floating-point images only with IMREAD_UNCHANGED.
@@ -246,21 +238,6 @@ def _read(encoded: NDArray[np.uint8], flags: int) -> Array:
     if image.dtype.name not in ("uint8", "uint16"):
         raise ValueError(f"the image holds {image.dtype} values, and {_ONLY}")
     return image
-
-
-def _check_png(encoded: NDArray[np.uint8]) -> None:
-    """Refuse a PNG file with a chunk longer than the file.
-
-    OpenCV 4.14 allocates a chunk before reading the chunk: a file of 80 bytes can take 1.4 GB and a second.
-    """
-    if encoded[: len(_PNG)].tobytes() != _PNG:
-        return
-    content, at = encoded.data, len(_PNG)
-    while at + 8 <= len(content):
-        length = int.from_bytes(content[at : at + 4])
-        if length > len(content):
-            raise ValueError(f"not an image, or a broken one: a PNG of {len(content)} bytes with a chunk of {length}")
-        at += 12 + length  # length, type, data, checksum
 
 
 def _imdecode(encoded: NDArray[np.uint8], flags: int) -> Array | None:

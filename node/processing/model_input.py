@@ -126,17 +126,13 @@ class ModelInput:
             texts = json.loads(encoded)
         except (ValueError, RecursionError) as error:
             raise CodecError(f"input {self.spec.name!r} is not JSON: {error}") from error
-        return InputValue(_TEXT, encoded, self._text_rows(texts))
-
-    def _text_rows(self, texts: object) -> int | None:
-        """Return the batch dimension of text, or `None` for text without a batch dimension."""
         try:
             shape = np.array(texts, dtype=object).shape
         except ValueError:  # ragged: the worker reports the error
-            return None
+            return InputValue(_TEXT, encoded)
         if self._is_row(shape) or not shape or (self._row is not None and not matches(shape[1:], self._row)):
-            return None
-        return shape[0] or None
+            return InputValue(_TEXT, encoded)  # without a batch dimension
+        return InputValue(_TEXT, encoded, shape[0] or None)
 
     def sparse(self, indices: Array, values: Array, shape: Array) -> InputValue:
         """Convert a sparse tensor to a dense tensor.

@@ -48,10 +48,19 @@ class Preprocessor:
             ValueError: the record is broken, or the values returned by `preprocess` do not fit the model.
         """
         answer = self._processing.preprocess(decode_record(content, self._open_image))
+        row: list[Array] = []
         try:
-            return [_row(spec, value) for spec, value in self._bound(answer)]
+            for spec, value in self._bound(answer):
+                if spec.is_text:
+                    row.append(text_row(spec, value))
+                    continue
+                fitted = ModelInput(spec, _OPTIONS).tensor(np.asarray(value))
+                if fitted.rows not in (None, 1):
+                    raise ValueError(f"input {spec.name!r} has {fitted.rows} rows, and a record has one")
+                row.append(_array(fitted))
         except (TypeError, ValueError) as error:
             raise ValueError(f"what preprocess returned: {error}") from error
+        return row
 
     def _bound(self, answer: Any) -> list[tuple[TensorSpec, Any]]:
         if not isinstance(answer, dict):
@@ -116,15 +125,6 @@ def text_array(spec: TensorSpec, value: object) -> Array:
     if not all(isinstance(item, str) for item in array.flat):
         raise ValueError(f"input {spec.name!r} takes text, and nested lists of text only if all have the same length")
     return array
-
-
-def _row(spec: TensorSpec, value: Any) -> Array:
-    if spec.is_text:
-        return text_row(spec, value)
-    fitted = ModelInput(spec, _OPTIONS).tensor(np.asarray(value))
-    if fitted.rows not in (None, 1):
-        raise ValueError(f"input {spec.name!r} has {fitted.rows} rows, and a record has one")
-    return _array(fitted)
 
 
 def _array(value: InputValue) -> Array:

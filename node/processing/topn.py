@@ -39,10 +39,8 @@ class Filter(msgspec.Struct, frozen=True):
         filtered = _FILTERS[self.name](output, self.n)
         if not self.labels:
             return filtered
-        return [[index, value, self._label(index)] for index, value in filtered]
-
-    def _label(self, index: int) -> str | None:
-        return self.labels[index] if index < len(self.labels) else None
+        known = len(self.labels)
+        return [[index, value, self.labels[index] if index < known else None] for index, value in filtered]
 
 
 def parse_filter(text: str) -> Filter | None:
@@ -123,7 +121,24 @@ def apply_to_rows(chosen: Filter, outputs: dict[str, Array]) -> list[object]:
 
 def _top(output: Array, n: int) -> Filtered:
     values = output.reshape(-1)
-    indices = _largest(_comparable(values), n)
+    comparable = values
+    if values.dtype.kind == "f" and (nan := np.isnan(values)).any():
+        # NaN goes below all numbers, because numpy takes NaN for the largest value.
+        comparable = np.where(nan, -np.inf, values).astype(values.dtype)
+    if n == 1 and values.size:
+        indices = np.array([comparable.argmax()])
+    else:
+        candidates = np.arange(values.size)
+        if n < values.size:
+            # argpartition alone picks any of the values equal to the n-th largest. Only the threshold is taken from argpartition.
+            threshold = comparable[np.argpartition(comparable, values.size - n)[values.size - n]]
+            above = np.flatnonzero(comparable > threshold)
+            equal = np.flatnonzero(comparable == threshold)[: n - above.size]
+            candidates = np.sort(np.concatenate((above, equal)))
+        # A stable ascending sort of the reversed list, reversed, is a stable descending sort. Negation would break unsigned
+        # dtypes.
+        backwards = candidates[::-1]
+        indices = backwards[np.argsort(comparable[backwards], kind="stable")][::-1]
     return [[index, value] for index, value in zip(indices.tolist(), _floats(values[indices]), strict=True)]
 
 
@@ -139,30 +154,6 @@ def _pick_top(output: Array, n: int) -> Filtered:
 
 
 _FILTERS: dict[str, Callable[[Array, int], Filtered]] = {"topN": _top, "pickTopN": _pick_top}
-
-
-def _comparable(values: Array) -> Array:
-    """Return the values with NaN below all numbers, because numpy takes NaN for the largest value."""
-    if values.dtype.kind != "f":
-        return values
-    nan = np.isnan(values)
-    return np.where(nan, -np.inf, values).astype(values.dtype) if nan.any() else values
-
-
-def _largest(values: Array, n: int) -> NDArray[np.intp]:
-    """Return the indices of the n largest values, largest first. Among equal values the earlier index comes first."""
-    if n == 1 and values.size:
-        return np.array([values.argmax()])
-    candidates = np.arange(values.size)
-    if n < values.size:
-        # argpartition alone picks any of the values equal to the n-th largest. Only the threshold is taken from argpartition.
-        threshold = values[np.argpartition(values, values.size - n)[values.size - n]]
-        above = np.flatnonzero(values > threshold)
-        equal = np.flatnonzero(values == threshold)[: n - above.size]
-        candidates = np.sort(np.concatenate((above, equal)))
-    # A stable ascending sort of the reversed list, reversed, is a stable descending sort. Negation would break unsigned dtypes.
-    backwards = candidates[::-1]
-    return backwards[np.argsort(values[backwards], kind="stable")][::-1]
 
 
 def _floats(values: NDArray[Any]) -> list[float]:

@@ -29,6 +29,7 @@ JOB = "quickstart"
 _LEAST_ACCURACY = 0.95
 _PASSES = 20
 _SHOWN = 5
+_SHADES = " ░▒▓█"
 
 
 def main() -> int:
@@ -37,40 +38,35 @@ def main() -> int:
     here = Path(__file__).parent
     with np.load(here / "held_out.npz") as held_out:
         images, labels = held_out["images"], held_out["labels"]
-    port = _free_port()
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port = int(listener.getsockname()[1])
     with _served(here / "model", port), InputQueue(port=port, name=JOB) as queue:
         requests = [{"image": encode_png(image)} for image in images]
         console.print(
             f"\nSending {len(images)} images that the model has never seen: one at a time, then all of them {_PASSES} times."
         )
-        answers, latencies_s = _one_at_a_time(queue, requests, console)
-        rate = _all_at_once(queue, requests, console)
+        answers: list[NDArray[np.float32]] = []
+        latencies_s: list[float] = []
+        for request in track(requests, "one at a time", console=console):
+            begun_s = time.perf_counter()
+            answers.append(queue.predict(request))
+            latencies_s.append(time.perf_counter() - begun_s)
+        many = requests * _PASSES
+        begun_s = time.perf_counter()
+        for _ in track(queue.predict_many(many), "at once       ", total=len(many), console=console):
+            pass
+        rate = len(many) / (time.perf_counter() - begun_s)
         probabilities = np.stack(answers)
         accuracy = float((probabilities.argmax(axis=1) == labels).mean())
         console.print(_samples(images, labels, probabilities))
-        console.print(_summary(accuracy, len(labels), rate, latencies_s))
+        p50, p99 = np.quantile(latencies_s, (0.5, 0.99)) * 1000
+        summary = Table(title=f"{len(labels)} held-out images", title_justify="left", show_header=False)
+        summary.add_row("accuracy", f"{accuracy:.1%}")
+        summary.add_row("throughput, many at once", f"{rate:,.0f} images/s")
+        summary.add_row("latency, one at a time", f"p50 {p50:.2f} ms, p99 {p99:.2f} ms")
+        console.print(summary)
     return 0 if accuracy >= _LEAST_ACCURACY else 1
-
-
-def _one_at_a_time(
-    queue: InputQueue, requests: list[dict[str, bytes]], console: Console
-) -> tuple[list[NDArray[np.float32]], list[float]]:
-    answers: list[NDArray[np.float32]] = []
-    seconds: list[float] = []
-    for request in track(requests, "one at a time", console=console):
-        begun_s = time.perf_counter()
-        answers.append(queue.predict(request))
-        seconds.append(time.perf_counter() - begun_s)
-    return answers, seconds
-
-
-def _all_at_once(queue: InputQueue, requests: list[dict[str, bytes]], console: Console) -> float:
-    """Return the records a second."""
-    many = requests * _PASSES
-    begun_s = time.perf_counter()
-    for _ in track(queue.predict_many(many), "at once       ", total=len(many), console=console):
-        pass
-    return len(many) / (time.perf_counter() - begun_s)
 
 
 def _samples(images: NDArray[np.uint8], labels: NDArray[np.int64], probabilities: NDArray[np.float32]) -> Table:
@@ -79,23 +75,10 @@ def _samples(images: NDArray[np.uint8], labels: NDArray[np.int64], probabilities
         table.add_column(heading, vertical="middle")
     for index in range(_SHOWN):
         row = probabilities[index]
-        table.add_row(_drawn(images[index]), str(labels[index]), str(row.argmax()), f"{row.max():.3f}")
-    return table
-
-
-def _drawn(image: NDArray[np.uint8]) -> str:
-    """Draw an image as four lines of eight shades. A shade stands for two pixels, the upper and the lower."""
-    shades = " ░▒▓█"
-    pairs = image.reshape(4, 2, 8).mean(axis=1) * (len(shades) - 1) / 255
-    return "\n".join("".join(shades[round(shade)] for shade in line) for line in pairs.tolist())
-
-
-def _summary(accuracy: float, count: int, rate: float, latencies_s: list[float]) -> Table:
-    p50, p99 = np.quantile(latencies_s, (0.5, 0.99)) * 1000
-    table = Table(title=f"{count} held-out images", title_justify="left", show_header=False)
-    table.add_row("accuracy", f"{accuracy:.1%}")
-    table.add_row("throughput, many at once", f"{rate:,.0f} images/s")
-    table.add_row("latency, one at a time", f"p50 {p50:.2f} ms, p99 {p99:.2f} ms")
+        # Four lines of eight shades. A shade stands for two pixels, the upper and the lower.
+        pairs = images[index].reshape(4, 2, 8).mean(axis=1) * (len(_SHADES) - 1) / 255
+        drawn = "\n".join("".join(_SHADES[round(shade)] for shade in line) for line in pairs.tolist())
+        table.add_row(drawn, str(labels[index]), str(row.argmax()), f"{row.max():.3f}")
     return table
 
 
@@ -113,12 +96,6 @@ def _served(model: Path, port: int) -> Generator[None]:
             yield
         finally:
             subprocess.run([*command, "shutdown", JOB], env=home, check=True)
-
-
-def _free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
 
 
 if __name__ == "__main__":

@@ -33,7 +33,9 @@ Weights = NDArray[np.float32]
 
 def main() -> None:
     """Train on four fifths of the digits, and write the model and the other fifth."""
-    images, labels = _digits()
+    digits: Any = load_digits()
+    images: Images = np.rint(digits.images * (_WHITE / digits.images.max())).astype(np.uint8)
+    labels: Labels = digits.target.astype(np.int64)
     parts: Any = train_test_split(images, labels, test_size=0.2, stratify=labels, random_state=_SEED)
     trained_on, held_out, trained_labels, held_out_labels = parts
     network = MLPClassifier((64,), alpha=0.01, max_iter=400, random_state=_SEED)
@@ -44,13 +46,6 @@ def main() -> None:
     MODEL.write_bytes(_model(network.coefs_, network.intercepts_).SerializeToString(deterministic=True))
     np.savez(HELD_OUT, images=held_out, labels=held_out_labels)
     print(f"{MODEL.name}: {MODEL.stat().st_size} bytes, {accuracy:.1%} of {len(held_out)} held-out digits right")
-
-
-def _digits() -> tuple[Images, Labels]:
-    digits: Any = load_digits()
-    brightest = digits.images.max()
-    images = np.rint(digits.images * (_WHITE / brightest)).astype(np.uint8)
-    return images, digits.target.astype(np.int64)
 
 
 def _pixels(images: Images) -> Weights:

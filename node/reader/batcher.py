@@ -131,10 +131,10 @@ class Batcher:
 
     def _begin(self, signature: Signature, now_ms: float, most_rows: int) -> OpenBatch | None:
         open_batch = self._take_slot(signature, now_ms, most_rows)
-        if open_batch is None:
-            self._close_oldest()
-        else:
+        if open_batch is not None:
             self._open[signature] = open_batch
+        elif self._open:  # many signatures can hold every slot half filled, so the oldest batch is closed as it is
+            self._close(next(iter(self._open)))
         return open_batch
 
     def _take_slot(self, signature: Signature, now_ms: float, most_rows: int) -> OpenBatch | None:
@@ -174,11 +174,6 @@ class Batcher:
         open_batch.close()
         observe_waits(self._measures, open_batch.ids, self._ring.redis_ms())
         return open_batch
-
-    def _close_oldest(self) -> None:
-        """Close the oldest batch as it is, because many signatures can hold every slot half filled."""
-        if self._open:
-            self._close(next(iter(self._open)))
 
 
 QUEUED_PER_WORKER = 2

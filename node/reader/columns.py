@@ -58,8 +58,15 @@ class FieldMap(NamedTuple):
         absent = (b"",) * len(columns[0])
         uris = columns[self.uri] if self.uri >= 0 else absent
         replies = columns[self.reply] if self.reply >= 0 else absent
-        until_ms = _open_ms(ids, columns[self.deadline], earliest_ms) if self.deadline >= 0 else (0,) * len(absent)
-        if not until_ms or not _are_plain(uris):
+        until_ms: Sequence[int] = (0,) * len(absent)
+        if self.deadline >= 0:
+            try:
+                until_ms = deadlines_ms(ids, columns[self.deadline])
+            except CodecError:
+                return None
+            if min(until_ms) < earliest_ms:
+                return None
+        if min(map(len, uris)) == 0 or max(map(len, uris)) > keys.MAX_URI_BYTES or not all(map(bytes.isascii, uris)):
             return None
         inputs = [found for taker, at in self.tensors if (found := taker.alike(columns[at])) is not None]
         if len(inputs) < len(self.tensors) or not all(not reply or may_reply(reply) for reply in set(replies)):
@@ -67,16 +74,3 @@ class FieldMap(NamedTuple):
         traceparents = [bounded(each) for each in columns[self.traceparent]] if self.traceparent >= 0 else absent
         signature = tuple([key for key, _ in inputs])
         return Columns(uris, replies, signature, [contents for _, contents in inputs], until_ms, traceparents)
-
-
-def _open_ms(ids: Sequence[bytes], deadlines: Sequence[bytes], earliest_ms: float) -> Sequence[int]:
-    """Return the deadlines in Unix ms, or an empty sequence if a deadline is malformed or before `earliest_ms`."""
-    try:
-        times_ms = deadlines_ms(ids, deadlines)
-    except CodecError:
-        return ()
-    return times_ms if min(times_ms) >= earliest_ms else ()
-
-
-def _are_plain(uris: Sequence[bytes]) -> bool:
-    return min(map(len, uris)) > 0 and max(map(len, uris)) <= keys.MAX_URI_BYTES and all(map(bytes.isascii, uris))

@@ -71,8 +71,29 @@ class RecordDecoder:
         """
         names = tuple(fields[::2])
         form = self._forms.get(names) or self._form(names)
-        record = self._decode(form, entry_id, fields, now_ms, expected)
-        return record if form.traceparent < 0 else record._replace(traceparent=bounded(fields[form.traceparent]))
+        uri = fields[form.uri] if form.uri >= 0 else b""
+        reply = fields[form.reply] if form.reply >= 0 else b""
+        traceparent = bounded(fields[form.traceparent]) if form.traceparent >= 0 else b""
+        flags = ORIGINAL if form.data >= 0 else 0
+        name = entry_id  # without a usable uri the answer goes under the entry id, where the client can look for it
+        try:
+            _check_uri(uri)
+            name = uri
+            if reply and not self._may_reply(reply):
+                raise CodecError(f"the reply stream must begin with {self._reply_prefixes[0].decode()}")
+            until_ms = deadline_ms(entry_id, fields[form.deadline]) if form.deadline >= 0 else 0
+            if form.deadline >= 0:
+                needed_ms = expected.answer_ms(life_ms(entry_id, until_ms))
+                if until_ms < now_ms + needed_ms:
+                    error = too_late(until_ms - now_ms, needed_ms, "a node could take the record")
+                    return Record(uri, reply, flags, (), (), error, 0, traceparent)
+            values = self._original(form, fields) if flags else self._native(form, fields)
+            signature, batched = self._signature(values, flags)
+        except Exception as fault:  # every exception of a decoder is answered as a fault of the record
+            error = (ErrorCode.INVALID_INPUT, cut(str(fault)))
+            return Record(name, reply if self._may_reply(reply) else b"", flags, (), (), error, 0, traceparent)
+        contents = [value.content for value in values]
+        return Record(uri, reply, flags | batched, signature, contents, None, until_ms, traceparent)
 
     def decode_alike(
         self, ids: Sequence[bytes], entries: Sequence[Sequence[bytes]], earliest_ms: float
@@ -100,33 +121,11 @@ class RecordDecoder:
         reply = reply if self._may_reply(reply) else b""
         flags = ORIGINAL if keys.DATA in given else 0
         traceparent = bounded(given.get(keys.TRACEPARENT, b""))
-        return Record(uri if _is_uri(uri) else entry_id, reply, flags, (), (), error, 0, traceparent)
-
-    def _decode(
-        self, form: FieldMap, entry_id: bytes, fields: Sequence[bytes], now_ms: float, expected: Forecast
-    ) -> Record:
-        uri = fields[form.uri] if form.uri >= 0 else b""
-        reply = fields[form.reply] if form.reply >= 0 else b""
-        flags = ORIGINAL if form.data >= 0 else 0
-        name = entry_id  # without a usable uri the answer goes under the entry id, where the client can look for it
         try:
             _check_uri(uri)
-            name = uri
-            if reply and not self._may_reply(reply):
-                raise CodecError(f"the reply stream must begin with {self._reply_prefixes[0].decode()}")
-            until_ms = deadline_ms(entry_id, fields[form.deadline]) if form.deadline >= 0 else 0
-            if form.deadline >= 0:
-                needed_ms = expected.answer_ms(life_ms(entry_id, until_ms))
-                if until_ms < now_ms + needed_ms:
-                    error = too_late(until_ms - now_ms, needed_ms, "a node could take the record")
-                    return Record(uri, reply, flags, (), (), error)
-            values = self._original(form, fields) if flags else self._native(form, fields)
-            signature, batched = self._signature(values, flags)
-        except Exception as fault:  # every exception of a decoder is answered as a fault of the record
-            error = (ErrorCode.INVALID_INPUT, cut(str(fault)))
-            return Record(name, reply if self._may_reply(reply) else b"", flags, (), (), error)
-        contents = [value.content for value in values]
-        return Record(uri, reply, flags | batched, signature, contents, None, until_ms)
+        except CodecError:
+            uri = entry_id
+        return Record(uri, reply, flags, (), (), error, 0, traceparent)
 
     def _signature(self, values: Sequence[InputValue], dialect: int) -> tuple[Signature, int]:
         """Return the signature of a record, and the flag BATCHED if the record carries a batch dimension of 1."""
@@ -199,9 +198,8 @@ class RecordDecoder:
         if form.fault:
             raise CodecError(form.fault)
         if self._options.raw:
-            return [
-                raw_record({name: value for name, value in zip(*[iter(fields)] * 2, strict=True) if _is_input(name)})
-            ]
+            pairs = zip(*[iter(fields)] * 2, strict=True)
+            return [raw_record({name: value for name, value in pairs if name.startswith(_KINDS)})]
         values: list[InputValue] = []
         for taker, parts in zip(form.takers, form.inputs, strict=True):
             tensor = parts.get(keys.TENSOR)
@@ -217,18 +215,6 @@ class RecordDecoder:
             return [raw_record(dict(original_field(name, value, self._options.encrypted) for name, value in columns))]
         bound = self._bind(dict(columns))
         return [taker.original_value(value) for taker, value in zip(self._takers(len(bound)), bound, strict=True)]
-
-
-def _is_input(field: bytes) -> bool:
-    return field.startswith(_KINDS)
-
-
-def _is_uri(uri: bytes) -> bool:
-    try:
-        _check_uri(uri)
-    except CodecError:
-        return False
-    return True
 
 
 def _check_uri(uri: bytes) -> None:

@@ -102,12 +102,8 @@ def leave(client: redis.Redis, stream: str, consumers: Sequence[str]) -> None:
     try:
         client.eval(PRUNE.text, 1, stream, keys.GROUP, _NEVER_MS, *consumers)
     except redis.ResponseError as error:
-        if not _is_missing(error):
+        if "NOGROUP" not in str(error) and "no such key" not in str(error).lower():
             raise
-
-
-def _is_missing(error: redis.ResponseError) -> bool:
-    return "NOGROUP" in str(error) or "no such key" in str(error).lower()
 
 
 def _pages(ids: Sequence[bytes]) -> Iterator[Sequence[bytes]]:

@@ -146,16 +146,6 @@ class Reader:
         if pending:
             log.info("taking records that were read and not answered", records=len(pending), one_by_one=len(suspects))
 
-    def _keep(self) -> None:
-        """Renew the leases of the lane's entries, when the renewal is due."""
-        if time.monotonic() < self._renewal_due_s or self._reading:
-            return
-        self._renewal_due_s = time.monotonic() + self._spec.lease_s / _RENEWALS_A_LEASE
-        self._ring.clock_offset_ms = offset_ms(self._link)  # with every renewal: either clock may be set
-        held = self._held()
-        self._leases.renew(list(held))
-        self._look_due = True
-
     def _look(self) -> None:
         """Scan for entries whose lease has expired. Takes the place of one read, so that the scan also happens under load."""
         held = self._held()
@@ -177,33 +167,38 @@ class Reader:
             self._read_us = now_us()
             self._backlog += [(entry.id, entry.fields, entry.deliveries + 1) for entry in claimed]
         while self._suspects and not (self._stopping or self._again or self._backlog or self._works()):
-            self._take_suspect(self._suspects.popleft())
-
-    def _take_suspect(self, suspect: bytes) -> None:
-        """Take one suspect, unless another consumer holds the entry by now."""
-        for entry_id, fields, deliveries in self._leases.claim([suspect]):
-            self._alone = True
-            self._count[Count.REDELIVERED] += 1
-            self._read_us = now_us()
-            if deliveries < self._spec.max_deliveries:
-                self._backlog.append((entry_id, fields, deliveries + 1))
-                continue
-            message = f"delivered {deliveries} times, and every time the node that read the record died (maxDeliveries)"
-            record = self._decoder.refuse(entry_id, fields, (ErrorCode.DELIVERED_TOO_OFTEN, message))
-            told = {"entry": entry_id.decode(), "deliveries": deliveries, **traced(record.traceparent)}
-            log.warning("a record is given up: every node that read the record died", **told)
-            self._place(entry_id, record, deliveries + 1)
+            # The claim is empty when another consumer holds the entry by now.
+            for entry_id, fields, deliveries in self._leases.claim([self._suspects.popleft()]):
+                self._alone = True
+                self._count[Count.REDELIVERED] += 1
+                self._read_us = now_us()
+                if deliveries < self._spec.max_deliveries:
+                    self._backlog.append((entry_id, fields, deliveries + 1))
+                    continue
+                message = (
+                    f"delivered {deliveries} times, and every time the node that read the record died (maxDeliveries)"
+                )
+                record = self._decoder.refuse(entry_id, fields, (ErrorCode.DELIVERED_TOO_OFTEN, message))
+                told = {"entry": entry_id.decode(), "deliveries": deliveries, **traced(record.traceparent)}
+                log.warning("a record is given up: every node that read the record died", **told)
+                self._place(entry_id, record, deliveries + 1)
 
     def _step(self) -> None:
-        """Take one turn: decode, hand over, ask for entries if there is room, wait for a reply or the bell."""
+        """Take one turn: renew leases, decode, hand over, ask for entries if there is room, wait for a reply or the bell."""
         self._ring.reader_wants = True  # before looking, so that a worker or slot freed from now on rings the bell
-        self._keep()
+        if time.monotonic() >= self._renewal_due_s and not self._reading:
+            self._renewal_due_s = time.monotonic() + self._spec.lease_s / _RENEWALS_A_LEASE
+            self._ring.clock_offset_ms = offset_ms(self._link)  # with every renewal: either clock may be set
+            held = self._held()
+            self._leases.renew(list(held))
+            self._look_due = True
         self._take_again()
         self._decode_backlog()
         self._hand_over()
         if self._finished() or self._may_take():
             return
-        if self._may_read():
+        waiting = self._backlog or self._again or self._suspects
+        if not (self._reading or self._stopping or waiting or self._is_alone()) and self._has_room():
             if self._look_due:
                 self._look()
                 return
@@ -214,15 +209,16 @@ class Reader:
         wants = self._ring.reader_wants = bool(self._backlog or self._batcher) or not self._reading
         # Without a backlog and batches only Redis can bring work. Reading at once takes one system call instead of two.
         if not wants or self._ear.wait(self._patience_s()):
-            self._receive()
+            self._reading = False
+            found = self._link.read() or ()
+            entries = [(entry_id, fields, 1) for _stream, added in found for entry_id, fields in added]
+            self._read_us = now_us()
+            self._count[Count.READ] += len(entries)
+            self._backlog += entries
 
     def _may_take(self) -> bool:
         busy = self._stopping or self._backlog or self._is_alone()
         return bool(self._again) and not busy and self._has_room()
-
-    def _may_read(self) -> bool:
-        waiting = self._backlog or self._again or self._suspects
-        return not (self._reading or self._stopping or waiting or self._is_alone()) and self._has_room()
 
     def _is_alone(self) -> bool:
         """Return whether a suspect is in the lane."""
@@ -244,13 +240,6 @@ class Reader:
             return _LONGEST_WAIT_S
         left_ms = oldest_ms + self._spec.max_batch_delay_ms - _now_ms()
         return min(left_ms / 1000, _LONGEST_WAIT_S) if left_ms > 0 else _LONGEST_WAIT_S
-
-    def _receive(self) -> None:
-        self._reading = False
-        entries = [(entry_id, fields, 1) for _stream, found in self._link.read() or () for entry_id, fields in found]
-        self._read_us = now_us()
-        self._count[Count.READ] += len(entries)
-        self._backlog += entries
 
     def _has_room(self) -> bool:
         return self._ring.first(State.FREE) is not None

@@ -15,13 +15,12 @@ def offset_ms(link: Link) -> int:
     Raises:
         ConnectionLost: Redis does not answer.
     """
-    _, offset = min(_ask(link) for _ in range(_CALLS))
+    answers: list[tuple[float, float]] = []  # milliseconds until the answer, and offset
+    for _ in range(_CALLS):
+        before_ms = time.time() * 1000
+        seconds, microseconds = link.call("TIME")
+        after_ms = time.time() * 1000
+        halfway_ms = (before_ms + after_ms) / 2  # Redis is taken to read its clock halfway
+        answers.append((after_ms - before_ms, int(seconds) * 1000 + int(microseconds) / 1000 - halfway_ms))
+    _, offset = min(answers)
     return round(offset)
-
-
-def _ask(link: Link) -> tuple[float, float]:
-    """Return the milliseconds until the answer, and the offset in milliseconds if Redis read its clock halfway."""
-    before_ms = time.time() * 1000
-    seconds, microseconds = link.call("TIME")
-    after_ms = time.time() * 1000
-    return after_ms - before_ms, int(seconds) * 1000 + int(microseconds) / 1000 - (before_ms + after_ms) / 2

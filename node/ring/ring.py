@@ -118,19 +118,16 @@ class Ring:
     def oldest(self, state: State, worker: int | None = None) -> int | None:
         """Return the slot handed over first among slots in `state`, and of `worker` if given. None: no slot matches."""
         while True:
-            found = self._oldest(bytes(self._states), state, worker)
+            states, found = bytes(self._states), None
+            slot = states.find(state)
+            while slot >= 0:
+                mine = worker is None or self._owners[slot] == worker
+                if mine and (found is None or self._sequences[slot] < self._sequences[found]):
+                    found = slot
+                slot = states.find(state, slot + 1)
             # A slot may go round the ring between the look at its state and the look at its owner. Then look again.
             if found is None or worker is None or (self._states[found], self._owners[found]) == (state, worker):
                 return found
-
-    def _oldest(self, states: bytes, state: State, worker: int | None) -> int | None:
-        found, slot = None, states.find(state)
-        while slot >= 0:
-            mine = worker is None or self._owners[slot] == worker
-            if mine and (found is None or self._sequences[slot] < self._sequences[found]):
-                found = slot
-            slot = states.find(state, slot + 1)
-        return found
 
     def every(self, *states: State) -> list[int]:
         """Return the slots in the given states, oldest first."""

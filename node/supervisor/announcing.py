@@ -36,14 +36,9 @@ def tell_serving(lanes: Generation, report: Report) -> None:
     model, budget = lanes.model.definition.name, lanes.arrangement.budget.described()
     runtime = lanes.runtime.described(lanes.model.backend)
     log.info("serving", job=lanes.config.job_name, model=model, runtime=runtime, workers=lanes.workers, budget=budget)
-    report("ready", _described(lanes))
-
-
-def _described(lanes: Generation) -> str:
     takes = ", ".join(spec.describe() for spec in lanes.inputs)
     gives = ", ".join(spec.describe() for spec in lanes.outputs)
     many = Shape(lanes.workers, lanes.arrangement.threads).described()
-    runtime = lanes.runtime.described(lanes.model.backend)
     batch, measured = lanes.arrangement.choice.batch, lanes.arrangement.measured
     tuned = f" (measured {measured})" if measured else ""
-    return f"{lanes.model.definition.name} ({runtime}): {takes} -> {gives}; {many}, batch {batch}{tuned}"
+    report("ready", f"{model} ({runtime}): {takes} -> {gives}; {many}, batch {batch}{tuned}")

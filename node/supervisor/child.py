@@ -133,7 +133,14 @@ class Child:
 
     def hear(self) -> None:
         """Read the ready pipe, and set `ready` or `failure` when the child has sent its message."""
-        while self.booting and (chunk := self._read()):
+        while self.booting:
+            try:
+                chunk = os.read(self._ready_fd, 1 << 16)
+            except BlockingIOError:
+                return
+            if not chunk:
+                self._close_pipe()
+                return
             self._buffer += chunk
             if not self._buffer.endswith(b"\n"):
                 continue
@@ -144,15 +151,6 @@ class Child:
             self.ready_s = time.monotonic()
             if self.ready is None:
                 self.failure = (message["failed"], message["code"])
-
-    def _read(self) -> bytes:
-        try:
-            chunk = os.read(self._ready_fd, 1 << 16)
-        except BlockingIOError:
-            return b""
-        if not chunk:
-            self._close_pipe()
-        return chunk
 
     def _close_pipe(self) -> None:
         if self.booting:

@@ -110,7 +110,11 @@ class Generation(ServedModel):
             lane.look_after()
         if not self._leaving:
             self._start_workers()
-            self._begin()
+            # Writers and readers start once every worker is ready and the model's fingerprint is known.
+            if not self._begun and self.workers_ready == self.workers and not self.hashing:
+                self._begun = True
+                for lane in self._lanes:
+                    lane.begin()
 
     def limit_rows(self, rows: int) -> None:
         """Limit batches to `rows` rows from now on, at most the batch size of the arrangement."""
@@ -183,26 +187,9 @@ class Generation(ServedModel):
             while lane.lacks_workers:
                 lane.start_worker()
 
-    def _begin(self) -> None:
-        """Start writers and readers, once every worker is ready and the model's fingerprint is known."""
-        if not self._begun and self.workers_ready == self.workers and not self.hashing:
-            self._begun = True
-            for lane in self._lanes:
-                lane.begin()
-
 
 def take_turn(generations: Sequence[Generation], bell: Bell, longest_s: float) -> None:
     """Read messages of children until the bell rings or `longest_s` is over, then schedule successors of dead children."""
-    _wait(generations, bell, longest_s)
-    for lanes in generations:
-        for child in list(lanes.children()):
-            reason = child.reap()
-            if reason is not None:
-                lanes.bury(child, reason)
-        lanes.look_after()
-
-
-def _wait(generations: Sequence[Generation], bell: Bell, longest_s: float) -> None:
     children = [(child, lanes) for lanes in generations for child in lanes.children()]
     speaking = {child.fileno(): (child, lanes) for child, lanes in children if child.booting}
     poll = select.poll()
@@ -214,3 +201,9 @@ def _wait(generations: Sequence[Generation], bell: Bell, longest_s: float) -> No
     for descriptor in speaking.keys() & ready:
         child, lanes = speaking[descriptor]
         lanes.hear(child)
+    for lanes in generations:
+        for child in list(lanes.children()):
+            reason = child.reap()
+            if reason is not None:
+                lanes.bury(child, reason)
+        lanes.look_after()

@@ -5,7 +5,7 @@ before, or was killed after a change, would have to wait until the lease of the 
 """
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from typing import Any
 
 import redis
@@ -37,19 +37,14 @@ def inherit(client: redis.Redis, job: str, node: str, consumers: Collection[str]
     for name in (consumer["name"].decode(errors="replace") for consumer in found if consumer["pending"]):
         if ours.fullmatch(name) is None or name in consumers:
             continue
-        for ids in _held(client, job, name):
+        first = b"-"
+        while True:
+            pending: Any = client.xpending_range(job, keys.GROUP, first, "+", _AT_ONCE, name)
+            if not pending:
+                break
+            ids = [entry["message_id"] for entry in pending]
             # JUSTID: the claim does not count as a delivery.
             client.xclaim(job, keys.GROUP, heir, 0, ids, justid=True)
             count += len(ids)
+            first = b"(" + pending[-1]["message_id"]
     return count
-
-
-def _held(client: redis.Redis, job: str, consumer: str) -> Iterator[list[Any]]:
-    """Yield the ids of all entries that a consumer holds, up to `_AT_ONCE` at a time."""
-    first: bytes = b"-"
-    while True:
-        pending: Any = client.xpending_range(job, keys.GROUP, first, "+", _AT_ONCE, consumer)
-        if not pending:
-            return
-        yield [entry["message_id"] for entry in pending]
-        first = b"(" + pending[-1]["message_id"]

@@ -180,8 +180,19 @@ class Lane:
     def look_after(self) -> None:
         """Kill hung children, start due children, and end all children of a drained lane, once in each turn of the supervisor."""
         self._kill_hung()
-        self._revive()
-        self._pass_on()
+        for post in self._posts:
+            if post.is_due:
+                if post.recycling:
+                    self._recycled += 1
+                else:
+                    self._restarts += 1
+                log.info("starting a successor", child=post.name)
+                self._fill(post)
+        # Slots that wait for a worker without successor go to its neighbours: the reader may choose a worker at the moment of
+        # the worker's dismissal.
+        for worker in {self.ring.owner(slot) for slot in self.ring.every(State.READY)}:
+            if self._workers[worker].vacant:
+                self._recover(worker, "dismissed")
         if self._draining and self._reader.child is None and not self.ring.every(*HANDED_OVER):
             self._draining = False  # once is enough
             for post in self._posts:
@@ -233,16 +244,6 @@ class Lane:
             bell.close()
         self.ring.close()
 
-    def _revive(self) -> None:
-        for post in self._posts:
-            if post.is_due:
-                if post.recycling:
-                    self._recycled += 1
-                else:
-                    self._restarts += 1
-                log.info("starting a successor", child=post.name)
-                self._fill(post)
-
     def _fill(self, post: Seat) -> None:
         try:
             post.start()
@@ -279,15 +280,6 @@ class Lane:
 
     def _wanted(self) -> list[Seat]:
         return self._workers[: self.workers]
-
-    def _pass_on(self) -> None:
-        """Hand slots that wait for a worker without successor to its neighbours.
-
-        The reader may choose a worker at the moment of the worker's dismissal.
-        """
-        for worker in {self.ring.owner(slot) for slot in self.ring.every(State.READY)}:
-            if self._workers[worker].vacant:
-                self._recover(worker, "dismissed")
 
     def _recover(self, worker: int, reason: str, verdict: KillReason | None = None) -> bool:
         """Recover the slots of a worker that has ended, and return whether a run was interrupted."""

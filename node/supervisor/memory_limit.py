@@ -46,7 +46,10 @@ class MemoryLimit:
             return
         for index, post in enumerate(self._workers):
             child = post.ready
-            if child is None or not post.wanted or _is_young(child) or (used := own_bytes(child)) <= self._limit:
+            if child is None or not post.wanted:
+                continue
+            young = time.monotonic() - child.ready_s < _WORTH_STARTING * (child.ready_s - child.started_s)
+            if young or (used := own_bytes(child)) <= self._limit:
                 continue
             log.warning(
                 "takes more than maxWorkerMemory, and is replaced",
@@ -66,10 +69,6 @@ def own_bytes(child: Child) -> int:
         return int(psutil.Process(child.pid).memory_full_info().uss)
     except (psutil.Error, OSError):
         return 0
-
-
-def _is_young(child: Child) -> bool:
-    return time.monotonic() - child.ready_s < _WORTH_STARTING * (child.ready_s - child.started_s)
 
 
 def _mb(size: int) -> float:

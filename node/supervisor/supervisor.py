@@ -93,12 +93,18 @@ class Supervisor:
             take_turn(self._generations(), self._bell, longest_s)
             while self._signals:
                 self._act_on(self._signals.popleft())
-            self._forget_ended_lanes()
+            if any(lanes.ended for lanes in self._retired):
+                self._close_ended_lanes()
+                gc.collect()  # lanes and their parts form cycles, and collecting the cycles frees the memory of the rings
             self._advance()
             self._advance_change()
             self._follow_machine()
             self._publish_heartbeat()
-        self._retire()
+        self._heartbeat.withdraw(sorted(self._consumers))
+        for lanes in self._generations():
+            lanes.close()
+        self._bell.close()
+        log.info("stopped", answered=self._figures().counts["answered"])
         return self._exit
 
     def _generations(self) -> list[Generation]:
@@ -116,32 +122,28 @@ class Supervisor:
                 lanes.kill()
         elif self._phase is not Phase.DRAINING:
             log.info("draining", signal=name, within_s=self._lanes.config.drain_timeout_s)
-            self._drain()
-
-    def _drain(self) -> None:
-        """Become unready, then stop reading. Records that were read are finished and published."""
-        was_starting = self._phase is Phase.STARTING
-        if self._redis is not None:
-            self._redis.stop()
-        self._deadline_s = time.monotonic() + self._lanes.config.drain_timeout_s
-        self._enter(Phase.DRAINING)
-        if self._plans.fetching:
-            self._plans.give_up(_STOPPED)
-        if self._change is not None:
-            log.warning("the change is given up", reason=_STOPPED)
-            self._change.plan.report("failed", _STOPPED, ExitCode.FAILED)
-            self._give_up(self._change)
-        if was_starting:
-            self._lanes.give_up()
-        else:
-            self._lanes.drain()
-
-    def _forget_ended_lanes(self) -> None:
-        if any(lanes.ended for lanes in self._retired):
-            self._close_ended_lanes()
-            gc.collect()  # lanes and their parts form cycles, and collecting the cycles frees the memory of the rings
+            # The node becomes unready, then stops reading. Records that were read are finished and published.
+            was_starting = self._phase is Phase.STARTING
+            if self._redis is not None:
+                self._redis.stop()
+            self._deadline_s = time.monotonic() + self._lanes.config.drain_timeout_s
+            self._enter(Phase.DRAINING)
+            if self._plans.fetching:
+                self._plans.give_up(_STOPPED)
+            if self._change is not None:
+                log.warning("the change is given up", reason=_STOPPED)
+                self._change.plan.report("failed", _STOPPED, ExitCode.FAILED)
+                self._give_up(self._change)
+            if was_starting:
+                self._lanes.give_up()
+            else:
+                self._lanes.drain()
 
     def _close_ended_lanes(self) -> None:
+        """Close and forget retired lanes that have ended.
+
+        A variable of the caller would keep lanes alive while the caller collects the garbage.
+        """
         for lanes in [lanes for lanes in self._retired if lanes.ended]:
             self._past += lanes.figures
             self._retired.remove(lanes)
@@ -173,19 +175,22 @@ class Supervisor:
             # One change at a time, and only after all retired lanes have ended, because each lane has two consumer names.
             wanted = self._change_wanted and self._phase is Phase.READY and not self._retired
             if wanted or self._plans.fetching:
-                self._begin_change()
+                if not self._plans.fetching:
+                    self._change_wanted = False
+                plan = self._plans.next()
+                if plan is not None:
+                    self._begin(plan)
         elif self._change.failure is not None:
             refuse(self._change.plan.report, *self._change.failure)
             self._give_up(self._change)
         elif self._change.lanes.serving:
-            self._take_over(self._change)
-
-    def _begin_change(self) -> None:
-        if not self._plans.fetching:
-            self._change_wanted = False
-        plan = self._plans.next()
-        if plan is not None:
-            self._begin(plan)
+            change, self._change = self._change, None
+            self._retired.append(self._lanes)
+            self._lanes.drain()
+            self._lanes = change.lanes
+            self._heartbeat.adopt(change.plan.config)
+            change.plan.commit()
+            tell_serving(self._lanes, change.plan.report)
 
     def _begin(self, plan: Plan) -> None:
         try:
@@ -217,15 +222,6 @@ class Supervisor:
         self._retired.append(change.lanes)
         change.lanes.give_up()
 
-    def _take_over(self, change: Change) -> None:
-        self._change = None
-        self._retired.append(self._lanes)
-        self._lanes.drain()
-        self._lanes = change.lanes
-        self._heartbeat.adopt(change.plan.config)
-        change.plan.commit()
-        tell_serving(self._lanes, change.plan.report)
-
     def _enter(self, phase: Phase) -> None:
         self._phase = phase
         self._publish_heartbeat()
@@ -243,13 +239,6 @@ class Supervisor:
     def _figures(self) -> Figures:
         """Return the counts and measurements of all lanes since the start."""
         return sum((lanes.figures for lanes in self._generations()), self._past)
-
-    def _retire(self) -> None:
-        self._heartbeat.withdraw(sorted(self._consumers))
-        for lanes in self._generations():
-            lanes.close()
-        self._bell.close()
-        log.info("stopped", answered=self._figures().counts["answered"])
 
     def _new_lanes(self, config: Config, model: Detected, generation: int) -> Generation:
         arrangement = self._share.arrange(config, model)

@@ -27,75 +27,63 @@ class Limits(NamedTuple):
     quota: float | None
 
 
-class _Mount(NamedTuple):
-    root: PurePosixPath
-    point: Path
-    controllers: frozenset[str]
-
-
 def read_limits(root: Path) -> Limits:
     """Return the cores that every group on the path to this process allows, and the smallest quota."""
     groups = list(_groups(root))
-    cpusets = [cpuset for group in groups if (cpuset := _cpuset(group))]
-    quotas = [quota for group in groups if (quota := _quota(group)) is not None]
+    cpusets: list[frozenset[int]] = []
+    for group in groups:
+        for name in _CPUSETS:
+            if cpuset := cpulist.read(group / name):
+                cpusets.append(cpuset)
+                break
+    quotas: list[float] = []
+    for group in groups:
+        quota, _, period = cpulist.text_of(group / "cpu.max").partition(" ")
+        if not quota:
+            quota, period = (cpulist.text_of(group / f"cpu.cfs_{name}_us") for name in ("quota", "period"))
+        if quota.isdecimal() and period.isdecimal():  # "max" and -1: no limit
+            quotas.append(int(quota) / int(period))
     return Limits(frozenset.intersection(*cpusets) if cpusets else frozenset(), min(quotas, default=None))
 
 
 def free_bytes(root: Path = Path("/")) -> int | None:
     """Return the bytes of memory that the groups on the path to this process leave free, or None without a limit."""
-    return min((free for group in _groups(root) if (free := _free_bytes(group)) is not None), default=None)
+    found: list[int] = []
+    for group in _groups(root):
+        for limit, use, cached in _MEMORY:
+            most, used = (cpulist.text_of(group / name) for name in (limit, use))
+            if most.isdecimal() and used.isdecimal():  # "max": no limit
+                lines = (line.split() for line in cpulist.text_of(group / "memory.stat").splitlines())
+                reclaimable = next((int(words[1]) for words in lines if words[0] == cached), 0)
+                found.append(int(most) - int(used) + reclaimable)
+                break
+    return min(found, default=None)
 
 
 def _groups(root: Path) -> Iterator[Path]:
     """Yield the directories of the groups that limit this process: its own group, and the enclosing groups that are mounted."""
     lines = [line.split(":", 2) for line in cpulist.text_of(root / "proc/self/cgroup").splitlines()]
-    for mount in _mounts(root):
+    for mount in cpulist.text_of(root / "proc/self/mountinfo").splitlines():
+        place, _, system = mount.partition(" - ")
+        if not system.startswith(("cgroup ", "cgroup2 ")):
+            continue
+        kind, _, options = system.split(" ", 2)
+        # Blanks and further special characters of paths are octal numbers, such as \040.
+        top, point = (
+            re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), text) for text in place.split(" ")[3:5]
+        )
+        # Version 2 names no controllers, neither for the group nor for the mount.
+        mounted = set(options.split(",") if kind == "cgroup" else [""])
         for _, controllers, path in lines:
-            # Version 2 names no controllers, neither for the group nor for the mount.
-            if mount.controllers & set(controllers.split(",")):
-                yield from _way_up(mount, PurePosixPath(path))
+            if mounted & set(controllers.split(",")):
+                yield from _way_up(PurePosixPath(top), root / point.lstrip("/"), PurePosixPath(path))
 
 
-def _mounts(root: Path) -> Iterator[_Mount]:
-    for line in cpulist.text_of(root / "proc/self/mountinfo").splitlines():
-        place, _, system = line.partition(" - ")
-        if system.startswith(("cgroup ", "cgroup2 ")):
-            kind, _, options = system.split(" ", 2)
-            top, point = (_unescaped(text) for text in place.split(" ")[3:5])
-            controllers = frozenset(options.split(",") if kind == "cgroup" else [""])
-            yield _Mount(PurePosixPath(top), root / point.lstrip("/"), controllers)
-
-
-def _way_up(mount: _Mount, path: PurePosixPath) -> Iterator[Path]:
-    inside = path.relative_to(mount.root) if path.is_relative_to(mount.root) else PurePosixPath()
+def _way_up(top: PurePosixPath, point: Path, path: PurePosixPath) -> Iterator[Path]:
+    """Yield the directories of group `path` and its enclosing groups, where group `top` is mounted at `point`."""
+    inside = path.relative_to(top) if path.is_relative_to(top) else PurePosixPath()
     if ".." in inside.parts:  # a group outside the container's namespace
         inside = PurePosixPath()
     for part in (inside, *inside.parents):
-        if (group := mount.point / part).is_dir():
+        if (group := point / part).is_dir():
             yield group
-
-
-def _cpuset(group: Path) -> frozenset[int]:
-    return next((found for name in _CPUSETS if (found := cpulist.read(group / name))), frozenset())
-
-
-def _quota(group: Path) -> float | None:
-    quota, _, period = cpulist.text_of(group / "cpu.max").partition(" ")
-    if not quota:
-        quota, period = (cpulist.text_of(group / f"cpu.cfs_{name}_us") for name in ("quota", "period"))
-    if not quota.isdecimal() or not period.isdecimal():  # "max" and -1: no limit
-        return None
-    return int(quota) / int(period)
-
-
-def _free_bytes(group: Path) -> int | None:
-    for limit, use, cached in _MEMORY:
-        most, used = (cpulist.text_of(group / name) for name in (limit, use))
-        if most.isdecimal() and used.isdecimal():  # "max": no limit
-            lines = (line.split() for line in cpulist.text_of(group / "memory.stat").splitlines())
-            return int(most) - int(used) + next((int(words[1]) for words in lines if words[0] == cached), 0)
-    return None
-
-
-def _unescaped(text: str) -> str:
-    return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), text)

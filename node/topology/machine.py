@@ -32,7 +32,15 @@ def online(root: Path) -> frozenset[int]:
 def describe(numbers: Collection[int], root: Path) -> tuple[Core, ...]:
     """Return the properties of cores in order of number. Without data in sysfs, assume a single domain and no SMT."""
     domains = _domains(root / "sys/devices/system/node")
-    efficient = _efficient(numbers, root)
+    fast = cpulist.read(root / "sys/devices/cpu_core/cpus")  # Intel's hybrids
+    efficient = set(numbers) - fast if fast else set[int]()
+    if not fast:
+        for name in ("cpu_capacity", "cpufreq/cpuinfo_max_freq"):
+            texts = {number: cpulist.text_of(root / f"sys/devices/system/cpu/cpu{number}/{name}") for number in numbers}
+            speeds = {number: int(text) for number, text in texts.items() if text}
+            efficient = {number for number, speed in speeds.items() if speed < _SLOW * max(speeds.values())}
+            if efficient:
+                break
     cores: list[Core] = []
     for number in sorted(numbers):
         topology = root / f"sys/devices/system/cpu/cpu{number}/topology"
@@ -53,24 +61,10 @@ def _domains(nodes: Path) -> dict[int, int]:
     with_memory = cpulist.read(nodes / "has_memory") & members.keys() or members.keys()
     found: dict[int, int] = {}
     for number, cores in members.items():
-        home = number if number in with_memory else _nearest(number, with_memory, sorted(members), nodes)
+        home = number
+        if number not in with_memory:
+            texts = cpulist.text_of(nodes / f"node{number}/distance").split()
+            distances = dict(zip(sorted(members), texts, strict=False))
+            home = min(with_memory, key=lambda other: (int(distances.get(other, 0)), other))
         found |= dict.fromkeys(cores, home)
     return found
-
-
-def _nearest(number: int, candidates: Collection[int], columns: list[int], nodes: Path) -> int:
-    distances = dict(zip(columns, cpulist.text_of(nodes / f"node{number}/distance").split(), strict=False))
-    return min(candidates, key=lambda other: (int(distances.get(other, 0)), other))
-
-
-def _efficient(numbers: Collection[int], root: Path) -> Collection[int]:
-    fast = cpulist.read(root / "sys/devices/cpu_core/cpus")  # Intel's hybrids
-    if fast:
-        return set(numbers) - fast
-    for name in ("cpu_capacity", "cpufreq/cpuinfo_max_freq"):
-        texts = {number: cpulist.text_of(root / f"sys/devices/system/cpu/cpu{number}/{name}") for number in numbers}
-        speeds = {number: int(text) for number, text in texts.items() if text}
-        slow = {number for number, speed in speeds.items() if speed < _SLOW * max(speeds.values())}
-        if slow:
-            return slow
-    return set()

@@ -6,7 +6,6 @@ Reader and writer have the remaining cores.
 """
 
 from collections.abc import Sequence
-from itertools import chain
 from typing import NamedTuple
 
 from cluster_serving.node.topology.budget import Budget
@@ -45,11 +44,12 @@ def lanes(budget: Budget, workers: int, threads: int) -> tuple[LanePlaces, ...]:
     if len(domains) == 1 or 0 in crews:
         return split(fitting(budget, workers, threads))
     own = _fill(budget, workers, threads)
-    found = [
-        split(_inside(domain, cores, crew, threads, own))
-        for (domain, cores), crew in zip(domains.items(), crews, strict=True)
-    ]
-    return tuple(chain(*found))
+    found: list[LanePlaces] = []
+    for (domain, cores), crew in zip(domains.items(), crews, strict=True):
+        every = tuple(core.number for core in cores)
+        places = place(cores, crew, threads) if own else LanePlaces((every,) * crew)
+        found += split(places._replace(others=places.others or every, domain=domain))
+    return tuple(found)
 
 
 def split(lane: LanePlaces) -> tuple[LanePlaces, ...]:
@@ -84,11 +84,7 @@ def place(cores: Sequence[Core], workers: int, threads: int) -> LanePlaces:
     crews = _dealt(domains, workers, threads)
     if crews is None:
         domains, crews = [list(cores)], [workers]
-    found = [
-        taken
-        for domain, crew in zip(domains, crews, strict=True)
-        for taken in _within(_best_first(domain), crew, threads)
-    ]
+    found = [taken for domain, crew in zip(domains, crews, strict=True) for taken in _within(domain, crew, threads)]
     taken = {number for numbers in found for number in numbers}
     left = tuple(core.number for core in cores if core.number not in taken)
     # A single core for both reader and writer would be a needless limit. Without pinning, both run where the kernel finds room.
@@ -107,13 +103,6 @@ def _domains(cores: Sequence[Core]) -> dict[int, list[Core]]:
     return {number: [core for core in cores if core.domain == number] for number in numbers}
 
 
-def _inside(domain: int, cores: Sequence[Core], workers: int, threads: int, own: bool) -> LanePlaces:
-    """Return a lane on one domain. `own`: the workers have cores of their own."""
-    every = tuple(core.number for core in cores)
-    places = place(cores, workers, threads) if own else LanePlaces((every,) * workers)
-    return places._replace(others=places.others or every, domain=domain)
-
-
 def _dealt(domains: Sequence[Sequence[Core]], workers: int, threads: int) -> list[int] | None:
     """Return the number of workers of each domain, or None if the workers do not fit.
 
@@ -129,19 +118,15 @@ def _dealt(domains: Sequence[Sequence[Core]], workers: int, threads: int) -> lis
     return crews
 
 
-def _best_first(cores: Sequence[Core]) -> list[Core]:
-    """Sort cores: one core of each physical core, fast cores first, then the SMT siblings."""
+def _within(cores: Sequence[Core], workers: int, threads: int) -> list[tuple[int, ...]]:
+    """Share out the cores of a domain to its workers: physical cores first, then the rest to workers with too few cores."""
     seen: dict[int, int] = {}
     rank: dict[Core, int] = {}
     for core in cores:
         rank[core] = seen[core.physical] = seen.get(core.physical, -1) + 1
-    return sorted(cores, key=lambda core: (rank[core], core.efficient, core.number))
-
-
-def _within(cores: list[Core], workers: int, threads: int) -> list[tuple[int, ...]]:
-    """Share out the cores of a domain to its workers: physical cores first, then the rest to workers with too few cores."""
-    physical = list(dict.fromkeys(core.physical for core in cores))
-    left = list(cores)
+    # First a core of each physical core, fast cores before efficient cores, then the SMT siblings.
+    left = sorted(cores, key=lambda core: (rank[core], core.efficient, core.number))
+    physical = list(dict.fromkeys(core.physical for core in left))
     crews: list[list[Core]] = []
     for lacking in range(workers, 0, -1):
         # Where the division is uneven, the first workers have one physical core more. No worker has more cores than threads.

@@ -40,12 +40,10 @@ def look(before: Mapping[int, int], tasks: Path = TASKS) -> Threads:
     # Threads that take turns share the work of one thread. So the number of threads that compute at a time is the sum of all
     # times divided by the time of the busiest thread.
     computing = round(sum(ran.values()) / busiest) if busiest else 0
-    cores = frozenset[int]().union(*(_cores(tasks / str(thread)) for thread in ran))
+    cores: set[int] = set()
+    for thread in ran:
+        for line in cpulist.text_of(tasks / str(thread) / "status").splitlines():
+            if line.startswith("Cpus_allowed_list:"):
+                cores |= cpulist.parse(line.partition(":")[2])
+                break
     return Threads(len(ran), computing, tuple(sorted(cores)))
-
-
-def _cores(task: Path) -> frozenset[int]:
-    for line in cpulist.text_of(task / "status").splitlines():
-        if line.startswith("Cpus_allowed_list:"):
-            return cpulist.parse(line.partition(":")[2])
-    return frozenset()

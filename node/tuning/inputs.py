@@ -28,12 +28,16 @@ def records(config: Config, inputs: Sequence[TensorSpec]) -> list[list[bytes]]:
     """
     row_bytes = sum(spec.row_bytes for spec in inputs)
     rows = max(1, min(_MOST_RECORDS, _MOST_BYTES // max(1, row_bytes)))
-    if config.calibration_data:
-        return _users_own(config, Path(config.calibration_data), inputs, rows)
-    return _encoded(random_batch(inputs, rows) or _unknown(inputs), config.input_already_batched)
-
-
-def _users_own(config: Config, path: Path, inputs: Sequence[TensorSpec], rows: int) -> list[list[bytes]]:
+    if not config.calibration_data:
+        made_up = random_batch(inputs, rows)
+        if not made_up:
+            told = "; ".join(spec.describe() for spec in inputs) or "any number of tensors"
+            raise TuningError(
+                f"no records can be made up for a model that takes {told}: say its sizes in modelInputs, or name records in "
+                "calibrationData"
+            )
+        return _encoded(made_up, config.input_already_batched)
+    path = Path(config.calibration_data)
     try:
         batch = samples(path, inputs, config.image_options(), rows)
     except ModelError as error:
@@ -45,18 +49,9 @@ def _users_own(config: Config, path: Path, inputs: Sequence[TensorSpec], rows: i
 
 
 def _encoded(batch: Mapping[str, Array], already_batched: bool) -> list[list[bytes]]:
-    count = len(next(iter(batch.values())))
-    return [encode_record("-", _record(batch, at, already_batched))[2:] for at in range(count)]
-
-
-def _record(batch: Mapping[str, Array], at: int, already_batched: bool) -> dict[str, Array]:
-    """Return one row, or a batch of one row when every record is a batch."""
-    return {name: array[at : at + 1] if already_batched else array[at] for name, array in batch.items()}
-
-
-def _unknown(inputs: Sequence[TensorSpec]) -> dict[str, Array]:
-    told = "; ".join(spec.describe() for spec in inputs) or "any number of tensors"
-    raise TuningError(
-        f"no records can be made up for a model that takes {told}: say its sizes in modelInputs, or name records in "
-        "calibrationData"
-    )
+    encoded: list[list[bytes]] = []
+    for at in range(len(next(iter(batch.values())))):
+        # A record is a row, or a batch of one row when every record is a batch.
+        record = {name: array[at : at + 1] if already_batched else array[at] for name, array in batch.items()}
+        encoded.append(encode_record("-", record)[2:])
+    return encoded

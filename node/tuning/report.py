@@ -49,6 +49,14 @@ class TuningReport(msgspec.Struct):
 
 def described(report: TuningReport) -> dict[str, Any]:
     """Return the whole report for JSON."""
+    rows: list[dict[str, Any]] = []
+    for tried in report.tried:
+        (workers, threads), batch = tried.candidate
+        row: dict[str, Any] = {"workers": workers, "threads": threads, "batch": batch}
+        if tried.turns:
+            middle = tried.middle
+            row |= {"records_per_s": middle.rate, "p50_ms": middle.p50_ms, "p99_ms": middle.p99_ms}
+        rows.append(row | {"turns": [turn.rate for turn in tried.turns], "refused": tried.refused})
     return {
         "chosen": msgspec.to_builtins(report.choice),
         "objective": str(report.objective),
@@ -56,15 +64,6 @@ def described(report: TuningReport) -> dict[str, Any]:
         "budget": report.budget,
         "took_s": round(report.took_s, 1),
         "load_used_of_a_core": round(report.busiest_load, 3),
-        "tried": [_row(tried) for tried in report.tried],
+        "tried": rows,
         "runtimes": msgspec.to_builtins(report.runtimes),
     }
-
-
-def _row(tried: Tried) -> dict[str, Any]:
-    (workers, threads), batch = tried.candidate
-    row: dict[str, Any] = {"workers": workers, "threads": threads, "batch": batch}
-    if tried.turns:
-        middle = tried.middle
-        row |= {"records_per_s": middle.rate, "p50_ms": middle.p50_ms, "p99_ms": middle.p99_ms}
-    return row | {"turns": [turn.rate for turn in tried.turns], "refused": tried.refused}

@@ -123,7 +123,13 @@ class Search:
             for loser in {shape, *([champion.shape] if champion else [])} - {winner.shape if winner else None}:
                 self._stand.close(loser)
             champion = winner
-        winner = self._with_other_batches(champion) if champion else None
+        winner = champion
+        if champion is not None:
+            # A larger or a smaller batch of the winning shape has to win against the champion.
+            at = self._sizes.index(champion.batch)
+            found = [self._climb(champion, sizes) for sizes in (self._sizes[at + 1 :], self._sizes[:at][::-1])]
+            rivals = [one for one in found if one is not None]
+            winner = self._in_turns([champion, *rivals]) if rivals else champion
         if winner is None:
             reasons = [tried.refused for tried in self.tried.values() if tried.refused]
             raise TuningError(f"nothing could be measured: {reasons[0]}")
@@ -160,13 +166,6 @@ class Search:
         if min(gains) <= 1 / _NEAR and max(gains) >= _NEAR:
             return self._in_turns([champion, challenger])
         return champion if gains[0] < 1 else challenger
-
-    def _with_other_batches(self, champion: Candidate) -> Candidate | None:
-        """Return the champion, or its shape with a new batch size that wins against the champion."""
-        at = self._sizes.index(champion.batch)
-        found = [self._climb(champion, sizes) for sizes in (self._sizes[at + 1 :], self._sizes[:at][::-1])]
-        rivals = [one for one in found if one is not None]
-        return self._in_turns([champion, *rivals]) if rivals else champion
 
     def _climb(self, champion: Candidate, sizes: Sequence[int]) -> Candidate | None:
         """Return the best of the sizes, tried until a size falls behind the size before. None: the first size falls behind."""

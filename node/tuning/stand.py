@@ -7,7 +7,7 @@ measure(candidate): sets the rings' limit of rows, and orders the load to keep t
 import math
 import secrets
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from types import TracebackType
@@ -113,7 +113,10 @@ class Stand:
             Refused: the shape cannot run here.
             Fault: the first shape cannot run, or Redis is away.
         """
-        self._check_memory(shape)
+        need, free = shape.workers * self._worker_bytes, psutil.virtual_memory().available
+        free = min(free, free if (allowed := free_bytes()) is None else allowed)
+        if need > _ROOM * free:
+            raise Refused(f"{shape.workers} copies of the model take {need / 1e9:.1f} GB, {free / 1e9:.1f} GB are free")
         self._count += 1
         config = self._config.model_copy(update={"job_name": f"{self._prefix}-{self._count}"})
         choice = Choice(shape.workers, shape.threads, batch, self.runtime)
@@ -124,7 +127,9 @@ class Stand:
         if not lanes.serving:
             sentence, code = lanes.failure or (f"not ready after {_START_S:g} s", ExitCode.FAILED)
             self.close(shape)
-            raise _fault(sentence, code) if self._load is None else Refused(sentence)
+            if self._load is not None:
+                raise Refused(sentence)
+            raise ModelFault(sentence) if code == ExitCode.MODEL else Fault(sentence)
         if self._load is None:
             self._learn(lanes)
 
@@ -138,7 +143,24 @@ class Stand:
         trial = self._trials[candidate.shape]
         trial.lanes.limit_rows(candidate.batch)
         assert self._load is not None  # noqa: S101 - made with the first lane
-        self._load.order(self._order(trial, candidate, seconds))
+        workers, batch = candidate.shape.workers, candidate.batch
+        running = workers * batch
+        if self._objective.latency_ms:
+            window = running
+        else:
+            # For each worker one batch runs and one waits. One more batch is being filled. Fast answers need a queue on top.
+            queue = min(_MOST_WAITING, _WAITING_BYTES // self._row_bytes, round(trial.rate * _WAITING_S))
+            window = max(2 * running + batch, queue)
+        order = Order(
+            job=trial.lanes.config.job_name,
+            client=_NAME,
+            window=window,
+            settle=min(window, 2 * running),
+            seconds=seconds,
+            least=_LEAST_BATCHES * running,
+            most_s=_LONGEST * seconds,
+        )
+        self._load.order(order)
         self._turn_until(self._load.answered)
         seen = self._load.seen()
         if seen.lost:
@@ -161,25 +183,6 @@ class Stand:
         job = lanes.config.job_name
         with suppress(redis.RedisError, OSError), self._config.redis_settings().client() as client:
             client.delete(job, keys.dead_key(job), keys.reply_key(job, _NAME))
-
-    def _order(self, trial: ServingTrial, candidate: Candidate, seconds: float) -> Order:
-        workers, batch = candidate.shape.workers, candidate.batch
-        running = workers * batch
-        if self._objective.latency_ms:
-            window = running
-        else:
-            # For each worker one batch runs and one waits. One more batch is being filled. Fast answers need a queue on top.
-            queue = min(_MOST_WAITING, _WAITING_BYTES // self._row_bytes, round(trial.rate * _WAITING_S))
-            window = max(2 * running + batch, queue)
-        return Order(
-            job=trial.lanes.config.job_name,
-            client=_NAME,
-            window=window,
-            settle=min(window, 2 * running),
-            seconds=seconds,
-            least=_LEAST_BATCHES * running,
-            most_s=_LONGEST * seconds,
-        )
 
     def _await(self, lanes: Generation) -> None:
         """Wait until the lanes serve, have failed, or have taken too long.
@@ -208,30 +211,15 @@ class Stand:
         self.inputs, self.model_hash = lanes.inputs, lanes.model_hash
         sent = records(self._config, lanes.inputs)
         self._row_bytes = max(sum(map(len, fields)) for fields in sent)
-        self._worker_bytes = max(_own_bytes(lanes), default=0)
+        private_bytes: list[int] = []
+        for child in lanes.children():
+            with suppress(psutil.Error):
+                if child.kind == "worker":
+                    private_bytes.append(psutil.Process(child.pid).memory_full_info().uss)
+        self._worker_bytes = max(private_bytes, default=0)
         patience_s = self._config.run_timeout_s + _SLOWEST_ANSWER_S
         self._load = LoadProcess(Begin(self._config.redis_settings(), sent, patience_s), self._bell)
-
-    def _check_memory(self, shape: Shape) -> None:
-        need, free = shape.workers * self._worker_bytes, psutil.virtual_memory().available
-        free = min(free, free if (allowed := free_bytes()) is None else allowed)
-        if need > _ROOM * free:
-            raise Refused(f"{shape.workers} copies of the model take {need / 1e9:.1f} GB, {free / 1e9:.1f} GB are free")
 
 
 def _nothing() -> None:
     pass
-
-
-def _own_bytes(lanes: Generation) -> Iterator[int]:
-    """Yield the private memory of each worker, in bytes."""
-    for child in lanes.children():
-        with suppress(psutil.Error):
-            if child.kind == "worker":
-                yield psutil.Process(child.pid).memory_full_info().uss
-
-
-def _fault(sentence: str, code: int) -> Fault:
-    if code == ExitCode.MODEL:
-        return ModelFault(sentence)
-    return Fault(sentence)

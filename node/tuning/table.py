@@ -7,7 +7,6 @@ from rich.text import Text
 from cluster_serving.node.config.choice import Shape
 from cluster_serving.node.models.runtime import Runtime
 from cluster_serving.node.tuning.report import TuningReport
-from cluster_serving.node.tuning.search import Tried
 
 _BAR = 16
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
@@ -17,7 +16,24 @@ _BUSY = 0.9
 def show(report: TuningReport, console: Console) -> None:
     """Print a report."""
     if report.runtimes:
-        console.print(_runtimes(report))
+        table = Table(box=None, pad_edge=False, header_style="bold")
+        for heading in ("engine", "precision"):
+            table.add_column(heading)
+        for heading in ("ms a batch", "largest error", "same arg max"):
+            table.add_column(heading, justify="right")
+        table.add_column("")
+        for one in report.runtimes:
+            is_best = Runtime(one.engine, one.precision) == report.choice.runtime
+            table.add_row(
+                one.engine,
+                one.precision,
+                "-" if one.ms is None else _figure(one.ms),
+                "-" if one.relative_error is None else f"{one.relative_error:.2g}",
+                "-" if one.arg_max_agreement is None else f"{one.arg_max_agreement:.1%}",
+                "refused" if one.refused else "best" if is_best else "",
+                style="red" if one.refused else "bold green" if is_best else None,
+            )
+        console.print(table)
         for one in report.runtimes:
             if one.refused:
                 console.print(
@@ -58,18 +74,17 @@ def _candidates(report: TuningReport) -> Table:
     most = max((tried.middle.rate for tried in report.tried if tried.turns), default=1.0)
     for tried in report.tried:
         is_best = tried is report.chosen
-        table.add_row(*_cells(tried, most), Text("best" if is_best else ""), style="bold green" if is_best else None)
+        (workers, threads), batch = tried.candidate
+        names = [Text(str(number)) for number in (workers, threads, batch)]
+        if tried.refused or not tried.turns:
+            figures = [Text("-"), Text(tried.refused, "red"), Text("-"), Text("-")]
+        else:
+            middle = tried.middle
+            rate, p50_ms, p99_ms = (Text(_figure(value)) for value in middle)
+            figures = [rate, Text(bar(middle.rate / most)), p50_ms, p99_ms]
+        best = Text("best" if is_best else "")
+        table.add_row(*names, *figures, best, style="bold green" if is_best else None)
     return table
-
-
-def _cells(tried: Tried, most: float) -> list[Text]:
-    (workers, threads), batch = tried.candidate
-    names = [Text(str(number)) for number in (workers, threads, batch)]
-    if tried.refused or not tried.turns:
-        return [*names, Text("-"), Text(tried.refused, "red"), Text("-"), Text("-")]
-    middle = tried.middle
-    rate, p50_ms, p99_ms = (Text(_figure(value)) for value in middle)
-    return [*names, rate, Text(bar(middle.rate / most)), p50_ms, p99_ms]
 
 
 def _figure(value: float) -> str:
@@ -80,24 +95,3 @@ def bar(share: float) -> str:
     """Draw a bar for a share from 0 to 1."""
     whole, eighths = divmod(round(share * _BAR * 8), 8)
     return "█" * whole + _EIGHTHS[eighths].strip()
-
-
-def _runtimes(report: TuningReport) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in ("engine", "precision"):
-        table.add_column(heading)
-    for heading in ("ms a batch", "largest error", "same arg max"):
-        table.add_column(heading, justify="right")
-    table.add_column("")
-    for one in report.runtimes:
-        is_best = Runtime(one.engine, one.precision) == report.choice.runtime
-        table.add_row(
-            one.engine,
-            one.precision,
-            "-" if one.ms is None else _figure(one.ms),
-            "-" if one.relative_error is None else f"{one.relative_error:.2g}",
-            "-" if one.arg_max_agreement is None else f"{one.arg_max_agreement:.1%}",
-            "refused" if one.refused else "best" if is_best else "",
-            style="red" if one.refused else "bold green" if is_best else None,
-        )
-    return table

@@ -23,7 +23,7 @@ from cluster_serving.client.protocol.results import result_in
 from cluster_serving.client.redis_settings import RedisSettings
 from cluster_serving.client.servers.process.parent import die_with_parent, leave_signals_to_parent
 from cluster_serving.client.threads.link import Link
-from cluster_serving.client.wire.reply import Reply, read_replies
+from cluster_serving.client.wire.reply import read_replies
 from cluster_serving.node.ring.bell import Bell
 from cluster_serving.node.tuning.errors import TuningError
 
@@ -148,23 +148,20 @@ class Client:
 
     def _turn(self, room: int) -> list[float]:
         """Send records while there is room, wait for answers unless more can be sent, and return the seconds of each answer."""
-        batch = [self._next() for _ in range(min(room, CHUNK))]
+        batch = [[keys.URI, b"%d" % next(self._numbers), *next(self._records)] for _ in range(min(room, CHUNK))]
         block: tuple[Argument, ...] = ("BLOCK", round(_BLOCK_S * 1000)) if room <= CHUNK else ()
         enqueue = [transaction(self._job, Records(batch, [keys.REPLY, self._reply.encode()]))] if batch else []
         trim = ("XTRIM", self._reply, "MINID", next_id(self._last))
-        sent_s = time.perf_counter()
+        now_s = time.perf_counter()
         for fields in batch:
-            self._sent_s[fields[1]] = sent_s
+            self._sent_s[fields[1]] = now_s
         self._link.send(*enqueue, trim, ("XREAD", "COUNT", REPLIES_AT_ONCE, *block, "STREAMS", self._reply, self._last))
         for each in enqueue:
             taken, full = admitted(self._job, self._link.read_executed(each))
             if full is not None:
                 raise TuningError(f"Redis took {len(taken)} of {len(batch)} records: {full}")
         self._link.read()
-        return self._took(read_replies(self._link.read()), time.perf_counter())
-
-    def _took(self, entries: Sequence[tuple[bytes, list[Reply]]], heard_s: float) -> list[float]:
-        """Return the seconds of each answer of the current order."""
+        entries, heard_s = read_replies(self._link.read()), time.perf_counter()
         took_s: list[float] = []
         for entry_id, replies in entries:
             self._last = entry_id
@@ -176,9 +173,6 @@ class Client:
                     raise TuningError(f"{error[0]}: {error[1]}")
                 took_s.append(heard_s - sent_s)
         return took_s
-
-    def _next(self) -> list[bytes]:
-        return [keys.URI, b"%d" % next(self._numbers), *next(self._records)]
 
 
 def main() -> None:

@@ -29,22 +29,24 @@ def on_trial_redis(config: Config) -> Generator[Config]:
     if config.model_encrypted and not config.model_secret:
         yield reached(config)
         return
-    with tempfile.TemporaryDirectory(prefix="cluster-serving-tune-") as name:
-        server = PrivateRedis(Path(name), os.environ, append_only=False)
+    with tempfile.TemporaryDirectory(prefix="cluster-serving-tune-") as directory:
+        server = PrivateRedis(Path(directory), os.environ, append_only=False)
         try:
-            url = _started(server)
-            yield _with_redis(config, url) if url else reached(config)
+            try:
+                server.start()
+                url = server.url
+            except (RedisUnavailable, OSError) as error:
+                log.info("measuring on the configured Redis", reason=str(error))
+                url = ""
+            if url:
+                defaults = Config()
+                names = [name for name in Config.model_fields if name.startswith("redis_") and name != "redis_timeout"]
+                private = {name: getattr(defaults, name) for name in names} | {"redis_url": url}
+                yield config.model_copy(update=private)
+            else:
+                yield reached(config)
         finally:
             server.end()
-
-
-def _started(server: PrivateRedis) -> str:
-    try:
-        server.start()
-    except (RedisUnavailable, OSError) as error:
-        log.info("measuring on the configured Redis", reason=str(error))
-        return ""
-    return server.url
 
 
 def reached(config: Config) -> Config:
@@ -60,9 +62,3 @@ def reached(config: Config) -> Config:
     except (redis.RedisError, OSError) as error:
         raise RedisUnavailable(f"Redis at {settings.describe()} cannot be used: {error}") from error
     return config
-
-
-def _with_redis(config: Config, url: str) -> Config:
-    defaults = Config()
-    names = [name for name in Config.model_fields if name.startswith("redis_") and name != "redis_timeout"]
-    return config.model_copy(update={name: getattr(defaults, name) for name in names} | {"redis_url": url})

@@ -58,7 +58,14 @@ class SlotInputs:
     ) -> None:
         self._inputs = backend.inputs
         self._images = images
-        self._open = _opener(secrets)
+        self._open: Callable[[bytes], bytes] = bytes  # images that are not encrypted stay as they are
+        if secrets is not None:
+            from cluster_serving.client.encryption import RecordCipher
+
+            try:
+                self._open = RecordCipher(secrets.secret, secrets.salt).open
+            except (ModuleNotFoundError, ValueError) as error:
+                raise ModelError(f"recordEncrypted is true, but {error}.") from error
         self._preprocess = Preprocessor(processing, self._inputs, self._open) if processing else None
         self._layouts: dict[bytes, Layout] = {}
         self._fits: dict[str, Callable[[bytes], Array]] = {}
@@ -94,7 +101,11 @@ class SlotInputs:
                     )
                 else:
                     groups[tuple([array.shape for array in arrays])].append((row, arrays))
-        return runs or [self._stack(members) for members in groups.values()], broken
+        for members in groups.values():
+            columns = list(zip(*[arrays for _, arrays in members], strict=True))
+            named = zip(self._inputs or open_inputs(len(columns)), columns, strict=True)
+            runs.append(ModelRun([row for row, _ in members], {spec.name: np.stack(column) for spec, column in named}))
+        return runs, broken
 
     def _layout(self, signature: bytes) -> Layout:
         layout = self._layouts.get(signature)
@@ -103,12 +114,6 @@ class SlotInputs:
                 self._layouts.clear()
             layout = self._layouts[signature] = decode_layout(signature)
         return layout
-
-    def _stack(self, members: Sequence[tuple[int, list[Array]]]) -> ModelRun:
-        columns = list(zip(*[arrays for _, arrays in members], strict=True))
-        specs = self._inputs or open_inputs(len(columns))
-        inputs = {spec.name: np.stack(column) for spec, column in zip(specs, columns, strict=True)}
-        return ModelRun([row for row, _ in members], inputs)
 
     def _row(
         self,
@@ -144,18 +149,6 @@ class SlotInputs:
             return fit(self._open(content))
         except ValueError as error:
             raise ValueError(f"input {spec.name!r}: {error}") from error
-
-
-def _opener(secrets: Secrets | None) -> Callable[[bytes], bytes]:
-    """Return the function that opens encrypted images. Without secrets the function returns images unchanged."""
-    if secrets is None:
-        return bytes
-    from cluster_serving.client.encryption import RecordCipher
-
-    try:
-        return RecordCipher(secrets.secret, secrets.salt).open
-    except (ModuleNotFoundError, ValueError) as error:
-        raise ModelError(f"recordEncrypted is true, but {error}.") from error
 
 
 def _view(slot: Slot, place: InputArea, rows: range) -> Array:

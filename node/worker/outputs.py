@@ -120,15 +120,17 @@ class _Area:
 
     def place(self, outputs: Outputs) -> list[StoredOutput]:
         """Store the outputs of one or several rows."""
-        return [self._place(name, array) for name, array in outputs.items()]
-
-    def _place(self, name: str, array: Array) -> StoredOutput:
-        if array.dtype.kind not in _NUMBERS:
-            return StoredOutput(name, "str", spans=[self.put(json.dumps(text).encode()) for text in array.tolist()])
-        dtype = array.dtype.newbyteorder("=").str
-        offset = self._take(-(-self.used // _ALIGNMENT) * _ALIGNMENT, array.nbytes)
-        array_at(self._memory, dtype, array.shape, offset)[...] = array
-        return StoredOutput(name, dtype, array.shape[1:], offset)
+        stored: list[StoredOutput] = []
+        for name, array in outputs.items():
+            if array.dtype.kind not in _NUMBERS:
+                spans = [self.put(json.dumps(text).encode()) for text in array.tolist()]
+                stored.append(StoredOutput(name, "str", spans=spans))
+                continue
+            dtype = array.dtype.newbyteorder("=").str
+            offset = self._take(-(-self.used // _ALIGNMENT) * _ALIGNMENT, array.nbytes)
+            array_at(self._memory, dtype, array.shape, offset)[...] = array
+            stored.append(StoredOutput(name, dtype, array.shape[1:], offset))
+        return stored
 
     def _take(self, start: int, size: int) -> int:
         most = len(self._memory)
@@ -185,7 +187,15 @@ def _customized(run: ModelRun, outputs: Outputs, area: _Area, process: Postproce
     for index, row in enumerate(run.rows):
         used = area.used
         try:
-            outcomes.append(_made(row, process(_record(outputs, index)), area))
+            answer = process(_record(outputs, index))
+            if isinstance(answer, bytes):
+                outcomes.append(Outcome([row], values=[area.put(answer)]))
+                continue
+            _check(answer)
+            outcome = Outcome([row], outputs=area.place({name: array[np.newaxis] for name, array in answer.items()}))
+            if outcome.is_large:
+                raise ResultTooLargeError(f"postprocess returned {len(answer)} arrays, too many for one record")
+            outcomes.append(outcome)
         except NoRoomError as error:
             area.used = used
             outcomes.append(too_large(row, error, used))
@@ -193,14 +203,3 @@ def _customized(run: ModelRun, outputs: Outputs, area: _Area, process: Postproce
             area.used = used
             outcomes.append(failed(row, error))
     return outcomes
-
-
-def _made(row: int, answer: Outputs | bytes, area: _Area) -> Outcome:
-    """Return the outcome of a record from the answer of `postprocess`."""
-    if isinstance(answer, bytes):
-        return Outcome([row], values=[area.put(answer)])
-    _check(answer)
-    outcome = Outcome([row], outputs=area.place({name: array[np.newaxis] for name, array in answer.items()}))
-    if outcome.is_large:
-        raise ResultTooLargeError(f"postprocess returned {len(answer)} arrays, too many for one record")
-    return outcome

@@ -9,7 +9,7 @@ import os
 import resource
 import signal
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import Final
@@ -56,12 +56,11 @@ class Poison(msgspec.Struct, frozen=True):
 
 def row_keys(batch: Mapping[str, Array]) -> list[bytes]:
     """Return the key of each row of a batch: the first values of every input."""
-    return [b"\0".join(parts) for parts in zip(*map(_leading, batch.values()), strict=False)]
-
-
-def _leading(array: Array) -> Iterable[bytes]:
-    flat = array.reshape(len(array), -1)[:, :_LEADING]
-    return [str(row.tolist()).encode() if row.dtype == object else row.tobytes() for row in flat]
+    columns: list[list[bytes]] = []
+    for array in batch.values():
+        flat = array.reshape(len(array), -1)[:, :_LEADING]
+        columns.append([str(row.tolist()).encode() if row.dtype == object else row.tobytes() for row in flat])
+    return [b"\0".join(parts) for parts in zip(*columns, strict=False)]
 
 
 def log_of(path: Path) -> Path:
@@ -106,38 +105,26 @@ class Poisoned:
             poison = msgspec.json.decode(self._path.read_bytes(), type=Poison)
             self._sleep_s = poison.sleep_s
             self._rows = {row.key: row for row in poison.rows}
-        if self._rows:
-            found = [self._rows[key] for key in row_keys(batch) if key in self._rows]
-            if found:
-                self._misbehave(found)
+        found = [self._rows[key] for key in row_keys(batch) if key in self._rows] if self._rows else []
+        if found:
+            line = f"{time.time():.3f} {os.getpid()} {' '.join(str(row.number) for row in found)}\n"
+            descriptor = os.open(self._log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+            try:
+                os.write(descriptor, line.encode())  # one write: workers of two nodes share the log
+            finally:
+                os.close(descriptor)
+            effects = {row.effect for row in found}
+            if Effect.CRASH in effects:  # by SIGABRT, as native code dies, or by SIGKILL, as the kernel kills
+                resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+                os.kill(os.getpid(), signal.SIGABRT if found[0].number % 2 else signal.SIGKILL)
+                time.sleep(60)
+            if Effect.HANG in effects:
+                time.sleep(86_400)
+            if Effect.SLEEP in effects:
+                time.sleep(self._sleep_s)
+            if Effect.RAISE in effects:
+                raise ValueError("a record that raises, sent by cluster-serving chaos")
         return self._backend.run(batch)
-
-    def _misbehave(self, rows: list[MagicRow]) -> None:
-        self._note(rows)
-        effects = {row.effect for row in rows}
-        if Effect.CRASH in effects:
-            _crash(rows[0].number)
-        if Effect.HANG in effects:
-            time.sleep(86_400)
-        if Effect.SLEEP in effects:
-            time.sleep(self._sleep_s)
-        if Effect.RAISE in effects:
-            raise ValueError("a record that raises, sent by cluster-serving chaos")
-
-    def _note(self, rows: list[MagicRow]) -> None:
-        line = f"{time.time():.3f} {os.getpid()} {' '.join(str(row.number) for row in rows)}\n"
-        descriptor = os.open(self._log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-        try:
-            os.write(descriptor, line.encode())  # one write: workers of two nodes share the log
-        finally:
-            os.close(descriptor)
-
-
-def _crash(number: int) -> None:
-    """Die by SIGABRT, as native code does, or by SIGKILL, as the kernel does it."""
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    os.kill(os.getpid(), signal.SIGABRT if number % 2 else signal.SIGKILL)
-    time.sleep(60)
 
 
 def as_batch(sample: Mapping[str, Array]) -> dict[str, Array]:

@@ -9,11 +9,9 @@ import signal
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from typing import Any
 
 import numpy as np
 import structlog
-from numpy.typing import NDArray
 
 from cluster_serving.node.engines.engine import load
 from cluster_serving.node.engines.trials import Trials
@@ -138,7 +136,11 @@ class Worker:
         self._count[Count.ROWS] += len(run.rows)
         BATCH_ROWS.observe(self._measures, len(run.rows))
         try:
-            outputs = self._run(run)
+            begun_s = time.perf_counter()
+            try:
+                outputs = self._run_whole(run.inputs) if run.whole else self._run_padded(run.inputs, len(run.rows))
+            finally:
+                INFERENCE.observe(self._measures, time.perf_counter() - begun_s)
             outcomes, end = self._store.store(slot, run, outputs, used)
             if not run.whole:
                 self._learn((end - used) // len(run.rows))
@@ -161,18 +163,16 @@ class Worker:
         if row_bytes != known:
             self._ring.row_output_bytes = max(row_bytes, known - known // 8 - 1)
 
-    def _run(self, run: ModelRun) -> dict[str, Array]:
-        begun_s = time.perf_counter()
-        try:
-            return self._run_whole(run.inputs) if run.whole else self._run_padded(run.inputs, len(run.rows))
-        finally:
-            INFERENCE.observe(self._measures, time.perf_counter() - begun_s)
-
     def _run_padded(self, inputs: dict[str, Array], rows: int) -> dict[str, Array]:
         """Run the model on at most as many rows as the model takes at once."""
         expected = self._fixed or rows
         if rows < expected:
-            inputs = {name: _padded(array, expected) for name, array in inputs.items()}
+            padded: dict[str, Array] = {}
+            for name, array in inputs.items():
+                fill = "" if array.dtype == object else 0
+                padded[name] = np.full((expected, *array.shape[1:]), fill, array.dtype)
+                padded[name][: len(array)] = array
+            inputs = padded
         outputs = self._backend.run(inputs)
         for name, array in outputs.items():
             if array.ndim == 0 or array.shape[0] != expected:
@@ -193,12 +193,6 @@ class Worker:
             outputs = self._run_padded(part, min(self._fixed, rows - start))
             parts.append({name: array.copy() for name, array in outputs.items()})  # the next run may reuse the memory
         return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-
-
-def _padded(array: Array, rows: int) -> Array:
-    padded: NDArray[Any] = np.full((rows, *array.shape[1:]), "" if array.dtype == object else 0, array.dtype)
-    padded[: len(array)] = array
-    return padded
 
 
 def main(spec: WorkerSpec, ready: Callable[..., None]) -> None:

@@ -90,7 +90,9 @@ class Results:
             if outcome.again:
                 again.update(outcome.rows)
                 continue
-            batch_of_hash = batch[:-1] + _names(outcome)
+            names = [placed.name for placed in outcome.outputs]
+            # A hash forgets the order of its fields, so the receipt in a hash names several outputs in order.
+            batch_of_hash = batch[:-1] + (b',"outputs":%b}' % msgspec.json.encode(names) if len(names) > 1 else b"}")
             for place, fields in zip(outcome.rows, self._fields(slot, outcome, flags), strict=True):
                 found[place] = fields, batch_of_hash, outcome.error, outcome.detail
         for row in table:
@@ -156,19 +158,22 @@ class Results:
                     keys.VALUE,
                     encode_original([_array(slot, each, index, flags) for each in outcome.outputs]),
                 ]
-            return [part for each in outcome.outputs for part in _output(slot, each, index, flags)]
+            fields: Fields = []
+            for placed in outcome.outputs:
+                if placed.is_text:
+                    json = bytes(_cut_out(slot, placed.spans[index]))
+                    fields += keys.STRING + placed.name.encode(), b"[%b]" % json if flags & BATCHED else json
+                else:
+                    array = _array(slot, placed, index, flags)
+                    field, header, _ = _head(placed.name, placed.dtype, array.shape)
+                    fields += field, header + array.tobytes()
+            return fields
         except Exception as fault:  # a result that cannot be encoded must not stop the results of further rows
             return _error((ErrorCode.INFERENCE_FAILED, cut(str(fault))), flags)
 
 
 def _failed(error: tuple[str, str], row: Row, batch: bytes) -> _Answer:
     return _error(error, row.flags), batch, error, ""
-
-
-def _names(outcome: Outcome) -> bytes:
-    """Return the end of a receipt in a hash. The end names the outputs in order, because a hash forgets the order."""
-    names = [placed.name for placed in outcome.outputs]
-    return b',"outputs":%b}' % msgspec.json.encode(names) if len(names) > 1 else b"}"
 
 
 def _common(slot: Slot, outcome: Outcome) -> Iterator[Fields]:
@@ -190,16 +195,6 @@ def _head(name: str, dtype: str, shape: tuple[int, ...]) -> tuple[bytes, bytes, 
     field = (keys.BOOL if kind.kind == "b" else keys.TENSOR) + name.encode()
     wire = np.dtype(np.uint8) if kind.kind == "b" else kind
     return field, tensor_header(wire, shape), kind.itemsize * int(np.prod(shape, dtype=np.int64))
-
-
-def _output(slot: Slot, placed: StoredOutput, index: int, flags: int) -> tuple[bytes, bytes]:
-    """Return field name and content of one native output of a row."""
-    if placed.is_text:
-        text = bytes(_cut_out(slot, placed.spans[index]))
-        return keys.STRING + placed.name.encode(), b"[%b]" % text if flags & BATCHED else text
-    array = _array(slot, placed, index, flags)
-    field, header, _ = _head(placed.name, placed.dtype, array.shape)
-    return field, header + array.tobytes()
 
 
 def _array(slot: Slot, placed: StoredOutput, index: int, flags: int) -> Array:

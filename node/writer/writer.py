@@ -100,27 +100,25 @@ class Writer:
         batch = results.batch(held, now_ms, clock_offset_ms=offset_ms, worker=worker)
         call = _Call(batch)
         for finished in results.of(held, batch, now_ms, clock_offset_ms=offset_ms):
-            call.add(finished, self._why(finished) if finished.error else b"")
+            why = b""  # stays empty for a record that becomes no dead letter
+            if finished.error and finished.error[0] in DEADLY:
+                code, message = finished.error
+                self._tell(finished.row, code, message)
+                why = encode_reason(
+                    code=code,
+                    message=message,
+                    traceback=finished.detail,
+                    entry=finished.row.id.decode(),
+                    node=self._node,
+                    model=self._model_hash,
+                    died_ms=round(ring.redis_ms()),
+                )
+            call.add(finished, why)
             if call.size > _MOST_BYTES_A_CALL:
                 self._finish(call)
                 call = _Call(batch)
         if call.kinds:
             self._finish(call)
-
-    def _why(self, finished: Published) -> bytes:
-        """Log and return the reason of a dead letter. Empty: the record is no dead letter."""
-        if finished.error is None or finished.error[0] not in DEADLY:
-            return b""
-        self._tell(finished.row, *finished.error)
-        return encode_reason(
-            code=finished.error[0],
-            message=finished.error[1],
-            traceback=finished.detail,
-            entry=finished.row.id.decode(),
-            node=self._node,
-            model=self._model_hash,
-            died_ms=round(self._ring.redis_ms()),
-        )
 
     def _tell(self, row: Row, code: str, message: str) -> None:
         """Log a dead letter, at most once a second, with the number of dead letters since the last log line."""

@@ -1,15 +1,12 @@
 """Command `swarm deploy`."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from cluster_serving.client.servers.process.command import SETTINGS, Command
 from cluster_serving.client.servers.process.exit_codes import Fault
 from cluster_serving.swarm.commands.options import source_options, timeout_option
-
-if TYPE_CHECKING:
-    from cluster_serving.swarm.live import Stack
 
 
 @click.command(cls=Command, context_settings=SETTINGS, short_help="Start or update a stack; wait until it is ready.")
@@ -30,32 +27,14 @@ def deploy(resolve_image: str, with_registry_auth: bool, timeout_s: float, **val
     fails is rolled back.
     """
     from cluster_serving.swarm import stack
+    from cluster_serving.swarm.commands.findings import count, lines
     from cluster_serving.swarm.commands.options import source_of
+    from cluster_serving.swarm.lint.check import check
     from cluster_serving.swarm.live import find_stack
     from cluster_serving.swarm.watching import goes_on_without_us, wait_until_settled
 
     before = find_stack(values["name"])
     source = source_of(values, before)
-    document = _checked(source, before)
-    options = ["--resolve-image", resolve_image, *(["--with-registry-auth"] if with_registry_auth else [])]
-    with goes_on_without_us("deploy", source.name):
-        _deploy(source.name, stack.to_text(document), options)
-        wait_until_settled(source.name, before, timeout_s)
-    click.echo(f"Stack {source.name} is ready.")
-    for line in _addresses(document):
-        click.echo(line)
-
-
-def _checked(source: Any, before: "Stack | None") -> dict[str, Any]:
-    """Return the stack to deploy, and create its missing password files.
-
-    Raises:
-        Fault: the checks found an error in the stack.
-    """
-    from cluster_serving.swarm import stack
-    from cluster_serving.swarm.commands.findings import count, lines
-    from cluster_serving.swarm.lint.check import check
-
     document = stack.render(source)
     stack.settle_names(document, source.name)
     if before is not None:
@@ -68,7 +47,16 @@ def _checked(source: Any, before: "Stack | None") -> dict[str, Any]:
         click.echo(line, err=True)
     if any(finding.level == "error" for finding in found):
         raise Fault(f"Nothing is deployed: {count(found)}")
-    return document
+    options = ["--resolve-image", resolve_image, *(["--with-registry-auth"] if with_registry_auth else [])]
+    with goes_on_without_us("deploy", source.name):
+        _deploy(source.name, stack.to_text(document), options)
+        wait_until_settled(source.name, before, timeout_s)
+    click.echo(f"Stack {source.name} is ready.")
+    for name, service in document["services"].items():
+        for port in service.get("ports") or ():
+            if port.get("published"):
+                where = "the machines that run it" if port.get("mode") == "host" else "every machine"
+                click.echo(f"{name}: port {port['published']} of {where}")
 
 
 def _deploy(name: str, text: str, options: list[str]) -> None:
@@ -87,16 +75,3 @@ def _deploy(name: str, text: str, options: list[str]) -> None:
                 "first deploy, or end the stack first: cluster-serving swarm rm"
             ) from error
         raise
-
-
-def _addresses(document: dict[str, Any]) -> list[str]:
-    ports = [
-        (name, port)
-        for name, service in document["services"].items()
-        for port in service.get("ports") or ()
-        if port.get("published")
-    ]
-    where = {"host": "the machines that run it"}
-    return [
-        f"{name}: port {port['published']} of {where.get(port.get('mode'), 'every machine')}" for name, port in ports
-    ]

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 _NOT_SHOWN = {"shutdown", "complete", "remove"}
 _FAILED = {"failed", "rejected"}
+_UNITS = (("d", 86_400), ("h", 3600), ("m", 60))  # largest first, in seconds
 
 
 @click.command(cls=Command, context_settings=SETTINGS, short_help="Show the state of a stack, its tasks and its nodes.")
@@ -73,11 +74,16 @@ def _tasks(stack: "Stack") -> list[dict[str, str]]:
             told |= {place} if state in _FAILED else set()
             leaving = ", leaving" if state == "running" and task.desired_state != "running" else ""
             error = f": {explained(task)}" if task.status.err else ""
+            age = "-"
+            if task.status.timestamp:
+                then = datetime.fromisoformat(task.status.timestamp[:19]).replace(tzinfo=UTC)
+                seconds = max(0, int((datetime.now(UTC) - then).total_seconds()))
+                age = next((f"{seconds // size} {unit}" for unit, size in _UNITS if seconds >= size), f"{seconds} s")
             rows.append(
                 {
                     "task": f"{name}.{task.slot}" if task.slot else name,
                     "machine": stack.machine_of(task),
-                    "for": _age(task.status.timestamp),
+                    "for": age,
                     "state": f"{state}{leaving}{error}",
                 }
             )
@@ -86,18 +92,6 @@ def _tasks(stack: "Stack") -> list[dict[str, str]]:
 
 def _place(task: "Task") -> str:
     return str(task.slot or task.node_id)
-
-
-def _age(timestamp: str) -> str:
-    """Return the time since a timestamp, in its largest unit."""
-    if not timestamp:
-        return "-"
-    then = datetime.fromisoformat(timestamp[:19]).replace(tzinfo=UTC)
-    seconds = max(0, int((datetime.now(UTC) - then).total_seconds()))
-    for unit, size in (("d", 86_400), ("h", 3600), ("m", 60)):
-        if seconds >= size:
-            return f"{seconds // size} {unit}"
-    return f"{seconds} s"
 
 
 def _print_nodes(known: "Known") -> None:

@@ -21,7 +21,18 @@ _IN_REDIS_CONF = re.compile(r"""^\s*(requirepass|masterauth)\s+(?!["']?\$|\{\{)\
 
 def findings(part: Part) -> Iterator[Finding]:
     """Yield findings about the open ports and readable secrets of a service."""
-    yield from _ports(part)
+    ports = part.spec.get("ports") or ()
+    for port in ports:
+        published = str(port.get("published", "")) if isinstance(port, dict) else ""
+        if published.isdigit() and int(published) > _LAST_PORT:
+            yield part.error(f"publishes port {published}, which does not exist", f"use one up to {_LAST_PORT}")
+    if ports and part.role == "redis":
+        yield part.error(
+            "is open to everybody who reaches a machine of the Swarm",
+            "remove ports:; nodes and frontends reach it by name",
+        )
+    elif ports and part.role == "node":
+        yield part.warning("publishes a port, but nobody connects to a node", "remove ports:")
     for name, value in part.environ.items():
         if value and (_is_secret(name, value) or _IN_URL.search(value)):
             yield part.error(
@@ -35,7 +46,12 @@ def findings(part: Part) -> Iterator[Finding]:
             "make it a secret of the stack, and read it from /run/secrets",
         )
     for target, file in part.files().items():
-        for key in _secret_keys(file):
+        try:
+            text = file.read_text(encoding="utf-8")
+            content = yaml.safe_load(text) if file.suffix in {".yaml", ".yml"} else None
+        except (OSError, UnicodeDecodeError, yaml.YAMLError):
+            continue  # an unreadable file is reported by other checks
+        for key in (*_keys_in(content), *_IN_REDIS_CONF.findall(text)):
             yield part.error(
                 f"has a secret in {file.name} ({key}), which is a config: everybody who reaches the Swarm can read it",
                 f"make it a secret of the stack; {target} is no place for it",
@@ -62,39 +78,14 @@ def of_secrets(document: dict[str, Any]) -> Iterator[Finding]:
                 yield Finding("warning", "", f"{kind} {key}: others can read {path}", f"chmod 600 {path.name}")
 
 
-def _ports(part: Part) -> Iterator[Finding]:
-    ports = part.spec.get("ports") or ()
-    for port in ports:
-        published = str(port.get("published", "")) if isinstance(port, dict) else ""
-        if published.isdigit() and int(published) > _LAST_PORT:
-            yield part.error(f"publishes port {published}, which does not exist", f"use one up to {_LAST_PORT}")
-    if ports and part.role == "redis":
-        yield part.error(
-            "is open to everybody who reaches a machine of the Swarm",
-            "remove ports:; nodes and frontends reach it by name",
-        )
-    elif ports and part.role == "node":
-        yield part.warning("publishes a port, but nobody connects to a node", "remove ports:")
-
-
 def _is_secret(name: str, value: str) -> bool:
     if name.endswith("_FILE") or value.startswith("/run/secrets/"):
         return False
     return bool(_SECRET.search(name)) and not _NO_SECRET.search(name)
 
 
-def _secret_keys(file: Path) -> Iterator[str]:
-    """Yield the keys of a YAML file or a redis.conf that hold a secret."""
-    try:
-        text = file.read_text(encoding="utf-8")
-        content = yaml.safe_load(text) if file.suffix in {".yaml", ".yml"} else None
-    except (OSError, UnicodeDecodeError, yaml.YAMLError):
-        return  # an unreadable file is reported by other checks
-    yield from _keys_in(content)
-    yield from _IN_REDIS_CONF.findall(text)
-
-
 def _keys_in(content: object) -> Iterator[str]:
+    """Yield the keys of a YAML document that hold a secret."""
     if isinstance(content, dict):
         for key, value in content.items():
             if isinstance(value, dict | list):

@@ -14,20 +14,6 @@ def findings(part: Part) -> Iterator[Finding]:
     if part.role != "redis":
         return
     text = "\n".join([part.words, *(file.read_text() for file in part.files().values() if file.is_file())])
-    yield from _records(part, text)
-    yield from _memory(part, text)
-    yield from _tasks(part)
-    if not re.search(r"requirepass|^\s*user\s|aclfile", text, re.MULTILINE):
-        yield part.error("lets everybody in", "give it a password from a secret, as swarm/stack.yml does")
-
-
-def setting(text: str, name: str) -> str | None:
-    """Return the last value of a setting in a command line (--name value) or a redis.conf (name value)."""
-    found = re.findall(rf"(?:^|\s)(?:--)?{re.escape(name)}[\s=]+\"?([^\s\"]+)", text, re.MULTILINE)
-    return str(found[-1]) if found else None
-
-
-def _records(part: Part, text: str) -> Iterator[Finding]:
     policy = setting(text, "maxmemory-policy")
     if policy is None:
         yield part.warning("leaves open what it does when its memory is full", "set maxmemory-policy noeviction")
@@ -39,9 +25,6 @@ def _records(part: Part, text: str) -> Iterator[Finding]:
     volumes = [volume for volume in part.spec.get("volumes") or () if isinstance(volume, dict)]
     if not any(one.get("target") == directory and one.get("type") in {"volume", "bind"} for one in volumes):
         yield part.error(f"keeps its data in the container alone, at {directory}", f"mount a volume at {directory}")
-
-
-def _memory(part: Part, text: str) -> Iterator[Finding]:
     limit = docker_bytes(str(part.of_deploy("resources", "limits", "memory") or ""))
     maxmemory = redis_bytes(setting(text, "maxmemory") or "")
     if not maxmemory:
@@ -53,9 +36,6 @@ def _memory(part: Part, text: str) -> Iterator[Finding]:
             f"may fill {maxmemory / limit:.0%} of its memory limit with records, and is killed when it needs more beside them",
             f"set maxmemory to {_MOST_OF_LIMIT:.0%} of the limit at most; half is safe",
         )
-
-
-def _tasks(part: Part) -> Iterator[Finding]:
     if part.of_deploy("mode") == "global" or (part.of_deploy("replicas") or 1) > 1:
         yield part.error("has several tasks, each with a queue of its own", "set deploy.replicas: 1")
     if part.of_deploy("update_config", "order") == "start-first":
@@ -67,3 +47,11 @@ def _tasks(part: Part) -> Iterator[Finding]:
             "may move to a machine that does not have its volume",
             "pin it to a machine: deploy.placement.constraints, by a label",
         )
+    if not re.search(r"requirepass|^\s*user\s|aclfile", text, re.MULTILINE):
+        yield part.error("lets everybody in", "give it a password from a secret, as swarm/stack.yml does")
+
+
+def setting(text: str, name: str) -> str | None:
+    """Return the last value of a setting in a command line (--name value) or a redis.conf (name value)."""
+    found = re.findall(rf"(?:^|\s)(?:--)?{re.escape(name)}[\s=]+\"?([^\s\"]+)", text, re.MULTILINE)
+    return str(found[-1]) if found else None

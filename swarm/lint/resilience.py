@@ -13,10 +13,40 @@ _DOCKER_GRACE = "10s"  # Docker's default for stop_grace_period
 def findings(part: Part) -> Iterator[Finding]:
     """Yield findings about the resilience of a service."""
     yield from _limits(part)
-    yield from _health(part)
-    yield from _update(part)
-    yield from _grace(part)
-    yield from _image(part)
+    health = part.spec.get("healthcheck")
+    if health is None:
+        yield part.warning(
+            "has no healthcheck of its own",
+            "write healthcheck: with a test, or with an interval alone for the test of its image",
+        )
+    elif health.get("disable") or health.get("test") in (["NONE"], "NONE"):
+        yield part.error(
+            "has its healthcheck switched off: Swarm takes it for ready as soon as it starts", "remove disable: true"
+        )
+    update = part.of_deploy("update_config") or {}
+    if update.get("failure_action") != "rollback":
+        yield part.warning(
+            "is not rolled back when an update fails", "set deploy.update_config.failure_action: rollback"
+        )
+    host_ports = any(isinstance(port, dict) and port.get("mode") == "host" for port in part.spec.get("ports") or ())
+    # A host port is held by one task at a time, so start-first is impossible.
+    if part.role in {"node", "frontend"} and update.get("order") != "start-first" and not host_ports:
+        yield part.warning(
+            "stops a task before it starts the next when it is updated", "set deploy.update_config.order: start-first"
+        )
+    needed_s = drain_s(part)
+    written = str(part.spec.get("stop_grace_period") or _DOCKER_GRACE)
+    if needed_s is not None and seconds(written) <= needed_s:
+        yield part.error(
+            f"is killed {written} after it was told to stop, but may use {needed_s:g} s to finish (drainTimeout)",
+            f"set stop_grace_period above {needed_s:g}s, or drainTimeout lower",
+        )
+    image = str(part.spec.get("image", ""))
+    tag = image.rpartition("/")[2].partition(":")[2]
+    if "@" not in image and tag in {"", "latest"}:
+        yield part.warning(
+            f"runs {image}, which may be another image on each machine and tomorrow", "name a version, or a digest"
+        )
 
 
 def _limits(part: Part) -> Iterator[Finding]:
@@ -31,50 +61,4 @@ def _limits(part: Part) -> Iterator[Finding]:
     elif not re.fullmatch(r"\d+(\.\d+)?|\.\d+", str(limits["cpus"])):
         yield part.error(
             f"has {limits['cpus']} as its limit of cores, which is no number", "write one, such as 2 or 0.5"
-        )
-
-
-def _health(part: Part) -> Iterator[Finding]:
-    health = part.spec.get("healthcheck")
-    if health is None:
-        yield part.warning(
-            "has no healthcheck of its own",
-            "write healthcheck: with a test, or with an interval alone for the test of its image",
-        )
-    elif health.get("disable") or health.get("test") in (["NONE"], "NONE"):
-        yield part.error(
-            "has its healthcheck switched off: Swarm takes it for ready as soon as it starts", "remove disable: true"
-        )
-
-
-def _update(part: Part) -> Iterator[Finding]:
-    update = part.of_deploy("update_config") or {}
-    if update.get("failure_action") != "rollback":
-        yield part.warning(
-            "is not rolled back when an update fails", "set deploy.update_config.failure_action: rollback"
-        )
-    host_ports = any(isinstance(port, dict) and port.get("mode") == "host" for port in part.spec.get("ports") or ())
-    # A host port is held by one task at a time, so start-first is impossible.
-    if part.role in {"node", "frontend"} and update.get("order") != "start-first" and not host_ports:
-        yield part.warning(
-            "stops a task before it starts the next when it is updated", "set deploy.update_config.order: start-first"
-        )
-
-
-def _grace(part: Part) -> Iterator[Finding]:
-    needed_s = drain_s(part)
-    written = str(part.spec.get("stop_grace_period") or _DOCKER_GRACE)
-    if needed_s is not None and seconds(written) <= needed_s:
-        yield part.error(
-            f"is killed {written} after it was told to stop, but may use {needed_s:g} s to finish (drainTimeout)",
-            f"set stop_grace_period above {needed_s:g}s, or drainTimeout lower",
-        )
-
-
-def _image(part: Part) -> Iterator[Finding]:
-    image = str(part.spec.get("image", ""))
-    tag = image.rpartition("/")[2].partition(":")[2]
-    if "@" not in image and tag in {"", "latest"}:
-        yield part.warning(
-            f"runs {image}, which may be another image on each machine and tomorrow", "name a version, or a digest"
         )

@@ -40,28 +40,18 @@ def findings(part: Part) -> Iterator[Finding]:
     except ConfigError as error:
         yield part.error(f"cannot read its settings: {error}", "mend that line")
         return
-    if isinstance(settings, Config):
-        yield from _model(part, settings)
-
-
-def _read(part: Part) -> BaseModel | None:
-    if part.role not in _READERS:
-        return None
-    model, spellings = _READERS[part.role]
-    # Secret files exist only in the containers.
-    environ = {name: value for name, value in part.environ.items() if not name.endswith("_FILE")}
-    return load(model, spellings, _config_file(part), environ, {}).config
-
-
-def _config_file(part: Part) -> Path | None:
-    file = part.files().get(_TARGET)
-    return file if file is not None and file.exists() else None
-
-
-def _model(part: Part, settings: Config) -> Iterator[Finding]:
+    if not isinstance(settings, Config):
+        return
     path = settings.model_path
     if path in {"", PLACEHOLDER_PATH}:
-        if not any(name == _TARGET for name in _kept_configs(part)):
+        # A config that is only in the Swarm may name a model, and its content cannot be read here.
+        configs = part.document.get("configs") or {}
+        if not any(
+            isinstance(entry, dict)
+            and (configs.get(entry["source"]) or {}).get("external")
+            and str(entry.get("target", "")) == _TARGET
+            for entry in part.spec.get("configs") or ()
+        ):
             yield part.error("has no model", "deploy with --model, or set modelPath in config.yaml")
         return
     targets = [str(volume.get("target", "")) for volume in part.spec.get("volumes") or () if isinstance(volume, dict)]
@@ -71,9 +61,12 @@ def _model(part: Part, settings: Config) -> Iterator[Finding]:
         )
 
 
-def _kept_configs(part: Part) -> Iterator[str]:
-    """Yield the targets of configs that are only in the Swarm, so that their content cannot be read here."""
-    configs = part.document.get("configs") or {}
-    for entry in part.spec.get("configs") or ():
-        if isinstance(entry, dict) and (configs.get(entry["source"]) or {}).get("external"):
-            yield str(entry.get("target", ""))
+def _read(part: Part) -> BaseModel | None:
+    if part.role not in _READERS:
+        return None
+    model, spellings = _READERS[part.role]
+    # Secret files exist only in the containers.
+    environ = {name: value for name, value in part.environ.items() if not name.endswith("_FILE")}
+    file = part.files().get(_TARGET)
+    path = file if file is not None and file.exists() else None
+    return load(model, spellings, path, environ, {}).config

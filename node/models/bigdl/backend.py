@@ -27,10 +27,15 @@ class BigdlBackend:
         The results are new arrays of float32.
         """
         arrays = [batch[spec.name] for spec in self.inputs] or list(batch.values())
-        tensors = [_tensor(each) for each in arrays]
+        # The copy avoids torch's warning about read-only arrays. No layer writes to its input.
+        tensors = [torch.from_numpy(each if each.flags.writeable else each.copy()).float() for each in arrays]
         with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16, enabled=self._bfloat16):
             outputs = flattened(self._model(tensors if self._takes_table else tensors[0]))
-            results = [_array(each, arrays) for each in outputs]
+            results: list[Array] = [each.float().contiguous().numpy() for each in outputs]
+            # A layer may pass its input on, and the memory of the input is the caller's.
+            results = [
+                each.copy() if any(np.may_share_memory(each, array) for array in arrays) else each for each in results
+            ]
         return dict(zip(numbered("output", len(results)), results, strict=True))
 
 
@@ -53,15 +58,3 @@ def load(detected: Detected, options: LoadOptions) -> BigdlBackend:
     if reasons:
         raise ModelError(f"{detected.definition} cannot be served: {reasons}.")
     return BigdlBackend(model, root, options)
-
-
-def _tensor(array: Array) -> torch.Tensor:
-    # The copy avoids torch's warning about read-only arrays. No layer writes to its input.
-    writable = array if array.flags.writeable else array.copy()
-    return torch.from_numpy(writable).float()
-
-
-def _array(tensor: torch.Tensor, inputs: list[Array]) -> Array:
-    array: Array = tensor.float().contiguous().numpy()
-    # A layer may pass its input on, and the memory of the input is the caller's.
-    return array.copy() if any(np.may_share_memory(array, each) for each in inputs) else array

@@ -31,23 +31,18 @@ class Chain:
 def chain(layers: Iterable[Layer]) -> Layer:
     """Return a layer that does the work of `layers` in a row, with as few layers as possible."""
     kept: list[Layer] = []
-    for layer in _spliced(layers):
-        single = fused(kept[-1], layer) if kept else None
-        if single is None:
-            kept.append(layer)
-        else:
-            kept[-1] = single
+    for each in layers:
+        if each is passed_on:
+            continue
+        for layer in each.layers if isinstance(each, Chain) else [each]:
+            single = fused(kept[-1], layer) if kept else None
+            if single is None:
+                kept.append(layer)
+            else:
+                kept[-1] = single
     return kept[0] if len(kept) == 1 else Chain(kept) if kept else passed_on
 
 
 def fused(first: Layer, second: Layer) -> Layer | None:
     """Return a single layer for two layers in a row, or `None`. The output of `first` must go to `second` alone."""
     return first.absorb(second) if isinstance(first, Absorbing) else None
-
-
-def _spliced(layers: Iterable[Layer]) -> Iterable[Layer]:
-    for layer in layers:
-        if isinstance(layer, Chain):
-            yield from layer.layers
-        elif layer is not passed_on:
-            yield layer

@@ -70,15 +70,6 @@ def _add_field(message: descriptor_pb2.DescriptorProto, name: str, number: int, 
         field.type_name = f".{_PACKAGE}.{word}"
 
 
-def _add_map(message: descriptor_pb2.DescriptorProto, name: str, number: int, kind: str) -> None:
-    """Add a map. On the wire, a map is a repeated message of key and value."""
-    entry = message.nested_type.add(name=f"{name.capitalize()}Entry")
-    entry.options.map_entry = True
-    _add_field(entry, "key", 1, "string")
-    _add_field(entry, "value", 2, kind)
-    _add_field(message, name, number, f"{message.name}.{entry.name}*")
-
-
 def _messages() -> dict[str, Any]:
     file = descriptor_pb2.FileDescriptorProto(name="bigdl.proto", package=_PACKAGE, syntax="proto3")
     for paragraph in _MESSAGES.strip().split("\n\n"):
@@ -87,7 +78,12 @@ def _messages() -> dict[str, Any]:
         for declaration in ";".join(lines).split(";"):
             match declaration.split():
                 case [field, number, "map", kind]:
-                    _add_map(message, field, int(number), kind)
+                    # On the wire, a map is a repeated message of key and value.
+                    entry = message.nested_type.add(name=f"{field.capitalize()}Entry")
+                    entry.options.map_entry = True
+                    _add_field(entry, "key", 1, "string")
+                    _add_field(entry, "value", 2, kind)
+                    _add_field(message, field, int(number), f"{name}.{entry.name}*")
                 case [field, number, kind]:
                     _add_field(message, field, int(number), kind)
                 case _:

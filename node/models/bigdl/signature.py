@@ -26,10 +26,12 @@ def inputs_of(root: Module, options: LoadOptions) -> tuple[TensorSpec, ...]:
     if len(names) == 1 or any(map(_MADE_UP.fullmatch, names)):
         names = numbered("input", len(entries))
     declared = options.declared(names)
-    return tuple(
-        declared.get(name, TensorSpec(name, "float32", _shape(entry)))
-        for name, entry in zip(names, entries, strict=True)
-    )
+    inputs: list[TensorSpec] = []
+    for name, entry in zip(names, entries, strict=True):
+        row = entry.row_shape("inputShape")
+        shape = (None, *(dim if dim > 0 else None for dim in row)) if row else None
+        inputs.append(declared.get(name, TensorSpec(name, "float32", shape)))
+    return tuple(inputs)
 
 
 def takes_table(root: Module) -> bool:
@@ -58,11 +60,6 @@ def _entries(module: Module) -> list[Module]:
     if module.short_class in ("Sequential", "Concat", "ConcatTable") and module.children:
         return _entries(module.children[0])
     return [module]
-
-
-def _shape(entry: Module) -> tuple[int | None, ...] | None:
-    row = entry.row_shape("inputShape")
-    return (None, *(dim if dim > 0 else None for dim in row)) if row else None
 
 
 def _output_count(module: Module) -> int | None:

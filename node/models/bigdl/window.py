@@ -78,21 +78,20 @@ class Window(msgspec.Struct, frozen=True):
     def padding(self, sizes: tuple[int, ...]) -> list[tuple[int, int]]:
         """Return the padding before and after each axis of `sizes`, so that all windows lie inside. Negative numbers crop."""
         clip = any(self.pad)
-        numbers = zip(sizes, self.extent, self.stride, self.pad, strict=True)
-        return [_padding(*each, ceil=self.ceil, same=self.is_same, clip=clip) for each in numbers]
+        pads: list[tuple[int, int]] = []
+        for size, reach, step, pad in zip(sizes, self.extent, self.stride, self.pad, strict=True):
+            if self.is_same:
+                total = max(0, (-(-size // step) - 1) * step + reach - size)
+                pads.append((total // 2, total - total // 2))
+                continue
+            room = size - reach + 2 * pad
+            count = (-(-room // step) if self.ceil else room // step) + 1
+            if clip and (count - 1) * step >= size + pad:
+                count -= 1
+            pads.append((pad, (count - 1) * step + reach - size - pad))
+        return pads
 
     def padded(self, images: torch.Tensor, value: float = 0.0) -> torch.Tensor:
         """Return the images with the padding, filled with `value`."""
         pads = self.padding(tuple(images.shape[-len(self.kernel) :]))
         return F.pad(images, [amount for pair in reversed(pads) for amount in pair], value=value)
-
-
-def _padding(size: int, reach: int, step: int, pad: int, *, ceil: bool, same: bool, clip: bool) -> tuple[int, int]:
-    if same:
-        total = max(0, (-(-size // step) - 1) * step + reach - size)
-        return total // 2, total - total // 2
-    room = size - reach + 2 * pad
-    count = (-(-room // step) if ceil else room // step) + 1
-    if clip and (count - 1) * step >= size + pad:
-        count -= 1
-    return pad, (count - 1) * step + reach - size - pad

@@ -136,7 +136,14 @@ def _backend(
     """Build the backend. Runs on more rows and on more pixels show the free dimensions."""
     doubled = net.can_run(_zeros(shapes, rows=2)) if net.follows_batch else {}
     batch = None if doubled and all(len(array) == 2 for array in doubled.values()) else 1
-    larger = {name: _larger(shape, declared.get(name)) for name, shape in shapes.items()}
+    larger: dict[str, Shape] = {}  # with more height and width, unless the configuration fixes height and width
+    for name, shape in shapes.items():
+        stated = declared.get(name)
+        fixed = stated.shape if stated else None
+        larger[name] = tuple(
+            dim + _GROWTH if at >= _SPATIAL and (not fixed or fixed[at] is None) else dim
+            for at, dim in enumerate(shape)
+        )
     grown = {} if net.has_one_size or larger == shapes else net.can_run(_zeros(larger))
     inputs = [
         TensorSpec(name, "float32", (batch, *_free(shape, larger[name] if grown else shape)))
@@ -154,14 +161,6 @@ def _backend(
 def _free(shape: Shape, other: Shape) -> tuple[int | None, ...]:
     """Return a row's shape, with `None` for the dimensions that differ between the two shapes."""
     return tuple(dim if dim == changed else None for dim, changed in zip(shape[1:], other[1:], strict=True))
-
-
-def _larger(shape: Shape, declared: TensorSpec | None) -> Shape:
-    """Return the shape with more height and width, unless the configuration fixes them."""
-    fixed = declared.shape if declared else None
-    return tuple(
-        dim + _GROWTH if at >= _SPATIAL and (not fixed or fixed[at] is None) else dim for at, dim in enumerate(shape)
-    )
 
 
 def _zeros(shapes: dict[str, Shape], rows: int = 1) -> dict[str, Array]:

@@ -98,30 +98,26 @@ def read_network(source: str) -> Network:
     for message, text in found:
         if not _serves(message):
             continue
-        layer = _layer(message, text)
-        kind = layer.type.replace("_", "").lower()
-        if kind in _FILE_LAYERS:
+        name, kind = message.word("name"), message.word("type")
+        if not name or not kind:
             raise ValueError(
-                f"its layer {layer.name!r} ({layer.type}) reads files for training; serve the deploy definition"
+                "it has a layer without name or type; upgrade_net_proto_text of Caffe mends old definitions"
             )
-        if kind in _INPUT_LAYERS:
-            inputs |= _fed_inputs(message, kind)
+        plain_kind = kind.replace("_", "").lower()
+        if plain_kind in _FILE_LAYERS:
+            raise ValueError(f"its layer {name!r} ({kind}) reads files for training; serve the deploy definition")
+        if plain_kind in _INPUT_LAYERS:
+            inputs |= _fed_inputs(message, plain_kind)
             continue
-        count = names[layer.name]
-        names[layer.name] += 1
-        layers.append(layer._replace(name=f"{layer.name}_{count}") if count else layer)
+        count = names[name]
+        names[name] += 1
+        unique = f"{name}_{count}" if count else name
+        layers.append(Layer(unique, kind, tuple(message.words("bottom")), tuple(message.words("top")), text))
     # An input that no layer reads is a label, or is read by a layer for training.
     network = Network(inputs, tuple(layers)).first(len(layers))
     if not network.inputs:
         raise ValueError("it has no input that a layer reads; it needs a layer of type Input, which states its shape")
     return network
-
-
-def _layer(message: Message, text: str) -> Layer:
-    name, kind = message.word("name"), message.word("type")
-    if not name or not kind:
-        raise ValueError("it has a layer without name or type; upgrade_net_proto_text of Caffe mends old definitions")
-    return Layer(name, kind, tuple(message.words("bottom")), tuple(message.words("top")), text)
 
 
 def _serves(layer: Message) -> bool:

@@ -163,8 +163,23 @@ def load_frozen(path: Path, options: LoadOptions) -> TensorflowBackend:
     wrapped = tf.compat.v1.wrap_function(lambda: tf.graph_util.import_graph_def(graph_def, name=""), [])
     graph = Graph(wrapped.graph, wrapped.prune, path, frozen=True)
     graph.fill_tables()
+    meta = _GraphMeta()
     meta_path = path.with_name("graph_meta.json")
-    meta = _read_meta(meta_path) if meta_path.is_file() else _GraphMeta()
+    if meta_path.is_file():
+        try:
+            meta = msgspec.json.decode(meta_path.read_bytes(), type=_GraphMeta)
+        except msgspec.DecodeError as error:
+            raise ModelError(
+                f'{meta_path} must be like {{"input_names": ["x:0"], "output_names": ["y:0"]}}: {error}'
+            ) from error
+    for word, names in (("Input", meta.input_names), ("Output", meta.output_names)):
+        for name in names:
+            if ":" not in name:
+                # The sentence of the original product, unchanged.
+                raise ModelError(
+                    f"{meta_path}: {word} names require to be Tensor names, but <{name}> looks like a operation name, "
+                    f"please try <{name}:0> instead."
+                )
     inputs, outputs = ({_without_port(name): name for name in names} for names in (meta.input_names, meta.output_names))
     return graph.backend(options, inputs, outputs, meta_path)
 
@@ -199,22 +214,6 @@ def load_checkpoint(path: Path, options: LoadOptions) -> TensorflowBackend:
     graph.fill_tables()
     signature = choose_signature(meta_graph, options, path)
     return graph.backend(options, signature.inputs, signature.outputs)
-
-
-def _read_meta(path: Path) -> _GraphMeta:
-    try:
-        meta = msgspec.json.decode(path.read_bytes(), type=_GraphMeta)
-    except msgspec.DecodeError as error:
-        raise ModelError(f'{path} must be like {{"input_names": ["x:0"], "output_names": ["y:0"]}}: {error}') from error
-    for word, names in (("Input", meta.input_names), ("Output", meta.output_names)):
-        for name in names:
-            if ":" not in name:
-                # The sentence of the original product, unchanged.
-                raise ModelError(
-                    f"{path}: {word} names require to be Tensor names, but <{name}> looks like a operation name, "
-                    f"please try <{name}:0> instead."
-                )
-    return meta
 
 
 def _hint(data: bytes) -> str:

@@ -48,32 +48,42 @@ class TorchBackend:
             result = self._call([to_tensor(array, dtype) for array, dtype in zip(arrays, casts, strict=True)])
             outputs = {name: to_array(name, tensor) for name, tensor in by_name(result).items()}
         if not self.outputs:
-            self.outputs = tuple(self._seen(name, array) for name, array in outputs.items())
+            # If inputs have free dimensions, the shapes of the outputs stay open.
+            rows = [spec.row_shape for spec in self.inputs]
+            fixed = bool(rows) and all(row is not None and None not in row for row in rows)
+            self.outputs = tuple(
+                TensorSpec(name, array.dtype.name, (None, *array.shape[1:]) if fixed and array.ndim else None)
+                for name, array in outputs.items()
+            )
         return outputs
 
     def convertible(self) -> Model:
         """Return the model for OpenVINO to read."""
         return self._model
 
-    def _seen(self, name: str, array: Array) -> TensorSpec:
-        """Return the spec of an output after a run. If inputs have free dimensions, the shape of the output stays open."""
-        rows = [spec.row_shape for spec in self.inputs]
-        fixed = bool(rows) and all(row is not None and None not in row for row in rows)
-        return TensorSpec(name, array.dtype.name, (None, *array.shape[1:]) if fixed and array.ndim else None)
-
     def _call(self, tensors: Sequence[torch.Tensor]) -> Any:
         try:
             if not self._channels_last:
                 return self._program.call(tensors)
             try:
-                return self._program.call([_with_channels_last(tensor) for tensor in tensors])
+                return self._program.call(
+                    [
+                        tensor.contiguous(memory_format=torch.channels_last)
+                        if tensor.dim() == 4 and tensor.is_floating_point()
+                        else tensor
+                        for tensor in tensors
+                    ]
+                )
             except (RuntimeError, torch.jit.Error):
                 # A view() after a convolution needs the channels first. A model with such a view() fails every time.
                 result = self._program.call(tensors)
                 self._channels_last = False
                 return result
         except (RuntimeError, torch.jit.Error) as error:
-            raise RuntimeError(_reason(error)) from error
+            text = str(error).strip()
+            # TorchScript puts the listing of the model's code in front of the error.
+            reason = text.splitlines()[-1].removeprefix("RuntimeError: ") if "TorchScript" in text else text
+            raise RuntimeError(reason) from error
 
 
 def load(detected: Detected, options: LoadOptions) -> TorchBackend:
@@ -99,15 +109,3 @@ def load(detected: Detected, options: LoadOptions) -> TorchBackend:
     else:
         program = module_program(model, options, path)
     return TorchBackend(model, program, options.precision == "bf16")
-
-
-def _with_channels_last(tensor: torch.Tensor) -> torch.Tensor:
-    if tensor.dim() == 4 and tensor.is_floating_point():
-        return tensor.contiguous(memory_format=torch.channels_last)
-    return tensor
-
-
-def _reason(error: Exception) -> str:
-    """Return the error without the listing of the model's code that TorchScript puts in front."""
-    text = str(error).strip()
-    return text.splitlines()[-1].removeprefix("RuntimeError: ") if "TorchScript" in text else text

@@ -58,7 +58,15 @@ def script_program(model: torch.jit.ScriptModule, options: LoadOptions, path: Pa
         for position, each in enumerate(forward.schema.arguments)
         if position > 0  # self
     ]
-    return _program(_frozen(model), model, arguments, options, path)
+    # Freezing makes the weights constants and folds the batch norms. A model that torch cannot freeze runs unfrozen.
+    # torch.jit.optimize_for_inference is not used: pytorch issues 86527 and 86556 report wrong results, and are no longer mended.
+    run: torch.nn.Module = model
+    with no_deprecations():
+        # Fusion compiles for up to 0.3 s in the middle of the second run, and gained nothing on a CPU.
+        torch.jit.set_fusion_strategy([])
+        with suppress(RuntimeError):
+            run = torch.jit.freeze(model)
+    return _program(run, model, arguments, options, path)
 
 
 def module_program(model: torch.nn.Module, options: LoadOptions, path: Path) -> Program:
@@ -68,7 +76,13 @@ def module_program(model: torch.nn.Module, options: LoadOptions, path: Path) -> 
         ModelError: an argument is not a tensor, or the configuration does not fit the arguments.
     """
     model.eval()
-    dtypes = _module_dtypes(model)
+    with warnings.catch_warnings():
+        # About the user's code, which is compiled only to read the dtypes. The module runs uncompiled in any case.
+        warnings.simplefilter("ignore")
+        try:
+            dtypes = dtypes_of_inputs(torch.jit.script(model))
+        except Exception:  # the compiler may fail in any way on arbitrary Python code
+            dtypes = {}
     arguments: list[_Argument] = []
     for position, each in enumerate(inspect.signature(model.forward).parameters.values(), start=1):
         if each.kind == each.VAR_POSITIONAL:
@@ -79,31 +93,6 @@ def module_program(model: torch.nn.Module, options: LoadOptions, path: Path) -> 
             optional, by_keyword = each.default is not each.empty, each.kind == each.KEYWORD_ONLY
             arguments.append(_Argument(each.name, kind, optional, by_keyword, dtypes.get(position)))
     return _program(model, model, arguments, options, path)
-
-
-def _frozen(model: torch.jit.ScriptModule) -> torch.nn.Module:
-    """Return the model with its weights as constants and its batch norms folded, if torch can freeze the model.
-
-    torch.jit.optimize_for_inference is not used, because it has known wrong results (pytorch issues 86527, 86556) that are no
-    longer mended.
-    """
-    with no_deprecations():
-        # Fusion compiles for up to 0.3 s in the middle of the second run, and gained nothing on a CPU.
-        torch.jit.set_fusion_strategy([])
-        with suppress(RuntimeError):
-            frozen: torch.nn.Module = torch.jit.freeze(model)
-            return frozen
-    return model
-
-
-def _module_dtypes(model: torch.nn.Module) -> dict[int, str]:
-    """Return `dtypes_of_inputs` if the module's source can be compiled. The module runs uncompiled in any case."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # about the user's code, compiled only to read the dtypes
-        try:
-            return dtypes_of_inputs(torch.jit.script(model))
-        except Exception:  # the compiler may fail in any way on arbitrary Python code
-            return {}
 
 
 def _program(

@@ -84,7 +84,9 @@ def _read_archive(path: Path, allow_pickle: bool) -> Model:
                 raise zipfile.BadZipFile("its end is missing")
             names = archive.namelist()
             inner = {name.partition("/")[2] for name in names}
-            if "serialized_exported_program.json" in names or any(_is_exported_model(name) for name in inner):
+            if "serialized_exported_program.json" in names or any(
+                name.startswith("models/") and name.endswith(".json") for name in inner
+            ):
                 return _read_exported(path, allow_pickle)
             if "constants.pkl" in inner:
                 return _read_script(path)
@@ -97,10 +99,6 @@ def _read_archive(path: Path, allow_pickle: bool) -> Model:
     if any(name.startswith("data/aotinductor/") for name in inner):
         raise ModelError(f"{path} holds code compiled for one machine, not a model; {_SAVE}.")
     raise ModelError(f"{path} is a zip archive without a PyTorch model in it; {_SAVE}.")
-
-
-def _is_exported_model(name: str) -> bool:
-    return name.startswith("models/") and name.endswith(".json")
 
 
 def _read_script(path: Path) -> torch.jit.ScriptModule:

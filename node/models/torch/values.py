@@ -54,37 +54,21 @@ def by_name(result: Any) -> dict[str, torch.Tensor]:
     Raises:
         ModelError: the result holds values that are no tensors, or the rows of a list have different shapes.
     """
-    leaves = list(_leaves("output", _rows_joined(result)))
+    rows: list[Any] = result if isinstance(result, list) else []
+    if rows and all(isinstance(row, Mapping) for row in rows):
+        try:
+            result = {key: torch.stack([row[key] for row in rows]) for key in rows[0]}
+        except (KeyError, RuntimeError, TypeError) as error:
+            raise ModelError(f"the model returns a list of dicts that differ: {str(error).splitlines()[0]}") from error
+    leaves = list(_leaves("output", result))
     names = {word: iter(numbered(word, count)) for word, count in Counter(word for word, _ in leaves).items()}
     return {next(names[word]): tensor for word, tensor in leaves}
-
-
-def _rows_joined(result: Any) -> Any:
-    if not isinstance(result, list):
-        return result
-    rows: list[Any] = result
-    if not rows or not all(isinstance(row, Mapping) for row in rows):
-        return rows
-    try:
-        return {key: torch.stack([row[key] for row in rows]) for key in rows[0]}
-    except (KeyError, RuntimeError, TypeError) as error:
-        raise ModelError(f"the model returns a list of dicts that differ: {str(error).splitlines()[0]}") from error
 
 
 def _leaves(word: str, value: Any) -> Generator[tuple[str, torch.Tensor], None, None]:
     if isinstance(value, torch.Tensor):
         yield word, value
-    elif (fields := _fields(value)) is not None:
-        for key, inner in fields.items():
-            yield from _leaves(str(key), inner)
-    elif isinstance(value, (list, tuple)):
-        for inner in cast("list[Any]", value):
-            yield from _leaves(word, inner)
-    elif value is not None:
-        raise ModelError(f"the model returns a {type(value).__name__} as {word!r}, and only tensors can be served")
-
-
-def _fields(value: Any) -> Mapping[Any, Any] | None:
+        return
     fields: Mapping[Any, Any] | None = None
     if isinstance(value, Mapping):
         fields = value
@@ -92,4 +76,11 @@ def _fields(value: Any) -> Mapping[Any, Any] | None:
         fields = value._asdict()
     elif dataclasses.is_dataclass(value):
         fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
-    return fields
+    if fields is not None:
+        for key, inner in fields.items():
+            yield from _leaves(str(key), inner)
+    elif isinstance(value, (list, tuple)):
+        for inner in cast("list[Any]", value):
+            yield from _leaves(word, inner)
+    elif value is not None:
+        raise ModelError(f"the model returns a {type(value).__name__} as {word!r}, and only tensors can be served")

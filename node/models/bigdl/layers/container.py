@@ -83,15 +83,13 @@ def _time_distributed(module: Module) -> Layer:
     def run(x: Tensor) -> Tensor:
         folded: Tensor = each_step(x.flatten(0, 1))
         steps = folded.reshape(*x.shape[:2], *folded.shape[1:])
-        return _without_empty_steps(steps, x) if masked else steps
+        if not masked:
+            return steps
+        # The output of a step is zero if the input of the step is all zeros.
+        present = (x.flatten(2) != 0).any(-1)
+        return steps * present.reshape(*present.shape, *[1] * (steps.dim() - 2))
 
     return run
-
-
-def _without_empty_steps(steps: Tensor, x: Tensor) -> Tensor:
-    """Set the output of a step to zero if the input of the step is all zeros."""
-    present = (x.flatten(2) != 0).any(-1)
-    return steps * present.reshape(*present.shape, *[1] * (steps.dim() - 2))
 
 
 def _child(module: Module, key: str) -> Module:

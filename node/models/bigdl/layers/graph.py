@@ -1,7 +1,6 @@
 """Graphs of layers, put in an order that can run."""
 
 from collections import Counter
-from collections.abc import Iterable
 from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
@@ -39,7 +38,11 @@ class LayerGraph:
         numbers |= {name: at for at, name in enumerate(nodes, len(inputs))}
         sources = [tuple((numbers[name], element) for name, element in taken) for _, taken in nodes.values()]
         self._outputs = [numbers[name] for name in outputs]
-        done = _last_uses(sources, keep=self._outputs)
+        last_uses = {at: step for step, taken in enumerate(sources) for at, _ in taken}
+        done: dict[int, tuple[int, ...]] = {}  # by step: the numbers of the values that no later step takes
+        for at, step in last_uses.items():
+            if at not in self._outputs:
+                done[step] = (*done.get(step, ()), at)
         self._steps = [
             _Step(run, taken, done.get(at, ()))
             for at, ((run, _), taken) in enumerate(zip(nodes.values(), sources, strict=True))
@@ -70,32 +73,28 @@ def _dynamic_graph(_module: Module) -> Layer:
 def _nodes(module: Module, inputs: list[str], outputs: list[str]) -> _Nodes:
     """Return the nodes that the outputs need, each node after its predecessors."""
     modules = {each.name: each for each in module.children}
-    nodes: _Nodes = {}
-    for name in _ordered(modules, [*inputs, *outputs]):
-        edges = module.edges(f"{name}_edges")
-        taken: list[tuple[str | int, int]] = [(each, edges.get(each, _WHOLE)) for each in modules[name].predecessors]
-        nodes[name] = (build(modules[name]), [(inputs.index(name), _WHOLE)] if name in inputs else taken)
-    return nodes
-
-
-def _ordered(nodes: dict[str, Module], wanted: Iterable[str]) -> list[str]:
-    """Return the names of all nodes that the `wanted` nodes need, each node after its predecessors."""
     sorter: TopologicalSorter[str] = TopologicalSorter()
     seen: set[str] = set()
-    waiting = list(wanted)
+    waiting = [*inputs, *outputs]
     while waiting:
         name = waiting.pop()
         if name in seen:
             continue
         seen.add(name)
-        if name not in nodes:
+        if name not in modules:
             raise NotServed(f"is a graph without its node {name!r}")
-        sorter.add(name, *nodes[name].predecessors)
-        waiting += nodes[name].predecessors
+        sorter.add(name, *modules[name].predecessors)
+        waiting += modules[name].predecessors
     try:
-        return list(sorter.static_order())
+        ordered = list(sorter.static_order())
     except CycleError as error:
         raise NotServed("is a graph with a cycle") from error
+    nodes: _Nodes = {}
+    for name in ordered:
+        edges = module.edges(f"{name}_edges")
+        taken: list[tuple[str | int, int]] = [(each, edges.get(each, _WHOLE)) for each in modules[name].predecessors]
+        nodes[name] = (build(modules[name]), [(inputs.index(name), _WHOLE)] if name in inputs else taken)
+    return nodes
 
 
 def _fused(nodes: _Nodes, outputs: list[str]) -> _Nodes:
@@ -110,13 +109,3 @@ def _fused(nodes: _Nodes, outputs: list[str]) -> _Nodes:
             single = fused(kept[source][0], run)
         kept[name] = (run, taken) if single is None else (single, kept.pop(str(source))[1])
     return kept
-
-
-def _last_uses(sources: list[tuple[tuple[int, int], ...]], keep: list[int]) -> dict[int, tuple[int, ...]]:
-    """Return for each step the numbers of the values that no later step takes."""
-    last = {at: step for step, taken in enumerate(sources) for at, _ in taken}
-    done: dict[int, tuple[int, ...]] = {}
-    for at, step in last.items():
-        if at not in keep:
-            done[step] = (*done.get(step, ()), at)
-    return done
