@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 from typing import Any, cast
-from urllib.parse import ParseResult, parse_qs, unquote, urlparse
+from urllib.parse import parse_qs, unquote, urlparse
 
 import redis
 from redis.backoff import NoBackoff
@@ -90,8 +90,12 @@ class RedisSettings:
         if kind == "sentinel":
             if not path:
                 raise ValueError("a sentinel URL ends in /service, the master's name")
+            hosts = [host.partition(":") for host in parts.netloc.rpartition("@")[2].split(",") if host]
+            if not hosts:
+                raise ValueError("a sentinel URL names at least one host")
+            sentinels = tuple((host, _number(port or 26379)) for host, _, port in hosts)
             number = path[1] if len(path) > 1 else db or 0
-            return cls(sentinels=_sentinels(parts), service=path[0], db=_number(number), **common)
+            return cls(sentinels=sentinels, service=path[0], db=_number(number), **common)
         number = path[0] if path else db or 0
         try:
             port = parts.port or DEFAULT_PORT
@@ -141,14 +145,6 @@ class RedisSettings:
 
 def _timeouts(seconds: float) -> dict[str, Any]:
     return {"socket_timeout": seconds, "socket_connect_timeout": min(seconds, _CONNECT_S)}
-
-
-def _sentinels(parts: ParseResult) -> tuple[tuple[str, int], ...]:
-    hosts = parts.netloc.rpartition("@")[2].split(",")
-    pairs = [host.partition(":") for host in hosts if host]
-    if not pairs:
-        raise ValueError("a sentinel URL names at least one host")
-    return tuple((host, _number(port or 26379)) for host, _, port in pairs)
 
 
 def _number(text: str | int) -> int:

@@ -86,7 +86,14 @@ class TensorSpec(msgspec.Struct, frozen=True):
             raise ValueError(f"{text!r}: there is no dtype {match['dtype']}") from error
         if dtype.kind not in _NUMBERS and dtype.name != "str":
             raise ValueError(f"{text!r}: {match['dtype']} is neither numbers nor str")
-        return cls(match["name"], dtype.name, _shape(match["dims"], text))
+        dims = match["dims"]
+        if dims is None or [dim.strip() for dim in dims.split(",")][1:] == ["..."]:
+            return cls(match["name"], dtype.name, None)
+        try:
+            shape = tuple(None if dim.strip() in ("N", "?", "None") else int(dim) for dim in dims.split(","))
+        except ValueError as error:
+            raise ValueError(f"{text!r}: a dimension is a number, N or ?") from error
+        return cls(match["name"], dtype.name, shape)
 
     def is_row(self, shape: tuple[int, ...], already_batched: bool = False) -> bool:
         """Return whether a tensor of the given shape is one row, without a batch dimension.
@@ -142,15 +149,6 @@ class TensorSpec(msgspec.Struct, frozen=True):
             example = array[lost].flat[0]
             raise CodecError(f"input {self.name!r} takes {dtype}, and {example} of {array.dtype} would be lost in it")
         return converted
-
-
-def _shape(dims: str | None, text: str) -> tuple[int | None, ...] | None:
-    if dims is None or [dim.strip() for dim in dims.split(",")][1:] == ["..."]:
-        return None
-    try:
-        return tuple(None if dim.strip() in ("N", "?", "None") else int(dim) for dim in dims.split(","))
-    except ValueError as error:
-        raise ValueError(f"{text!r}: a dimension is a number, N or ?") from error
 
 
 def matches(shape: tuple[int, ...], row: tuple[int | None, ...]) -> bool:

@@ -6,7 +6,7 @@ from typing import Any
 from sanic import Sanic
 
 from cluster_serving.frontend.config.api_keys import ApiKeys
-from cluster_serving.frontend.config.servables import Servable, read_servables
+from cluster_serving.frontend.config.servables import read_servables
 from cluster_serving.frontend.config.settings import FrontendConfig
 from cluster_serving.frontend.http import cors
 from cluster_serving.frontend.http.application import Application
@@ -37,7 +37,8 @@ def create_app(config: FrontendConfig, timers: Timers, process: int = 0) -> Sani
         cors.add(app, config.cors_origins)
 
     async def begin(app: Sanic[Any, Any]) -> None:
-        servables = _servables(config)
+        path = config.servable_manager_conf_path
+        servables = read_servables(path, config.redis_settings()) if path else []
         own = timers.of(process)
         frontend = app.ctx.frontend = Frontend(
             config=config,
@@ -58,11 +59,6 @@ def create_app(config: FrontendConfig, timers: Timers, process: int = 0) -> Sani
     app.before_server_start(begin)
     app.after_server_stop(end)
     return app
-
-
-def _servables(config: FrontendConfig) -> list[Servable]:
-    path = config.servable_manager_conf_path
-    return read_servables(path, config.redis_settings()) if path else []
 
 
 async def _flush(timers: WorkerTimers) -> None:

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Iterator
 from contextlib import suppress
 from copy import copy
 from typing import Any
@@ -111,8 +110,16 @@ class AsyncAdmission:
     async def _send_gathered(self) -> None:
         while self._unsent:
             if self._window_s > 0:
-                await self._wait_for_more()
-            calls = self._gather()
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(self._window_s):
+                        await self._enough.wait()
+                self._enough.clear()
+            calls: list[_Call] = []
+            records = size = 0
+            while self._unsent and records < CHUNK and size < CHUNK_BYTES:
+                calls.append(self._unsent.popleft())
+                records += len(calls[-1].left)
+                size += sum(len(value) for fields in calls[-1].left for value in fields)
             try:
                 await self._put_until_done(calls)
             except Exception as error:
@@ -121,22 +128,6 @@ class AsyncAdmission:
             finally:
                 for call in calls:
                     call.ids.cancel()  # no effect on a finished call: every call is finished, unless `close` has ended the task
-
-    async def _wait_for_more(self) -> None:
-        with suppress(TimeoutError):
-            async with asyncio.timeout(self._window_s):
-                await self._enough.wait()
-        self._enough.clear()
-
-    def _gather(self) -> list[_Call]:
-        """Return the calls whose records go out next, together."""
-        calls: list[_Call] = []
-        records = size = 0
-        while self._unsent and records < CHUNK and size < CHUNK_BYTES:
-            calls.append(self._unsent.popleft())
-            records += len(calls[-1].left)
-            size += sum(len(value) for fields in calls[-1].left for value in fields)
-        return calls
 
     async def _put_until_done(self, calls: list[_Call]) -> None:
         """Enqueue the records of the calls in order, with retries."""
@@ -157,11 +148,21 @@ class AsyncAdmission:
         room = wanted = sum(len(call.left) for call in calls)
         try:
             if self._full:
-                surplus, full = await self._ask(wanted)
+                try:
+                    (answer,) = await self._link.call_checked(question(self.job, wanted))
+                except ConnectionLost as error:
+                    error.unsent = True  # the records to enqueue have not been sent
+                    raise
+                surplus, full = answered(self.job, answer)
                 room -= surplus
                 if not room and full is not None:
                     raise full
-            replies = await self._link.call_checked(transaction(self.job, *_first(room, calls)))
+            now_s = asyncio.get_running_loop().time()
+            together: list[Records] = []
+            for call in calls:
+                together.append(Records(call.left[:room], deadline(call.until_s - now_s)))
+                room -= min(room, len(call.left))
+            replies = await self._link.call_checked(transaction(self.job, *together))
             taken, full = admitted(self.job, replies[-1])
         except RedisRefused as error:
             taken, full = [], refused(self.job, error)
@@ -172,23 +173,6 @@ class AsyncAdmission:
             call.accept(taken[first:last])
         if full is not None:
             raise full
-
-    async def _ask(self, count: int) -> tuple[int, QueueFull | None]:
-        """Return how many of `count` records have no room, and the error for them, if any."""
-        try:
-            (answer,) = await self._link.call_checked(question(self.job, count))
-        except ConnectionLost as error:
-            error.unsent = True  # the records to enqueue have not been sent
-            raise
-        return answered(self.job, answer)
-
-
-def _first(count: int, calls: list[_Call]) -> Iterator[Records]:
-    """Yield the first `count` records that are left of the calls."""
-    now_s = asyncio.get_running_loop().time()
-    for call in calls:
-        yield Records(call.left[:count], deadline(call.until_s - now_s))
-        count -= min(count, len(call.left))
 
 
 async def _pause(calls: list[_Call], error: QueueFull | ConnectionLost) -> None:

@@ -83,7 +83,16 @@ class AsyncLink:
 
     def __init__(self, settings: RedisSettings) -> None:
         self._settings = settings
-        self._pool, self._sentinels = _pool_of(settings)
+        self._pool: Any
+        self._sentinels: Sequence[redis.asyncio.Redis] = ()  # clients that ask the Sentinels for the master
+        options: dict[str, Any] = settings.options() | {"retry": Retry(NoBackoff(), 0)}
+        if settings.sentinels:
+            sentinel = cast(Any, Sentinel)(list(settings.sentinels), **options)
+            self._pool, self._sentinels = sentinel.master_for(settings.service).connection_pool, sentinel.sentinels
+        elif settings.unix_path:
+            self._pool = redis.asyncio.Redis(unix_socket_path=settings.unix_path, **options).connection_pool
+        else:
+            self._pool = redis.asyncio.Redis(host=settings.host, port=settings.port, **options).connection_pool
         self._connection: Any = None
         self._transport: Any = None
         self._socket = _Socket()
@@ -189,14 +198,3 @@ class AsyncLink:
         if connection is not None:
             await connection.disconnect(nowait=True)
             await self._pool.release(connection)
-
-
-def _pool_of(settings: RedisSettings) -> tuple[Any, Sequence[redis.asyncio.Redis]]:
-    """Return the pool of connections, and the clients that ask the Sentinels for the master."""
-    options: dict[str, Any] = settings.options() | {"retry": Retry(NoBackoff(), 0)}
-    if settings.sentinels:
-        sentinel = cast(Any, Sentinel)(list(settings.sentinels), **options)
-        return sentinel.master_for(settings.service).connection_pool, sentinel.sentinels
-    if settings.unix_path:
-        return redis.asyncio.Redis(unix_socket_path=settings.unix_path, **options).connection_pool, ()
-    return redis.asyncio.Redis(host=settings.host, port=settings.port, **options).connection_pool, ()

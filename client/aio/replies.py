@@ -147,10 +147,13 @@ class AsyncReplies:
                 fail(waiting, error)
 
     async def _read_replies(self) -> None:
+        now_s = monotonic()
+        # An idle read makes the renewal due too, so that a vanished stream is noticed.
+        due = self._idle or self._untrimmed >= _UNTRIMMED_BYTES or now_s - self._touched_s >= _KEPT_S
         commands: list[tuple[Argument, ...]] = []
-        due = self._due()
         if due:
             # Keep the stream alive, and delete the entries that have been read.
+            self._untrimmed, self._touched_s = 0, now_s
             commands += (("PEXPIRE", self.key, REPLY_LIFE_MS), ("XTRIM", self.key, "MINID", next_id(self._last)))
         commands.append(("XREAD", "COUNT", REPLIES_AT_ONCE, "BLOCK", _BLOCK_MS, "STREAMS", self.key, self._last))
         replies = await self._receiving.call_checked(*commands, timeout_s=_BLOCK_MS / 1000 + self._settings.timeout_s)
@@ -169,14 +172,6 @@ class AsyncReplies:
                     future.set_result(result)
         self._idle = not entries
         self._on_read(perf_counter() - begun_s)
-
-    def _due(self) -> bool:
-        """Return whether to renew and trim the stream now. An idle read makes both due, so that a vanished stream is noticed."""
-        now_s = monotonic()
-        if not self._idle and self._untrimmed < _UNTRIMMED_BYTES and now_s - self._touched_s < _KEPT_S:
-            return False
-        self._untrimmed, self._touched_s = 0, now_s
-        return True
 
 
 def _is_running(task: asyncio.Task[None] | None) -> TypeGuard[asyncio.Task[None]]:

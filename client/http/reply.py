@@ -105,35 +105,25 @@ def _prediction(text: str, dtype: np.dtype[Any]) -> HttpValue:
 
 
 def _value(text: str, dtype: np.dtype[Any]) -> HttpValue:
+    outputs: list[Any] = []
     if text.startswith("data="):
-        outputs = [_java_output(part, dtype) for part in text.split(";") if part]
-    elif text.startswith("{"):
-        outputs = _json_outputs(text, dtype)
+        for part in filter(None, text.split(";")):
+            data, _, shape = part.removeprefix("data=").partition(",shape=")
+            outputs.append(_output(_json(data), _json(shape), dtype))
+    elif text.startswith("{"):  # JSON objects that follow each other without a separator
+        decoder, at = json.JSONDecoder(), 0
+        while at < len(text):
+            try:
+                document, at = decoder.raw_decode(text, at)
+            except (ValueError, RecursionError) as error:
+                raise CodecError(f"the prediction is not JSON: {error}") from error
+            if not isinstance(document, dict):
+                raise CodecError("the prediction's value is not a series of JSON objects")
+            fields = cast("dict[str, Any]", document)
+            outputs.append(_output(fields.get("data"), fields.get("shape"), dtype))
     else:
         return decode_result(text)
     return outputs[0] if len(outputs) == 1 else outputs
-
-
-def _java_output(text: str, dtype: np.dtype[Any]) -> Any:
-    data, _, shape = text.removeprefix("data=").partition(",shape=")
-    return _output(_json(data), _json(shape), dtype)
-
-
-def _json_outputs(text: str, dtype: np.dtype[Any]) -> list[Any]:
-    """Return the outputs of JSON objects that follow each other without a separator."""
-    decoder = json.JSONDecoder()
-    outputs: list[Any] = []
-    at = 0
-    while at < len(text):
-        try:
-            document, at = decoder.raw_decode(text, at)
-        except (ValueError, RecursionError) as error:
-            raise CodecError(f"the prediction is not JSON: {error}") from error
-        if not isinstance(document, dict):
-            raise CodecError("the prediction's value is not a series of JSON objects")
-        fields = cast("dict[str, Any]", document)
-        outputs.append(_output(fields.get("data"), fields.get("shape"), dtype))
-    return outputs
 
 
 def _output(data: Any, shape: Any, dtype: np.dtype[Any]) -> Any:
@@ -144,18 +134,14 @@ def _output(data: Any, shape: Any, dtype: np.dtype[Any]) -> Any:
         raise CodecError(f"the prediction's shape {shape} is not of integers")
     if {*map(type, data)} == {str}:
         return restore_shape(np.array(data, object), shape).tolist()
-    return restore_shape(_numbers(data, dtype).ravel(), shape)
-
-
-def _numbers(data: list[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
     try:
         values = np.array(data)
-        if values.dtype.kind in "iub":
-            return values
-        with np.errstate(over="ignore"):  # a number too large for float32 becomes infinity
-            return np.array(data, dtype) if values.dtype.kind == "O" else values.astype(dtype)
+        if values.dtype.kind not in "iub":
+            with np.errstate(over="ignore"):  # a number too large for float32 becomes infinity
+                values = np.array(data, dtype) if values.dtype.kind == "O" else values.astype(dtype)
     except (ValueError, TypeError, OverflowError) as error:
         raise CodecError(f"the prediction's data are not numbers: {error}") from error
+    return restore_shape(values.ravel(), shape)
 
 
 def _json(text: str) -> Any:

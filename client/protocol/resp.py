@@ -29,14 +29,10 @@ def pack(command: Sequence[Argument]) -> bytes:
     """
     if len(command) >= _MANY:
         with suppress(TypeError):
-            return _pack_bytes(cast(Sequence[bytes], command))
+            return b"".join((b"*%d" % len(command), *bulks(cast(Sequence[bytes], command)), b"\r\n"))
     # hiredis annotates the argument as a tuple of exactly one item.
     packed: bytes = cast(Any, hiredis).pack_command(tuple(command))
     return packed
-
-
-def _pack_bytes(command: Sequence[bytes]) -> bytes:
-    return b"".join((b"*%d" % len(command), *bulks(command), b"\r\n"))
 
 
 def bulks(values: Sequence[bytes]) -> list[bytes]:

@@ -1,7 +1,6 @@
 """Retries of records that Redis has not taken. No I/O, for threads and asyncio alike."""
 
 import ssl
-from collections.abc import Iterator
 
 import redis
 
@@ -47,16 +46,11 @@ def may_pass(error: QueueFull | ConnectionLost) -> bool:
     """
     if isinstance(error, QueueFull):
         return True
-    return error.unsent and not any(_is_final(cause) for cause in _causes(error))
-
-
-def _is_final(error: BaseException) -> bool:
-    wrong = (redis.AuthenticationError, ssl.SSLCertVerificationError)
-    return isinstance(error, wrong) or wants_password(error)
-
-
-def _causes(error: BaseException) -> Iterator[BaseException]:
+    if not error.unsent:
+        return False
     cause = error.__cause__ or error.__context__
     while cause is not None:
-        yield cause
+        if isinstance(cause, (redis.AuthenticationError, ssl.SSLCertVerificationError)) or wants_password(cause):
+            return False
         cause = cause.__cause__ or cause.__context__
+    return True

@@ -230,39 +230,37 @@ class Replies:
         if not self._link.connected:
             self._touched_s = float("-inf")  # Redis may have lost the stream meanwhile
             self._open_if_due()
-        try:
-            return self._exchange(block_s, enqueue)
-        except ConnectionLost as error:
-            error.unsent = False
-            raise
-
-    def _exchange(self, block_s: float, enqueue: Packet | None) -> list[Result] | None:
+        now_s = time.monotonic()
+        untrimmed_bytes = self._link.received_bytes - self._trimmed_bytes
         due: list[Command] = []
-        if self._due():
+        if self._idle or untrimmed_bytes >= _UNTRIMMED_BYTES or now_s - self._touched_s >= _KEPT_S / 2:
             # Keep the stream alive, and delete the entries that have been read.
+            self._trimmed_bytes, self._touched_s = self._link.received_bytes, now_s
             due += (("PEXPIRE", self.key, REPLY_LIFE_MS), ("XTRIM", self.key, "MINID", next_id(self._last)))
         first = [enqueue] if enqueue is not None else []
         block = ("BLOCK", max(1, round(block_s * 1000))) if block_s > 0 else ()
-        self._link.set_patience(_PATIENCE_S + math.ceil(max(block_s, 0)))
-        self._link.send(*due, *first, ("XREAD", "COUNT", REPLIES_AT_ONCE, *block, "STREAMS", self.key, self._last))
-        replies = self._link.read_all(len(due))
-        if enqueue is not None and not self._took(self._link.read_all(enqueue.replies)):
-            self._link.close()  # the blocking read has been sent already, and no reply to the record will come
-            return None
-        entries = read_replies(self._checked([*replies, *self._link.read_all(1)])[-1])
-        if due and not replies[0]:
-            self._vanished = True  # flushed, or lost with a master, together with the results since the last read
-            self._open()
+        try:
+            self._link.set_patience(_PATIENCE_S + math.ceil(max(block_s, 0)))
+            self._link.send(*due, *first, ("XREAD", "COUNT", REPLIES_AT_ONCE, *block, "STREAMS", self.key, self._last))
+            replies = self._link.read_all(len(due))
+            if enqueue is not None and not self._took(self._link.read_all(enqueue.replies)):
+                self._link.close()  # the blocking read has been sent already, and no reply to the record will come
+                return None
+            replies += self._link.read_all(1)
+            for reply in replies:
+                if isinstance(reply, RedisRefused):
+                    raise self._link.raised_for(RedisRefused(f"the reply stream {self.key}: {reply}"))
+            entries = read_replies(replies[-1])
+            if due and not replies[0]:
+                self._vanished = True  # flushed, or lost with a master, together with the results since the last read
+                self._open()
+        except ConnectionLost as error:
+            error.unsent = False
+            raise
         self._idle = block_s > 0 and not entries
         if entries:
             self._last = entries[-1][0]
         return [result_in(reply) for _, found in entries for reply in found]
-
-    def _checked(self, replies: list[Any]) -> list[Any]:
-        for reply in replies:
-            if isinstance(reply, RedisRefused):
-                raise self._link.raised_for(RedisRefused(f"the reply stream {self.key}: {reply}"))
-        return replies
 
     def _took(self, replies: list[Any]) -> bool:
         """Return whether Redis took the record, according to the replies to the transaction."""
@@ -272,11 +270,3 @@ class Replies:
             if not cannot_serve(error):
                 refused(self._job, error)
             return False
-
-    def _due(self) -> bool:
-        now_s = time.monotonic()
-        untrimmed_bytes = self._link.received_bytes - self._trimmed_bytes
-        if not self._idle and untrimmed_bytes < _UNTRIMMED_BYTES and now_s - self._touched_s < _KEPT_S / 2:
-            return False
-        self._trimmed_bytes, self._touched_s = self._link.received_bytes, now_s
-        return True

@@ -47,11 +47,12 @@ def pack(entry: bytes, read_ms: float, deliveries: int, fields: Sequence[bytes])
 
 def read_replies(reply: Any) -> list[tuple[bytes, list[Reply]]]:
     """Return the id and the results of each entry in the reply to XREAD on one reply stream."""
-    return [(entry_id, _results(fields)) for _, entries in reply or () for entry_id, fields in entries]
-
-
-def _results(fields: list[bytes]) -> list[Reply]:
-    if len(fields) < 2 or fields[0] != keys.BATCH:
-        return []
-    batch = fields[1]
-    return [Reply(uri, packed, batch) for uri, packed in zip(fields[2::2], fields[3::2], strict=True)]
+    found: list[tuple[bytes, list[Reply]]] = []
+    for _, entries in reply or ():
+        for entry_id, fields in entries:
+            results: list[Reply] = []
+            if len(fields) >= 2 and fields[0] == keys.BATCH:
+                batch = fields[1]
+                results = [Reply(uri, packed, batch) for uri, packed in zip(fields[2::2], fields[3::2], strict=True)]
+            found.append((entry_id, results))
+    return found

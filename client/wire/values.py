@@ -40,8 +40,25 @@ def encode_record(uri: str, data: Mapping[str, Any]) -> list[bytes]:
     for name, value in data.items():
         if isinstance(value, np.ndarray) and value.dtype.kind in "fiu":
             fields += (_field(keys.TENSOR, name), _tensor(name, value))
+        elif isinstance(value, (str, bytes, dict)):
+            kind, content = _string_or_image(name, cast("str | bytes | dict[str, Any]", value))
+            fields += (_field(kind, name), content)
+        elif isinstance(value, list) and len(value) == 3 and all(isinstance(part, np.ndarray) for part in value):
+            indices, values, shape = cast(list[Array], value)
+            fields += (_field(keys.SPARSE_INDICES, name), _integers(name, "indices", indices))
+            fields += (_field(keys.SPARSE_VALUES, name), _tensor(name, values))
+            fields += (_field(keys.SPARSE_SHAPE, name), _integers(name, "shape", shape))
         else:
-            _encode_other(fields, name, value)
+            array = _as_array(name, value)
+            letter = array.dtype.kind
+            if letter == "b":
+                fields += (_field(keys.BOOL, name), _tensor(name, array.view(np.uint8)))
+            elif letter in "fiu":
+                fields += (_field(keys.TENSOR, name), _tensor(name, array))
+            elif letter == "U" or (letter in "OT" and all(isinstance(item, str) for item in array.flat)):
+                fields += (_field(keys.STRING, name), json.dumps(array.tolist()).encode())
+            else:
+                raise InvalidValue(f"input {name!r}: an array of dtype {array.dtype} cannot be sent")
     return fields
 
 
@@ -84,27 +101,6 @@ def _integers(name: str, part: str, array: Array) -> bytes:
     raise InvalidValue(f"input {name!r}: the {part} of a sparse tensor must be integers, not {array.dtype}")
 
 
-def _encode_other(fields: list[bytes], name: str, value: Any) -> None:
-    if isinstance(value, (str, bytes, dict)):
-        kind, content = _string_or_image(name, cast("str | bytes | dict[str, Any]", value))
-        fields += (_field(kind, name), content)
-    elif isinstance(value, list) and len(value) == 3 and all(isinstance(part, np.ndarray) for part in value):
-        indices, values, shape = cast(list[Array], value)
-        fields += (_field(keys.SPARSE_INDICES, name), _integers(name, "indices", indices))
-        fields += (_field(keys.SPARSE_VALUES, name), _tensor(name, values))
-        fields += (_field(keys.SPARSE_SHAPE, name), _integers(name, "shape", shape))
-    else:
-        array = _as_array(name, value)
-        if array.dtype.kind == "b":
-            fields += (_field(keys.BOOL, name), _tensor(name, array.view(np.uint8)))
-        elif array.dtype.kind in "fiu":
-            fields += (_field(keys.TENSOR, name), _tensor(name, array))
-        elif array.dtype.kind == "U" or _all_strings(array):
-            fields += (_field(keys.STRING, name), json.dumps(array.tolist()).encode())
-        else:
-            raise InvalidValue(f"input {name!r}: an array of dtype {array.dtype} cannot be sent")
-
-
 def _as_array(name: str, value: Any) -> Array:
     if not isinstance(value, (np.ndarray, np.generic, bool, int, float, list, tuple)):
         raise InvalidValue(
@@ -120,10 +116,6 @@ def _as_array(name: str, value: Any) -> Array:
     return array
 
 
-def _all_strings(array: Array) -> bool:
-    return array.dtype.kind in "OT" and all(isinstance(item, str) for item in array.flat)
-
-
 def _string_or_image(name: str, value: str | bytes | dict[str, Any]) -> tuple[bytes, bytes]:
     match value:
         case bytes() as content if content:
@@ -133,7 +125,10 @@ def _string_or_image(name: str, value: str | bytes | dict[str, Any]) -> tuple[by
         case {"path": path}:
             return keys.IMAGE, _file(name, path)
         case {"b64": str() | bytes() as text}:
-            return keys.IMAGE, _base64(name, text)
+            try:
+                return keys.IMAGE, base64.b64decode(text, validate=True)
+            except (binascii.Error, ValueError) as error:
+                raise InvalidValue(f"input {name!r}: 'b64' is not base64: {error}") from error
         case {"image": bytes() as content} if content:
             return keys.IMAGE, content
         case {"image": np.ndarray() as pixels}:
@@ -152,13 +147,6 @@ def _file(name: str, path: Any) -> bytes:
         return Path(path).read_bytes()
     except (OSError, TypeError, ValueError) as error:
         raise InvalidValue(f"input {name!r}: cannot read the image {path!r}: {error}") from error
-
-
-def _base64(name: str, text: str | bytes) -> bytes:
-    try:
-        return base64.b64decode(text, validate=True)
-    except (binascii.Error, ValueError) as error:
-        raise InvalidValue(f"input {name!r}: 'b64' is not base64: {error}") from error
 
 
 def _png(name: str, pixels: Array) -> bytes:

@@ -73,7 +73,12 @@ class ApiKeys:
             raise ConfigError(f"apiKeysFile {self._path} is not text") from error
         if mode & stat.S_IWOTH:
             raise ConfigError(f"apiKeysFile {self._path} can be written by everybody on this machine: chmod o-w it")
-        digests = [_digest(key) for key in map(_key, lines) if key]
+        digests: list[bytes] = []
+        for line in lines:
+            before, colon, after = line.strip().partition(":")
+            key = "" if before.startswith("#") else (after if colon else before).strip()
+            if key:
+                digests.append(_digest(key))
         if not digests:
             raise ConfigError(f"apiKeysFile {self._path} holds no key, so every call would be refused")
         # A warning and no error: Docker and Kubernetes mount secrets that everybody in the container can read.
@@ -81,11 +86,6 @@ class ApiKeys:
             log.warning("the API keys can be read by everybody on this machine", path=str(self._path), mend="chmod o-r")
         self._version = version
         return digests
-
-
-def _key(line: str) -> str:
-    before, colon, after = line.strip().partition(":")
-    return "" if before.startswith("#") else (after if colon else before).strip()
 
 
 def _digest(key: str) -> bytes:

@@ -38,7 +38,12 @@ def load_frontend_config(
     Raises:
         ConfigError: the first fault found, in one sentence that starts with the place of the fault.
     """
-    foreign = {name for name, value in environ.items() if _is_of_kubernetes(name, value)}
+    # Kubernetes sets such variables for a service named `cluster-serving` or `cluster-serving-redis`.
+    foreign = {
+        name
+        for name, value in environ.items()
+        if name.startswith(ENVIRON_PREFIX) and name.endswith("PORT") and value.startswith(("tcp://", "udp://"))
+    }
     own = {name: value for name, value in environ.items() if name not in foreign}
     loaded = load(FrontendConfig, SPELLINGS, path, own, flags, PATHS, _settle)
     loaded.ignored.update(dict.fromkeys(sorted(foreign), "Kubernetes sets it for a service of this name"))
@@ -48,8 +53,8 @@ def load_frontend_config(
     if loaded.config.https_enabled and loaded.config.port == loaded.config.secure_port != 0:
         raise ConfigError(f"port and securePort are both {loaded.config.port}; HTTP and HTTPS need a port each")
     flag = f"--{OUTPUT_QUEUE}"
-    if _is_usual(flags.get(flag), loaded.config.job_name):
-        loaded.ignored.pop(flag)
+    if flags.get(flag) in {f"cluster-serving_{loaded.config.job_name}:", "result:"}:
+        loaded.ignored.pop(flag)  # the usual value
     return loaded
 
 
@@ -94,11 +99,6 @@ def _settle(found: Found) -> None:
             del found.settings[key]
 
 
-def _is_of_kubernetes(name: str, value: str) -> bool:
-    """Return whether Kubernetes set a variable, for a service named `cluster-serving` or `cluster-serving-redis`."""
-    return name.startswith(ENVIRON_PREFIX) and name.endswith("PORT") and value.startswith(("tcp://", "udp://"))
-
-
 def _rank(setting: Setting) -> int:
     return 2 if setting.source.startswith("--") else int(setting.source.startswith(ENVIRON_PREFIX))
 
@@ -120,7 +120,3 @@ def _check_redis(config: FrontendConfig, found: Found) -> None:
                 check_pem(path)
             except ValueError as error:
                 raise ConfigError(f"{places[key]}{key} {path} {error}") from error
-
-
-def _is_usual(output_queue: object, job: str) -> bool:
-    return output_queue in {f"cluster-serving_{job}:", "result:"}

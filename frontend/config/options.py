@@ -21,7 +21,16 @@ _ALIASES = ("redisInputQueue", "redissTrustStorePath", "redissTrustStoreToken")
 @cache
 def settings_options() -> list[click.Option]:
     """Return an option for each key, and for each option of the original without effect. All values are texts."""
-    options = [_option(key, field) for key, field in _fields()]
+    options: list[click.Option] = []
+    for field in FrontendConfig.model_fields.values():
+        key = str(field.alias)
+        names = [f"--{_kebab(key)}"]
+        names += [f"--{_kebab(alias)}" for alias in _ALIASES if SPELLINGS.aliases[alias.lower()] == key]
+        names.append(_kebab(key).replace("-", "_"))
+        if field.annotation is bool:
+            options.append(click.Option(names, is_flag=False, flag_value="true"))  # `--x` alone means true
+        else:
+            options.append(click.Option(names))
     gone = [click.Option([f"--{name}"], metavar="TEXT", hidden=True) for name in GONE]
     return options + gone
 
@@ -30,8 +39,7 @@ def write_groups(formatter: click.HelpFormatter) -> None:
     """Write the help of all keys, by group."""
     for group in GROUPS:
         with formatter.section((group.__doc__ or "").rstrip(".")):
-            fields = [(str(field.alias), field) for field in group.model_fields.values()]
-            formatter.write_dl([(f"--{_kebab(key)} {_metavar(field)}".rstrip(), _help(field)) for key, field in fields])
+            formatter.write_dl([_help(field) for field in group.model_fields.values()])
     with formatter.section("Without effect, for command lines of the original"):
         formatter.write_dl([(f"--{name} TEXT", f"{why[0].upper()}{why[1:]}.") for name, why in GONE.items()])
 
@@ -46,44 +54,22 @@ def describe(loaded: LoadedFrontendConfig) -> Iterator[str]:
         yield f"{key} is ignored: {why}"
 
 
-def _fields() -> list[tuple[str, FieldInfo]]:
-    return [(str(field.alias), field) for field in FrontendConfig.model_fields.values()]
-
-
-def _option(key: str, field: FieldInfo) -> click.Option:
-    names = [f"--{_kebab(key)}"]
-    names += [f"--{_kebab(alias)}" for alias in _ALIASES if SPELLINGS.aliases[alias.lower()] == key]
-    names.append(_kebab(key).replace("-", "_"))
-    # `--x` alone means true.
-    return click.Option(names, is_flag=False, flag_value="true") if field.annotation is bool else click.Option(names)
-
-
-def _metavar(field: FieldInfo) -> str:
-    kinds = _kinds(field.annotation)
+def _help(field: FieldInfo) -> tuple[str, str]:
+    """Return an option with the form of its value, and its description with the default."""
+    annotation: Any = field.annotation
+    is_union = isinstance(annotation, UnionType)
+    kinds: set[Any] = set(get_args(annotation)) if is_union else {get_origin(annotation) or annotation}
     if bool in kinds:
-        return "true|false"
-    if Literal in kinds:
-        return "|".join(map(str, get_args(field.annotation)))
-    return "N" if kinds & {int, float} else "TEXT"
-
-
-def _kinds(annotation: Any) -> set[Any]:
-    if isinstance(annotation, UnionType):
-        return set(get_args(annotation))
-    return {get_origin(annotation) or annotation}
-
-
-def _help(field: FieldInfo) -> str:
-    default = field.default
-    if default in (None, "", ()) or SecretStr in _kinds(field.annotation):
-        return str(field.description)
-    return f"{field.description} [{_default_text(default)}]"
-
-
-def _default_text(default: object) -> str:
-    if isinstance(default, int) and default >= 1 << 20:
-        return f"{default >> 20}m"
-    return _text(default)
+        form = "true|false"
+    elif Literal in kinds:
+        form = "|".join(map(str, get_args(annotation)))
+    else:
+        form = "N" if kinds & {int, float} else "TEXT"
+    description, default = str(field.description), field.default
+    if default not in (None, "", ()) and SecretStr not in kinds:
+        is_size = isinstance(default, int) and default >= 1 << 20
+        description += f" [{f'{default >> 20}m' if is_size else _text(default)}]"
+    return f"--{_kebab(str(field.alias))} {form}".rstrip(), description
 
 
 def _text(value: object) -> str:

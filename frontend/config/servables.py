@@ -133,7 +133,25 @@ def read_servables(path: str, default: RedisSettings) -> list[Servable]:
         name, version = entry.model_name, entry.model_version
         if (name, version) in servables:
             raise ConfigError(f"{path}: duplicated model info. Model Name: {name}, Model Version: {version}")
-        servables[name, version] = _servable(entry, default, Path(path))
+        if isinstance(entry, _InferenceModel):
+            entry_of_job = _ClusterServing.model_validate(
+                {"type": _TYPES[0], "modelName": name, "redisInputQueue": name}
+            )
+        else:
+            entry_of_job = entry
+        servables[name, version] = Servable(
+            name=name,
+            version=version,
+            job=entry_of_job.redis_input_queue,
+            redis=_redis(entry_of_job, default, Path(path)),
+            time_window=entry_of_job.time_window,
+            count_window=entry_of_job.count_window,
+            token_bucket_enabled=entry_of_job.token_bucket_enabled,
+            tokens_per_second=entry_of_job.tokens_per_second,
+            input_compile_type=entry.input_compile_type,
+            features=entry.features or (),
+            _shown=_shown(entry),
+        )
     return list(servables.values())
 
 
@@ -147,28 +165,6 @@ def warn_of_moved(servables: Iterable[Servable]) -> None:
                 modelPath=shown["modelPath"],
                 modelParallelism=shown["modelConCurrentNum"],
             )
-
-
-def _servable(entry: _ClusterServing | _InferenceModel, default: RedisSettings, path: Path) -> Servable:
-    if isinstance(entry, _InferenceModel):
-        entry_of_job = _ClusterServing.model_validate(
-            {"type": _TYPES[0], "modelName": entry.model_name, "redisInputQueue": entry.model_name}
-        )
-    else:
-        entry_of_job = entry
-    return Servable(
-        name=entry.model_name,
-        version=entry.model_version,
-        job=entry_of_job.redis_input_queue,
-        redis=_redis(entry_of_job, default, path),
-        time_window=entry_of_job.time_window,
-        count_window=entry_of_job.count_window,
-        token_bucket_enabled=entry_of_job.token_bucket_enabled,
-        tokens_per_second=entry_of_job.tokens_per_second,
-        input_compile_type=entry.input_compile_type,
-        features=entry.features or (),
-        _shown=_shown(entry),
-    )
 
 
 def _redis(entry: _ClusterServing, default: RedisSettings, path: Path) -> RedisSettings:
@@ -207,26 +203,24 @@ def _entries(path: str) -> list[_ClusterServing | _InferenceModel]:
         raise not_yaml(path, error) from error
     if not isinstance(document, dict) or not isinstance(document.get(_LIST), list):
         raise ConfigError(f"{path}: expected {_LIST}: and below it a list of models")
+    entries: list[Any] = []
+    for entry in document[_LIST]:
+        if isinstance(entry, dict):
+            # An entry without a type is served by the nodes of a job.
+            kind = entry.get("type", _TYPES[0])
+            entries.append({**entry, "type": _TYPES[1] if kind == _MISSPELLED else kind})
+        else:
+            entries.append(entry)
     try:
-        return _ENTRIES.validate_python([_typed(entry) for entry in document[_LIST]])
+        return _ENTRIES.validate_python(entries)
     except ValidationError as error:
-        raise ConfigError(f"{path}: {_sentence(error, document[_LIST])}") from None
-
-
-def _typed(entry: object) -> object:
-    """Return an entry with its type spelled right. An entry without a type is served by the nodes of a job."""
-    if not isinstance(entry, dict):
-        return entry
-    kind = entry.get("type", _TYPES[0])
-    return {**entry, "type": _TYPES[1] if kind == _MISSPELLED else kind}
-
-
-def _sentence(error: ValidationError, entries: list[Any]) -> str:
-    detail = error.errors()[0]
-    number, *keys = [part for part in detail["loc"] if part not in _TYPES]
-    name = entries[int(number)].get("modelName") if isinstance(entries[int(number)], dict) else None
-    key = f"{'.'.join(map(str, keys))}: " if keys else ""
-    return f"model {int(number) + 1}{f' ({name})' if name else ''}: {key}{detail['msg']}"
+        detail = error.errors()[0]
+        number, *keys = [part for part in detail["loc"] if part not in _TYPES]
+        at = int(number)
+        name = entries[at].get("modelName") if isinstance(entries[at], dict) else None
+        key = f"{'.'.join(map(str, keys))}: " if keys else ""
+        where = f"model {at + 1}{f' ({name})' if name else ''}"
+        raise ConfigError(f"{path}: {where}: {key}{detail['msg']}") from None
 
 
 class _Loader(yaml.SafeLoader):

@@ -2,28 +2,25 @@
 
 from typing import Any
 
-from sanic import Request, Sanic
+from sanic import Sanic
 
 
 class Application(Sanic[Any, Any]):
     """Sanic's application, quicker without middleware: Sanic's streams and signals cost a twentieth of a prediction."""
 
-    async def handle_request(self, request: Request) -> None:
+    async def handle_request(self, request: Any) -> None:
         """Answer a request."""
         if self.request_middleware or self.response_middleware:
             await super().handle_request(request)
             return
         try:
-            await self._answer(request)
+            found: Any = self.router.get(request.path, request.method, request.headers.get("host"))
+            request.route, handler, request._match_info = found
+            if request.stream.request_body and not request.route.extra.ignore_body:
+                await request.receive_body()
+            response = await handler(request, **request._match_info)
+            request.stream.respond(response)
+            request.responded = True
+            await response.send(end_stream=True)
         except Exception as error:
             await self.handle_exception(request, error)
-
-    async def _answer(self, request: Any) -> None:
-        found: Any = self.router.get(request.path, request.method, request.headers.get("host"))
-        request.route, handler, request._match_info = found
-        if request.stream.request_body and not request.route.extra.ignore_body:
-            await request.receive_body()
-        response = await handler(request, **request._match_info)
-        request.stream.respond(response)
-        request.responded = True
-        await response.send(end_stream=True)

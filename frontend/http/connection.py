@@ -6,7 +6,7 @@ from typing import Any
 
 from sanic import Sanic
 from sanic.exceptions import RequestTimeout, ServiceUnavailable
-from sanic.http import Http, Stage
+from sanic.http import Stage
 from sanic.server import HttpProtocol
 
 from cluster_serving.frontend.config.settings import FrontendConfig
@@ -67,7 +67,17 @@ class Connection(HttpProtocol):
         http, task = self.http, self._task
         if http is None or task is None:
             return
-        limit_s, error = self._limit(http)
+        limit_s: float
+        error: Exception | None
+        if http.stage is Stage.IDLE:
+            # Without an error, the connection is closed without an answer.
+            limit_s, error = (LINGER_S if http.request_body else self.keep_alive_timeout), None
+        elif http.stage is Stage.REQUEST:
+            limit_s, error = self.request_timeout, RequestTimeout("the request took too long to arrive")
+        elif http.stage is Stage.HANDLER and http.request_body:
+            limit_s, error = self.app.config.BODY_TIMEOUT, RequestTimeout("the request took too long to arrive")
+        else:
+            limit_s, error = self.response_timeout, ServiceUnavailable("the request took too long")
         left_s = limit_s - (monotonic() - self._time)
         if left_s < 0:
             self._time = monotonic()
@@ -77,16 +87,6 @@ class Connection(HttpProtocol):
         self._callback_check_timeouts = self.loop.call_later(
             max(_LEAST_LOOK_S, min(left_s, shortest_s)), self.check_timeouts
         )
-
-    def _limit(self, http: Http) -> tuple[float, Exception | None]:
-        """Return the time limit of the present stage, and the error for the client. None: close without an answer."""
-        if http.stage is Stage.IDLE:
-            return (LINGER_S if http.request_body else self.keep_alive_timeout), None
-        if http.stage is Stage.REQUEST:
-            return self.request_timeout, RequestTimeout("the request took too long to arrive")
-        if http.stage is Stage.HANDLER and http.request_body:
-            return self.app.config.BODY_TIMEOUT, RequestTimeout("the request took too long to arrive")
-        return self.response_timeout, ServiceUnavailable("the request took too long")
 
 
 def configure(app: Sanic[Any, Any], config: FrontendConfig) -> None:

@@ -83,7 +83,7 @@ class Stream(Http):
             super().create_empty_request()
 
     async def http1_request_header(self) -> None:
-        """Read the head of a request.
+        """Read the head of a request, and keep the head for later requests.
 
         Of requests that came together, only one is read in each turn of the loop. Other connections need not wait for all of
         them.
@@ -93,13 +93,10 @@ class Stream(Http):
         self.has_waited = False
         end = self.recv_buffer.find(b"\r\n\r\n")
         known = _heads.get(bytes(self.recv_buffer[:end])) if end > 0 else None
-        if known is None or not self.protocol.app.config.KEEP_ALIVE:
-            await super().http1_request_header()  # type: ignore[no-untyped-call]
-            self._keep_head()
-        else:
+        if known is not None and self.protocol.app.config.KEEP_ALIVE:
             self._begin(known)
-
-    def _keep_head(self) -> None:
+            return
+        await super().http1_request_header()  # type: ignore[no-untyped-call]
         request: Any = self.request
         if self.request_body == "chunked" or self.expecting_continue or self.upgrade_websocket:
             return
@@ -166,19 +163,14 @@ class Stream(Http):
         return self._rest() if self.stage is Stage.IDLE else super().__aiter__()  # type: ignore[no-untyped-call]
 
     async def _rest(self) -> AsyncGenerator[bytes]:
-        """Yield the rest of the body once the request has been answered."""
+        """Yield the rest of the body once the request has been answered, or drop the rest from a connection that is to end."""
         if self.keep_alive:
             with suppress(BadRequest, PayloadTooLarge):
                 async for data in super().__aiter__():  # type: ignore[no-untyped-call]
                     yield data
                 return
-        await self._part()
-
-    async def _part(self) -> None:
-        """Tell the client that nothing follows the answer, and drop the rest of the body until the client closes or is given up.
-
-        An immediate close would reset the connection, and many clients that are still sending would not read the answer.
-        """
+        # Tell the client that nothing follows the answer, and drop the rest of the body until the client closes or is given up.
+        # An immediate close would reset the connection, and many clients that are still sending would not read the answer.
         transport = self.protocol.transport
         if transport is not None and not transport.is_closing() and transport.can_write_eof():  # not with TLS
             transport.write_eof()

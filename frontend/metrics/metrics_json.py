@@ -1,11 +1,10 @@
 """Timers as the JSON list of the original: its names, its fields in its order, milliseconds."""
 
 from collections.abc import Iterable
-from typing import Any
 
 import orjson
 
-from cluster_serving.frontend.metrics.buckets import NONE, Times
+from cluster_serving.frontend.metrics.buckets import NONE
 from cluster_serving.frontend.metrics.timer_row import Key
 from cluster_serving.frontend.metrics.timers import Reading, Timer
 
@@ -44,19 +43,18 @@ def timers_json(reading: Reading, models: Iterable[Key]) -> bytes:
         calls, runs = reading.models.get((name, version), (NONE, NONE))
         timers[f"zoo.serving.inference.{name}.{version}"] = calls
         timers[f"zoo.pure.predict.{name}.{version}"] = runs
-    rows = [_row(name, times, reading.uptime_s) for name, times in sorted(timers.items())]
+    rows = [
+        {
+            "name": name,
+            "count": times.count,
+            "meanRate": times.count / reading.uptime_s if reading.uptime_s else 0.0,
+            "min": int(1000 * times.least_s),
+            "max": int(1000 * times.most_s),
+            "mean": 1000 * times.mean_s,
+            "median": 1000 * times.quantile_s(0.5),
+            "stdDev": 1000 * times.deviation_s,
+            **{field: 1000 * times.quantile_s(share) for field, share in _SHARES.items()},
+        }
+        for name, times in sorted(timers.items())
+    ]
     return orjson.dumps(rows, option=orjson.OPT_INDENT_2)
-
-
-def _row(name: str, times: Times, uptime_s: float) -> dict[str, Any]:
-    return {
-        "name": name,
-        "count": times.count,
-        "meanRate": times.count / uptime_s if uptime_s else 0.0,
-        "min": int(1000 * times.least_s),
-        "max": int(1000 * times.most_s),
-        "mean": 1000 * times.mean_s,
-        "median": 1000 * times.quantile_s(0.5),
-        "stdDev": 1000 * times.deviation_s,
-        **{field: 1000 * times.quantile_s(share) for field, share in _SHARES.items()},
-    }

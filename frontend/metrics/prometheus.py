@@ -191,12 +191,27 @@ def _of_nodes(nodes: Sequence[Node]) -> Iterator[Metric]:
     for figure, (name, meaning) in _NODE_GAUGES.items():
         yield _figures(GaugeMetricFamily, figure, name, meaning, nodes)
     for figure, (name, meaning, unit) in _JOB_GAUGES.items():
+        # The nodes look at the queue of a job at different times, and the worst figure counts.
+        jobs: dict[str, float] = {}
+        for node in nodes:
+            value = _figure(node, figure)
+            if value is not None:
+                jobs[node.job] = max(jobs.get(node.job, 0), value)
         family = GaugeMetricFamily(f"cluster_serving_{name}", meaning, labels=("job_name",))
-        for job, value in _of_jobs(figure, nodes).items():
-            family.add_metric((job,), value * unit)
+        for job, worst in jobs.items():
+            family.add_metric((job,), worst * unit)
         yield family
     for figure, (name, meaning) in _NODE_HISTOGRAMS.items():
-        yield _histograms(figure, name, meaning, nodes)
+        histograms = HistogramMetricFamily(f"cluster_serving_{name}", meaning, labels=_OF_NODE)
+        for node in nodes:
+            told = node.figures.get("histograms")
+            try:
+                histogram = msgspec.convert(told.get(figure), _Histogram | None) if isinstance(told, dict) else None
+            except msgspec.ValidationError:
+                continue
+            if histogram is not None:
+                histograms.add_metric((node.job, node.node), histogram.cumulative(), histogram.sum)
+        yield histograms
 
 
 def _figures(
@@ -218,33 +233,6 @@ def _figure(node: Node, figure: str) -> float | None:
     """Return a figure of a node if it is a number. A damaged heartbeat must not take the metrics of all nodes with it."""
     value = node.figures.get(figure)
     return value if isinstance(value, int | float) and abs(value) <= _MOST else None
-
-
-def _of_jobs(figure: str, nodes: Sequence[Node]) -> dict[str, float]:
-    """Return a figure of each job's queue. The nodes look at the queue at different times, and the worst figure counts."""
-    jobs: dict[str, float] = {}
-    for node in nodes:
-        value = _figure(node, figure)
-        if value is not None:
-            jobs[node.job] = max(jobs.get(node.job, 0), value)
-    return jobs
-
-
-def _histograms(figure: str, name: str, meaning: str, nodes: Sequence[Node]) -> Metric:
-    family = HistogramMetricFamily(f"cluster_serving_{name}", meaning, labels=_OF_NODE)
-    for node in nodes:
-        histogram = _histogram(node, figure)
-        if histogram is not None:
-            family.add_metric((node.job, node.node), histogram.cumulative(), histogram.sum)
-    return family
-
-
-def _histogram(node: Node, figure: str) -> _Histogram | None:
-    told = node.figures.get("histograms")
-    try:
-        return msgspec.convert(told.get(figure), _Histogram | None) if isinstance(told, dict) else None
-    except msgspec.ValidationError:
-        return None
 
 
 def _add_times(family: HistogramMetricFamily, labels: Sequence[str], times: Times) -> None:

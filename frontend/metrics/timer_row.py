@@ -59,9 +59,8 @@ class Keys:
     def number(self, key: Key) -> int:
         """Return the number of a key, or the number of `OTHER` without room for a new key."""
         found = self._numbers.get(key)
-        return self._add(key) if found is None else found
-
-    def _add(self, key: Key) -> int:
+        if found is not None:
+            return found
         number = len(self._numbers)
         text = msgspec.json.encode(key)
         if len(text) > _KEY_BYTES or (number >= len(self._slots) - 1 and key != OTHER):

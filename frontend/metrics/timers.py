@@ -154,7 +154,11 @@ class WorkerTimers:
             seconds: time from before the enqueuing of the records to the last answer.
             run_s: time of the model's run for the batch of the records, or of one record. None: the model did not run.
         """
-        calls, runs = self._models.get((name, version)) or self._model(name, version)
+        found = self._models.get((name, version))
+        if found is None:
+            blocks = self._row.model_timers(self._row.model_keys.number((name, version)))
+            found = self._models[name, version] = Pending(blocks[0]), Pending(blocks[1])
+        calls, runs = found
         calls.seconds.append(seconds)
         if run_s is not None:
             runs.seconds.append(run_s)
@@ -175,11 +179,6 @@ class WorkerTimers:
         for timers in self._models.values():
             for timer in timers:
                 timer.flush(now_s)
-
-    def _model(self, name: str, version: str) -> tuple[Pending, Pending]:
-        calls, runs = self._row.model_timers(self._row.model_keys.number((name, version)))
-        found = self._models[name, version] = Pending(calls), Pending(runs)
-        return found
 
 
 def _is_alive(process: int) -> bool:

@@ -102,7 +102,7 @@ class Calls:
         finally:
             expiry.cancel()
             expired = loop.time() >= expires_s
-            if ids is not None and (expired or not all(map(_has_come, waiting.values()))):
+            if ids is not None and (expired or any(not each.done() or each.cancelled() for each in waiting.values())):
                 self._take_back(admission, ids)
             for uri in waiting:
                 self._replies.forget(uri)
@@ -162,10 +162,6 @@ class _OnSent:
         if isinstance(error, Exception):
             for future in self._waiting.values():
                 fail(future, error)
-
-
-def _has_come(result: asyncio.Future[Result]) -> bool:
-    return result.done() and not result.cancelled()
 
 
 def _expire(waiting: Waiting, timeout_s: float) -> None:

@@ -171,7 +171,11 @@ class Models:
             self._timers.observe(Timer.FIND_MODEL, perf_counter() - begun_s)
 
     def _find(self, name: str, version: str | None) -> Served:
-        servable = self._servable(name, version)
+        if version is None:
+            named = [servable for (known, _), servable in self._servables.items() if known == name]
+            servable = named[-1] if named else None
+        else:
+            servable = self._servables.get((name, version))
         if servable is not None:
             return self._served(name, servable.version, self._backend(servable.redis), servable.job, servable)
         if self._versions(name) or version not in (None, VERSION):
@@ -191,21 +195,18 @@ class Models:
     def _served(self, name: str, version: str, backend: Backend, job: str, servable: Servable | None) -> Served:
         found = backend.registry.jobs.get(job)
         if found is None:
-            raise self._missing(name, backend, servable, job)
+            if not backend.registry.reachable:
+                raise NotReady(f"Redis at {backend.registry.described} cannot be reached", _RETRY_S)
+            if servable is not None or backend.registry.was_seen(job) or name == self._config.job_name:
+                where = f"no node of the job {job} lives on {backend.registry.described}"
+                raise NotReady(f"{where}: start one, with jobName: {job}", _RETRY_S)
+            raise self._unknown(name, None)
         window_ms = servable.time_window if servable else self._config.time_window
         calls = servable.count_window if servable else self._config.count_window
         admission = backend.calls.open(job, window_ms / 1000, calls)
         return Served(
             name, version, found, backend, admission, servable, self._buckets.get((name, version)), self._timers
         )
-
-    def _missing(self, name: str, backend: Backend, servable: Servable | None, job: str) -> UnknownModel | NotReady:
-        if not backend.registry.reachable:
-            return NotReady(f"Redis at {backend.registry.described} cannot be reached", _RETRY_S)
-        if servable is not None or backend.registry.was_seen(job) or name == self._config.job_name:
-            where = f"no node of the job {job} lives on {backend.registry.described}"
-            return NotReady(f"{where}: start one, with jobName: {job}", _RETRY_S)
-        return self._unknown(name, None)
 
     def _unknown(self, name: str, version: str | None) -> UnknownModel:
         name = name if len(name) <= _LONGEST_SHOWN else f"{name[:_LONGEST_SHOWN]}..."
@@ -219,12 +220,6 @@ class Models:
 
     def _versions(self, name: str) -> list[str]:
         return [version for known, version in self._servables if known == name]
-
-    def _servable(self, name: str, version: str | None) -> Servable | None:
-        if version is not None:
-            return self._servables.get((name, version))
-        found = [servable for (known, _), servable in self._servables.items() if known == name]
-        return found[-1] if found else None
 
     def _backend(self, settings: RedisSettings) -> Backend:
         if settings not in self._backends:

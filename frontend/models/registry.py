@@ -78,9 +78,12 @@ class Registry:
                 log.error("the heartbeats of the nodes could not be read", exc_info=error)
 
     async def _look(self) -> None:
+        beats: list[bytes | None] = []
         try:
-            beats = await self._beats()
-            jobs = _jobs(beats)
+            (names,) = await self._link.call_checked(("ZRANGE", keys.NODES, 0, -1))
+            if names:
+                (beats,) = await self._link.call_checked(("MGET", *names))
+            jobs = _jobs([beat for beat in beats if beat is not None])
             lengths = await self._link.call(*(("XLEN", name) for name in jobs)) if jobs else []
         except (ConnectionLost, RedisRefused) as error:
             self._tell(False, str(error))
@@ -101,13 +104,6 @@ class Registry:
             else:
                 log.warning("the nodes cannot be seen", reason=reason)
         self._told_reachable = reachable
-
-    async def _beats(self) -> list[bytes]:
-        (names,) = await self._link.call_checked(("ZRANGE", keys.NODES, 0, -1))
-        if not names:
-            return []
-        (beats,) = await self._link.call_checked(("MGET", *names))
-        return [beat for beat in beats if beat is not None]
 
 
 class _Pace:

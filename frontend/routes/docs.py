@@ -84,12 +84,8 @@ async def _file(_request: Request, file: str) -> HTTPResponse:
 def _content(file: str) -> bytes:
     if file == "start.js":
         return _START.encode()
-    return (_package() / "static" / file).read_bytes()
-
-
-def _package() -> Path:
-    """Return the folder of swagger-ui-py. The package is not imported, because only its files are needed."""
+    # The package swagger-ui-py is not imported, because only its files are needed.
     spec = find_spec("swagger_ui")
     if spec is None or not spec.submodule_search_locations:
         raise FileNotFoundError("/docs needs swagger-ui-py; run: pip install 'cluster-serving[http]'")
-    return Path(spec.submodule_search_locations[0])
+    return (Path(spec.submodule_search_locations[0]) / "static" / file).read_bytes()

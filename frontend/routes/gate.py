@@ -115,10 +115,8 @@ def _named(response: HTTPResponse, request_id: str | None) -> HTTPResponse:
 
 
 def _check_key(request: Request, frontend: Frontend) -> None:
-    if frontend.api_keys is not None and not frontend.api_keys.allows(_key_of(request), monotonic()):
+    if frontend.api_keys is None:
+        return
+    key = str(request.headers.get("x-api-key") or request.token or "")
+    if not frontend.api_keys.allows(key, monotonic()):
         raise Unauthorized("this needs an API key: the header X-API-Key, or Authorization: Bearer")
-
-
-def _key_of(request: Request) -> str:
-    """Return the API key of a request, or an empty text."""
-    return str(request.headers.get("x-api-key") or request.token or "")

@@ -81,26 +81,21 @@ async def _predict(request: Request, job: str | None = None) -> HTTPResponse:
 
 
 def _read(content_type: str, job: Job, most: int, body: bytes) -> list[Fields]:
-    return _records(_instances(content_type, job, body), job, most)
-
-
-def _instances(content_type: str, job: Job, body: bytes) -> Any:
-    """Return the value that stands in the place of the instances, of any type."""
+    """Return a record for each instance in a body."""
     kind = content_type.partition(";")[0].strip().lower()
+    instances: Any  # in JSON, a value of any type can stand in the place of the instances
     if kind == "multipart/form-data":
-        return form_instances(body, content_type, job)
-    if kind.startswith("image/"):
-        return image_instances(body)
-    if kind == "application/octet-stream":
+        instances = form_instances(body, content_type, job)
+    elif kind.startswith("image/"):
+        instances = image_instances(body)
+    elif kind == "application/octet-stream":
         raise UnsupportedMediaType(
             "a body of application/octet-stream is not read: send JSON, multipart/form-data, or an image as image/jpeg, "
             "image/png, ..."
         )
-    document = parse(body)
-    return document.get("instances") if isinstance(document, dict) else None
-
-
-def _records(instances: Any, job: Job, most: int) -> list[Fields]:
+    else:
+        document = parse(body)
+        instances = document.get("instances") if isinstance(document, dict) else None
     if not isinstance(instances, list) or not instances:
         raise BadRequest(_NO_INSTANCE)
     if len(instances) > most:
@@ -115,25 +110,21 @@ def _records(instances: Any, job: Job, most: int) -> list[Fields]:
 
 
 def _response(results: Sequence[Result]) -> HTTPResponse:
-    errors = [
+    errors: list[dict[str, Any]] = [
         {"index": index, "code": result.error[0], "message": result.error[1]}
         for index, result in enumerate(results)
         if result.error is not None
     ]
     if len(errors) == len(results):
-        return _failed(errors)
+        # All instances failed, and the first error stands for all.
+        first = errors[0]
+        status = STATUS_OF_RECORD.get(first["code"], 500)
+        message = f"instances[{first['index']}]: {first['message']}"
+        return json_response({"error": _wrong(message) if status == 400 else message, "errors": errors}, status)
     document: dict[str, Any] = {"predictions": [prediction_text(result) for result in results]}
     if errors:
         document["errors"] = errors
     return json_response(document)
-
-
-def _failed(errors: list[dict[str, Any]]) -> HTTPResponse:
-    """Return the answer for a request whose instances all failed: the first error."""
-    first = errors[0]
-    status = STATUS_OF_RECORD.get(first["code"], 500)
-    message = f"instances[{first['index']}]: {first['message']}"
-    return json_response({"error": _wrong(message) if status == 400 else message, "errors": errors}, status)
 
 
 def _wrong(details: str) -> str:

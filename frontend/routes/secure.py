@@ -29,7 +29,12 @@ async def _secure(request: Request) -> HTTPResponse:
     frontend: Frontend = request.app.ctx.frontend
     if not frontend.config.model_secure_enabled:
         return json_response({"error": "/model-secure is switched off (modelSecureEnabled)"}, 404)
-    given = _parts(request.body)
+    try:
+        parts = [part.partition("=") for part in request.body.decode().strip().split("&")]
+        # Percent-encoding is decoded. `+` stays, because base64 has `+`.
+        given = {name: unquote(value, errors="strict") for name, _, value in parts}
+    except UnicodeDecodeError as error:
+        raise BadRequest(f"the body is not UTF-8\n {_WANTED}") from error
     missing = [name for name in (keys.SECRET, keys.SALT) if not given.get(name)]
     if missing:
         raise BadRequest(f"the body has no {' and no '.join(missing)}\n {_WANTED}")
@@ -38,12 +43,3 @@ async def _secure(request: Request) -> HTTPResponse:
     except RedisRefused:  # Redis's words may repeat the secret
         return json_response({"error": _NOT_DONE}, 500)
     return text(_DONE)
-
-
-def _parts(body: bytes) -> dict[str, str]:
-    """Return the parts of `secret=xxx&salt=xxxx`. Percent-encoding is decoded. `+` stays, because base64 has `+`."""
-    try:
-        parts = [part.partition("=") for part in body.decode().strip().split("&")]
-        return {name: unquote(value, errors="strict") for name, _, value in parts}
-    except UnicodeDecodeError as error:
-        raise BadRequest(f"the body is not UTF-8\n {_WANTED}") from error

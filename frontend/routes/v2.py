@@ -1,6 +1,5 @@
 """The Open Inference Protocol: `/v2`, as called by `tritonclient.http`."""
 
-from collections.abc import Sequence
 from functools import partial
 from time import perf_counter
 from typing import Any
@@ -8,7 +7,6 @@ from urllib.parse import unquote
 
 from sanic import HTTPResponse, Request, Sanic
 
-from cluster_serving.client.wire.result import Result
 from cluster_serving.frontend.errors import BadRequest
 from cluster_serving.frontend.http.body import read
 from cluster_serving.frontend.http.compression import deflate
@@ -120,7 +118,15 @@ async def _infer(request: Request, model: str, version: str | None = None) -> HT
     timers.observe(Timer.MAKE_RECORDS, perf_counter() - begun_s)
     results = await served.predict(records, request)
     predicted_s = perf_counter()
-    response = _respond(request, served, asked, results, stacked)
+    head = {"model_name": served.name, "model_version": served.version}
+    batched = stacked or served.job.described.already_batched
+    body, head_bytes = encode_response(head, joined(results, stacked), asked, batched)
+    headers = {} if head_bytes is None else {_HEAD_BYTES: str(head_bytes)}
+    body, encoding = deflate(body, request.headers.get("accept-encoding", ""))
+    if encoding:
+        headers["Content-Encoding"] = encoding
+    content_type = "application/json" if head_bytes is None else "application/octet-stream"
+    response = HTTPResponse(body, headers=headers, content_type=content_type)
     ended_s = perf_counter()
     timers.observe(Timer.MAKE_RESPONSE, ended_s - predicted_s)
     timers.observe(Timer.PREDICT, ended_s - begun_s)
@@ -133,18 +139,6 @@ def _read(node: Node, head_bytes: str | None, most: int, body: bytes) -> tuple[A
         return ASKED, split(read_headless(body, node), node, most)
     infer, binary = decode_request(body, head_bytes)
     return Asked.of(infer), split(read_tensors(infer.inputs, binary), node, most)
-
-
-def _respond(request: Request, served: Served, asked: Asked, results: Sequence[Result], stacked: bool) -> HTTPResponse:
-    head = {"model_name": served.name, "model_version": served.version}
-    batched = stacked or served.job.described.already_batched
-    body, head_bytes = encode_response(head, joined(results, stacked), asked, batched)
-    headers = {} if head_bytes is None else {_HEAD_BYTES: str(head_bytes)}
-    body, encoding = deflate(body, request.headers.get("accept-encoding", ""))
-    if encoding:
-        headers["Content-Encoding"] = encoding
-    content_type = "application/json" if head_bytes is None else "application/octet-stream"
-    return HTTPResponse(body, headers=headers, content_type=content_type)
 
 
 def _refusing(why: str) -> Any:

@@ -54,7 +54,12 @@ def listen(scheme: str, host: str, port: int, processes: int) -> Listener:
         ConfigError: this machine has no such address.
         Fault: the port is taken, or not allowed.
     """
-    addresses = _addresses(host)
+    try:
+        found = socket.getaddrinfo(host or None, None, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except (OSError, UnicodeError) as error:
+        why = getattr(error, "strerror", None) or "it is not the name of a host"
+        raise ConfigError(f"interface is {host}, but it is not an address of this machine: {why}") from error
+    addresses = list(dict.fromkeys((family, str(address[0])) for family, _, _, _, address in found))
     try:
         # First without SO_REUSEPORT: with SO_REUSEPORT a second frontend would quietly take a share of the first frontend's
         # requests.
@@ -68,15 +73,6 @@ def listen(scheme: str, host: str, port: int, processes: int) -> Listener:
     except OSError as error:
         raise _fault(error, scheme, host, port) from error
     return Listener(scheme, host, port, sockets)
-
-
-def _addresses(host: str) -> list[tuple[socket.AddressFamily, str]]:
-    try:
-        found = socket.getaddrinfo(host or None, None, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    except (OSError, UnicodeError) as error:
-        why = getattr(error, "strerror", None) or "it is not the name of a host"
-        raise ConfigError(f"interface is {host}, but it is not an address of this machine: {why}") from error
-    return list(dict.fromkeys((family, str(address[0])) for family, _, _, _, address in found))
 
 
 def _socket(family: socket.AddressFamily) -> socket.socket:

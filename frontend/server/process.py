@@ -68,7 +68,12 @@ class _Process:
         """Accept connections. Return the servers, one for each socket."""
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGTERM, self._stop.set)
-        tls = self._tls()
+        tls: ssl.SSLContext | None = None
+        if self._spec.https:
+            config = self._config
+            token = config.https_key_store_token
+            password = token.get_secret_value() if token else None
+            tls = server_context(config.https_key_store_path, password, config.https_key_path)
         servers = [await self._server(descriptor, None) for descriptor in self._spec.http]
         servers += [await self._server(descriptor, tls) for descriptor in self._spec.https]
         await servers[0].startup()
@@ -83,43 +88,13 @@ class _Process:
         return servers
 
     async def run(self, servers: list[Any]) -> None:
-        """Serve until SIGTERM."""
-        await self._stop.wait()
-        await self._drain(servers)
-
-    async def _server(self, descriptor: int, tls: ssl.SSLContext | None) -> Any:
-        """Return a Sanic server for one socket. Sanic has no types for servers."""
-        made: Any = sanic_serve(
-            None,
-            None,
-            self._app,
-            ssl=tls,
-            sock=socket.socket(fileno=descriptor),
-            loop=asyncio.get_running_loop(),
-            protocol=Connection,
-            backlog=_BACKLOG,
-            run_async=True,
-            connections=self._connections,
-            asyncio_server_kwargs={"start_serving": False, "ssl_handshake_timeout": tls and HEADER_TIMEOUT_S},
-        )
-        return await made
-
-    def _tls(self) -> ssl.SSLContext | None:
-        config = self._config
-        if not self._spec.https:
-            return None
-        token = config.https_key_store_token
-        return server_context(
-            config.https_key_store_path, token.get_secret_value() if token else None, config.https_key_path
-        )
-
-    async def _drain(self, servers: list[Any]) -> None:
-        """Accept no more connections, answer the requests received, then close the connections to Redis.
+        """Serve until SIGTERM, then answer the requests received and close the connections to Redis.
 
         When told to stop, Sanic closes the idle connections and then waits for all others in vain: a connection that becomes
         idle later stays open until its time is up. So each connection is checked until it is idle. No connection is closed at
         once, because a request may be on its way. The answer to this request says that it is the last.
         """
+        await self._stop.wait()
         for server in servers:
             server.close()
         self._app.config.KEEP_ALIVE = False  # for requests that are read from now on
@@ -139,6 +114,23 @@ class _Process:
             connection.abort()
         await servers[0].after_stop()
 
+    async def _server(self, descriptor: int, tls: ssl.SSLContext | None) -> Any:
+        """Return a Sanic server for one socket. Sanic has no types for servers."""
+        made: Any = sanic_serve(
+            None,
+            None,
+            self._app,
+            ssl=tls,
+            sock=socket.socket(fileno=descriptor),
+            loop=asyncio.get_running_loop(),
+            protocol=Connection,
+            backlog=_BACKLOG,
+            run_async=True,
+            connections=self._connections,
+            asyncio_server_kwargs={"start_serving": False, "ssl_handshake_timeout": tls and HEADER_TIMEOUT_S},
+        )
+        return await made
+
 
 def _say(descriptor: int, message: dict[str, Any]) -> None:
     with contextlib.suppress(BrokenPipeError):
@@ -151,34 +143,16 @@ class _ToStructlog(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write a record."""
-        if record.name == "sanic.access":
-            self._emit_request(vars(record))
-        else:
+        if record.name != "sanic.access":
             level = record.levelname.lower()
             getattr(logger, level, logger.error)(record.getMessage(), logger=record.name, exc_info=record.exc_info)
-
-    @staticmethod
-    def _emit_request(said: dict[str, Any]) -> None:
+            return
+        said = vars(record)
         if said["byte"] == "DISCONNECTED" or (said["request"] == _NOTHING_ASKED and said["status"] == 500):
             return  # the end of a connection, not a request
         fields = {"client": said["host"], "request": said["request"], "status": said["status"], "bytes": said["byte"]}
         took = str(said["duration"]).strip().removesuffix("ms")
         logger.info("request", **fields, **({"ms": float(took)} if took else {}))
-
-
-def _quiet_sanic() -> None:
-    handler = _ToStructlog()
-    for name, level in (
-        ("sanic.root", logging.WARNING),
-        ("sanic.server", logging.WARNING),
-        ("sanic.error", logging.WARNING),
-        ("sanic.access", logging.INFO),
-        ("asyncio", logging.WARNING),
-    ):
-        library = logging.getLogger(name)
-        library.handlers = [handler]
-        library.setLevel(level)
-        library.propagate = False
 
 
 def main() -> None:
@@ -195,7 +169,19 @@ def main() -> None:
     config = FrontendConfig.model_validate(spec.config)
     hide(*secrets_of_config(config))
     log.configure(f"frontend-{spec.number}")
-    _quiet_sanic()
+    # Sanic and asyncio log through our log, from these levels on.
+    handler = _ToStructlog()
+    for name, level in (
+        ("sanic.root", logging.WARNING),
+        ("sanic.server", logging.WARNING),
+        ("sanic.error", logging.WARNING),
+        ("sanic.access", logging.INFO),
+        ("asyncio", logging.WARNING),
+    ):
+        library = logging.getLogger(name)
+        library.handlers = [handler]
+        library.setLevel(level)
+        library.propagate = False
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         try:
             process = _Process(spec, config)

@@ -91,10 +91,19 @@ class Server:
             self._start_those_due()
             self._wait()
             while self._signals:
-                self._act_on(self._signals.popleft())
+                name = signal.Signals(self._signals.popleft()).name
+                if self._deadline_s is None:
+                    log.info("stopping", signal=name, within_s=self._config.drain_timeout_s)
+                    self._stop(signal.SIGTERM)
+                else:
+                    log.warning("stopping at once", signal=name)
+                    self._exit = ExitCode.FAILED
+                    self._deadline_s = 0.0
             self._bury_the_dead()
             self._reap_strangers()
-            self._kill_the_late()
+            if self._deadline_s is not None and time.monotonic() >= self._deadline_s:
+                for child in self._children.values():
+                    child.signal(signal.SIGKILL)
         log.info("stopped")
         return self._exit
 
@@ -104,19 +113,19 @@ class Server:
         for number, due_s in list(self._due_s.items()):
             if due_s <= time.monotonic():
                 del self._due_s[number]
-                self._start(number)
-
-    def _start(self, number: int) -> None:
-        try:
-            self._children[number] = Child(number, self._listeners, self._config, self._timers.fd)
-        except OSError as error:  # no memory, or too many processes
-            if not self._was_ready:
-                raise Fault(f"a process could not be started: {error.strerror}") from error
-            log.error("a process could not be started", number=number, reason=error.strerror)
-            self._due_s[number] = time.monotonic() + _LONGEST_PAUSE_S
+                try:
+                    self._children[number] = Child(number, self._listeners, self._config, self._timers.fd)
+                except OSError as error:  # no memory, or too many processes
+                    if not self._was_ready:
+                        raise Fault(f"a process could not be started: {error.strerror}") from error
+                    log.error("a process could not be started", number=number, reason=error.strerror)
+                    self._due_s[number] = time.monotonic() + _LONGEST_PAUSE_S
 
     def _wait(self) -> None:
-        """Wait for a signal, for the report or the death of a process, or for the next due time."""
+        """Wait for a signal, for the report or the death of a process, or for the next due time.
+
+        Log once when all processes are ready.
+        """
         poll = select.poll()
         poll.register(self._wake_fd, select.POLLIN)
         starting = {child.ready_fd: child for child in self._children.values() if child.ready_fd >= 0}
@@ -129,25 +138,11 @@ class Server:
             os.read(self._wake_fd, 4096)
         for descriptor in starting.keys() & ready:
             starting[descriptor].hear()
-        self._tell_when_all_are_ready()
-
-    def _tell_when_all_are_ready(self) -> None:
-        if self._was_ready or self._due_s or not all(child.is_ready for child in self._children.values()):
-            return
-        self._was_ready = True
-        redis, job = self._config.redis_settings().describe(), self._config.job_name
-        urls = {listener.scheme: listener.url for listener in self._listeners}
-        log.info("listening", **urls, redis=redis, job=job, processes=self._config.workers)
-
-    def _act_on(self, number: int) -> None:
-        name = signal.Signals(number).name
-        if self._deadline_s is None:
-            log.info("stopping", signal=name, within_s=self._config.drain_timeout_s)
-            self._stop(signal.SIGTERM)
-        else:
-            log.warning("stopping at once", signal=name)
-            self._exit = ExitCode.FAILED
-            self._deadline_s = 0.0
+        if not self._was_ready and not self._due_s and all(child.is_ready for child in self._children.values()):
+            self._was_ready = True
+            redis, job = self._config.redis_settings().describe(), self._config.job_name
+            urls = {listener.scheme: listener.url for listener in self._listeners}
+            log.info("listening", **urls, redis=redis, job=job, processes=self._config.workers)
 
     def _stop(self, number: int) -> None:
         self._deadline_s = time.monotonic() + self._config.drain_timeout_s + _GRACE_S
@@ -157,34 +152,28 @@ class Server:
             child.signal(number)
 
     def _bury_the_dead(self) -> None:
+        """Reap the processes that have ended, and plan the start of their successors, unless the frontend stops."""
         for number, child in list(self._children.items()):
             reason = child.reap()
             if reason is None:
                 continue
             del self._children[number]
-            if self._deadline_s is None:
-                self._replace(child, reason)
-            elif child.is_ready and reason != "exit code 0":
-                log.warning("a process ended before it had answered all requests", number=number, reason=reason)
-
-    def _replace(self, child: Child, reason: str) -> None:
-        """Plan the start of a successor. A frontend that cannot start at all ends."""
-        if not self._was_ready:
-            text, code = child.failure or (f"a process could not start: {reason}", ExitCode.FAILED)
-            log.error("cannot start", reason=text)
-            self._exit = ExitCode(code)
-            self._stop(signal.SIGKILL)
-            return
-        if child.is_ready and time.monotonic() - child.began_s > _STEADY_S:
-            self._backoffs[child.number].reset()
-        pause_s = self._backoffs[child.number].next_s()
-        log.error(
-            "a process died",
-            number=child.number,
-            reason=child.failure[0] if child.failure else reason,
-            again_in_s=round(pause_s, 2),
-        )
-        self._due_s[child.number] = time.monotonic() + pause_s
+            if self._deadline_s is not None:
+                if child.is_ready and reason != "exit code 0":
+                    log.warning("a process ended before it had answered all requests", number=number, reason=reason)
+            elif not self._was_ready:
+                # A frontend that cannot start at all ends.
+                text, code = child.failure or (f"a process could not start: {reason}", ExitCode.FAILED)
+                log.error("cannot start", reason=text)
+                self._exit = ExitCode(code)
+                self._stop(signal.SIGKILL)
+            else:
+                if child.is_ready and time.monotonic() - child.began_s > _STEADY_S:
+                    self._backoffs[number].reset()
+                pause_s = self._backoffs[number].next_s()
+                told = child.failure[0] if child.failure else reason
+                log.error("a process died", number=number, reason=told, again_in_s=round(pause_s, 2))
+                self._due_s[number] = time.monotonic() + pause_s
 
     def _reap_strangers(self) -> None:
         """Reap the orphans of other processes, as process 1 of a container."""
@@ -199,11 +188,6 @@ class Server:
             if found is None or found.si_pid in own:  # a child of our own is buried first, in the next turn
                 return
             os.waitpid(found.si_pid, 0)
-
-    def _kill_the_late(self) -> None:
-        if self._deadline_s is not None and time.monotonic() >= self._deadline_s:
-            for child in self._children.values():
-                child.signal(signal.SIGKILL)
 
 
 def _ignore(_number: int, _frame: object) -> None:

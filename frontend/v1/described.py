@@ -24,15 +24,14 @@ _STATES = {"starting": "LOADING", "ready": "AVAILABLE", "draining": "UNLOADING"}
 
 def versions(served: Sequence[Served]) -> dict[str, Any]:
     """Return the answer to `GET /v1/models/<model>`."""
-    return {"model_version_status": [_version(each) for each in served]}
-
-
-def _version(served: Served) -> dict[str, Any]:
-    state = _STATES.get(served.job.described.state, "UNKNOWN")
-    available = state == "AVAILABLE"
-    message = "" if available else ", ".join(f"{node.node} is {node.state}" for node in served.job.nodes)
-    status = {"error_code": "OK" if available else "UNAVAILABLE", "error_message": message}
-    return {"version": served.version, "state": state, "status": status}
+    described: list[dict[str, Any]] = []
+    for each in served:
+        state = _STATES.get(each.job.described.state, "UNKNOWN")
+        available = state == "AVAILABLE"
+        message = "" if available else ", ".join(f"{node.node} is {node.state}" for node in each.job.nodes)
+        status = {"error_code": "OK" if available else "UNAVAILABLE", "error_message": message}
+        described.append({"version": each.version, "state": state, "status": status})
+    return {"model_version_status": described}
 
 
 def metadata(served: Served) -> dict[str, Any]:

@@ -42,15 +42,12 @@ class Rows:
             BadRequest: a value does not fit the model. The message names row and input.
         """
         if job.described.already_batched:
-            return [_encoded("", self._batch(), job)]
+            names = self.rows[0].keys()
+            for at, row in enumerate(self.rows):
+                if row.keys() != names:
+                    raise BadRequest(f"row {at} has other inputs than row 0, and the model takes all rows as one batch")
+            return [_encoded("", {name: [row[name] for row in self.rows] for name in names}, job)]
         return [_encoded(f"row {at}: ", row, job) for at, row in enumerate(self.rows)]
-
-    def _batch(self) -> Row:
-        names = self.rows[0].keys()
-        for at, row in enumerate(self.rows):
-            if row.keys() != names:
-                raise BadRequest(f"row {at} has other inputs than row 0, and the model takes all rows as one batch")
-        return {name: [row[name] for row in self.rows] for name in names}
 
 
 def read_predict(document: Any, job: Job, most: int) -> Rows:
@@ -68,9 +65,24 @@ def read_predict(document: Any, job: Job, most: int) -> Rows:
     if ("instances" in fields) == ("inputs" in fields):
         raise BadRequest("the body has either instances (a list of rows) or inputs (a tensor for each input)")
     if "inputs" in fields:
-        return Rows(_transposed(fields["inputs"], job, most), columns=True)
-    instances = _listed("instances", fields["instances"], most)
-    return Rows([_row(at, instance, job) for at, instance in enumerate(instances)])
+        inputs = fields["inputs"]
+        if not isinstance(inputs, dict) or _is_bytes(cast(Row, inputs), job):
+            inputs = {_only_input("inputs", job): inputs}
+        columns = {name: _listed(f"input {name!r}", column, most) for name, column in cast(Row, inputs).items()}
+        if not columns:
+            raise BadRequest("inputs is an empty object")
+        lengths = {name: len(column) for name, column in columns.items()}
+        if len({*lengths.values()}) > 1:
+            told = ", ".join(f"{name} has {length}" for name, length in lengths.items())
+            raise BadRequest(f"all inputs have the same number of rows, the first dimension: {told}")
+        return Rows([dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)], columns=True)
+    rows: list[Row] = []
+    for at, instance in enumerate(_listed("instances", fields["instances"], most)):
+        if isinstance(instance, dict) and not _is_bytes(cast(Row, instance), job):
+            rows.append(cast(Row, instance))
+        else:
+            rows.append({_only_input(f"row {at}", job): instance})
+    return Rows(rows)
 
 
 def read_examples(document: Any, most: int) -> Rows:
@@ -110,26 +122,6 @@ def _listed(what: str, value: Any, most: int) -> list[Any]:
     if len(rows) > most:
         raise BadRequest(f"{what} has {len(rows)} rows; at most {most} are taken (maxInstances)")
     return rows
-
-
-def _row(at: int, instance: Any, job: Job) -> Row:
-    if isinstance(instance, dict) and not _is_bytes(cast(Row, instance), job):
-        return cast(Row, instance)
-    return {_only_input(f"row {at}", job): instance}
-
-
-def _transposed(inputs: Any, job: Job, most: int) -> list[Row]:
-    """Turn columns into rows."""
-    if not isinstance(inputs, dict) or _is_bytes(cast(Row, inputs), job):
-        inputs = {_only_input("inputs", job): inputs}
-    columns = {name: _listed(f"input {name!r}", column, most) for name, column in cast(Row, inputs).items()}
-    if not columns:
-        raise BadRequest("inputs is an empty object")
-    lengths = {name: len(column) for name, column in columns.items()}
-    if len({*lengths.values()}) > 1:
-        told = ", ".join(f"{name} has {length}" for name, length in lengths.items())
-        raise BadRequest(f"all inputs have the same number of rows, the first dimension: {told}")
-    return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
 
 
 def _is_bytes(value: Row, job: Job) -> bool:

@@ -55,13 +55,27 @@ def classes(results: Sequence[Result], batched: bool) -> dict[str, Any]:
     """
     columns = _rows(results, batched)
     if _VALUE in columns:
-        return {"results": [_ranked(value) for value in columns[_VALUE]]}
+        # topN leaves a list of `[index, score]` or `[index, score, label]` of each row.
+        ranked: list[list[list[Any]]] = []
+        try:
+            for value in columns[_VALUE]:
+                ranked.append(
+                    [[str(pair[-1] if len(pair) > 2 and pair[-1] else pair[0]), float(pair[1])] for pair in value]
+                )
+        except (TypeError, ValueError, IndexError, KeyError) as error:
+            raise _no_scores("a filter or `postprocess` makes something else of them") from error
+        return {"results": ranked}
     texts = [name for name, column in columns.items() if column and not isinstance(column[0], np.ndarray | np.generic)]
     scores = [name for name in columns if name not in texts]
     if len(scores) != 1 or len(texts) > 1:
         raise _no_scores(f"it gives {', '.join(columns)}")
     labels = columns[texts[0]] if texts else [None] * len(columns[scores[0]])
-    return {"results": [_labelled(*pair) for pair in zip(labels, columns[scores[0]], strict=True)]}
+    labelled: list[list[list[Any]]] = []
+    for label, score in zip(labels, columns[scores[0]], strict=True):
+        flat = np.asarray(score).reshape(-1)
+        names = map(str, range(flat.size) if label is None else np.array(label, object).reshape(-1))
+        labelled.append([list(pair) for pair in zip(names, flat, strict=False)])
+    return {"results": labelled}
 
 
 def numbers(results: Sequence[Result], batched: bool) -> dict[str, Any]:
@@ -96,39 +110,23 @@ def _rows(results: Sequence[Result], batched: bool) -> dict[str, list[Any]]:
 def _columns(results: Sequence[Result], batched: bool) -> dict[str, list[Any]]:
     if not results[0].outputs:
         return {_VALUE: [result.value for result in results]}
-    return {name: _column(name, results, batched) for name in results[0].outputs}
-
-
-def _column(name: str, results: Sequence[Result], batched: bool) -> list[Any]:
-    values = [result.outputs[name] for result in results]
-    if batched and np.ndim(values[0]) > 0:
-        values = list(values[0])
-    if not values:
-        return []
-    if isinstance(values[0], np.ndarray):
-        # orjson takes the number in an array without dimensions, but not the array.
-        return [value[()] for value in values] if values[0].ndim == 0 else values
-    return _as_bytes(values) if name.endswith(_BYTES_NAME) else values
+    columns: dict[str, list[Any]] = {}
+    for name in results[0].outputs:
+        values: list[Any] = [result.outputs[name] for result in results]
+        if batched and np.ndim(values[0]) > 0:
+            values = list(values[0])
+        if values and isinstance(values[0], np.ndarray):
+            # orjson takes the number in an array without dimensions, but not the array.
+            columns[name] = [value[()] for value in values] if values[0].ndim == 0 else values
+        else:
+            columns[name] = _as_bytes(values) if name.endswith(_BYTES_NAME) else values
+    return columns
 
 
 def _as_bytes(text: Any) -> Any:
     if isinstance(text, list):
         return [*map(_as_bytes, text)]
     return {"b64": base64.b64encode(str(text).encode(errors="replace")).decode()}
-
-
-def _ranked(value: Any) -> list[list[Any]]:
-    """Return label and score of each `[index, score]` or `[index, score, label]` that topN left of a row."""
-    try:
-        return [[str(pair[-1] if len(pair) > 2 and pair[-1] else pair[0]), float(pair[1])] for pair in value]
-    except (TypeError, ValueError, IndexError, KeyError) as error:
-        raise _no_scores("a filter or `postprocess` makes something else of them") from error
-
-
-def _labelled(labels: Any, scores: Any) -> list[list[Any]]:
-    flat = np.asarray(scores).reshape(-1)
-    names = map(str, range(flat.size) if labels is None else np.array(labels, object).reshape(-1))
-    return [list(pair) for pair in zip(names, flat, strict=False)]
 
 
 def _no_scores(found: str) -> BadRequest:

@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from cluster_serving.frontend.errors import BadRequest
-from cluster_serving.frontend.v2.request import InferRequest, OutputHead, Parameters, is_size, refuse_shared_memory
+from cluster_serving.frontend.v2.request import InferRequest, Parameters, is_size, refuse_shared_memory
 
 _MAX_TIMEOUT_US = 1 << 53
 
@@ -39,19 +39,23 @@ class Asked(NamedTuple):
             BadRequest: a parameter is not valid, or an output is asked for twice.
         """
         binary = _flag(request.parameters, "binary_data_output", False, "the request")
-        outputs = tuple(_wanted(output, binary) for output in request.outputs or ())
+        outputs: list[Wanted] = []
+        for output in request.outputs or ():
+            place = f"output {output.name!r}"
+            refuse_shared_memory(output.parameters, place)
+            classes = (output.parameters or {}).get("classification", 0)
+            if not is_size(classes):
+                raise BadRequest(
+                    f"{place}: the parameter classification is {str(classes)[:40]}, not a number of classes"
+                )
+            outputs.append(Wanted(output.name, _flag(output.parameters, "binary_data", binary, place), classes))
         if len({output.name for output in outputs}) < len(outputs):
             raise BadRequest("the request asks for an output twice")
-        return cls(request.id or "", outputs, binary, _timeout_s(request.parameters))
-
-
-def _wanted(output: OutputHead, default: bool) -> Wanted:
-    place = f"output {output.name!r}"
-    refuse_shared_memory(output.parameters, place)
-    classes = (output.parameters or {}).get("classification", 0)
-    if not is_size(classes):
-        raise BadRequest(f"{place}: the parameter classification is {str(classes)[:40]}, not a number of classes")
-    return Wanted(output.name, _flag(output.parameters, "binary_data", default, place), classes)
+        timeout_us = (request.parameters or {}).get("timeout", 0)
+        if not is_size(timeout_us) or timeout_us > _MAX_TIMEOUT_US:
+            raise BadRequest(f"the parameter timeout is {str(timeout_us)[:40]}, not a whole number of microseconds")
+        # The parameter 0 means no timeout.
+        return cls(request.id or "", tuple(outputs), binary, timeout_us / 1e6 if timeout_us else None)
 
 
 def _flag(parameters: Parameters | None, name: str, default: bool, place: str) -> bool:
@@ -59,11 +63,3 @@ def _flag(parameters: Parameters | None, name: str, default: bool, place: str) -
     if not isinstance(value, bool):
         raise BadRequest(f"{place}: the parameter {name} is {str(value)[:40]}, not true or false")
     return value
-
-
-def _timeout_s(parameters: Parameters | None) -> float | None:
-    """Return the timeout, given in microseconds. The parameter 0 means no timeout."""
-    timeout_us = (parameters or {}).get("timeout", 0)
-    if not is_size(timeout_us) or timeout_us > _MAX_TIMEOUT_US:
-        raise BadRequest(f"the parameter timeout is {str(timeout_us)[:40]}, not a whole number of microseconds")
-    return timeout_us / 1e6 if timeout_us else None

@@ -26,19 +26,20 @@ def joined(results: Sequence[Result], stacked: bool) -> dict[str, Array]:
         BadRequest: the rows have different outputs, or an output has different shapes.
     """
     check_all(results)
-    columns = [_outputs(result) for result in results]
+    columns: list[dict[str, Array]] = []
+    for result in results:
+        if not result.outputs:
+            columns.append({VALUE: np.array(write(result.value).decode(), object)})
+            continue
+        columns.append(
+            {
+                name: output if isinstance(output, np.ndarray) else np.array(output, object)
+                for name, output in result.outputs.items()
+            }
+        )
     if not stacked:
         return columns[0]
     return {name: _stack(name, [column[name] for column in columns]) for name in columns[0]}
-
-
-def _outputs(result: Result) -> dict[str, Array]:
-    if not result.outputs:
-        return {VALUE: np.array(write(result.value).decode(), object)}
-    return {
-        name: output if isinstance(output, np.ndarray) else np.array(output, object)
-        for name, output in result.outputs.items()
-    }
 
 
 def _stack(name: str, rows: Sequence[Array]) -> Array:

@@ -58,7 +58,13 @@ def decode_request(body: bytes, head_bytes: str | None) -> tuple[InferRequest, l
     Raises:
         BadRequest: the request does not follow the protocol.
     """
-    length = _head_length(head_bytes, len(body))
+    length = len(body)
+    if head_bytes is not None:
+        if not (head_bytes.isascii() and head_bytes.isdigit() and len(head_bytes) <= _MAX_DIGITS):
+            raise BadRequest(f"Inference-Header-Content-Length is {head_bytes[:40]!r}, not a number of bytes")
+        length = int(head_bytes)
+        if not 0 < length <= len(body):
+            raise BadRequest(f"Inference-Header-Content-Length is {head_bytes}, and the body has {len(body)} bytes")
     head = body[:length]
     check_parts(head)
     try:
@@ -76,16 +82,6 @@ def refuse_shared_memory(parameters: Parameters | None, place: str) -> None:
     """
     if parameters and "shared_memory_region" in parameters:
         raise BadRequest(f"{place} is in shared memory, which is not supported: send and take the data in the body")
-
-
-def _head_length(text: str | None, body_bytes: int) -> int:
-    if text is None:
-        return body_bytes
-    if not (text.isascii() and text.isdigit() and len(text) <= _MAX_DIGITS):
-        raise BadRequest(f"Inference-Header-Content-Length is {text[:40]!r}, not a number of bytes")
-    if not 0 < int(text) <= body_bytes:
-        raise BadRequest(f"Inference-Header-Content-Length is {text}, and the body has {body_bytes} bytes")
-    return int(text)
 
 
 def _binary(inputs: Sequence[InputHead], data: memoryview) -> list[memoryview | None]:

@@ -38,7 +38,11 @@ def encode_response(
     for each in asked.outputs or [Wanted(name, asked.all_binary) for name in outputs]:
         if each.name not in outputs:
             raise BadRequest(f"there is no output {each.name!r}; the model gives {', '.join(map(repr, outputs))}")
-        array = _classified(outputs[each.name], each, batched)
+        array = outputs[each.name]
+        if each.classes:
+            if datatype_of(array.dtype.name) == BYTES:
+                raise BadRequest(f"output {each.name!r} is text, which has no classes")
+            array = classify(array, each.classes, batched)
         tensor: dict[str, Any] = {"name": each.name, "datatype": datatype_of(array.dtype.name), "shape": array.shape}
         if each.binary:
             data = _binary(array)
@@ -50,14 +54,6 @@ def encode_response(
     named = {**head, "id": asked.id} if asked.id else head
     text = orjson.dumps({**named, "outputs": described}, option=orjson.OPT_SERIALIZE_NUMPY)
     return (b"".join([text, *binary]), len(text)) if binary else (text, None)
-
-
-def _classified(array: Array, each: Wanted, batched: bool) -> Array:
-    if not each.classes:
-        return array
-    if datatype_of(array.dtype.name) == BYTES:
-        raise BadRequest(f"output {each.name!r} is text, which has no classes")
-    return classify(array, each.classes, batched)
 
 
 def _binary(array: Array) -> bytes:

@@ -54,7 +54,10 @@ def split(tensors: Mapping[str, Tensor], node: Node, most: int) -> Rows:
     if node.raw:
         return Rows([[part for tensor in tensors.values() for part in _raw(tensor)]], stacked=False)
     specs = node.inputs or tuple(TensorSpec(name, "float32", None) for name in tensors)
-    _check_names(tensors, specs)
+    if set(tensors) != {spec.name for spec in specs}:
+        has = ", ".join(f"{tensor.name!r} {tensor.described}" for tensor in tensors.values())
+        takes = ", ".join(f"{spec.name!r} {described(spec)}" for spec in specs)
+        raise BadRequest(f"the request has the inputs {has[:2000]}; the model takes {takes}")
     columns = [_column(spec, tensors[spec.name], node.already_batched) for spec in specs]
     counts = {column.size for column in columns}
     if len(counts - {None}) > 1 or (None in counts and len(counts) > 1 and 1 not in counts):
@@ -71,20 +74,17 @@ def split(tensors: Mapping[str, Tensor], node: Node, most: int) -> Rows:
     return Rows(records, stacked=counts != {None})
 
 
-def _check_names(tensors: Mapping[str, Tensor], specs: tuple[TensorSpec, ...]) -> None:
-    if set(tensors) != {spec.name for spec in specs}:
-        has = ", ".join(f"{tensor.name!r} {tensor.described}" for tensor in tensors.values())
-        takes = ", ".join(f"{spec.name!r} {described(spec)}" for spec in specs)
-        raise BadRequest(f"the request has the inputs {has[:2000]}; the model takes {takes}")
-
-
 def _column(spec: TensorSpec, tensor: Tensor, already_batched: bool) -> _Column:
     if spec.is_text != (tensor.datatype == BYTES):
         if not spec.is_text:
             return _images(spec, tensor)
         raise _misfit(spec, tensor)
     size, row = (None, tensor.array.shape) if already_batched else _fit(spec, tensor)
-    array = _text(tensor) if spec.is_text else _converted(spec, tensor)
+    array = tensor.array
+    if spec.is_text:
+        array = _text(tensor)
+    elif array.dtype != spec.dtype:
+        array = spec.converted(array)
     rows = array.reshape((size or 1, *row))
     if spec.is_text:
         return _Column(spec.name, _field(keys.STRING, spec.name), size, lambda: [*map(orjson.dumps, rows.tolist())])
@@ -110,10 +110,6 @@ def _misfit(spec: TensorSpec, tensor: Tensor) -> BadRequest:
     return BadRequest(f"input {spec.name!r} is {tensor.described}, and the model takes {described(spec)}")
 
 
-def _converted(spec: TensorSpec, tensor: Tensor) -> Array:
-    return tensor.array if tensor.array.dtype == spec.dtype else spec.converted(tensor.array)
-
-
 def _images(spec: TensorSpec, tensor: Tensor) -> _Column:
     """Return a column of encoded images, one a row, from BYTES for an input of numbers."""
     array = tensor.array
@@ -122,18 +118,15 @@ def _images(spec: TensorSpec, tensor: Tensor) -> _Column:
             f"input {spec.name!r} is {tensor.described}, and the model takes {described(spec)}, or BYTES [-1] with an "
             "encoded image for each row"
         )
-    images = [_image(spec.name, element) for element in array.reshape(-1)]
+    images: list[bytes] = []
+    for element in array.reshape(-1):
+        try:  # JSON has no bytes, so an image in JSON is base64
+            images.append(element if isinstance(element, bytes) else base64.b64decode(element, validate=True))
+        except (binascii.Error, ValueError) as error:
+            raise BadRequest(
+                f"input {spec.name!r}: in JSON an image is base64 text, and this is not: {error}"
+            ) from error
     return _Column(spec.name, _field(keys.IMAGE, spec.name), len(images) if array.ndim else None, lambda: images)
-
-
-def _image(name: str, element: bytes | str) -> bytes:
-    """Return the bytes of an image. In JSON, which has no bytes, an image is base64."""
-    if isinstance(element, bytes):
-        return element
-    try:
-        return base64.b64decode(element, validate=True)
-    except (binascii.Error, ValueError) as error:
-        raise BadRequest(f"input {name!r}: in JSON an image is base64 text, and this is not: {error}") from error
 
 
 def _text(tensor: Tensor) -> Array:
@@ -152,18 +145,13 @@ def _raw(tensor: Tensor) -> tuple[bytes, bytes]:
     if tensor.datatype != BYTES:
         [message] = _messages(tensor.array[np.newaxis])
         return _field(_kind(tensor.array), tensor.name), message
-    if tensor.array.size == 1 and isinstance(only := tensor.array.item(), bytes) and not _is_utf8(only):
-        return _field(keys.IMAGE, tensor.name), only
+    if tensor.array.size == 1 and isinstance(only := tensor.array.item(), bytes):
+        try:
+            only.decode()
+        except UnicodeDecodeError:
+            return _field(keys.IMAGE, tensor.name), only
     texts = _text(tensor)
     return _field(keys.STRING, tensor.name), orjson.dumps(texts.item() if texts.size == 1 else texts.tolist())
-
-
-def _is_utf8(content: bytes) -> bool:
-    try:
-        content.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
 
 
 def _field(kind: bytes, name: str) -> bytes:

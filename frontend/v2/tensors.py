@@ -66,18 +66,6 @@ def read_tensor(head: InputHead, binary: memoryview | None) -> Tensor:
     """
     if head.datatype not in DTYPES:
         raise BadRequest(f"input {head.name!r}: the datatype is {head.datatype[:40]!r}, not one of {', '.join(DTYPES)}")
-    count = _count(head)
-    if binary is None:
-        flat = _from_json(head, count)
-    elif head.datatype == BYTES:
-        flat = np.array(_texts(head, binary, count), object)
-    else:
-        flat = _from_binary(head, binary, count)
-    return Tensor(head.name, head.datatype, flat.reshape(head.shape))
-
-
-def _count(head: InputHead) -> int:
-    """Return the number of elements of a tensor."""
     shape = head.shape
     if len(shape) > _MAX_DIMENSIONS or not all(0 <= dim <= _MAX_DIMENSION for dim in shape):
         raise BadRequest(
@@ -87,7 +75,13 @@ def _count(head: InputHead) -> int:
     count = math.prod(shape)
     if count == 0 and math.prod(filter(None, shape)) > _MAX_EMPTY:
         raise BadRequest(f"input {head.name!r}: the shape {list(shape)} has no elements and too many rows")
-    return count
+    if binary is None:
+        flat = _from_json(head, count)
+    elif head.datatype == BYTES:
+        flat = np.array(_texts(head, binary, count), object)
+    else:
+        flat = _from_binary(head, binary, count)
+    return Tensor(head.name, head.datatype, flat.reshape(shape))
 
 
 def _from_binary(head: InputHead, binary: memoryview, count: int) -> Array:

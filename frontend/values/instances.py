@@ -1,6 +1,5 @@
 """Instances of a JSON request to the fields of native records, checked before any record is enqueued."""
 
-from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -53,19 +52,17 @@ def _plan(
         return [(name, JsonInput(None, name, already_batched)) for name in names]
     if names and not inputs:
         return [(name, JsonInput(TensorSpec(name, "float32", None), name, already_batched)) for name in names]
-    return [(name, JsonInput(spec, spec.name, already_batched)) for name, spec in _bound(inputs, names).items()]
+    known = {spec.name: spec for spec in inputs}
+    if names and known.keys() == set(names):
+        bound = known
+    elif names and len(names) == len(inputs) and known.keys().isdisjoint(names):
+        bound = dict(zip(names, inputs, strict=True))
+    else:
+        raise BadRequest(f"the record's inputs are {listed(names)}; the model takes {_takes(inputs)}")
+    return [(name, JsonInput(spec, spec.name, already_batched)) for name, spec in bound.items()]
 
 
 _kept_plan = lru_cache(maxsize=1024)(_plan)
-
-
-def _bound(inputs: tuple[TensorSpec, ...], names: tuple[str, ...]) -> Mapping[str, TensorSpec]:
-    known = {spec.name: spec for spec in inputs}
-    if names and known.keys() == set(names):
-        return known
-    if names and len(names) == len(inputs) and known.keys().isdisjoint(names):
-        return dict(zip(names, inputs, strict=True))
-    raise BadRequest(f"the record's inputs are {listed(names)}; the model takes {_takes(inputs)}")
 
 
 def _takes(inputs: tuple[TensorSpec, ...]) -> str:

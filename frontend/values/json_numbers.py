@@ -74,9 +74,15 @@ def numbers(spec: TensorSpec, leaves: list[Any]) -> Array:
         except (TypeError, OverflowError):
             pass
         else:
-            return found if _is_exact(spec, found) else spec.converted(np.array(leaves, np.float64))
+            # Exact: equal to the numbers sent. A number beyond float32 has become infinite.
+            is_exact = found.dtype == spec.dtype and (spec.dtype != "float32" or bool(np.isfinite(found).all()))
+            return found if is_exact else spec.converted(np.array(leaves, np.float64))
         if code not in "fd" and {*map(type, leaves)} <= {int, float, bool}:
-            leaves = [_whole(spec, leaf) for leaf in leaves]
+            for leaf in leaves:
+                # Beyond 2**53, JSON text and float64 may differ.
+                if isinstance(leaf, float) and not (math.fabs(leaf) <= _LARGEST_EXACT and leaf.is_integer()):
+                    raise CodecError(f"input {spec.name!r} takes {spec.dtype}, and {leaf!r} would be lost in it")
+            leaves = [int(leaf) if isinstance(leaf, float) else leaf for leaf in leaves]
     return spec.converted(natural(spec.name, leaves))
 
 
@@ -99,20 +105,6 @@ def natural(name: str, leaves: list[Any]) -> Array:
         return np.array(leaves, np.int64)
     except OverflowError:
         return np.array(leaves, np.uint64 if min(leaves) >= 0 else np.float64)
-
-
-def _is_exact(spec: TensorSpec, found: Array) -> bool:
-    """Return whether numbers gathered for an input are equal to the numbers sent."""
-    return found.dtype == spec.dtype and (spec.dtype != "float32" or bool(np.isfinite(found).all()))
-
-
-def _whole(spec: TensorSpec, number: int | float) -> int:
-    """Return a number as a whole number. Beyond 2**53, JSON text and float64 may differ."""
-    if not isinstance(number, float):
-        return number
-    if math.fabs(number) <= _LARGEST_EXACT and number.is_integer():
-        return int(number)
-    raise CodecError(f"input {spec.name!r} takes {spec.dtype}, and {number!r} would be lost in it")
 
 
 def _ragged(name: str, found: str) -> CodecError:

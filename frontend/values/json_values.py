@@ -51,19 +51,14 @@ class JsonInput:
         self._is_text = spec is not None and spec.is_text
         self._is_open = spec is None or spec.shape is None
         self._tensor = keys.TENSOR + self._wire_name
-        self._prepare_rows()
-
-    def _prepare_rows(self) -> None:
-        """Prepare the header shared by all rows of one dimension of known length."""
         self._length = -1
-        spec = self._spec
-        row = None if spec is None or self._already_batched else spec.row_shape
-        if spec is None or row is None or len(row) != 1 or row[0] is None:
-            return
-        code = PACKED.get(spec.dtype)
-        if code is not None and np.dtype(spec.dtype) == np.dtype(code):
-            self._length, self._pack = row[0], struct.Struct(f"={row[0]}{code}").pack
-            self._header = tensor_header(np.dtype(spec.dtype), (row[0],))
+        row = None if spec is None or already_batched else spec.row_shape
+        if spec is not None and row is not None and len(row) == 1 and row[0] is not None:
+            code = PACKED.get(spec.dtype)
+            if code is not None and np.dtype(spec.dtype) == np.dtype(code):
+                # All rows of one dimension of known length share a header.
+                self._length, self._pack = row[0], struct.Struct(f"={row[0]}{code}").pack
+                self._header = tensor_header(np.dtype(spec.dtype), (row[0],))
 
     def fields(self, value: Any) -> Fields:
         """Return `field, value, ...`.
@@ -72,9 +67,10 @@ class JsonInput:
             CodecError: the value does not follow the grammar, or does not fit the model.
         """
         if type(value) is list and len(value) == self._length:
-            row = self._row(value)
-            if row is not None:
-                return [self._tensor, row]
+            try:
+                return [self._tensor, self._header + self._pack(*value)]  # a third of numpy's time
+            except (struct.error, OverflowError):
+                pass  # the row is not of the usual form, and needs a closer look
         match value:
             case str():
                 return self._text(value)
@@ -85,21 +81,22 @@ class JsonInput:
             case _:
                 return self._list(value)
 
-    def _row(self, value: list[Any]) -> bytes | None:
-        """Return the message of a row of the usual form. None: the row needs a closer look."""
-        try:
-            return self._header + self._pack(*value)  # a third of numpy's time
-        except (struct.error, OverflowError):
-            return None
-
     def _list(self, value: Any) -> Fields:
         """Return the fields of nested lists, or of a single number."""
         leaves, shape = flatten(self._name, value)
         if any(type(leaf) in (str, dict) for leaf in leaves[:1]):
-            return self._texts(leaves, shape)
-        return self._dense(leaves, shape)
-
-    def _dense(self, leaves: list[Any], shape: tuple[int, ...]) -> Fields:
+            texts: list[Any] = []
+            for leaf in leaves:
+                match leaf:
+                    case {"b64": str() as encoded}:
+                        texts.append(_bytes_as_text(self._name, encoded))
+                    case _:
+                        texts.append(leaf)
+            if {*map(type, texts)} != {str}:
+                raise CodecError(f"input {self._name!r} is a list of text and of values that are not text")
+            if not (self._is_text or self._is_open):
+                self._refuse("lists of text")
+            return self._string(np.array(texts, object).reshape(shape).tolist(), shape)
         self._refuse_for_text("numbers")
         found = natural(self._name, leaves) if self._spec is None else numbers(self._spec, leaves)
         found = found.reshape(shape)
@@ -130,14 +127,6 @@ class JsonInput:
         row = None if self._spec is None else self._spec.row_shape
         if self._is_text or (row is not None and len(row) not in _IMAGE_RANKS):
             self._refuse("an image, or text")
-
-    def _texts(self, leaves: list[Any], shape: tuple[int, ...]) -> Fields:
-        texts = [_bytes_as_text(self._name, leaf["b64"]) if _is_bytes(leaf) else leaf for leaf in leaves]
-        if {*map(type, texts)} != {str}:
-            raise CodecError(f"input {self._name!r} is a list of text and of values that are not text")
-        if not (self._is_text or self._is_open):
-            self._refuse("lists of text")
-        return self._string(np.array(texts, object).reshape(shape).tolist(), shape)
 
     def _string(self, texts: Any, shape: tuple[int, ...]) -> Fields:
         if self._is_text:
@@ -224,10 +213,6 @@ class JsonInput:
 
     def _refuse(self, what: str) -> NoReturn:
         raise CodecError(f"input {self._name!r} takes {self._kind}, not {what}")
-
-
-def _is_bytes(leaf: Any) -> bool:
-    return isinstance(leaf, dict) and isinstance(cast("dict[str, Any]", leaf).get("b64"), str)
 
 
 def _bytes_as_text(name: str, encoded: str) -> str:

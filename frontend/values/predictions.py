@@ -25,36 +25,24 @@ def prediction_text(result: Result) -> str:
     if result.error is not None:
         return _FAILED
     if not result.outputs:
-        return _wrapped(json.dumps(result.value, separators=(",", ":")))
+        return orjson.dumps({"value": json.dumps(result.value, separators=(",", ":"))}).decode()
     return f'{{"value":"{"".join(map(_output, result.outputs.values()))}"}}'
-
-
-def _wrapped(text: str) -> str:
-    return orjson.dumps({"value": text}).decode()
 
 
 def _output(value: Any) -> str:
     """Return `{"data":[..],"shape":[..]}` for use within a text: quotes are escaped."""
     if not isinstance(value, np.ndarray):
-        return _texts(value)
-    flat = value if value.ndim == 1 else value.reshape(-1)
+        # Text, or nested lists of text, is written as ASCII, because UTF-8 has no bytes for some texts.
+        texts = np.array(value, object)
+        document = {"data": texts.reshape(-1).tolist(), "shape": list(texts.shape)}
+        return json.dumps(json.dumps(document, separators=(",", ":")))[1:-1]
+    flat: Array = value if value.ndim == 1 else value.reshape(-1)
+    # orjson writes each number in the shortest form that is read as the same value of its dtype.
+    numbers = orjson.dumps(flat, option=orjson.OPT_SERIALIZE_NUMPY)
+    if b"null" in numbers:
+        each = numbers[1:-1].split(b",")
+        for at in np.flatnonzero(~np.isfinite(flat)).tolist():
+            each[at] = _NOT_FINITE[str(float(flat[at]))]
+        numbers = b"[%b]" % b",".join(each)
     shape = ",".join(map(str, value.shape))
-    return f'{{\\"data\\":{_numbers(flat).decode()},\\"shape\\":[{shape}]}}'
-
-
-def _numbers(flat: Array) -> bytes:
-    """Return a list of numbers, each in the shortest form that is read as the same value of its dtype."""
-    text = orjson.dumps(flat, option=orjson.OPT_SERIALIZE_NUMPY)
-    if b"null" not in text:
-        return text
-    each = text[1:-1].split(b",")
-    for at in np.flatnonzero(~np.isfinite(flat)).tolist():
-        each[at] = _NOT_FINITE[str(float(flat[at]))]
-    return b"[%b]" % b",".join(each)
-
-
-def _texts(value: Any) -> str:
-    """Return text, or nested lists of text, escaped twice, as ASCII: UTF-8 has no bytes for some texts."""
-    texts = np.array(value, object)
-    document = {"data": texts.reshape(-1).tolist(), "shape": list(texts.shape)}
-    return json.dumps(json.dumps(document, separators=(",", ":")))[1:-1]
+    return f'{{\\"data\\":{numbers.decode()},\\"shape\\":[{shape}]}}'

@@ -43,7 +43,10 @@ def form_instances(body: bytes, content_type: str, job: Job) -> list[dict[str, A
     check_parts(b"".join(part.content for part in parts if not part.is_file or part.kind == _JSON))
     values: dict[str, list[Any]] = {}
     for part in parts:
-        values.setdefault(part.name, []).append(_value(part, _text_input(job, part.name)))
+        # A form has no order, so a model with several inputs finds the input of a part by name alone.
+        named = [spec for spec in job.inputs if spec.name == part.name] or job.inputs
+        taker = named[0] if len(named) == 1 and named[0].is_text else None
+        values.setdefault(part.name, []).append(_value(part, taker))
     if len({*map(len, values.values())}) > 1:
         found = ", ".join(f"{len(each)} of {name[:60]!r}" for name, each in list(values.items())[:16])
         raise BadRequest(f"the form has {found}; each instance takes one of every name")
@@ -73,36 +76,27 @@ def _parts(body: bytes, content_type: str) -> list[_Part]:
     _, *parts = (b"\r\n" + body).split(line)
     if not parts or not parts.pop().startswith(b"--"):
         raise BadRequest("the form cannot be read: it does not end in its boundary with -- before and behind it")
-    return [_part(part) for part in parts]
-
-
-def _part(part: bytes) -> _Part:
-    head, empty_line, content = part.partition(b"\r\n\r\n")
-    if not empty_line or len(head) > _MAX_HEAD_BYTES:
-        raise BadRequest(
-            f"the form cannot be read: a part has no headers, or more than {_MAX_HEAD_BYTES} bytes of them"
-        )
-    name, is_file, kind = "", False, ""
-    for line in head.decode(errors="replace").split("\r\n"):
-        field, _, text = line.partition(":")
-        value, parameters = parse_content_header(text)
-        if field.lower() == "content-disposition":
-            name, is_file = str(parameters.get("name", "")), not parameters.keys().isdisjoint(_FILE_NAMES)
-        elif field.lower() == "content-type":
-            kind = value
-    return _Part(name, is_file, kind, content)
-
-
-def _text_input(job: Job, name: str) -> TensorSpec | None:
-    """Return the input of a part if the input takes text.
-
-    A form has no order, so a model with several inputs finds the input by name alone.
-    """
-    named = [spec for spec in job.inputs if spec.name == name] or job.inputs
-    return named[0] if len(named) == 1 and named[0].is_text else None
+    found: list[_Part] = []
+    for part in parts:
+        head, empty_line, content = part.partition(b"\r\n\r\n")
+        if not empty_line or len(head) > _MAX_HEAD_BYTES:
+            raise BadRequest(
+                f"the form cannot be read: a part has no headers, or more than {_MAX_HEAD_BYTES} bytes of them"
+            )
+        name, is_file, kind = "", False, ""
+        for header in head.decode(errors="replace").split("\r\n"):
+            field, _, text = header.partition(":")
+            value, parameters = parse_content_header(text)
+            if field.lower() == "content-disposition":
+                name, is_file = str(parameters.get("name", "")), not parameters.keys().isdisjoint(_FILE_NAMES)
+            elif field.lower() == "content-type":
+                kind = value
+        found.append(_Part(name, is_file, kind, content))
+    return found
 
 
 def _value(part: _Part, taker: TensorSpec | None) -> Any:
+    """Return the value of a part. `taker` is the input of the part, if the input takes text."""
     if part.is_file and part.kind == _JSON:
         try:
             return orjson.loads(part.content)
@@ -114,10 +108,6 @@ def _value(part: _Part, taker: TensorSpec | None) -> Any:
         text = part.content.decode()
     except UnicodeDecodeError as error:
         raise BadRequest(f"input {listed([part.name])}: this part is text that is not UTF-8: {error}") from error
-    return _of_field(text, taker)
-
-
-def _of_field(text: str, taker: TensorSpec | None) -> Any:
     if taker is not None and not taker.row_shape:
         return text
     try:

@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic_core import ErrorDetails
 
-from cluster_serving.client.servers.config.sources import Found, Setting
+from cluster_serving.client.servers.config.sources import Found
 
 _EXPECTED = {
     "int_parsing": "must be a whole number",
@@ -33,10 +33,11 @@ def sentence(detail: ErrorDetails, found: Found) -> str:
     setting = found.settings.get(str(detail["loc"][0])) if detail["loc"] else None
     if setting is None:
         return expected
-    shown = "not shown" if setting.key in found.secrets else _shown(setting)
-    return f"{setting.where}: {setting.key} is {shown}, but {expected}"
-
-
-def _shown(setting: Setting) -> str:
     value = setting.value
-    return repr(value) if isinstance(value, str) and (not value or value != value.strip()) else str(value)
+    if setting.key in found.secrets:
+        shown = "not shown"
+    elif isinstance(value, str) and (not value or value != value.strip()):
+        shown = repr(value)
+    else:
+        shown = str(value)
+    return f"{setting.where}: {setting.key} is {shown}, but {expected}"

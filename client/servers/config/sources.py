@@ -71,7 +71,10 @@ class Found:
 
     def unknown(self, written: str, where: str, candidates: Iterable[str]) -> ConfigError:
         """Return the error for an unknown key."""
-        return ConfigError(f"{where}: unknown key {written}{_suggestion(written, candidates)}")
+        folded = {fold(name): name for name in candidates}
+        close = difflib.get_close_matches(fold(written), folded, 1, 0.6)
+        suggestion = f"; did you mean {folded[close[0]]}?" if close else ""
+        return ConfigError(f"{where}: unknown key {written}{suggestion}")
 
 
 def read_file(path: Path, found: Found) -> None:
@@ -82,7 +85,16 @@ def read_file(path: Path, found: Found) -> None:
     Raises:
         ConfigError: the file cannot be read, is not YAML, or holds an unknown key.
     """
-    root = _compose(path)
+    try:
+        root: yaml.Node | None = yaml.compose(path.read_bytes(), Loader=yaml.SafeLoader)
+    except FileNotFoundError as error:
+        raise ConfigError(
+            f"{path}: there is no such file; create one with cluster-serving-init, or give --config-path"
+        ) from error
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot read the file: {_reason(error)}") from error
+    except yaml.YAMLError as error:
+        raise not_yaml(path.name, error) from error
     if root is None or (isinstance(root, yaml.ScalarNode) and _value(root) is None):
         return
     if not isinstance(root, yaml.MappingNode):
@@ -92,7 +104,11 @@ def read_file(path: Path, found: Found) -> None:
     for key_node, node in root.value:
         section = str(key_node.value).lower()
         if section and section == found.spellings.own:
-            own += _pairs(section, node, path)
+            if isinstance(node, yaml.MappingNode):
+                own += node.value
+            elif _value(node) is not None:
+                where = f"{path.name}, line {_line(node)}"
+                raise ConfigError(f"{where}: expected lines of the form key: value below {section}")
         elif section in found.spellings.sections and isinstance(node, yaml.MappingNode):
             _read_section(section, node, path, found)
         elif section not in found.spellings.sections or _value(node) is not None:
@@ -101,14 +117,6 @@ def read_file(path: Path, found: Found) -> None:
         flat = [pair for pair in flat if _is_shared(*pair, path, found)]
     _read_flat(flat, path, found)
     _read_flat(own, path, found)
-
-
-def _pairs(section: str, node: yaml.Node, path: Path) -> list[tuple[yaml.Node, yaml.Node]]:
-    if isinstance(node, yaml.MappingNode):
-        return list(node.value)
-    if _value(node) is None:
-        return []
-    raise ConfigError(f"{path.name}, line {_line(node)}: expected lines of the form key: value below {section}")
 
 
 def _is_shared(key_node: yaml.Node, _node: yaml.Node, path: Path, found: Found) -> bool:
@@ -192,23 +200,17 @@ def read_environ(environ: Mapping[str, str], found: Found) -> None:
         elif name in files:
             if environ.get(files[name]):
                 raise ConfigError(f"{name}: {files[name]} is set too; set one of them")
-            found.take(Setting(names[files[name]], _secret(name, Path(value)), name, name))
+            path = Path(value)
+            try:
+                secret = path.read_text(encoding="utf-8").rstrip("\r\n")
+            except (OSError, UnicodeDecodeError) as error:
+                raise ConfigError(f"{name}: cannot read {path}: {_reason(error)}") from error
+            found.take(Setting(names[files[name]], secret, name, name))
         else:
-            _note_misspelled(name, [*names, *files], found)
-
-
-def _note_misspelled(name: str, names: Iterable[str], found: Found) -> None:
-    # Not an error, because container platforms set variables of their own under a service's name.
-    close = difflib.get_close_matches(name, names, 1, 0.9)
-    if close:
-        found.ignored[name] = f"no such variable; did you mean {close[0]}?"
-
-
-def _secret(name: str, path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8").rstrip("\r\n")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{name}: cannot read {path}: {_reason(error)}") from error
+            # Not an error, because container platforms set variables of their own under a service's name.
+            close = difflib.get_close_matches(name, [*names, *files], 1, 0.9)
+            if close:
+                found.ignored[name] = f"no such variable; did you mean {close[0]}?"
 
 
 def read_flags(flags: Mapping[str, object], found: Found) -> None:
@@ -224,21 +226,6 @@ def read_flags(flags: Mapping[str, object], found: Found) -> None:
             found.take(Setting(key, value, flag, flag))
         elif not found.obsolete(written, fold(written), value, flag):
             raise found.unknown(written, flag, found.known.values())
-
-
-def _compose(path: Path) -> yaml.Node | None:
-    try:
-        text = path.read_bytes()
-        node: yaml.Node | None = yaml.compose(text, Loader=yaml.SafeLoader)
-    except FileNotFoundError as error:
-        raise ConfigError(
-            f"{path}: there is no such file; create one with cluster-serving-init, or give --config-path"
-        ) from error
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot read the file: {_reason(error)}") from error
-    except yaml.YAMLError as error:
-        raise not_yaml(path.name, error) from error
-    return node
 
 
 def not_yaml(file: str, error: yaml.YAMLError) -> ConfigError:
@@ -265,12 +252,6 @@ def _line(node: yaml.Node) -> int:
 
 def _reason(error: OSError | UnicodeDecodeError) -> str:
     return error.strerror or str(error) if isinstance(error, OSError) else "it is not text"
-
-
-def _suggestion(written: str, candidates: Iterable[str]) -> str:
-    folded = {fold(name): name for name in candidates}
-    close = difflib.get_close_matches(fold(written), folded, 1, 0.6)
-    return f"; did you mean {folded[close[0]]}?" if close else ""
 
 
 def known_keys(aliases: Iterable[str]) -> dict[str, str]:

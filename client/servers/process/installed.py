@@ -1,6 +1,7 @@
 """Check for the packages that a part needs. The bare install is the client alone."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib.util import find_spec
 
 from cluster_serving.client.servers.process.exit_codes import ExitCode, Fault
@@ -23,16 +24,14 @@ def require(packages: Sequence[str], extra: str, what: str) -> None:
     Raises:
         NotInstalled: a package is not installed.
     """
-    missing = [package for package in packages if not _is_there(package)]
+    missing: list[str] = []
+    for package in packages:
+        with suppress(ModuleNotFoundError):  # the parent of a package is missing
+            if find_spec(package) is not None:
+                continue
+        missing.append(package)
     if missing:
         raise NotInstalled(
             f"{what} not installed ({', '.join(missing)} is missing): pip install 'cluster-serving[{extra}]', "
             f"or from a checkout: pip install '.[{extra}]'."
         )
-
-
-def _is_there(package: str) -> bool:
-    try:
-        return find_spec(package) is not None
-    except ModuleNotFoundError:
-        return False

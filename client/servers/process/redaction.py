@@ -28,7 +28,14 @@ def hide(*secrets: str | None) -> None:
     global _pattern
     for secret in secrets:
         if secret and len(secret) >= _SHORTEST:
-            _secrets.setdefault(secret, _any_form(secret))
+            written = {secret, repr(secret)[1:-1], json.dumps(secret)[1:-1], secret.replace('"', '\\"')}
+            patterns = [re.escape(form) for form in sorted(written, key=len, reverse=True)]
+            in_url = ""  # each character percent-encoded or not. Hexadecimal digits come in both cases
+            for character in secret:
+                encoded = "".join(f"%{byte:02x}" for byte in character.encode(errors="surrogatepass"))
+                space = r"|\+" if character == " " else ""
+                in_url += f"(?:{re.escape(character)}|(?i:{encoded}){space})"
+            _secrets.setdefault(secret, "|".join((*patterns, in_url)))
     # The longest secret first, because a secret may be the beginning of a longer secret.
     forms = [_secrets[secret] for secret in sorted(_secrets, key=len, reverse=True)]
     _pattern = re.compile("|".join(forms)) if forms else None
@@ -58,16 +65,3 @@ def secrets_of_spec(spec: Any) -> Iterator[str]:
         secrets = getattr(spec, name, None)
         if secrets is not None:
             yield from (secrets.secret, secrets.salt)
-
-
-def _any_form(secret: str) -> str:
-    forms = {secret, repr(secret)[1:-1], json.dumps(secret)[1:-1], secret.replace('"', '\\"')}
-    literal = (re.escape(form) for form in sorted(forms, key=len, reverse=True))
-    return "|".join((*literal, "".join(map(_character, secret))))
-
-
-def _character(character: str) -> str:
-    """Return the pattern of one character, percent-encoded or not. Hexadecimal digits come in both cases."""
-    encoded = "".join(f"%{byte:02x}" for byte in character.encode(errors="surrogatepass"))
-    space = r"|\+" if character == " " else ""
-    return f"(?:{re.escape(character)}|(?i:{encoded}){space})"

@@ -74,16 +74,14 @@ def _check_length(message: Any) -> None:
 
 
 def _check_types(schema: Any) -> None:
-    for name, kind in zip(schema.names, schema.types, strict=True):
-        parts = [field.type for field in kind] if pa.types.is_struct(kind) else [kind]
-        if not all(_is_plain(part.value_type if pa.types.is_list(part) else part) for part in parts):
-            raise CodecError(f"column {name!r} has type {kind}, which is neither a tensor, text nor a number")
-
-
-def _is_plain(kind: Any) -> bool:
     types = pa.types
-    is_number = types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind)
-    return bool(is_number or types.is_string(kind) or types.is_binary(kind))
+    for name, kind in zip(schema.names, schema.types, strict=True):
+        parts = [field.type for field in kind] if types.is_struct(kind) else [kind]
+        for part in parts:
+            item = part.value_type if types.is_list(part) else part
+            is_number = types.is_integer(item) or types.is_floating(item) or types.is_boolean(item)
+            if not (is_number or types.is_string(item) or types.is_binary(item)):
+                raise CodecError(f"column {name!r} has type {kind}, which is neither a tensor, text nor a number")
 
 
 def _is_compressed(metadata: bytes) -> bool:

@@ -76,7 +76,13 @@ def decode_record(data: bytes | str, sparse_layout: SparseLayout = "ndim-major")
         CodecError: the record is malformed. The message names the column.
     """
     message = from_base64(data, "the record's data field")
-    headers = _headers(message)
+    end = 0
+    for _ in range(2):  # the schema message, and the first batch's metadata
+        if message[end : end + 4] != _CONTINUATION:  # the framing of Arrow before 0.15, or no framing: no headers
+            end = 0
+            break
+        end += 8 + int.from_bytes(message[end + 4 : end + 8], "little")
+    headers = message[:end]
     layout = _layouts.get(headers)
     if layout is not None and all(column.end <= len(message) for column in layout):
         return [(column.name, column.read(message)) for column in layout]
@@ -94,16 +100,6 @@ def decode_record(data: bytes | str, sparse_layout: SparseLayout = "ndim-major")
     if 0 < len(headers) <= _MAX_HEADERS_BYTES and all(isinstance(value, DenseTensor) for _, value in values):
         _keep_layout(headers, message, batch)
     return values
-
-
-def _headers(message: bytes) -> bytes:
-    """Return the schema message and the first batch's metadata, or nothing if the framing is not of Arrow 0.15 or later."""
-    end = 0
-    for _ in range(2):
-        if message[end : end + 4] != _CONTINUATION:
-            return b""
-        end += 8 + int.from_bytes(message[end + 4 : end + 8], "little")
-    return message[:end]
 
 
 def _keep_layout(headers: bytes, message: bytes, batch: Any) -> None:
@@ -137,7 +133,18 @@ def _column_value(name: str, column: Any, sparse_layout: SparseLayout) -> Origin
         if pa.types.is_struct(kind):
             return _tensor_value(name, column, sparse_layout)
         if pa.types.is_string(kind) or pa.types.is_binary(kind):
-            return _text_value(name, column)
+            content: str | bytes | None = column[0].as_py()
+            if content is None:
+                raise CodecError(f"column {name!r}: its first row is null")
+            if isinstance(content, bytes):
+                if is_image(content):
+                    return EncodedImage(content)
+                content = content.decode()
+            if "|" in content:
+                _check_count(name, content.count("|") + 1)
+                strings = content.split("|")
+                return StringTensor(strings, (len(strings),))
+            return text_value(name, content)
         if pa.types.is_integer(kind) or pa.types.is_floating(kind):
             return dense_value(name, _numbers(name, column.slice(0, 1)), (1,))
     except CodecError:
@@ -147,28 +154,21 @@ def _column_value(name: str, column: Any, sparse_layout: SparseLayout) -> Origin
     raise CodecError(f"column {name!r} has type {kind}, which is neither a tensor, text nor a number")
 
 
-def _text_value(name: str, column: Any) -> EncodedImage | StringTensor:
-    content: str | bytes | None = column[0].as_py()
-    if content is None:
-        raise CodecError(f"column {name!r}: its first row is null")
-    if isinstance(content, bytes):
-        if is_image(content):
-            return EncodedImage(content)
-        content = content.decode()
-    if "|" in content:
-        _check_count(name, content.count("|") + 1)
-        strings = content.split("|")
-        return StringTensor(strings, (len(strings),))
-    return text_value(name, content)
-
-
 def _check_count(name: str, strings: int) -> None:
     if strings > MAX_STRINGS:
         raise CodecError(f"column {name!r} holds {strings} strings; at most {MAX_STRINGS} are read")
 
 
 def _tensor_value(name: str, column: Any, sparse_layout: SparseLayout) -> OriginalValue:
-    leaves = {field.name: _leaf(name, field, column.field(index)) for index, field in enumerate(column.type)}
+    leaves: dict[str, Any] = {}  # all elements of all lists of a field, by the field's name
+    for index, field in enumerate(column.type):
+        lists = column.field(index)
+        if not pa.types.is_list(field.type):
+            raise CodecError(f"column {name!r}: field {field.name} has type {field.type}; it must be a list")
+        leaf = lists.values
+        if leaf.null_count:
+            raise CodecError(f"column {name!r}: field {field.name} holds nulls")
+        leaves[field.name] = leaf
     if len(leaves) < column.type.num_fields:
         raise CodecError(f"column {name!r} has two fields of the same name")
     if "data" not in leaves or "shape" not in leaves:
@@ -187,16 +187,6 @@ def _tensor_value(name: str, column: Any, sparse_layout: SparseLayout) -> Origin
     if indices.dtype.kind not in "iu":
         raise CodecError(f"column {name!r}: indices of type {indices.dtype}; they must be integers")
     return sparse_value(name, indices, indices_shape, _numbers(name, data), shape, sparse_layout)
-
-
-def _leaf(name: str, field: Any, lists: Any) -> Any:
-    """Return all elements of all lists of a tensor's field."""
-    if not pa.types.is_list(field.type):
-        raise CodecError(f"column {name!r}: field {field.name} has type {field.type}; it must be a list")
-    leaf = lists.values
-    if leaf.null_count:
-        raise CodecError(f"column {name!r}: field {field.name} holds nulls")
-    return leaf
 
 
 def _numbers(name: str, leaf: Any) -> NDArray[Any]:

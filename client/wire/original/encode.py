@@ -88,19 +88,15 @@ def _stream(columns: Mapping[str, _Column]) -> Any:
 
 
 def _tensor_array(*children: NDArray[Any] | tuple[int, ...]) -> Any:
-    lists = [
-        _one_row(row, pa.array(child, field.type.value_type), field.type)
-        for row, (child, field) in enumerate(zip(children, _TENSOR, strict=True))
-    ]
-    return pa.StructArray.from_arrays(lists, fields=list(_TENSOR))
-
-
-def _one_row(row: int, values: Any, kind: Any) -> Any:
-    """Return four lists. List `row` holds the values, the remaining lists are null."""
-    offsets = np.zeros(_ROWS + 1, np.int32)
-    offsets[row + 1 :] = len(values)
-    buffers = [pa.py_buffer(bytes([1 << row])), pa.py_buffer(offsets)]
-    return pa.ListArray.from_buffers(kind, _ROWS, buffers, null_count=_ROWS - 1, children=[values])
+    """Return four rows of the tensor type. Row `n` holds the list of child `n`, the remaining lists of the row are null."""
+    columns: list[Any] = []
+    for row, (child, field) in enumerate(zip(children, _TENSOR, strict=True)):
+        values = pa.array(child, field.type.value_type)
+        offsets = np.zeros(_ROWS + 1, np.int32)
+        offsets[row + 1 :] = len(values)
+        buffers = [pa.py_buffer(bytes([1 << row])), pa.py_buffer(offsets)]
+        columns.append(pa.ListArray.from_buffers(field.type, _ROWS, buffers, null_count=_ROWS - 1, children=[values]))
+    return pa.StructArray.from_arrays(columns, fields=list(_TENSOR))
 
 
 def _column(name: str, value: object) -> _Column:

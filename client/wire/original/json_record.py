@@ -59,7 +59,14 @@ def _value(name: str, value: Any) -> OriginalValue:
         case {"b64": str() as text}:
             return image_value(name, text)
         case {"shape": list() as shape, "data": list() as data, "indices": list() as indices}:
-            return _sparse(name, shape, data, indices)
+            places, places_shape = _flatten(name, indices) if indices else ([], (0, len(shape)))
+            if {*map(type, places), *map(type, shape)} - {int}:
+                raise CodecError(f"column {name!r}: shape and indices of a sparse tensor must be integers")
+            try:
+                positions = np.array(places, np.int32)
+            except OverflowError as error:
+                raise CodecError(f"column {name!r}: an index is 2**31 or more: {error}") from error
+            return sparse_value(name, positions, places_shape, _numbers(name, data), shape, "nnz-major")
         case _:
             return _array(name, [value])
 
@@ -70,13 +77,6 @@ def _array(name: str, value: list[Any]) -> DenseTensor | StringTensor:
     if kinds == {str}:
         return StringTensor(items, shape)
     return dense_value(name, _numbers(name, items), shape)
-
-
-def _sparse(name: str, shape: list[Any], data: list[Any], indices: list[Any]) -> OriginalValue:
-    places, places_shape = _flatten(name, indices) if indices else ([], (0, len(shape)))
-    if {*map(type, places), *map(type, shape)} - {int}:
-        raise CodecError(f"column {name!r}: shape and indices of a sparse tensor must be integers")
-    return sparse_value(name, _int32(name, places), places_shape, _numbers(name, data), shape, "nnz-major")
 
 
 def _flatten(name: str, value: list[Any]) -> tuple[list[Any], tuple[int, ...]]:
@@ -107,10 +107,3 @@ def _numbers(name: str, items: list[Any]) -> Any:
             return np.array(items, np.float32)
         except OverflowError as error:
             raise CodecError(f"column {name!r}: {error}") from error
-
-
-def _int32(name: str, items: list[Any]) -> Any:
-    try:
-        return np.array(items, np.int32)
-    except OverflowError as error:
-        raise CodecError(f"column {name!r}: an index is 2**31 or more: {error}") from error

@@ -44,51 +44,44 @@ def encode_result(outputs: Sequence[NDArray[Any]]) -> bytes:
     Raises:
         CodecError: there are no outputs, or an output does not hold numbers.
     """
-    arrays = [_floats(output) for output in outputs]
+    arrays: list[NDArray[np.float32]] = []
+    for output in outputs:
+        if output.dtype == np.float32:
+            arrays.append(output)
+        elif output.dtype.kind in "biuf":
+            with np.errstate(over="ignore"):  # a number too large for float32 becomes infinity
+                arrays.append(output.astype(np.float32))
+        else:
+            raise CodecError(f"an output of dtype {output.dtype} cannot be sent in the original dialect")
     shapes = tuple(array.shape for array in arrays)
     small = sum(array.size for array in arrays) <= _MAX_KEPT_ELEMENTS
     template = _template(shapes) if small else _make_template(shapes)
     return template.fill([array.tobytes() for array in arrays])
 
 
-def _floats(output: NDArray[Any]) -> NDArray[np.float32]:
-    if output.dtype == np.float32:
-        return output
-    if output.dtype.kind not in "biuf":
-        raise CodecError(f"an output of dtype {output.dtype} cannot be sent in the original dialect")
-    with np.errstate(over="ignore"):  # a number too large for float32 becomes infinity
-        return output.astype(np.float32)
-
-
 def _make_template(shapes: tuple[Shape, ...]) -> StreamTemplate:
     if not shapes:
         raise CodecError("a record without outputs cannot be sent")
-    stream = write_stream([_batch(shape) for shape in shapes])
+    batches: list[Any] = []
+    for shape in shapes:
+        rows = math.prod(shape)
+        # The shape is cut to `rows` dimensions. Dimensions of 1 are left out, from the end. The original cuts any dimension at
+        # the end. The result is the same, except for shapes like (1, 1, 2), where the cut of the original makes an unreadable
+        # result.
+        dimensions = list(shape)
+        at = len(dimensions)
+        while len(dimensions) > rows and at:
+            at -= 1
+            if dimensions[at] == 1:
+                del dimensions[at]
+        cells = [*dimensions, *[None] * rows][:rows]
+        columns = [np.zeros(rows, np.float32), pa.array(cells, pa.int32())]
+        batches.append(pa.RecordBatch.from_arrays(columns, schema=_SCHEMA))
+    stream = write_stream(batches)
     return StreamTemplate(stream, [batch.column(0) for batch in pa.ipc.open_stream(stream)])
 
 
 _template = lru_cache(maxsize=128)(_make_template)
-
-
-def _batch(shape: Shape) -> Any:
-    rows = math.prod(shape)
-    dimensions = [*_fitting(shape, rows), *[None] * rows][:rows]
-    return pa.RecordBatch.from_arrays([np.zeros(rows, np.float32), pa.array(dimensions, pa.int32())], schema=_SCHEMA)
-
-
-def _fitting(shape: Shape, rows: int) -> list[int]:
-    """Return the shape, cut to `rows` dimensions. Dimensions of 1 are left out, from the end.
-
-    The original cuts any dimension at the end. The result is the same, except for shapes like (1, 1, 2), where the cut of the
-    original makes an unreadable result.
-    """
-    dimensions = list(shape)
-    at = len(dimensions)
-    while len(dimensions) > rows and at:
-        at -= 1
-        if dimensions[at] == 1:
-            del dimensions[at]
-    return dimensions
 
 
 def decode_result(value: bytes | str) -> ResultValue:
@@ -104,24 +97,19 @@ def decode_result(value: bytes | str) -> ResultValue:
     """
     text = value.decode(errors="replace") if isinstance(value, bytes) else value
     if text.startswith("["):
-        return _filter_rows(text)
+        try:
+            outputs: list[Any] = json.loads(f"[{text.replace('][', '],[')}]")  # with or without commas between rows
+        except (ValueError, RecursionError):
+            return text
+        if outputs == [[]]:
+            return text
+        return outputs[0] if len(outputs) == 1 else outputs
     try:
         return get_ndarray_from_b64(text)
     except CodecError:
         if text.startswith(_STREAM_START):
             raise
         return text
-
-
-def _filter_rows(text: str) -> list[Any] | str:
-    """Return the rows of a filter's text, with or without commas between rows. Any other text is returned unchanged."""
-    try:
-        outputs: list[Any] = json.loads(f"[{text.replace('][', '],[')}]")
-    except (ValueError, RecursionError):
-        return text
-    if outputs == [[]]:
-        return text
-    return outputs[0] if len(outputs) == 1 else outputs
 
 
 def get_ndarray_from_b64(text: bytes | str) -> NDArray[np.float32] | list[NDArray[np.float32]]:
