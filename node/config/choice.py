@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from cluster_serving.node.config.settings import Config
+from cluster_serving.node.config.config import Config
 from cluster_serving.node.models.runtime import Runtime
 
 

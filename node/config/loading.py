@@ -17,7 +17,8 @@ from cluster_serving.client.servers.config.values import (
     mask_address,
     mask_url,
 )
-from cluster_serving.node.config.settings import PLACEHOLDER_PATH, Config
+from cluster_serving.node.config.config import Config
+from cluster_serving.node.config.settings import PLACEHOLDER_PATH
 from cluster_serving.node.config.spellings import ADDRESSES, PATHS, SPELLINGS
 
 __all__ = ["PLACEHOLDER_PATH", "Config", "ConfigError", "LoadedConfig", "load_config"]

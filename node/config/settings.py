@@ -1,8 +1,7 @@
 """Settings of a node, in one frozen model. `loading.py` reads the settings from file, environment and flags."""
 
 import re
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 from pydantic import (
     AliasGenerator,
@@ -17,16 +16,9 @@ from pydantic import (
 from pydantic.alias_generators import to_camel
 
 from cluster_serving.client.keys import DEFAULT_JOB
-from cluster_serving.client.servers.config.spellings import ConfigError
-from cluster_serving.client.servers.config.values import is_remote, parse_numbers, parse_pair, parse_size, parse_words
-from cluster_serving.node.models.base import LoadOptions, TensorSpec
+from cluster_serving.client.servers.config.values import parse_numbers, parse_pair, parse_size, parse_words
+from cluster_serving.node.models.base import TensorSpec
 from cluster_serving.node.models.detect import MODEL_TYPES
-
-if TYPE_CHECKING:
-    from cluster_serving.client.redis_settings import RedisSettings
-    from cluster_serving.node.models.runtime import Runtime
-    from cluster_serving.node.models.secrets import Secrets
-    from cluster_serving.node.processing.options import ImageOptions
 
 PLACEHOLDER_PATH = "/path/to/model/directory"  # as in the template config.yaml
 
@@ -58,8 +50,11 @@ Words = Annotated[tuple[str, ...], BeforeValidator(parse_words)]
 Numbers = Annotated[tuple[float, ...], BeforeValidator(parse_numbers)]
 
 
-class Config(BaseModel):
-    """Settings of a node. Sizes are in bytes. `image_resize` is (height, width), also for a text in the order wh."""
+class Settings(BaseModel):
+    """Settings of a node, each checked by itself.
+
+    Sizes are in bytes. `image_resize` is (height, width), also for a text in the order wh.
+    """
 
     model_config = ConfigDict(
         frozen=True,
@@ -355,101 +350,3 @@ class Config(BaseModel):
         if pair and info.data.get("image_resize_order") == "wh" and not isinstance(value, tuple):
             return pair[1], pair[0]
         return pair
-
-    def redis_settings(self, timeout_s: float | None = None) -> "RedisSettings":
-        """Return the settings of the connection to Redis. `timeout_s` replaces `redisTimeout`.
-
-        Raises:
-            ValueError: `redisUrl` is not valid. A config from `load_config` always has a valid URL.
-        """
-        from cluster_serving.client.redis_settings import RedisSettings
-
-        return RedisSettings.parse(
-            self.redis_url.strip(),
-            username=self.redis_username,
-            password=self.redis_password.get_secret_value() if self.redis_password else None,
-            db=self.redis_db,
-            tls=self.redis_secure_enabled,
-            ca_file=self.redis_secure_trust_store_path or None,
-            cert_file=self.redis_cert_file,
-            key_file=self.redis_key_file,
-            timeout_s=self.redis_timeout / 1000 if timeout_s is None else timeout_s,
-        )
-
-    @property
-    def runtime(self) -> "Runtime":
-        """Engine and precision to run the model with, as far as set."""
-        from cluster_serving.node.models.runtime import Runtime
-
-        return Runtime(self.engine, self.precision)
-
-    def load_options(self, threads: int) -> LoadOptions:
-        """Return the options for loading the model in a worker with `threads` threads."""
-        return LoadOptions(
-            threads, "f32", self.model_inputs, self.model_outputs, self.model_signature, self.allow_pickle
-        )
-
-    def image_options(self) -> "ImageOptions":
-        """Return the options for turning images into rows."""
-        from cluster_serving.node.processing.options import ImageOptions
-
-        return ImageOptions(
-            resize=self.image_resize,
-            channels=self.image_channels or 0,
-            order=self.image_channel_order,
-            layout=self.image_layout,
-            mean=self.image_mean,
-            scale=self.image_scale,
-        )
-
-    def model_secrets(self) -> "Secrets | None":
-        """Return the secret and salt of the model, or `None` for a model that is not encrypted."""
-        return _secrets(self.model_secret, self.model_salt) if self.model_encrypted else None
-
-    def record_secrets(self) -> "Secrets | None":
-        """Return the secret and salt for images of records, or `None` for images that are not encrypted."""
-        return _secrets(self.record_secret, self.record_salt) if self.record_encrypted else None
-
-    @property
-    def model_is_remote(self) -> bool:
-        """True if `modelPath` is a URL, so that the model has to be fetched."""
-        return is_remote(self.model_path)
-
-    @property
-    def beside_model(self) -> tuple[Path, ...]:
-        """Files that may lie in the model's directory and are no models."""
-        return tuple(Path(text) for text in (self.processing.rpartition(":")[0], self.labels) if text)
-
-    def resolved_parallelism(self, backend: str, budget: int) -> tuple[int, int]:
-        """Return the number of workers, and the number of threads of each worker.
-
-        Numbers that are set win, and `coreNumberPerMachine` comes next. Open numbers are chosen so that workers x threads are
-        at most `budget`, with a single thread per worker if nothing is set. There are never more than `MAX_WORKERS` workers.
-        """
-        processes, threads, number = self.model_parallelism, self.thread_per_model, self.core_number_per_machine
-        if number > 0:
-            by_threads = backend == "openvino"
-            workers = 1 if by_threads else min(number, MAX_WORKERS)
-            return processes or workers, threads or (number if by_threads else 1)
-        if processes is None:
-            threads = threads or 1
-            return min(max(1, budget // threads), MAX_WORKERS), threads
-        return processes, threads or max(1, budget // processes)
-
-    def check_model_path(self) -> None:
-        """Check that `modelPath` is set. `models/detect.py` checks the model itself.
-
-        Raises:
-            ConfigError: `modelPath` is not set, or still has the value of the template.
-        """
-        if self.model_path in {"", PLACEHOLDER_PATH}:
-            why = "is not set" if not self.model_path else f"is still {PLACEHOLDER_PATH}"
-            raise ConfigError(
-                f"modelPath {why}: set it in config.yaml, or with --model-path, to the directory of your model"
-            )
-
-
-def _secrets(secret: SecretStr | None, salt: SecretStr | None) -> "Secrets":
-    from cluster_serving.node.models.secrets import Secrets
-
-    return Secrets(secret.get_secret_value() if secret else "", salt.get_secret_value() if salt else "")

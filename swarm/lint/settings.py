@@ -13,7 +13,8 @@ from cluster_serving.client.servers.config.spellings import ConfigError, Spellin
 from cluster_serving.frontend.config import spellings as frontend_keys
 from cluster_serving.frontend.config.settings import FrontendConfig
 from cluster_serving.node.config import spellings as node_keys
-from cluster_serving.node.config.settings import PLACEHOLDER_PATH, Config
+from cluster_serving.node.config.config import Config
+from cluster_serving.node.config.settings import PLACEHOLDER_PATH
 from cluster_serving.swarm.lint.finding import Finding, Part
 
 _TARGET = "/etc/cluster-serving/config.yaml"

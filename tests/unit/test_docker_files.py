@@ -13,8 +13,8 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from cluster_serving.frontend.config.settings import FrontendConfig
+from cluster_serving.node.config.config import Config
 from cluster_serving.node.config.loading import load_config
-from cluster_serving.node.config.settings import Config
 
 REPOSITORY = Path(__file__).parents[2]
 DOCKER = REPOSITORY / "docker"
