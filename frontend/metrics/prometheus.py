@@ -14,7 +14,7 @@ from prometheus_client.metrics_core import (
 )
 from prometheus_client.openmetrics import exposition as openmetrics
 
-from cluster_serving.frontend.job import Node
+from cluster_serving.client.wire.heartbeat import Heartbeat
 from cluster_serving.frontend.metrics.buckets import LE_S, Times
 from cluster_serving.frontend.metrics.timers import Count, Reading, Timer
 
@@ -124,7 +124,7 @@ class _Families:
         return self._families
 
 
-def prometheus_text(reading: Reading, nodes: Sequence[Node], *, is_openmetrics: bool) -> bytes:
+def prometheus_text(reading: Reading, nodes: Sequence[Heartbeat], *, is_openmetrics: bool) -> bytes:
     """Return everything known of this frontend and the nodes on its Redis.
 
     Args:
@@ -181,7 +181,7 @@ def _of_frontend(reading: Reading) -> Iterator[Metric]:
     yield models
 
 
-def _of_nodes(nodes: Sequence[Node]) -> Iterator[Metric]:
+def _of_nodes(nodes: Sequence[Heartbeat]) -> Iterator[Metric]:
     ready = GaugeMetricFamily("cluster_serving_node_ready", "1 if the node takes records, else 0.", labels=_OF_NODE)
     for node in nodes:
         ready.add_metric((node.job, node.node), node.ready)
@@ -219,7 +219,7 @@ def _figures(
     figure: str,
     name: str,
     meaning: str,
-    nodes: Sequence[Node],
+    nodes: Sequence[Heartbeat],
 ) -> Metric:
     family = kind(f"cluster_serving_{name}", meaning, labels=_OF_NODE)
     for node in nodes:
@@ -229,7 +229,7 @@ def _figures(
     return family
 
 
-def _figure(node: Node, figure: str) -> float | None:
+def _figure(node: Heartbeat, figure: str) -> float | None:
     """Return a figure of a node if it is a number. A damaged heartbeat must not take the metrics of all nodes with it."""
     value = node.figures.get(figure)
     return value if isinstance(value, int | float) and abs(value) <= _MOST else None

@@ -13,7 +13,8 @@ from cluster_serving.client import keys
 from cluster_serving.client.aio.link import AsyncLink
 from cluster_serving.client.errors import ConnectionLost, RedisRefused
 from cluster_serving.client.redis_settings import RedisSettings
-from cluster_serving.frontend.job import Job, Node
+from cluster_serving.client.wire.heartbeat import Heartbeat
+from cluster_serving.frontend.job import Job
 
 log = structlog.get_logger(__name__)
 
@@ -130,10 +131,10 @@ class _Pace:
 
 
 def _jobs(beats: list[bytes]) -> dict[str, Job]:
-    nodes: dict[str, list[Node]] = {}
+    nodes: dict[str, list[Heartbeat]] = {}
     for beat in beats:
         try:
-            node = Node.decode(beat)
+            node = Heartbeat.decode(beat)
         except msgspec.MsgspecError as error:
             log.warning("a heartbeat cannot be read", reason=str(error))
             continue
@@ -141,5 +142,5 @@ def _jobs(beats: list[bytes]) -> dict[str, Job]:
     return {name: Job(name, tuple(sorted(found, key=_rank))) for name, found in sorted(nodes.items())}
 
 
-def _rank(node: Node) -> tuple[Any, ...]:
+def _rank(node: Heartbeat) -> tuple[Any, ...]:
     return (not node.ready, not node.inputs, -node.started_ms, node.node)

@@ -7,12 +7,12 @@ from urllib.parse import unquote
 
 from sanic import HTTPResponse, Request, Sanic
 
+from cluster_serving.client.wire.heartbeat import Heartbeat
 from cluster_serving.frontend.errors import BadRequest
 from cluster_serving.frontend.http.body import read
 from cluster_serving.frontend.http.compression import deflate
 from cluster_serving.frontend.http.json_body import parse
 from cluster_serving.frontend.http.responses import json_response
-from cluster_serving.frontend.job import Node
 from cluster_serving.frontend.metrics.timers import Timer
 from cluster_serving.frontend.models.models import Served
 from cluster_serving.frontend.routes.gate import route
@@ -133,7 +133,7 @@ async def _infer(request: Request, model: str, version: str | None = None) -> HT
     return response
 
 
-def _read(node: Node, head_bytes: str | None, most: int, body: bytes) -> tuple[Asked, Rows]:
+def _read(node: Heartbeat, head_bytes: str | None, most: int, body: bytes) -> tuple[Asked, Rows]:
     """Return the options and the records of a request."""
     if head_bytes == HEADLESS:
         return ASKED, split(read_headless(body, node), node, most)

@@ -5,8 +5,8 @@ curl --data-binary @row.f32 -H "Inference-Header-Content-Length: 0" .../v2/model
 
 import numpy as np
 
+from cluster_serving.client.wire.heartbeat import Heartbeat
 from cluster_serving.frontend.errors import BadRequest
-from cluster_serving.frontend.job import Node
 from cluster_serving.frontend.v2.asked import Asked
 from cluster_serving.frontend.v2.datatypes import BYTES, datatype_of, described
 from cluster_serving.frontend.v2.request import InputHead
@@ -18,7 +18,7 @@ ASKED = Asked("", (), all_binary=True, timeout_s=None)
 """Options of a request without a head: all outputs, in binary."""
 
 
-def read_headless(body: bytes, node: Node) -> dict[str, Tensor]:
+def read_headless(body: bytes, node: Heartbeat) -> dict[str, Tensor]:
     """Return the tensor in a body: all rows that the bytes make, or one text.
 
     Raises:

@@ -16,9 +16,9 @@ from cluster_serving.client import keys
 from cluster_serving.client.errors import CodecError
 from cluster_serving.client.protocol.requests import Fields
 from cluster_serving.client.tensor_spec import TensorSpec
+from cluster_serving.client.wire.heartbeat import Heartbeat
 from cluster_serving.client.wire.tensors import Array, tensor_header
 from cluster_serving.frontend.errors import BadRequest
-from cluster_serving.frontend.job import Node
 from cluster_serving.frontend.v2.datatypes import BYTES, described
 from cluster_serving.frontend.v2.tensors import Tensor
 
@@ -39,7 +39,7 @@ class _Column(NamedTuple):
     contents: Callable[[], Sequence[bytes]]
 
 
-def split(tensors: Mapping[str, Tensor], node: Node, most: int) -> Rows:
+def split(tensors: Mapping[str, Tensor], node: Heartbeat, most: int) -> Rows:
     """Return the records of a request.
 
     Args:

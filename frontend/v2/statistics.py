@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from cluster_serving.frontend.job import Node
+from cluster_serving.client.wire.heartbeat import Heartbeat
 from cluster_serving.frontend.models.models import Served
 
 _NS = 1e9
@@ -33,11 +33,11 @@ def model_statistics(served: Served) -> dict[str, Any]:
     }
 
 
-def _sum(nodes: tuple[Node, ...], figure: str) -> int:
+def _sum(nodes: tuple[Heartbeat, ...], figure: str) -> int:
     return sum(int(node.figures.get(figure, 0)) for node in nodes)
 
 
-def _timed(nodes: tuple[Node, ...], histogram: str) -> dict[str, int]:
+def _timed(nodes: tuple[Heartbeat, ...], histogram: str) -> dict[str, int]:
     count, seconds = 0, 0.0
     for node in nodes:
         measured: Mapping[str, Any] = node.figures.get("histograms", {}).get(histogram, {})

@@ -1,6 +1,5 @@
 """The two nodes of a run: real nodes, started with `start --foreground`, on the run's own Redis."""
 
-import json
 import os
 import signal
 import subprocess
@@ -11,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import psutil
 import redis
 import yaml
@@ -19,6 +19,7 @@ from pydantic import SecretStr
 from cluster_serving.client import keys
 from cluster_serving.client.servers.config.sources import ENVIRON_PREFIX
 from cluster_serving.client.servers.process.exit_codes import ExitCode, Fault
+from cluster_serving.client.wire.heartbeat import Heartbeat
 from cluster_serving.node.chaos import pace, processes
 from cluster_serving.node.config.loading import Config
 from cluster_serving.node.job.private_redis import PrivateRedis, spawn
@@ -97,25 +98,24 @@ class Node:
         """True if the node has been started and has not ended."""
         return self._process is not None and self._process.poll() is None
 
-    def beat(self) -> dict[str, Any]:
-        """Return the node's heartbeat in Redis, or an empty dictionary."""
+    def beat(self) -> Heartbeat | None:
+        """Return the node's heartbeat in Redis."""
         if self._process is None:
-            return {}
-        with suppress(redis.RedisError, OSError, ValueError), self._redis.settings(1.0).client() as client:
+            return None
+        with suppress(redis.RedisError, OSError, msgspec.MsgspecError), self._redis.settings(1.0).client() as client:
             for key in client.scan_iter(keys.node_key(self._job, "*")):
                 text: Any = client.get(key)
-                beat: dict[str, Any] = json.loads(text or b"{}")
-                if beat.get("pid") == self._process.pid:
+                if text and (beat := Heartbeat.decode(text)).pid == self._process.pid:
                     return beat
-        return {}
+        return None
 
     @property
     def whole(self) -> bool:
         """True if the node is ready and all its workers are alive."""
         beat = self.beat()
-        return beat.get("state") == "ready" and beat.get("workers_alive") == beat.get("workers")
+        return beat is not None and beat.whole
 
-    def await_ready(self, timeout_s: float = pace.READY_S) -> dict[str, Any]:
+    def await_ready(self, timeout_s: float = pace.READY_S) -> Heartbeat:
         """Wait until the node is ready, and return its heartbeat.
 
         Raises:
@@ -125,8 +125,8 @@ class Node:
         deadline_s = time.monotonic() + timeout_s
         while True:
             beat = self.beat()
-            if beat.get("state") == "ready":
-                self.rings |= processes.rings(int(beat["pid"]))
+            if beat is not None and beat.ready:
+                self.rings |= processes.rings(beat.pid)
                 return beat
             code = self._process.poll() if self._process else None
             if code is not None or time.monotonic() > deadline_s:

@@ -2,7 +2,7 @@
 
 import hashlib
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from random import Random
 from typing import Any
 
@@ -13,6 +13,7 @@ from cluster_serving.client import keys
 from cluster_serving.client.errors import CodecError
 from cluster_serving.client.protocol.results import result_of
 from cluster_serving.client.redis_settings import RedisSettings
+from cluster_serving.client.wire.heartbeat import Heartbeat
 from cluster_serving.client.wire.reply import read_replies
 from cluster_serving.node.chaos.history import History, SeenDeadLetter, SeenOutcome
 from cluster_serving.node.chaos.learn import Answers
@@ -44,7 +45,7 @@ class Observer(threading.Thread):
         self._answers = answers
         self._history = history
         self._last_reply = b"0-0"
-        self._beats: dict[tuple[int, int], Mapping[str, Any]] = {}
+        self._beats: dict[tuple[int, int], Heartbeat] = {}
         self._rng = Random(0)  # noqa: S311 - not for secrets
         self._over = threading.Event()
         self.failure: BaseException | None = None
@@ -88,8 +89,10 @@ class Observer(threading.Thread):
                 self.look(waiting + self._rng.sample(list(known), min(_AGAIN, len(known))))
                 self._count_replies()
                 for key in self._redis.scan_iter(keys.node_key(self._job, "*"), count=_PAGE):
-                    if beat := msgspec.json.decode(self._redis.get(key) or b"{}", type=dict[str, Any]):
-                        self._beats[int(beat["pid"]), int(beat["started_ms"])] = beat
+                    text: Any = self._redis.get(key)
+                    if text:
+                        beat = Heartbeat.decode(text)
+                        self._beats[beat.pid, beat.started_ms] = beat
             except (redis.RedisError, OSError):
                 self._redis.connection_pool.disconnect()  # Redis is away, as planned
             except BaseException as error:  # raised by `check`
@@ -142,7 +145,7 @@ class Observer(threading.Thread):
 
     def total(self, count: str) -> int:
         """Return the sum of a heartbeat's count over all lives of all nodes, as far as heartbeats were read."""
-        return sum(int(beat.get(count, 0)) for beat in self._beats.values())
+        return sum(int(beat.figures.get(count, 0)) for beat in self._beats.values())
 
     def left_in_redis(self) -> tuple[int, int, list[str]]:
         """Return the number of pending entries, the number of entries in the stream, and the consumers of the group."""

@@ -2,22 +2,21 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-import msgspec
 import numpy as np
 
 from cluster_serving.client import keys
 from cluster_serving.client.errors import InvalidValue
 from cluster_serving.client.protocol.requests import Dialect
 from cluster_serving.client.servers.process.exit_codes import Fault
+from cluster_serving.client.wire.heartbeat import Heartbeat
 from cluster_serving.client.wire.result import Result
 from cluster_serving.node.chaos import pace
 from cluster_serving.node.chaos.learn import Answers, ask
 from cluster_serving.node.chaos.records import Encoder, Pools, RecordKind, SentRecord, flaws_for
 from cluster_serving.node.chaos.samples import Sample, made_up, read
 from cluster_serving.node.chaos.sandbox import Sandbox
-from cluster_serving.node.models.base import TensorSpec
 from cluster_serving.node.worker.poison import Effect, MagicRow, Poison, as_batch, row_keys
 
 _SAMPLES = 48
@@ -118,7 +117,7 @@ class Rehearsal:
         return ask(self._place.redis.settings(), self._place.job, fields, _PATIENCE_S)
 
 
-def rehearse(place: Sandbox, beat: Mapping[str, Any], seed: int, file: Path | None) -> Rehearsal:
+def rehearse(place: Sandbox, beat: Heartbeat, seed: int, file: Path | None) -> Rehearsal:
     """Learn the facts about the model that a run needs.
 
     Args:
@@ -130,7 +129,7 @@ def rehearse(place: Sandbox, beat: Mapping[str, Any], seed: int, file: Path | No
     Raises:
         Fault: the model answers none of the samples, or never gives the same answer twice.
     """
-    inputs = msgspec.convert(beat["inputs"], list[TensorSpec])
+    inputs = beat.inputs
     samples = read(file, _SAMPLES) if file else made_up(inputs, np.random.default_rng(seed), _SAMPLES)
     rehearsal = Rehearsal(place, samples)
     good = rehearsal.learn("native", range(len(samples)), 1)[:_SAMPLES]

@@ -110,7 +110,7 @@ class _Run:
         self._faults = Faults(place.nodes, place.redis, place.job, self._patience_s)
         self._say("learning what the model answers")
         rehearsal = rehearse(place, beats[0], options.seed, options.samples)
-        self._history = History(int(beats[0]["batch_size"]))
+        self._history = History(beats[0].batch_size)
         self._watch = Observer(place.redis.settings(), place.job, rehearsal.reply, rehearsal.answers, self._history)
         with ExitStack() as stack:
             stack.callback(self._watch.cease)

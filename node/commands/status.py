@@ -100,6 +100,7 @@ def describe(job: "Job") -> dict[str, Any]:
 
 def _from_redis(record: "NodeRecord", is_running: bool) -> dict[str, Any]:
     """Return the facts from Redis: the queue, and the heartbeat of a running node."""
+    import msgspec
     import redis
 
     from cluster_serving.client.keys import GROUP
@@ -127,22 +128,23 @@ def _from_redis(record: "NodeRecord", is_running: bool) -> dict[str, Any]:
         return {"problem": str(fault)}
     except (redis.RedisError, OSError) as error:
         return {"problem": f"Redis at {record.redis}: {error}"}
-    except ValueError as error:
+    except msgspec.MsgspecError as error:
         return {"problem": f"the heartbeat in Redis at {record.redis} cannot be read: {error}"}
 
 
 def _heartbeat(client: "redis.Redis", record: "NodeRecord", is_running: bool) -> dict[str, Any]:
     from cluster_serving.client.keys import node_key
+    from cluster_serving.client.wire.heartbeat import Heartbeat
 
     text: Any = client.get(node_key(record.job, record.node))
     if not is_running or not text:
         return {}
-    beat: dict[str, Any] = json.loads(text)
-    said = {name: beat.get(name) for name in (*_SETTLED, "candidates", *_NUMBERS)}
-    said["workers"] = f"{beat.get('workers_alive')} of {beat.get('workers')}"
-    if isinstance(started_ms := beat.get("started_ms"), int):
-        said["uptime_s"] = max(0, round(time.time() - started_ms / 1000))
-    return said
+    beat = Heartbeat.decode(text)
+    return {
+        **{name: beat.figures.get(name) for name in (*_SETTLED, "candidates", *_NUMBERS)},
+        "workers": f"{beat.workers_alive} of {beat.workers}",
+        "uptime_s": max(0, round(time.time() - beat.started_ms / 1000)),
+    }
 
 
 def _table(report: dict[str, Any]) -> str:

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import redis
 import structlog
 
 from cluster_serving.client import keys
+from cluster_serving.client.wire.heartbeat import Heartbeat
 from cluster_serving.node.config.loading import Config
 from cluster_serving.node.reader.leases import leave
 from cluster_serving.node.ring.metrics import Figures
@@ -26,8 +26,8 @@ _TIMEOUT_S = 1.0
 _MB = 1e6
 
 
-class Heartbeat:
-    """Heartbeat of one node, with a connection to Redis."""
+class HeartbeatPublisher:
+    """Publisher of the heartbeat of one node, with a connection to Redis."""
 
     def __init__(self, config: Config, node: str) -> None:
         self._node = node
@@ -64,35 +64,35 @@ class Heartbeat:
         self._due_s = time.monotonic() + INTERVAL_S
         self._told = (state, lanes.workers_ready, lanes.workers)
         job = self._config.job_name
-        beat = {
-            "job": job,
-            "node": self._node,
-            "state": state,
-            "pid": os.getpid(),
-            "started_ms": self._started_ms,
-            "model": lanes.model.definition_path,
-            "model_hash": lanes.model_hash,
-            "backend": lanes.model.backend,
-            "engine": lanes.runtime.engine,
-            "precision": lanes.runtime.precision,
-            "candidates": lanes.candidates,
-            "inputs": lanes.inputs,
-            "outputs": lanes.outputs,
-            "raw": lanes.raw,
-            "already_batched": self._config.input_already_batched,
-            "workers_alive": lanes.workers_ready,
-            "workers": lanes.workers,
-            "threads": lanes.arrangement.threads,
-            "budget": lanes.arrangement.budget.described(),
-            "threads_computing": lanes.threads_computing,
-            "batch_size": lanes.arrangement.choice.batch,
-            **figures.described(),
-        }
+        beat = Heartbeat(
+            job=job,
+            node=self._node,
+            state=state,
+            pid=os.getpid(),
+            started_ms=self._started_ms,
+            model=lanes.model.definition_path,
+            model_hash=lanes.model_hash,
+            backend=lanes.model.backend,
+            engine=lanes.runtime.engine,
+            precision=lanes.runtime.precision,
+            candidates=lanes.candidates,
+            inputs=lanes.inputs,
+            outputs=lanes.outputs,
+            raw=lanes.raw,
+            already_batched=self._config.input_already_batched,
+            workers_alive=lanes.workers_ready,
+            workers=lanes.workers,
+            threads=lanes.arrangement.threads,
+            budget=lanes.arrangement.budget.described(),
+            threads_computing=lanes.threads_computing,
+            batch_size=lanes.arrangement.choice.batch,
+            figures=figures.described(),
+        )
         try:
             full = self._full()
             me = keys.node_key(job, self._node)
             names = (me, keys.limits_key(job), keys.full_key(job), job, keys.dead_key(job))
-            told = (msgspec.json.encode(beat)[:-1], _LIFE_MS, self._config.max_queue_length, full, keys.GROUP)
+            told = (beat.encode()[:-1], _LIFE_MS, self._config.max_queue_length, full, keys.GROUP)
             self._redis.eval(HEARTBEAT, len(names), *names, *told)
             self._list(me)
         except (redis.RedisError, OSError) as error:

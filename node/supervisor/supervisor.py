@@ -24,7 +24,7 @@ from cluster_serving.node.ring.metrics import Figures
 from cluster_serving.node.supervisor.announcing import tell_loading, tell_serving, tell_tuned
 from cluster_serving.node.supervisor.change import Change, Plan, PlanSource, Report, refuse
 from cluster_serving.node.supervisor.generation import Generation, take_turn
-from cluster_serving.node.supervisor.heartbeat import Heartbeat
+from cluster_serving.node.supervisor.heartbeat import HeartbeatPublisher
 
 log = structlog.get_logger(__name__)
 
@@ -69,7 +69,7 @@ class Supervisor:
         self._retired: list[Generation] = []
         self._past = Figures()
         """Counts and measurements of lanes that have ended."""
-        self._heartbeat = Heartbeat(config, self._node)
+        self._heartbeat = HeartbeatPublisher(config, self._node)
         self._signals: deque[int] = deque()
         self._bell = Bell()
         self._on_terminal = sys.stdout.isatty()  # asked now, because a closed terminal says no

@@ -14,11 +14,12 @@ from numpy.typing import NDArray
 from cluster_serving.client.tensor_spec import TensorSpec
 from cluster_serving.client.wire.tensors import decode_tensor
 from cluster_serving.frontend.errors import BadRequest
-from cluster_serving.frontend.job import Job, Node
+from cluster_serving.frontend.job import Job
 from cluster_serving.frontend.values.instances import encode_instance
 from cluster_serving.frontend.values.json_values import Fields
 from cluster_serving.node.processing.options import DecodeOptions
 from cluster_serving.node.reader.decoding import RecordDecoder
+from support.heartbeats import described
 
 ROW = TensorSpec("x", "float32", (None, 3))
 TABLE = TensorSpec("x", "float32", (None, 2, 2))
@@ -32,7 +33,7 @@ PNG_TEXT = base64.b64encode(PNG).decode()
 
 
 def job(*inputs: TensorSpec, raw: bool = False, already_batched: bool = False) -> Job:
-    return Job("job", (Node("job", "n", "ready", "m", "h", "b", "e", inputs, (), 1, raw, already_batched, 0, {}),))
+    return Job("job", (described(inputs=inputs, raw=raw, already_batched=already_batched),))
 
 
 def encoded(text: str, *inputs: TensorSpec, **options: bool) -> dict[bytes, bytes]:

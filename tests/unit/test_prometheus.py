@@ -11,7 +11,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 from prometheus_client.samples import Sample
 
-from cluster_serving.frontend.job import Node
+from cluster_serving.client.wire.heartbeat import Heartbeat
 from cluster_serving.frontend.metrics.buckets import LE_S
 from cluster_serving.frontend.metrics.prometheus import prometheus_text
 from cluster_serving.frontend.metrics.timers import Count, Timer, Timers
@@ -56,12 +56,12 @@ def timers() -> Iterator[Timers]:
     os.close(timers.fd)
 
 
-def _node(**figures: Any) -> Node:
-    return Node.decode(msgspec.json.encode(_BEAT | figures))
+def _node(**figures: Any) -> Heartbeat:
+    return Heartbeat.decode(msgspec.json.encode(_BEAT | figures))
 
 
 def _samples(
-    timers: Timers, *nodes: Node, parse: Callable[[str], Iterable[Metric]] = parse_text
+    timers: Timers, *nodes: Heartbeat, parse: Callable[[str], Iterable[Metric]] = parse_text
 ) -> dict[tuple[str, ...], float]:
     """The value of every sample by its name and the values of its labels: in the order of their names, `le` last."""
     text = prometheus_text(timers.read(), nodes, is_openmetrics=parse is parse_openmetrics).decode()

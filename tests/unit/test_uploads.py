@@ -6,14 +6,15 @@ import pytest
 
 from cluster_serving.client.tensor_spec import TensorSpec
 from cluster_serving.frontend.errors import BadRequest
-from cluster_serving.frontend.job import Job, Node
+from cluster_serving.frontend.job import Job
 from cluster_serving.frontend.values.uploads import form_instances, image_instances
+from support.heartbeats import described
 
 TYPE = "multipart/form-data; boundary=bound"
 
 
 def job(*inputs: TensorSpec) -> Job:
-    return Job("job", (Node("job", "n", "ready", "m", "h", "b", "e", inputs, (), 1, False, False, 0, {}),))
+    return Job("job", (described(inputs=inputs),))
 
 
 def part(words: str, content: bytes, kind: str = "text/plain") -> bytes:

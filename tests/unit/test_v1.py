@@ -12,17 +12,18 @@ from cluster_serving.client.wire.result import Result
 from cluster_serving.client.wire.tensors import decode_tensor
 from cluster_serving.frontend.errors import BadRequest
 from cluster_serving.frontend.http.json_body import write
-from cluster_serving.frontend.job import Job, Node
+from cluster_serving.frontend.job import Job
 from cluster_serving.frontend.models.results import check_all
 from cluster_serving.frontend.v1 import results
 from cluster_serving.frontend.v1.requests import Rows, read_examples, read_predict
+from support.heartbeats import described
 
 X = TensorSpec("x", "float32", (None, 2))
 FLAG = TensorSpec("flag", "int64", (None,))
 
 
 def job(*inputs: TensorSpec, already_batched: bool = False) -> Job:
-    node = Node("my_job", "n", "ready", "m", "", "custom", "", inputs, (), 8, False, already_batched, 0, {})
+    node = described(job="my_job", backend="custom", inputs=inputs, already_batched=already_batched)
     return Job("my_job", (node,))
 
 

@@ -6,35 +6,22 @@ from typing import Any, cast
 import pytest
 
 from cluster_serving.client.tensor_spec import TensorSpec
-from cluster_serving.frontend.job import Job, Node
+from cluster_serving.client.wire.heartbeat import Heartbeat
+from cluster_serving.frontend.job import Job
 from cluster_serving.frontend.models.models import Served
 from cluster_serving.frontend.v2.metadata import index_entry, model_config, model_metadata
 from cluster_serving.frontend.v2.statistics import model_statistics
+from support.heartbeats import described
 
 INPUTS = (TensorSpec("pixels", "float32", (8, 3, None)), TensorSpec("words", "str", None))
 
 
-def node(**rest: Any) -> Node:
-    fields: dict[str, Any] = {
-        "job": "j",
-        "node": "n1",
-        "state": "ready",
-        "model": "m",
-        "model_hash": "",
-        "backend": "onnx",
-        "engine": "native",
-        "inputs": INPUTS,
-        "outputs": (TensorSpec("y", "bool", (None,)),),
-        "batch_size": 4,
-        "raw": False,
-        "already_batched": False,
-        "started_ms": 0,
-        "figures": {},
-    }
-    return Node(**fields | rest)
+def node(**rest: Any) -> Heartbeat:
+    fields = {"node": "n1", "backend": "onnx", "inputs": INPUTS, "outputs": (TensorSpec("y", "bool", (None,)),)}
+    return described(**fields | {"batch_size": 4} | rest)
 
 
-def served(*nodes: Node) -> Served:
+def served(*nodes: Heartbeat) -> Served:
     """As far as it is looked at here."""
     return cast(Served, SimpleNamespace(name="name", version="3", job=Job("j", nodes)))
 

@@ -9,37 +9,23 @@ import pytest
 from cluster_serving.client import keys
 from cluster_serving.client.errors import CodecError
 from cluster_serving.client.tensor_spec import TensorSpec
+from cluster_serving.client.wire.heartbeat import Heartbeat
 from cluster_serving.client.wire.tensors import decode_tensor
 from cluster_serving.frontend.errors import BadRequest
-from cluster_serving.frontend.job import Node
 from cluster_serving.frontend.v2.datatypes import BYTES, datatype_of
 from cluster_serving.frontend.v2.headless import read_headless
 from cluster_serving.frontend.v2.rows import Rows, split
 from cluster_serving.frontend.v2.tensors import Tensor
+from support.heartbeats import described
 
 MOST = 8
 
 
-def node(*inputs: TensorSpec, raw: bool = False, already_batched: bool = False) -> Node:
-    return Node(
-        job="j",
-        node="n",
-        state="ready",
-        model="m",
-        model_hash="",
-        backend="python",
-        engine="native",
-        inputs=inputs,
-        outputs=(),
-        batch_size=4,
-        raw=raw,
-        already_batched=already_batched,
-        started_ms=0,
-        figures={},
-    )
+def node(*inputs: TensorSpec, raw: bool = False, already_batched: bool = False) -> Heartbeat:
+    return described(inputs=inputs, raw=raw, already_batched=already_batched)
 
 
-def rows_of(described: Node, **arrays: Any) -> Rows:
+def rows_of(described: Heartbeat, **arrays: Any) -> Rows:
     tensors = {name: np.asarray(array) for name, array in arrays.items()}
     return split(
         {name: Tensor(name, datatype_of(array.dtype.name), array) for name, array in tensors.items()}, described, MOST
@@ -188,7 +174,9 @@ def test_a_model_that_takes_anything_is_given_each_row() -> None:
         ),
     ],
 )
-def test_what_the_model_does_not_take_is_refused_by_name(described: Node, arrays: dict[str, Any], reason: str) -> None:
+def test_what_the_model_does_not_take_is_refused_by_name(
+    described: Heartbeat, arrays: dict[str, Any], reason: str
+) -> None:
     with pytest.raises(BadRequest, match=reason):
         rows_of(described, **arrays)
 
@@ -217,6 +205,6 @@ def test_a_body_without_a_head_is_as_many_rows_as_it_has_bytes_for() -> None:
         (node(TensorSpec("x", "float32", (None, None))), bytes(8), "whole rows of a fixed size"),
     ],
 )
-def test_a_body_without_a_head_must_tell_its_shape(described: Node, body: bytes, reason: str) -> None:
+def test_a_body_without_a_head_must_tell_its_shape(described: Heartbeat, body: bytes, reason: str) -> None:
     with pytest.raises(BadRequest, match=reason):
         read_headless(body, described)

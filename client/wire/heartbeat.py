@@ -1,0 +1,86 @@
+"""The heartbeat of a node: one flat JSON object. The node encodes it. Frontends, `status` and `chaos` decode it."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from cluster_serving.client.tensor_spec import TensorSpec
+
+
+class Heartbeat(msgspec.Struct, frozen=True, kw_only=True):
+    """State of a node, and the figures since its start.
+
+    Attributes:
+        job: name of the job.
+        node: name of the node.
+        state: `starting`, `ready`, `unready`, `stopping`, ...
+        pid: process id of the supervisor.
+        started_ms: Unix time of the start in milliseconds.
+        model: path of the model's definition.
+        model_hash: fingerprint of the model.
+        backend: backend of the model, such as `onnx`.
+        engine: runtime of the model.
+        precision: precision of the model.
+        candidates: runtimes that were tried beside the model's own.
+        inputs: inputs of the model. Empty: any number of float32 tensors, or no worker has loaded the model yet.
+        outputs: outputs of the model. Empty: known only after a run.
+        raw: True if records go to the user's own `preprocess` as they are.
+        already_batched: True if every tensor has the batch dimension.
+        workers_alive: number of workers that are ready.
+        workers: number of workers that are wanted.
+        threads: threads of one worker.
+        budget: cores that the node uses, for people.
+        threads_computing: number of threads that compute, over all workers.
+        batch_size: most rows of a batch.
+        figures: every number of the heartbeat by name (`answered`, `workers_alive`, `backlog`, ...), and `histograms`.
+    """
+
+    job: str
+    node: str
+    state: str
+    pid: int = 0
+    started_ms: int
+    model: str
+    model_hash: str
+    backend: str
+    engine: str
+    precision: str = ""
+    candidates: Sequence[Any] = ()
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    raw: bool
+    already_batched: bool
+    workers_alive: int = 0
+    workers: int = 0
+    threads: int = 0
+    budget: str = ""
+    threads_computing: int | None = None
+    batch_size: int
+    figures: Mapping[str, Any] = {}
+
+    @property
+    def ready(self) -> bool:
+        """True while the node takes records."""
+        return self.state == "ready"
+
+    @property
+    def whole(self) -> bool:
+        """True while the node takes records with all its workers."""
+        return self.ready and self.workers_alive == self.workers
+
+    def encode(self) -> bytes:
+        """Return the JSON object, with the figures beside the fields."""
+        fields: dict[str, Any] = msgspec.to_builtins(self)
+        figures = fields.pop("figures")
+        return msgspec.json.encode(fields | figures)
+
+    @classmethod
+    def decode(cls, beat: bytes) -> "Heartbeat":
+        """Return the heartbeat of a JSON object.
+
+        Raises:
+            msgspec.MsgspecError: the heartbeat is not of this version.
+        """
+        fields = msgspec.json.decode(beat, type=dict[str, Any])
+        return msgspec.convert({**fields, "figures": fields}, cls)
