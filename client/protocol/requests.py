@@ -1,4 +1,4 @@
-"""Conversion of a program's inputs to the fields of a request."""
+"""Fields of a request, in the dialect that the program has chosen: native or the original's."""
 
 import json
 from collections.abc import Mapping

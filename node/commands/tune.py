@@ -119,10 +119,10 @@ def _measured(config: "Config", job: "Job", terms: "Terms") -> "tuple[TuningRepo
     from cluster_serving.client.servers.process import log
     from cluster_serving.client.servers.process.redaction import hide, secrets_of_config
     from cluster_serving.node.commands.tune_display import Signals, display, diverted
-    from cluster_serving.node.config.arrangement import Share
     from cluster_serving.node.config.tuned import Store, is_open
     from cluster_serving.node.fetching.placing import fetched
     from cluster_serving.node.lifecycle.prepare import find_model
+    from cluster_serving.node.topology.share import Share
     from cluster_serving.node.tuning.tuner import keep
     from cluster_serving.node.tuning.tuner import tune as measure
 

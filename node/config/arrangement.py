@@ -1,7 +1,5 @@
 """Arrangement of lanes in the node's budget: number of workers, threads of each worker, and cores of each process."""
 
-import os
-import time
 from typing import NamedTuple
 
 import structlog
@@ -11,15 +9,12 @@ from cluster_serving.node.config.choice import Choice
 from cluster_serving.node.config.loading import Config
 from cluster_serving.node.config.tuned import Store
 from cluster_serving.node.models.detect import Detected
-from cluster_serving.node.topology.budget import Allowance, Budget, read_allowance, read_budget
+from cluster_serving.node.topology.budget import Budget
 from cluster_serving.node.topology.placement import LARGEST_LANE, LanePlaces, anywhere, lanes, split
 
 log = structlog.get_logger(__name__)
 
 DEFAULT_BATCH = 32
-
-_LOOK_S = 0.5
-_SETTLED = 2  # looks with the same result before a change counts: the node does not follow a budget that keeps changing
 
 
 class Arrangement(NamedTuple):
@@ -60,62 +55,31 @@ class Arrangement(NamedTuple):
             )
 
 
-class Share:
-    """Share of the machine that this process may use. Affinity masks and control groups change the share at run time.
+def best_arrangement(
+    config: Config,
+    model: Detected,
+    budget: Budget,
+    store: Store,
+    running: Choice | None = None,
+    model_hash: str = "",
+) -> Arrangement:
+    """Return the arrangement with the measured choice, else with the settings, or with numbers that fill the budget.
 
     Args:
-        store: tuning results. None: no result is looked up.
+        config: a complete config.
+        model: model of the config.
+        budget: cores that the node may use.
+        store: tuning results.
+        running: choice that serves now, in an earlier budget. Batch and runtime stay if no result fits the new budget.
+        model_hash: fingerprint of the model, if known.
     """
-
-    def __init__(self, store: Store | None = None) -> None:
-        self._store = store
-        self._known = self._seen = self._read()
-        self._times_seen = 0
-        self._due_s = 0.0
-
-    def changed(self) -> bool:
-        """Return whether the share has changed and stays changed. Looks twice a second."""
-        if time.monotonic() < self._due_s:
-            return False
-        self._due_s = time.monotonic() + _LOOK_S
-        return self.look(self._read())
-
-    def look(self, seen: Allowance) -> bool:
-        """Take note of the current allowance, and return whether the node should follow a change."""
-        self._times_seen = self._times_seen + 1 if seen == self._seen else 1
-        self._seen = seen
-        if seen == self._known or self._times_seen < _SETTLED:
-            return False
-        self._known = seen
-        return True
-
-    def _read(self) -> Allowance:
-        return read_allowance(os.sched_getaffinity(0))
-
-    @property
-    def budget(self) -> Budget:
-        """Current budget of this process."""
-        return read_budget(self._known)
-
-    def arrange(
-        self, config: Config, model: Detected, running: Choice | None = None, model_hash: str = ""
-    ) -> Arrangement:
-        """Return the arrangement with the measured choice, else with the settings, or with numbers that fill the budget.
-
-        Args:
-            config: a complete config.
-            model: model of the config.
-            running: choice that serves now, in an earlier budget. Batch and runtime stay if no result fits the new budget.
-            model_hash: fingerprint of the model, if known.
-        """
-        budget = self.budget
-        tuned = self._store.find(config, model, budget, model_hash) if self._store else None
-        if tuned is not None:
-            return arrange(config, budget, tuned.choice)._replace(measured=tuned.day)
-        choice = chosen(config, model.backend, budget)
-        if running is not None:
-            choice = replace(choice, batch=running.batch, runtime=running.runtime)
-        return arrange(config, budget, choice)
+    tuned = store.find(config, model, budget, model_hash)
+    if tuned is not None:
+        return arrange(config, budget, tuned.choice)._replace(measured=tuned.day)
+    choice = chosen(config, model.backend, budget)
+    if running is not None:
+        choice = replace(choice, batch=running.batch, runtime=running.runtime)
+    return arrange(config, budget, choice)
 
 
 def chosen(config: Config, backend: str, budget: Budget) -> Choice:

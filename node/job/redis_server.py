@@ -1,8 +1,8 @@
 """The embedded Redis: started by `start` if no Redis runs on this machine, stopped by `shutdown`.
 
 The server has a session and a directory of its own, keeps an append-only file there, and listens on 127.0.0.1 only. With full
-memory the server refuses writes, and never throws records away. While a node uses the server, `redis_watch.py` starts the server
-again after its end.
+memory (setting `redisMaxMemory`) the server refuses writes, and never throws records away. While a node uses the server,
+`redis_watch.py` starts the server again after its end.
 """
 
 import fcntl

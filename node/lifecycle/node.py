@@ -5,7 +5,6 @@ import signal
 import structlog
 
 from cluster_serving.client.servers.process.exit_codes import ExitCode
-from cluster_serving.node.config.arrangement import Share
 from cluster_serving.node.config.loading import Config
 from cluster_serving.node.config.tuned import Store
 from cluster_serving.node.job.directory import Job
@@ -17,6 +16,7 @@ from cluster_serving.node.processing.topn import parse_filter
 from cluster_serving.node.supervisor.change import PlanSource, Report
 from cluster_serving.node.supervisor.child import allow_descriptors
 from cluster_serving.node.supervisor.supervisor import Supervisor
+from cluster_serving.node.topology.share import Share
 
 log = structlog.get_logger(__name__)
 

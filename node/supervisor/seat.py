@@ -1,4 +1,4 @@
-"""Process slot of a lane: filled by a child process, and by a successor when the child has ended."""
+"""Process slot of a lane: a child that ends or hangs is killed and replaced by a successor, after a backoff."""
 
 import signal
 import time

@@ -13,7 +13,7 @@ from enum import StrEnum
 import structlog
 
 from cluster_serving.client.servers.process.exit_codes import ExitCode
-from cluster_serving.node.config.arrangement import Share
+from cluster_serving.node.config.arrangement import best_arrangement
 from cluster_serving.node.config.loading import Config
 from cluster_serving.node.config.tuned import Store
 from cluster_serving.node.job.directory import Job
@@ -25,6 +25,7 @@ from cluster_serving.node.supervisor.announcing import tell_loading, tell_servin
 from cluster_serving.node.supervisor.change import Change, Plan, PlanSource, Report, refuse
 from cluster_serving.node.supervisor.generation import Generation, take_turn
 from cluster_serving.node.supervisor.heartbeat import HeartbeatPublisher
+from cluster_serving.node.topology.share import Share
 
 log = structlog.get_logger(__name__)
 
@@ -60,7 +61,8 @@ class Supervisor:
         self._report = report
         self._plans = plans
         self._redis = redis
-        self._share = Share(Store(job.directory))
+        self._share = Share()
+        self._tuned = Store(job.directory)
         self._consumers: set[str] = set()
         """Consumer names under which lanes have read, or may have read in an earlier run."""
         self._lanes = self._new_lanes(config, model, 0)
@@ -210,7 +212,10 @@ class Supervisor:
         if self._phase is not Phase.READY or changing or not self._share.changed():
             return
         lanes = self._lanes
-        arrangement = self._share.arrange(lanes.config, lanes.model, lanes.arrangement.choice, lanes.model_hash)
+        running = lanes.arrangement.choice
+        arrangement = best_arrangement(
+            lanes.config, lanes.model, self._share.budget, self._tuned, running, lanes.model_hash
+        )
         log.info("the machine share changed", budget=arrangement.budget.described(), workers=arrangement.workers)
         if lanes.can_become(arrangement):
             lanes.rearrange(arrangement)
@@ -241,7 +246,7 @@ class Supervisor:
         return sum((lanes.figures for lanes in self._generations()), self._past)
 
     def _new_lanes(self, config: Config, model: Detected, generation: int) -> Generation:
-        arrangement = self._share.arrange(config, model)
+        arrangement = best_arrangement(config, model, self._share.budget, self._tuned)
         arrangement.check()
         lanes = Generation(config, model, self._node, generation, arrangement)
         self._consumers.update(*(lanes.consumers(number) for number in (0, 1)))

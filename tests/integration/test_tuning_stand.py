@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from cluster_serving.client.servers.process.exit_codes import ModelFault
-from cluster_serving.node.config.arrangement import Share
 from cluster_serving.node.config.choice import Shape
 from cluster_serving.node.config.loading import Config
 from cluster_serving.node.config.objective import Objective
 from cluster_serving.node.job.redis_errors import RedisUnavailable
 from cluster_serving.node.models.base import TensorSpec
 from cluster_serving.node.models.detect import detect
+from cluster_serving.node.topology.share import Share
 from cluster_serving.node.tuning.candidates import Candidate
 from cluster_serving.node.tuning.errors import Refused
 from cluster_serving.node.tuning.inputs import records

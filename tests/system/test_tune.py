@@ -13,7 +13,6 @@ import pytest
 import yaml
 
 from cluster_serving.client.servers.process.exit_codes import ExitCode
-from cluster_serving.node.config.arrangement import Share
 from cluster_serving.node.config.choice import Choice
 from cluster_serving.node.config.loading import Config
 from cluster_serving.node.config.tuned import Store
@@ -21,6 +20,7 @@ from cluster_serving.node.job.directory import Job
 from cluster_serving.node.models.detect import detect
 from cluster_serving.node.models.fingerprint import fingerprint
 from cluster_serving.node.models.runtime import Runtime
+from cluster_serving.node.topology.share import Share
 from support.models import MODELS
 from support.private_redis import PrivateRedis
 from support.running_node import RunningNode, running_node

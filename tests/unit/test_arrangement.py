@@ -4,14 +4,16 @@ from pathlib import Path
 import pytest
 import structlog
 
-from cluster_serving.node.config.arrangement import Arrangement, Share, arrange, chosen
+from cluster_serving.node.config.arrangement import Arrangement, arrange, best_arrangement, chosen
 from cluster_serving.node.config.choice import Choice
 from cluster_serving.node.config.loading import Config
+from cluster_serving.node.config.tuned import Store
 from cluster_serving.node.models.detect import Detected
 from cluster_serving.node.models.runtime import Runtime
 from cluster_serving.node.topology.budget import Allowance, Budget
 from cluster_serving.node.topology.machine import Core
 from cluster_serving.node.topology.placement import LanePlaces, anywhere
+from cluster_serving.node.topology.share import Share
 from support.machines import Machine, budget_of
 
 EIGHT = Budget(tuple(Core(number, number, domain=number // 4) for number in range(8)))
@@ -100,16 +102,21 @@ def test_what_has_settled_is_followed(quotas: list[float | None], followed: list
 
 
 def test_share_of_a_machine_that_stays_as_it_is() -> None:
-    share = Share()
+    assert not Share().changed()
 
-    assert not share.changed()
-    arrangement = share.arrange(Config(model_parallelism=2, thread_per_model=3), Detected("onnx", "model.onnx"))
+
+def test_settings_are_arranged_where_nothing_was_measured(tmp_path: Path) -> None:
+    config = Config(model_parallelism=2, thread_per_model=3)
+
+    arrangement = best_arrangement(config, Detected("onnx", "model.onnx"), EIGHT, Store(tmp_path))
+
     assert (arrangement.workers, arrangement.threads) == (2, 3)
 
 
-def test_batch_and_runtime_stay_where_nothing_was_measured_for_another_budget() -> None:
+def test_batch_and_runtime_stay_where_nothing_was_measured_for_another_budget(tmp_path: Path) -> None:
     running = Choice(7, 1, 12, Runtime("openvino", "bf16"))
 
-    arrangement = Share().arrange(Config(model_parallelism=2), Detected("onnx", "model.onnx"), running)
+    config, model = Config(model_parallelism=2), Detected("onnx", "model.onnx")
+    arrangement = best_arrangement(config, model, EIGHT, Store(tmp_path), running)
 
     assert arrangement.choice == Choice(2, arrangement.threads, 12, Runtime("openvino", "bf16"))
