@@ -18,8 +18,8 @@ from cluster_serving.node.models.detect import Detected
 from cluster_serving.node.ring.bell import Bell
 from cluster_serving.node.ring.metrics import Figures
 from cluster_serving.node.supervisor.child import Child
+from cluster_serving.node.supervisor.inheritance import consumer_of
 from cluster_serving.node.supervisor.lane import Lane
-from cluster_serving.node.supervisor.launcher import consumer_of
 from cluster_serving.node.supervisor.served_model import ServedModel
 
 

@@ -15,6 +15,17 @@ from cluster_serving.client import keys
 _AT_ONCE = 256
 
 
+def consumer_of(node: str, generation: int, lane: int = 0) -> str:
+    """Return the consumer name of a lane in the consumer group.
+
+    Generations alternate between `<node>` and `<node>.b`, and in further lanes between `<node>.1` and `<node>.1b`. While a node
+    changes, two generations of its lanes read at the same time, and entries pending under a name belong to one generation. A
+    generation begins after the last but one has ended, so two names for each lane are enough. The names stay for ever.
+    """
+    suffix = f"{lane or ''}{'b' if generation % 2 else ''}"
+    return f"{node}.{suffix}" if suffix else node
+
+
 def inherit(client: redis.Redis, job: str, node: str, consumers: Collection[str]) -> int:
     """Claim the entries for the first of the given consumer names, before a lane reads under the name.
 
@@ -22,7 +33,7 @@ def inherit(client: redis.Redis, job: str, node: str, consumers: Collection[str]
         client: client of the job's Redis.
         job: stream of the job.
         node: name of the node. No other process runs under the name.
-        consumers: consumer names of the node's lanes (`launcher.consumer_of`).
+        consumers: consumer names of the node's lanes (`consumer_of`).
 
     Returns:
         The number of claimed entries.

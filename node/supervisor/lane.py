@@ -45,16 +45,18 @@ class Lane:
     """Processes of one lane, as the supervisor sees them.
 
     Args:
-        generation: model and configuration to serve.
+        served_model: model and configuration to serve.
         number: number of the lane among the lanes of its generation.
         first_worker: number of workers that the preceding lanes may have.
         places: number of workers, and the cores of each process.
         room: largest number of workers that the lane may have later, at most `LARGEST_LANE`.
     """
 
-    def __init__(self, generation: ServedModel, number: int, first_worker: int, places: LanePlaces, room: int) -> None:
-        config, batch = generation.config, generation.arrangement.choice.batch
-        self._generation = generation
+    def __init__(
+        self, served_model: ServedModel, number: int, first_worker: int, places: LanePlaces, room: int
+    ) -> None:
+        config, batch = served_model.config, served_model.arrangement.choice.batch
+        self._served_model = served_model
         self.room = room
         self.workers = len(places.workers)
         """Number of workers when no worker is missing."""
@@ -69,35 +71,35 @@ class Lane:
             self.close()
             raise
         self._reader_bell, self._writer_bell, *self._worker_bells = self._bells
-        self._launcher = crew = Launcher(generation, number, first_worker, places, self.ring, self._bells)
+        self._launcher = launcher = Launcher(served_model, number, first_worker, places, self.ring, self._bells)
         self.failure: tuple[str, int] | None = None
         """Reason and exit code for a child that ended before the lane had ever served, or None."""
         self._rearranged_s = float("-inf")
         self._restarts = self._recycled = 0
         self._served = False
         self._draining = False
-        self._reader = Seat(crew.name_of("reader"), crew.reader)
-        self._writer = Seat(crew.name_of("writer"), crew.writer)
-        self._workers = [Seat(crew.name_of_worker(index), partial(crew.worker, index)) for index in range(room)]
-        self._posts = (*self._workers, self._writer, self._reader)
-        self._recycling = MemoryLimit(self.ring, self._workers, config.max_worker_memory)
+        self._reader = Seat(launcher.name_of("reader"), launcher.reader)
+        self._writer = Seat(launcher.name_of("writer"), launcher.writer)
+        self._workers = [Seat(launcher.name_of_worker(index), partial(launcher.worker, index)) for index in range(room)]
+        self._seats = (*self._workers, self._writer, self._reader)
+        self._memory_limit = MemoryLimit(self.ring, self._workers, config.max_worker_memory)
         patience_s = max(config.lease_s, config.redis_timeout / 1000 + _SLOWEST_REPLY_S)
-        self._watch = HangDetector(self.ring, config.run_timeout_s, patience_s)
+        self._hangs = HangDetector(self.ring, config.run_timeout_s, patience_s)
 
     @property
     def workers_ready(self) -> int:
         """Number of workers that have loaded the model and run."""
-        return sum(post.ready is not None for post in self._wanted())
+        return sum(seat.ready is not None for seat in self._wanted())
 
     @property
     def lacks_workers(self) -> bool:
         """True while a wanted worker has never been started, or has not been started again after a dismissal."""
-        return any(post.vacant for post in self._wanted())
+        return any(seat.vacant for seat in self._wanted())
 
     @property
     def loads(self) -> bool:
         """True while a worker is booting."""
-        return any(post.booting is not None for post in self._wanted())
+        return any(seat.booting is not None for seat in self._wanted())
 
     @property
     def serving(self) -> bool:
@@ -112,7 +114,7 @@ class Lane:
     @property
     def ended(self) -> bool:
         """True when no child is left, and no child will be started."""
-        return not any(post.child or post.wanted for post in self._posts)
+        return not any(seat.child or seat.wanted for seat in self._seats)
 
     @property
     def figures(self) -> Figures:
@@ -122,17 +124,17 @@ class Lane:
 
     def children(self) -> Iterator[Child]:
         """Return the running children."""
-        return (post.child for post in self._posts if post.child is not None)
+        return (seat.child for seat in self._seats if seat.child is not None)
 
     def start_worker(self) -> None:
         """Start the next missing worker."""
-        self._fill(next(post for post in self._wanted() if post.vacant))
+        self._fill(next(seat for seat in self._wanted() if seat.vacant))
 
     def begin(self) -> None:
         """Start writer and reader, once every worker of every lane is ready and the model's fingerprint is known."""
         self._fill(self._writer)
         # Beside serving lanes the reader starts after the writer, because records read earlier would wait, 0.3 s as measured.
-        if not self._generation.number:
+        if not self._served_model.number:
             self._fill(self._reader)
 
     def hear(self, child: Child) -> None:
@@ -141,14 +143,14 @@ class Lane:
         if child.ready is None:
             return
         log.info("ready", child=child.name, pid=child.pid, seconds=round(child.ready_s - child.started_s, 2))
-        self._watch.booted(child)
-        post = self._post_of(child)
-        if post.wanted and child.started_s < self._rearranged_s:
-            self._keep_in_place(post)  # the child was started for an earlier place, and may have moved there
+        self._hangs.booted(child)
+        seat = self._seat_of(child)
+        if seat.wanted and child.started_s < self._rearranged_s:
+            self._keep_in_place(seat)  # the child was started for an earlier place, and may have moved there
         if child.kind == "worker":
-            self._generation.learn(child.ready)
-            self._recycling.welcome(post)
-            self.ring.set_serving(self._workers.index(post), post.wanted)
+            self._served_model.learn(child.ready)
+            self._memory_limit.welcome(seat)
+            self.ring.set_serving(self._workers.index(seat), seat.wanted)
             self._reader_bell.ring()
         elif child.kind == "writer" and self._writer.wanted and not (self._reader.wanted or self._draining):
             self._fill(self._reader)
@@ -158,36 +160,36 @@ class Lane:
         """Recover the slots of a dead child, and schedule a successor."""
         child.hear()
         child.close()
-        post = self._post_of(child)
-        verdict, post.verdict = post.verdict, None
-        interrupted = child.kind == "worker" and self._recover(self._workers.index(post), reason, verdict)
-        left = post.recycling and child.ready is not None and reason == "exit code 0"
-        post.recycling = left and post.wanted
-        if post.wanted and left:
-            post.due_s = time.monotonic()
-        elif post.wanted:
+        seat = self._seat_of(child)
+        verdict, seat.verdict = seat.verdict, None
+        interrupted = child.kind == "worker" and self._recover(self._workers.index(seat), reason, verdict)
+        left = seat.recycling and child.ready is not None and reason == "exit code 0"
+        seat.recycling = left and seat.wanted
+        if seat.wanted and left:
+            seat.due_s = time.monotonic()
+        elif seat.wanted:
             why = child.failure[0] if child.failure else verdict.reason if verdict else reason
             log.error("died", child=child.name, pid=child.pid, reason=why)
-            post.wait()
+            seat.wait()
             if interrupted:
                 # Restart at once: halving the batch comes to an end, and the neighbours of the record at fault wait.
-                post.due_s = time.monotonic()
+                seat.due_s = time.monotonic()
             if not self._served and child.ready is None:
                 told = f"the {child.name} ended while it started: {reason}", int(ExitCode.FAILED)
                 self.failure = self.failure or child.failure or told
-        post.child = None
+        seat.child = None
 
     def look_after(self) -> None:
         """Kill hung children, start due children, and end all children of a drained lane, once in each turn of the supervisor."""
         self._kill_hung()
-        for post in self._posts:
-            if post.is_due:
-                if post.recycling:
+        for seat in self._seats:
+            if seat.is_due:
+                if seat.recycling:
                     self._recycled += 1
                 else:
                     self._restarts += 1
-                log.info("starting a successor", child=post.name)
-                self._fill(post)
+                log.info("starting a successor", child=seat.name)
+                self._fill(seat)
         # Slots that wait for a worker without successor go to its neighbours: the reader may choose a worker at the moment of
         # the worker's dismissal.
         for worker in {self.ring.owner(slot) for slot in self.ring.every(State.READY)}:
@@ -195,8 +197,8 @@ class Lane:
                 self._recover(worker, "dismissed")
         if self._draining and self._reader.child is None and not self.ring.every(*HANDED_OVER):
             self._draining = False  # once is enough
-            for post in self._posts:
-                post.dismiss()
+            for seat in self._seats:
+                seat.dismiss()
 
     def rearrange(self, places: LanePlaces) -> None:
         """Move the processes and their successors to new places, and dismiss the workers without a place.
@@ -209,17 +211,17 @@ class Lane:
         self._launcher.places, self._rearranged_s = places, time.monotonic()
         self.workers = len(places.workers)
         self.ring.most_slots = slots_for(self.workers)
-        for index, post in enumerate(self._workers[self.workers :], self.workers):
-            if post.wanted:
+        for index, seat in enumerate(self._workers[self.workers :], self.workers):
+            if seat.wanted:
                 self.ring.set_serving(index, False)
-                post.dismiss()
-        for post in (*self._wanted(), self._writer, self._reader):
-            self._keep_in_place(post)
+                seat.dismiss()
+        for seat in (*self._wanted(), self._writer, self._reader):
+            self._keep_in_place(seat)
 
     def limit_memory(self) -> None:
         """Replace a worker that uses too much memory. Called now and then."""
         if not self._draining:
-            self._recycling.look()
+            self._memory_limit.look()
 
     def drain(self) -> None:
         """Let the reader hand over the records that were read, and end. Workers and writer end after the last result."""
@@ -235,8 +237,8 @@ class Lane:
 
     def kill(self) -> None:
         """Kill all processes now."""
-        for post in self._posts:
-            post.dismiss(signal.SIGKILL)
+        for seat in self._seats:
+            seat.dismiss(signal.SIGKILL)
 
     def close(self) -> None:
         """Close bells and ring. The kernel frees the segment when the last child has ended."""
@@ -244,39 +246,39 @@ class Lane:
             bell.close()
         self.ring.close()
 
-    def _fill(self, post: Seat) -> None:
+    def _fill(self, seat: Seat) -> None:
         try:
-            post.start()
+            seat.start()
         except OSError as error:
-            log.error("cannot start a process", child=post.name, reason=str(error))
+            log.error("cannot start a process", child=seat.name, reason=str(error))
             if not self._served:
-                told = f"the {post.name} cannot be started: {error.strerror}", int(ExitCode.FAILED)
+                told = f"the {seat.name} cannot be started: {error.strerror}", int(ExitCode.FAILED)
                 self.failure = self.failure or told
 
     def _kill_hung(self) -> None:
-        watch = self._watch
-        watch.look()
-        for index, post in enumerate(self._workers):
-            if post.ready is not None and watch.worker_hangs(index, post.ready, post.leaving_since_s):
-                post.condemn(f"no run has ended for runTimeout, {watch.run_timeout_s:g} s")
-        for process, post in ((READER, self._reader), (WRITER, self._writer), *enumerate(self._workers, FIRST_WORKER)):
+        hangs = self._hangs
+        hangs.look()
+        for index, seat in enumerate(self._workers):
+            if seat.ready is not None and hangs.worker_hangs(index, seat.ready, seat.leaving_since_s):
+                seat.condemn(f"no run has ended for runTimeout, {hangs.run_timeout_s:g} s")
+        for process, seat in ((READER, self._reader), (WRITER, self._writer), *enumerate(self._workers, FIRST_WORKER)):
             # Before the lane has served, the start or change that waits for the lane has a time limit of its own.
-            if self._served and post.booting is not None and watch.boot_hangs(process, post.booting):
-                post.condemn(f"not ready after {watch.boot_patience_s:.0f} s")
+            if self._served and seat.booting is not None and hangs.boot_hangs(process, seat.booting):
+                seat.condemn(f"not ready after {hangs.boot_patience_s:.0f} s")
         reader, writer = self._reader, self._writer
-        if reader.ready is not None and watch.reader_hangs(reader.ready):
-            reader.condemn(f"no sign of life for {watch.patience_s:g} s")
-        if writer.ready is not None and watch.writer_hangs(writer.ready, writer.leaving_since_s):
-            writer.condemn(f"no sign of life for {watch.patience_s:g} s")
+        if reader.ready is not None and hangs.reader_hangs(reader.ready):
+            reader.condemn(f"no sign of life for {hangs.patience_s:g} s")
+        if writer.ready is not None and hangs.writer_hangs(writer.ready, writer.leaving_since_s):
+            writer.condemn(f"no sign of life for {hangs.patience_s:g} s")
 
-    def _keep_in_place(self, post: Seat) -> None:
-        places, at = self._launcher.places, self._posts.index(post)
+    def _keep_in_place(self, seat: Seat) -> None:
+        places, at = self._launcher.places, self._seats.index(seat)
         cores = places.workers[at] if at < len(self._workers) else places.others
-        if post.child is not None:
-            pin(post.child.pid, cores or [core.number for core in self._generation.arrangement.budget.cores])
+        if seat.child is not None:
+            pin(seat.child.pid, cores or [core.number for core in self._served_model.arrangement.budget.cores])
 
-    def _post_of(self, child: Child) -> Seat:
-        return next(post for post in self._posts if post.child is child)
+    def _seat_of(self, child: Child) -> Seat:
+        return next(seat for seat in self._seats if seat.child is child)
 
     def _wanted(self) -> list[Seat]:
         return self._workers[: self.workers]
@@ -285,7 +287,7 @@ class Lane:
         """Recover the slots of a worker that has ended, and return whether a run was interrupted."""
         error = (ErrorCode.WORKER_DIED, f"the worker died while it ran this record alone, twice: {reason}")
         if verdict is not None:
-            limit_s = self._watch.run_timeout_s
+            limit_s = self._hangs.run_timeout_s
             error = (ErrorCode.WORKER_HUNG, f"the record's run took longer than runTimeout ({limit_s:g} s), twice")
         interrupted = recover(self.ring, worker, self._workers[worker].wanted, error, verdict.stacks if verdict else "")
         # Ring the writer too: the worker may have died between finishing a slot and ringing.

@@ -8,6 +8,7 @@ from cluster_serving.node.ring.bell import Bell
 from cluster_serving.node.ring.ring import Ring
 from cluster_serving.node.ring.spec import LaneSpec
 from cluster_serving.node.supervisor.child import Child, Placement
+from cluster_serving.node.supervisor.inheritance import consumer_of
 from cluster_serving.node.supervisor.served_model import ServedModel
 from cluster_serving.node.topology.placement import LanePlaces
 from cluster_serving.node.worker.spec import WorkerSpec
@@ -17,22 +18,11 @@ from cluster_serving.node.writer.spec import WriterSpec
 _WORKER_ENVIRONMENT = {"OPENCV_IO_MAX_IMAGE_PIXELS": "178956970"}
 
 
-def consumer_of(node: str, generation: int, lane: int = 0) -> str:
-    """Return the consumer name of a lane in the consumer group.
-
-    Generations alternate between `<node>` and `<node>.b`, and in further lanes between `<node>.1` and `<node>.1b`. While a node
-    changes, two generations of its lanes read at the same time, and entries pending under a name belong to one generation. A
-    generation begins after the last but one has ended, so two names for each lane are enough. The names stay for ever.
-    """
-    suffix = f"{lane or ''}{'b' if generation % 2 else ''}"
-    return f"{node}.{suffix}" if suffix else node
-
-
 class Launcher:
     """Launcher of the children of a lane.
 
     Args:
-        generation: generation of the lane.
+        served_model: model and configuration to serve.
         lane: number of the lane.
         first_worker: number of the lane's first worker among the workers of the node.
         places: cores of each process, and the NUMA domain of all processes.
@@ -42,24 +32,24 @@ class Launcher:
 
     def __init__(
         self,
-        generation: ServedModel,
+        served_model: ServedModel,
         lane: int,
         first_worker: int,
         places: LanePlaces,
         ring: Ring,
         bells: Sequence[Bell],
     ) -> None:
-        config = generation.config
+        config = served_model.config
         self.places = places
-        self._generation = generation
+        self._served_model = served_model
         self._config = config
         self._lane = lane
-        self._consumer = consumer_of(generation.node, generation.number, lane)
+        self._consumer = consumer_of(served_model.node, served_model.number, lane)
         self._descriptors = [ring.fd, *(bell.fileno() for bell in bells)]
         self._environment = {"CLUSTER_SERVING_LOG_LEVEL": config.log_level}
         self._spec = LaneSpec(
             job=config.job_name,
-            node=generation.node,
+            node=served_model.node,
             redis=config.redis_settings(),
             geometry=ring.geometry,
             ring_fd=ring.fd,
@@ -80,13 +70,13 @@ class Launcher:
     def worker(self, index: int) -> Child:
         """Start a worker."""
         config = self._config
-        threads = self._generation.arrangement.threads
+        threads = self._served_model.arrangement.threads
         spec = WorkerSpec(
             lane=self._spec,
             worker=index,
-            model=self._generation.model,
+            model=self._served_model.model,
             options=config.load_options(threads),
-            runtime=self._generation.runtime,
+            runtime=self._served_model.runtime,
             calibration_data=config.calibration_data,
             accuracy_tolerance=config.accuracy_tolerance,
             images=config.image_options(),
@@ -106,12 +96,12 @@ class Launcher:
         spec = ReaderSpec(
             lane=self._spec,
             consumer=self._consumer,
-            inputs=self._generation.inputs,
+            inputs=self._served_model.inputs,
             max_batch_delay_ms=config.max_batch_delay_ms,
             decoding=DecodeOptions(
                 already_batched=config.input_already_batched,
                 sparse_layout=config.sparse_layout,
-                raw=self._generation.raw,
+                raw=self._served_model.raw,
                 encrypted=config.record_encrypted,
             ),
             lease_s=config.lease_s,
@@ -125,7 +115,7 @@ class Launcher:
             lane=self._spec,
             result_ttl_ms=round(self._config.result_time_to_live_s * 1000),
             legacy_filter_text=self._config.legacy_filter_text,
-            model_hash=self._generation.model_hash,
+            model_hash=self._served_model.model_hash,
             max_dead_letters=self._config.max_dead_letters,
         )
         return self._other("writer", spec)

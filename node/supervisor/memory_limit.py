@@ -25,16 +25,16 @@ class MemoryLimit:
         self._workers = workers
         self._limit = limit_bytes
 
-    def welcome(self, post: Seat) -> None:
+    def welcome(self, seat: Seat) -> None:
         """Check a worker that has become ready. A worker that begins above the limit shows that no worker can keep the limit."""
-        post.recycling = False
-        if not self._limit or post.child is None:
+        seat.recycling = False
+        if not self._limit or seat.child is None:
             return
-        used = own_bytes(post.child)
+        used = own_bytes(seat.child)
         if used > self._limit:
             log.error(
                 "maxWorkerMemory is not kept from now on: a worker that has just loaded the model takes more; set it higher",
-                child=post.name,
+                child=seat.name,
                 limit_mb=_mb(self._limit),
                 memory_mb=_mb(used),
             )
@@ -42,24 +42,24 @@ class MemoryLimit:
 
     def look(self) -> None:
         """Take the first worker above the limit out of service. The worker finishes its batches and ends."""
-        if not self._limit or any(post.recycling for post in self._workers):
+        if not self._limit or any(seat.recycling for seat in self._workers):
             return
-        for index, post in enumerate(self._workers):
-            child = post.ready
-            if child is None or not post.wanted:
+        for index, seat in enumerate(self._workers):
+            child = seat.ready
+            if child is None or not seat.wanted:
                 continue
             young = time.monotonic() - child.ready_s < _WORTH_STARTING * (child.ready_s - child.started_s)
             if young or (used := own_bytes(child)) <= self._limit:
                 continue
             log.warning(
                 "takes more than maxWorkerMemory, and is replaced",
-                child=post.name,
+                child=seat.name,
                 pid=child.pid,
                 limit_mb=_mb(self._limit),
                 memory_mb=_mb(used),
             )
             self._ring.set_serving(index, False)
-            post.recycle()
+            seat.recycle()
             return
 
 

@@ -14,7 +14,7 @@ from cluster_serving.client import OutputQueue, keys
 from cluster_serving.client.wire.values import encode_record
 from cluster_serving.node.supervisor.child import Child
 from cluster_serving.node.supervisor.generation import Generation
-from cluster_serving.node.supervisor.launcher import consumer_of
+from cluster_serving.node.supervisor.inheritance import consumer_of
 from cluster_serving.node.topology import memory
 from support.caller import Caller, calling
 from support.models import MODELS

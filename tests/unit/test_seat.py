@@ -12,35 +12,35 @@ def nobody() -> Child:
     raise OSError("no process left")
 
 
-def delay_s(post: Seat) -> float:
+def delay_s(seat: Seat) -> float:
     """How long it waits from now on, after another failure."""
     with pytest.raises(OSError, match="no process left"):
-        post.start()
-    return post.due_s - time.monotonic()
+        seat.start()
+    return seat.due_s - time.monotonic()
 
 
 def test_the_next_child_waits_for_longer_than_the_one_before() -> None:
-    post = Seat("worker-0", nobody)
+    seat = Seat("worker-0", nobody)
 
-    delays = [delay_s(post) for _ in range(12)]
+    delays = [delay_s(seat) for _ in range(12)]
 
     # Each is shortened by up to a half at random, so that only every second one is certainly longer.
     assert all(later > earlier for earlier, later in zip(delays[:4], delays[2:6], strict=True))
     assert all(0.9 < delay <= 2 for delay in delays[5:])
 
 
-def is_due(post: Seat) -> bool:
-    return post.is_due
+def is_due(seat: Seat) -> bool:
+    return seat.is_due
 
 
 def test_it_is_due_when_it_is_wanted_and_has_waited() -> None:
-    post = Seat("worker-0", nobody)
-    assert not is_due(post)
+    seat = Seat("worker-0", nobody)
+    assert not is_due(seat)
 
-    delay_s(post)
+    delay_s(seat)
 
-    assert not is_due(post)
-    post.due_s = time.monotonic()
-    assert is_due(post)
-    post.dismiss()
-    assert not is_due(post)
+    assert not is_due(seat)
+    seat.due_s = time.monotonic()
+    assert is_due(seat)
+    seat.dismiss()
+    assert not is_due(seat)
