@@ -55,8 +55,8 @@ def decode(content: bytes, channels: int, *, keep_16_bit: bool = False) -> Image
         image = _read(encoded, cv2.IMREAD_UNCHANGED)
         if image.ndim != 3 or image.shape[2] != _WITH_ALPHA:
             # Read again, in colour: OpenCV then handles grey images, palettes and the orientation of photos.
-            coloured = _read(encoded, cv2.IMREAD_COLOR | cv2.IMREAD_ANYDEPTH)
-            image = cast("Array", cv2.cvtColor(coloured, cv2.COLOR_BGR2BGRA))
+            image = _read(encoded, cv2.IMREAD_COLOR | cv2.IMREAD_ANYDEPTH)
+            image = cast("Array", cv2.cvtColor(image, cv2.COLOR_BGR2BGRA))
     elif channels == _GREY:
         image = _read(encoded, cv2.IMREAD_GRAYSCALE | cv2.IMREAD_ANYDEPTH)[:, :, np.newaxis]
     else:
