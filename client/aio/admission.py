@@ -148,12 +148,7 @@ class AsyncAdmission:
         room = wanted = sum(len(call.left) for call in calls)
         try:
             if self._full:
-                try:
-                    (answer,) = await self._link.call_checked(question(self.job, wanted))
-                except ConnectionLost as error:
-                    error.unsent = True  # the records to enqueue have not been sent
-                    raise
-                surplus, full = answered(self.job, answer)
+                surplus, full = await self._ask(wanted)
                 room -= surplus
                 if not room and full is not None:
                     raise full
@@ -173,6 +168,15 @@ class AsyncAdmission:
             call.accept(taken[first:last])
         if full is not None:
             raise full
+
+    async def _ask(self, count: int) -> tuple[int, QueueFull | None]:
+        """Return how many of `count` records have no room, and the error for them, if any."""
+        try:
+            (answer,) = await self._link.call_checked(question(self.job, count))
+        except ConnectionLost as error:
+            error.unsent = True  # the records to enqueue have not been sent
+            raise
+        return answered(self.job, answer)
 
 
 async def _pause(calls: list[_Call], error: QueueFull | ConnectionLost) -> None:
