@@ -23,6 +23,7 @@ from cluster_serving.node.job.redis_errors import RedisAway, RedisUnavailable
 from cluster_serving.node.job.redis_program import find_server
 from cluster_serving.node.lifecycle import background
 from cluster_serving.node.lifecycle.prepare import check_redis, prepare
+from support.heartbeats import described
 from support.private_redis import PrivateRedis, free_port
 from support.wait import wait_until
 
@@ -75,22 +76,14 @@ def test_shutdown_stops_redis_only_when_nobody_uses_it(port: int) -> None:
 
 def test_status_tells_queue_and_heartbeat(port: int) -> None:
     job = Job.of("a")
-    beat = {
-        "state": "ready",
-        "model": "m",
-        "workers_alive": 1,
-        "workers": 2,
-        "answered": 5,
-        "failed": 1,
-        "started_ms": 1,
-    }
+    beat = described(job="a", workers_alive=1, workers=2, figures={"answered": 5, "failed": 1})
     with RedisSettings(port=port).client() as client, job.acquire():
         client.xgroup_create("a", keys.GROUP, "0", mkstream=True)
         for _ in range(3):
             client.xadd("a", {"uri": "x"})
         client.xreadgroup(keys.GROUP, "n", {"a": ">"}, count=2)
         starting = run("status", "a", "--json")
-        client.set(keys.node_key("a", job.node_id()), json.dumps(beat))
+        client.set(keys.node_key("a", job.node_id()), beat.encode())
         ready = run("status", "a", "--json")
         table = run("status").stdout
 
