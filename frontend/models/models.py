@@ -25,7 +25,6 @@ from cluster_serving.frontend.models.visit import Visit, read_receipt
 VERSION = "1"
 """Version of every job, because a job serves one model at a time."""
 
-_RETRY_S = 1
 _LONGEST_SHOWN = 100
 
 
@@ -73,7 +72,7 @@ class Served:
         """
         if not self.job.ready:
             states = ", ".join(f"{node.node} {node.state}" for node in self.job.nodes)
-            raise NotReady(f"no node of {self.name} is ready: {states}", _RETRY_S)
+            raise NotReady(f"no node of {self.name} is ready: {states}")
 
     async def predict(self, records: Sequence[Fields], request: Request) -> list[Result]:
         """Enqueue records and return their results in order. The result of a failed record is its error.
@@ -196,10 +195,10 @@ class Models:
         found = backend.registry.jobs.get(job)
         if found is None:
             if not backend.registry.reachable:
-                raise NotReady(f"Redis at {backend.registry.described} cannot be reached", _RETRY_S)
+                raise NotReady(f"Redis at {backend.registry.described} cannot be reached")
             if servable is not None or backend.registry.was_seen(job) or name == self._config.job_name:
                 where = f"no node of the job {job} lives on {backend.registry.described}"
-                raise NotReady(f"{where}: start one, with jobName: {job}", _RETRY_S)
+                raise NotReady(f"{where}: start one, with jobName: {job}")
             raise self._unknown(name, None)
         window_ms = servable.time_window if servable else self._config.time_window
         calls = servable.count_window if servable else self._config.count_window

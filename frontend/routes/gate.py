@@ -1,4 +1,4 @@
-"""The gate of every request, on the way to a handler and back: API key, token, timers, errors as JSON."""
+"""The gate of every request, on the way to a handler and back: API key, token, timers, errors as JSON with `Retry-After`."""
 
 from collections.abc import Awaitable, Callable
 from time import monotonic, perf_counter
@@ -20,6 +20,7 @@ log = structlog.get_logger(__name__)
 
 Handler = Callable[..., Awaitable[HTTPResponse]]
 
+_RETRY_AFTER_S = 1  # after a 503: nodes and Redis come back within seconds
 _NO_ROUTE = "none"  # route name of requests that no handler has answered
 
 
@@ -83,7 +84,7 @@ def error_response(error: ClusterServingError, rate_limit_status: int = 429) -> 
     if isinstance(error, RequestError) and error.retry_after_s is not None:
         response.headers["Retry-After"] = str(error.retry_after_s)
     elif status == 503:
-        response.headers["Retry-After"] = "1"
+        response.headers["Retry-After"] = str(_RETRY_AFTER_S)
     if status == 401:
         response.headers["WWW-Authenticate"] = "Bearer"
     return response

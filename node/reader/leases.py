@@ -23,6 +23,9 @@ from cluster_serving.client.threads.link import Link
 _HERE = Path(__file__).parent
 CLAIM, RENEW, PRUNE = (Script(_HERE.joinpath(f"{name}.lua").read_text()) for name in ("claim", "renew", "prune"))
 
+RENEWALS_A_LEASE = 3
+"""Renewals that a consumer makes within the time of a lease."""
+
 _AT_ONCE = 256
 _IDLE_LEASES = 100
 _NEVER_MS = 1 << 52

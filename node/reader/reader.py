@@ -26,7 +26,7 @@ from cluster_serving.client.servers.process.backoff import Backoff
 from cluster_serving.client.threads.link import Link
 from cluster_serving.node.reader.batcher import Batcher
 from cluster_serving.node.reader.decoding import Record, RecordDecoder
-from cluster_serving.node.reader.leases import Leases, Pending
+from cluster_serving.node.reader.leases import RENEWALS_A_LEASE, Leases, Pending
 from cluster_serving.node.reader.redis_clock import offset_ms
 from cluster_serving.node.reader.spec import ReaderSpec
 from cluster_serving.node.ring.bell import Bell, Ear
@@ -40,7 +40,6 @@ log = structlog.get_logger(__name__)
 
 _BLOCK_MS = 500  # longest wait of a stop for the reply under way
 _LONGEST_WAIT_S = 0.05
-_RENEWALS_A_LEASE = 3
 _SEEN_AT_ONCE = 256
 
 Entry = tuple[bytes, list[bytes], int]
@@ -187,7 +186,7 @@ class Reader:
         """Take one turn: renew leases, decode, hand over, ask for entries if there is room, wait for a reply or the bell."""
         self._ring.reader_wants = True  # before looking, so that a worker or slot freed from now on rings the bell
         if time.monotonic() >= self._renewal_due_s and not self._reading:
-            self._renewal_due_s = time.monotonic() + self._spec.lease_s / _RENEWALS_A_LEASE
+            self._renewal_due_s = time.monotonic() + self._spec.lease_s / RENEWALS_A_LEASE
             self._ring.clock_offset_ms = offset_ms(self._link)  # with every renewal: either clock may be set
             held = self._held()
             self._leases.renew(list(held))

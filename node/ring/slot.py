@@ -4,6 +4,7 @@
 
 The reader writes signature, row table and inputs. The worker writes outcomes and outputs. The writer reads all areas. The header
 (int64 fields) holds the lengths and the progress of a run, so that the supervisor knows the rows that a dead worker was running.
+These rows run again in halves (`Slot.worker_died`), until the row that kills workers stands alone.
 """
 
 import time

@@ -1,4 +1,7 @@
-"""Recovery of the slots of a worker that has ended: the slots run again, and an interrupted batch runs again in halves."""
+"""Recovery of the slots of a worker that has ended: every slot finds a worker again.
+
+An interrupted batch runs again in halves, as `Slot.worker_died` of `ring/slot.py` divides it.
+"""
 
 from cluster_serving.node.ring.ring import Ring, State
 

@@ -8,7 +8,7 @@
         tensor:x      ...
 
 `finish.lua` writes a dead letter in the same step as the record's answer. `maxDeadLetters` bounds the number of letters. This
-module reads letters, puts letters back into a job's stream (`replay.lua`) and deletes letters.
+module encodes the reason, reads letters, puts letters back into a job's stream (`replay.lua`) and deletes letters.
 """
 
 from collections.abc import Iterator, Sequence
