@@ -19,7 +19,7 @@ import redis
 from cluster_serving.client import ConnectionLost, InputQueue, QueueFull, RedisRefused, ResultTimeout, keys
 from support.clients import ROW, AsyncioClient, Client, ThreadClient, answering, in_background
 from support.failover import failover
-from support.private_redis import PrivateRedis, fill, free_port, private_redis, slow_loading
+from support.private_redis import PrivateRedis, fill, free_port, hurry, private_redis, slow_loading
 from support.proxy import Proxy, proxy
 from support.wait import wait_until
 
@@ -174,13 +174,14 @@ def test_the_timeout_of_a_call_is_shorter_than_patience(connect: Connect) -> Non
 def test_a_redis_that_loads_is_waited_for(tmp_path: Path, connect: Connect) -> None:
     with private_redis(tmp_path, *slow_loading(10000)) as server:
         with server.client() as client:
-            fill(client, 200)
+            fill(client, 800)
         patient, hasty = connect(port=server.port, patience_s=30), connect(port=server.port, patience_s=0.2)
         server.stop()
         with in_background(server.start):
             with pytest.raises(ConnectionLost):
                 hasty.enqueue("hasty")
-            patient.enqueue("patient")
+            with in_background(lambda: patient.enqueue("patient")):
+                hurry(server)
 
         assert uris(server) == [b"patient"]
         assert works(hasty, server)

@@ -29,6 +29,22 @@ def slow_loading(key_us: int) -> tuple[str, ...]:
     return ("--key-load-delay", str(key_us), *often)
 
 
+def hurry(server: "PrivateRedis") -> None:
+    """Let a server that is loading slowly load the rest at full speed."""
+
+    def is_told() -> bool:
+        with server.client() as client:
+            try:
+                client.config_set("key-load-delay", "0")
+            except redis.ConnectionError:
+                return False
+            except redis.ResponseError:
+                pass  # Redis 6.2 takes no settings while it loads, and goes on slowly
+        return True
+
+    wait_until(is_told, "the server listens")
+
+
 def fill(client: Any, count: int) -> list[str]:
     """Write so many keys of 16 KB that no server can compress, and let its file hold nothing else; their names."""
     values = {f"filler{n}": Random(n).randbytes(16 << 10) for n in range(count)}
