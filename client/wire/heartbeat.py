@@ -11,10 +11,12 @@ from cluster_serving.client.tensor_spec import TensorSpec
 class Heartbeat(msgspec.Struct, frozen=True, kw_only=True):
     """State of a node, and the figures since its start.
 
+    Fields with a default may be missing in a heartbeat. Frontends need only the rest.
+
     Attributes:
         job: name of the job.
         node: name of the node.
-        state: `starting`, `ready`, `unready`, `stopping`, ...
+        state: `starting`, `ready`, `unready` or `draining`.
         pid: process id of the supervisor.
         started_ms: Unix time of the start in milliseconds.
         model: path of the model's definition.
@@ -55,7 +57,7 @@ class Heartbeat(msgspec.Struct, frozen=True, kw_only=True):
     workers: int = 0
     threads: int = 0
     budget: str = ""
-    threads_computing: int | None = None
+    threads_computing: int = 0
     batch_size: int
     figures: Mapping[str, Any] = {}
 

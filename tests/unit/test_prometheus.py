@@ -4,7 +4,6 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-import msgspec
 import pytest
 from prometheus_client import Metric
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
@@ -15,21 +14,9 @@ from cluster_serving.client.wire.heartbeat import Heartbeat
 from cluster_serving.frontend.metrics.buckets import LE_S
 from cluster_serving.frontend.metrics.prometheus import prometheus_text
 from cluster_serving.frontend.metrics.timers import Count, Timer, Timers
+from support.heartbeats import described
 
-_BEAT: dict[str, Any] = {
-    "job": "job",
-    "node": "n1",
-    "state": "ready",
-    "model": "m.onnx",
-    "model_hash": "abc",
-    "backend": "onnx",
-    "engine": "onnxruntime",
-    "inputs": [],
-    "outputs": [],
-    "batch_size": 32,
-    "raw": False,
-    "already_batched": False,
-    "started_ms": 1,
+_FIGURES: dict[str, Any] = {
     "answered": 10,
     "failed": 3,
     "dead": 2,
@@ -57,7 +44,7 @@ def timers() -> Iterator[Timers]:
 
 
 def _node(**figures: Any) -> Heartbeat:
-    return Heartbeat.decode(msgspec.json.encode(_BEAT | figures))
+    return Heartbeat.decode(described(node="n1", batch_size=32, figures=_FIGURES | figures).encode())
 
 
 def _samples(

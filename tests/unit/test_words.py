@@ -7,6 +7,10 @@ import tokenize
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[2]
 PARTS = ("client", "node", "frontend", "swarm")
 QUESTIONS = {"what", "whether", "how", "who", "why", "where", "when", "which", "whose", "whichever"}
