@@ -41,7 +41,7 @@ MUTANTS = {
 """,
     ),
     "no lease renewal": Patch("node/reader/reader.py", "self._leases.renew(list(held))", "pass"),
-    "batch retried as a whole": Patch("node/ring/slot.py", "self.isolate(running // 2)", "self.isolate(running)"),
+    "batch retried as a whole": Patch("node/ring/isolation.py", "limit=running // 2", "limit=running"),
     "group re-created at $": Patch(
         "node/reader/reader.py", 'keys.GROUP, "0", "MKSTREAM"', 'keys.GROUP, "$", "MKSTREAM"'
     ),

@@ -1,6 +1,6 @@
 """Recovery of the slots of a worker that has ended: every slot finds a worker again.
 
-An interrupted batch runs again in halves, as `Slot.worker_died` of `ring/slot.py` divides it.
+`ring/isolation.py` decides which rows of an interrupted batch run next.
 """
 
 from cluster_serving.node.ring.ring import Ring, State

@@ -91,11 +91,9 @@ class Worker:
         slot.begin()
         begun_s = time.perf_counter()
         ran = 0
-        while (count := slot.run_rows) > 0:
+        while rows := slot.progress.next_run:
             self._ring.beat(self._process)
-            first = slot.next_row
-            count = min(count, self._fixed or count)
-            rows = range(first, first + count)
+            rows = rows[: self._fixed]
             expired = self._too_late(slot, rows)
             runs, outcomes = self._contents.decode(slot, rows, [outcome.rows[0] for outcome in expired])
             outcomes += expired
@@ -104,7 +102,7 @@ class Worker:
             for run in runs:
                 found, used = self._outcomes(slot, run, used)
                 outcomes += found
-            slot.add(outcomes, first + count, used)
+            slot.add(outcomes, rows.stop, used)
         if ran and slot.deadline_ms:
             self._ring.row_ms = self._row_times.add(1000 * (time.perf_counter() - begun_s), ran)
 

@@ -1,11 +1,13 @@
-"""A slot: what is written comes back, no area reaches into another, and a fatal record is found."""
+"""A slot: what is written comes back, no area reaches into another, and a fatal record gets its error."""
 
 import pytest
 
 from cluster_serving.client import keys
 from cluster_serving.client.errors import ErrorCode
+from cluster_serving.node.ring.isolation import Progress
 from cluster_serving.node.ring.slot import (
     BATCHED,
+    LARGEST_DETAIL,
     LARGEST_MESSAGE,
     LARGEST_OUTCOME,
     LARGEST_ROW_ENTRY,
@@ -53,7 +55,7 @@ def test_what_the_reader_writes_comes_back() -> None:
     slot.fill(b"signature", rows, 3)
 
     assert slot.table() == rows
-    assert (slot.rows, slot.next_row, slot.run_rows, slot.output_bytes) == (3, 0, 3, 0)
+    assert (slot.rows, slot.progress, slot.output_bytes) == (3, Progress(3), 0)
     assert slot.signature == b"signature"
     assert slot.outcomes() == []
 
@@ -67,12 +69,12 @@ def test_what_the_worker_writes_comes_back() -> None:
 
     slot.begin()
     slot.add([first], 2, 192)
-    assert (slot.next_row, slot.run_rows, slot.output_bytes) == (2, 3, 192)
+    assert (slot.progress, slot.output_bytes) == (Progress(5, 2), 192)
     slot.add([second, third, fourth], 5, 226)
 
     assert slot.outcomes() == [first, second, third, fourth]
     assert [placed.is_text for placed in slot.outcomes()[0].outputs] == [False, False, True]
-    assert (slot.next_row, slot.run_rows, slot.output_bytes) == (5, 0, 226)
+    assert (slot.progress, slot.output_bytes) == (Progress(5, 5), 226)
 
 
 def test_times_follow_each_other_and_the_first_start_counts() -> None:
@@ -92,80 +94,36 @@ def test_times_follow_each_other_and_the_first_start_counts() -> None:
 def test_a_slot_is_used_again_from_nothing() -> None:
     slot = filled(8)
     slot.begin()
-    slot.isolate(1)
-    slot.worker_died(DIED)
     slot.add([Outcome([0], error=DIED)], 1, 99)
+    slot.progress = Progress(8, 1, limit=1, deaths_alone=1)
 
     slot.fill(b"new", [Row(b"9-0", b"u", b"", 0, 0), Row(b"9-1", b"v", b"", 0, 1)], 2)
 
-    assert (slot.rows, slot.next_row, slot.run_rows, slot.output_bytes) == (2, 0, 2, 0)
+    assert (slot.rows, slot.progress, slot.output_bytes) == (2, Progress(2), 0)
     assert (slot.outcomes(), slot.times_us[1:]) == ([], (0, 0))
-    slot.isolate(1)
-    slot.worker_died(DIED)
-    assert slot.outcomes() == []
 
 
-def test_isolate_limits_the_runs_until_it_is_taken_back() -> None:
+def test_progress_comes_back_and_outcomes_keep_the_limit() -> None:
     slot = filled(8)
 
-    slot.isolate(3)
-    assert slot.run_rows == 3
-    slot.add([Outcome([0, 1, 2], error=DIED)], 3, 0)
-    assert slot.run_rows == 3
-    slot.add([Outcome([3, 4, 5], error=DIED)], 6, 0)
-    assert slot.run_rows == 2, "no more than are left"
+    slot.progress = Progress(8, 3, limit=2, deaths_alone=1)
+    assert slot.progress == Progress(8, 3, limit=2, deaths_alone=1)
+    slot.add([Outcome([3], error=DIED)], 4, 0)
 
-    slot.isolate(0)
-    assert slot.run_rows == 2
+    assert slot.progress == Progress(8, 4, limit=2)
 
 
-@pytest.mark.parametrize(("rows", "runs"), [(8, [4, 2, 1, 1]), (5, [2, 1, 1]), (2, [1, 1]), (1, [1])])
-def test_a_death_halves_the_run_until_the_row_dies_alone_twice(rows: int, runs: list[int]) -> None:
-    slot = filled(rows)
-
-    seen: list[int] = []
-    while not slot.outcomes():
-        slot.worker_died(DIED)
-        if not slot.outcomes():
-            seen.append(slot.run_rows)
-
-    assert seen == runs
-    assert slot.outcomes() == [Outcome([0], error=DIED)]
-    assert (slot.next_row, slot.run_rows) == (1, rows - 1), "the others run together again"
-
-
-@pytest.mark.parametrize("culprit", range(8))
-def test_whichever_row_is_fatal_is_the_only_one_that_fails(culprit: int) -> None:
+def test_a_culprit_gets_the_error_and_the_end_of_its_detail() -> None:
     slot = filled(8)
-
-    deaths = 0
-    while (count := slot.run_rows) > 0:
-        rows = range(slot.next_row, slot.next_row + count)
-        if culprit in rows:
-            deaths += 1
-            slot.worker_died(DIED)
-        else:
-            slot.add([Outcome([row], values=[(0, 0)]) for row in rows], rows.stop, 0)
-
-    failed = [row for outcome in slot.outcomes() if outcome.error for row in outcome.rows]
-    answered = [row for outcome in slot.outcomes() for row in outcome.rows]
-    assert failed == [culprit]
-    assert answered == list(range(8))
-    assert deaths <= 5
-
-
-def test_a_death_of_a_neighbour_does_not_count() -> None:
-    """Row 0 dies alone once by accident and succeeds: row 1 still has two tries."""
-    slot = filled(2)
-    slot.isolate(1)
+    slot.add([Outcome([0, 1], values=[(0, 1), (1, 1)])], 2, 2)
+    slot.progress = Progress(8, 2, limit=1)
 
     slot.worker_died(DIED)
-    slot.add([Outcome([0], values=[(0, 0)])], 1, 0)
-    slot.worker_died(DIED)
+    assert len(slot.outcomes()) == 1
+    slot.worker_died(DIED, "x" * LARGEST_DETAIL + "end")
 
-    assert [outcome.error for outcome in slot.outcomes()] == [None]
-    slot.worker_died(DIED)
-    assert [outcome.error for outcome in slot.outcomes()] == [None, DIED]
+    assert slot.outcomes()[1:] == [Outcome([2], error=DIED, detail="x" * (LARGEST_DETAIL - 3) + "end")]
+    assert (slot.progress, slot.output_bytes) == (Progress(8, 3), 2)
 
 
 @pytest.mark.parametrize("deaths", [1, 2, 3])

@@ -69,11 +69,10 @@ def test_the_model_and_the_real_slot_run_the_same_rows(rows: int, fates: int) ->
         if fates >> bit & 1:
             real.worker_died(("WorkerDied", "killed"))
             model = model.worker_died()
-        elif count := real.run_rows:
-            first = real.next_row
-            real.add([Outcome([row]) for row in range(first, first + count)], first + count, 0)
-            model = model.with_outcomes(count, GOOD)._replace(next_row=first + count, deaths_alone=0)
+        elif run := real.progress.next_run:
+            real.add([Outcome([row]) for row in run], run.stop, 0)
+            model = model.with_outcomes(len(run), GOOD)._replace(next_row=run.stop, deaths_alone=0)
 
-        assert (model.next_row, model.run_rows) == (real.next_row, real.run_rows)
+        assert range(model.next_row, model.next_row + model.run_rows) == real.progress.next_run
         blamed = {row for outcome in real.outcomes() if outcome.error for row in outcome.rows}
         assert {row for row, outcome in enumerate(model.outcomes) if outcome > GOOD} == blamed

@@ -92,9 +92,8 @@ class Lane:
                 continue
             self._move("worker", number, State.RUNNING)
             slot = ring.slots[number]
-            while count := slot.run_rows:
+            while rows := slot.progress.next_run:
                 yield
-                rows = range(slot.next_row, slot.next_row + count)
                 if POISON in [int(row.id) for row in slot.table()][rows.start : rows.stop]:
                     return
                 slot.add([Outcome(list(rows))], rows.stop, 0)
