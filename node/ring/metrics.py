@@ -26,6 +26,10 @@ class Count(IntEnum):
     RECONNECTS = 10  # reader, writer: connections to Redis after the first one
 
 
+COUNTER_CELLS = 16
+"""Number of cells in a row of `Ring.counters`: two cache lines, so that no line is written by two processes."""
+
+
 _SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 _ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 

@@ -1,17 +1,29 @@
 """A ring of batch slots in one shared-memory segment.
 
-    | states | owners, flags, pulses | sequences | counters | measures | slot 0 | slot 1 | ...     (a slot's bytes: slot.py)
+    | states | owners | sequences | serving | pulses | numbers | row_ms | counters | measures | slot 0 | slot 1 | ...
+
+    states       uint8 a slot: a `State`
+    owners       uint8 a slot: the worker that got the slot last
+    sequences    int64 a slot: position in the order of hand-over
+    serving      uint8 a worker: 1 if slots may be handed to the worker
+    pulses       int64 a process: ns of the monotonic clock at the last sign of life
+    numbers      int64 each: properties of `Ring` with a setter
+    row_ms       float64: the property of the same name
+    counters     int64, a row a process: columns as in `Count` of `metrics.py`
+    measures     float64, a row a process: histograms of `metrics.py`
+    slot         header, inputs, outputs and more: `slot.py`
 
     FREE --reader--> FILLING --reader--> READY --worker--> RUNNING --worker--> DONE --writer--> PUBLISHING --writer--> FREE
                            └----reader, refused records------------------------^
 
-In each state exactly one process may touch the slot: the process named on the arrow that leaves the state. READY and RUNNING
-belong to the worker that `owners` names.
+After a process has died, three arrows lead back:
 
-Three more arrows are for processes that died. A new reader frees slots that the old reader was FILLING. A new writer takes
-PUBLISHING back to DONE. The supervisor puts slots that a dead worker was RUNNING back to READY, for another owner. There is no
-lock: a process killed at any instruction leaves the slot in a state that tells the next step, and publishing twice is harmless
-(`finish.lua`).
+    FILLING --reader--> FREE          RUNNING --supervisor--> READY          PUBLISHING --writer--> DONE
+
+In each state exactly one process may touch the slot: the process named on the arrow that leaves the state. READY and RUNNING
+belong to the worker that `owners` names. Only the supervisor changes the owner of a READY slot, and takes RUNNING slots from a
+dead worker. There is no lock: a process killed at any instruction leaves the slot in a state that tells the next step, and
+publishing twice is harmless (`finish.lua`).
 
 The segment is an anonymous memfd that the supervisor passes to its children. The kernel frees the segment with the last process.
 A page takes memory only when first touched, so a slot may be far larger than the usual batch.
@@ -21,14 +33,15 @@ import mmap
 import os
 import time
 from enum import IntEnum
-from itertools import pairwise
+from itertools import accumulate, repeat
+from operator import itemgetter
 
-from cluster_serving.node.ring.metrics import MEASURE_CELLS
-from cluster_serving.node.ring.slot import PAGE, Geometry, Slot, paged
+from cluster_serving.node.ring.metrics import COUNTER_CELLS, MEASURE_CELLS
+from cluster_serving.node.ring.slot import Geometry, Slot, paged
 
 
 class State(IntEnum):
-    """State of a slot. In each state exactly one process may touch the slot, and moves the slot to the next state."""
+    """State of a slot."""
 
     FREE = 0
     FILLING = 1
@@ -57,9 +70,6 @@ TRANSITIONS: dict[str, frozenset[tuple[State, State]]] = {
 HANDED_OVER = (State.READY, State.RUNNING, State.DONE, State.PUBLISHING)
 """States of a slot between reader and client."""
 
-COUNTERS = 16
-"""Number of counters per process. Each counter has one writer (`metrics.py` names the counters)."""
-
 _MAX_SLOTS = 255
 
 
@@ -68,47 +78,64 @@ class RingError(Exception):
 
 
 class Ring:
-    """All slots of a lane, with state and owner of each. The descriptor is passed to the lane's processes."""
+    """All slots of a lane, with state and owner of each. The descriptor is passed to the lane's processes.
+
+    `process` is READER, WRITER or FIRST_WORKER + worker of `metrics.py`.
+    """
 
     def __init__(self, geometry: Geometry, fd: int | None = None) -> None:
         if not 0 < geometry.slots <= _MAX_SLOTS:
             raise RingError(f"a ring has 1 to {_MAX_SLOTS} slots, not {geometry.slots}")
         processes = geometry.workers + 2
-        measures_at = 3 * PAGE + paged(8 * COUNTERS * processes)
-        begin = measures_at + paged(8 * MEASURE_CELLS * processes)
-        size = begin + geometry.slots * geometry.slot_stride
+        sizes = (
+            geometry.slots,  # states
+            geometry.slots,  # owners
+            8 * geometry.slots,  # sequences
+            geometry.workers,  # serving
+            8 * processes,  # pulses
+            8 * 6,  # numbers
+            8,  # row_ms
+            8 * COUNTER_CELLS * processes,  # counters
+            8 * MEASURE_CELLS * processes,  # measures
+            *repeat(geometry.slot_stride, geometry.slots),
+        )
+        *starts, total = accumulate(map(paged, sizes), initial=0)
         if fd is None:
             fd = os.memfd_create("cluster-serving-ring")
-            os.ftruncate(fd, size)
+            os.ftruncate(fd, total)
         self.fd = fd
         self.geometry = geometry
         try:
-            view = memoryview(mmap.mmap(fd, size))
+            segment = memoryview(mmap.mmap(fd, total))
         except OSError:  # a mapping has a descriptor of its own, and the process may have none left
             os.close(fd)
             raise
-        self._states = view[: geometry.slots]
-        self._owners = view[PAGE : PAGE + geometry.slots]
-        self._serving = view[PAGE + 256 : PAGE + 256 + geometry.workers]
-        self._reader_wants = view[PAGE + 512 : PAGE + 513]
-        self._pulses = view[PAGE + 1024 : PAGE + 1024 + 8 * processes].cast("q")
-        self._consuming = view[PAGE + 2048 : PAGE + 2049]
-        self._clock_offset = view[PAGE + 2056 : PAGE + 2064].cast("q")
-        self._row_output_bytes = view[PAGE + 2064 : PAGE + 2072].cast("q")
-        self._most_rows = view[PAGE + 2072 : PAGE + 2080].cast("q")
-        self._most_slots = view[PAGE + 2080 : PAGE + 2088].cast("q")
-        self._row_ms = view[PAGE + 2088 : PAGE + 2096].cast("d")
-        self._sequences = view[2 * PAGE : 2 * PAGE + 8 * geometry.slots].cast("q")
-        counters = view[3 * PAGE : 3 * PAGE + 8 * COUNTERS * processes].cast("q")
-        self.counters = [counters[first : first + COUNTERS] for first in range(0, len(counters), COUNTERS)]
-        measures = view[measures_at : measures_at + 8 * MEASURE_CELLS * processes].cast("d")
-        self.measures = [measures[first : first + MEASURE_CELLS] for first in range(0, len(measures), MEASURE_CELLS)]
-        ends = [begin + slot * geometry.slot_stride for slot in range(geometry.slots + 1)]
-        self.slots = [Slot(view[start:end], geometry) for start, end in pairwise(ends)]
+        areas = (segment[start : start + size] for start, size in zip(starts, sizes, strict=True))
+        states, owners, sequences, serving, pulses, numbers, row_ms, counters, measures, *slots = areas
+        self._states, self._owners, self._sequences = states, owners, sequences.cast("q")
+        self._serving, self._pulses = serving, pulses.cast("q")
+        (
+            self._reader_wants,
+            self._consuming,
+            self._most_rows,
+            self._most_slots,
+            self._row_output_bytes,
+            self._clock_offset,
+        ) = (numbers[at : at + 8].cast("q") for at in range(0, len(numbers), 8))
+        self._row_ms = row_ms.cast("d")
+        row = 8 * COUNTER_CELLS
+        self.counters = [counters[at : at + row].cast("q") for at in range(0, len(counters), row)]
+        row = 8 * MEASURE_CELLS
+        self.measures = [measures[at : at + row].cast("d") for at in range(0, len(measures), row)]
+        self.slots = [Slot(area, geometry) for area in slots]
 
     def state(self, slot: int) -> State:
         """Return the state of one slot."""
         return State(self._states[slot])
+
+    def owner(self, slot: int) -> int:
+        """Return the worker that got the slot last."""
+        return self._owners[slot]
 
     def first(self, state: State) -> int | None:
         """Return the lowest slot in use with the given state, or None. Low slots, used again and again, stay in the cache."""
@@ -134,9 +161,72 @@ class Ring:
         found = [slot for slot, state in enumerate(self._in_use()) if state in states]
         return sorted(found, key=self._sequences.__getitem__)
 
+    def owned(self, worker: int, state: State) -> list[int]:
+        """Return the slots of one worker in the given state, oldest first."""
+        owners = bytes(self._owners)
+        return [slot for slot in self.every(state) if owners[slot] == worker]
+
+    def newest(self) -> int:
+        """Return the highest sequence number in use."""
+        return max(self._sequences)
+
+    def least_loaded(self) -> tuple[int, int] | None:
+        """Return the serving worker with the fewest READY and RUNNING slots, and the number of slots. None: no worker serves."""
+        loads = {worker: 0 for worker, serving in enumerate(bytes(self._serving)) if serving}
+        owners = bytes(self._owners)
+        for slot, state in enumerate(self._in_use()):
+            if state in (State.READY, State.RUNNING) and owners[slot] in loads:
+                loads[owners[slot]] += 1
+        return min(loads.items(), key=itemgetter(1), default=None)
+
+    def rows_a_worker(self, further: int) -> float:
+        """Return the mean number of rows ahead of a serving worker: the READY rows, the RUNNING rows, and `further` rows."""
+        workers = bytes(self._serving).count(1)
+        rows = sum(self.slots[slot].rows for slot in self.every(State.READY, State.RUNNING))
+        return (rows + further) / workers if workers else 0.0
+
+    def _in_use(self) -> bytes:
+        """Return the states of the slots that the reader may fill, and of higher slots that are not empty yet."""
+        states = bytes(self._states)
+        return states[: max(self.most_slots, len(states.rstrip(b"\0")))]
+
+    def move(self, by: str, slot: int, to: State) -> None:
+        """Move a slot along an arrow of the state machine.
+
+        Raises:
+            RingError: the kind of process `by` has no arrow from the slot's state to the state `to`.
+        """
+        state = self._states[slot]
+        if (state, to) not in TRANSITIONS[by]:
+            raise RingError(f"the {by} cannot move slot {slot} from {State(state).name} to {to.name}")
+        self._states[slot] = to
+
+    def hand_over(self, by: str, slot: int, worker: int, sequence: int | None = None) -> None:
+        """Make a slot READY for a worker. A `sequence` number orders the slot behind the slots with lower numbers."""
+        self.slots[slot].note_hand_over()
+        is_ready = self._states[slot] == State.READY  # read first: the new owner may take the slot at once
+        self._owners[slot] = worker
+        if sequence is not None:
+            self._sequences[slot] = sequence
+        if not is_ready:
+            self.move(by, slot, State.READY)
+
+    def answer(self, slot: int, sequence: int) -> None:
+        """Reader: leave a slot of refused records to the writer."""
+        self._sequences[slot] = sequence
+        self.move("reader", slot, State.DONE)
+
     def set_serving(self, worker: int, serving: bool) -> None:
         """Supervisor: set whether slots may be handed to a worker."""
         self._serving[worker] = serving
+
+    def beat(self, process: int) -> None:
+        """Note a sign of life of a process."""
+        self._pulses[process] = time.monotonic_ns()
+
+    def silent_s(self, process: int) -> float:
+        """Return the seconds since the last sign of life of a process, or since boot if there was none."""
+        return (time.monotonic_ns() - self._pulses[process]) / 1e9
 
     @property
     def reader_wants(self) -> bool:
@@ -155,24 +245,6 @@ class Ring:
     @consuming.setter
     def consuming(self, consuming: bool) -> None:
         self._consuming[0] = consuming
-
-    @property
-    def clock_offset_ms(self) -> int:
-        """Milliseconds by which Redis' clock, the clock of deadlines, is ahead of this machine's. Measured by the reader."""
-        return self._clock_offset[0]
-
-    @clock_offset_ms.setter
-    def clock_offset_ms(self, offset_ms: int) -> None:
-        self._clock_offset[0] = offset_ms
-
-    @property
-    def row_output_bytes(self) -> int:
-        """Bytes that the outputs of one row take, as seen lately by the workers. 0: not known."""
-        return self._row_output_bytes[0]
-
-    @row_output_bytes.setter
-    def row_output_bytes(self, size: int) -> None:
-        self._row_output_bytes[0] = size
 
     @property
     def most_rows(self) -> int:
@@ -196,6 +268,15 @@ class Ring:
         self._most_slots[0] = slots
 
     @property
+    def row_output_bytes(self) -> int:
+        """Bytes that the outputs of one row take, as seen lately by the workers. 0: not known."""
+        return self._row_output_bytes[0]
+
+    @row_output_bytes.setter
+    def row_output_bytes(self, size: int) -> None:
+        self._row_output_bytes[0] = size
+
+    @property
     def row_ms(self) -> float:
         """Milliseconds that a worker takes for a row, measured in batches with deadlines (`forecast.py`). 0: not known."""
         return self._row_ms[0]
@@ -204,75 +285,18 @@ class Ring:
     def row_ms(self, row_ms: float) -> None:
         self._row_ms[0] = row_ms
 
+    @property
+    def clock_offset_ms(self) -> int:
+        """Milliseconds by which Redis' clock, the clock of deadlines, is ahead of this machine's. Measured by the reader."""
+        return self._clock_offset[0]
+
+    @clock_offset_ms.setter
+    def clock_offset_ms(self, offset_ms: int) -> None:
+        self._clock_offset[0] = offset_ms
+
     def redis_ms(self) -> float:
         """Return Unix time in ms on Redis' clock."""
         return time.time() * 1000 + self.clock_offset_ms
-
-    def beat(self, process: int) -> None:
-        """Note a sign of life of a process. `process` is the process's row of `counters`."""
-        self._pulses[process] = time.monotonic_ns()
-
-    def silent_s(self, process: int) -> float:
-        """Return the seconds since the last sign of life of a process, or since boot if there was none."""
-        return (time.monotonic_ns() - self._pulses[process]) / 1e9
-
-    def least_loaded(self) -> tuple[int, int] | None:
-        """Return the serving worker with the fewest READY and RUNNING slots, and the number of slots. None: no worker serves."""
-        loads = {worker: 0 for worker, serving in enumerate(bytes(self._serving)) if serving}
-        owners = bytes(self._owners)
-        for slot, state in enumerate(self._in_use()):
-            if state in (State.READY, State.RUNNING) and owners[slot] in loads:
-                loads[owners[slot]] += 1
-        return min(((worker, load) for worker, load in loads.items()), key=lambda pair: pair[1], default=None)
-
-    def rows_a_worker(self, further: int) -> float:
-        """Return the mean number of rows ahead of a serving worker: the READY rows, the RUNNING rows, and `further` rows."""
-        workers = bytes(self._serving).count(1)
-        rows = sum(self.slots[slot].rows for slot in self.every(State.READY, State.RUNNING))
-        return (rows + further) / workers if workers else 0.0
-
-    def _in_use(self) -> bytes:
-        """Return the states of the slots that the reader may fill, and of higher slots that are not empty yet."""
-        states = bytes(self._states)
-        return states[: max(self.most_slots, len(states.rstrip(b"\0")))]
-
-    def owner(self, slot: int) -> int:
-        """Return the worker that got the slot last."""
-        return self._owners[slot]
-
-    def owned(self, worker: int, state: State) -> list[int]:
-        """Return the slots of one worker in the given state, oldest first."""
-        owners = bytes(self._owners)
-        return [slot for slot in self.every(state) if owners[slot] == worker]
-
-    def move(self, by: str, slot: int, to: State) -> None:
-        """Move a slot along an arrow of the state machine.
-
-        Raises:
-            RingError: the kind of process `by` has no arrow from the slot's state to the state `to`.
-        """
-        state = State(self._states[slot])
-        if (state, to) not in TRANSITIONS[by]:
-            raise RingError(f"the {by} cannot move slot {slot} from {state.name} to {to.name}")
-        self._states[slot] = to
-
-    def hand_over(self, by: str, slot: int, worker: int, sequence: int | None = None) -> None:
-        """Make a slot READY for a worker. A `sequence` number orders the slot behind the slots with lower numbers."""
-        is_ready = self._states[slot] == State.READY  # read first: the new owner may take the slot at once
-        self._owners[slot] = worker
-        if sequence is not None:
-            self._sequences[slot] = sequence
-        if not is_ready:
-            self.move(by, slot, State.READY)
-
-    def answer(self, slot: int, sequence: int) -> None:
-        """Reader: leave a slot of refused records to the writer."""
-        self._sequences[slot] = sequence
-        self.move("reader", slot, State.DONE)
-
-    def newest(self) -> int:
-        """Return the highest sequence number in use."""
-        return max(self._sequences)
 
     def close(self) -> None:
         """Close this process's descriptor."""

@@ -225,10 +225,9 @@ class Slot:
         header[Header.TABLE_BYTES] = len(table)
         header[Header.FILLED_US] = now_us()
         header[Header.DEADLINE_MS] = min((row.deadline_ms for row in rows if row.deadline_ms), default=0)
-        header[Header.HANDED_NS] = time.monotonic_ns()
 
-    def handed_over(self) -> None:
-        """Supervisor: note that the slot goes to a new worker. The worker's time begins now."""
+    def note_hand_over(self) -> None:
+        """Reader, supervisor: note that the slot goes to a worker. The worker's time begins now."""
         self._header[Header.HANDED_NS] = time.monotonic_ns()
 
     def table(self) -> list[Row]:

@@ -26,17 +26,12 @@ def recover(ring: Ring, worker: int, followed: bool, error: tuple[str, str], sta
     running, waiting = ring.owned(worker, State.RUNNING), ring.owned(worker, State.READY)
     for slot in running:
         ring.slots[slot].worker_died(error, stacks)
-        _hand_over(ring, slot, worker if followed else _neighbour(ring, 0))
+        ring.hand_over("supervisor", slot, worker if followed else _neighbour(ring, 0))
     for slot in waiting:
-        _hand_over(ring, slot, _neighbour(ring, worker if followed else 0))
+        ring.hand_over("supervisor", slot, _neighbour(ring, worker if followed else 0))
     return bool(running)
 
 
 def _neighbour(ring: Ring, otherwise: int) -> int:
     least = ring.least_loaded()
     return otherwise if least is None else least[0]
-
-
-def _hand_over(ring: Ring, slot: int, worker: int) -> None:
-    ring.slots[slot].handed_over()
-    ring.hand_over("supervisor", slot, worker)

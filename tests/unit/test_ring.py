@@ -2,13 +2,14 @@
 
 import os
 import resource
+import time
 from collections.abc import Callable, Iterator
 from itertools import product
 
 import pytest
 
-from cluster_serving.node.ring.metrics import MEASURE_CELLS
-from cluster_serving.node.ring.ring import COUNTERS, TRANSITIONS, Ring, RingError, State
+from cluster_serving.node.ring.metrics import COUNTER_CELLS, MEASURE_CELLS
+from cluster_serving.node.ring.ring import TRANSITIONS, Ring, RingError, State
 from cluster_serving.node.ring.slot import Geometry, Row
 
 GEOMETRY = Geometry(slots=4, batch=2, slot_bytes=4096, workers=3)
@@ -78,16 +79,20 @@ def test_a_ring_has_a_bounded_number_of_slots(slots: int) -> None:
 
 
 def test_the_largest_ring_keeps_its_parts_apart() -> None:
-    """One page each for states, owners and flags, and sequences, whatever the numbers."""
+    """Each area and each number is as large as the largest ring needs it."""
     ring = Ring(Geometry(slots=255, batch=1, slot_bytes=1, workers=255))
 
-    ring.reader_wants = True
+    numbers = (True, True, 3, 4, 5, 2.5, -6)
+    ring.reader_wants, ring.consuming, ring.most_rows, ring.most_slots, *rest = numbers
+    ring.row_output_bytes, ring.row_ms, ring.clock_offset_ms = rest
+    for process in range(257):
+        ring.beat(process)
     for worker in range(255):
         ring.set_serving(worker, True)
     for slot in range(255):
         lead(ring, slot, READY, worker=slot, sequence=slot + 1)
     for process in ring.counters:
-        process[COUNTERS - 1] = -1
+        process[COUNTER_CELLS - 1] = -1
     for cells in ring.measures:
         cells[0], cells[MEASURE_CELLS - 1] = 0.5, 1.5
     ring.slots[0].fill(b"first", [], 0)
@@ -97,8 +102,10 @@ def test_the_largest_ring_keeps_its_parts_apart() -> None:
     assert [ring.owned(worker, READY) for worker in range(255)] == [[slot] for slot in range(255)]
     assert ring.least_loaded() == (0, 1)
     assert ring.newest() == 255
-    assert ring.reader_wants
-    assert all(process.tolist() == [0] * (COUNTERS - 1) + [-1] for process in ring.counters)
+    assert max(map(ring.silent_s, range(257))) < 60
+    found = (ring.reader_wants, ring.consuming, ring.most_rows, ring.most_slots)
+    assert (*found, ring.row_output_bytes, ring.row_ms, ring.clock_offset_ms) == numbers
+    assert all(process.tolist() == [0] * (COUNTER_CELLS - 1) + [-1] for process in ring.counters)
     assert all(cells.tolist() == [0.5, *[0] * (MEASURE_CELLS - 2), 1.5] for cells in ring.measures)
     assert (ring.slots[0].signature, ring.slots[254].signature) == (b"first", b"last")
     ring.close()
@@ -182,6 +189,16 @@ def test_a_ready_slot_changes_its_owner_without_an_arrow(ring: Ring) -> None:
     assert ring.newest() == 7
 
 
+@pytest.mark.parametrize("state", [READY, RUNNING])
+def test_the_time_of_a_worker_begins_when_it_is_given_the_slot(ring: Ring, state: State) -> None:
+    lead(ring, 0, state, worker=0)
+    given_s = ring.slots[0].handed_s
+
+    ring.hand_over("supervisor", 0, 1)
+
+    assert 0 < given_s < ring.slots[0].handed_s <= time.monotonic()
+
+
 def test_nobody_is_given_a_slot_that_is_not_theirs_to_give(ring: Ring) -> None:
     lead(ring, 0, DONE)
 
@@ -217,11 +234,11 @@ def test_two_processes_see_each_others_moves(ring: Ring) -> None:
 
 def test_every_process_has_its_own_counters(ring: Ring) -> None:
     for process, counters in enumerate(ring.counters):
-        for count in range(COUNTERS):
-            counters[count] = process * COUNTERS + count
+        for count in range(COUNTER_CELLS):
+            counters[count] = process * COUNTER_CELLS + count
 
     assert [list(counters) for counters in ring.counters] == [
-        list(range(first, first + COUNTERS)) for first in range(0, 5 * COUNTERS, COUNTERS)
+        list(range(first, first + COUNTER_CELLS)) for first in range(0, 5 * COUNTER_CELLS, COUNTER_CELLS)
     ]
 
 
