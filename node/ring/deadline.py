@@ -34,7 +34,7 @@ def deadlines_ms(ids: Sequence[bytes], fields: Sequence[bytes]) -> list[int]:
     """
     first = fields[0]
     if first.startswith(b"+") and fields.count(first) == len(fields):
-        life = deadline_ms(b"0", first)
+        life = deadline_ms(b"0", first)  # read once, as of an entry created at 0
         found = [_made_ms(entry_id) + life for entry_id in ids]
         _bounded(max(found))
         return found

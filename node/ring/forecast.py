@@ -11,8 +11,8 @@ all its records.
 from collections import deque
 from typing import NamedTuple
 
-_RUNS = 8
-_RUNS_A_LIFE = 4
+_RUNS = 8  # last runs that the time for a row is taken from
+_RUNS_A_LIFE = 4  # runs that fit into the life of a record: a batch runs for a quarter of its records' time to live
 _OWN_RUN = 1.5  # half a run to spare, for publishing and for work that comes in between
 
 

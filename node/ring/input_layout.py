@@ -30,7 +30,15 @@ _MOST_IN_HEAP = (LARGEST_ROW_ENTRY - (9 << 10)) // 19
 
 
 class InputArea(msgspec.Struct, frozen=True, array_like=True):
-    """Area of one input, for all rows. `row_bytes` is 0 for an input in the heap."""
+    """Area of one input, for all rows.
+
+    Attributes:
+        kind: kind of the input, and with `dtype` and `row_shape` its part of the `Signature`.
+        dtype: numpy's name of the dtype.
+        row_shape: shape of one row.
+        offset: first byte of the area in the inputs of a slot.
+        row_bytes: bytes of one row. 0: the input is in the heap.
+    """
 
     kind: str
     dtype: str
@@ -45,7 +53,13 @@ class InputArea(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Layout(msgspec.Struct, frozen=True, array_like=True):
-    """Positions of the inputs of a batch. `capacity` 0: not even one row fits."""
+    """Positions of the inputs of a batch.
+
+    Attributes:
+        capacity: largest number of rows. 0: not even one row fits.
+        heap: first byte of the heap in the inputs of a slot.
+        inputs: area of each model input.
+    """
 
     capacity: int
     heap: int
@@ -54,12 +68,12 @@ class Layout(msgspec.Struct, frozen=True, array_like=True):
     @property
     def has_heap(self) -> bool:
         """True when any input has a variable length."""
-        return any(place.in_heap for place in self.inputs)
+        return any(area.in_heap for area in self.inputs)
 
     def heap_bytes(self, contents: Sequence[Sized]) -> int:
         """Return the bytes of the heap that one record takes."""
         pairs = zip(contents, self.inputs, strict=True)
-        return sum(len(content) for content, place in pairs if place.in_heap)
+        return sum(len(content) for content, area in pairs if area.in_heap)
 
     def fits(self, contents: Sequence[Sized], slot_bytes: int) -> bool:
         """Return whether a record fits into an empty slot."""
@@ -78,15 +92,15 @@ def plan(signature: Signature, batch: int, slot_bytes: int) -> Layout:
     has_heap = any(kind not in _IN_PLACE for kind, _, _ in signature)
     room = (slot_bytes // 2 if has_heap else slot_bytes) - _ALIGNMENT * len(signature)
     capacity = max(0, min(batch, room // max(sum(sizes), 1)))
-    places: list[InputArea] = []
+    areas: list[InputArea] = []
     at = 0
     for (kind, dtype, shape), size in zip(signature, sizes, strict=True):
-        places.append(InputArea(kind, dtype, shape, at, size))
+        areas.append(InputArea(kind, dtype, shape, at, size))
         at += -(-capacity * size // _ALIGNMENT) * _ALIGNMENT
-    layout = Layout(capacity, at, places)
-    in_heap = sum(place.in_heap for place in places)
+    layout = Layout(capacity, at, areas)
+    in_heap = sum(area.in_heap for area in areas)
     if capacity and (in_heap > _MOST_IN_HEAP or len(encode_layout(layout)) > SIGNATURE_BYTES):
-        return Layout(0, at, places)
+        return Layout(0, at, areas)
     return layout
 
 

@@ -33,11 +33,11 @@ import mmap
 import os
 import time
 from enum import IntEnum
-from itertools import accumulate, repeat
+from itertools import repeat
 from operator import itemgetter
 
 from cluster_serving.node.ring.metrics import COUNTER_CELLS, MEASURE_CELLS
-from cluster_serving.node.ring.slot import Geometry, Slot, paged
+from cluster_serving.node.ring.slot import Geometry, Slot, areas, paged
 
 
 class State(IntEnum):
@@ -99,7 +99,7 @@ class Ring:
             8 * MEASURE_CELLS * processes,  # measures
             *repeat(geometry.slot_stride, geometry.slots),
         )
-        *starts, total = accumulate(map(paged, sizes), initial=0)
+        total = sum(map(paged, sizes))
         if fd is None:
             fd = os.memfd_create("cluster-serving-ring")
             os.ftruncate(fd, total)
@@ -110,8 +110,7 @@ class Ring:
         except OSError:  # a mapping has a descriptor of its own, and the process may have none left
             os.close(fd)
             raise
-        areas = (segment[start : start + size] for start, size in zip(starts, sizes, strict=True))
-        states, owners, sequences, serving, pulses, numbers, row_ms, counters, measures, *slots = areas
+        states, owners, sequences, serving, pulses, numbers, row_ms, counters, measures, *slots = areas(segment, sizes)
         self._states, self._owners, self._sequences = states, owners, sequences.cast("q")
         self._serving, self._pulses = serving, pulses.cast("q")
         (

@@ -8,7 +8,7 @@ running. `isolation.py` decides how these rows run again.
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -18,11 +18,13 @@ from numpy.typing import NDArray
 from cluster_serving.node.ring.isolation import Progress
 
 PAGE = 4096
-SIGNATURE_BYTES = 16 * PAGE  # an input takes about 40, and some models have hundreds of inputs
+SIGNATURE_BYTES = 16 * PAGE  # an input takes about 40 bytes, and some models have hundreds of inputs
 LARGEST_ROW_ENTRY = 16 << 10
 """Largest entry of the row table in bytes. A uri has at most 4 KiB, and an error message is cut to 2 KiB."""
 LARGEST_MESSAGE = 2 << 10
+"""Largest error message in bytes of UTF-8. A longer message is cut."""
 LARGEST_DETAIL = 8 << 10
+"""Largest `Outcome.detail` in bytes of UTF-8. The end of a longer detail is kept."""
 LARGEST_OUTCOME = 16 << 10
 """Largest outcome of a single row in bytes."""
 
@@ -30,6 +32,14 @@ LARGEST_OUTCOME = 16 << 10
 def paged(size: int) -> int:
     """Return the size rounded up to whole pages."""
     return -(-size // PAGE) * PAGE
+
+
+def areas(memory: memoryview, sizes: Iterable[int]) -> Iterator[memoryview]:
+    """Yield areas of the memory, one after another, of the given sizes in bytes. Each area begins on a page."""
+    at = 0
+    for size in sizes:
+        yield memory[at : at + size]
+        at += paged(size)
 
 
 class Geometry(msgspec.Struct, frozen=True):
@@ -51,9 +61,21 @@ class Geometry(msgspec.Struct, frozen=True):
         return paged(self.batch * (LARGEST_OUTCOME + 4) + SIGNATURE_BYTES)
 
     @property
+    def slot_areas(self) -> tuple[int, ...]:
+        """Bytes of each area of a slot: header, signature, row table, outcomes, inputs, outputs."""
+        return (
+            _BLANK.nbytes,
+            SIGNATURE_BYTES,
+            self.table_bytes,
+            self.outcome_bytes,
+            self.slot_bytes,
+            self.slot_bytes,
+        )
+
+    @property
     def slot_stride(self) -> int:
         """Bytes from the start of one slot to the start of the next slot."""
-        return PAGE + SIGNATURE_BYTES + self.table_bytes + self.outcome_bytes + 2 * paged(self.slot_bytes)
+        return sum(map(paged, self.slot_areas))
 
 
 class StoredOutput(msgspec.Struct, frozen=True, array_like=True):
@@ -156,17 +178,10 @@ class Slot:
     """Areas and header of one slot."""
 
     def __init__(self, memory: memoryview, geometry: Geometry) -> None:
-        self._header = memory[: _BLANK.nbytes].cast("q")  # ten times faster than numpy for single numbers
-        at = PAGE
-        self._signature = memory[at : at + SIGNATURE_BYTES]
-        at += SIGNATURE_BYTES
-        self._table = memory[at : at + geometry.table_bytes]
-        at += geometry.table_bytes
-        self._outcomes = memory[at : at + geometry.outcome_bytes]
-        at += geometry.outcome_bytes
-        self.inputs = memory[at : at + geometry.slot_bytes]
-        at += paged(geometry.slot_bytes)
-        self.outputs = memory[at : at + geometry.slot_bytes]
+        header, self._signature, self._table, self._outcomes, self.inputs, self.outputs = areas(
+            memory, geometry.slot_areas
+        )
+        self._header = header.cast("q")  # ten times faster than numpy for single numbers
 
     @property
     def rows(self) -> int:

@@ -18,6 +18,7 @@ from cluster_serving.node.ring.slot import (
     Row,
     Slot,
     StoredOutput,
+    areas,
     array_at,
     cut,
     paged,
@@ -41,6 +42,12 @@ def filled(rows: int) -> Slot:
 @pytest.mark.parametrize(("size", "pages"), [(0, 0), (1, 1), (4096, 1), (4097, 2)])
 def test_whole_pages(size: int, pages: int) -> None:
     assert paged(size) == pages * 4096
+
+
+def test_areas_begin_on_pages() -> None:
+    memory = memoryview(bytearray(b"a" * 4096 + b"b" * 8192 + b"c" * 4096))
+
+    assert [bytes(area) for area in areas(memory, (4096, 4097, 0, 3))] == [b"a" * 4096, b"b" * 4097, b"", b"ccc"]
 
 
 def test_what_the_reader_writes_comes_back() -> None:
