@@ -15,14 +15,14 @@ A batch of eight rows, with row 5 as the culprit:
 With two culprits, a second search begins behind the first culprit, with all remaining rows.
 
 Each death in a run of several rows halves the next run at least, and a culprit dies alone twice. So a batch of n rows takes at
-most floor(log2 n) + 2 deaths for each culprit.
+most floor(log2 n) + 2 deaths for each culprit. A single kill from outside adds one death and blames no row.
 """
 
 import msgspec
 
 
 class Progress(msgspec.Struct, frozen=True):
-    """Progress of a batch through the model.
+    """Progress of a batch through the model. The header of a slot stores it (`Slot.progress`).
 
     Attributes:
         rows: number of rows of the batch.
@@ -45,7 +45,7 @@ class Progress(msgspec.Struct, frozen=True):
         return range(self.next_row, end)
 
     def after_success(self, next_row: int) -> "Progress":
-        """Return the progress after a run of the rows before `next_row`: the first rows of `next_run`, or all of them."""
+        """Return the progress after a run of the rows of `next_run` before `next_row`. A model may take fewer rows at once."""
         return Progress(self.rows, next_row, self.limit)
 
     def after_death(self) -> tuple["Progress", int | None]:

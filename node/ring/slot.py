@@ -151,9 +151,9 @@ _decode_outcome = msgspec.msgpack.Decoder(Outcome).decode
 
 
 class Header:
-    """Fields of the header, int64 each, after the process that writes the field.
+    """Fields of the header, int64 each, and the process that writes each field. The reader's `Slot.fill` clears all fields.
 
-    Plain numbers: on Python 3.11 each look-up of a member of an `IntEnum` takes 0.1 µs more.
+    The fields are plain numbers, because on Python 3.11 each look-up of a member of an `IntEnum` takes 0.1 µs more.
     """
 
     ROWS = 0  # reader: filled rows of the inputs
