@@ -1,31 +1,29 @@
-"""Child process of the supervisor: its start, its ready message, and the reason of its end.
+"""Child process of the supervisor: a reader, a writer or a worker in its place on the machine.
 
     supervisor                                   child: python -P -m cluster_serving.node.supervisor.child KIND
-    Popen, environment, descriptors  ─────────►  affinity, then imports
+    Child, with thread counts        ─────────►  starts, and imports this module
+    placement on standard input      ─────────►  affinity, memory policy, then imports
     spec on standard input           ─────────►  KIND.main(spec, ready)
-    ready pipe                       ◄─────────  {"ready": {...}} or {"failed": "...", "code": n}, and a newline
+    ready pipe                       ◄─────────  ready, with the facts that KIND tells, or the fault of the model
 
-A child dies with its parent: the kernel sends SIGKILL to the child (PR_SET_PDEATHSIG), even during a hang in native code. A child
-imports this module first, before numpy or a framework, so that numpy and the framework find thread counts and affinity in place.
+A child imports this module first, before numpy or a framework, so that numpy and the framework find thread counts and affinity in
+place. The messages of a child and its parent are drawn in client/servers/process/child.py.
 """
 
 import contextlib
 import ctypes
 import gc
 import importlib
-import json
 import os
 import resource
-import subprocess
 import sys
-import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 
-from cluster_serving.client.servers.process.exit_codes import why_ended
-from cluster_serving.client.servers.process.parent import die_with_parent, leave_signals_to_parent
+from cluster_serving.client.servers.process import child
+from cluster_serving.client.servers.process.parent import Parent
 
 PR_SET_NAME = 15
 PR_SET_PTRACER = 0x59616D61
@@ -62,13 +60,13 @@ def allow_descriptors() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
 
 
-class Child:
-    """Running child process, seen from the supervisor.
+class Child(child.Child):
+    """Reader, writer or worker of a node, seen from the supervisor.
 
     Args:
         kind: `reader`, `writer` or `worker`: the module whose `main` runs.
-        name: name in logs.
-        spec: configuration sent to the child on standard input.
+        name: name in logs, and in `ps`.
+        spec: configuration of the child.
         placement: cores, threads and NUMA domain.
         descriptors: file descriptors that the child inherits.
         environment: further environment variables.
@@ -83,126 +81,31 @@ class Child:
         descriptors: Sequence[int],
         environment: Mapping[str, str] | None = None,
     ) -> None:
+        super().__init__(
+            name,
+            ["cluster_serving.node.supervisor.child", kind],
+            msgspec.json.encode(placement) + b"\n" + msgspec.json.encode(spec),
+            descriptors,
+            dict.fromkeys(THREAD_VARIABLES, str(placement.threads)) | dict(environment or {}),
+        )
         self.kind = kind
-        self.name = name
-        self.ready: dict[str, Any] | None = None
-        self.failure: tuple[str, int] | None = None
-        self.started_s = time.monotonic()
-        self.ready_s = 0.0
-        """Time of the ready message, in seconds of the monotonic clock."""
-        self._buffer = b""
-        self._ready_fd, write_fd = os.pipe()
-        os.set_blocking(self._ready_fd, False)
-        boot = {"parent": os.getpid(), "name": name, "ready_fd": write_fd, "placement": msgspec.to_builtins(placement)}
-        threads = dict.fromkeys(THREAD_VARIABLES, str(placement.threads))
-        try:
-            self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "cluster_serving.node.supervisor.child", kind],
-                stdin=subprocess.PIPE,
-                env={**os.environ, **threads, **(environment or {})},
-                pass_fds=(*descriptors, write_fd),
-            )
-        except OSError:
-            os.close(self._ready_fd)
-            raise
-        finally:
-            os.close(write_fd)
-        self.pid = self._process.pid
-        self.death_fd = self._watch_death()
-        assert self._process.stdin is not None  # noqa: S101 - stdin=PIPE
-        with contextlib.suppress(BrokenPipeError), self._process.stdin as stdin:  # the child died, and `reap` tells why
-            stdin.write(msgspec.json.encode(boot) + b"\n" + msgspec.json.encode(spec))
-
-    def _watch_death(self) -> int:
-        try:
-            return os.pidfd_open(self.pid)
-        except OSError:  # without the descriptor the child's end would go unnoticed
-            self._process.kill()
-            self._process.wait()
-            os.close(self._ready_fd)
-            raise
-
-    def fileno(self) -> int:
-        """Return the ready pipe, for `select`. `hear` closes the pipe."""
-        return self._ready_fd
-
-    @property
-    def booting(self) -> bool:
-        """True until the child has sent `ready` or `failed`."""
-        return self._ready_fd >= 0
-
-    def hear(self) -> None:
-        """Read the ready pipe, and set `ready` or `failure` when the child has sent its message."""
-        while self.booting:
-            try:
-                chunk = os.read(self._ready_fd, 1 << 16)
-            except BlockingIOError:
-                return
-            if not chunk:
-                self._close_pipe()
-                return
-            self._buffer += chunk
-            if not self._buffer.endswith(b"\n"):
-                continue
-            # Do not wait for the end of file: a process forked by the model keeps the pipe open.
-            self._close_pipe()
-            message = json.loads(self._buffer)
-            self.ready = message.get("ready")
-            self.ready_s = time.monotonic()
-            if self.ready is None:
-                self.failure = (message["failed"], message["code"])
-
-    def _close_pipe(self) -> None:
-        if self.booting:
-            os.close(self._ready_fd)
-            self._ready_fd = -1
-
-    def signal(self, number: int) -> None:
-        """Send a signal, if the child still runs."""
-        self._process.send_signal(number)
-
-    def reap(self) -> str | None:
-        """Return the reason why the child ended, or None while the child runs."""
-        code = self._process.poll()
-        if code is None:
-            return None
-        return why_ended(code)
-
-    def close(self) -> None:
-        """Close the descriptors, after the child has been reaped."""
-        os.close(self.death_fd)
-        self._close_pipe()
 
 
 def main() -> None:
     """Run as a child process: read the spec from standard input, and run the module of the given kind."""
     kind = sys.argv[1]
-    die_with_parent()
-    leave_signals_to_parent()
-    boot = json.loads(sys.stdin.buffer.readline())
+    parent = Parent()
+    placement = msgspec.json.decode(sys.stdin.buffer.readline(), type=Placement)
     prctl = ctypes.CDLL(None).prctl
-    prctl(PR_SET_NAME, boot["name"].encode())  # name of the main thread in `ps` and `top`, cut to 15 bytes
-    prctl(PR_SET_PTRACER, boot["parent"])  # Yama: processes of the supervisor may read the stacks (fails without Yama)
-    if os.getppid() != boot["parent"]:
-        sys.exit("the supervisor died while this process started")
-    if boot["placement"]["cores"]:
+    prctl(PR_SET_NAME, parent.child_name.encode())  # name of the main thread in `ps` and `top`, cut to 15 bytes
+    prctl(PR_SET_PTRACER, parent.pid)  # Yama: processes of the supervisor may read the stacks (fails without Yama)
+    if placement.cores:
         with contextlib.suppress(OSError):  # all of the cores have been taken away since: run on any core
-            os.sched_setaffinity(0, boot["placement"]["cores"])
-    if boot["placement"]["domain"] is not None:
+            os.sched_setaffinity(0, placement.cores)
+    if placement.domain is not None:
         from cluster_serving.node.topology.memory import keep_process
 
-        keep_process(boot["placement"]["domain"])
-    ready_fd = int(boot["ready_fd"])
-
-    def say(message: dict[str, Any]) -> None:
-        os.write(ready_fd, msgspec.json.encode(message) + b"\n")
-        os.close(ready_fd)
-
-    def ready(**told: Any) -> None:
-        # Only faults create reference cycles. With the default threshold a tenth of the time goes into searching for cycles.
-        gc.freeze()
-        gc.set_threshold(100_000)
-        say({"ready": told})
+        keep_process(placement.domain)
 
     # From here on numpy and the frameworks may be imported. structlog imports rich, if installed, to colour consoles. The import
     # would take a fifth of a child's start time.
@@ -215,15 +118,21 @@ def main() -> None:
     from cluster_serving.client.servers.process.redaction import hide, secrets_of_spec
     from cluster_serving.node.models.base import ModelError
 
-    configure(boot["name"])
+    configure(parent.child_name)
     spec_type = getattr(importlib.import_module(f"cluster_serving.node.{kind}.spec"), _SPECS[kind])
     spec = msgspec.json.decode(sys.stdin.buffer.read(), type=spec_type)
     hide(*secrets_of_spec(spec))
-    run = importlib.import_module(f"cluster_serving.node.{kind}.{kind}").main
+
+    def ready(**facts: Any) -> None:
+        # Only faults create reference cycles. With the default threshold a tenth of the time goes into searching for cycles.
+        gc.freeze()
+        gc.set_threshold(100_000)
+        parent.tell_ready(**facts)
+
     try:
-        run(spec, ready)
+        importlib.import_module(f"cluster_serving.node.{kind}.{kind}").main(spec, ready)
     except ModelError as error:
-        say({"failed": str(error), "code": int(ExitCode.MODEL)})
+        parent.tell_failure(str(error), ExitCode.MODEL)
         sys.exit(ExitCode.MODEL)
 
 

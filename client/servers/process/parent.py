@@ -1,7 +1,13 @@
-"""Ties of a child process to its parent: end with the parent, and leave signals to the parent."""
+"""Parent of a process, seen from the process itself: end with the parent, leave signals to the parent, and tell the parent."""
 
+import contextlib
 import ctypes
+import os
 import signal
+import sys
+from typing import Any
+
+import msgspec
 
 _PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None)
@@ -19,3 +25,39 @@ def leave_signals_to_parent() -> None:
     """Ignore Ctrl-C and the end of a terminal: both reach the whole process group, and the parent decides what to do."""
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
+
+
+class Parent:
+    """Parent that has started this process as its `Child` (child.py, with a drawing). This process dies with the parent.
+
+    Standard input then has the spec.
+
+    Attributes:
+        pid: process id of the parent.
+        child_name: name that the parent has given to this process.
+    """
+
+    def __init__(self) -> None:
+        die_with_parent()
+        leave_signals_to_parent()
+        head = msgspec.json.decode(sys.stdin.buffer.readline())
+        self.pid: int = head["parent"]
+        self.child_name: str = head["name"]
+        self._ready_fd: int = head["ready_fd"]
+        if os.getppid() != self.pid:
+            sys.exit("the parent died while this process started")
+
+    def tell_ready(self, **facts: Any) -> None:
+        """Tell the parent that this process is ready."""
+        self._tell({"ready": facts})
+
+    def tell_failure(self, reason: str, code: int) -> None:
+        """Tell the parent that this process ends with exit code `code`. Without effect after `tell_ready`."""
+        self._tell({"failed": reason, "code": code})
+
+    def _tell(self, message: dict[str, Any]) -> None:
+        if self._ready_fd >= 0:
+            with contextlib.suppress(BrokenPipeError):
+                os.write(self._ready_fd, msgspec.json.encode(message) + b"\n")
+            os.close(self._ready_fd)
+            self._ready_fd = -1
