@@ -2,18 +2,16 @@
 
     server                                       process: python -P -m cluster_serving.frontend.server.process
     descriptors, spec on standard input  ─────►  makes the application, accepts connections
-    ready pipe                           ◄─────  {"pid": ...} or {"failed": "...", "code": n}, and a newline
+    ready pipe                           ◄─────  ready, or the fault of the start
     SIGTERM                              ─────►  accepts no more connections, answers open requests, ends
 
-The process dies with the server: the kernel sends SIGKILL (PR_SET_PDEATHSIG).
+The messages of both are drawn in client/servers/process/child.py.
 """
 
 import asyncio
-import contextlib
 import ctypes
 import gc
 import logging
-import os
 import resource
 import signal
 import socket
@@ -31,7 +29,7 @@ from sanic.server import serve as sanic_serve
 
 from cluster_serving.client.servers.process import log
 from cluster_serving.client.servers.process.exit_codes import ExitCode, Fault
-from cluster_serving.client.servers.process.parent import die_with_parent, leave_signals_to_parent
+from cluster_serving.client.servers.process.parent import Parent
 from cluster_serving.client.servers.process.redaction import hide, secrets_of_config
 from cluster_serving.frontend.app import create_app
 from cluster_serving.frontend.config.settings import FrontendConfig
@@ -84,7 +82,6 @@ class _Process:
         # Objects of the start stay, so the collector need not look at these objects again and again.
         gc.freeze()
         gc.set_threshold(50_000, 20, 100)
-        _say(self._spec.ready, {"pid": os.getpid()})
         return servers
 
     async def run(self, servers: list[Any]) -> None:
@@ -132,12 +129,6 @@ class _Process:
         return await made
 
 
-def _say(descriptor: int, message: dict[str, Any]) -> None:
-    with contextlib.suppress(BrokenPipeError):
-        os.write(descriptor, msgspec.json.encode(message) + b"\n")
-    os.close(descriptor)
-
-
 class _ToStructlog(logging.Handler):
     """Log handler that turns records of Sanic and other libraries into lines of our log."""
 
@@ -157,18 +148,15 @@ class _ToStructlog(logging.Handler):
 
 def main() -> None:
     """Run a process of a frontend."""
-    die_with_parent()
-    leave_signals_to_parent()
+    parent = Parent()
     ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, _LARGE_BYTES)
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     # Allow as many connections as this user may have. 1024 is usual.
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     spec = msgspec.json.decode(sys.stdin.buffer.read(), type=Spec)
-    if os.getppid() != spec.parent:
-        sys.exit("the frontend died while this process started")
     config = FrontendConfig.model_validate(spec.config)
     hide(*secrets_of_config(config))
-    log.configure(f"frontend-{spec.number}")
+    log.configure(parent.child_name)
     # Sanic and asyncio log through our log, from these levels on.
     handler = _ToStructlog()
     for name, level in (
@@ -188,8 +176,9 @@ def main() -> None:
             servers = runner.run(process.start())
         except (Fault, ValueError) as fault:
             code = fault.exit_code if isinstance(fault, Fault) else ExitCode.CONFIG
-            _say(spec.ready, {"failed": str(fault), "code": int(code)})
+            parent.tell_failure(str(fault), code)
             sys.exit(code)
+        parent.tell_ready()
         runner.run(process.run(servers))
 
 

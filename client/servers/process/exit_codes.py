@@ -10,7 +10,6 @@ Fault                     an error that a person can mend: shown as one sentence
 └── AlreadyRunning        ALREADY_RUNNING   node/job/directory.py
 """
 
-import signal
 from enum import IntEnum
 
 
@@ -55,10 +54,3 @@ class ModelFault(Fault):
     """The model is missing, or cannot be loaded."""
 
     exit_code = ExitCode.MODEL
-
-
-def why_ended(code: int) -> str:
-    """Return the reason, for people, why a child ended with return code `code`. A negative code is the number of a signal."""
-    if code == -signal.SIGKILL:
-        return "killed by SIGKILL; out of memory?"
-    return f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
