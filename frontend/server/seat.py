@@ -43,12 +43,9 @@ class Seat:
 
         The delay grows from child to child, and starts over after a child that served for long.
         """
-        if (
-            self.child is not None
-            and self.child.ready is not None
-            and time.monotonic() - self.child.started_s > _STEADY_S
-        ):
+        child, self.child = self.child, None
+        if child is not None and child.ready is not None and time.monotonic() - child.started_s > _STEADY_S:
             self._backoff.reset()
         delay_s = self._backoff.next_s()
-        self.child, self.due_s = None, time.monotonic() + delay_s
+        self.due_s = time.monotonic() + delay_s
         return delay_s

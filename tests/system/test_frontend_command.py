@@ -239,6 +239,20 @@ def test_a_process_that_dies_is_replaced(shared: RunningFrontend) -> None:
     assert "killed by SIGKILL; out of memory?" in shared.log
 
 
+def test_a_frontend_whose_process_ends_before_it_is_ready_ends(redis_server: PrivateRedis) -> None:
+    command = [*COMMAND, "--port=0", "--redis-url", redis_server.url, "--interface=127.0.0.1", "--workers=2"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        frontend = psutil.Process(process.pid)
+        wait_until(lambda: len(frontend.children()) == 2, "its processes are started")
+        first, second = frontend.children()
+        first.kill()
+        said, _ = process.communicate(timeout=30)
+
+    assert process.returncode == ExitCode.FAILED
+    assert "a process could not start: killed by SIGKILL; out of memory?" in said
+    assert not is_alive(second)
+
+
 def test_no_process_is_left_when_the_first_is_killed(redis_server: PrivateRedis, tmp_path: Path) -> None:
     with running_frontend(tmp_path, redis_server, workers=2) as frontend:
         left = children(frontend)
