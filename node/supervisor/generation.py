@@ -6,12 +6,12 @@ The lanes read the same stream under consumer names of their own, and are otherw
 in its lane, while the remaining lanes go on.
 """
 
-import select
 from collections.abc import Iterator, Sequence
 from itertools import chain
 
 import msgspec
 
+from cluster_serving.client.servers.process.child import wait
 from cluster_serving.node.config.arrangement import Arrangement
 from cluster_serving.node.config.loading import Config
 from cluster_serving.node.models.detect import Detected
@@ -190,17 +190,12 @@ class Generation(ServedModel):
 
 def take_turn(generations: Sequence[Generation], bell: Bell, longest_s: float) -> None:
     """Read messages of children until the bell rings or `longest_s` is over, then schedule successors of dead children."""
-    children = [(child, lanes) for lanes in generations for child in lanes.children()]
-    speaking = {child.fileno(): (child, lanes) for child, lanes in children if child.booting}
-    poll = select.poll()
-    for descriptor in (bell.fileno(), *speaking, *(child.death_fd for child, _ in children)):
-        poll.register(descriptor, select.POLLIN)
-    ready = {descriptor for descriptor, _ in poll.poll(longest_s * 1000)}
-    if bell.fileno() in ready:
+    owners = {child: lanes for lanes in generations for child in lanes.children()}
+    rung, speaking = wait(owners, bell.fileno(), longest_s)
+    if rung:
         bell.hear()
-    for descriptor in speaking.keys() & ready:
-        child, lanes = speaking[descriptor]
-        lanes.hear(child)
+    for child in speaking:
+        owners[child].hear(child)
     for lanes in generations:
         for child in list(lanes.children()):
             reason = child.reap()
