@@ -1,7 +1,7 @@
-"""Listening sockets of a frontend: one socket per process and address, all sharing the port (SO_REUSEPORT).
+"""Listening sockets of a frontend: a socket per process and address, all sharing the port (SO_REUSEPORT).
 
-The kernel spreads connections over the sockets of a port. With one socket for all processes, most connections that come at once
-would go to the process that wakes up first. The supervisor keeps every socket open, so that connections to a dead process wait
+The kernel spreads connections over the sockets of a port. With a common socket, most of the connections that come at once would go
+to the process that wakes up first. The server keeps every socket open, so that connections to a dead process wait
 for its successor.
 """
 
@@ -18,7 +18,7 @@ _BACKLOG = 1024
 
 @dataclass(frozen=True)
 class Listener:
-    """One port. `sockets[n]` are the sockets of process n, one for each address of the interface."""
+    """Port with its sockets. `sockets[n]` are the sockets of process n, a socket for each address of the interface."""
 
     scheme: str
     host: str

@@ -87,9 +87,9 @@ class _Process:
     async def run(self, servers: list[Any]) -> None:
         """Serve until SIGTERM, then answer the requests received and close the connections to Redis.
 
-        When told to stop, Sanic closes the idle connections and then waits for all others in vain: a connection that becomes
-        idle later stays open until its time is up. So each connection is checked until it is idle. No connection is closed at
-        once, because a request may be on its way. The answer to this request says that it is the last.
+        At a stop, Sanic closes the idle connections and then waits for the rest in vain: a connection that becomes idle later
+        stays open until its time is up. So each connection is checked until idle. No connection is closed at once, because a
+        request may be on its way, and the answer to the request tells the client that the connection ends.
         """
         await self._stop.wait()
         for server in servers:
@@ -130,7 +130,7 @@ class _Process:
 
 
 class _ToStructlog(logging.Handler):
-    """Log handler that turns records of Sanic and other libraries into lines of our log."""
+    """Log handler that turns records of libraries, Sanic above all, into lines of our log."""
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write a record."""

@@ -1,8 +1,7 @@
 """The frontend's own process: opens the ports, starts the processes that answer, restarts dead processes, and stops them all.
 
-Sanic's manager is not used. The manager calls a killed worker FAILED and starts no successor. It wakes up ten times a second.
-While it stops, a connection that becomes idle stays open until the time is up. The loop below does the rest of the manager's
-work.
+Sanic's manager is not used. The manager calls a killed worker FAILED, starts no successor, and wakes up ten times a second. While
+the manager stops, idle connections stay open until the time is up. The loop below does the rest of the manager's work.
 
 A signal handler only queues, and the loop acts. All answers are given by `process.py`.
 """
@@ -186,6 +185,6 @@ class Server:
                 found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
             except ChildProcessError:
                 return
-            if found is None or found.si_pid in own:  # a child of our own is buried first, in the next turn
+            if found is None or found.si_pid in own:  # an own child is buried first, in the next turn
                 return
             os.waitpid(found.si_pid, 0)

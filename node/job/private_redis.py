@@ -7,7 +7,6 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import psutil
 import redis
 
 from cluster_serving.client.redis_settings import RedisSettings
@@ -80,12 +79,12 @@ class PrivateRedis:
     def suspend(self) -> None:
         """Pause the server."""
         if self._process is not None:
-            psutil.Process(self._process.pid).suspend()
+            self._process.send_signal(signal.SIGSTOP)
 
     def resume(self) -> None:
         """Continue a paused server."""
         if self._process is not None:
-            psutil.Process(self._process.pid).resume()
+            self._process.send_signal(signal.SIGCONT)
 
 
 def spawn(command: Sequence[str], log: Path, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
