@@ -1,8 +1,7 @@
 """Listening sockets of a frontend: a socket per process and address, all sharing the port (SO_REUSEPORT).
 
 The kernel spreads connections over the sockets of a port. With a common socket, most of the connections that come at once would go
-to the process that wakes up first. The server keeps every socket open, so that connections to a dead process wait
-for its successor.
+to the process that wakes up first. The server keeps every socket open: connections to a dead process wait for its successor.
 """
 
 import errno
