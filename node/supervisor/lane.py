@@ -26,6 +26,7 @@ from cluster_serving.node.supervisor.memory_limit import MemoryLimit
 from cluster_serving.node.supervisor.recovery import recover
 from cluster_serving.node.supervisor.seat import KillReason, Seat
 from cluster_serving.node.supervisor.served_model import ServedModel
+from cluster_serving.node.supervisor.succession import Death, Successor, decide
 from cluster_serving.node.topology import memory
 from cluster_serving.node.topology.pinning import pin
 from cluster_serving.node.topology.placement import LanePlaces
@@ -157,27 +158,32 @@ class Lane:
         self._served = self._served or self.serving
 
     def bury(self, child: Child, reason: str) -> None:
-        """Recover the slots of a dead child, and schedule a successor."""
+        """Recover the slots of a dead child, and do what `succession.py` decides for its seat."""
         child.hear()
         child.close()
         seat = self._seat_of(child)
         verdict, seat.verdict = seat.verdict, None
         interrupted = child.kind == "worker" and self._recover(self._workers.index(seat), reason, verdict)
-        left = seat.recycling and child.ready is not None and reason == "exit code 0"
-        seat.recycling = left and seat.wanted
-        if seat.wanted and left:
-            seat.due_s = time.monotonic()
-        elif seat.wanted:
-            why = child.failure[0] if child.failure else verdict.reason if verdict else reason
-            log.error("died", child=child.name, pid=child.pid, reason=why)
+        death = Death(
+            child.name,
+            reason,
+            wanted=seat.wanted,
+            recycling=seat.recycling,
+            ready=child.ready is not None,
+            interrupted=interrupted,
+            lane_served=self._served,
+            failure=child.failure,
+            verdict=verdict.reason if verdict else "",
+        )
+        succession = decide(death)
+        if succession.died:
+            log.error("died", child=child.name, pid=child.pid, reason=succession.died)
             seat.wait()
-            if interrupted:
-                # Restart at once: halving the batch comes to an end, and the neighbours of the record at fault wait.
-                seat.due_s = time.monotonic()
-            if not self._served and child.ready is None:
-                told = f"the {child.name} ended while it started: {reason}", int(ExitCode.FAILED)
-                self.failure = self.failure or child.failure or told
+        if succession.successor is Successor.AT_ONCE:
+            seat.due_s = time.monotonic()
+        seat.recycling = succession.recycled
         seat.child = None
+        self.failure = self.failure or succession.failure
 
     def look_after(self) -> None:
         """Kill hung children, start due children, and end all children of a drained lane, once in each turn of the supervisor."""
