@@ -12,11 +12,11 @@ log = structlog.get_logger(__name__)
 
 def tell_tuned(lanes: Generation, report: Report) -> None:
     """Announce the tuned settings, or that no settings were measured."""
-    choice, measured = lanes.arrangement.choice, lanes.arrangement.measured
+    choice, measured, served = lanes.arrangement.choice, lanes.arrangement.measured, lanes.served_model
     if measured:
         shape = Shape(choice.workers, choice.threads).described()
         text = f"tuned: {shape}, batch {choice.batch} (measured {measured})"
-    elif lanes.config.tuning == "off" or not is_open(lanes.config, lanes.model.backend):
+    elif served.config.tuning == "off" or not is_open(served.config, served.model.backend):
         return
     else:
         text = "no settings were measured for this model here: cluster-serving tune finds the best settings"
@@ -26,19 +26,20 @@ def tell_tuned(lanes: Generation, report: Report) -> None:
 
 def tell_loading(lanes: Generation, report: Report, where: str = "") -> None:
     """Announce the model that is loading, and the secret that loading waits for."""
-    report("progress", f"loading {lanes.model.definition.name} into {counted(lanes.workers, 'worker')}{where}")
-    if lanes.config.model_encrypted and not lanes.config.model_secret:
+    served = lanes.served_model
+    report("progress", f"loading {served.model.definition.name} into {counted(lanes.workers, 'worker')}{where}")
+    if served.config.model_encrypted and not served.config.model_secret:
         report("progress", "waiting for the model's secret and salt in the Redis hash model_secured")
 
 
 def tell_serving(lanes: Generation, report: Report) -> None:
     """Announce the model that serves from now on."""
-    model, budget = lanes.model.definition.name, lanes.arrangement.budget.described()
-    runtime = lanes.runtime.described(lanes.model.backend)
-    log.info("serving", job=lanes.config.job_name, model=model, runtime=runtime, workers=lanes.workers, budget=budget)
-    takes = ", ".join(spec.describe() for spec in lanes.inputs)
-    gives = ", ".join(spec.describe() for spec in lanes.outputs)
-    many = Shape(lanes.workers, lanes.arrangement.threads).described()
-    batch, measured = lanes.arrangement.choice.batch, lanes.arrangement.measured
-    tuned = f" (measured {measured})" if measured else ""
-    report("ready", f"{model} ({runtime}): {takes} -> {gives}; {many}, batch {batch}{tuned}")
+    served, arrangement = lanes.served_model, lanes.arrangement
+    model, budget = served.model.definition.name, arrangement.budget.described()
+    runtime = served.runtime.described(served.model.backend)
+    log.info("serving", job=served.config.job_name, model=model, runtime=runtime, workers=lanes.workers, budget=budget)
+    takes = ", ".join(spec.describe() for spec in served.inputs)
+    gives = ", ".join(spec.describe() for spec in served.outputs)
+    many = Shape(lanes.workers, arrangement.threads).described()
+    tuned = f" (measured {arrangement.measured})" if arrangement.measured else ""
+    report("ready", f"{model} ({runtime}): {takes} -> {gives}; {many}, batch {arrangement.choice.batch}{tuned}")

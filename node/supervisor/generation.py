@@ -18,35 +18,45 @@ from cluster_serving.node.models.detect import Detected
 from cluster_serving.node.ring.bell import Bell
 from cluster_serving.node.ring.metrics import Figures
 from cluster_serving.node.supervisor.child import Child
-from cluster_serving.node.supervisor.inheritance import consumer_of
+from cluster_serving.node.supervisor.inheritance import LaneName
 from cluster_serving.node.supervisor.lane import Lane
 from cluster_serving.node.supervisor.served_model import ServedModel
 
 
-class Generation(ServedModel):
-    """Lanes of a generation, as the supervisor sees them. The arguments are the arguments of `ServedModel`.
+class Generation:
+    """Lanes of a generation, as the supervisor sees them.
+
+    Args:
+        config: complete configuration.
+        model: model to serve.
+        node: name of the node.
+        number: number of earlier generations of the node.
+        arrangement: number of workers, and the cores of each process.
 
     Raises:
         OSError: there are no more file descriptors.
     """
 
     def __init__(self, config: Config, model: Detected, node: str, number: int, arrangement: Arrangement) -> None:
-        super().__init__(config, model, node, number, arrangement)
+        self.served_model = ServedModel(config, model, arrangement.choice.runtime)
+        self.number = number
+        self.arrangement = arrangement
+        self._node = node
         self._begun = False  # writers and readers have been started
         self._leaving = False
         self._lanes: list[Lane] = []
         try:
-            for places in arrangement.lanes:
+            for lane_number in range(len(arrangement.lanes)):
                 first_worker = sum(lane.room for lane in self._lanes)
-                lane = Lane(self, len(self._lanes), first_worker, places, arrangement.room(places))
-                self._lanes.append(lane)
+                name = LaneName(node, number, lane_number)
+                self._lanes.append(Lane(self.served_model, arrangement, name, first_worker))
         except OSError:
             self.close()
             raise
 
     def consumers(self, generation: int) -> list[str]:
         """Return the consumer names of the same number of lanes in generation number `generation`."""
-        return [consumer_of(self.node, generation, lane) for lane in range(len(self._lanes))]
+        return [LaneName(self._node, generation, lane).consumer for lane in range(len(self._lanes))]
 
     @property
     def workers(self) -> int:
@@ -93,8 +103,19 @@ class Generation(ServedModel):
         return chain.from_iterable(lane.children() for lane in self._lanes)
 
     def start(self) -> None:
-        """Start the workers. Writers and readers follow when the model is known."""
-        self._start_workers()
+        """Start the missing workers. Writers and readers follow when the model is known.
+
+        Where the runtime is still to be chosen, the first worker chooses alone, and the remaining workers take the same runtime.
+        Beside serving workers, workers load one at a time.
+        """
+        lacking = [lane for lane in self._lanes if lane.lacks_workers]
+        if self.number or self._begun or self.served_model.runtime.is_open:
+            if lacking and not any(lane.loads for lane in self._lanes):
+                lacking[0].start_worker()
+            return
+        for lane in lacking:
+            while lane.lacks_workers:
+                lane.start_worker()
 
     def hear(self, child: Child) -> None:
         """Read the message of a child on its ready pipe."""
@@ -109,9 +130,9 @@ class Generation(ServedModel):
         for lane in self._lanes:
             lane.look_after()
         if not self._leaving:
-            self._start_workers()
+            self.start()
             # Writers and readers start once every worker is ready and the model's fingerprint is known.
-            if not self._begun and self.workers_ready == self.workers and not self.hashing:
+            if not self._begun and self.workers_ready == self.workers and not self.served_model.hashing:
                 self._begun = True
                 for lane in self._lanes:
                     lane.begin()
@@ -138,8 +159,8 @@ class Generation(ServedModel):
         Workers without a place finish their batches and end. Missing workers start in turn.
         """
         self.arrangement = arrangement
-        for lane, places in zip(self._lanes, arrangement.lanes, strict=True):
-            lane.rearrange(places)
+        for lane in self._lanes:
+            lane.rearrange(arrangement)
 
     def limit_memory(self) -> None:
         """Replace workers that use too much memory. Called now and then."""
@@ -171,21 +192,6 @@ class Generation(ServedModel):
 
     def _lane_of(self, child: Child) -> Lane:
         return next(lane for lane in self._lanes if any(other is child for other in lane.children()))
-
-    def _start_workers(self) -> None:
-        """Start the missing workers.
-
-        Where the runtime is still to be chosen, the first worker chooses alone, and the remaining workers take the same runtime.
-        Beside serving workers, workers load one at a time.
-        """
-        lacking = [lane for lane in self._lanes if lane.lacks_workers]
-        if self.number or self._begun or self.runtime.is_open:
-            if lacking and not any(lane.loads for lane in self._lanes):
-                lacking[0].start_worker()
-            return
-        for lane in lacking:
-            while lane.lacks_workers:
-                lane.start_worker()
 
 
 def take_turn(generations: Sequence[Generation], bell: Bell, longest_s: float) -> None:

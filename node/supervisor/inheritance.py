@@ -6,7 +6,7 @@ before, or was killed after a change, would have to wait until the lease of the 
 
 import re
 from collections.abc import Collection
-from typing import Any
+from typing import Any, NamedTuple
 
 import redis
 
@@ -15,15 +15,24 @@ from cluster_serving.client import keys
 _AT_ONCE = 256
 
 
-def consumer_of(node: str, generation: int, lane: int = 0) -> str:
-    """Return the consumer name of a lane in the consumer group.
+class LaneName(NamedTuple):
+    """Name of a lane: the number of the lane in a generation of the lanes of a node. Both numbers count from 0."""
 
-    Generations alternate between `<node>` and `<node>.b`, and in further lanes between `<node>.1` and `<node>.1b`. While a node
-    changes, two generations of its lanes read at the same time, and entries pending under a name belong to one generation. A
-    generation begins after the last but one has ended, so two names for each lane are enough. The names stay for ever.
-    """
-    suffix = f"{lane or ''}{'b' if generation % 2 else ''}"
-    return f"{node}.{suffix}" if suffix else node
+    node: str
+    generation: int
+    number: int
+
+    @property
+    def consumer(self) -> str:
+        """Consumer name of the lane in the consumer group.
+
+        Generations alternate between `<node>` and `<node>.b`, and in further lanes between `<node>.1` and `<node>.1b`. While a
+        node changes, two generations of its lanes read at the same time, and entries pending under a name belong to one
+        generation. A generation begins after the last but one has ended, so two names for each lane are enough. The names stay
+        for ever.
+        """
+        suffix = f"{self.number or ''}{'b' if self.generation % 2 else ''}"
+        return f"{self.node}.{suffix}" if suffix else self.node
 
 
 def inherit(client: redis.Redis, job: str, node: str, consumers: Collection[str]) -> int:
@@ -33,7 +42,7 @@ def inherit(client: redis.Redis, job: str, node: str, consumers: Collection[str]
         client: client of the job's Redis.
         job: stream of the job.
         node: name of the node. No other process runs under the name.
-        consumers: consumer names of the node's lanes (`consumer_of`).
+        consumers: consumer names of the node's lanes (`LaneName.consumer`).
 
     Returns:
         The number of claimed entries.

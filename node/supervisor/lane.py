@@ -15,12 +15,14 @@ import structlog
 
 from cluster_serving.client.errors import ErrorCode
 from cluster_serving.client.servers.process.exit_codes import ExitCode
+from cluster_serving.node.config.arrangement import Arrangement
 from cluster_serving.node.ring.bell import Bell
 from cluster_serving.node.ring.metrics import FIRST_WORKER, READER, WRITER, Figures
 from cluster_serving.node.ring.ring import HANDED_OVER, Ring, State
 from cluster_serving.node.ring.slot import Geometry
 from cluster_serving.node.supervisor.child import Child
 from cluster_serving.node.supervisor.hangs import HangDetector
+from cluster_serving.node.supervisor.inheritance import LaneName
 from cluster_serving.node.supervisor.launcher import Launcher
 from cluster_serving.node.supervisor.memory_limit import MemoryLimit
 from cluster_serving.node.supervisor.recovery import recover
@@ -29,7 +31,6 @@ from cluster_serving.node.supervisor.served_model import ServedModel
 from cluster_serving.node.supervisor.succession import Death, Successor, decide
 from cluster_serving.node.topology import memory
 from cluster_serving.node.topology.pinning import pin
-from cluster_serving.node.topology.placement import LanePlaces
 
 log = structlog.get_logger(__name__)
 
@@ -47,18 +48,17 @@ class Lane:
 
     Args:
         served_model: model and configuration to serve.
-        number: number of the lane among the lanes of its generation.
+        arrangement: number of workers, and the cores of each process.
+        name: name of the lane.
         first_worker: number of workers that the preceding lanes may have.
-        places: number of workers, and the cores of each process.
-        room: largest number of workers that the lane may have later, at most `LARGEST_LANE`.
     """
 
-    def __init__(
-        self, served_model: ServedModel, number: int, first_worker: int, places: LanePlaces, room: int
-    ) -> None:
-        config, batch = served_model.config, served_model.arrangement.choice.batch
+    def __init__(self, served_model: ServedModel, arrangement: Arrangement, name: LaneName, first_worker: int) -> None:
+        config, batch, places = served_model.config, arrangement.choice.batch, arrangement.lanes[name.number]
         self._served_model = served_model
-        self.room = room
+        self._name = name
+        self.room = room = arrangement.room(places)
+        """Largest number of workers that the lane may have later."""
         self.workers = len(places.workers)
         """Number of workers when no worker is missing."""
         self.ring = Ring(Geometry(slots=slots_for(room), batch=batch, slot_bytes=config.slot_bytes, workers=room))
@@ -72,7 +72,7 @@ class Lane:
             self.close()
             raise
         self._reader_bell, self._writer_bell, *self._worker_bells = self._bells
-        self._launcher = launcher = Launcher(served_model, number, first_worker, places, self.ring, self._bells)
+        self._launcher = launcher = Launcher(served_model, arrangement, name, first_worker, self.ring, self._bells)
         self.failure: tuple[str, int] | None = None
         """Reason and exit code for a child that ended before the lane had ever served, or None."""
         self._rearranged_s = float("-inf")
@@ -135,7 +135,7 @@ class Lane:
         """Start writer and reader, once every worker of every lane is ready and the model's fingerprint is known."""
         self._fill(self._writer)
         # Beside serving lanes the reader starts after the writer, because records read earlier would wait, 0.3 s as measured.
-        if not self._served_model.number:
+        if not self._name.generation:
             self._fill(self._reader)
 
     def hear(self, child: Child) -> None:
@@ -206,16 +206,16 @@ class Lane:
             for seat in self._seats:
                 seat.dismiss()
 
-    def rearrange(self, places: LanePlaces) -> None:
+    def rearrange(self, arrangement: Arrangement) -> None:
         """Move the processes and their successors to new places, and dismiss the workers without a place.
 
         Start missing workers by `start_worker` afterwards.
 
         Args:
-            places: places of at most `room` workers. An empty place stands for all cores of the generation's budget.
+            arrangement: places of at most `room` workers for this lane.
         """
-        self._launcher.places, self._rearranged_s = places, time.monotonic()
-        self.workers = len(places.workers)
+        self._launcher.arrangement, self._rearranged_s = arrangement, time.monotonic()
+        self.workers = len(self._launcher.places.workers)
         self.ring.most_slots = slots_for(self.workers)
         for index, seat in enumerate(self._workers[self.workers :], self.workers):
             if seat.wanted:
@@ -280,8 +280,8 @@ class Lane:
     def _keep_in_place(self, seat: Seat) -> None:
         places, at = self._launcher.places, self._seats.index(seat)
         cores = places.workers[at] if at < len(self._workers) else places.others
-        if seat.child is not None:
-            pin(seat.child.pid, cores or [core.number for core in self._served_model.arrangement.budget.cores])
+        if seat.child is not None:  # without cores of its own, a child runs on all cores of the budget
+            pin(seat.child.pid, cores or [core.number for core in self._launcher.arrangement.budget.cores])
 
     def _seat_of(self, child: Child) -> Seat:
         return next(seat for seat in self._seats if seat.child is child)

@@ -2,13 +2,14 @@
 
 from collections.abc import Sequence
 
+from cluster_serving.node.config.arrangement import Arrangement
 from cluster_serving.node.processing.options import DecodeOptions
 from cluster_serving.node.reader.spec import ReaderSpec
 from cluster_serving.node.ring.bell import Bell
 from cluster_serving.node.ring.ring import Ring
 from cluster_serving.node.ring.spec import LaneSpec
 from cluster_serving.node.supervisor.child import Child, Placement
-from cluster_serving.node.supervisor.inheritance import consumer_of
+from cluster_serving.node.supervisor.inheritance import LaneName
 from cluster_serving.node.supervisor.served_model import ServedModel
 from cluster_serving.node.topology.placement import LanePlaces
 from cluster_serving.node.worker.spec import WorkerSpec
@@ -23,9 +24,9 @@ class Launcher:
 
     Args:
         served_model: model and configuration to serve.
-        lane: number of the lane.
+        arrangement: threads and cores of each process, and the NUMA domain of the lane.
+        lane: name of the lane.
         first_worker: number of the lane's first worker among the workers of the node.
-        places: cores of each process, and the NUMA domain of all processes.
         ring: ring of the lane.
         bells: bells of the reader, of the writer, and of each worker that the lane may have.
     """
@@ -33,23 +34,22 @@ class Launcher:
     def __init__(
         self,
         served_model: ServedModel,
-        lane: int,
+        arrangement: Arrangement,
+        lane: LaneName,
         first_worker: int,
-        places: LanePlaces,
         ring: Ring,
         bells: Sequence[Bell],
     ) -> None:
         config = served_model.config
-        self.places = places
+        self.arrangement = arrangement
         self._served_model = served_model
         self._config = config
         self._lane = lane
-        self._consumer = consumer_of(served_model.node, served_model.number, lane)
         self._descriptors = [ring.fd, *(bell.fileno() for bell in bells)]
         self._environment = {"CLUSTER_SERVING_LOG_LEVEL": config.log_level}
         self._spec = LaneSpec(
             job=config.job_name,
-            node=served_model.node,
+            node=lane.node,
             redis=config.redis_settings(),
             geometry=ring.geometry,
             ring_fd=ring.fd,
@@ -59,9 +59,14 @@ class Launcher:
             first_worker=first_worker,
         )
 
+    @property
+    def places(self) -> LanePlaces:
+        """Cores of each process of the lane, and the NUMA domain of all processes."""
+        return self.arrangement.lanes[self._lane.number]
+
     def name_of(self, kind: str) -> str:
         """Return the name of a reader or writer: `reader`, and in further lanes `reader-1`."""
-        return f"{kind}-{self._lane}" if self._lane else kind
+        return f"{kind}-{self._lane.number}" if self._lane.number else kind
 
     def name_of_worker(self, index: int) -> str:
         """Return the name of a worker, such as `worker-0`."""
@@ -70,7 +75,7 @@ class Launcher:
     def worker(self, index: int) -> Child:
         """Start a worker."""
         config = self._config
-        threads = self._served_model.arrangement.threads
+        threads = self.arrangement.threads
         spec = WorkerSpec(
             lane=self._spec,
             worker=index,
@@ -95,7 +100,7 @@ class Launcher:
         config = self._config
         spec = ReaderSpec(
             lane=self._spec,
-            consumer=self._consumer,
+            consumer=self._lane.consumer,
             inputs=self._served_model.inputs,
             max_batch_delay_ms=config.max_batch_delay_ms,
             decoding=DecodeOptions(

@@ -10,7 +10,6 @@ from typing import Any
 import msgspec
 import structlog
 
-from cluster_serving.node.config.arrangement import Arrangement
 from cluster_serving.node.config.loading import Config
 from cluster_serving.node.models.base import ModelError, TensorSpec
 from cluster_serving.node.models.detect import Detected
@@ -26,20 +25,15 @@ class ServedModel:
     Args:
         config: complete configuration.
         model: model to serve.
-        node: name of the node.
-        number: number of earlier generations of the node.
-        arrangement: number of workers, and the cores of each process.
+        runtime: engine and precision. Where the runtime is open, the first worker chooses.
     """
 
-    def __init__(self, config: Config, model: Detected, node: str, number: int, arrangement: Arrangement) -> None:
+    def __init__(self, config: Config, model: Detected, runtime: Runtime) -> None:
         self.config = config
         self.model = model
-        self.node = node
-        self.number = number
-        self.arrangement = arrangement
+        self.runtime = runtime
         self.inputs: tuple[TensorSpec, ...] = ()
         self.outputs: tuple[TensorSpec, ...] = ()
-        self.runtime = arrangement.choice.runtime
         self.candidates: tuple[TriedRuntime, ...] = ()
         """Runtimes that the first worker tried, empty if there was no choice."""
         self.raw = False

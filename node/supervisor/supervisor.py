@@ -123,12 +123,12 @@ class Supervisor:
             for lanes in self._generations():
                 lanes.kill()
         elif self._phase is not Phase.DRAINING:
-            log.info("draining", signal=name, within_s=self._lanes.config.drain_timeout_s)
+            log.info("draining", signal=name, within_s=self._lanes.served_model.config.drain_timeout_s)
             # The node becomes unready, then stops reading. Records that were read are finished and published.
             was_starting = self._phase is Phase.STARTING
             if self._redis is not None:
                 self._redis.stop()
-            self._deadline_s = time.monotonic() + self._lanes.config.drain_timeout_s
+            self._deadline_s = time.monotonic() + self._lanes.served_model.config.drain_timeout_s
             self._enter(Phase.DRAINING)
             if self._plans.fetching:
                 self._plans.give_up(_STOPPED)
@@ -158,7 +158,7 @@ class Supervisor:
             sentence, code = self._lanes.failure
             self._exit = ExitCode(code)
             self._report("failed", sentence)
-            self._deadline_s = time.monotonic() + self._lanes.config.drain_timeout_s
+            self._deadline_s = time.monotonic() + self._lanes.served_model.config.drain_timeout_s
             self._enter(Phase.DRAINING)
             self._lanes.give_up()
         elif self._phase is Phase.STARTING and self._lanes.serving:
@@ -211,16 +211,16 @@ class Supervisor:
         changing = self._change or self._change_wanted or self._plans.fetching or self._retired
         if self._phase is not Phase.READY or changing or not self._share.changed():
             return
-        lanes = self._lanes
+        lanes, served = self._lanes, self._lanes.served_model
         running = lanes.arrangement.choice
         arrangement = best_arrangement(
-            lanes.config, lanes.model, self._share.budget, self._tuned, running, lanes.model_hash
+            served.config, served.model, self._share.budget, self._tuned, running, served.model_hash
         )
         log.info("the machine share changed", budget=arrangement.budget.described(), workers=arrangement.workers)
         if lanes.can_become(arrangement):
             lanes.rearrange(arrangement)
         else:
-            self._begin(Plan(lanes.config, lanes.model, _untold, lambda: None, _RESIZE_S, time.monotonic()))
+            self._begin(Plan(served.config, served.model, _untold, lambda: None, _RESIZE_S, time.monotonic()))
 
     def _give_up(self, change: Change) -> None:
         self._change = None

@@ -152,7 +152,7 @@ class Stand:
             queue = min(_MOST_WAITING, _WAITING_BYTES // self._row_bytes, round(trial.rate * _WAITING_S))
             window = max(2 * running + batch, queue)
         order = Order(
-            job=trial.lanes.config.job_name,
+            job=trial.lanes.served_model.config.job_name,
             client=_NAME,
             window=window,
             settle=min(window, 2 * running),
@@ -180,7 +180,7 @@ class Stand:
         while not lanes.ended:
             take_turn([lanes], self._bell, _TURN_S)
         lanes.close()
-        job = lanes.config.job_name
+        job = lanes.served_model.config.job_name
         with suppress(redis.RedisError, OSError), self._config.redis_settings().client() as client:
             client.delete(job, keys.dead_key(job), keys.reply_key(job, _NAME))
 
@@ -207,9 +207,10 @@ class Stand:
 
     def _learn(self, lanes: Generation) -> None:
         """Start the load, from the facts that the first serving lanes report about the model."""
-        self.runtime, self.runtimes = lanes.runtime, lanes.candidates
-        self.inputs, self.model_hash = lanes.inputs, lanes.model_hash
-        sent = records(self._config, lanes.inputs)
+        served = lanes.served_model
+        self.runtime, self.runtimes = served.runtime, served.candidates
+        self.inputs, self.model_hash = served.inputs, served.model_hash
+        sent = records(self._config, served.inputs)
         self._row_bytes = max(sum(map(len, fields)) for fields in sent)
         private_bytes: list[int] = []
         for child in lanes.children():

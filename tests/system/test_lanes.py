@@ -14,7 +14,7 @@ from cluster_serving.client import OutputQueue, keys
 from cluster_serving.client.wire.values import encode_record
 from cluster_serving.node.supervisor.child import Child
 from cluster_serving.node.supervisor.generation import Generation
-from cluster_serving.node.supervisor.inheritance import consumer_of
+from cluster_serving.node.supervisor.inheritance import LaneName
 from cluster_serving.node.topology import memory
 from support.caller import Caller, calling
 from support.models import MODELS
@@ -181,7 +181,7 @@ def test_a_worker_that_is_moved_while_it_starts_is_where_it_was_moved_to(turned:
     ("generation", "lane", "name"), [(0, 0, "n"), (1, 0, "n.b"), (2, 0, "n"), (0, 1, "n.1"), (1, 12, "n.12b")]
 )
 def test_lanes_read_under_names_of_their_own(generation: int, lane: int, name: str) -> None:
-    assert consumer_of("n", generation, lane) == name
+    assert LaneName("n", generation, lane).consumer == name
 
 
 def test_a_node_takes_at_once_what_its_lanes_of_an_earlier_run_held(own_redis: PrivateRedis, tmp_path: Path) -> None:
