@@ -76,7 +76,7 @@ def restart(name: str | None, timeout_s: float, cold: bool, **values: Any) -> No
     from cluster_serving.node.job.directory import Job
     from cluster_serving.node.lifecycle import background
     from cluster_serving.node.lifecycle.prepare import check, check_free
-    from cluster_serving.node.lifecycle.restart import can_replace, replace
+    from cluster_serving.node.lifecycle.restart import can_change, request_change
     from cluster_serving.node.lifecycle.stopping import stop_job
 
     options, named = StartOptions.of(values), name
@@ -104,8 +104,9 @@ def restart(name: str | None, timeout_s: float, cold: bool, **values: Any) -> No
         if job.running():
             click.echo(f"Nothing is changed: job {job.name} goes on serving.", err=True)
         raise
-    if not cold and can_replace(job, record, loaded.config):
-        replace(job, options if path is None else StartOptions(config_path=str(path)).over(options), timeout_s)
+    if not cold and can_change(job, record, loaded.config):
+        complete = options if path is None else StartOptions(config_path=str(path)).over(options)
+        request_change(job, complete, timeout_s)
         return
     if loaded.config.model_is_remote:  # while the old node still serves
         fetched(loaded.config, new, click.echo)

@@ -192,11 +192,11 @@ class Job:
                 sign.unlink(missing_ok=True)
 
     @contextmanager
-    def asking(self) -> Generator[None]:
-        """Hold the right to ask the node of this job for a change, until the block ends.
+    def requesting_change(self) -> Generator[None]:
+        """Hold the right to request a change of the node of this job, until the block ends.
 
         Raises:
-            Fault: a different process asks for a change.
+            Fault: a different process requests a change.
         """
         descriptor = os.open(self.directory, os.O_RDONLY)
         try:
@@ -205,7 +205,7 @@ class Job:
             try:
                 yield
             finally:
-                self._change_path.unlink(missing_ok=True)  # written by this process, which alone may ask
+                self._change_path.unlink(missing_ok=True)  # written by this process, which alone may request
         finally:
             os.close(descriptor)
 
@@ -213,11 +213,11 @@ class Job:
     def _change_path(self) -> Path:
         return self.directory / "change.json"
 
-    def ask(self, request: ChangeRequest) -> None:
+    def request_change(self, request: ChangeRequest) -> None:
         """Leave a request for the node to read on SIGHUP."""
         self._write(self._change_path.name, msgspec.json.encode(request))
 
-    def asked(self) -> bool:
+    def change_requested(self) -> bool:
         """Return whether a request waits, as far as this user can see."""
         return os.access(self._change_path, os.F_OK)
 

@@ -1,1 +1,1 @@
-"""Life of a node: start from a command line, hot swap of the model, and stop."""
+"""Life of a node: start from a command line, change of the model, and stop."""

@@ -14,8 +14,8 @@ from cluster_serving.client.servers.process.exit_codes import ExitCode, Fault
 from cluster_serving.client.servers.process.redaction import hide, secrets_of_config
 from cluster_serving.node.config.loading import Config
 from cluster_serving.node.job import redis_server
-from cluster_serving.node.job.directory import Job, NodeRecord
-from cluster_serving.node.lifecycle.options import StartOptions
+from cluster_serving.node.job.directory import ChangeRequest, Job, NodeRecord
+from cluster_serving.node.lifecycle.options import TIMEOUT_S, StartOptions
 from cluster_serving.node.lifecycle.prepare import find_model, prepare
 from cluster_serving.node.lifecycle.progress_pipe import Event, Reporter
 from cluster_serving.node.lifecycle.stopping import stop_redis
@@ -63,8 +63,8 @@ def _serve(options: StartOptions, report: Reporter, patience_s: float) -> int:
 
     from cluster_serving.node.fetching.placing import fetched
     from cluster_serving.node.job.redis_watch import watching
+    from cluster_serving.node.lifecycle.changes import RequestedChanges
     from cluster_serving.node.lifecycle.node import serve
-    from cluster_serving.node.lifecycle.plans import Origin, RestartPlans
 
     def remember(options: StartOptions, config: Config) -> None:
         job.record(_record(options, config, job, home))
@@ -83,8 +83,16 @@ def _serve(options: StartOptions, report: Reporter, patience_s: float) -> int:
             local, entry = fetched(config, job, tell)
             if entry is not None:
                 find_model(local, config.model_path)
-            given = Origin(options, environ, Path.cwd())
-            changes = RestartPlans(job, config, given, remember, entry)
+            # Kept in memory alone, so the flags may hold secrets.
+            request = ChangeRequest(
+                config_path=options.config_path,
+                flags=options.argv(),
+                environ=environ,
+                directory=str(Path.cwd()),
+                report="",
+                timeout_s=TIMEOUT_S,
+            )
+            changes = RequestedChanges(job, config, request, remember, entry)
             with watching(home, settings.port, settings.password) as watch:
                 return serve(local, job, report, changes, watch)
     finally:
@@ -97,7 +105,7 @@ def _leave_on_signals(job: Job) -> None:
     on_terminal = sys.stdout.isatty()  # asked now, because a closed terminal is no terminal any more
 
     def on_signal(number: int, _frame: object) -> None:
-        if number == signal.SIGTERM or (on_terminal and not job.asked()):
+        if number == signal.SIGTERM or (on_terminal and not job.change_requested()):
             sys.exit(ExitCode.OK)
 
     for number in (signal.SIGTERM, signal.SIGHUP):

@@ -13,7 +13,7 @@ from cluster_serving.node.lifecycle.tune_first import tune_if_wanted
 from cluster_serving.node.models.base import ModelError
 from cluster_serving.node.models.detect import detect
 from cluster_serving.node.processing.topn import parse_filter
-from cluster_serving.node.supervisor.change import PlanSource, Report
+from cluster_serving.node.supervisor.change import ChangeSource, Report
 from cluster_serving.node.supervisor.child import allow_descriptors
 from cluster_serving.node.supervisor.supervisor import Supervisor
 from cluster_serving.node.topology.share import Share
@@ -21,14 +21,14 @@ from cluster_serving.node.topology.share import Share
 log = structlog.get_logger(__name__)
 
 
-def serve(config: Config, job: Job, report: Report, plans: PlanSource, redis: RedisWatch | None = None) -> int:
+def serve(config: Config, job: Job, report: Report, changes: ChangeSource, redis: RedisWatch | None = None) -> int:
     """Run the node of a job until SIGTERM or SIGINT.
 
     Args:
         config: a complete config.
         job: directory of the job on this machine. The caller holds the lock.
         report: called with the progress of the start.
-        plans: source of the changes on SIGHUP.
+        changes: source of the changes on SIGHUP.
         redis: watch of the embedded Redis, if the node uses an embedded Redis. Stopped when the node drains.
 
     Returns:
@@ -43,13 +43,13 @@ def serve(config: Config, job: Job, report: Report, plans: PlanSource, redis: Re
     allow_descriptors()
     tune_if_wanted(config, model, Share().budget, Store(job.directory), report)
     try:
-        supervisor = Supervisor(config, job, model, report, plans, redis)
+        supervisor = Supervisor(config, job, model, report, changes, redis)
     except OSError as error:
         log.error("the lanes cannot be made", reason=error.strerror)
         report("failed", f"the lanes cannot be made: {error.strerror}")
         return ExitCode.FAILED
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, supervisor.on_signal)
-    if plans.asked():  # a `restart` came while the model was fetched
+    if changes.requested():  # a `restart` came while the model was fetched
         supervisor.on_signal(signal.SIGHUP)
     return supervisor.run()

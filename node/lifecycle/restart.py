@@ -1,4 +1,4 @@
-"""`restart` as a hot swap: the node goes on serving, loads the new model beside the old model, and the command waits."""
+"""`restart` of a node that goes on serving: a request for a change, and its progress (the picture is in `supervisor/change.py`)."""
 
 import os
 import signal
@@ -23,7 +23,7 @@ from cluster_serving.node.lifecycle.progress_pipe import follow
 _END_S = 10.0  # time for the node to see that the timeout has passed, and to report the failure
 
 
-def can_replace(job: Job, record: NodeRecord | None, config: Config) -> bool:
+def can_change(job: Job, record: NodeRecord | None, config: Config) -> bool:
     """Return whether a running node can change to a config without a stop: same job, same Redis, same version of this package."""
     settings = config.redis_settings()
     if record is None or not job.running() or record.version != __version__ or Job.of(config.job_name) != job:
@@ -37,16 +37,16 @@ def can_replace(job: Job, record: NodeRecord | None, config: Config) -> bool:
     return True
 
 
-def replace(job: Job, options: StartOptions, timeout_s: float) -> None:
-    """Ask a running node to change to new options, and wait until the node has changed.
+def request_change(job: Job, options: StartOptions, timeout_s: float) -> None:
+    """Request a change of a running node to new options, and wait until the node has changed.
 
     Raises:
-        Fault: the node cannot be asked.
+        Fault: the request cannot reach the node.
         NotReady: the change has failed.
     """
     public, secrets = options.without_secrets()
     environ = {name: value for name, value in environ_with(secrets).items() if name.startswith(ENVIRON_PREFIX)}
-    with job.asking(), _pipe(job) as (path, descriptor):
+    with job.requesting_change(), _pipe(job) as (path, descriptor):
         request = ChangeRequest(
             config_path=public.config_path,
             flags=public.argv(),
@@ -55,7 +55,7 @@ def replace(job: Job, options: StartOptions, timeout_s: float) -> None:
             report=str(path),
             timeout_s=timeout_s,
         )
-        job.ask(request)
+        job.request_change(request)
         _signal(job)
         try:
             with StartDisplay() as display:

@@ -22,7 +22,7 @@ from cluster_serving.node.models.detect import Detected
 from cluster_serving.node.ring.bell import Bell
 from cluster_serving.node.ring.metrics import Figures
 from cluster_serving.node.supervisor.announcing import tell_loading, tell_serving, tell_tuned
-from cluster_serving.node.supervisor.change import Change, Plan, PlanSource, Report, refuse
+from cluster_serving.node.supervisor.change import STOPPED, Change, ChangeSource, Report, refuse
 from cluster_serving.node.supervisor.generation import Generation, take_turn
 from cluster_serving.node.supervisor.heartbeat import HeartbeatPublisher
 from cluster_serving.node.topology.share import Share
@@ -32,7 +32,6 @@ log = structlog.get_logger(__name__)
 _TURN_S = 0.5
 _DRAINING_TURN_S = 0.02
 _RESIZE_S = 600.0  # within which a changed number of workers has to be ready
-_STOPPED = "the node was told to stop"
 
 
 class Phase(StrEnum):
@@ -45,7 +44,7 @@ class Phase(StrEnum):
 
 
 class Supervisor:
-    """Supervisor of the node of a job. `report` receives the progress of the start, `plans` supplies changes."""
+    """Supervisor of the node of a job. `report` receives the progress of the start, `changes` supplies changes."""
 
     def __init__(
         self,
@@ -53,21 +52,21 @@ class Supervisor:
         job: Job,
         model: Detected,
         report: Report,
-        plans: PlanSource,
+        changes: ChangeSource,
         redis: RedisWatch | None = None,
     ) -> None:
         self._job = job
         self._node = job.node_id()
         self._report = report
-        self._plans = plans
+        self._changes = changes
         self._redis = redis
         self._share = Share()
         self._tuned = Store(job.directory)
         self._consumers: set[str] = set()
         """Consumer names under which lanes have read, or may have read in an earlier run."""
         self._lanes = self._new_lanes(config, model, 0)
+        self._change_requested = False
         self._change: Change | None = None
-        self._change_wanted = False
         self._retired: list[Generation] = []
         self._past = Figures()
         """Counts and measurements of lanes that have ended."""
@@ -114,32 +113,35 @@ class Supervisor:
 
     def _act_on(self, number: int) -> None:
         name = signal.Signals(number).name
-        if number == signal.SIGHUP and (self._plans.asked() or not self._on_terminal):
+        # A SIGHUP without a request tells a node on a terminal that the terminal was closed.
+        if number == signal.SIGHUP and (self._changes.requested() or not self._on_terminal):
             log.info("to be changed", signal=name)
-            self._change_wanted = True
-        elif self._phase is Phase.DRAINING and number != signal.SIGHUP:
+            self._change_requested = True
+        elif self._phase is not Phase.DRAINING:
+            log.info("draining", signal=name, within_s=self._lanes.served_model.config.drain_timeout_s)
+            self._drain()
+        elif number != signal.SIGHUP:
             log.warning("stopping at once", signal=name)
             self._exit = ExitCode.FAILED
             for lanes in self._generations():
                 lanes.kill()
-        elif self._phase is not Phase.DRAINING:
-            log.info("draining", signal=name, within_s=self._lanes.served_model.config.drain_timeout_s)
-            # The node becomes unready, then stops reading. Records that were read are finished and published.
-            was_starting = self._phase is Phase.STARTING
-            if self._redis is not None:
-                self._redis.stop()
-            self._deadline_s = time.monotonic() + self._lanes.served_model.config.drain_timeout_s
-            self._enter(Phase.DRAINING)
-            if self._plans.fetching:
-                self._plans.give_up(_STOPPED)
-            if self._change is not None:
-                log.warning("the change is given up", reason=_STOPPED)
-                self._change.plan.report("failed", _STOPPED, ExitCode.FAILED)
-                self._give_up(self._change)
-            if was_starting:
-                self._lanes.give_up()
-            else:
-                self._lanes.drain()
+
+    def _drain(self) -> None:
+        """Become unready, then stop reading. Records that were read are finished and published, within the drain timeout."""
+        was_starting = self._phase is Phase.STARTING
+        if self._redis is not None:
+            self._redis.stop()
+        self._deadline_s = time.monotonic() + self._lanes.served_model.config.drain_timeout_s
+        self._enter(Phase.DRAINING)
+        self._changes.give_up()
+        if self._change is not None:
+            log.warning("the change is given up", reason=STOPPED)
+            self._change.report("failed", STOPPED, ExitCode.FAILED)
+            self._give_up(self._change)
+        if was_starting:
+            self._lanes.give_up()
+        else:
+            self._lanes.drain()
 
     def _close_ended_lanes(self) -> None:
         """Close and forget retired lanes that have ended.
@@ -158,9 +160,7 @@ class Supervisor:
             sentence, code = self._lanes.failure
             self._exit = ExitCode(code)
             self._report("failed", sentence)
-            self._deadline_s = time.monotonic() + self._lanes.served_model.config.drain_timeout_s
-            self._enter(Phase.DRAINING)
-            self._lanes.give_up()
+            self._drain()
         elif self._phase is Phase.STARTING and self._lanes.serving:
             self._enter(Phase.READY)
             tell_serving(self._lanes, self._report)
@@ -172,43 +172,47 @@ class Supervisor:
                 lanes.kill()
 
     def _advance_change(self) -> None:
-        """Begin a wanted change, give up a failed change, or take over when the new lanes serve."""
-        if self._change is None:
+        """Begin a requested change, give up a failed change, or take over when the new lanes serve."""
+        change = self._change
+        if change is None:
             # One change at a time, and only after all retired lanes have ended, because each lane has two consumer names.
-            wanted = self._change_wanted and self._phase is Phase.READY and not self._retired
-            if wanted or self._plans.fetching:
-                if not self._plans.fetching:
-                    self._change_wanted = False
-                plan = self._plans.next()
-                if plan is not None:
-                    self._begin(plan)
-        elif self._change.failure is not None:
-            refuse(self._change.plan.report, *self._change.failure)
-            self._give_up(self._change)
-        elif self._change.lanes.serving:
-            change, self._change = self._change, None
+            fetching = self._changes.fetching
+            begins = not fetching and self._change_requested and self._phase is Phase.READY and not self._retired
+            if begins:
+                self._change_requested = False
+            if begins or fetching:
+                change = self._changes.next()
+                if change is not None:
+                    self._load(change)
+        elif change.failure is not None:
+            refuse(change.report, *change.failure)
+            self._give_up(change)
+        elif change.lanes.serving:
+            self._change = None
             self._retired.append(self._lanes)
             self._lanes.drain()
             self._lanes = change.lanes
-            self._heartbeat.adopt(change.plan.config)
-            change.plan.commit()
-            tell_serving(self._lanes, change.plan.report)
+            self._heartbeat.adopt(change.config)
+            change.commit()
+            tell_serving(self._lanes, change.report)
 
-    def _begin(self, plan: Plan) -> None:
+    def _load(self, change: Change) -> None:
+        """Load the model of a change into new lanes, beside the old lanes."""
         try:
-            lanes = self._new_lanes(plan.config, plan.model, self._lanes.number + 1)
+            change.lanes = self._new_lanes(change.config, change.model, self._lanes.number + 1)
         except OSError as error:
-            refuse(plan.report, str(error), ExitCode.FAILED)
+            refuse(change.report, str(error), ExitCode.FAILED)
             return
-        tell_loading(lanes, plan.report, " beside the old one")
-        self._change = Change(plan, lanes)
+        tell_loading(change.lanes, change.report, " beside the old one")
+        change.lanes.start()
+        self._change = change
 
     def _follow_machine(self) -> None:
         """Fit the lanes to the present share of the machine.
 
         Processes move, and workers start and end, at once. Everything else is a change with new lanes.
         """
-        changing = self._change or self._change_wanted or self._plans.fetching or self._retired
+        changing = self._change or self._change_requested or self._changes.fetching or self._retired
         if self._phase is not Phase.READY or changing or not self._share.changed():
             return
         lanes, served = self._lanes, self._lanes.served_model
@@ -220,7 +224,7 @@ class Supervisor:
         if lanes.can_become(arrangement):
             lanes.rearrange(arrangement)
         else:
-            self._begin(Plan(served.config, served.model, _untold, lambda: None, _RESIZE_S, time.monotonic()))
+            self._load(Change(served.config, served.model, _untold, lambda: None, _RESIZE_S))
 
     def _give_up(self, change: Change) -> None:
         self._change = None

@@ -137,15 +137,15 @@ def test_all_jobs(home: dict[str, str]) -> None:
     assert all(job == Job.of(job.name, home) for job in all_jobs(home))
 
 
-def test_who_may_not_ask_removes_no_request(home: dict[str, str]) -> None:
+def test_who_may_not_request_removes_no_request(home: dict[str, str]) -> None:
     """It is that of the other one, and the node may not have read it yet."""
     job = Job.of("j", home)
     job.create()
-    with job.asking():
-        job.ask(ChangeRequest(None, [], {}, "/", "/pipe", 1.0))
+    with job.requesting_change():
+        job.request_change(ChangeRequest(None, [], {}, "/", "/pipe", 1.0))
 
-        with pytest.raises(Fault, match="another restart of job j is under way"), job.asking():
+        with pytest.raises(Fault, match="another restart of job j is under way"), job.requesting_change():
             pass
 
-        assert job.asked()
-    assert not job.asked()
+        assert job.change_requested()
+    assert not job.change_requested()
