@@ -4,6 +4,7 @@ import os
 import time
 from collections.abc import Callable, Generator
 from contextlib import suppress
+from functools import partial
 
 import structlog
 from msgspec.structs import replace
@@ -106,17 +107,7 @@ class RequestedChanges:
         except (Fault, OSError) as fault:
             refuse(report, str(fault), fault.exit_code if isinstance(fault, Fault) else ExitCode.FAILED)
             return None
-
-        def commit() -> None:
-            if self._serving is not None:
-                self._serving.release()
-            self._serving, self._next = self._next, None
-            self._request = request
-            try:
-                self._remember(options, config)
-            except OSError as error:
-                log.warning("the next start does not know of this change", reason=str(error))
-
+        commit = partial(self._commit, request, options, config)
         return Change(config, model, report, commit, request.timeout_s, begun_s)
 
     def _read(self, options: StartOptions, request: ChangeRequest) -> Config:
@@ -157,3 +148,13 @@ class RequestedChanges:
         except BaseException:
             fetch.give_up()
             raise
+
+    def _commit(self, request: ChangeRequest, options: StartOptions, config: Config) -> None:
+        if self._serving is not None:
+            self._serving.release()
+        self._serving, self._next = self._next, None
+        self._request = request
+        try:
+            self._remember(options, config)
+        except OSError as error:
+            log.warning("the next start does not know of this change", reason=str(error))

@@ -11,15 +11,15 @@ log = structlog.get_logger(__name__)
 
 
 def tell_tuned(lanes: Generation, report: Report) -> None:
-    """Announce the tuned settings, or that no settings were measured."""
+    """Announce the tuned settings, or that settings could be tuned and were not."""
     choice, measured, served = lanes.arrangement.choice, lanes.arrangement.measured, lanes.served_model
     if measured:
         shape = Shape(choice.workers, choice.threads).described()
         text = f"tuned: {shape}, batch {choice.batch} (measured {measured})"
-    elif served.config.tuning == "off" or not is_open(served.config, served.model.backend):
-        return
-    else:
+    elif served.config.tuning != "off" and is_open(served.config, served.model.backend):
         text = "no settings were measured for this model here: cluster-serving tune finds the best settings"
+    else:
+        return
     log.info(text)
     report("progress", text)
 

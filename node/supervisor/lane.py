@@ -90,17 +90,17 @@ class Lane:
     @property
     def workers_ready(self) -> int:
         """Number of workers that have loaded the model and run."""
-        return sum(seat.ready is not None for seat in self._wanted())
+        return sum(seat.ready is not None for seat in self._wanted_workers())
 
     @property
     def lacks_workers(self) -> bool:
         """True while a wanted worker has never been started, or has not been started again after a dismissal."""
-        return any(seat.vacant for seat in self._wanted())
+        return any(seat.vacant for seat in self._wanted_workers())
 
     @property
     def loads(self) -> bool:
         """True while a worker is booting."""
-        return any(seat.booting is not None for seat in self._wanted())
+        return any(seat.booting is not None for seat in self._wanted_workers())
 
     @property
     def serving(self) -> bool:
@@ -129,7 +129,7 @@ class Lane:
 
     def start_worker(self) -> None:
         """Start the next missing worker."""
-        self._fill(next(seat for seat in self._wanted() if seat.vacant))
+        self._fill(next(seat for seat in self._wanted_workers() if seat.vacant))
 
     def begin(self) -> None:
         """Start writer and reader, once every worker of every lane is ready and the model's fingerprint is known."""
@@ -221,7 +221,7 @@ class Lane:
             if seat.wanted:
                 self.ring.set_serving(index, False)
                 seat.dismiss()
-        for seat in (*self._wanted(), self._writer, self._reader):
+        for seat in (*self._wanted_workers(), self._writer, self._reader):
             self._keep_in_place(seat)
 
     def limit_memory(self) -> None:
@@ -286,7 +286,7 @@ class Lane:
     def _seat_of(self, child: Child) -> Seat:
         return next(seat for seat in self._seats if seat.child is child)
 
-    def _wanted(self) -> list[Seat]:
+    def _wanted_workers(self) -> list[Seat]:
         return self._workers[: self.workers]
 
     def _recover(self, worker: int, reason: str, verdict: KillReason | None = None) -> bool:

@@ -35,11 +35,11 @@ _RESIZE_S = 600.0  # within which a changed number of workers has to be ready
 
 
 class Phase(StrEnum):
-    """Phase in the life of a node."""
+    """Phase in the life of a node: STARTING ──► READY ──► DRAINING. A start that fails goes to DRAINING at once."""
 
     STARTING = "starting"
     READY = "ready"
-    UNREADY = "unready"  # served before and cannot serve now: no worker, no reader, or no Redis
+    UNREADY = "unready"  # in the heartbeat alone: READY, and cannot serve now without a worker, a reader, or Redis
     DRAINING = "draining"  # finishes the records that were read, and ends
 
 
@@ -96,7 +96,7 @@ class Supervisor:
                 self._act_on(self._signals.popleft())
             if any(lanes.ended for lanes in self._retired):
                 self._close_ended_lanes()
-                gc.collect()  # lanes and their parts form cycles, and collecting the cycles frees the memory of the rings
+                gc.collect()  # lanes and their parts form cycles, so the memory of the rings is free only now
             self._advance()
             self._advance_change()
             self._follow_machine()
@@ -144,10 +144,7 @@ class Supervisor:
             self._lanes.drain()
 
     def _close_ended_lanes(self) -> None:
-        """Close and forget retired lanes that have ended.
-
-        A variable of the caller would keep lanes alive while the caller collects the garbage.
-        """
+        """Close and forget retired lanes that have ended, in a function of its own: a variable of `run` would keep the lanes."""
         for lanes in [lanes for lanes in self._retired if lanes.ended]:
             self._past += lanes.figures
             self._retired.remove(lanes)
@@ -224,7 +221,7 @@ class Supervisor:
         if lanes.can_become(arrangement):
             lanes.rearrange(arrangement)
         else:
-            self._load(Change(served.config, served.model, _untold, lambda: None, _RESIZE_S))
+            self._load(Change(served.config, served.model, _no_report, lambda: None, _RESIZE_S))
 
     def _give_up(self, change: Change) -> None:
         self._change = None
@@ -257,5 +254,5 @@ class Supervisor:
         return lanes
 
 
-def _untold(event: str, text: str, code: int = 0) -> None:
+def _no_report(event: str, text: str, code: int = 0) -> None:
     """Ignore a report, because no command waits for the change."""
