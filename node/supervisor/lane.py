@@ -176,7 +176,7 @@ class Lane:
             verdict=verdict.reason if verdict else "",
         )
         succession = decide(death)
-        if succession.died:
+        if succession.died is not None:
             log.error("died", child=child.name, pid=child.pid, reason=succession.died)
             seat.wait()
         if succession.successor is Successor.AT_ONCE:

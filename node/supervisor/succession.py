@@ -48,13 +48,13 @@ class Successor(Enum):
 class Succession(NamedTuple):
     """Decision about the seat of a child that has ended.
 
-    `recycled`: the successor counts as recycled, not as restarted. `died`: reason for the log, empty if the child ended as told.
+    `recycled`: the successor counts as recycled, not as restarted. `died`: reason for the log, None if the child ended as told.
     `failure`: reason and exit code with which the start or change fails, or None.
     """
 
     successor: Successor
     recycled: bool = False
-    died: str = ""
+    died: str | None = None
     failure: tuple[str, int] | None = None
 
 

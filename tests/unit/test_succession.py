@@ -21,7 +21,7 @@ deaths = st.builds(
     ready=st.booleans(),
     interrupted=st.booleans(),
     lane_served=st.booleans(),
-    failure=st.none() | st.just(("no such layer", 5)),
+    failure=st.none() | st.tuples(st.text(), st.just(5)),
     verdict=st.sampled_from(["", "no run has ended"]),
 )
 
@@ -79,4 +79,4 @@ def test_every_death_has_exactly_one_row(death: Death) -> None:
     (row,) = [row for row, fits in rows.items() if fits]
 
     decision = decide(death)
-    assert (decision.successor, decision.recycled, bool(decision.died), decision.failure is not None) == row
+    assert (decision.successor, decision.recycled, decision.died is not None, decision.failure is not None) == row
