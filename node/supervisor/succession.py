@@ -15,7 +15,9 @@ halved down to the record.
 from enum import Enum
 from typing import NamedTuple
 
-from cluster_serving.client.servers.process.exit_codes import ExitCode, why_ended
+from cluster_serving.client.servers.process.exit_codes import ExitCode
+
+_AS_TOLD = "exit code 0"  # in the words of `Child.reap`
 
 
 class Death(NamedTuple):
@@ -62,7 +64,7 @@ def decide(death: Death) -> Succession:
     """Return the row of the table above for a child that has ended."""
     if not death.wanted:
         return Succession(Successor.NONE)
-    if death.recycling and death.ready and death.reason == why_ended(ExitCode.OK):
+    if death.recycling and death.ready and death.reason == _AS_TOLD:
         return Succession(Successor.AT_ONCE, recycled=True)
     died = death.failure[0] if death.failure else death.verdict or death.reason
     if death.interrupted:
