@@ -40,7 +40,7 @@ MUTANTS = {
                 self._publish(slot)
 """,
     ),
-    "no lease renewal": Patch("node/reader/reader.py", "self._leases.renew(list(held))", "pass"),
+    "no lease renewal": Patch("node/reader/reader.py", "self._leases.renew(list(self._held()))", "pass"),
     "batch retried as a whole": Patch("node/ring/isolation.py", "limit=running // 2", "limit=running"),
     "group re-created at $": Patch(
         "node/reader/reader.py", 'keys.GROUP, "0", "MKSTREAM"', 'keys.GROUP, "$", "MKSTREAM"'

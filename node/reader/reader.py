@@ -3,13 +3,12 @@
     Redis --XREADGROUP--> backlog --decode--> filling, one batch per signature --> full --hand over--> worker
                                        └----> refused: broken, or too late --> writer
 
-The reader waits for the reply to XREADGROUP and for its bell at the same time. When a reader dies, the entries read and not yet
-handed over are not lost. The consumer name is stable, and the next reader begins with the entries pending under the name and in
-no slot of the ring. A few times per lease the reader renews the leases of the lane's entries (`leases.py`), and takes over
-entries whose holders no longer renew the lease.
+In each turn the reader decodes the backlog, hands batches over, and takes one step that `intake.py` decides: a read, a claim, a
+renewal, a scan, or a wait for the reply to XREADGROUP and for the bell at the same time.
 
-An entry that comes back a second time may have killed its readers or their machines. Such suspects are taken one by one, with
-nothing else in the lane, so that the next death is put down to the right entry.
+When a reader dies, the entries read and not yet handed over are not lost. The consumer name is stable, and the next reader claims
+the entries pending under the name and in no slot of the ring. A few times per lease the reader renews the leases of the lane's
+entries (`leases.py`), and then scans for entries whose holders no longer renew the lease.
 """
 
 import signal
@@ -26,6 +25,7 @@ from cluster_serving.client.servers.process.backoff import Backoff
 from cluster_serving.client.threads.link import Link
 from cluster_serving.node.reader.batcher import Batcher
 from cluster_serving.node.reader.decoding import Record, RecordDecoder
+from cluster_serving.node.reader.intake import Facts, Step, is_suspect, next_step
 from cluster_serving.node.reader.leases import RENEWALS_A_LEASE, Leases, Pending
 from cluster_serving.node.reader.redis_clock import offset_ms
 from cluster_serving.node.reader.spec import ReaderSpec
@@ -40,7 +40,7 @@ log = structlog.get_logger(__name__)
 
 _BLOCK_MS = 500  # longest wait of a stop for the reply under way
 _LONGEST_WAIT_S = 0.05
-_SEEN_AT_ONCE = 256
+_SCAN_COUNT = 256  # most stale entries that one scan returns
 
 Entry = tuple[bytes, list[bytes], int]
 """Id, fields and number of deliveries of an entry."""
@@ -59,25 +59,25 @@ class Reader:
         self._writer_bell = Bell(lane.writer_bell)
         self._link = Link(lane.redis, _BLOCK_MS / 1000 + lane.redis.timeout_s)
         self._decoder = RecordDecoder(spec.inputs, keys.reply_key(lane.job, "").encode(), spec.decoding)
-        self._count = self._ring.counters[READER]
-        self._group = ("XREADGROUP", "GROUP", keys.GROUP, spec.consumer, "COUNT")
+        self._counters = self._ring.counters[READER]
+        self._read_command = ("XREADGROUP", "GROUP", keys.GROUP, spec.consumer, "COUNT")
         self._leases = Leases(self._link, lane.job, spec.consumer, spec.lease_s)
         self._renewal_due_s = 0.0
-        self._look_due = False  # a scan for expired leases is due
-        self._again: deque[bytes] = deque()
+        self._scan_due = False
+        self._orphans: deque[bytes] = deque()
         self._suspects: deque[bytes] = deque()
-        self._alone = False  # a suspect is in the lane
+        self._suspect_last = False
         self._backlog: list[Entry] = []
         self._read_us = 0  # Unix time of the last read: the backlog is empty before more entries are read
         self._batcher = Batcher(self._ring)
         self._sequence = self._ring.newest()
         self._reading = False
-        self._stopping = False
+        self._draining = False
         self._backoff = Backoff()
 
     def stop(self, *_signal: object) -> None:
         """Stop reading, and make `run` return when every entry read is finished. Safe in a signal handler."""
-        self._stopping = True
+        self._draining = True
         self._bell.ring()
 
     def run(self, ready: Callable[[], None]) -> None:
@@ -90,14 +90,15 @@ class Reader:
             self._ring.move("reader", slot, State.FREE)
         for bell in (*self._worker_bells, self._writer_bell):
             bell.ring()  # the previous reader may have died between handing over and ringing
-        while not self._finished():
+        step = Step.WAIT
+        while step is not Step.END:
             self._ring.beat(READER)
             try:
-                if not self._link.connected and not self._stopping:
+                if not self._link.connected and not self._draining:
                     self._connect()
                     ready()
                     ready = _nothing
-                self._step()
+                step = self._turn()
             except (ConnectionLost, redis.ResponseError) as error:
                 # Whether Redis is gone or full, or the group or stream was deleted: begin again from the connection.
                 self._ring.consuming = self._reading = False
@@ -109,10 +110,10 @@ class Reader:
         self._ring.consuming = False
 
     def _connect(self) -> None:
-        """Take again the entries that are pending under this consumer's name and nowhere in the lane."""
+        """Connect, and note the entries that are pending under this consumer's name and nowhere in the lane."""
         self._ring.clock_offset_ms = offset_ms(self._link)
         held = self._held()
-        self._again.clear()
+        self._orphans.clear()
         self._suspects.clear()
         try:
             self._note([entry for entry in self._leases.own() if entry.id not in held])
@@ -123,110 +124,62 @@ class Reader:
             self._link.call("XGROUP", "CREATE", self._spec.lane.job, keys.GROUP, "0", "MKSTREAM")
         if self._backoff.failing:
             log.info("reading from Redis again")
-            self._count[Count.RECONNECTS] += 1
+            self._counters[Count.RECONNECTS] += 1
         self._backoff.reset()
         self._ear.watch(self._link.fileno())
         self._ring.consuming = True
 
-    def _held(self) -> set[bytes]:
-        """Return the ids of all entries that the lane works on."""
-        held = {row.id for slot in self._ring.every(*HANDED_OVER) for row in self._ring.slots[slot].table()}
-        return held | self._batcher.ids | {entry_id for entry_id, _, _ in self._backlog}
-
-    def _note(self, pending: Sequence[Pending]) -> None:
-        """Queue pending entries: entries delivered once are taken as soon as there is room, suspects in turn."""
-        innocent = min(1, self._spec.max_deliveries - 1)
-        self._again += (entry.id for entry in pending if entry.deliveries <= innocent)
-        # Entries with the most deliveries come last, because the rest are probably innocent.
-        suspects = sorted(
-            (entry for entry in pending if entry.deliveries > innocent), key=lambda entry: entry.deliveries
-        )
-        self._suspects += (entry.id for entry in suspects)
-        if pending:
-            log.info("taking records that were read and not answered", records=len(pending), one_by_one=len(suspects))
-
-    def _look(self) -> None:
-        """Scan for entries whose lease has expired. Takes the place of one read, so that the scan also happens under load."""
-        held = self._held()
-        stale = self._leases.stale(_SEEN_AT_ONCE)
-        # An entry of the lane is stale when another consumer took the entry over and died. The lane still works on the entry.
-        free = [entry for entry in stale if entry.id not in held]
-        self._look_due = bool(free) and len(stale) == _SEEN_AT_ONCE
-        self._note(free)
-        for consumer in self._leases.prune():
-            log.info("removed a consumer that held no records and was long silent", consumer=consumer)
-
-    def _take_again(self) -> None:
-        """Take entries that were delivered before: a batch when there is room, or one suspect when the lane is empty."""
-        while self._may_take():
-            # At most a batch: the entries come in one reply, and all become suspects if the reply kills the reader.
-            count = min(len(self._again), self._spec.lane.geometry.batch)
-            claimed = self._leases.claim([self._again.popleft() for _ in range(count)])
-            self._count[Count.REDELIVERED] += len(claimed)
-            self._read_us = now_us()
-            self._backlog += [(entry.id, entry.fields, entry.deliveries + 1) for entry in claimed]
-        while self._suspects and not (self._stopping or self._again or self._backlog or self._works()):
-            # The claim is empty when another consumer holds the entry by now.
-            for entry_id, fields, deliveries in self._leases.claim([self._suspects.popleft()]):
-                self._alone = True
-                self._count[Count.REDELIVERED] += 1
-                self._read_us = now_us()
-                if deliveries < self._spec.max_deliveries:
-                    self._backlog.append((entry_id, fields, deliveries + 1))
-                    continue
-                message = (
-                    f"delivered {deliveries} times, and every time the node that read the record died (maxDeliveries)"
-                )
-                record = self._decoder.refuse(entry_id, fields, (ErrorCode.DELIVERED_TOO_OFTEN, message))
-                told = {"entry": entry_id.decode(), "deliveries": deliveries, **traced(record.traceparent)}
-                log.warning("a record is given up: every node that read the record died", **told)
-                self._place(entry_id, record, deliveries + 1)
-
-    def _step(self) -> None:
-        """Take one turn: renew leases, decode, hand over, ask for entries if there is room, wait for a reply or the bell."""
+    def _turn(self) -> Step:
+        """Decode the backlog, hand batches over, then do the next step and return the step."""
         self._ring.reader_wants = True  # before looking, so that a worker or slot freed from now on rings the bell
-        if time.monotonic() >= self._renewal_due_s and not self._reading:
-            self._renewal_due_s = time.monotonic() + self._spec.lease_s / RENEWALS_A_LEASE
-            self._ring.clock_offset_ms = offset_ms(self._link)  # with every renewal: either clock may be set
-            held = self._held()
-            self._leases.renew(list(held))
-            self._look_due = True
-        self._take_again()
         self._decode_backlog()
         self._hand_over()
-        if self._finished() or self._may_take():
-            return
-        waiting = self._backlog or self._again or self._suspects
-        if not (self._reading or self._stopping or waiting or self._is_alone()) and self._has_room():
-            if self._look_due:
-                self._look()
-                return
-            self._link.send(
-                (*self._group, self._ring.most_rows, "BLOCK", _BLOCK_MS, "STREAMS", self._spec.lane.job, ">")
-            )
-            self._reading = True
+        facts = Facts(
+            reading=self._reading,
+            draining=self._draining,
+            renewal_due=time.monotonic() >= self._renewal_due_s,
+            backlog=bool(self._backlog),
+            suspect_last=self._suspect_last,
+            orphans=bool(self._orphans),
+            suspects=bool(self._suspects),
+            scan_due=self._scan_due,
+        )
+        step = next_step(facts, self._has_room, self._is_empty)
+        match step:
+            case Step.WAIT:
+                self._wait()
+            case Step.READ:
+                stream = self._spec.lane.job
+                self._link.send((*self._read_command, self._ring.most_rows, "BLOCK", _BLOCK_MS, "STREAMS", stream, ">"))
+                self._reading, self._suspect_last = True, False
+                self._wait()
+            case Step.CLAIM:
+                self._claim_orphans()
+            case Step.CLAIM_SUSPECT:
+                self._claim_suspect()
+            case Step.RENEW:
+                self._renewal_due_s = time.monotonic() + self._spec.lease_s / RENEWALS_A_LEASE
+                self._ring.clock_offset_ms = offset_ms(self._link)  # with every renewal: either clock may be set
+                self._leases.renew(list(self._held()))
+                self._scan_due = True
+            case Step.SCAN:
+                self._scan()
+            case Step.END:
+                pass
+        return step
+
+    def _wait(self) -> None:
+        """Wait for a reply, for the bell, or until the oldest batch is due. The entries of a reply become the backlog."""
         wants = self._ring.reader_wants = bool(self._backlog or self._batcher) or not self._reading
         # Without a backlog and batches only Redis can bring work. Reading at once takes one system call instead of two.
-        if not wants or self._ear.wait(self._patience_s()):
-            self._reading = False
-            found = self._link.read() or ()
-            entries = [(entry_id, fields, 1) for _stream, added in found for entry_id, fields in added]
-            self._read_us = now_us()
-            self._count[Count.READ] += len(entries)
-            self._backlog += entries
-
-    def _may_take(self) -> bool:
-        busy = self._stopping or self._backlog or self._is_alone()
-        return bool(self._again) and not busy and self._has_room()
-
-    def _is_alone(self) -> bool:
-        """Return whether a suspect is in the lane."""
-        self._alone = self._alone and bool(self._backlog or self._works())
-        return self._alone
-
-    def _works(self) -> bool:
-        """Return whether a batch is in the lane."""
-        return bool(self._batcher or self._ring.every(*HANDED_OVER))
+        if wants and not self._ear.wait(self._patience_s()):
+            return
+        self._reading = False
+        found = self._link.read() or ()
+        entries = [(entry_id, fields, 1) for _stream, added in found for entry_id, fields in added]
+        self._read_us = now_us()
+        self._counters[Count.READ] += len(entries)
+        self._backlog += entries
 
     def _patience_s(self) -> float:
         """Return the seconds to wait for a reply or the bell.
@@ -240,7 +193,62 @@ class Reader:
         left_ms = oldest_ms + self._spec.max_batch_delay_ms - _now_ms()
         return min(left_ms / 1000, _LONGEST_WAIT_S) if left_ms > 0 else _LONGEST_WAIT_S
 
+    def _claim_orphans(self) -> None:
+        """Claim at most a batch: the entries come in one reply, and all become suspects if the reply kills the reader."""
+        count = min(len(self._orphans), self._spec.lane.geometry.batch)
+        claimed = self._leases.claim([self._orphans.popleft() for _ in range(count)])
+        self._suspect_last = False
+        self._counters[Count.REDELIVERED] += len(claimed)
+        self._read_us = now_us()
+        self._backlog += [(entry.id, entry.fields, entry.deliveries + 1) for entry in claimed]
+
+    def _claim_suspect(self) -> None:
+        """Claim one suspect for the empty lane. A suspect that was delivered too often is refused."""
+        # The claim is empty when another consumer holds the entry by now.
+        for entry_id, fields, deliveries in self._leases.claim([self._suspects.popleft()]):
+            self._suspect_last = True
+            self._counters[Count.REDELIVERED] += 1
+            self._read_us = now_us()
+            if deliveries < self._spec.max_deliveries:
+                self._backlog.append((entry_id, fields, deliveries + 1))
+                continue
+            message = f"delivered {deliveries} times, and every time the node that read the record died (maxDeliveries)"
+            record = self._decoder.refuse(entry_id, fields, (ErrorCode.DELIVERED_TOO_OFTEN, message))
+            told = {"entry": entry_id.decode(), "deliveries": deliveries, **traced(record.traceparent)}
+            log.warning("a record is given up: every node that read the record died", **told)
+            self._place(entry_id, record, deliveries + 1)
+
+    def _scan(self) -> None:
+        """Note stale entries, and remove consumers that hold none and were long silent."""
+        held = self._held()
+        stale = self._leases.stale(_SCAN_COUNT)
+        # An entry of the lane is stale when another consumer took the entry over and died. The lane still works on the entry.
+        pending = [entry for entry in stale if entry.id not in held]
+        self._scan_due = bool(pending) and len(stale) == _SCAN_COUNT
+        self._note(pending)
+        for consumer in self._leases.prune():
+            log.info("removed a consumer that held no records and was long silent", consumer=consumer)
+
+    def _note(self, pending: Sequence[Pending]) -> None:
+        """Queue pending entries to be claimed. Suspects with the most deliveries come last: the rest are probably innocent."""
+        most = self._spec.max_deliveries
+        self._orphans += (entry.id for entry in pending if not is_suspect(entry.deliveries, most))
+        suspects = [entry for entry in pending if is_suspect(entry.deliveries, most)]
+        self._suspects += (entry.id for entry in sorted(suspects, key=lambda entry: entry.deliveries))
+        if pending:
+            log.info("taking records that were read and not answered", records=len(pending), one_by_one=len(suspects))
+
+    def _held(self) -> set[bytes]:
+        """Return the ids of all entries that the lane works on."""
+        held = {row.id for slot in self._ring.every(*HANDED_OVER) for row in self._ring.slots[slot].table()}
+        return held | self._batcher.ids | {entry_id for entry_id, _, _ in self._backlog}
+
+    def _is_empty(self) -> bool:
+        """Return whether the lane works on no entry."""
+        return not (self._backlog or self._batcher or self._ring.every(*HANDED_OVER))
+
     def _has_room(self) -> bool:
+        """Return whether the ring has a free slot."""
         return self._ring.first(State.FREE) is not None
 
     def _decode_backlog(self) -> None:
@@ -268,12 +276,8 @@ class Reader:
 
     def _place(self, entry_id: bytes, record: Record, deliveries: int) -> bool:
         placed = self._batcher.place(entry_id, record, _now_ms(), self._read_us, deliveries)
-        self._count[Count.REFUSED] += placed and record.error is not None
+        self._counters[Count.REFUSED] += placed and record.error is not None
         return placed
-
-    def _finished(self) -> bool:
-        # The reader goes on until the last batch is published, so that leases are still renewed.
-        return self._stopping and not (self._reading or self._backlog or self._works())
 
     def _hand_over(self) -> None:
         """Leave refused records to the writer, and give batches to workers while a batch is due and a worker takes it."""
