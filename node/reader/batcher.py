@@ -18,6 +18,7 @@ from cluster_serving.node.ring.metrics import READER, observe_waits
 from cluster_serving.node.ring.ring import Ring, State
 
 _MAX_LAYOUTS = 4096
+_BATCHES_A_WORKER = 2  # the running batch and the next batch: a third batch would queue behind a slow worker
 _REFUSED: Signature = ()  # signature of a batch of refused records, which go to no model
 
 
@@ -43,17 +44,17 @@ class Batcher:
         return {entry_id for batch in batches for entry_id in batch.ids}
 
     @property
-    def rows(self) -> int:
+    def full_rows(self) -> int:
         """Number of rows in full batches, which wait for a worker."""
         return sum(len(batch.ids) for batch in self._full)
 
     @property
-    def oldest_ms(self) -> float | None:
-        """Time of the first row in the oldest open batch, on the clock of `place`. None: no batch is open."""
+    def oldest_opened_ms(self) -> float | None:
+        """Time at which the oldest open batch was opened, on the clock of `place`. None: no batch is open."""
         return min((open_batch.opened_ms for open_batch in self._open.values()), default=None)
 
     def place(self, entry_id: bytes, record: Record, now_ms: float, read_us: int = 0, deliveries: int = 1) -> bool:
-        """Put a record into the batch of its signature.
+        """Put a record into the open batch of its signature, or a refused record into a batch of refused records.
 
         Args:
             entry_id: id of the record's entry.
@@ -63,7 +64,7 @@ class Batcher:
             deliveries: number of deliveries of the entry.
 
         Returns:
-            False when the ring has no free slot.
+            False when the ring has no free slot for a further batch.
         """
         if record.error is not None:
             return self._refuse(entry_id, record, now_ms, read_us, deliveries)
@@ -107,16 +108,25 @@ class Batcher:
                 self._close(signature)
         return placed
 
-    def leaving(self, least_load: int, now_ms: float, max_delay_ms: float) -> OpenBatch | None:
-        """Close and return the next batch for a worker that has `least_load` batches. None: no batch is due."""
-        if self._full:
-            return self._full.popleft() if leaves(True, least_load, 0, 0) else None
-        signature, open_batch = next(iter(self._open.items()))
-        if not leaves(False, least_load, now_ms - open_batch.opened_ms, max_delay_ms):
-            return None
-        return self._closed(signature)
+    def pop_due(self, least_load: int, now_ms: float, max_delay_ms: float) -> OpenBatch | None:
+        """Close and return the next batch for a worker. The batcher must hold a full or an open batch.
 
-    def refused(self) -> OpenBatch | None:
+        Args:
+            least_load: number of batches that the worker has.
+            now_ms: present time, on the clock of `place`.
+            max_delay_ms: as for `is_due`.
+
+        Returns:
+            None when no batch is due.
+        """
+        if self._full:
+            return self._full.popleft() if is_due(True, least_load, 0, 0) else None
+        signature, open_batch = next(iter(self._open.items()))
+        if not is_due(False, least_load, now_ms - open_batch.opened_ms, max_delay_ms):
+            return None
+        return self._finish(self._open.pop(signature))
+
+    def pop_refused(self) -> OpenBatch | None:
         """Close and return the next batch of refused records. None: no refused record waits."""
         return self._finish(self._refused.popleft()) if self._refused else None
 
@@ -130,6 +140,7 @@ class Batcher:
         return True
 
     def _begin(self, signature: Signature, now_ms: float, most_rows: int) -> OpenBatch | None:
+        """Open a batch of a signature. None: the ring has no free slot."""
         open_batch = self._take_slot(signature, now_ms, most_rows)
         if open_batch is not None:
             self._open[signature] = open_batch
@@ -165,10 +176,8 @@ class Batcher:
         return layout
 
     def _close(self, signature: Signature) -> None:
-        self._full.append(self._closed(signature))
-
-    def _closed(self, signature: Signature) -> OpenBatch:
-        return self._finish(self._open.pop(signature))
+        """Make the open batch of a signature a full batch, even if the batch could take more rows."""
+        self._full.append(self._finish(self._open.pop(signature)))
 
     def _finish(self, open_batch: OpenBatch) -> OpenBatch:
         open_batch.close()
@@ -176,10 +185,7 @@ class Batcher:
         return open_batch
 
 
-QUEUED_PER_WORKER = 2
-
-
-def leaves(full: bool, least_load: int, age_ms: float, max_delay_ms: float) -> bool:
+def is_due(full: bool, least_load: int, age_ms: float, max_delay_ms: float) -> bool:
     """Return whether a batch is handed over now.
 
     Args:
@@ -189,5 +195,5 @@ def leaves(full: bool, least_load: int, age_ms: float, max_delay_ms: float) -> b
         max_delay_ms: milliseconds for which a partial batch may wait for more rows although a worker is idle.
     """
     if full:
-        return least_load < QUEUED_PER_WORKER
+        return least_load < _BATCHES_A_WORKER
     return least_load == 0 and age_ms >= max_delay_ms

@@ -27,7 +27,14 @@ class Columns(NamedTuple):
 
 
 class FieldMap(NamedTuple):
-    """Positions of contents in entries with the same field names. -1: the field is absent."""
+    """Positions of contents in entries of one form. -1: the field is absent.
+
+    Attributes:
+        inputs: for each input, in the model's order, the position of its content by kind of field (`keys.TENSOR`, ...).
+        model_inputs: the model's inputs, in the same order.
+        tensors: each model input with its position when every input is a tensor, else empty.
+        fault: message for the client when the fields are not the model's inputs. `inputs` is empty in this case.
+    """
 
     uri: int
     reply: int
@@ -35,9 +42,9 @@ class FieldMap(NamedTuple):
     traceparent: int
     data: int
     serde: int
-    inputs: list[dict[bytes, int]]  # in the model's order: for each kind of field the position of its content
-    tensors: list[tuple[ModelInput, int]]  # the same when every input is a tensor, else empty
-    takers: list[ModelInput]
+    inputs: list[dict[bytes, int]]
+    model_inputs: list[ModelInput]
+    tensors: list[tuple[ModelInput, int]]
     fault: str | None
 
     def alike(
@@ -68,7 +75,7 @@ class FieldMap(NamedTuple):
                 return None
         if min(map(len, uris)) == 0 or max(map(len, uris)) > keys.MAX_URI_BYTES or not all(map(bytes.isascii, uris)):
             return None
-        inputs = [found for taker, at in self.tensors if (found := taker.alike(columns[at])) is not None]
+        inputs = [found for each, at in self.tensors if (found := each.alike(columns[at])) is not None]
         if len(inputs) < len(self.tensors) or not all(not reply or may_reply(reply) for reply in set(replies)):
             return None
         traceparents = [bounded(each) for each in columns[self.traceparent]] if self.traceparent >= 0 else absent

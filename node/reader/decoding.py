@@ -27,8 +27,8 @@ from cluster_serving.node.ring.traceparent import bounded
 T = TypeVar("T")
 
 _KINDS = (keys.TENSOR, keys.BOOL, keys.IMAGE, keys.STRING, keys.SPARSE_INDICES, keys.SPARSE_VALUES, keys.SPARSE_SHAPE)
-_MAX_FORMS = 1024
-_MAX_NAMES_BYTES = 1 << 16  # a form with longer field names is made anew for each entry, and not kept
+_MAX_FIELD_MAPS = 1024
+_MAX_NAMES_BYTES = 1 << 16  # the field map of longer field names is made anew for each entry, and not kept
 
 
 class Record(NamedTuple):
@@ -60,7 +60,7 @@ class RecordDecoder:
         self._reply_prefixes = (reply_prefix, keys.frontend_reply_key("").encode())
         self._names = {spec.name for spec in inputs}
         self._takes = ", ".join(spec.describe() for spec in inputs)
-        self._forms: dict[tuple[bytes, ...], FieldMap] = {}
+        self._field_maps: dict[tuple[bytes, ...], FieldMap] = {}  # by field names
 
     def decode(
         self, entry_id: bytes, fields: Sequence[bytes], now_ms: float, expected: Forecast = NO_FORECAST
@@ -70,24 +70,24 @@ class RecordDecoder:
         `now_ms` is Unix time on Redis' clock. A record whose answer is `expected` after the record's deadline is refused.
         """
         names = tuple(fields[::2])
-        form = self._forms.get(names) or self._form(names)
-        uri = fields[form.uri] if form.uri >= 0 else b""
-        reply = fields[form.reply] if form.reply >= 0 else b""
-        traceparent = bounded(fields[form.traceparent]) if form.traceparent >= 0 else b""
-        flags = ORIGINAL if form.data >= 0 else 0
+        at = self._field_maps.get(names) or self._field_map(names)
+        uri = fields[at.uri] if at.uri >= 0 else b""
+        reply = fields[at.reply] if at.reply >= 0 else b""
+        traceparent = bounded(fields[at.traceparent]) if at.traceparent >= 0 else b""
+        flags = ORIGINAL if at.data >= 0 else 0
         name = entry_id  # without a usable uri the answer goes under the entry id, where the client can look for it
         try:
             _check_uri(uri)
             name = uri
             if reply and not self._may_reply(reply):
                 raise CodecError(f"the reply stream must begin with {self._reply_prefixes[0].decode()}")
-            until_ms = deadline_ms(entry_id, fields[form.deadline]) if form.deadline >= 0 else 0
-            if form.deadline >= 0:
+            until_ms = deadline_ms(entry_id, fields[at.deadline]) if at.deadline >= 0 else 0
+            if at.deadline >= 0:
                 needed_ms = expected.answer_ms(life_ms(entry_id, until_ms))
                 if until_ms < now_ms + needed_ms:
                     error = too_late(until_ms - now_ms, needed_ms, "a node could take the record")
                     return Record(uri, reply, flags, (), (), error, 0, traceparent)
-            values = self._original(form, fields) if flags else self._native(form, fields)
+            values = self._original(at, fields) if flags else self._native(at, fields)
             signature, batched = self._signature(values, flags)
         except Exception as fault:  # every exception of a decoder is answered as a fault of the record
             error = (ErrorCode.INVALID_INPUT, cut(str(fault)))
@@ -109,10 +109,10 @@ class RecordDecoder:
         except ValueError:
             return None
         names = columns[::2]
-        form = self._forms.get(tuple([column[0] for column in names]))
-        if form is None or not all(column.count(column[0]) == len(column) for column in names):
+        field_map = self._field_maps.get(tuple([column[0] for column in names]))
+        if field_map is None or not all(column.count(column[0]) == len(column) for column in names):
             return None
-        return form.alike(ids, columns, earliest_ms, self._may_reply)
+        return field_map.alike(ids, columns, earliest_ms, self._may_reply)
 
     def refuse(self, entry_id: bytes, fields: Sequence[bytes], error: tuple[str, str]) -> Record:
         """Return the record of an entry that is answered with an error. The inputs are not decoded."""
@@ -143,15 +143,17 @@ class RecordDecoder:
             raise CodecError(f"all inputs of a record must have the same number of rows, and they have {named}")
         return tuple(value.whole_key for value in values), 0
 
-    def _takers(self, count: int) -> list[ModelInput]:
+    def _model_inputs(self, count: int) -> list[ModelInput]:
+        """Return the model's inputs. For a model that takes any number of tensors: `count` inputs."""
         return self._inputs or [ModelInput(spec, self._options) for spec in open_inputs(count)]
 
     def _may_reply(self, reply: bytes) -> bool:
         return reply.startswith(self._reply_prefixes) and len(reply) <= keys.MAX_URI_BYTES
 
-    def _form(self, names: tuple[bytes, ...]) -> FieldMap:
+    def _field_map(self, names: tuple[bytes, ...]) -> FieldMap:
+        """Make the field map of entries with the given field names, and keep the map for later entries."""
         at = {name: 2 * index + 1 for index, name in enumerate(names)}
-        given: dict[str, dict[bytes, int]] = {}
+        given: dict[str, dict[bytes, int]] = {}  # positions by input name and kind
         for name, index in at.items():
             for kind in _KINDS:
                 if name.startswith(kind):
@@ -161,9 +163,11 @@ class RecordDecoder:
             inputs = self._bind(given)
         except CodecError as error:
             inputs, fault = [], str(error)
-        takers = self._takers(len(inputs))
-        plain = all(set(parts) == {keys.TENSOR} for parts in inputs) and keys.DATA not in at
-        form = FieldMap(
+        model_inputs = self._model_inputs(len(inputs))
+        tensors: list[tuple[ModelInput, int]] = []
+        if keys.DATA not in at and not self._options.raw and all(set(parts) == {keys.TENSOR} for parts in inputs):
+            tensors = [(each, parts[keys.TENSOR]) for each, parts in zip(model_inputs, inputs, strict=False)]
+        field_map = FieldMap(
             uri=at.get(keys.URI, -1),
             reply=at.get(keys.REPLY, -1),
             deadline=at.get(keys.DEADLINE, -1),
@@ -171,50 +175,50 @@ class RecordDecoder:
             data=at.get(keys.DATA, -1),
             serde=at.get(keys.SERDE, -1),
             inputs=inputs,
-            tensors=[(taker, parts[keys.TENSOR]) for taker, parts in zip(takers, inputs, strict=False)]
-            if plain and not self._options.raw
-            else [],
-            takers=takers,
+            model_inputs=model_inputs,
+            tensors=tensors,
             fault=fault,
         )
-        if len(self._forms) >= _MAX_FORMS:
-            self._forms.clear()
+        if len(self._field_maps) >= _MAX_FIELD_MAPS:
+            self._field_maps.clear()
         if sum(map(len, names)) <= _MAX_NAMES_BYTES:
-            self._forms[names] = form
-        return form
+            self._field_maps[names] = field_map
+        return field_map
 
     def _bind(self, given: Mapping[str, T]) -> list[T]:
         """Return the given values in the order of the model's inputs: by name where the names match, else by position."""
         if self._options.raw or (given and not self._inputs):
             return list(given.values())
         if given and set(given) == self._names:
-            return [given[taker.spec.name] for taker in self._inputs]
+            return [given[each.spec.name] for each in self._inputs]
         if given and len(given) == len(self._inputs) and not self._names & set(given):
             return list(given.values())
         has = ", ".join(repr(name) for name in given) or "none"
         raise CodecError(f"the record's inputs are {has}; the model takes {self._takes or 'one or more tensors'}")
 
-    def _native(self, form: FieldMap, fields: Sequence[bytes]) -> list[InputValue]:
-        if form.fault:
-            raise CodecError(form.fault)
+    def _native(self, at: FieldMap, fields: Sequence[bytes]) -> list[InputValue]:
+        """Decode the inputs of an entry in the native dialect: a field for each input, several for a sparse tensor."""
+        if at.fault:
+            raise CodecError(at.fault)
         if self._options.raw:
             pairs = zip(*[iter(fields)] * 2, strict=True)
             return [raw_record({name: value for name, value in pairs if name.startswith(_KINDS)})]
         values: list[InputValue] = []
-        for taker, parts in zip(form.takers, form.inputs, strict=True):
+        for each, parts in zip(at.model_inputs, at.inputs, strict=True):
             tensor = parts.get(keys.TENSOR)
-            values.append(_not_tensor(taker, parts, fields) if tensor is None else taker.tensor_message(fields[tensor]))
+            values.append(_no_tensor(each, parts, fields) if tensor is None else each.tensor_message(fields[tensor]))
         return values
 
-    def _original(self, form: FieldMap, fields: Sequence[bytes]) -> list[InputValue]:
-        if form.serde >= 0 and fields[form.serde] == b"stream":
-            columns = decode_json_record(fields[form.data])
+    def _original(self, at: FieldMap, fields: Sequence[bytes]) -> list[InputValue]:
+        """Decode the inputs of an entry in the original dialect: all inputs in one field."""
+        if at.serde >= 0 and fields[at.serde] == b"stream":
+            columns = decode_json_record(fields[at.data])
         else:
-            columns = decode_record(fields[form.data], self._options.sparse_layout)
+            columns = decode_record(fields[at.data], self._options.sparse_layout)
         if self._options.raw:
             return [raw_record(dict(original_field(name, value, self._options.encrypted) for name, value in columns))]
         bound = self._bind(dict(columns))
-        return [taker.original_value(value) for taker, value in zip(self._takers(len(bound)), bound, strict=True)]
+        return [each.original_value(value) for each, value in zip(self._model_inputs(len(bound)), bound, strict=True)]
 
 
 def _check_uri(uri: bytes) -> None:
@@ -226,17 +230,18 @@ def _check_uri(uri: bytes) -> None:
         raise CodecError(f"the record's uri is not UTF-8: {error}") from error
 
 
-def _not_tensor(taker: ModelInput, parts: Mapping[bytes, int], fields: Sequence[bytes]) -> InputValue:
+def _no_tensor(model_input: ModelInput, parts: Mapping[bytes, int], fields: Sequence[bytes]) -> InputValue:
+    """Decode an input that is not given as a tensor message: an image, text, a sparse tensor, or booleans."""
     content = {kind: fields[index] for kind, index in parts.items()}
     match content:
         case {keys.BOOL: message}:
-            return taker.tensor(decode_tensor(message).astype(np.bool_))
+            return model_input.tensor(decode_tensor(message).astype(np.bool_))
         case {keys.IMAGE: encoded}:
-            return taker.image(encoded)
+            return model_input.image(encoded)
         case {keys.STRING: encoded}:
-            return taker.text(encoded)
+            return model_input.text(encoded)
         case {keys.SPARSE_INDICES: indices, keys.SPARSE_VALUES: values, keys.SPARSE_SHAPE: shape}:
-            return taker.sparse(decode_tensor(indices), decode_tensor(values), decode_tensor(shape))
+            return model_input.sparse(decode_tensor(indices), decode_tensor(values), decode_tensor(shape))
         case _:
-            names = ", ".join(kind.decode() + taker.spec.name for kind in parts)
+            names = ", ".join(kind.decode() + model_input.spec.name for kind in parts)
             raise CodecError(f"a sparse tensor needs its indices, values and shape; the record has only {names}")

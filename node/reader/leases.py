@@ -26,9 +26,9 @@ CLAIM, RENEW, PRUNE = (Script(_HERE.joinpath(f"{name}.lua").read_text()) for nam
 RENEWALS_A_LEASE = 3
 """Renewals that a consumer makes within the time of a lease."""
 
-_AT_ONCE = 256
-_IDLE_LEASES = 100
-_NEVER_MS = 1 << 52
+_AT_ONCE = 256  # most entries of one command: a long command holds up every client of Redis
+_IDLE_LEASES = 100  # leases after which a silent consumer without entries is removed
+_NEVER_MS = 1 << 52  # no consumer is idle for so long
 
 
 class Pending(NamedTuple):

@@ -9,13 +9,26 @@ from cluster_serving.node.reader.decoding import Record
 from cluster_serving.node.ring.input_layout import Layout, encode_layout
 from cluster_serving.node.ring.slot import LARGEST_ROW_ENTRY, Geometry, Row, Slot
 
-_ENTRY_OVERHEAD = 112
-_SPAN_BYTES = 19  # at most, in msgpack
+_ENTRY_OVERHEAD = 112  # most bytes of a row in the row table (msgpack), besides texts, spans and error message
+_SPAN_BYTES = 19  # most bytes of a span in the row table
 _NO_SPANS: list[tuple[int, int]] = []
 
 
 class OpenBatch:
-    """Rows of one signature, written straight into a slot. The row table is written when the batch is closed."""
+    """Rows of one signature, written straight into a slot. The row table is written when the batch is closed.
+
+    Args:
+        index: number of the slot in the ring.
+        slot: slot in the state FILLING.
+        layout: layout of the signature.
+        geometry: sizes of the ring.
+        now_ms: present time on a monotonic clock.
+        most_rows: largest number of rows.
+
+    Attributes:
+        index: as given.
+        opened_ms: `now_ms` as given.
+    """
 
     def __init__(
         self, index: int, slot: Slot, layout: Layout, geometry: Geometry, now_ms: float, most_rows: int
@@ -45,6 +58,7 @@ class OpenBatch:
 
     @property
     def _room(self) -> int:
+        """Number of further rows, as far as inputs and the number of rows are concerned."""
         return min(self._capacity - self._placed, self._batch - len(self._rows))
 
     def fits(self, contents: Sequence[Content]) -> bool:

@@ -39,8 +39,8 @@ from cluster_serving.node.ring.traceparent import traced
 log = structlog.get_logger(__name__)
 
 _BLOCK_MS = 500  # longest wait of a stop for the reply under way
-_LONGEST_WAIT_S = 0.05
-_SCAN_COUNT = 256  # most stale entries that one scan returns
+_LONGEST_WAIT_S = 0.05  # short: where a processor delays stores, a worker may miss that the reader wants to be rung
+_SCAN_COUNT = 256  # most stale entries of one scan
 
 Entry = tuple[bytes, list[bytes], int]
 """Id, fields and number of deliveries of an entry."""
@@ -64,13 +64,13 @@ class Reader:
         self._leases = Leases(self._link, lane.job, spec.consumer, spec.lease_s)
         self._renewal_due_s = 0.0
         self._scan_due = False
-        self._orphans: deque[bytes] = deque()
+        self._orphans: deque[bytes] = deque()  # entry ids
         self._suspects: deque[bytes] = deque()
-        self._suspect_last = False
+        self._suspect_last = False  # the entry taken last is a suspect
         self._backlog: list[Entry] = []
         self._read_us = 0  # Unix time of the last read: the backlog is empty before more entries are read
         self._batcher = Batcher(self._ring)
-        self._sequence = self._ring.newest()
+        self._sequence = self._ring.newest()  # of the batch handed over last
         self._reading = False
         self._draining = False
         self._backoff = Backoff()
@@ -172,26 +172,19 @@ class Reader:
         """Wait for a reply, for the bell, or until the oldest batch is due. The entries of a reply become the backlog."""
         wants = self._ring.reader_wants = bool(self._backlog or self._batcher) or not self._reading
         # Without a backlog and batches only Redis can bring work. Reading at once takes one system call instead of two.
-        if wants and not self._ear.wait(self._patience_s()):
-            return
+        if wants:
+            wait_s, delay_ms = _LONGEST_WAIT_S, self._spec.max_batch_delay_ms
+            opened_ms = self._batcher.oldest_opened_ms if delay_ms else None
+            if opened_ms is not None and (left_ms := opened_ms + delay_ms - _now_ms()) > 0:
+                wait_s = min(left_ms / 1000, wait_s)
+            if not self._ear.wait(wait_s):
+                return
         self._reading = False
         found = self._link.read() or ()
         entries = [(entry_id, fields, 1) for _stream, added in found for entry_id, fields in added]
         self._read_us = now_us()
         self._counters[Count.READ] += len(entries)
         self._backlog += entries
-
-    def _patience_s(self) -> float:
-        """Return the seconds to wait for a reply or the bell.
-
-        The wait ends when the oldest batch has waited for maxBatchDelayMs. The wait is never long: on a processor that delays
-        stores, the worker may have missed that the reader wants to be rung.
-        """
-        oldest_ms = self._batcher.oldest_ms if self._spec.max_batch_delay_ms else None
-        if oldest_ms is None:
-            return _LONGEST_WAIT_S
-        left_ms = oldest_ms + self._spec.max_batch_delay_ms - _now_ms()
-        return min(left_ms / 1000, _LONGEST_WAIT_S) if left_ms > 0 else _LONGEST_WAIT_S
 
     def _claim_orphans(self) -> None:
         """Claim at most a batch: the entries come in one reply, and all become suspects if the reply kills the reader."""
@@ -219,7 +212,7 @@ class Reader:
             self._place(entry_id, record, deliveries + 1)
 
     def _scan(self) -> None:
-        """Note stale entries, and remove consumers that hold none and were long silent."""
+        """Note stale entries, and remove consumers that hold no entry and were long silent."""
         held = self._held()
         stale = self._leases.stale(_SCAN_COUNT)
         # An entry of the lane is stale when another consumer took the entry over and died. The lane still works on the entry.
@@ -252,6 +245,7 @@ class Reader:
         return self._ring.first(State.FREE) is not None
 
     def _decode_backlog(self) -> None:
+        """Decode entries into open batches, until the backlog is empty or the ring has no free slot."""
         now_ms, expected = self._ring.redis_ms(), self._expected()
         if self._backlog and self._has_room():  # mostly the whole backlog, at once
             ids, entries, counts = zip(*self._backlog, strict=True)
@@ -272,7 +266,7 @@ class Reader:
         row_ms = self._ring.row_ms
         if not (row_ms and self._backlog):
             return NO_FORECAST
-        return Forecast(row_ms, row_ms * self._ring.rows_a_worker(self._batcher.rows), self._ring.most_rows)
+        return Forecast(row_ms, row_ms * self._ring.rows_a_worker(self._batcher.full_rows), self._ring.most_rows)
 
     def _place(self, entry_id: bytes, record: Record, deliveries: int) -> bool:
         placed = self._batcher.place(entry_id, record, _now_ms(), self._read_us, deliveries)
@@ -281,17 +275,17 @@ class Reader:
 
     def _hand_over(self) -> None:
         """Leave refused records to the writer, and give batches to workers while a batch is due and a worker takes it."""
-        while (refused := self._batcher.refused()) is not None:
+        while (refused := self._batcher.pop_refused()) is not None:
             self._sequence += 1
             self._ring.answer(refused.index, self._sequence)
             self._writer_bell.ring()
         while self._batcher and (least := self._ring.least_loaded()) is not None:
             worker, load = least
-            filling = self._batcher.leaving(load, _now_ms(), self._spec.max_batch_delay_ms)
-            if filling is None:
+            batch = self._batcher.pop_due(load, _now_ms(), self._spec.max_batch_delay_ms)
+            if batch is None:
                 return
             self._sequence += 1
-            self._ring.hand_over("reader", filling.index, worker, self._sequence)
+            self._ring.hand_over("reader", batch.index, worker, self._sequence)
             self._worker_bells[worker].ring()
 
 

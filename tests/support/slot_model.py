@@ -11,7 +11,7 @@ the reader's bell (without it the reader looks again when its patience ends).
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
-from cluster_serving.node.reader.batcher import leaves
+from cluster_serving.node.reader.batcher import is_due
 from cluster_serving.node.ring.ring import HANDED_OVER, TRANSITIONS, State
 from support.exploration import Move, Violation
 from support.slot_world import (
@@ -185,7 +185,7 @@ class Lane:
         filling = sorted(self._filling(world), key=lambda slot: -len(world.slots[slot].rows))
         if filling and least is not None:
             worker, load = least
-            if leaves(len(world.slots[filling[0]].rows) == self._batch, load, 0, 0):
+            if is_due(len(world.slots[filling[0]].rows) == self._batch, load, 0, 0):
                 return self.reader_chooses(world, filling[0], worker)
         if world.backlog or world.read == self._records or not world.within(State.FREE):
             return None

@@ -7,7 +7,7 @@ import pytest
 
 from cluster_serving.client.wire.values import encode_record
 from cluster_serving.node.models.base import TensorSpec
-from cluster_serving.node.reader.batcher import Batcher
+from cluster_serving.node.reader.batcher import Batcher, is_due
 from cluster_serving.node.reader.columns import Columns
 from cluster_serving.node.reader.decoding import RecordDecoder
 from cluster_serving.node.ring.ring import Ring, State
@@ -44,7 +44,7 @@ def test_records_that_are_alike_go_on_in_the_next_slot(ring: Ring) -> None:
 
     assert batcher.place_alike(ids, decoded(entries), 0, 0, [1] * 10) == 10
 
-    batches = [batcher.leaving(0, 0, 0) for _ in range(3)]
+    batches = [batcher.pop_due(0, 0, 0) for _ in range(3)]
     assert [batch.ids for batch in batches if batch] == [ids[:4], ids[4:8], ids[8:]]
     assert not batcher
 
@@ -76,7 +76,7 @@ def test_a_batch_is_as_small_as_the_deadline_of_its_first_record_wants_it(ring: 
     assert batcher.place_alike(ids, decoded(hasty), 0, 0, [1] * 4) == 4
     assert batcher.place_alike([b"1-9"], decoded(entries[:1]), 0, 0, [1]) == 1
 
-    batches = [batcher.leaving(0, 0, 0) for _ in range(3)]
+    batches = [batcher.pop_due(0, 0, 0) for _ in range(3)]
     assert [batch.ids for batch in batches if batch] == [ids[:2], ids[2:], [b"1-9"]]
 
 
@@ -88,10 +88,30 @@ def test_what_is_refused_takes_no_place_from_other_records(ring: Ring) -> None:
     batcher.place(b"1-8", decoder.decode(b"1-8", [b"uri", b"bad"], 0), 0)
     batcher.place_alike(ids, decoded(entries), 0, 0, [1] * 4)
 
-    refused, full = batcher.refused(), batcher.leaving(1, 0, 0)
+    refused, full = batcher.pop_refused(), batcher.pop_due(1, 0, 0)
     assert refused is not None
     assert refused.ids == [b"1-8"]
     assert full is not None
     assert full.ids == ids
-    assert batcher.refused() is None
+    assert batcher.pop_refused() is None
     assert not batcher
+
+
+@pytest.mark.parametrize(
+    ("full", "least_load", "age_ms", "max_delay_ms", "expected"),
+    [
+        (True, 0, 0, 0, True),
+        (True, 0, 0, 1000, True),  # a full batch has nothing to wait for
+        (True, 1, 0, 0, True),  # one waits while one runs
+        (True, 2, 1e9, 0, False),  # and none queues behind a slow one
+        (True, 7, 1e9, 0, False),
+        (False, 0, 0, 0, True),  # an idle worker takes what there is
+        (False, 1, 0, 0, False),  # a busy one leaves it to fill
+        (False, 1, 1e9, 5, False),
+        (False, 0, 4.9, 5, False),
+        (False, 0, 5, 5, True),
+        (False, 0, -3, 0, False),  # a clock that was set back
+    ],
+)
+def test_when_a_batch_is_due(full: bool, least_load: int, age_ms: float, max_delay_ms: float, expected: bool) -> None:
+    assert is_due(full, least_load, age_ms, max_delay_ms) is expected

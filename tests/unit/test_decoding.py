@@ -631,14 +631,14 @@ def test_messages_are_cut_by_bytes(name: str) -> None:
 
 
 def test_what_is_kept_of_field_names_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cluster_serving.node.reader.decoding._MAX_FORMS", 10)
+    monkeypatch.setattr("cluster_serving.node.reader.decoding._MAX_FIELD_MAPS", 10)
     decoder = RecordDecoder((X,), PREFIX)
 
     for n in range(35):
         record = decoder.decode(b"5-1", native(**{f"name {n}": row(1, 2)}), 0)
 
         assert record.error is None
-        assert len(vars(decoder)["_forms"]) <= 10
+        assert len(vars(decoder)["_field_maps"]) <= 10
 
 
 def test_what_is_kept_of_shapes_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -70,7 +70,7 @@ def test_from_the_reply_of_redis_to_the_model(tmp_path: Path) -> None:
     alike = decoder.decode_alike([b"0-1"] * len(entries), entries, 0)
     assert alike is not None
     taken = allocated_bytes(lambda: batcher.place_alike([b"1-1", b"1-2", b"1-3"], alike, 0, 0, [1, 1, 1]))
-    batch = batcher.leaving(0, 0, 0)
+    batch = batcher.pop_due(0, 0, 0)
     assert batch is not None
     slot = ring.slots[batch.index]
     (run,), _ = SlotInputs(model, ImageOptions()).decode(slot, range(3))
