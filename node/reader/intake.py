@@ -3,13 +3,13 @@
     situation                          step             reason
     ---------------------------------  ---------------  ------------------------------------------------------------------
     a read is under way                WAIT             the connection takes no further command before the reply
-    draining, and the lane is empty    END
-    the leases are due for renewal     RENEW            also while draining: the last batches are still held. A scan is due
+    draining, and the lane is empty    END              the last result is published
+    the leases are due for renewal     RENEW            also while draining: the lane still works. Makes a scan due
     draining                           WAIT             entries not taken are for other consumers
     a backlog, or no free slot         WAIT             back-pressure: entries without room stay in the stream
     a suspect in the lane              WAIT             the suspect runs alone
     orphans                            CLAIM            orphans are older than the entries to be read
-    suspects, and the lane is empty    CLAIM_SUSPECT
+    suspects, and the lane is empty    CLAIM_SUSPECT    with nothing else in the lane, a death is put down to the right entry
     suspects                           WAIT             new entries would never let the lane become empty
     a scan is due                      SCAN             in place of one read, so that the scan also happens under load
     none of these                      READ
@@ -20,13 +20,13 @@ entries of other consumers, found by a scan. Both are claimed:
     pending ──┬── delivered once ───► orphan: claimed with up to a batch of orphans
               └── delivered again ──► suspect: claimed alone, entries with the most deliveries last
 
-An entry that was delivered more than once may have killed its readers or their machines. With nothing else in the lane, the
-next death is put down to the right entry.
+An entry that was delivered more than once may have killed its readers or their machines.
 """
 
 from collections.abc import Callable
 from enum import Enum, auto
-from typing import NamedTuple
+
+import msgspec
 
 
 class Step(Enum):
@@ -41,7 +41,7 @@ class Step(Enum):
     READ = auto()
 
 
-class Facts(NamedTuple):
+class Facts(msgspec.Struct, frozen=True):
     """Facts that the reader knows without a look at the ring.
 
     Attributes:

@@ -146,12 +146,12 @@ class Reader:
         )
         step = next_step(facts, self._has_room, self._is_empty)
         match step:
-            case Step.WAIT:
-                self._wait()
             case Step.READ:
                 stream = self._spec.lane.job
                 self._link.send((*self._read_command, self._ring.most_rows, "BLOCK", _BLOCK_MS, "STREAMS", stream, ">"))
                 self._reading, self._suspect_last = True, False
+                self._wait()
+            case Step.WAIT:
                 self._wait()
             case Step.CLAIM:
                 self._claim_orphans()

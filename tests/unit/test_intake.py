@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from cluster_serving.node.reader.intake import Facts, Step, is_suspect, next_step
 
-ALL_FACTS = [Facts(*values) for values in product((False, True), repeat=len(Facts._fields))]
+ALL_FACTS = [Facts(*values) for values in product((False, True), repeat=len(Facts.__struct_fields__))]
 # An empty lane has a free slot.
 LANES = {"empty": (True, True), "works, has room": (True, False), "works, is full": (False, False)}
 TAKES = {Step.READ, Step.CLAIM, Step.CLAIM_SUSPECT}
