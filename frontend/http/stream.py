@@ -1,42 +1,19 @@
 """Requests of one HTTP connection in sequence: read and answered as by Sanic, but quicker and without Sanic's failures.
 
-A parsed head is kept for the next request with the same head, byte for byte, because the requests of a client are mostly alike.
 A body that has arrived is taken in one piece, and a response of JSON is written in one piece.
 """
 
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import Any
 
 from sanic import Request
-from sanic.compat import Header
 from sanic.exceptions import BadRequest, BadURL, PayloadTooLarge
 from sanic.http import Http, Stage
 from sanic.server import HttpProtocol
 
 from cluster_serving.frontend.http.responses import JsonResponse
-
-_MOST_HEADS = 1024
-_LONGEST_HEAD = 2048
-
-
-class _Head(NamedTuple):
-    """A parsed head that announces no body, or a body of known length."""
-
-    text: bytes
-    url: str
-    url_bytes: bytes
-    headers: Header
-    version: str
-    method: str
-    keep_alive: bool
-    head_only: bool
-    has_body: bool
-    body_bytes: int
-
-
-_heads: dict[bytes, _Head] = {}
 
 
 class StreamRequest(Request[Any, Any]):
@@ -62,7 +39,6 @@ class Stream(Http):
     # Sanic stores more in these attributes than its annotations say.
     protocol: Any
     request_body: Any
-    request_bytes: Any
     request_bytes_left: Any
     response_func: Any
     url: Any
@@ -83,7 +59,7 @@ class Stream(Http):
             super().create_empty_request()
 
     async def http1_request_header(self) -> None:
-        """Read the head of a request, and keep the head for later requests.
+        """Read the head of a request.
 
         Of requests that came together, only one is read in each turn of the loop. Other connections need not wait for all of
         them.
@@ -91,45 +67,7 @@ class Stream(Http):
         if not self.has_waited:
             await asyncio.sleep(0)
         self.has_waited = False
-        end = self.recv_buffer.find(b"\r\n\r\n")
-        known = _heads.get(bytes(self.recv_buffer[:end])) if end > 0 else None
-        if known is not None and self.protocol.app.config.KEEP_ALIVE:
-            self._begin(known)
-            return
         await super().http1_request_header()  # type: ignore[no-untyped-call]
-        request: Any = self.request
-        if self.request_body == "chunked" or self.expecting_continue or self.upgrade_websocket:
-            return
-        if len(request.head) > _LONGEST_HEAD or not self.protocol.app.config.KEEP_ALIVE:
-            return
-        if len(_heads) >= _MOST_HEADS:
-            _heads.clear()
-        _heads[request.head] = _Head(
-            text=request.head,
-            url=self.url,
-            url_bytes=request.raw_url,
-            headers=Header(request.headers),
-            version=request.version,
-            method=request.method,
-            keep_alive=self.keep_alive,
-            head_only=bool(self.head_only),
-            has_body=bool(self.request_body),
-            body_bytes=self.request_bytes,
-        )
-
-    def _begin(self, head: _Head) -> None:
-        """Begin the request at the start of the buffer, from its known head, as Sanic does after reading a head."""
-        protocol = self.protocol
-        self.url, self.keep_alive, self.head_only = head.url, head.keep_alive, head.head_only
-        self.request_body = head.has_body
-        self.request_bytes_left = self.request_bytes = head.body_bytes
-        request = protocol.request_class(
-            head.url_bytes, head.headers, head.version, head.method, protocol.transport, protocol.app, head.text
-        )
-        protocol.request_class._current.set(request)
-        del self.recv_buffer[: len(head.text) + 4]
-        self.request, request.stream = request, self
-        protocol.state["requests_count"] += 1
 
     def take_body(self) -> bytes | None:
         """Return the body if all of it has arrived. None: Sanic reads the body piece by piece."""
