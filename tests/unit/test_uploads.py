@@ -68,30 +68,17 @@ def test_text_that_is_not_utf_8() -> None:
         instances(part('name="t"; filename="a"', b"\xff"), inputs=(TensorSpec("t", "str", (None,)),))
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
-        b"--bound\r\nno colon\r\n\r\nx\r\n--bound--\r\n",
-        b"--bound\r\n\xff: x\r\n\r\nx\r\n--bound--\r\n",
-        b'--bound\r\nContent-Disposition: form-data; name="x"\r\n\r\n1\r\n--bound\r\n',
-        b'--bound\r\nContent-Disposition: form-data; name="x"\r\n\r\n1',
-        b'--bound\r\nContent-Disposition: form-data; name="x"; filename="%b"\r\n\r\n1\r\n--bound--\r\n' % bytes(9000),
-        b"--bound",
-        b"--bound--bound--bound",
-        b"",
-    ],
-)
-def test_what_is_no_form(body: bytes) -> None:
-    with pytest.raises(BadRequest, match=r"the form (cannot be read|has no parts with a name)"):
-        form_instances(body, TYPE, job())
+def test_a_form_without_names() -> None:
+    with pytest.raises(BadRequest, match="the form has no parts with a name"):
+        instances(part('filename="a"', b"1"))
 
 
-@pytest.mark.parametrize("word", [b"bound", b"\xff"])
-def test_data_may_hold_the_word_of_the_boundary(word: bytes) -> None:
-    body = b'--%b\r\nContent-Disposition: form-data; name="x"; filename="a"\r\n\r\na%bc\r\n--%b--' % (word, word, word)
-    boundary = word.decode(errors="surrogateescape")  # as Sanic reads headers
+def test_parts_of_one_name_are_instances_in_order() -> None:
+    parts = [part(f'name="{name}"', content) for name, content in (("x", b"1"), ("y", b"3"), ("x", b"2"), ("y", b"4"))]
 
-    assert form_instances(body, f'multipart/form-data; boundary="{boundary}"', job()) == [{"x": b"a%bc" % word}]
+    assert instances(*parts) == [{"x": 1, "y": 3}, {"x": 2, "y": 4}]
+    with pytest.raises(BadRequest, match="the form has 2 of 'x', 1 of 'y'; each instance takes one of every name"):
+        instances(*parts[:3])
 
 
 @pytest.mark.parametrize("kind", ["text/plain", "application/json"])
