@@ -13,11 +13,12 @@ from cluster_serving.frontend.http.application import Application
 from cluster_serving.frontend.metrics.timers import Timers, WorkerTimers
 from cluster_serving.frontend.models.limits import bucket_of
 from cluster_serving.frontend.models.models import Models
-from cluster_serving.frontend.routes import docs, gate, health, metrics, models, predict, secure, v1, v2
+from cluster_serving.frontend.routes import docs, health, metrics, models, predict, secure, v1, v2
+from cluster_serving.frontend.routes.errors import add_error_handlers
 from cluster_serving.frontend.routes.state import Frontend
 
 _FLUSH_S = 0.25
-_ROUTES = (predict, models, secure, v1, v2, health, metrics, docs)
+_APIS = (predict, models, secure, v1, v2, health, metrics, docs)
 
 
 def create_app(config: FrontendConfig, timers: Timers, process: int = 0) -> Sanic[Any, Any]:
@@ -30,9 +31,9 @@ def create_app(config: FrontendConfig, timers: Timers, process: int = 0) -> Sani
     """
     app = Application("cluster-serving", configure_logging=False, env_prefix="CLUSTER_SERVING_SANIC_")
     app.config.FALLBACK_ERROR_FORMAT = "json"
-    for routes in _ROUTES:
-        routes.add(app)
-    gate.add_error_handlers(app)
+    for api in _APIS:
+        api.routes.add(app)
+    add_error_handlers(app)
     if config.cors_origins:
         cors.add(app, config.cors_origins)
 

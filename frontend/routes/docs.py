@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from sanic import HTTPResponse, Request, Sanic
+from sanic import HTTPResponse, Request
 from sanic.response import redirect
 
 import cluster_serving
 from cluster_serving.frontend.http.responses import json_response
-from cluster_serving.frontend.routes.gate import route
+from cluster_serving.frontend.routes.routes import Routes
+
+routes = Routes()
 
 _DOCUMENT = Path(__file__).with_name("openapi.yaml")
 _PAGE = """<!DOCTYPE html>
@@ -48,13 +50,6 @@ _HEADERS = {
 }
 
 
-def add(app: Sanic[Any, Any]) -> None:
-    """Add the routes."""
-    route(app, "/openapi.json", ["GET"], _openapi, name="openapi", is_open=True)
-    route(app, "/docs", ["GET"], _page, name="docs", is_open=True)
-    route(app, "/docs/<file:str>", ["GET"], _file, name="docs_file", is_open=True)
-
-
 @cache
 def document() -> dict[str, Any]:
     """Return the OpenAPI document of `openapi.yaml`, without the address of the server."""
@@ -63,17 +58,23 @@ def document() -> dict[str, Any]:
     return found
 
 
-async def _openapi(request: Request) -> HTTPResponse:
+@routes.get("/openapi.json", "openapi", is_open=True)
+async def openapi(request: Request) -> HTTPResponse:
+    """Return 200 and the OpenAPI document with the address by which the client has come."""
     return json_response({**document(), "servers": [{"url": f"{request.scheme}://{request.host}"}]})
 
 
-async def _page(request: Request) -> HTTPResponse:
+@routes.get("/docs", "docs", is_open=True)
+async def page(request: Request) -> HTTPResponse:
+    """Return 200 and the page, or for `/docs/` 302 to `/docs`."""
     if request.path.endswith("/"):
         return redirect("../docs")  # the page's links are relative to the page: a proxy may put the page under a prefix
     return HTTPResponse(_PAGE, headers=_HEADERS, content_type="text/html; charset=utf-8")
 
 
-async def _file(_request: Request, file: str) -> HTTPResponse:
+@routes.get("/docs/<file:str>", "docs_file", is_open=True)
+async def page_file(_request: Request, file: str) -> HTTPResponse:
+    """Return 200 and a file that the page loads, or 404 for any other name."""
     if file not in _TYPES:
         return json_response({"error": f"/docs has no such file; it has {', '.join(_TYPES)}"}, 404)
     headers = {**_HEADERS, "Cache-Control": "max-age=3600"}

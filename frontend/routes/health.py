@@ -1,29 +1,26 @@
-"""`/livez`: the process answers. `/readyz`: the frontend can serve."""
+"""Health of the frontend, for probes: `/livez`, `/readyz`."""
 
-from typing import Any
-
-from sanic import HTTPResponse, Request, Sanic
+from sanic import HTTPResponse, Request
 
 from cluster_serving.frontend.http.responses import json_response
-from cluster_serving.frontend.routes.gate import route
+from cluster_serving.frontend.routes.routes import Routes
+
+routes = Routes()
 
 
-def add(app: Sanic[Any, Any]) -> None:
-    """Add the routes."""
-    route(app, "/livez", ["GET"], _live, name="livez", is_open=True)
-    route(app, "/readyz", ["GET"], _ready, name="readyz", is_open=True)
-
-
-async def _live(_request: Request) -> HTTPResponse:
+@routes.get("/livez", "livez", is_open=True)
+async def live(_request: Request) -> HTTPResponse:
+    """Return 200: the process answers."""
     return json_response({"live": True})
 
 
-async def _ready(request: Request) -> HTTPResponse:
+@routes.get("/readyz", "readyz", is_open=True)
+async def ready(request: Request) -> HTTPResponse:
     """Return 200 if every Redis can be reached and at least one model is ready, else 503 with the reason."""
     models = request.app.ctx.frontend.models
-    ready = sorted({served.name for served in models.all() if served.job.ready})
+    names = sorted({served.name for served in models.all() if served.job.ready})
     unreachable = [registry.described for registry in models.registries if not registry.reachable]
-    if ready and not unreachable:
-        return json_response({"ready": True, "models": ready})
+    if names and not unreachable:
+        return json_response({"ready": True, "models": names})
     why = f"Redis at {', '.join(unreachable)} cannot be reached" if unreachable else "no node is ready"
-    return json_response({"ready": False, "models": ready, "error": why}, 503)
+    return json_response({"ready": False, "models": names, "error": why}, 503)

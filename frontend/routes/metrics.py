@@ -2,15 +2,16 @@
 
 import asyncio
 from time import perf_counter
-from typing import Any
 
-from sanic import HTTPResponse, Request, Sanic
+from sanic import HTTPResponse, Request
 
 from cluster_serving.frontend.metrics.metrics_json import timers_json
 from cluster_serving.frontend.metrics.prometheus import prometheus_text
 from cluster_serving.frontend.metrics.timers import Timer
-from cluster_serving.frontend.routes.gate import route
+from cluster_serving.frontend.routes.routes import Routes
 from cluster_serving.frontend.routes.state import Frontend
+
+routes = Routes()
 
 _TYPES = {
     "application/json": "application/json",
@@ -20,12 +21,9 @@ _TYPES = {
 """Content type of the answer, by type in `Accept`. The first is for clients that accept everything (curl, browsers)."""
 
 
-def add(app: Sanic[Any, Any]) -> None:
-    """Add the route."""
-    route(app, "/metrics", ["GET"], _metrics, name="metrics", is_limited=False)
-
-
-async def _metrics(request: Request) -> HTTPResponse:
+@routes.get("/metrics", "metrics", is_limited=False)
+async def metrics(request: Request) -> HTTPResponse:
+    """Return 200 and the metrics of all processes, as JSON or as text of Prometheus."""
     begun_s = perf_counter()
     frontend: Frontend = request.app.ctx.frontend
     wanted = request.accept.match(*_TYPES)

@@ -2,62 +2,60 @@
 
 from time import perf_counter
 from typing import Any
-from urllib.parse import unquote
 
 import msgspec
-from sanic import HTTPResponse, Request, Sanic
+from sanic import HTTPResponse, Request
 
 from cluster_serving.frontend.errors import UnknownModel
 from cluster_serving.frontend.http.responses import json_response
 from cluster_serving.frontend.metrics.timers import Timer
-from cluster_serving.frontend.models.models import Models, Served
-from cluster_serving.frontend.routes.gate import route
+from cluster_serving.frontend.models.models import Served
 from cluster_serving.frontend.routes.predict import answer
+from cluster_serving.frontend.routes.routes import Routes
+from cluster_serving.frontend.routes.state import Frontend
+
+routes = Routes()
 
 
-def add(app: Sanic[Any, Any]) -> None:
-    """Add the routes."""
-    route(app, "/models", ["GET"], _all, name="models")
-    route(app, "/models/<name:str>", ["GET"], _versions, name="model")
-    route(app, "/models/<name:str>/predict", ["POST"], _predict, name="model_predict")
-    route(app, "/models/<name:str>/versions/<version:str>", ["GET"], _one, name="model_version")
-    route(app, "/models/<name:str>/versions/<version:str>/predict", ["POST"], _predict, name="model_version_predict")
+@routes.get("/models", "models")
+async def every_model(request: Request) -> HTTPResponse:
+    """Return 200 and the list of all versions of all models."""
+    return json_response(_list(request))
 
 
-async def _all(request: Request) -> HTTPResponse:
-    return json_response(_list(request, None))
-
-
-async def _versions(request: Request, name: str) -> HTTPResponse:
-    name = unquote(name)
+@routes.get("/models/<name:str>", "model")
+async def versions(request: Request, name: str) -> HTTPResponse:
+    """Return 200 and the list of the versions of a model, 404 for an unknown model, or 503 for a model without a node."""
     # If the list is empty, `find` says why.
-    return json_response(_list(request, name) or [_describe(_find(request, name, None))])
+    return json_response(_list(request, name) or [_describe(_find(request, name))])
 
 
-async def _one(request: Request, name: str, version: str) -> HTTPResponse:
-    return json_response(_describe(_find(request, unquote(name), unquote(version))))
+@routes.get("/models/<name:str>/versions/<version:str>", "model_version")
+async def one_version(request: Request, name: str, version: str) -> HTTPResponse:
+    """Return 200 and one version of a model, 404 for an unknown version, or 503 for a version without a node."""
+    return json_response(_describe(_find(request, name, version)))
 
 
-async def _predict(request: Request, name: str, version: str | None = None) -> HTTPResponse:
-    return await answer(_find(request, unquote(name), version and unquote(version)), request)
+@routes.post("/models/<name:str>/predict", "model_predict")
+@routes.post("/models/<name:str>/versions/<version:str>/predict", "model_version_predict")
+async def predict(request: Request, name: str, version: str | None = None) -> HTTPResponse:
+    """Return the predictions of a model: see `answer`."""
+    return await answer(_find(request, name, version), request)
 
 
-def _list(request: Request, name: str | None) -> list[dict[str, Any]]:
+def _list(request: Request, name: str | None = None) -> list[dict[str, Any]]:
     """Return the models of a name, or all models."""
     begun_s = perf_counter()
-    found = [_describe(served) for served in _models(request).all() if name in (None, served.name)]
-    request.app.ctx.frontend.timers.observe(Timer.LIST_MODELS, perf_counter() - begun_s)
+    frontend: Frontend = request.app.ctx.frontend
+    found = [_describe(served) for served in frontend.models.all() if name in (None, served.name)]
+    frontend.timers.observe(Timer.LIST_MODELS, perf_counter() - begun_s)
     return found
 
 
-def _models(request: Request) -> Models:
-    models: Models = request.app.ctx.frontend.models
-    return models
-
-
-def _find(request: Request, name: str, version: str | None) -> Served:
+def _find(request: Request, name: str, version: str | None = None) -> Served:
+    frontend: Frontend = request.app.ctx.frontend
     try:
-        return _models(request).find(name, version)
+        return frontend.models.find(name, version)
     except UnknownModel as error:
         raise UnknownModel(f"Model Not Found. Err: {error}") from error
 

@@ -12,9 +12,8 @@ from collections.abc import Sequence
 from functools import partial
 from time import perf_counter
 from typing import Any
-from urllib.parse import unquote
 
-from sanic import HTTPResponse, Request, Sanic
+from sanic import HTTPResponse, Request
 from sanic.response import text
 
 from cluster_serving.client.wire.result import Result
@@ -25,23 +24,31 @@ from cluster_serving.frontend.http.responses import json_response
 from cluster_serving.frontend.job import Job
 from cluster_serving.frontend.metrics.timers import Timer
 from cluster_serving.frontend.models.models import Served
-from cluster_serving.frontend.routes.gate import route
+from cluster_serving.frontend.routes.routes import Routes
 from cluster_serving.frontend.routes.state import Frontend
 from cluster_serving.frontend.values.instances import encode_instance
 from cluster_serving.frontend.values.json_values import Fields
 from cluster_serving.frontend.values.predictions import prediction_text
 from cluster_serving.frontend.values.uploads import form_instances, image_instances
 
-WELCOME = "welcome to analytics zoo web serving frontend"
+routes = Routes()
+
+_WELCOME = "welcome to analytics zoo web serving frontend"
 _NO_INSTANCE = "no instance can be found, please check your input or json(keyword should be 'instances')"
-_METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
 
 
-def add(app: Sanic[Any, Any]) -> None:
-    """Add the routes."""
-    route(app, "/", _METHODS, _welcome, name="welcome", is_open=True)
-    route(app, "/predict", ["POST"], _predict, name="predict")
-    route(app, "/predict/<job:str>", ["POST"], _predict, name="predict_job")
+@routes.route("/", ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"), "welcome", is_open=True)
+async def welcome(_request: Request) -> HTTPResponse:
+    """Return 200 and the original's greeting, which its client looks for."""
+    return text(_WELCOME)
+
+
+@routes.post("/predict", "predict")
+@routes.post("/predict/<job:str>", "predict_job")
+async def predict(request: Request, job: str | None = None) -> HTTPResponse:
+    """Return the predictions of a job, or of the default job: see `answer`."""
+    frontend: Frontend = request.app.ctx.frontend
+    return await answer(frontend.models.find(job), request)
 
 
 async def answer(served: Served, request: Request) -> HTTPResponse:
@@ -69,15 +76,6 @@ async def answer(served: Served, request: Request) -> HTTPResponse:
     frontend.timers.observe(Timer.MAKE_RESPONSE, ended_s - predicted_s)
     frontend.timers.observe(Timer.PREDICT, ended_s - begun_s)
     return response
-
-
-async def _welcome(_request: Request) -> HTTPResponse:
-    return text(WELCOME)
-
-
-async def _predict(request: Request, job: str | None = None) -> HTTPResponse:
-    frontend: Frontend = request.app.ctx.frontend
-    return await answer(frontend.models.find(unquote(job) if job else None), request)
 
 
 def _read(content_type: str, job: Job, most: int, body: bytes) -> list[Fields]:

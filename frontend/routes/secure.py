@@ -1,17 +1,18 @@
 """`POST /model-secure`: puts secret and salt of encrypted models into Redis, where nodes wait for both."""
 
-from typing import Any
 from urllib.parse import unquote
 
-from sanic import HTTPResponse, Request, Sanic
+from sanic import HTTPResponse, Request
 from sanic.response import text
 
 from cluster_serving.client import keys
 from cluster_serving.client.errors import RedisRefused
 from cluster_serving.frontend.errors import BadRequest
 from cluster_serving.frontend.http.responses import json_response
-from cluster_serving.frontend.routes.gate import route
+from cluster_serving.frontend.routes.routes import Routes
 from cluster_serving.frontend.routes.state import Frontend
+
+routes = Routes()
 
 # Texts of the original, which programs look for.
 _DONE = "model secured secrect and salt succeed to put in redis"
@@ -19,13 +20,13 @@ _NOT_DONE = "model secured secrect and salt failed to put in redis"
 _WANTED = "please post a content like secret=xxx&salt=xxxx"
 
 
-def add(app: Sanic[Any, Any]) -> None:
-    """Add the route."""
-    route(app, "/model-secure", ["POST"], _secure, name="model_secure")
+@routes.post("/model-secure", "model_secure")
+async def secure(request: Request) -> HTTPResponse:
+    """Save secret and salt of a body `secret=...&salt=...`. Neither value is ever logged or repeated.
 
-
-async def _secure(request: Request) -> HTTPResponse:
-    """Save secret and salt. Neither value is ever logged or repeated."""
+    Returns 200 with the text of the original, 404 if `modelSecureEnabled` is off, 400 without secret or salt, or 500 if Redis
+    refuses.
+    """
     frontend: Frontend = request.app.ctx.frontend
     if not frontend.config.model_secure_enabled:
         return json_response({"error": "/model-secure is switched off (modelSecureEnabled)"}, 404)

@@ -2,10 +2,8 @@
 
 from functools import partial
 from time import perf_counter
-from typing import Any
-from urllib.parse import unquote
 
-from sanic import HTTPResponse, Request, Sanic
+from sanic import HTTPResponse, Request
 
 from cluster_serving.client.protocol.requests import Fields
 from cluster_serving.frontend.errors import BadRequest, UnknownModel
@@ -15,66 +13,67 @@ from cluster_serving.frontend.http.responses import json_response
 from cluster_serving.frontend.job import Job
 from cluster_serving.frontend.metrics.timers import Timer
 from cluster_serving.frontend.models.results import check_all
-from cluster_serving.frontend.routes.gate import route
+from cluster_serving.frontend.routes.routes import Routes
 from cluster_serving.frontend.routes.state import Frontend
 from cluster_serving.frontend.v1 import described, results
 from cluster_serving.frontend.v1.requests import read_examples, read_predict
 
+routes = Routes()
+
 _MODEL = "/v1/models/<model:str>"
 _VERSION = _MODEL + "/versions/<version:str>"
 _LABEL = _MODEL + "/labels/<label:str>"
+_DOCUMENTS = {
+    ("predict", False): results.predictions,
+    ("predict", True): results.outputs,
+    ("classify", False): results.classes,
+    ("regress", False): results.numbers,
+}
+"""Makes the document of an answer, by verb and whether the request has column format."""
 
 
-def add(app: Sanic[Any, Any]) -> None:
-    """Add the routes. A verb is part of the last segment of the path: `/v1/models/my_model:predict`."""
-    route(app, _MODEL, ["GET"], _status, name="v1_status")
-    route(app, _MODEL, ["POST"], _of_model, name="v1_predict")
-    route(app, _MODEL + "/metadata", ["GET"], _metadata, name="v1_metadata")
-    route(app, _VERSION, ["GET"], _status, name="v1_version_status")
-    route(app, _VERSION, ["POST"], _of_version, name="v1_version_predict")
-    route(app, _VERSION + "/metadata", ["GET"], _metadata, name="v1_version_metadata")
-    for tail, name in (("", "v1_label"), ("/metadata", "v1_label_metadata")):
-        route(app, _LABEL + tail, ["GET", "POST"], _label, name=name)
-
-
-async def _status(request: Request, model: str, version: str | None = None) -> HTTPResponse:
+@routes.get(_MODEL, "v1_status")
+@routes.get(_VERSION, "v1_version_status")
+async def status(request: Request, model: str, version: str | None = None) -> HTTPResponse:
+    """Return 200 and the state of a version, or of every version of a model. 404: unknown. 503: without a node."""
     frontend: Frontend = request.app.ctx.frontend
-    name = unquote(model)
-    found = frontend.models.find(name, unquote(version) if version else None)
+    found = frontend.models.find(model, version)
     if version is not None:
         return json_response(described.versions([found]))
-    return json_response(described.versions([each for each in frontend.models.all() if each.name == name]))
+    return json_response(described.versions([each for each in frontend.models.all() if each.name == model]))
 
 
-async def _metadata(request: Request, model: str, version: str | None = None) -> HTTPResponse:
+@routes.get(f"{_MODEL}/metadata", "v1_metadata")
+@routes.get(f"{_VERSION}/metadata", "v1_version_metadata")
+async def metadata(request: Request, model: str, version: str | None = None) -> HTTPResponse:
+    """Return 200 and the inputs and outputs of a model. 404: unknown. 503: no node is ready."""
     frontend: Frontend = request.app.ctx.frontend
-    found = frontend.models.find(unquote(model), unquote(version) if version else None)
+    found = frontend.models.find(model, version)
     found.check_ready()
     return json_response(described.metadata(found))
 
 
-async def _label(_request: Request, model: str, label: str) -> HTTPResponse:
-    raise UnknownModel(
-        f"model not exist. Model Name: {unquote(model)}, label {unquote(label)}: versions have numbers here and no labels"
-    )
+@routes.post(_MODEL, "v1_predict")
+@routes.post(_VERSION, "v1_version_predict")
+async def predict(request: Request, model: str, version: str | None = None) -> HTTPResponse:
+    """Answer predict, classify or regress: the verb behind the last segment of the path, as in `/v1/models/my_model:predict`.
 
+    Returns 200 and rows or columns, as `v1/results.py` makes them.
 
-async def _of_model(request: Request, model: str) -> HTTPResponse:
-    name, _, verb = unquote(model).rpartition(":")
-    return await _answered(request, name, None, verb)
-
-
-async def _of_version(request: Request, model: str, version: str) -> HTTPResponse:
-    number, _, verb = unquote(version).rpartition(":")
-    return await _answered(request, unquote(model), number, verb)
-
-
-async def _answered(request: Request, name: str, version: str | None, verb: str) -> HTTPResponse:
-    """Answer predict, classify or regress."""
-    frontend: Frontend = request.app.ctx.frontend
-    if not name or verb not in ("predict", "classify", "regress"):
+    Raises:
+        BadRequest: the verb is none of the three, or the body does not fit the model.
+        UnknownModel: the model or the version is not known.
+        NotReady: no node takes records.
+        ClusterServingError: an error of `Served.predict` or of a row.
+    """
+    if version is None:
+        model, _, verb = model.rpartition(":")
+    else:
+        version, _, verb = version.rpartition(":")
+    if not model or verb not in ("predict", "classify", "regress"):
         raise BadRequest("the path of a POST ends in :predict, :classify or :regress, as /v1/models/my_model:predict")
-    served = frontend.models.find(name, version)
+    frontend: Frontend = request.app.ctx.frontend
+    served = frontend.models.find(model, version)
     served.check_ready()
     begun_s = perf_counter()
     reader = partial(_read, verb, served.job, frontend.config.max_instances)
@@ -83,7 +82,7 @@ async def _answered(request: Request, name: str, version: str | None, verb: str)
     found = await served.predict(records, request)
     predicted_s = perf_counter()
     check_all(found)
-    document = _MAKERS[verb, columns](found, served.job.described.already_batched)
+    document = _DOCUMENTS[verb, columns](found, served.job.described.already_batched)
     response = HTTPResponse(write(document), content_type="application/json")
     ended_s = perf_counter()
     frontend.timers.observe(Timer.MAKE_RESPONSE, ended_s - predicted_s)
@@ -91,16 +90,15 @@ async def _answered(request: Request, name: str, version: str | None, verb: str)
     return response
 
 
+@routes.route(_LABEL, ("GET", "POST"), "v1_label")
+@routes.route(f"{_LABEL}/metadata", ("GET", "POST"), "v1_label_metadata")
+async def refuse_label(_request: Request, model: str, label: str) -> HTTPResponse:
+    """Return 404: versions have no labels."""
+    raise UnknownModel(f"model not exist. Model Name: {model}, label {label}: versions have numbers here and no labels")
+
+
 def _read(verb: str, job: Job, most: int, body: bytes) -> tuple[bool, list[Fields]]:
     """Return whether the rows came as columns, and the records of the rows."""
     document = parse(body)
     rows = read_predict(document, job, most) if verb == "predict" else read_examples(document, most)
     return rows.columns, rows.records(job)
-
-
-_MAKERS = {
-    ("predict", False): results.predictions,
-    ("predict", True): results.outputs,
-    ("classify", False): results.classes,
-    ("regress", False): results.numbers,
-}

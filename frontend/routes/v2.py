@@ -2,10 +2,8 @@
 
 from functools import partial
 from time import perf_counter
-from typing import Any
-from urllib.parse import unquote
 
-from sanic import HTTPResponse, Request, Sanic
+from sanic import HTTPResponse, Request
 
 from cluster_serving.client.wire.heartbeat import Heartbeat
 from cluster_serving.frontend.errors import BadRequest
@@ -15,7 +13,7 @@ from cluster_serving.frontend.http.json_body import parse
 from cluster_serving.frontend.http.responses import json_response
 from cluster_serving.frontend.metrics.timers import Timer
 from cluster_serving.frontend.models.models import Served
-from cluster_serving.frontend.routes.gate import route
+from cluster_serving.frontend.routes.routes import Routes
 from cluster_serving.frontend.routes.state import Frontend
 from cluster_serving.frontend.v2.asked import Asked
 from cluster_serving.frontend.v2.headless import ASKED, HEADLESS, read_headless
@@ -27,8 +25,11 @@ from cluster_serving.frontend.v2.rows import Rows, split
 from cluster_serving.frontend.v2.statistics import model_statistics
 from cluster_serving.frontend.v2.tensors import read_tensors
 
+routes = Routes()
+
 _HEAD_BYTES = "Inference-Header-Content-Length"
 _MODEL = "/v2/models/<model:str>"
+_VERSION = _MODEL + "/versions/<version:str>"
 _NOT_SERVED = {
     "/v2/repository/models/<path:path>": "models are loaded and unloaded by their nodes: see cluster-serving start",
     "/v2/systemsharedmemory/<path:path>": "shared memory is not supported: send the data in the body",
@@ -39,43 +40,32 @@ _NOT_SERVED = {
 }
 
 
-def add(app: Sanic[Any, Any]) -> None:
-    """Add the routes."""
-    route(app, "/v2", ["GET"], _server, name="v2")
-    route(app, "/v2/health/live", ["GET"], _live, name="v2_live", is_open=True)
-    route(app, "/v2/health/ready", ["GET"], _ready, name="v2_ready", is_open=True)
-    route(app, "/v2/repository/index", ["POST"], _index, name="v2_index")
-    route(app, "/v2/models/stats", ["GET"], _all_statistics, name="v2_all_statistics")
-    for versioned, prefix in (("", _MODEL), ("_version", f"{_MODEL}/versions/<version:str>")):
-        route(app, prefix, ["GET"], _metadata, name=f"v2_model{versioned}")
-        route(app, f"{prefix}/ready", ["GET"], _model_ready, name=f"v2_model_ready{versioned}")
-        route(app, f"{prefix}/config", ["GET"], _config, name=f"v2_config{versioned}")
-        route(app, f"{prefix}/stats", ["GET"], _statistics, name=f"v2_statistics{versioned}")
-        route(app, f"{prefix}/infer", ["POST"], _infer, name=f"v2_infer{versioned}")
-    for number, (path, why) in enumerate(_NOT_SERVED.items()):
-        route(app, path, ["GET", "POST"], _refusing(why), name=f"v2_not_served{number}")
-
-
-async def _server(_request: Request) -> HTTPResponse:
+@routes.get("/v2", "v2")
+async def server(_request: Request) -> HTTPResponse:
+    """Return 200 and name, version and extensions of the server."""
     return json_response(server_metadata())
 
 
-async def _live(_request: Request) -> HTTPResponse:
+@routes.get("/v2/health/live", "v2_live", is_open=True)
+async def live(_request: Request) -> HTTPResponse:
+    """Return 200: the process answers."""
     return json_response({"live": True})
 
 
-async def _ready(request: Request) -> HTTPResponse:
-    """Return whether every model can be called: the protocol's meaning of ready.
+@routes.get("/v2/health/ready", "v2_ready", is_open=True)
+async def ready(request: Request) -> HTTPResponse:
+    """Return 200 if every model can be called, the protocol's meaning of ready, else 503.
 
     A model that has just begun to start makes the answer false. `/readyz` needs only one ready model.
     """
     states = [served.job.ready for served in _frontend(request).models.all()]
-    ready = bool(states) and all(states)
-    return json_response({"ready": ready}, 200 if ready else 503)
+    all_ready = bool(states) and all(states)
+    return json_response({"ready": all_ready}, 200 if all_ready else 503)
 
 
-async def _index(request: Request) -> HTTPResponse:
-    """Return the models, or with `{"ready": true}` the models that can be called."""
+@routes.post("/v2/repository/index", "v2_index")
+async def index(request: Request) -> HTTPResponse:
+    """Return 200 and the models, or with `{"ready": true}` the models that can be called. 400: the body is no JSON object."""
     asked = parse(request.body) if request.body else {}
     if not isinstance(asked, dict):
         raise BadRequest("the request is not a JSON object")
@@ -84,29 +74,53 @@ async def _index(request: Request) -> HTTPResponse:
     return json_response([index_entry(served) for served in models if served.job.ready or not only_ready])
 
 
-async def _metadata(request: Request, model: str, version: str | None = None) -> HTTPResponse:
+@routes.get("/v2/models/stats", "v2_all_statistics")
+async def all_statistics(request: Request) -> HTTPResponse:
+    """Return 200 and the statistics of all models."""
+    return json_response({"model_stats": [model_statistics(served) for served in _frontend(request).models.all()]})
+
+
+@routes.get(_MODEL, "v2_model")
+@routes.get(_VERSION, "v2_model_version")
+async def metadata(request: Request, model: str, version: str | None = None) -> HTTPResponse:
+    """Return 200 and the inputs and outputs of a model. 404: unknown. 503: without a node."""
     return json_response(model_metadata(_find(request, model, version)))
 
 
-async def _model_ready(request: Request, model: str, version: str | None = None) -> HTTPResponse:
+@routes.get(f"{_MODEL}/ready", "v2_model_ready")
+@routes.get(f"{_VERSION}/ready", "v2_model_ready_version")
+async def model_ready(request: Request, model: str, version: str | None = None) -> HTTPResponse:
+    """Return 200 if a model can be called. 404: unknown. 503: no node is ready."""
     served = _find(request, model, version)
     served.check_ready()
     return json_response({"name": served.name, "ready": True})
 
 
-async def _config(request: Request, model: str, version: str | None = None) -> HTTPResponse:
+@routes.get(f"{_MODEL}/config", "v2_config")
+@routes.get(f"{_VERSION}/config", "v2_config_version")
+async def configuration(request: Request, model: str, version: str | None = None) -> HTTPResponse:
+    """Return 200 and the configuration of a model, as of Triton. 404: unknown. 503: without a node."""
     return json_response(model_config(_find(request, model, version), _frontend(request).config.max_instances))
 
 
-async def _statistics(request: Request, model: str, version: str | None = None) -> HTTPResponse:
+@routes.get(f"{_MODEL}/stats", "v2_statistics")
+@routes.get(f"{_VERSION}/stats", "v2_statistics_version")
+async def statistics(request: Request, model: str, version: str | None = None) -> HTTPResponse:
+    """Return 200 and the statistics of a model. 404: unknown. 503: without a node."""
     return json_response({"model_stats": [model_statistics(_find(request, model, version))]})
 
 
-async def _all_statistics(request: Request) -> HTTPResponse:
-    return json_response({"model_stats": [model_statistics(served) for served in _frontend(request).models.all()]})
+@routes.post(f"{_MODEL}/infer", "v2_infer")
+@routes.post(f"{_VERSION}/infer", "v2_infer_version")
+async def infer(request: Request, model: str, version: str | None = None) -> HTTPResponse:
+    """Return 200 and the output tensors for the input tensors of a request, in JSON or binary.
 
-
-async def _infer(request: Request, model: str, version: str | None = None) -> HTTPResponse:
+    Raises:
+        BadRequest: the body does not fit the model.
+        UnknownModel: the model or the version is not known.
+        NotReady: no node takes records.
+        ClusterServingError: an error of `Served.predict` or of a row.
+    """
     begun_s = perf_counter()
     config, timers = _frontend(request).config, _frontend(request).timers
     served = _find(request, model, version)
@@ -133,6 +147,15 @@ async def _infer(request: Request, model: str, version: str | None = None) -> HT
     return response
 
 
+async def not_served(why: str, _request: Request, **_arguments: str) -> HTTPResponse:
+    """Return 404 and the reason why a route of the protocol's extensions is missing."""
+    return json_response({"error": why}, 404)
+
+
+for number, (path, why) in enumerate(_NOT_SERVED.items()):
+    routes.route(path, ("GET", "POST"), f"v2_not_served{number}")(partial(not_served, why))
+
+
 def _read(node: Heartbeat, head_bytes: str | None, most: int, body: bytes) -> tuple[Asked, Rows]:
     """Return the options and the records of a request."""
     if head_bytes == HEADLESS:
@@ -141,15 +164,8 @@ def _read(node: Heartbeat, head_bytes: str | None, most: int, body: bytes) -> tu
     return Asked.of(infer), split(read_tensors(infer.inputs, binary), node, most)
 
 
-def _refusing(why: str) -> Any:
-    async def refuse(_request: Request, **_arguments: str) -> HTTPResponse:
-        return json_response({"error": why}, 404)
-
-    return refuse
-
-
 def _find(request: Request, model: str, version: str | None) -> Served:
-    return _frontend(request).models.find(unquote(model), unquote(version) if version else None)
+    return _frontend(request).models.find(model, version)
 
 
 def _frontend(request: Request) -> Frontend:
