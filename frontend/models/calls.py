@@ -23,9 +23,6 @@ from cluster_serving.client.redis_settings import RedisSettings
 from cluster_serving.client.wire.result import Result
 from cluster_serving.frontend.metrics.timers import Timer, WorkerTimers
 
-Waiting = dict[str, asyncio.Future[Result]]
-"""Results still to come, by uri."""
-
 _CANCEL = Script(Path(__file__).with_name("cancel.lua").read_text())
 
 
@@ -78,33 +75,29 @@ class Calls:
         """
         loop = asyncio.get_running_loop()
         expires_s = loop.time() + timeout_s
+        uris = [f"{self._id}-{next(self._numbers)}" for _ in records]
+        call = _Call({uri: self._replies.expect(uri) for uri in uris}, timeout_s)
         trailer = [*self._reply, keys.TRACEPARENT, traceparent] if traceparent else self._reply
-        waiting: Waiting = {}
-        batch: list[Fields] = []
-        for record in records:
-            uri = f"{self._id}-{next(self._numbers)}"
-            waiting[uri] = self._replies.expect(uri)
-            batch.append([keys.URI, uri.encode(), *record, *trailer])
-        expiry = loop.call_later(timeout_s, _expire, waiting, timeout_s)
+        batch = [[keys.URI, uri.encode(), *record, *trailer] for uri, record in zip(uris, records, strict=True)]
+        expiry = loop.call_later(timeout_s, call.expire)
         ids: asyncio.Future[list[bytes]] | None = None
         try:
             if not self._replies.is_open:
                 await self._have_stream(timeout_s)
-            on_sent = _OnSent(waiting)
+            call.begun_s = perf_counter()
             ids = admission.put(batch, expires_s - loop.time())
-            ids.add_done_callback(on_sent)
+            ids.add_done_callback(call.sent)
             results: list[Result] = []
-            for future in waiting.values():
+            for future in call.waiting.values():
                 results.append(await future)  # each await in a comprehension would pass one more coroutine
-            self._timers.observe(Timer.REDIS_PUT, on_sent.put_s)
-            self._timers.observe(Timer.REDIS_WAIT, perf_counter() - on_sent.begun_s - on_sent.put_s)
+            self._timers.observe(Timer.REDIS_PUT, call.put_s)
+            self._timers.observe(Timer.REDIS_WAIT, perf_counter() - call.begun_s - call.put_s)
             return results
         finally:
             expiry.cancel()
-            expired = loop.time() >= expires_s
-            if ids is not None and (expired or any(not each.done() or each.cancelled() for each in waiting.values())):
+            if ids is not None and (loop.time() >= expires_s or not call.is_answered):
                 self._take_back(admission, ids)
-            for uri in waiting:
+            for uri in uris:
                 self._replies.forget(uri)
 
     async def save(self, key: str, values: dict[str, str]) -> None:
@@ -134,38 +127,51 @@ class Calls:
 
     def _take_back(self, admission: AsyncAdmission, ids: asyncio.Future[list[bytes]]) -> None:
         """Withdraw records without a waiting caller: the caller has gone, or the time is over."""
+
+        async def tidy() -> None:
+            with suppress(ClusterServingError):  # then the records expire by their deadline
+                await self._sending.run(_CANCEL, [admission.job], [keys.GROUP, *await ids])
+
         if not admission.withdraw(ids):
-            task = asyncio.create_task(self._cancel(admission.job, ids))
+            task = asyncio.create_task(tidy())
             self._tidying.add(task)
             task.add_done_callback(self._tidying.discard)
 
-    async def _cancel(self, job: str, ids: asyncio.Future[list[bytes]]) -> None:
-        with suppress(ClusterServingError):  # then the records expire by their deadline
-            await self._sending.run(_CANCEL, [job], [keys.GROUP, *await ids])
 
+class _Call:
+    """Records of one request on their way.
 
-class _OnSent:
-    """Callback that notes the time when Redis has taken the records of a call, or fails the waiting results."""
+    Attributes:
+        waiting: results still to come, by uri.
+        begun_s: time when the records were given to the admission, of `perf_counter`.
+        put_s: seconds until Redis had taken the records.
+    """
 
-    __slots__ = ("_waiting", "begun_s", "put_s")
+    __slots__ = ("_timeout_s", "begun_s", "put_s", "waiting")
 
-    def __init__(self, waiting: Waiting) -> None:
-        self._waiting = waiting
-        self.begun_s = perf_counter()
-        self.put_s = 0.0
+    def __init__(self, waiting: dict[str, asyncio.Future[Result]], timeout_s: float) -> None:
+        self.waiting = waiting
+        self.begun_s = self.put_s = 0.0
+        self._timeout_s = timeout_s
 
-    def __call__(self, ids: asyncio.Future[list[bytes]]) -> None:
+    @property
+    def is_answered(self) -> bool:
+        """True if every record has a result or an error."""
+        return all(future.done() and not future.cancelled() for future in self.waiting.values())
+
+    def sent(self, ids: asyncio.Future[list[bytes]]) -> None:
+        """Note the time when Redis has taken the records, or fail the waiting results."""
         if ids.cancelled():
             return
         self.put_s = perf_counter() - self.begun_s
         error = ids.exception()
         if isinstance(error, Exception):
-            for future in self._waiting.values():
+            for future in self.waiting.values():
                 fail(future, error)
 
-
-def _expire(waiting: Waiting, timeout_s: float) -> None:
-    error = ErrorCode.DEADLINE_EXCEEDED, f"no result in {timeout_s:g} s"
-    for uri, future in waiting.items():
-        if not future.done():
-            future.set_result(Result(uri, {}, error=error))
+    def expire(self) -> None:
+        """Answer the records without a result: their time is over."""
+        error = ErrorCode.DEADLINE_EXCEEDED, f"no result in {self._timeout_s:g} s"
+        for uri, future in self.waiting.items():
+            if not future.done():
+                future.set_result(Result(uri, {}, error=error))
