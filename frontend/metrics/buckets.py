@@ -1,6 +1,7 @@
 """Times in log-scaled buckets: the bounds, and figures computed from the counts."""
 
 import math
+from collections.abc import Sequence
 from itertools import pairwise
 
 import msgspec
@@ -83,6 +84,11 @@ class Times(msgspec.Struct, frozen=True):
         """Return the number of times up to each of `LE_S`, and of all times, since the start."""
         ranks = self.counts.cumsum()
         return [int(ranks[at]) for at in (*_LE_AT, -1)]
+
+
+def cumulative(bounds: Sequence[float], ranks: Sequence[float]) -> list[tuple[str, float]]:
+    """Return the buckets of a histogram for Prometheus: upper bound as text, and the number of values up to the bound."""
+    return list(zip([*map(str, map(float, bounds)), "+Inf"], ranks, strict=True))
 
 
 NONE = Times(np.zeros(len(BOUNDS_S) + 1), 0, np.zeros(len(BOUNDS_S) + 1), 0, 0, 0, 0)

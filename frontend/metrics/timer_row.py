@@ -9,6 +9,7 @@ unused timer keeps its content, as the reservoirs of the original did.
 
 import math
 import mmap
+import os
 from collections.abc import Sequence
 from typing import TypeAlias
 
@@ -98,6 +99,20 @@ class Row:
     def size(timers: int) -> int:
         """Return the bytes of a row with a number of timers, and two timers for each model."""
         return mmap.PAGESIZE * math.ceil((_TIMERS + 8 * 3 * WIDTH * (timers + 2 * _MODELS)) / mmap.PAGESIZE)
+
+    @property
+    def is_alive(self) -> bool:
+        """True while the process that writes the row lives."""
+        if not self.process[0]:
+            return False
+        try:
+            os.kill(self.process[0], 0)
+        except (
+            ProcessLookupError,
+            PermissionError,
+        ):  # no process, or another user's process that has got the number since
+            return False
+        return True
 
     def timer(self, number: int) -> Blocks:
         """Return the three blocks of a timer."""

@@ -103,7 +103,7 @@ class Timers:
         """Return the times and counts of all processes. Times of other processes count up to their last `flush`."""
         for own in self._own:
             own.flush()
-        alive = [row for row in self._rows if _is_alive(row.process[0])]
+        alive = [row for row in self._rows if row.is_alive]
         requests: dict[Key, int] = {}
         models: dict[Key, list[tuple[Blocks, Blocks]]] = {}
         for row in self._rows:
@@ -179,13 +179,3 @@ class WorkerTimers:
         for timers in self._models.values():
             for timer in timers:
                 timer.flush(now_s)
-
-
-def _is_alive(process: int) -> bool:
-    if not process:
-        return False
-    try:
-        os.kill(process, 0)
-    except (ProcessLookupError, PermissionError):  # no process, or another user's process that has got the number since
-        return False
-    return True

@@ -1,0 +1,140 @@
+"""Metrics of nodes: the figures of their heartbeats."""
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import accumulate
+from typing import Annotated
+
+import msgspec
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+
+from cluster_serving.client.wire.heartbeat import Heartbeat
+from cluster_serving.frontend.metrics.buckets import cumulative
+
+# Prometheus itself gives each series a label `job`, and renames a label `job` of ours.
+_OF_NODE = ("job_name", "node")
+
+_NODE_COUNTERS = {
+    "read": ("records_read", "Records that the node took from the queue."),
+    "refused": (
+        "records_refused",
+        "Records answered with an error at once, because they did not fit the model.",
+    ),
+    "redelivered": ("records_redelivered", "Records taken again after a process or a node died with them."),
+    "answered": ("records_answered", "Records answered with a result."),
+    "failed": ("records_failed", "Records answered with an error."),
+    "expired": ("records_expired", "Failed records whose deadline had passed."),
+    "dead": ("records_dead", "Failed records that became dead letters."),
+    "repeated": ("records_repeated", "Records that another node had finished already; not answered again."),
+    "runs": ("runs", "Runs of the model: batches."),
+    "rows": ("rows", "Rows in all runs of the model."),
+    "restarts": ("restarts", "Processes of the node started again after they had died or hung."),
+    "recycled": ("workers_recycled", "Workers replaced because they used more memory than maxWorkerMemory."),
+    "reconnects": ("reconnects", "Connections to Redis after the first one."),
+}
+
+_NODE_GAUGES = {
+    "workers": ("workers", "Workers that the node has when none is missing."),
+    "workers_alive": ("workers_alive", "Workers that have loaded the model and run."),
+    "batch_size": ("batch_size", "Rows of a full batch."),
+}
+
+_NODE_HISTOGRAMS = {
+    "queue_wait": (
+        "queue_wait_seconds",
+        "From the moment a record is enqueued until its batch is closed, in the node that read it.",
+    ),
+    "inference": ("inference_seconds", "Runs of the model, one for each batch."),
+    "write": ("write_seconds", "Publishing results: one call of Redis, for a batch or a part of it."),
+    "batch_rows": ("batch_rows", "Rows in the batches that were run."),
+}
+
+_JOB_GAUGES: dict[str, tuple[str, str, float]] = {
+    "backlog": ("backlog", "Records in the queue of the job, with the records that nodes work on.", 1),
+    "oldest_ms": (
+        "oldest_age_seconds",
+        "Age of the oldest record in the queue of the job. 0: the queue is empty.",
+        1e-3,
+    ),
+    "dead_letters": ("dead_letters", "Dead letters that are kept for the job.", 1),
+}
+
+
+_MOST = 2.0**53
+"""Largest count that is believed. Python cannot even make a float of every number that JSON can write."""
+
+_Number = Annotated[float, msgspec.Meta(ge=-_MOST, le=_MOST)]
+_Tally = Annotated[int, msgspec.Meta(ge=0, le=1 << 53)]
+
+
+class _Histogram(msgspec.Struct):
+    """Histogram of a heartbeat, with one more bucket count than bounds.
+
+    Raises:
+        ValueError: the numbers of counts and bounds do not fit.
+    """
+
+    le: list[_Number]
+    counts: list[_Tally]
+    sum: _Number
+
+    def __post_init__(self) -> None:
+        if len(self.counts) != len(self.le) + 1:
+            raise ValueError(f"{len(self.counts)} counts for {len(self.le)} bounds")
+
+    def cumulative(self) -> list[tuple[str, float]]:
+        return cumulative(self.le, list(accumulate(self.counts)))
+
+
+def node_metrics(nodes: Sequence[Heartbeat]) -> Iterator[Metric]:
+    """Yield the metrics of nodes, and of the queues of their jobs."""
+    ready = GaugeMetricFamily("cluster_serving_node_ready", "1 if the node takes records, else 0.", labels=_OF_NODE)
+    for node in nodes:
+        ready.add_metric((node.job, node.node), node.ready)
+    yield ready
+    for figure, (name, meaning) in _NODE_COUNTERS.items():
+        yield _figures(CounterMetricFamily, figure, name, meaning, nodes)
+    for figure, (name, meaning) in _NODE_GAUGES.items():
+        yield _figures(GaugeMetricFamily, figure, name, meaning, nodes)
+    for figure, (name, meaning, unit) in _JOB_GAUGES.items():
+        # The nodes look at the queue of a job at different times, and the worst figure counts.
+        jobs: dict[str, float] = {}
+        for node in nodes:
+            value = _figure(node, figure)
+            if value is not None:
+                jobs[node.job] = max(jobs.get(node.job, 0), value)
+        family = GaugeMetricFamily(f"cluster_serving_{name}", meaning, labels=("job_name",))
+        for job, worst in jobs.items():
+            family.add_metric((job,), worst * unit)
+        yield family
+    for figure, (name, meaning) in _NODE_HISTOGRAMS.items():
+        histograms = HistogramMetricFamily(f"cluster_serving_{name}", meaning, labels=_OF_NODE)
+        for node in nodes:
+            told = node.figures.get("histograms")
+            try:
+                histogram = msgspec.convert(told.get(figure), _Histogram | None) if isinstance(told, dict) else None
+            except msgspec.ValidationError:
+                continue
+            if histogram is not None:
+                histograms.add_metric((node.job, node.node), histogram.cumulative(), histogram.sum)
+        yield histograms
+
+
+def _figures(
+    kind: Callable[..., CounterMetricFamily | GaugeMetricFamily],
+    figure: str,
+    name: str,
+    meaning: str,
+    nodes: Sequence[Heartbeat],
+) -> Metric:
+    family = kind(f"cluster_serving_{name}", meaning, labels=_OF_NODE)
+    for node in nodes:
+        value = _figure(node, figure)
+        if value is not None:
+            family.add_metric((node.job, node.node), value)
+    return family
+
+
+def _figure(node: Heartbeat, figure: str) -> float | None:
+    """Return a figure of a node if it is a number. A damaged heartbeat must not take the metrics of all nodes with it."""
+    value = node.figures.get(figure)
+    return value if isinstance(value, int | float) and abs(value) <= _MOST else None
