@@ -12,7 +12,6 @@
 For an input that is not known, a text is an image if the text is the base64 of an image.
 """
 
-import math
 import struct
 from collections.abc import Sequence
 from typing import Any, NoReturn, cast
@@ -22,11 +21,12 @@ import orjson
 
 from cluster_serving.client import keys
 from cluster_serving.client.errors import CodecError
-from cluster_serving.client.tensor_spec import MAX_DENSE_BYTES, TensorSpec
+from cluster_serving.client.tensor_spec import TensorSpec
 from cluster_serving.client.wire.original.base64_text import from_base64
 from cluster_serving.client.wire.original.values import EncodedImage, text_value
 from cluster_serving.client.wire.tensors import Array, encode_tensor, tensor_header
-from cluster_serving.frontend.values.json_numbers import MAX_RANK, PACKED, flatten, natural, numbers
+from cluster_serving.frontend.values.json_numbers import PACKED, flatten, natural, numbers
+from cluster_serving.frontend.values.json_sparse import sparse_fields
 
 Fields = list[bytes]
 
@@ -144,60 +144,13 @@ class JsonInput:
                 return self._image(from_base64(text, f"the 'b64' of input {self._name!r}"))
             case {"shape": list() as shape, "data": list() as data, "indices": list() as indices}:
                 self._refuse_for_text("a sparse tensor")
-                return self._sparse(shape, data, indices)
+                return sparse_fields(self._spec, self._name, self._already_batched, shape, data, indices)
             case _:
                 found = ", ".join(f"{key[:_SHOWN]!r}" for key in list(value)[:4]) or "no keys"
                 raise CodecError(
                     f"input {self._name!r} is an object with {found}; it needs the text 'b64', or the lists 'shape', 'data' "
                     "and 'indices'"
                 )
-
-    def _sparse(self, shape: list[Any], data: Any, indices: Any) -> Fields:
-        leaves, counted = flatten(self._name, data)
-        values = natural(self._name, leaves) if self._spec is None else numbers(self._spec, leaves)
-        if len(counted) != 1:
-            raise CodecError(f"input {self._name!r}: the data of a sparse tensor are one list of numbers")
-        if not 0 < len(shape) <= MAX_RANK or not all(type(dim) is int and dim > 0 for dim in shape):
-            raise CodecError(f"input {self._name!r}: the shape of a sparse tensor is a list of whole numbers above 0")
-        if math.prod(shape) * values.itemsize > MAX_DENSE_BYTES:
-            raise CodecError(
-                f"input {self._name!r}: a tensor of shape {shape} would have more than {MAX_DENSE_BYTES} bytes"
-            )
-        self._check_shape(np.broadcast_to(values[:1].reshape(-1) if values.size else values.dtype.type(0), shape))
-        places = self._places(indices, len(shape), values.size)
-        outside = ((places < 0) | (places >= np.array(shape).reshape(-1, 1))).any(axis=0)
-        if outside.any():
-            at = places[:, int(outside.argmax())].tolist()
-            raise CodecError(f"input {self._name!r}: the sparse index {at} lies outside of the shape {shape}")
-        if len(shape) == values.size > 1:
-            # Nodes read a square table by their `sparseLayout`. Repeating the last element makes the table longer and changes
-            # nothing else.
-            places, values = np.hstack((places, places[:, -1:])), np.append(values, values[-1:])
-        return [
-            keys.SPARSE_INDICES + self._wire_name,
-            encode_tensor(places),
-            keys.SPARSE_VALUES + self._wire_name,
-            encode_tensor(values.view(np.uint8) if values.dtype == np.bool_ else values),
-            keys.SPARSE_SHAPE + self._wire_name,
-            encode_tensor(np.array(shape, np.int64)),
-        ]
-
-    def _places(self, indices: Any, rank: int, count: int) -> Array:
-        """Return the indices of a sparse tensor, int64 (rank, count)."""
-        leaves, shape = flatten(self._name, indices)
-        if not leaves and not count:
-            return np.empty((rank, 0), np.int64)
-        table = natural(self._name, leaves)
-        if table.dtype != np.int64:
-            raise CodecError(f"input {self._name!r}: the indices of a sparse tensor are whole numbers")
-        if shape == (count, rank) or (rank == 1 and shape == (count,)):
-            return np.ascontiguousarray(table.reshape(count, rank).T)
-        if shape == (rank, count):
-            return table.reshape(shape)
-        raise CodecError(
-            f"input {self._name!r}: indices of shape {list(shape)} for {count} values of a sparse tensor of rank {rank}; "
-            f"they are a list of {count} lists of {rank}"
-        )
 
     def _check_shape(self, found: Array) -> None:
         if self._spec is not None:
