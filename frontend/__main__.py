@@ -7,15 +7,15 @@ import sys
 from cluster_serving.client.servers.process.installed import NotInstalled
 
 
-def _end(_number: int, _frame: object) -> None:
-    sys.exit(0)
-
-
 def main() -> None:
     """Run the frontend."""
+
+    def end(_number: int, _frame: object) -> None:
+        sys.exit(0)
+
     # For process 1 the kernel drops signals without a handler. The server installs its own handler later.
     if os.getpid() == 1:
-        signal.signal(signal.SIGTERM, _end)
+        signal.signal(signal.SIGTERM, end)
     try:
         from cluster_serving.frontend.cli import frontend
     except NotInstalled as fault:

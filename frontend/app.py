@@ -50,7 +50,12 @@ def create_app(config: FrontendConfig, timers: Timers, process: int = 0) -> Sani
             api_keys=ApiKeys(config.api_keys_file) if config.api_keys_file else None,
         )
         await frontend.models.start()
-        app.ctx.flushing = asyncio.create_task(_flush(own))
+        app.ctx.flushing = asyncio.create_task(flush(own))
+
+    async def flush(timers: WorkerTimers) -> None:
+        while True:
+            await asyncio.sleep(_FLUSH_S)
+            timers.flush()
 
     async def end(app: Sanic[Any, Any]) -> None:
         app.ctx.flushing.cancel()
@@ -60,10 +65,3 @@ def create_app(config: FrontendConfig, timers: Timers, process: int = 0) -> Sani
     app.before_server_start(begin)
     app.after_server_stop(end)
     return app
-
-
-async def _flush(timers: WorkerTimers) -> None:
-    """Show the measured times to the other processes every 0.25 s, until this process ends."""
-    while True:
-        await asyncio.sleep(_FLUSH_S)
-        timers.flush()

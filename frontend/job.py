@@ -1,9 +1,14 @@
 """A job as described in the heartbeats of its nodes."""
 
+from collections.abc import Iterable
+
 import msgspec
+import structlog
 
 from cluster_serving.client.tensor_spec import TensorSpec
 from cluster_serving.client.wire.heartbeat import Heartbeat
+
+log = structlog.get_logger(__name__)
 
 
 class Job(msgspec.Struct, frozen=True):
@@ -31,3 +36,18 @@ class Job(msgspec.Struct, frozen=True):
     def outputs(self) -> tuple[TensorSpec, ...]:
         """Outputs of the model. Empty: known only after a run."""
         return self.described.outputs
+
+
+def read_jobs(beats: Iterable[bytes]) -> dict[str, Job]:
+    """Return the jobs of the nodes with these heartbeats, by name. A heartbeat that cannot be read is logged."""
+    nodes: dict[str, list[Heartbeat]] = {}
+    for beat in beats:
+        try:
+            node = Heartbeat.decode(beat)
+        except msgspec.MsgspecError as error:
+            log.warning("a heartbeat cannot be read", reason=str(error))
+            continue
+        nodes.setdefault(node.job, []).append(node)
+    for found in nodes.values():
+        found.sort(key=lambda node: (not node.ready, not node.inputs, -node.started_ms, node.node))
+    return {name: Job(name, tuple(nodes[name])) for name in sorted(nodes)}

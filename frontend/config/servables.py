@@ -23,7 +23,7 @@ from typing import Annotated, Any, Literal
 
 import structlog
 import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, TypeAdapter, ValidationError
 from pydantic.alias_generators import to_camel
 
 from cluster_serving.client.redis_settings import RedisSettings
@@ -40,11 +40,7 @@ _TYPES = ("ClusterServingMetaData", "InferenceModelMetaData")
 _MISSPELLED = "InflerenceModelMetaData"
 
 
-def _as_text(value: object) -> object:
-    return str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
-
-
-Text = Annotated[str, BeforeValidator(_as_text)]
+Text = Annotated[str, Field(coerce_numbers_to_str=True)]
 
 
 class _Entry(BaseModel):
@@ -226,13 +222,12 @@ def _entries(path: str) -> list[_ClusterServing | _InferenceModel]:
 class _Loader(yaml.SafeLoader):
     """YAML loader of plain data. A mapping with a tag of the original gets the tag as its `type`."""
 
-
-def _tagged(loader: Any, node: yaml.Node) -> dict[Any, Any]:
-    if not isinstance(node, yaml.MappingNode):
-        raise yaml.constructor.ConstructorError(None, None, "expected keys and values", node.start_mark)
-    return {"type": str(node.tag).removeprefix("!"), **loader.construct_mapping(node, deep=True)}
+    def construct_tagged(self, node: yaml.Node) -> dict[Any, Any]:
+        if not isinstance(node, yaml.MappingNode):
+            raise yaml.constructor.ConstructorError(None, None, "expected keys and values", node.start_mark)
+        return {"type": str(node.tag).removeprefix("!"), **self.construct_mapping(node, deep=True)}
 
 
 for _tag in (*_TYPES, _MISSPELLED):
     for _mark in ("", "!"):  # `!<Name>` and `!Name`
-        _Loader.add_constructor(f"{_mark}{_tag}", _tagged)
+        _Loader.add_constructor(f"{_mark}{_tag}", _Loader.construct_tagged)

@@ -4,17 +4,14 @@ import asyncio
 import math
 import time
 from contextlib import suppress
-from typing import Any
 
-import msgspec
 import structlog
 
 from cluster_serving.client import keys
 from cluster_serving.client.aio.link import AsyncLink
 from cluster_serving.client.errors import ConnectionLost, RedisRefused
 from cluster_serving.client.redis_settings import RedisSettings
-from cluster_serving.client.wire.heartbeat import Heartbeat
-from cluster_serving.frontend.job import Job
+from cluster_serving.frontend.job import Job, read_jobs
 
 log = structlog.get_logger(__name__)
 
@@ -46,8 +43,17 @@ class Registry:
 
     async def start(self) -> None:
         """Read the heartbeats once, and go on in the background."""
+
+        async def keep_looking() -> None:
+            while True:
+                await asyncio.sleep(INTERVAL_S)
+                try:
+                    await self._look()
+                except Exception as error:  # the content of a heartbeat must not end the reading
+                    log.error("the heartbeats of the nodes could not be read", exc_info=error)
+
         await self._look()
-        self._task = asyncio.create_task(self._keep_looking())
+        self._task = asyncio.create_task(keep_looking())
 
     async def close(self) -> None:
         """Stop reading, and close the connection."""
@@ -70,21 +76,13 @@ class Registry:
         """Return the whole seconds after which a refused request should be tried again."""
         return min(_LONGEST_PAUSE_S, max(1, math.ceil(self.wait_s(job))))
 
-    async def _keep_looking(self) -> None:
-        while True:
-            await asyncio.sleep(INTERVAL_S)
-            try:
-                await self._look()
-            except Exception as error:  # the content of a heartbeat must not end the reading
-                log.error("the heartbeats of the nodes could not be read", exc_info=error)
-
     async def _look(self) -> None:
         beats: list[bytes | None] = []
         try:
             (names,) = await self._link.call_checked(("ZRANGE", keys.NODES, 0, -1))
             if names:
                 (beats,) = await self._link.call_checked(("MGET", *names))
-            jobs = _jobs([beat for beat in beats if beat is not None])
+            jobs = read_jobs(beat for beat in beats if beat is not None)
             lengths = await self._link.call(*(("XLEN", name) for name in jobs)) if jobs else []
         except (ConnectionLost, RedisRefused) as error:
             self._tell(False, str(error))
@@ -128,19 +126,3 @@ class _Pace:
             rate = (done - self._done) / elapsed_s
             self.rate = (self.rate + rate) / 2 if self.rate else rate
         self._done, self._since_s, self._busy = done, now_s, backlog > 0
-
-
-def _jobs(beats: list[bytes]) -> dict[str, Job]:
-    nodes: dict[str, list[Heartbeat]] = {}
-    for beat in beats:
-        try:
-            node = Heartbeat.decode(beat)
-        except msgspec.MsgspecError as error:
-            log.warning("a heartbeat cannot be read", reason=str(error))
-            continue
-        nodes.setdefault(node.job, []).append(node)
-    return {name: Job(name, tuple(sorted(found, key=_rank))) for name, found in sorted(nodes.items())}
-
-
-def _rank(node: Heartbeat) -> tuple[Any, ...]:
-    return (not node.ready, not node.inputs, -node.started_ms, node.node)

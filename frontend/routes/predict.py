@@ -2,7 +2,7 @@
 
 POST /predict               to the default job
 POST /predict/<job>
-{"instances": [{"<input>": VALUE, ...}, ...]}        or a form or an image: see `json_values.py` and `uploads.py`
+{"instances": [{"<input>": VALUE, ...}, ...]}        or a form or an image: see `records.py`
 
 {"predictions": ["...", ...]}                        in order: see `predictions.py`
 {"predictions": [...], "errors": [{"index": 1, "code": "...", "message": "..."}]}        some instances failed
@@ -17,24 +17,19 @@ from sanic import HTTPResponse, Request
 from sanic.response import text
 
 from cluster_serving.client.wire.result import Result
-from cluster_serving.frontend.errors import STATUS_OF_RECORD, BadRequest, UnsupportedMediaType
+from cluster_serving.frontend.errors import STATUS_OF_RECORD, BadRequest
 from cluster_serving.frontend.http.body import read
-from cluster_serving.frontend.http.json_body import parse
 from cluster_serving.frontend.http.responses import json_response
-from cluster_serving.frontend.job import Job
 from cluster_serving.frontend.metrics.timers import Timer
 from cluster_serving.frontend.models.models import Served
 from cluster_serving.frontend.routes.routes import Routes
 from cluster_serving.frontend.routes.state import Frontend
-from cluster_serving.frontend.values.instances import encode_instance
-from cluster_serving.frontend.values.json_values import Fields
 from cluster_serving.frontend.values.predictions import prediction_text
-from cluster_serving.frontend.values.uploads import form_instances, image_instances
+from cluster_serving.frontend.values.records import read_records
 
 routes = Routes()
 
 _WELCOME = "welcome to analytics zoo web serving frontend"
-_NO_INSTANCE = "no instance can be found, please check your input or json(keyword should be 'instances')"
 
 
 @routes.route("/", ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"), "welcome", is_open=True)
@@ -63,7 +58,7 @@ async def answer(served: Served, request: Request) -> HTTPResponse:
     config = frontend.config
     served.check_ready()
     begun_s = perf_counter()
-    reader = partial(_read, request.headers.get("content-type", ""), served.job, config.max_instances)
+    reader = partial(read_records, request.headers.get("content-type", ""), served.job, config.max_instances)
     try:
         records = await read(request, config.max_body_size, reader)
     except BadRequest as error:
@@ -76,35 +71,6 @@ async def answer(served: Served, request: Request) -> HTTPResponse:
     frontend.timers.observe(Timer.MAKE_RESPONSE, ended_s - predicted_s)
     frontend.timers.observe(Timer.PREDICT, ended_s - begun_s)
     return response
-
-
-def _read(content_type: str, job: Job, most: int, body: bytes) -> list[Fields]:
-    """Return a record for each instance in a body."""
-    kind = content_type.partition(";")[0].strip().lower()
-    instances: Any  # in JSON, a value of any type can stand in the place of the instances
-    if kind == "multipart/form-data":
-        instances = form_instances(body, content_type, job)
-    elif kind.startswith("image/"):
-        instances = image_instances(body)
-    elif kind == "application/octet-stream":
-        raise UnsupportedMediaType(
-            "a body of application/octet-stream is not read: send JSON, multipart/form-data, or an image as image/jpeg, "
-            "image/png, ..."
-        )
-    else:
-        document = parse(body)
-        instances = document.get("instances") if isinstance(document, dict) else None
-    if not isinstance(instances, list) or not instances:
-        raise BadRequest(_NO_INSTANCE)
-    if len(instances) > most:
-        raise BadRequest(f"the request has {len(instances)} instances; at most {most} are taken (maxInstances)")
-    records: list[Fields] = []
-    for index, instance in enumerate(instances):
-        try:
-            records.append(encode_instance(instance, job))
-        except BadRequest as error:
-            raise BadRequest(f"instances[{index}]: {error}") from error
-    return records
 
 
 def _response(results: Sequence[Result]) -> HTTPResponse:

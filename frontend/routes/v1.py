@@ -1,6 +1,5 @@
 """`/v1/models/...`: the REST API of TensorFlow Serving."""
 
-from functools import partial
 from time import perf_counter
 
 from sanic import HTTPResponse, Request
@@ -10,7 +9,6 @@ from cluster_serving.frontend.errors import BadRequest, UnknownModel
 from cluster_serving.frontend.http.body import read
 from cluster_serving.frontend.http.json_body import parse, write
 from cluster_serving.frontend.http.responses import json_response
-from cluster_serving.frontend.job import Job
 from cluster_serving.frontend.metrics.timers import Timer
 from cluster_serving.frontend.models.results import check_all
 from cluster_serving.frontend.routes.routes import Routes
@@ -76,13 +74,18 @@ async def predict(request: Request, model: str, version: str | None = None) -> H
     served = frontend.models.find(model, version)
     served.check_ready()
     begun_s = perf_counter()
-    reader = partial(_read, verb, served.job, frontend.config.max_instances)
-    columns, records = await read(request, frontend.config.max_body_size, reader)
+
+    def read_rows(body: bytes) -> tuple[bool, list[Fields]]:
+        document, most = parse(body), frontend.config.max_instances
+        rows = read_predict(document, served.job, most) if verb == "predict" else read_examples(document, most)
+        return rows.columns, rows.records(served.job)
+
+    is_columns, records = await read(request, frontend.config.max_body_size, read_rows)
     frontend.timers.observe(Timer.MAKE_RECORDS, perf_counter() - begun_s)
     found = await served.predict(records, request)
     predicted_s = perf_counter()
     check_all(found)
-    document = _DOCUMENTS[verb, columns](found, served.job.described.already_batched)
+    document = _DOCUMENTS[verb, is_columns](found, served.job.described.already_batched)
     response = HTTPResponse(write(document), content_type="application/json")
     ended_s = perf_counter()
     frontend.timers.observe(Timer.MAKE_RESPONSE, ended_s - predicted_s)
@@ -95,10 +98,3 @@ async def predict(request: Request, model: str, version: str | None = None) -> H
 async def refuse_label(_request: Request, model: str, label: str) -> HTTPResponse:
     """Return 404: versions have no labels."""
     raise UnknownModel(f"model not exist. Model Name: {model}, label {label}: versions have numbers here and no labels")
-
-
-def _read(verb: str, job: Job, most: int, body: bytes) -> tuple[bool, list[Fields]]:
-    """Return whether the rows came as columns, and the records of the rows."""
-    document = parse(body)
-    rows = read_predict(document, job, most) if verb == "predict" else read_examples(document, most)
-    return rows.columns, rows.records(job)

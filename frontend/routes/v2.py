@@ -5,7 +5,6 @@ from time import perf_counter
 
 from sanic import HTTPResponse, Request
 
-from cluster_serving.client.wire.heartbeat import Heartbeat
 from cluster_serving.frontend.errors import BadRequest
 from cluster_serving.frontend.http.body import read
 from cluster_serving.frontend.http.compression import deflate
@@ -125,15 +124,22 @@ async def infer(request: Request, model: str, version: str | None = None) -> HTT
     config, timers = _frontend(request).config, _frontend(request).timers
     served = _find(request, model, version)
     served.check_ready()
-    reader = partial(_read, served.job.described, request.headers.get(_HEAD_BYTES), config.max_instances)
-    asked, (records, stacked) = await read(request, config.max_body_size, reader)
+    node, length = served.job.described, request.headers.get(_HEAD_BYTES)
+
+    def read_rows(body: bytes) -> tuple[Asked, Rows]:
+        if length == HEADLESS:
+            return ASKED, split(read_headless(body, node), node, config.max_instances)
+        asked, binary = decode_request(body, length)
+        return Asked.of(asked), split(read_tensors(asked.inputs, binary), node, config.max_instances)
+
+    asked, (records, stacked) = await read(request, config.max_body_size, read_rows)
     if asked.timeout_s is not None:
         request.ctx.visit.limit(asked.timeout_s)
     timers.observe(Timer.MAKE_RECORDS, perf_counter() - begun_s)
     results = await served.predict(records, request)
     predicted_s = perf_counter()
     head = {"model_name": served.name, "model_version": served.version}
-    batched = stacked or served.job.described.already_batched
+    batched = stacked or node.already_batched
     body, head_bytes = encode_response(head, joined(results, stacked), asked, batched)
     headers = {} if head_bytes is None else {_HEAD_BYTES: str(head_bytes)}
     body, encoding = deflate(body, request.headers.get("accept-encoding", ""))
@@ -154,14 +160,6 @@ async def not_served(why: str, _request: Request, **_arguments: str) -> HTTPResp
 
 for number, (path, why) in enumerate(_NOT_SERVED.items()):
     routes.route(path, ("GET", "POST"), f"v2_not_served{number}")(partial(not_served, why))
-
-
-def _read(node: Heartbeat, head_bytes: str | None, most: int, body: bytes) -> tuple[Asked, Rows]:
-    """Return the options and the records of a request."""
-    if head_bytes == HEADLESS:
-        return ASKED, split(read_headless(body, node), node, most)
-    infer, binary = decode_request(body, head_bytes)
-    return Asked.of(infer), split(read_tensors(infer.inputs, binary), node, most)
 
 
 def _find(request: Request, model: str, version: str | None) -> Served:
