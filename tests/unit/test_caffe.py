@@ -114,10 +114,13 @@ def test_a_run_leaves_its_input_as_it_was(tmp_path: Path) -> None:
         np.testing.assert_array_equal(rows, before)
 
 
-def test_names_beyond_ascii_and_a_byte_order_mark(tmp_path: Path) -> None:
-    backend = load_from(tmp_path, "\ufeff" + DATA.replace("data", "tëst") + RELU.replace('"data"', '"tëst"'))
+@pytest.mark.parametrize("written", ["tëst", r"t\303\253st", r"t\xC3\xabst"])
+def test_names_beyond_ascii_and_a_byte_order_mark(tmp_path: Path, written: str) -> None:
+    relu = RELU.replace('"data"', f'"{written}"').replace('name: "relu"', f'name: "re{written}"')
+    backend = load_from(tmp_path, "\ufeff" + DATA.replace("data", written) + relu)
 
     assert [spec.name for spec in backend.inputs] == ["tëst"]
+    assert [spec.name for spec in backend.outputs] == ["retëst"]
 
 
 def test_threads(tmp_path: Path) -> None:
@@ -357,7 +360,11 @@ def test_names_and_strings_of_the_text_format() -> None:
     network = read_network("""
         input: 'a\\'b' input_shape: < dim: [1, 2] >
         layer: { name: "x" 'y', type: "Re\\LU"; bottom: "a'b" top: "}" } # }
+        layer: { name: "\\tx\\n\\\\" type: "ReLU" bottom: "a'b" }
     """)
 
     assert network.inputs == {"a'b": (1, 2)}
-    assert [layer[:4] for layer in network.layers] == [("xy", "ReLU", ("a'b",), ("}",))]
+    assert [layer[:4] for layer in network.layers] == [
+        ("xy", "ReLU", ("a'b",), ("}",)),
+        ("\tx\n\\", "ReLU", ("a'b",), ()),
+    ]

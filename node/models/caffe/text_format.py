@@ -11,6 +11,8 @@ from typing import NamedTuple
 _TOKEN = re.compile(
     r"""(?P<skip>\s+|\#[^\n]*)|(?P<quoted>"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*')|(?P<mark>[{}<>\[\]:;,])|(?P<word>[^\s"'#{}<>\[\]:;,]+)"""
 )
+_ESCAPE = re.compile(rb"\\(?:([0-7]{1,3})|x([0-9a-fA-F]{1,2})|(.))", re.DOTALL)
+_CONTROLS = {b"n": b"\n", b"r": b"\r", b"t": b"\t"}
 _SHOWN = 40  # characters of a wrong text, which may be a whole binary file
 _CLOSING = {"{": "}", "<": ">"}
 
@@ -71,6 +73,18 @@ def _line(source: str, at: int) -> str:
     return f"line {source.count(chr(10), 0, at) + 1}"
 
 
+def _unescaped(text: str) -> str:
+    """Return the content of a string. Escapes stand for bytes: protobuf writes each byte of `ë` as one."""
+
+    def byte(escape: re.Match[bytes]) -> bytes:
+        octal, hexadecimal, other = escape.groups()
+        if other is not None:
+            return _CONTROLS.get(other, other)
+        return bytes([(int(octal, 8) if octal else int(hexadecimal, 16)) & 255])
+
+    return _ESCAPE.sub(byte, text.encode(errors="surrogateescape")).decode(errors="surrogateescape")
+
+
 class _Parser:
     """Parser that goes over the tokens once, with one token of lookahead."""
 
@@ -116,7 +130,7 @@ class _Parser:
             return self._take("word").text
         parts: list[str] = []
         while self._next.kind == "quoted":  # adjacent strings form a single string
-            parts.append(re.sub(r"\\(.)", r"\1", self._take("quoted").text[1:-1]))
+            parts.append(_unescaped(self._take("quoted").text[1:-1]))
         return "".join(parts)
 
     def _skip(self, *marks: str) -> bool:
