@@ -1,8 +1,7 @@
 """`status --placement`: map of this machine's sockets, NUMA domains and cores, with the node processes on each core."""
 
 import os
-import textwrap
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
@@ -10,14 +9,13 @@ from typing import Any, NamedTuple
 
 import psutil
 
+from cluster_serving.client.servers.process.table import Table
 from cluster_serving.node.job.directory import Job
 from cluster_serving.node.topology import cpulist
 from cluster_serving.node.topology.machine import Core, describe, online
 
 _CHILD = "cluster_serving.node.supervisor.child"
-_WIDTH = 80
-_LABEL = 28
-_UNBROKEN = "\u00a0"
+_UNBROKEN = "\u2800"  # an empty column that is no space, so that rich breaks no line there
 
 
 class Running(NamedTuple):
@@ -80,18 +78,18 @@ def described(cores: Sequence[Core], running: Sequence[Running]) -> dict[str, An
     }
 
 
-def drawn(cores: Sequence[Core], running: Sequence[Running]) -> str:
-    """Draw a map of 80 columns: sockets, NUMA domains and physical cores, with the processes pinned to each core.
+def drawn(cores: Sequence[Core], running: Sequence[Running], width: int) -> str:
+    """Draw a map of `width` columns: sockets, NUMA domains and physical cores, with the processes pinned to each core.
 
     The row of a domain names the processes pinned to the whole domain, and the lanes with a reader pinned inside the domain. The
     last rows name the processes that may use every physical core.
     """
     free = [process for process in running if _is_free(process, cores)]
     kept = [process for process in running if process not in free]
-    lines: list[str] = []
+    drawing = Table("", "")
     ordered = sorted(cores, key=attrgetter("package", "domain", "physical", "number"))
     for package, members in groupby(ordered, lambda core: core.package):
-        lines.append(f"socket {package}")
+        drawing.add(f"socket {package}")
         for domain, inside in groupby(members, lambda core: core.domain):
             here = list(inside)
             numbers = {core.number for core in here}
@@ -100,12 +98,13 @@ def drawn(cores: Sequence[Core], running: Sequence[Running]) -> str:
             readers = {process.lane for process in inner if process.kind == "reader"}
             noun = "lane" if len(readers) == 1 else "lanes"
             lanes = f", {noun} {cpulist.written(readers)}" if readers else ""
-            lines += _row(f"  NUMA domain {domain}{lanes}", every, "")
-            lines += _rows(here, [process for process in kept if process not in every])
+            drawing.add(f"  NUMA domain {domain}{lanes}", _names(every))
+            for label, processes_there in _rows(here, [process for process in kept if process not in every]):
+                drawing.add(f"    {label}", _names(processes_there) or "-")
     for mask in dict.fromkeys(process.cores for process in free):
         label = "any core" if len(mask) >= len(cores) else f"cores {cpulist.written(mask)}"
-        lines += _row(f"on {label}", [process for process in free if process.cores == mask])
-    return "\n".join(lines)
+        drawing.add(f"on {label}", _names(process for process in free if process.cores == mask))
+    return "\n".join(drawing.lines(width)).replace(_UNBROKEN, " ")
 
 
 def _is_free(process: Running, cores: Sequence[Core]) -> bool:
@@ -113,8 +112,8 @@ def _is_free(process: Running, cores: Sequence[Core]) -> bool:
     return {core.physical for core in cores} == {core.physical for core in cores if core.number in process.cores}
 
 
-def _rows(cores: Sequence[Core], kept: Sequence[Running]) -> Iterator[str]:
-    """Yield one row for each run of neighbouring cores with the same processes."""
+def _rows(cores: Sequence[Core], kept: Sequence[Running]) -> Iterator[tuple[str, list[Running]]]:
+    """Yield label and processes of each run of neighbouring cores with the same processes."""
 
     def known(core: Core) -> tuple[bool, list[Running]]:
         siblings = {other.number for other in cores if other.physical == core.physical}
@@ -123,11 +122,8 @@ def _rows(cores: Sequence[Core], kept: Sequence[Running]) -> Iterator[str]:
     for (efficient, here), members in groupby(cores, known):
         numbers = [core.number for core in members]
         noun = "core" if len(numbers) == 1 else "cores"
-        yield from _row(f"    {noun} {cpulist.written(numbers)}{' efficient' if efficient else ''}", here)
+        yield f"{noun} {cpulist.written(numbers)}{' efficient' if efficient else ''}", here
 
 
-def _row(label: str, processes: Collection[Running], nobody: str = "-") -> list[str]:
-    text = ", ".join(str(process).replace(" ", _UNBROKEN) for process in processes) or nobody
-    first = f"{label:<{_LABEL - 1}} "
-    lines = textwrap.wrap(text, _WIDTH, initial_indent=first, subsequent_indent=" " * _LABEL, break_on_hyphens=False)
-    return [line.replace(_UNBROKEN, " ").rstrip() for line in lines] or [label]
+def _names(processes: Iterable[Running]) -> str:
+    return ", ".join(str(process).replace(" ", _UNBROKEN) for process in processes)

@@ -9,12 +9,16 @@ import click
 
 from cluster_serving.client.servers.process.command import SETTINGS, Command
 from cluster_serving.client.servers.process.exit_codes import ExitCode, Fault
+from cluster_serving.client.servers.process.printable import printable
 from cluster_serving.node.commands.job_in_redis import Reached, Where, reach, where_options
 from cluster_serving.node.commands.letter_selection import Selection, age_s, letter_id, no_such, selection_options
 
 if TYPE_CHECKING:
     from cluster_serving.node.writer.dead_letters import DeadLetters
 
+_JSON_OF_LIST = (
+    "JSON: an object with job, total and letters: id, uri, code, message, entry, node, model, died_ms, deliveries."
+)
 _YES = click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 
 
@@ -32,34 +36,32 @@ def dead_letters() -> None:
 @click.option("-n", "--limit", type=click.IntRange(1), default=20, metavar="N", help="Show the newest N; 20.")
 @click.option("--code", help="Only letters with this code, such as WorkerDied.")
 @click.option("--uri", metavar="GLOB", help="Only records whose uri matches, as 'img-*'.")
-@click.option("--json", "as_json", is_flag=True, help="JSON: one object a line.")
+@click.option("--json", "as_json", is_flag=True, help=_JSON_OF_LIST)
 def list_(where: Where, limit: int, code: str | None, uri: str | None, as_json: bool) -> None:
     """List dead letters, the newest first."""
     from cluster_serving.node.commands import dead_letters_text as text
 
     with _reached(where) as (reached, letters):
         total = len(letters)
-        if not total:
-            click.echo(f"No dead letters in job {reached.job}.", err=as_json)
-            return
-        summaries = text.newest(letters, limit, code, uri)
+        rows = list(text.newest(letters, limit, code, uri))
         if as_json:
-            for summary in summaries:
-                click.echo(text.as_json(summary))
-            return
-        rows = list(summaries)
-        shown = "" if len(rows) == total else f", {len(rows)} shown"
-        click.echo(f"Dead letters of job {reached.job}: {total} in all{shown}")
-        for line in text.table(rows, time.time()):
-            click.echo(line)
+            click.echo(text.as_json({"job": reached.job, "total": total, "letters": rows}))
+        elif not total:
+            click.echo(f"No dead letters in job {printable(reached.job)}.")
+        else:
+            shown = "" if len(rows) == total else f", {len(rows)} shown"
+            click.echo(f"Dead letters of job {printable(reached.job)}: {total} in all{shown}")
+            if rows:
+                text.table(rows, time.time()).show()
 
 
 @dead_letters.command(cls=Command, context_settings=SETTINGS)
 @click.argument("wanted", metavar="ID", callback=letter_id)
 @where_options
-@click.option("--json", "as_json", is_flag=True, help="JSON: one object.")
+@click.option("--json", "as_json", is_flag=True, help="JSON: an object with the same facts, and fields.")
 def show(wanted: str, where: Where, as_json: bool) -> None:
     """Show everything about one dead letter."""
+    from cluster_serving.client.servers.process.table import output_width
     from cluster_serving.node.commands import dead_letters_text as text
 
     with _reached(where) as (reached, letters):
@@ -67,7 +69,8 @@ def show(wanted: str, where: Where, as_json: bool) -> None:
         if letter is None:
             raise Fault(no_such(reached.job, wanted))
         details = text.details(letter, reached.job, hide_content=reached.config.record_encrypted)
-        click.echo(text.as_json(details) if as_json else "\n".join(text.page(details, time.time())))
+        page = [text.as_json(details)] if as_json else text.page(details, time.time(), output_width())
+        click.echo("\n".join(page))
 
 
 @dead_letters.command(cls=Command, context_settings=SETTINGS)

@@ -1,7 +1,6 @@
 """Dead letters as text: the table of `list`, the page of `show`, and the JSON of `list`, `show` and `export`.
 
-A uri, a message or a traceback may come from any client that can enqueue. Control characters could take over a terminal, so
-control characters are written as escapes. The secrets of the configuration are written as `***`.
+The secrets of the configuration are written as `***`.
 """
 
 import base64
@@ -13,20 +12,17 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from pathlib import Path
-from shutil import get_terminal_size
 from typing import Any, TextIO
 
 import msgspec
-from rich.cells import cell_len, set_cell_size
 
 from cluster_serving.client.servers.process.exit_codes import Fault
+from cluster_serving.client.servers.process.printable import printable
 from cluster_serving.client.servers.process.redaction import redact
+from cluster_serving.client.servers.process.table import Table, facts
 from cluster_serving.node.commands.record_view import FieldView, view_fields
 from cluster_serving.node.writer.dead_letters import DeadLetter, DeadLetters
 
-_MAX_NODE = 20
-_HEADINGS = ("id", "died", "uri", "code", "deliveries", "node")
-_URI, _DELIVERIES, _NODE = 2, 4, 5
 _UNITS = ((86_400, "d"), (3600, "h"), (60, "m"), (1, "s"))
 
 
@@ -42,25 +38,16 @@ def newest(letters: DeadLetters, limit: int, code: str | None, uri: str | None) 
             yield {"id": letter.id, "uri": letter.uri} | reason
 
 
-def table(summaries: list[dict[str, Any]], now_s: float) -> Iterator[str]:
-    """Yield two lines a letter, each cut to the width of the terminal. The second line is the message."""
-    width = get_terminal_size().columns
-    rows: list[tuple[str, ...]] = [_HEADINGS]
-    for facts in summaries:
-        age = _age(facts["died_ms"], now_s) if facts["died_ms"] else "-"
-        deliveries = str(facts["deliveries"] or "-")
-        uri, code, node = (printable(facts[name]) or "-" for name in ("uri", "code", "node"))
-        rows.append((facts["id"], age, uri, code, deliveries, node))
-    widths = [max(cell_len(row[column]) for row in rows) for column in range(len(_HEADINGS))]
-    widths[_NODE] = min(widths[_NODE], _MAX_NODE)
-    spare = width - sum(widths) + widths[_URI] - 2 * (len(widths) - 1)
-    widths[_URI] = min(widths[_URI], max(spare, len("uri")))
-    for row, summary in zip(rows, [None, *summaries], strict=True):
-        cells = [_fit(cell, size) for cell, size in zip(row, widths, strict=True)]
-        cells[_DELIVERIES] = cells[_DELIVERIES].rstrip().rjust(widths[_DELIVERIES])
-        yield _fit("  ".join(cells), width).rstrip()
-        if summary is not None:
-            yield _fit(f"    {printable(summary['message'])}", width).rstrip()
+def table(summaries: list[dict[str, Any]], now_s: float) -> Table:
+    """Return a table of two lines a letter. The second line is the message."""
+    headings = ("id", "died", "uri", "code", "deliveries", "node")
+    found = Table(*headings, numbers={"deliveries"}, wide={"uri", "node"}, cut=True)
+    for summary in summaries:
+        age = _age(summary["died_ms"], now_s) if summary["died_ms"] else "-"
+        uri, code, deliveries, node = (summary[name] or "-" for name in ("uri", "code", "deliveries", "node"))
+        found.add(summary["id"], age, uri, code, deliveries, node)
+        found.add_below(summary["message"])
+    return found
 
 
 def details(letter: DeadLetter, job: str, *, hide_content: bool) -> dict[str, Any]:
@@ -80,8 +67,8 @@ def details(letter: DeadLetter, job: str, *, hide_content: bool) -> dict[str, An
     }
 
 
-def page(details: dict[str, Any], now_s: float) -> Iterator[str]:
-    """Yield the lines of `show` from the result of `details`."""
+def page(details: dict[str, Any], now_s: float, width: int) -> Iterator[str]:
+    """Yield the lines of `show` from the result of `details`, in `width` columns."""
     times = {"died": details["died_ms"], "enqueued": details["enqueued_ms"]}
     shown = {name: details[name] for name in ("job", "uri", "code", "message")}
     for name, at_ms in times.items():
@@ -94,22 +81,15 @@ def page(details: dict[str, Any], now_s: float) -> Iterator[str]:
         shown[name] = f"{moment}, {_age(at_ms, now_s)} ago"
     shown |= {name: details[name] for name in ("entry", "node", "deliveries", "model")}
     yield f"Dead letter {details['id']}"
-    for name, value in shown.items():
-        yield f"  {name:<12}{printable(str(value)) or '-'}"
+    yield from facts({name: value or "-" for name, value in shown.items()}, indent=2).lines(width)
     yield ""
     yield "Fields"
-    views = msgspec.convert(details["fields"], list[FieldView])
-    width = max((cell_len(printable(view.name)) for view in views), default=0)
-    for view in views:
-        shape = "" if view.shape is None else f"{view.shape}"
-        if view.size < 1024:
-            size = f"{view.size} bytes"
-        else:
-            size = f"{view.size / 1024:.1f} KiB" if view.size < 1 << 20 else f"{view.size / (1 << 20):.1f} MiB"
-        described = "  ".join(part for part in (view.kind, view.dtype, shape, size) if part)
-        yield f"  {set_cell_size(printable(view.name), width)}  {described}".rstrip()
+    fields = Table("name", "kind", "dtype", "shape", "bytes", numbers={"bytes"}, indent=2)
+    for view in msgspec.convert(details["fields"], list[FieldView]):
+        fields.add(view.name, view.kind, view.dtype, "" if view.shape is None else str(view.shape), f"{view.size:,}")
         if glance := view.problem or view.preview:
-            yield f"      {printable(glance)}"
+            fields.add_below(glance)
+    yield from fields.lines(width)
     if details["traceback"]:
         yield ""
         yield "Traceback"
@@ -125,11 +105,6 @@ def exported(letter: DeadLetter, job: str) -> dict[str, Any]:
 def as_json(document: dict[str, Any]) -> str:
     """Return a document as one line of ASCII."""
     return json.dumps(document)
-
-
-def printable(text: str) -> str:
-    """Return a text as one line, with control characters as escapes."""
-    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
 
 
 @contextmanager
@@ -167,11 +142,6 @@ def _portable(content: bytes) -> str | dict[str, str]:
         return content.decode()
     except UnicodeDecodeError:
         return {"b64": base64.b64encode(content).decode()}
-
-
-def _fit(text: str, width: int) -> str:
-    """Return a text of exactly `width` columns. A longer text is cut off."""
-    return set_cell_size(text, width) if cell_len(text) <= width else f"{set_cell_size(text, width - 1)}…"
 
 
 def _age(at_ms: int, now_s: float) -> str:

@@ -1,5 +1,6 @@
 """`list`, `logs`, and `cluster-serving-cli` with the words of the original product."""
 
+import json
 import time
 from collections import deque
 from contextlib import suppress
@@ -9,6 +10,7 @@ import click
 
 from cluster_serving.client.servers.process.command import SETTINGS, Command
 from cluster_serving.client.servers.process.exit_codes import ExitCode, Fault
+from cluster_serving.client.servers.process.printable import printable
 from cluster_serving.node.commands.which_job import chosen_job
 
 if TYPE_CHECKING:
@@ -18,18 +20,22 @@ _POLL_S = 0.3
 
 
 @click.command("list", cls=Command, context_settings=SETTINGS)
-def list_() -> None:
+@click.option("--json", "as_json", is_flag=True, help="JSON: an array with the job and the node of each running job.")
+def list_(as_json: bool) -> None:
     """List the running jobs of this machine."""
-    _print_list()
+    _print_list(as_json)
 
 
-def _print_list() -> None:
+def _print_list(as_json: bool = False) -> None:
     from cluster_serving.node.job.directory import all_jobs
 
+    running = [{"job": job.name, "node": job.node_id()} for job in all_jobs() if job.running()]
+    if as_json:
+        click.echo(json.dumps(running, indent=2))
+        return
     click.echo("Listing running Cluster Serving jobs:")
-    running = [job for job in all_jobs() if job.running()]
-    for job in running:
-        click.echo(f"Job name: {job.name} | Job id: {job.node_id()}")
+    for one in running:
+        click.echo(f"Job name: {printable(one['job'])} | Job id: {one['node']}")
     click.echo(f"Cluster Serving jobs {len(running)} totally")
 
 

@@ -34,12 +34,13 @@ def init() -> None:
 
 @click.command(cls=Command, context_settings=SETTINGS)
 @start_options
-@click.option("--json", "as_json", is_flag=True, help="JSON: key to value and source.")
+@click.option("--json", "as_json", is_flag=True, help="JSON: an object of settings, each with value and source.")
 def config(as_json: bool, **values: Any) -> None:
     """Print every setting and its source.
 
     Secrets are masked.
     """
+    from cluster_serving.client.servers.process.table import Table
     from cluster_serving.node.config.loading import effective, load_config
     from cluster_serving.node.job.directory import Job
     from cluster_serving.node.job.redis_errors import RedisUnavailable
@@ -54,14 +55,12 @@ def config(as_json: bool, **values: Any) -> None:
     if as_json:
         click.echo(json.dumps(shown, indent=2))
         return
-    rows: list[tuple[str, str, str]] = []
+    table = Table("setting", "value", "source", wide={"value"})
     for key, entry in shown.items():
         value = entry["value"]
         text = "-" if value is None or value == "" else str(value)
-        rows.append((key, text.lower() if isinstance(value, bool) else text, str(entry["source"])))
-    widths = [max(len(row[column]) for row in rows) for column in range(2)]
-    for key, text, source in rows:
-        click.echo(f"{key:<{widths[0]}}  {text:<{widths[1]}}  {source}")
+        table.add(key, text.lower() if isinstance(value, bool) else text, str(entry["source"]))
+    table.show()
     for key, why in loaded.ignored.items():
         click.echo(f"{key} is ignored: {why}")
     settings = loaded.config.redis_settings()

@@ -13,8 +13,6 @@ from cluster_serving.client.servers.process.command import SETTINGS, Command
 from cluster_serving.client.servers.process.exit_codes import ExitCode
 
 if TYPE_CHECKING:
-    import redis
-
     from cluster_serving.node.job.directory import Job, NodeRecord
 
 _FIRST_ANSWER_S = 2.0
@@ -22,12 +20,16 @@ NOT_RUNNING = "not running"
 UNKNOWN = "unknown"
 _SETTLED = ("state", "model", "backend", "engine", "precision", "threads", "budget", "batch_size")
 _NUMBERS = ("answered", "failed", "dead", "redelivered", "restarts", "recycled", "reconnects")
+_ORDER = (
+    *("job", "state", "node", "pid", "uptime", "model", "backend", "engine", "precision", "budget", "workers"),
+    *("threads", "batch_size", *_NUMBERS, "backlog", "pending", "redis", "server", "log", "problem"),
+)
 
 
 @click.command(cls=Command, context_settings=SETTINGS)
 @click.argument("name", required=False)
 @click.option("--placement", is_flag=True, help="This machine's cores, and which process runs where.")
-@click.option("--json", "as_json", is_flag=True, help="JSON: one object a job.")
+@click.option("--json", "as_json", is_flag=True, help="JSON: an array with an object for each job.")
 @click.pass_context
 def status(context: click.Context, name: str | None, placement: bool, as_json: bool) -> None:
     """Show the state of the jobs of this machine.
@@ -43,10 +45,14 @@ def status(context: click.Context, name: str | None, placement: bool, as_json: b
 
     known = [Job.of(name)] if name is not None else all_jobs()
     if placement:
+        from cluster_serving.client.servers.process.table import output_width
         from cluster_serving.node.commands.core_map import all_cores, described, drawn, processes
 
         cores, running = all_cores(), processes(known)
-        click.echo(json.dumps(described(cores, running), indent=2) if as_json else drawn(cores, running))
+        if as_json:
+            click.echo(json.dumps(described(cores, running), indent=2))
+        else:
+            click.echo(drawn(cores, running, output_width()))
         context.exit(ExitCode.OK if running else ExitCode.NOT_RUNNING)
     found = [describe(job) for job in known]
     reports = [one for one in found if name is not None or one["state"] != NOT_RUNNING or one.get("backlog")]
@@ -55,7 +61,9 @@ def status(context: click.Context, name: str | None, placement: bool, as_json: b
     elif not reports:
         click.echo("No job runs on this machine." if known else "No job was ever started on this machine.")
     else:
-        click.echo("\n\n".join(_table(report) for report in reports))
+        from cluster_serving.client.servers.process.table import facts, output_width
+
+        click.echo("\n\n".join("\n".join(facts(rows(report)).lines(output_width())) for report in reports))
     states = {str(report["state"]) for report in reports} - {NOT_RUNNING}
     if not states:
         context.exit(ExitCode.NOT_RUNNING)
@@ -103,8 +111,9 @@ def _from_redis(record: "NodeRecord", is_running: bool) -> dict[str, Any]:
     import msgspec
     import redis
 
-    from cluster_serving.client.keys import GROUP
+    from cluster_serving.client.keys import GROUP, node_key
     from cluster_serving.client.servers.process.exit_codes import Fault
+    from cluster_serving.client.wire.heartbeat import Heartbeat
     from cluster_serving.node.config.loading import load_config
     from cluster_serving.node.lifecycle.options import recorded_options
 
@@ -123,7 +132,15 @@ def _from_redis(record: "NodeRecord", is_running: bool) -> dict[str, Any]:
             except redis.ResponseError:  # no group yet
                 pending = 0
             found = {"redis_server": server, "backlog": client.xlen(record.job), "pending": pending}
-            return found | _heartbeat(client, record, is_running)
+            text: Any = client.get(node_key(record.job, record.node)) if is_running else None
+        if not text:
+            return found
+        beat = Heartbeat.decode(text)
+        return found | {
+            **{name: beat.figures.get(name) for name in (*_SETTLED, "candidates", *_NUMBERS)},
+            "workers": f"{beat.workers_alive} of {beat.workers}",
+            "uptime_s": max(0, round(time.time() - beat.started_ms / 1000)),
+        }
     except Fault as fault:
         return {"problem": str(fault)}
     except (redis.RedisError, OSError) as error:
@@ -132,27 +149,13 @@ def _from_redis(record: "NodeRecord", is_running: bool) -> dict[str, Any]:
         return {"problem": f"the heartbeat in Redis at {record.redis} cannot be read: {error}"}
 
 
-def _heartbeat(client: "redis.Redis", record: "NodeRecord", is_running: bool) -> dict[str, Any]:
-    from cluster_serving.client.keys import node_key
-    from cluster_serving.client.wire.heartbeat import Heartbeat
-
-    text: Any = client.get(node_key(record.job, record.node))
-    if not is_running or not text:
-        return {}
-    beat = Heartbeat.decode(text)
-    return {
-        **{name: beat.figures.get(name) for name in (*_SETTLED, "candidates", *_NUMBERS)},
-        "workers": f"{beat.workers_alive} of {beat.workers}",
-        "uptime_s": max(0, round(time.time() - beat.started_ms / 1000)),
-    }
-
-
-def _table(report: dict[str, Any]) -> str:
-    rows = {key: value for key, value in report.items() if value is not None}
-    if "uptime_s" in rows:
-        days, rest = divmod(rows.pop("uptime_s"), 86_400)
+def rows(report: dict[str, Any]) -> dict[str, Any]:
+    """Return name to value of the facts that people are shown about a job, in their order."""
+    found = {key: value for key, value in report.items() if value is not None}
+    if "uptime_s" in found:
+        days, rest = divmod(found["uptime_s"], 86_400)
         clock = f"{rest // 3600}:{rest // 60 % 60:02}:{rest % 60:02}"
-        rows["uptime"] = f"{days} d {clock}" if days else clock
+        found["uptime"] = f"{days} d {clock}" if days else clock
     # The row of the server has name and version, and for an embedded server also its pid and restarts.
     server = [report["redis_server"]] if report.get("redis_server") else []
     if "redis_restarts" in report:
@@ -160,9 +163,5 @@ def _table(report: dict[str, Any]) -> str:
         if restarts := report["redis_restarts"]:
             server.append(f"restarts {restarts}, last {report['redis_restarted']}")
     if server:
-        rows["server"] = ", ".join(server)
-    order = ["job", "state", "node", "pid", "uptime", "model", "backend", "engine", "precision", "budget", "workers"]
-    order += ["threads", "batch_size", *_NUMBERS]
-    order += ["backlog", "pending", "redis", "server", "log", "problem"]
-    width = max(len(key) for key in rows) + 2
-    return "\n".join(f"{key.replace('_', ' '):<{width}}{rows[key]}" for key in order if key in rows)
+        found["server"] = ", ".join(server)
+    return {key.replace("_", " "): found[key] for key in _ORDER if key in found}

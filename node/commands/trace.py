@@ -18,7 +18,7 @@ _SLACK_MS = 2
 @click.command(cls=Command, context_settings=SETTINGS)
 @click.argument("uri")
 @where_options
-@click.option("--json", "as_json", is_flag=True, help="JSON: one object.")
+@click.option("--json", "as_json", is_flag=True, help="JSON: an object with stages_ms, total_ms and the receipt.")
 def trace(uri: str, where: Where, as_json: bool) -> None:
     """Show where the time of a finished record went.
 
@@ -30,6 +30,7 @@ def trace(uri: str, where: Where, as_json: bool) -> None:
     from any machine.
     """
     from cluster_serving.client.errors import CodecError
+    from cluster_serving.client.servers.process.table import output_width
     from cluster_serving.node.commands import trace_text as text
 
     with reach(where) as reached:
@@ -37,7 +38,7 @@ def trace(uri: str, where: Where, as_json: bool) -> None:
             found = _found(reached, uri)
         except CodecError as error:
             raise Fault(f"the receipt of {uri} in job {reached.job} cannot be read: {error}") from error
-    click.echo(json.dumps(found) if as_json else "\n".join(text.page(found)))
+    click.echo(json.dumps(found) if as_json else "\n".join(text.page(found, output_width())))
 
 
 def _found(reached: Reached, uri: str) -> dict[str, Any]:

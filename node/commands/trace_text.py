@@ -1,10 +1,11 @@
-"""Text of `trace` in 80 columns: the facts about a record, and a bar for each stage."""
+"""Text of `trace`: the facts about a record, and a bar for each stage."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
-from cluster_serving.node.commands.dead_letters_text import printable
+from cluster_serving.client.servers.process.printable import printable
+from cluster_serving.client.servers.process.table import Table, facts
 
 _STAGES = {
     "stream": "waited in the stream",
@@ -18,8 +19,8 @@ _BAR = 34
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
 
 
-def page(found: dict[str, Any]) -> Iterator[str]:
-    """Yield the lines about a record and its stages. Each bar begins at the end of the bar above."""
+def page(found: dict[str, Any], width: int) -> Iterator[str]:
+    """Yield the lines about a record and its stages, in `width` columns. Each bar begins at the end of the bar above."""
     try:
         enqueued = f"{datetime.fromtimestamp(found['enqueued_ms'] / 1000, UTC):%Y-%m-%d %H:%M:%S.%f}"[:-3] + " UTC"
     except (OverflowError, ValueError, OSError):  # a client may have chosen the id of the entry
@@ -34,16 +35,18 @@ def page(found: dict[str, Any]) -> Iterator[str]:
     if found["error"]:
         shown["failed"] = "{code}: {message}".format(**found["error"])
     yield f"Record {printable(found['uri'])}"
-    yield from (f"  {name:<10}{printable(str(value))}" for name, value in shown.items())
+    yield from facts(shown, indent=2).lines(width)
     yield ""
+    table = Table("stage", "ms", "%", "", numbers={"ms", "%"}, indent=2)
     stages, total_ms = found["stages_ms"], found["total_ms"]
     begins_ms = 0.0
     for name, took_ms in stages.items():
         bar = _bar(begins_ms, took_ms, total_ms)
         begins_ms += took_ms
-        share = f"{took_ms / total_ms:4.0%}" if total_ms else ""
-        yield f"  {_STAGES[name]:<22}{took_ms:>10.3f} ms {share:>4}  {bar}".rstrip()
-    yield f"  {'total':<22}{total_ms:>10.3f} ms"
+        share = f"{100 * took_ms / total_ms:.0f}" if total_ms else ""
+        table.add(_STAGES[name], f"{took_ms:.3f}", share, bar)
+    table.add("total", f"{total_ms:.3f}")
+    yield from table.lines(width)
 
 
 def _bar(begins_ms: float, took_ms: float, total_ms: float) -> str:

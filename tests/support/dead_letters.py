@@ -51,7 +51,7 @@ class Letters:
 
     def listed(self, *words: str) -> list[str]:
         """The uris that `list` shows."""
-        return [json.loads(line)["uri"] for line in self.run("list", "--json", *words).stdout.splitlines()]
+        return [letter["uri"] for letter in json.loads(self.run("list", "--json", *words).stdout)["letters"]]
 
     def stream(self, job: str) -> list[list[bytes]]:
         """What lies in the stream of a job: for each entry `field, value, ...`."""

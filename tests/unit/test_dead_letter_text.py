@@ -61,22 +61,31 @@ def test_a_letter_without_its_reason_keeps_all_its_fields() -> None:
     assert letter.fields == [(b"uri", b"u"), (b"dead_letter", b"{}")]
 
 
-def test_no_line_of_the_table_is_wider_than_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_line_of_the_table_is_wider_than_the_terminal_and_the_id_is_whole() -> None:
     long = [
         summary(uri="u" * 500, message="m" * 500, code="DeliveredTooOften", node="n" * 300),
-        summary(uri="数" * 60, message="数" * 60, id="18446744073709551615-18446744073709551615"),
+        summary(uri="数" * 60, message="数" * 60),
         summary(uri="", node="", message="", deliveries=0),
     ]
     for width in (80, 100, 200):
-        monkeypatch.setenv("COLUMNS", str(width))
+        lines = list(text.table(long, NOW_S).lines(width))
 
-        assert all(cell_len(line) <= width for line in text.table(long, NOW_S))
+        assert all(cell_len(line) <= width for line in lines)
+        assert len(lines) == 1 + 2 * len(long)
+        assert all(line.startswith("1763657000000-0  ") for line in lines[1::2])
 
 
-def test_the_table_has_a_line_for_the_letter_and_one_for_the_message(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
+def test_the_table_is_whole_in_a_pipe() -> None:
+    long = summary(uri="u" * 500, message="m " * 500, node="n" * 300)
 
-    assert list(text.table([summary(uri="img-17", died_ms=1763656820000)], NOW_S)) == [
+    _, line, message = text.table([long], NOW_S).lines(1 << 20)
+
+    assert line.split()[-4:] == ["u" * 500, "WorkerDied", "3", "n" * 300]
+    assert message == "    " + "m " * 499 + "m"
+
+
+def test_the_table_has_a_line_for_the_letter_and_one_for_the_message() -> None:
+    assert list(text.table([summary(uri="img-17", died_ms=1763656820000)], NOW_S).lines(80)) == [
         "id               died  uri     code        deliveries  node",
         "1763657000000-0  3 m   img-17  WorkerDied           3  node-1",
         "    it died",
@@ -85,7 +94,7 @@ def test_the_table_has_a_line_for_the_letter_and_one_for_the_message(monkeypatch
 
 @pytest.mark.parametrize(("seconds", "age"), [(-5, "0 s"), (59, "59 s"), (60, "1 m"), (7200, "2 h"), (200_000, "2 d")])
 def test_ages(seconds: int, age: str) -> None:
-    (_, line, _) = text.table([summary(died_ms=round((NOW_S - seconds) * 1000))], NOW_S)
+    (_, line, _) = text.table([summary(died_ms=round((NOW_S - seconds) * 1000))], NOW_S).lines(80)
 
     assert f"  {age} " in line
 
@@ -95,8 +104,8 @@ def test_what_clients_wrote_cannot_command_the_terminal() -> None:
     fields = [(b"uri", evil.encode()), (evil.encode(), evil.encode()), (b"string:x", evil.encode())]
     letter = DeadLetter("1-1", Reason(evil, evil, evil, evil, evil, evil), fields)
     shown = [
-        *text.page(text.details(letter, "job", hide_content=False), NOW_S),
-        *text.table([summary(uri=evil)], NOW_S),
+        *text.page(text.details(letter, "job", hide_content=False), NOW_S, 80),
+        *text.table([summary(uri=evil)], NOW_S).lines(80),
     ]
 
     assert all(line.isprintable() for line in shown)
@@ -105,7 +114,7 @@ def test_what_clients_wrote_cannot_command_the_terminal() -> None:
 
 def test_times_that_no_calendar_has_are_shown_as_they_are() -> None:
     letter = DeadLetter("1-1", msgspec.structs.replace(REASON, died_ms=10**15, entry="x-y"), [])
-    page = "\n".join(text.page(text.details(letter, "job", hide_content=False), NOW_S))
+    page = "\n".join(text.page(text.details(letter, "job", hide_content=False), NOW_S, 80))
 
     assert "1000000000000000 ms" in page
     assert "enqueued" not in page

@@ -66,9 +66,9 @@ def test_a_receipt_that_does_not_tell(name: str, value: Any) -> None:
 
 
 def test_bars_stand_behind_one_another() -> None:
-    lines = list(page(FOUND))
+    lines = list(page(FOUND, 80))
 
-    bars = {line[2:24].strip(): line[44:] for line in lines[-6:-1]}
+    bars = {line[2:24].strip(): line[38:] for line in lines[-6:-1]}
     assert bars == {
         "waited in the stream": "████████▌",
         "read, batch filling": "",
@@ -76,11 +76,15 @@ def test_bars_stand_behind_one_another() -> None:
         "ran in the worker": "        █████████████████▌",
         "waited for the writer": " " * 25 + "█" * 9,
     }
-    assert lines[-1] == "  total                    100.000 ms"
+    assert lines[-7] == "  stage                       ms   %"
+    assert lines[-2:] == [
+        f"  waited for the writer   24.999  25  {bars['waited for the writer']}",
+        "  total                  100.000",
+    ]
 
 
 def test_a_page_tells_what_a_record_met() -> None:
-    text = "\n".join(page(FOUND | {"error": {"code": "InvalidInput", "message": "no\nimage"}}))
+    text = "\n".join(page(FOUND | {"error": {"code": "InvalidInput", "message": "no\nimage"}}, 80))
 
     assert text.startswith("Record a\\x1b[31m\n")
     assert "  enqueued  2025-11-20 16:43:20.123 UTC, entry 1763657000123-7\n" in text
@@ -92,4 +96,4 @@ def test_a_page_of_nothing() -> None:
     """An id that somebody chose, and no time at all."""
     found = FOUND | {"stages_ms": {"run": 0.0}, "total_ms": 0.0, "enqueued_ms": 10**17}
 
-    assert "  enqueued  100000000000000000 ms, entry" in "\n".join(page(found))
+    assert "  enqueued  100000000000000000 ms, entry" in "\n".join(page(found, 80))

@@ -51,7 +51,8 @@ def test_a_job_without_dead_letters(letters: Letters) -> None:
     ]
 
     assert (empty.exit_code, empty.stdout) == (0, f"No dead letters in job {letters.job}.\n")
-    assert (as_json.exit_code, as_json.stdout) == (0, "")
+    assert (as_json.exit_code, as_json.stderr) == (0, "")
+    assert json.loads(as_json.stdout) == {"job": letters.job, "total": 0, "letters": []}
     assert [other.exit_code for other in others] == [0, 0, 0]
     assert not letters.redis.exists(keys.dead_key(letters.job), letters.job)
 
@@ -137,7 +138,7 @@ def test_an_id_that_is_not_there_is_named_and_the_others_are_done(letters: Lette
     assert "2 dead letters put back" in replayed.stdout
     assert json.loads(exported.stdout)["id"] == third
     assert letters.listed() == ["d"]
-    assert fourth == json.loads(letters.run("list", "--json").stdout)["id"]
+    assert [fourth] == [letter["id"] for letter in json.loads(letters.run("list", "--json").stdout)["letters"]]
 
 
 def test_a_letter_that_cannot_be_put_back_stays(letters: Letters) -> None:
@@ -303,7 +304,7 @@ def test_letters_that_are_no_letters_do_not_stop_the_others(letters: Letters) ->
     letters.put_named("a")
     letters.redis.xadd(keys.dead_key(letters.job), {"no": "reason"}, id=f"{DIED_MS + 1}-0")
     letters.put_named("b", died_ms=DIED_MS + 2)
-    found: list[Any] = [json.loads(line) for line in letters.run("list", "--json").stdout.splitlines()]
+    found: list[Any] = json.loads(letters.run("list", "--json").stdout)["letters"]
 
     assert [(each["uri"], each["code"]) for each in found] == [
         ("b", "WorkerDied"),
