@@ -1,12 +1,13 @@
 """Report of a run: a table for people, or JSON."""
 
+import json
+
+import click
 import msgspec
-from rich.console import Console
-from rich.table import Table
 
+from cluster_serving.client.servers.process.printable import printable
+from cluster_serving.client.servers.process.table import Table
 from cluster_serving.node.chaos.run import ChaosReport
-
-_NO_BREAK = "\u00a0"
 
 
 def as_json(report: ChaosReport) -> str:
@@ -15,28 +16,39 @@ def as_json(report: ChaosReport) -> str:
         "seed": report.seed,
         "passed": report.passed,
         "figures": report.figures,
-        "checks": report.verdicts,
+        "checks": msgspec.to_builtins(report.verdicts),
         "notes": report.notes,
         "directory": report.directory,
     }
-    return msgspec.json.format(msgspec.json.encode(told)).decode()
+    return json.dumps(told, indent=2)
 
 
-def show(report: ChaosReport, console: Console) -> None:
+def show(report: ChaosReport) -> None:
     """Print a line for each check, the figures, the notes and the seed."""
-    table = Table("", "check", title_justify="left", highlight=False)
-    table.add_column("of", justify="right")
-    table.add_column("failed", justify="right")
-    table.add_column("the first one", overflow="fold")
-    for verdict in report.verdicts:
-        mark = "[green]pass[/]" if verdict.passed else "[bold red]FAIL[/]"
-        count = f"{verdict.count:,}" if verdict.count else ""
-        table.add_row(mark, verdict.check, count, f"{verdict.failed:,}" if verdict.failed else "", verdict.first)
-    console.print(table)
-    figures = [f"{name} {value:,}".replace(" ", _NO_BREAK) for name, value in report.figures.items()]
-    console.print(", ".join(figures), highlight=False)
+    checks(report).show()
+    click.echo()
+    figures(report).show()
+    click.echo()
     for note in report.notes:
-        console.print(f"Note: {note}.", highlight=False)
+        click.echo(f"Note: {printable(note)}.")
     if report.directory is not None:
-        console.print(f"Logs are kept in {report.directory}", highlight=False, soft_wrap=True)
-    console.print(f"{'Passed' if report.passed else 'FAILED'}. Seed {report.seed}", highlight=False)
+        click.echo(f"Logs are kept in {report.directory}")
+    click.echo(f"{'Passed' if report.passed else 'FAILED'}. Seed {report.seed}")
+
+
+def checks(report: ChaosReport) -> Table:
+    """Return a table of the checks, each with its first failed case."""
+    table = Table("", "check", "of", "failed", "the first one", numbers={"of", "failed"})
+    for verdict in report.verdicts:
+        mark = ("pass", "green") if verdict.passed else ("FAIL", "bold red")
+        count, failed = (f"{number:,}" if number else "" for number in (verdict.count, verdict.failed))
+        table.add(mark, verdict.check, count, failed, verdict.first)
+    return table
+
+
+def figures(report: ChaosReport) -> Table:
+    """Return a table of the figures. A name without a unit is a count."""
+    table = Table("figure", "value", numbers={"value"})
+    for name, value in report.figures.items():
+        table.add(name, f"{value:,}")
+    return table

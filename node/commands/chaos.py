@@ -3,6 +3,8 @@
 import secrets
 import signal
 from collections.abc import Callable
+from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +31,7 @@ from cluster_serving.node.lifecycle.options import StartOptions, start_options
     help="Inputs to send: an .npz file with an array for each input, records first; unset: made up.",
 )
 @click.option("--keep", is_flag=True, help="Keep the logs, even of a run that passes.")
-@click.option("--json", "as_json", is_flag=True, help="JSON instead of a table.")
+@click.option("--json", "as_json", is_flag=True, help="JSON: an object with seed, passed, figures, checks and notes.")
 @click.pass_context
 def chaos(
     context: click.Context,
@@ -61,16 +63,17 @@ def chaos(
 
     loaded, _ = StartOptions.of(values).load()
     loaded.config.check_model_path()
-    config, _kept = fetched(loaded.config, Job.of(loaded.config.job_name), click.echo)
+    config, _kept = fetched(loaded.config, Job.of(loaded.config.job_name), partial(click.echo, err=as_json))
     find_model(config)
     options = Options(secrets.randbelow(1_000_000) if seed is None else seed, seconds, rate, samples, keep)
-    console = Console(stderr=as_json)
-    console.print(f"Seed {options.seed}", highlight=False)
+    click.echo(f"Seed {options.seed}", err=as_json)
     end = _End()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, end.on_signal)
+    console = Console(stderr=as_json)
+    status = console.status("")
     try:
-        with console.status("") if console.is_terminal else _Silent() as status:
+        with status if console.is_terminal else nullcontext():
             found = run(config, options, end.before(status.update))
     except _Told as told:
         click.echo("Interrupted; everything that was started has been ended.", err=True)
@@ -78,7 +81,7 @@ def chaos(
     if as_json:
         click.echo(report.as_json(found))
     else:
-        report.show(found, console)
+        report.show(found)
     context.exit(ExitCode.OK if found.passed else ExitCode.FAILED)
 
 
@@ -114,16 +117,3 @@ class _End:
             say(text)
 
         return say_unless_told
-
-
-class _Silent:
-    """Status display without a terminal. Prints nothing."""
-
-    def __enter__(self) -> "_Silent":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
-    def update(self, _text: str) -> None:
-        """Drop the text."""

@@ -37,7 +37,7 @@ LOG = "tune.log"  # in the job's directory
 @click.option(
     "--plot", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE.png", help="Draw a picture (extra plot)."
 )
-@click.option("--json", "as_json", is_flag=True, help="JSON instead of a table.")
+@click.option("--json", "as_json", is_flag=True, help="JSON: an object with chosen, tried and runtimes.")
 @click.pass_context
 def tune(
     context: click.Context,
@@ -58,14 +58,10 @@ def tune(
 
     With NAME, the options are those of the job's last start. Without NAME, config file and options count, as for start.
     """
-    from rich.console import Console
-
     from cluster_serving.node.commands.tune_display import Told
-    from cluster_serving.node.config.objective import THROUGHPUT
     from cluster_serving.node.job.directory import Job, all_jobs
     from cluster_serving.node.lifecycle.prepare import check_free
     from cluster_serving.node.tuning import plot as picture
-    from cluster_serving.node.tuning import table
     from cluster_serving.node.tuning.report import described
     from cluster_serving.node.tuning.tuner import Terms
 
@@ -87,14 +83,7 @@ def tune(
     if as_json:
         click.echo(json.dumps(described(report), indent=2))
     else:
-        table.show(report, Console())
-        if not kept:
-            click.echo(f"Not kept: the model has no fingerprint; {job.directory / LOG} says why.")
-        elif config.tuning == "off":
-            click.echo("Kept; no start uses it as long as tuning is off.")
-        else:
-            goal = "" if config.objective == THROUGHPUT else f" (objective: {config.objective} too)"
-            click.echo(f"Kept: the next start with these settings{goal} uses it.")
+        _show(report, kept, config, job)
     if plot is not None:
         picture.draw(report, f"{job.name}: {Path(config.model_path).name}", plot)
 
@@ -141,3 +130,18 @@ def _measured(config: "Config", job: "Job", terms: "Terms") -> "tuple[TuningRepo
             log.configure("tuner", local.log_level)
             report = measure(local, model, budget, terms, watch)
         return report, keep(Store(job.directory), local, model, budget, report)
+
+
+def _show(report: "TuningReport", kept: bool, config: "Config", job: "Job") -> None:
+    """Print the report, and which starts use the result."""
+    from cluster_serving.node.config.objective import THROUGHPUT
+    from cluster_serving.node.tuning import table
+
+    table.show(report)
+    if not kept:
+        click.echo(f"Not kept: the model has no fingerprint; {job.directory / LOG} says why.")
+    elif config.tuning == "off":
+        click.echo("Kept; no start uses it as long as tuning is off.")
+    else:
+        goal = "" if config.objective == THROUGHPUT else f" (objective: {config.objective} too)"
+        click.echo(f"Kept: the next start with these settings{goal} uses it.")

@@ -1,9 +1,8 @@
 """Text of a report: a table with a bar for each candidate, and a summary."""
 
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
+import click
 
+from cluster_serving.client.servers.process.table import Table
 from cluster_serving.node.config.choice import Shape
 from cluster_serving.node.models.runtime import Runtime
 from cluster_serving.node.tuning.report import TuningReport
@@ -13,35 +12,54 @@ _EIGHTHS = " ▏▎▍▌▋▊▉█"
 _BUSY = 0.9
 
 
-def show(report: TuningReport, console: Console) -> None:
+def show(report: TuningReport) -> None:
     """Print a report."""
     if report.runtimes:
-        table = Table(box=None, pad_edge=False, header_style="bold")
-        for heading in ("engine", "precision"):
-            table.add_column(heading)
-        for heading in ("ms a batch", "largest error", "same arg max"):
-            table.add_column(heading, justify="right")
-        table.add_column("")
-        for one in report.runtimes:
-            is_best = Runtime(one.engine, one.precision) == report.choice.runtime
-            table.add_row(
-                one.engine,
-                one.precision,
-                "-" if one.ms is None else _figure(one.ms),
-                "-" if one.relative_error is None else f"{one.relative_error:.2g}",
-                "-" if one.arg_max_agreement is None else f"{one.arg_max_agreement:.1%}",
-                "refused" if one.refused else "best" if is_best else "",
-                style="red" if one.refused else "bold green" if is_best else None,
+        runtimes(report).show()
+        click.echo()
+    candidates(report).show()
+    click.echo(summary(report))
+
+
+def runtimes(report: TuningReport) -> Table:
+    """Return a table of the engines and precisions that were tried, with the reason below a refusal."""
+    numbers = ("ms a batch", "largest error", "same arg max %")
+    table = Table("engine", "precision", *numbers, "", numbers=numbers)
+    for one in report.runtimes:
+        is_best = Runtime(one.engine, one.precision) == report.choice.runtime
+        table.add(
+            one.engine,
+            one.precision,
+            "-" if one.ms is None else _figure(one.ms),
+            "-" if one.relative_error is None else f"{one.relative_error:.2g}",
+            "-" if one.arg_max_agreement is None else f"{100 * one.arg_max_agreement:.1f}",
+            "refused" if one.refused else "best" if is_best else "",
+            style="red" if one.refused else "bold green" if is_best else None,
+        )
+        if one.refused:
+            table.add_below(one.refused)
+    return table
+
+
+def candidates(report: TuningReport) -> Table:
+    """Return a table of the candidates, cheapest first."""
+    numbers = ("workers", "threads", "batch", "records/s")
+    latencies = ("p50 ms", "p99 ms")
+    table = Table(*numbers, "", *latencies, "", numbers=numbers + latencies)
+    most = max((tried.middle.rate for tried in report.tried if tried.turns), default=1.0)
+    for tried in report.tried:
+        (workers, threads), batch = tried.candidate
+        if tried.refused or not tried.turns:
+            table.add(workers, threads, batch, "-", (tried.refused, "red"), "-", "-")
+        else:
+            rate, p50_ms, p99_ms = map(_figure, tried.middle)
+            best = tried is report.chosen
+            drawn = bar(tried.middle.rate / most)
+            table.add(
+                *(workers, threads, batch, rate, drawn, p50_ms, p99_ms, "best" if best else ""),
+                style="bold green" if best else None,
             )
-        console.print(table)
-        for one in report.runtimes:
-            if one.refused:
-                console.print(
-                    f"{one.engine} in {one.precision} is refused: {one.refused}", style="red", highlight=False
-                )
-        console.print()
-    console.print(_candidates(report))
-    console.print(summary(report), highlight=False)
+    return table
 
 
 def summary(report: TuningReport) -> str:
@@ -61,30 +79,6 @@ def summary(report: TuningReport) -> str:
     if report.busiest_load > _BUSY:
         lines.append("The load was busy all the time: the node may be able to do more than the load could ask for.")
     return "\n".join(lines)
-
-
-def _candidates(report: TuningReport) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in ("workers", "threads", "batch", "records/s"):
-        table.add_column(heading, justify="right")
-    table.add_column("", min_width=_BAR)
-    for heading in ("p50 ms", "p99 ms"):
-        table.add_column(heading, justify="right")
-    table.add_column("")
-    most = max((tried.middle.rate for tried in report.tried if tried.turns), default=1.0)
-    for tried in report.tried:
-        is_best = tried is report.chosen
-        (workers, threads), batch = tried.candidate
-        names = [Text(str(number)) for number in (workers, threads, batch)]
-        if tried.refused or not tried.turns:
-            figures = [Text("-"), Text(tried.refused, "red"), Text("-"), Text("-")]
-        else:
-            middle = tried.middle
-            rate, p50_ms, p99_ms = (Text(_figure(value)) for value in middle)
-            figures = [rate, Text(bar(middle.rate / most)), p50_ms, p99_ms]
-        best = Text("best" if is_best else "")
-        table.add_row(*names, *figures, best, style="bold green" if is_best else None)
-    return table
 
 
 def _figure(value: float) -> str:

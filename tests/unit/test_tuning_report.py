@@ -1,8 +1,6 @@
-import io
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
 from cluster_serving.node.config.choice import Choice, Shape
 from cluster_serving.node.config.objective import Measured, Objective
@@ -33,44 +31,52 @@ def report(latency_ms: float = 0.0, busiest_load: float = 0.2) -> TuningReport:
     )
 
 
-def shown(found: TuningReport) -> str:
-    output = io.StringIO()
-    table.show(found, Console(file=output, width=80))
-    return output.getvalue()
-
-
 def test_table_marks_the_best_and_says_why_others_are_refused() -> None:
-    text = shown(report())
+    lines = list(table.candidates(report()).lines(80))
 
-    lines = text.splitlines()
     assert max(map(len, lines)) <= 80
     (best,) = [line for line in lines if line.endswith("best")]
     assert best.split()[:4] == ["1", "1", "8", "1,000"]  # the median
     assert best.count("█") > next(line for line in lines if " 800 " in line).count("█")
-    assert "16 copies of the" in text
-    assert "differs by 30 %" in text
-    assert "Best: 1 worker x 1 thread, batch 8: 1,000 records/s, p99 10 ms." in text
+    assert any("16 copies of the" in line for line in lines)
+
+
+def test_runtimes_have_units_in_their_headings_and_reasons_below() -> None:
+    assert list(table.runtimes(report()).lines(80)) == [
+        "engine    precision  ms a batch  largest error  same arg max %",
+        "native    f32                 4              0           100.0  best",
+        "openvino  bf16                1            0.3            90.0  refused",
+        "    differs by 30 %",
+    ]
+
+
+def test_report_is_printed_with_its_result(capsys: pytest.CaptureFixture[str]) -> None:
+    table.show(report())
+    printed = capsys.readouterr().out
+
+    assert "16 copies of the model take 16.0 GB, 3.0 GB are free" in printed  # one line, because no terminal cuts it
+    assert "Best: 1 worker x 1 thread, batch 8: 1,000 records/s, p99 10 ms." in printed
 
 
 def test_better_figure_than_that_of_the_best_is_explained() -> None:
     found = report()
     found.tried.append(Tried(Candidate(Shape(2, 1), 16), [Measured(1020, 5, 10)]))
 
-    assert "Better figures" in shown(found)
-    assert "Better figures" not in shown(report())
+    assert "Better figures" in table.summary(found)
+    assert "Better figures" not in table.summary(report())
 
 
 @pytest.mark.parametrize(("latency_ms", "met"), [(0, True), (10, True), (9, False)])
 def test_unmet_objective_is_told(latency_ms: float, met: bool) -> None:
     found = report(latency_ms)
 
-    assert ("this comes nearest" in shown(found)) is not met
+    assert ("this comes nearest" in table.summary(found)) is not met
     assert described(found)["met"] is met
 
 
 def test_load_that_could_not_do_more_is_told() -> None:
-    assert "busy all the time" in shown(report(busiest_load=0.97))
-    assert "busy all the time" not in shown(report())
+    assert "busy all the time" in table.summary(report(busiest_load=0.97))
+    assert "busy all the time" not in table.summary(report())
 
 
 @pytest.mark.parametrize(("share", "expected"), [(0, ""), (1 / 128, "▏"), (0.5, "█" * 8), (1, "█" * 16)])
