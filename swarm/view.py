@@ -8,6 +8,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from cluster_serving.client.servers.process.printable import printable
 from cluster_serving.swarm.progress import Progress
 
 
@@ -41,9 +42,10 @@ class View:
             table = Table.grid(padding=(0, 2))
             for one in now:
                 mark = Text("+", "green") if one.is_settled else Text("-", "yellow")
-                state = Text(one.sentence(), overflow="ellipsis", no_wrap=True)
+                state = Text(printable(one.sentence()), overflow="ellipsis", no_wrap=True)
                 table.add_row(mark, one.service, f"{one.ready}/{one.wanted}", state)
-            table.add_row("", "", f"{elapsed_s:.0f} s", Text(self.problem, "red", overflow="ellipsis", no_wrap=True))
+            problem = Text(printable(self.problem), "red", overflow="ellipsis", no_wrap=True)
+            table.add_row("", "", f"{elapsed_s:.0f} s", problem)
             self._live.update(table, refresh=True)
             return
         for one in now:
@@ -52,5 +54,5 @@ class View:
 
     def _say(self, about: str, line: str, elapsed_s: float) -> None:
         if line and self._shown.get(about) != line:
-            click.echo(f"{elapsed_s:4.0f} s  {line}")
+            click.echo(f"{elapsed_s:4.0f} s  {printable(line)}")
         self._shown[about] = line

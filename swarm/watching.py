@@ -9,6 +9,7 @@ from contextlib import contextmanager
 import click
 
 from cluster_serving.client.servers.process.exit_codes import Fault
+from cluster_serving.client.servers.process.printable import printable
 from cluster_serving.swarm import docker
 from cluster_serving.swarm.docker import DockerFailed
 from cluster_serving.swarm.live import Stack, read_stack, remains_of
@@ -101,6 +102,6 @@ def _why(watch: StackFollower) -> list[str]:
         tasks = watch.stack.tasks_of(watch.stack.services[one.service]) if watch.stack else []
         starting = [task for task in tasks if task.status.state == "starting"]
         for task in list(failures.values())[-_SHOWN_FAILURES:] or starting[:1]:
-            lines.append(f"    on {watch.stack.machine_of(task) if watch.stack else '-'}: {explained(task)}")
-            lines += [f"      | {line}" for line in docker.last_lines(task.id, _LOG_LINES, _LOG_S)]
+            lines.append(f"    on {watch.stack.machine_of(task) if watch.stack else '-'}: {printable(explained(task))}")
+            lines += [f"      | {printable(line)}" for line in docker.last_lines(task.id, _LOG_LINES, _LOG_S)]
     return lines

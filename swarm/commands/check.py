@@ -12,7 +12,7 @@ from cluster_serving.swarm.commands.options import json_option, source_options
 
 @click.command(cls=Command, context_settings=SETTINGS, short_help="Check a stack before it is deployed.")
 @source_options
-@json_option
+@json_option("an array of findings: level, service, what and mend")
 @click.pass_context
 def check(context: click.Context, /, as_json: bool, **values: Any) -> None:
     """Check a stack before it is deployed.

@@ -28,7 +28,11 @@ name_option = click.option(
 timeout_option = click.option(
     "--timeout", "timeout_s", type=float, default=TIMEOUT_S, metavar="S", help="Seconds to wait at most; 600."
 )
-json_option = click.option("--json", "as_json", is_flag=True, help="JSON.")
+
+
+def json_option(document: str) -> Callable[[_Function], _Function]:
+    """Return the option --json, with a description of the printed document."""
+    return click.option("--json", "as_json", is_flag=True, help=f"JSON: {document}.")
 
 
 def source_options(function: _Function) -> _Function:

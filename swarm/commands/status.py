@@ -13,6 +13,7 @@ from cluster_serving.swarm.commands.options import json_option, name_option
 if TYPE_CHECKING:
     from cluster_serving.swarm.frontends import Known
     from cluster_serving.swarm.live import Stack, Task
+    from cluster_serving.swarm.progress import Progress
 
 _NOT_SHOWN = {"shutdown", "complete", "remove"}
 _FAILED = {"failed", "rejected"}
@@ -21,7 +22,7 @@ _UNITS = (("d", 86_400), ("h", 3600), ("m", 60))  # largest first, in seconds
 
 @click.command(cls=Command, context_settings=SETTINGS, short_help="Show the state of a stack, its tasks and its nodes.")
 @name_option
-@json_option
+@json_option("an object with stack, services, tasks, nodes, jobs and problem")
 @click.pass_context
 def status(context: click.Context, /, name: str, as_json: bool) -> None:
     """Show the state of a stack: its services, its tasks on each machine, and its nodes.
@@ -48,15 +49,9 @@ def status(context: click.Context, /, name: str, as_json: bool) -> None:
         }
         click.echo(json.dumps(report, indent=2))
     else:
-        table = [[one.service, f"{one.ready}/{one.wanted}", one.sentence()] for one in services]
-        _print_table(["service", "ready", ""], table)
-        _print_table(["task", "machine", "for", "state"], [[str(task[key]) for key in _COLUMNS] for task in tasks])
-        _print_nodes(known)
+        show(services, tasks, known)
     if not all(one.is_settled for one in services):
         context.exit(ExitCode.FAILED)
-
-
-_COLUMNS = ("task", "machine", "for", "state")
 
 
 def _tasks(stack: "Stack") -> list[dict[str, str]]:
@@ -94,31 +89,37 @@ def _place(task: "Task") -> str:
     return str(task.slot or task.node_id)
 
 
-def _print_nodes(known: "Known") -> None:
+def show(services: "list[Progress]", tasks: list[dict[str, str]], known: "Known") -> None:
+    """Print tables of the services, the tasks and the nodes, and a sentence about each job."""
+    from cluster_serving.client.servers.process.printable import printable
+    from cluster_serving.client.servers.process.table import Table
+
+    table = Table("service", "ready", "", numbers={"ready"})
+    for one in services:
+        table.add(one.service, f"{one.ready}/{one.wanted}", one.sentence())
+    table.show()
+    click.echo()
+    table = Table("task", "machine", "for", "state", wide={"state"})
+    for task in tasks:
+        table.add(*task.values())
+    table.show()
+    click.echo()
     if known.problem:
-        click.echo(f"The state of the nodes is unknown: {known.problem}.")
+        click.echo(f"The state of the nodes is unknown: {printable(known.problem)}.")
         return
-    rows = [
-        [
-            node,
-            job,
-            "ready" if numbers.get("node_ready") else "not ready",
-            f"{numbers.get('workers_alive', 0):.0f}/{numbers.get('workers', 0):.0f}",
-            *(f"{numbers.get(f'{key}_total', 0):.0f}" for key in ("records_answered", "records_failed", "restarts")),
-        ]
-        for (job, node), numbers in sorted(known.nodes.items())
-    ]
-    if not rows:
+    if not known.nodes:
         click.echo("No node reports anything.")
         return
-    _print_table(["node", "job", "says", "workers", "answered", "failed", "restarts"], rows)
+    counts = ("answered", "failed", "restarts")
+    table = Table("node", "job", "says", "workers", *counts, numbers={"workers", *counts}, wide={"node", "job"})
+    for (job, node), numbers in sorted(known.nodes.items()):
+        says = "ready" if numbers.get("node_ready") else "not ready"
+        workers = f"{numbers.get('workers_alive', 0):.0f}/{numbers.get('workers', 0):.0f}"
+        totals = ("records_answered_total", "records_failed_total", "restarts_total")
+        table.add(node, job, says, workers, *(f"{numbers.get(total, 0):.0f}" for total in totals))
+    table.show()
+    click.echo()
     for job, numbers in sorted(known.jobs.items()):
         waiting, oldest_s, dead = (numbers.get(key, 0) for key in ("backlog", "oldest_age_seconds", "dead_letters"))
-        click.echo(f"{job}: {waiting:.0f} records wait, the oldest for {oldest_s:.1f} s; {dead:.0f} dead letters")
-
-
-def _print_table(head: list[str], rows: list[list[str]]) -> None:
-    widths = [max(len(row[column]) for row in [head, *rows]) for column in range(len(head))]
-    for row in [head, *rows]:
-        click.echo("  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip())
-    click.echo()
+        sentence = f"{waiting:.0f} records wait, the oldest for {oldest_s:.1f} s; {dead:.0f} dead letters"
+        click.echo(f"{printable(job)}: {sentence}")

@@ -1,0 +1,64 @@
+"""The tables of `swarm status`."""
+
+from pathlib import Path
+
+import pytest
+
+from cluster_serving.swarm.commands.status import show
+from cluster_serving.swarm.frontends import Known
+from cluster_serving.swarm.progress import Progress
+
+README = Path(__file__).parents[2] / "swarm" / "README.md"
+
+
+def service(name: str, wanted: int, ready: int, **coming: int) -> Progress:
+    return Progress(name, wanted, ready, old=0, leaving=0, coming=coming, waiting_for="", update="")
+
+
+def task(name: str, machine: str, age: str, state: str) -> dict[str, str]:
+    return {"task": name, "machine": machine, "for": age, "state": state}
+
+
+def test_tables_are_those_of_the_readme(capsys: pytest.CaptureFixture[str]) -> None:
+    killed = "failed: task: non-zero exit (137) (killed; out of memory?)"
+    numbers = {"node_ready": 1.0, "workers": 1.0, "workers_alive": 1.0}
+    known = Known(
+        {
+            ("serving_stream", "w1-1-3dfaa2"): numbers | {"records_failed_total": 32.0},
+            ("serving_stream", "m1-2-5e0fd0"): numbers | {"records_failed_total": 68.0},
+        },
+        {"serving_stream": {"backlog": 0.0}},
+    )
+    tasks = [
+        task("frontend.1", "w2", "4 m", "running"),
+        task("frontend.2", "w1", "4 m", "running"),
+        task("node.1", "w1", "30 s", "running"),
+        task("node.2", "m1", "30 s", "running"),
+        task("redis.1", "m1", "1 s", "starting"),
+        task("redis.1", "m1", "2 s", killed),
+    ]
+
+    show([service("frontend", 2, 2), service("node", 2, 2), service("redis", 1, 0, starting=1)], tasks, known)
+
+    assert capsys.readouterr().out in README.read_text()
+
+
+def test_stack_without_tasks_and_nodes(capsys: pytest.CaptureFixture[str]) -> None:
+    show([service("node", 0, 0)], [], Known())
+
+    assert capsys.readouterr().out.splitlines() == [
+        "service  ready",
+        "node       0/0  none wanted",
+        "",
+        "task  machine  for  state",
+        "",
+        "No node reports anything.",
+    ]
+
+
+def test_words_of_machines_and_nodes_cannot_command_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    evil = "\x1b[2J"
+    for known in (Known({(evil, evil): {}}, {evil: {}}), Known(problem=evil)):
+        show([service(evil, 1, 0, **{evil: 1})], [task(evil, evil, evil, evil)], known)
+
+    assert all(line.isprintable() for line in capsys.readouterr().out.splitlines())
