@@ -6,6 +6,7 @@ import click
 
 from cluster_serving.client.servers.process.command import SETTINGS, Command
 from cluster_serving.client.servers.process.exit_codes import Fault, NotStarted
+from cluster_serving.client.servers.process.structlog_alone import import_structlog
 from cluster_serving.node.commands.which_job import chosen_job
 from cluster_serving.node.lifecycle.options import TIMEOUT_S, StartOptions, recorded_options, start_options
 
@@ -43,6 +44,7 @@ def start(
 
     Every setting can come from a flag, the environment (CLUSTER_SERVING_MODEL_PATH), or config.yaml, in this order.
     """
+    import_structlog()
     options = StartOptions.of(values)
     if foreground:
         from cluster_serving.node.lifecycle import foreground as here
@@ -72,6 +74,7 @@ def restart(name: str | None, timeout_s: float, cold: bool, **values: Any) -> No
     The job starts with the options of its last start. Options given now come on top.
     Settings that came from the environment then, and every password, have to be given again. Redis and its data stay.
     """
+    import_structlog()
     from cluster_serving.node.fetching.placing import fetched
     from cluster_serving.node.job.directory import Job
     from cluster_serving.node.lifecycle import background

@@ -570,6 +570,40 @@ def test_help_imports_nothing_heavy() -> None:
     assert not {"numpy", "pydantic", "redis", "psutil", "structlog", "rich", "yaml", "msgspec"} & set(loaded)
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["start", "--foreground", "--model-path", "/nowhere"],
+        ["start", "--model-path", "/nowhere"],
+        ["restart", "a"],
+        ["stop", "a"],
+        ["list", "--json"],
+        ["status", "--json"],
+    ],
+    ids=" ".join,
+)
+def test_commands_without_a_table_do_not_import_rich(words: list[str]) -> None:
+    command = [sys.executable, "-X", "importtime", "-P", "-m", "cluster_serving.node.cli", *words]
+    imports = subprocess.run(command, capture_output=True, text=True, check=False).stderr
+
+    assert "cluster_serving.node.job.directory" in imports
+    assert "rich.console" not in imports
+
+
+def test_commands_with_tables_take_json() -> None:
+    tables = {"status", "list", "config", "tune", "trace", "chaos", "dead-letters list", "dead-letters show"}
+    for words in tables:
+        assert "--json" in run(*words.split(), "-h").output, words
+
+
+def test_list_as_json(fake_node: Callable[..., subprocess.Popen[bytes]]) -> None:
+    nothing = run("list", "--json").stdout
+    fake_node("a")
+
+    assert json.loads(nothing) == []
+    assert json.loads(run("list", "--json").stdout) == [{"job": "a", "node": Job.of("a").node_id()}]
+
+
 @pytest.mark.parametrize("package", ["click", "pydantic"])
 @pytest.mark.parametrize(
     "function", ["main", "init_main", "start_main", "stop_main", "restart_main", "shutdown_main", "cli_main"]
