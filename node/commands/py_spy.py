@@ -61,21 +61,17 @@ def spy(target: FoundProcess, command: str, *options: str) -> str:
     if has_ended:
         raise Ended(f"{target} has ended meanwhile")
     if _DENIED.search(said):
-        raise Fault(f"no permission to look into {target}: {_mend(target.pid)}")
+        owner, scope = "", 0
+        with suppress(psutil.Error):
+            seen = psutil.Process(target.pid)
+            owner = seen.username() if seen.uids().real != os.geteuid() else ""
+        with suppress(OSError, ValueError):
+            scope = int(_SCOPE.read_text(encoding="ascii"))
+        contained = any(Path(mark).exists() for mark in _MARKS_OF_CONTAINERS)
+        call = [f"CLUSTER_SERVING_HOME={state_home(os.environ)}", *sys.argv]
+        mend = how_to_mend(owner, os.geteuid() == 0, scope, contained, call)
+        raise Fault(f"no permission to look into {target}: {mend}")
     raise Fault(f"py-spy cannot look into {target}: {reason(said)}")
-
-
-def _mend(pid: int) -> str:
-    owner, scope = "", 0
-    with suppress(psutil.Error):
-        process = psutil.Process(pid)
-        owner = process.username() if process.uids().real != os.geteuid() else ""
-    with suppress(OSError, ValueError):
-        scope = int(_SCOPE.read_text(encoding="ascii"))
-    contained = any(Path(mark).exists() for mark in _MARKS_OF_CONTAINERS)
-    return how_to_mend(
-        owner, os.geteuid() == 0, scope, contained, [f"CLUSTER_SERVING_HOME={state_home(os.environ)}", *sys.argv]
-    )
 
 
 def how_to_mend(owner: str, is_root: bool, scope: int, contained: bool, command: list[str]) -> str:
