@@ -42,7 +42,7 @@ def runtimes(report: TuningReport) -> Table:
 
 
 def candidates(report: TuningReport) -> Table:
-    """Return a table of the candidates, cheapest first."""
+    """Return a table of the candidates, cheapest first, with the reason below a refusal."""
     numbers = ("workers", "threads", "batch", "records/s")
     latencies = ("p50 ms", "p99 ms")
     table = Table(*numbers, "", *latencies, "", numbers=numbers + latencies)
@@ -50,7 +50,8 @@ def candidates(report: TuningReport) -> Table:
     for tried in report.tried:
         (workers, threads), batch = tried.candidate
         if tried.refused or not tried.turns:
-            table.add(workers, threads, batch, "-", (tried.refused, "red"), "-", "-")
+            table.add(workers, threads, batch, "-", "", "-", "-", "refused", style="red")
+            table.add_below(tried.refused)
         else:
             rate, p50_ms, p99_ms = map(_figure, tried.middle)
             best = tried is report.chosen
