@@ -278,8 +278,8 @@ def test_a_lane_on_each_domain_while_there_is_a_worker_for_it(
         wait_until(caller.more(), "calls are answered", 60)
         finish(caller)
 
-        assert [line.split("    ")[0] for line in lines if "NUMA" in line] == [
-            f"  NUMA domain {number}, lane {number}" for number in (0, 1)
+        assert [line.strip().split("  ")[0] for line in lines if "NUMA" in line] == [
+            f"NUMA domain {number}, lane {number}" for number in (0, 1)
         ]
         beat = node.heartbeat()
         assert (beat["failed"], beat["repeated"], beat["restarts"]) == (0, 0, 0)
