@@ -24,6 +24,7 @@ import msgspec
 
 from cluster_serving.client.servers.process import child
 from cluster_serving.client.servers.process.parent import Parent
+from cluster_serving.client.servers.process.structlog_alone import import_structlog
 
 PR_SET_NAME = 15
 PR_SET_PTRACER = 0x59616D61
@@ -107,14 +108,10 @@ def main() -> None:
 
         keep_process(placement.domain)
 
-    # From here on numpy and the frameworks may be imported. structlog imports rich, if installed, to colour consoles. The import
-    # would take a fifth of a child's start time.
-    modules: dict[str, Any] = sys.modules
-    modules["rich"] = None
+    # From here on numpy and the frameworks may be imported.
+    import_structlog()
     from cluster_serving.client.servers.process.exit_codes import ExitCode
     from cluster_serving.client.servers.process.log import configure
-
-    del modules["rich"]  # models may use rich
     from cluster_serving.client.servers.process.redaction import hide, secrets_of_spec
     from cluster_serving.node.models.base import ModelError
 
