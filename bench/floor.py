@@ -15,17 +15,25 @@ from cluster_serving.client.protocol.reply_stream import REPLIES_AT_ONCE, next_i
 from cluster_serving.client.protocol.resp import Argument
 from cluster_serving.client.redis_settings import RedisSettings
 from cluster_serving.client.threads.link import Link
+from cluster_serving.client.wire.receipt import BatchReceipt
 from cluster_serving.client.wire.reply import pack
 from cluster_serving.client.wire.tensors import encode_tensor
 from cluster_serving.client.wire.values import encode_record
-from cluster_serving.node.writer.writer import FINISH
+from cluster_serving.node.writer.address import FINISH
 
 JOB = "bench_floor"
 BATCH = 64
-_BATCH_RECEIPT = (
-    b'{"node":"some-host-0a1b2c","model":"sha256:0123456789abcdef","ttl_ms":3600000,"worker":0,"batch":64,'
-    b'"filled_ms":1700000000000.123,"wait_ms":0.123,"run_ms":0.123,"publish_ms":0.123}'
-)
+_BATCH_RECEIPT = BatchReceipt(
+    node="some-host-0a1b2c",
+    model="sha256:0123456789abcdef",
+    ttl_ms=3_600_000,
+    worker=0,
+    batch=BATCH,
+    filled_ms=1700000000000.123,
+    wait_ms=0.123,
+    run_ms=0.123,
+    publish_ms=0.123,
+).encode()
 
 
 class Client:

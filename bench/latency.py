@@ -2,12 +2,10 @@
 
 from typing import NamedTuple
 
-import msgspec
 import numpy as np
 
 from bench.load import Seconds, Trace
 from bench.report import Figures
-from cluster_serving.client.wire.receipt import enqueued_ms
 
 _LATE_S = 0.001
 _BEHIND_S = 0.1
@@ -57,9 +55,9 @@ def computed(trace: Trace) -> list[Computed]:
     for answer in trace.answers:
         if answer.receipt is None or (answer.error and _COMPUTED_TOO_LATE not in answer.error):
             continue
-        receipt = msgspec.json.decode(answer.receipt.json())
-        begun_ms = receipt["filled_ms"] + receipt["wait_ms"] - enqueued_ms(receipt) - trace.life_ms[answer.number]
-        found.append(Computed(receipt["run_ms"], begun_ms, begun_ms + receipt["run_ms"]))
+        receipt = answer.receipt.joined()
+        begun_ms = receipt.filled_ms + receipt.wait_ms - receipt.enqueued_ms - trace.life_ms[answer.number]
+        found.append(Computed(receipt.run_ms, begun_ms, begun_ms + receipt.run_ms))
     return found
 
 

@@ -42,14 +42,18 @@ _RECEIPTS, _METRICS = range(2)  # places of their switches
 PATCHES = (
     Patch("node/writer/writer.py", "class Writer:", f"{_OFF}class Writer:"),
     Patch(
-        "node/writer/writer.py", "batch = results.batch(", f'batch = b"{{}}" if OFF[{_RECEIPTS}] else results.batch('
+        "node/writer/writer.py",
+        "receipt = batch_receipt(",
+        f"receipt = None if OFF[{_RECEIPTS}] else batch_receipt(",
     ),
-    Patch("node/writer/results.py", "class Results:", f"{_OFF}class Results:"),
     Patch(
-        "node/writer/results.py",
-        "came = row.id, row.read_us / 1000 + clock_offset_ms, row.deliveries",
-        f'came = (b"", 0.0, 0) if OFF[{_RECEIPTS}] else (row.id, row.read_us / 1000 + clock_offset_ms, row.deliveries)',
+        "node/writer/writer.py",
+        "batch = receipt.encode()",
+        f'batch = b"{{}}" if OFF[{_RECEIPTS}] else receipt.encode()',
     ),
+    Patch("node/writer/fields.py", "class ResultFields:", f"{_OFF}class ResultFields:"),
+    Patch("node/writer/fields.py", "read_ms = row.read_us", f"read_ms = 0.0 if OFF[{_RECEIPTS}] else row.read_us"),
+    Patch("node/writer/fields.py", "pack(row.id, ", f'pack(b"" if OFF[{_RECEIPTS}] else row.id, '),
     Patch("node/ring/metrics.py", "class Measure(", f"{_OFF}class Measure("),
     Patch(
         "node/ring/metrics.py",

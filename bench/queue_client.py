@@ -13,7 +13,7 @@ from cluster_serving.client.protocol.reply_stream import REPLIES_AT_ONCE, next_i
 from cluster_serving.client.protocol.requests import Fields
 from cluster_serving.client.redis_settings import RedisSettings
 from cluster_serving.client.threads.link import Link
-from cluster_serving.client.wire.receipt import Receipt
+from cluster_serving.client.wire.receipt import SplitReceipt
 from cluster_serving.client.wire.reply import Reply, read_replies
 from cluster_serving.client.wire.values import encode_record
 
@@ -26,7 +26,7 @@ class Answer(NamedTuple):
 
     number: int
     error: bytes = b""
-    receipt: Receipt | None = None
+    receipt: SplitReceipt | None = None
 
 
 class QueueClient:

@@ -38,27 +38,12 @@ Result fields:
     string:<output>         JSON
     value                   JSON of a filter or of `postprocess`. Original dialect: a base64 Arrow stream, or a filter's text
     error                   JSON: code, message. Takes the place of all fields above
-    receipt                 JSON, for native results only
-
-Members of a receipt:
-
-    entry                   id in the stream
-    read_ms                 Unix time on Redis' clock when a reader had the record
-    deliveries              number of deliveries, if greater than 1
-    node, worker            node and worker that ran the record
-    model                   hash of the model
-    batch                   rows of the batch
-    filled_ms               Unix time on Redis' clock when the batch was closed
-    wait_ms                 wait for a worker
-    run_ms                  run in the worker
-    publish_ms              from the end of the run until the writer publishes
-    ttl_ms                  time to live of a result hash
-    outputs                 names of several outputs, in a result hash only, because a hash forgets the order of its fields
+    receipt                 JSON, for native results only: `Receipt` in wire/receipt.py
 
 One entry of a reply stream holds the results of a batch: see wire/reply.py.
 
-A dead letter begins with the field `dead_letter` (JSON: `code`, `message`, `traceback`, `entry`, `node`, `deliveries`, `model`,
-`died_ms`, see `DeadLetter` in node/writer/dead_letters.py). The fields of the request follow unchanged.
+A dead letter begins with the field `dead_letter` (JSON: `Reason` in node/writer/dead_letters.py). The fields of the request follow
+unchanged.
 """
 
 from typing import Final

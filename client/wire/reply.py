@@ -1,7 +1,8 @@
 """Entry of a reply stream: the results of one batch, or of a part of a batch, for one waiting client.
 
-    batch   JSON: the part of the receipt that is equal for all results
-    <uri>   MessagePack: the record's entry id, `read_ms`, deliveries, and the fields of its result as a list: name, value, ...
+    batch   JSON: `BatchReceipt`, the part of the receipt that is equal for all results
+    <uri>   MessagePack: the record's own part of the receipt (`entry`, `read_ms`, `deliveries`), and the fields of the record's
+            result as a list: name, value, ...
     <uri>   ...
 
 With one entry and one whole receipt per result, the tiny MLP of bench/queue.py took a tenth more of every core.
@@ -14,7 +15,7 @@ import msgspec
 
 from cluster_serving.client import keys
 from cluster_serving.client.errors import CodecError
-from cluster_serving.client.wire.receipt import Receipt
+from cluster_serving.client.wire.receipt import SplitReceipt
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(tuple[bytes, float, int, list[bytes]]).decode
@@ -27,7 +28,7 @@ class Reply(NamedTuple):
     packed: bytes
     batch: bytes
 
-    def unpack(self) -> tuple[list[bytes], Receipt]:
+    def unpack(self) -> tuple[list[bytes], SplitReceipt]:
         """Return the fields of the result, and the receipt.
 
         Raises:
@@ -37,11 +38,11 @@ class Reply(NamedTuple):
             entry, read_ms, deliveries, fields = _decode(self.packed)
         except msgspec.DecodeError as error:
             raise CodecError(f"not a packed result: {error}") from error
-        return fields, Receipt(entry, read_ms, deliveries, self.batch)
+        return fields, SplitReceipt(entry, read_ms, deliveries, self.batch)
 
 
 def pack(entry: bytes, read_ms: float, deliveries: int, fields: Sequence[bytes]) -> bytes:
-    """Return a result in the form of an entry. The first three arguments are as in `Receipt`."""
+    """Return a result in the form of an entry. The first three arguments are attributes of `Receipt`."""
     return _encode((entry, read_ms, deliveries, fields))
 
 

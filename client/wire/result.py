@@ -9,7 +9,7 @@ import numpy as np
 
 from cluster_serving.client import keys
 from cluster_serving.client.errors import CodecError
-from cluster_serving.client.wire.receipt import Receipt, stages
+from cluster_serving.client.wire.receipt import Receipt, SplitReceipt, decode_receipt
 from cluster_serving.client.wire.tensors import decode_tensor
 
 _MAX_NAMES = 4096
@@ -33,7 +33,7 @@ class Result:
         outputs: dict[str, Any],
         value: Any = None,
         error: tuple[str, str] | None = None,
-        receipt: bytes | Receipt = b"{}",
+        receipt: bytes | SplitReceipt | None = None,
     ) -> None:
         self.uri = uri
         self.outputs = outputs
@@ -42,20 +42,25 @@ class Result:
         self._receipt = receipt
 
     @property
-    def receipt_json(self) -> bytes:
-        """Receipt as JSON text."""
-        return self._receipt.json() if isinstance(self._receipt, Receipt) else self._receipt
+    def receipt(self) -> Receipt | None:
+        """Receipt of the node. None in the original dialect, and for an error that the client itself found.
 
-    @property
-    def receipt(self) -> dict[str, Any]:
-        """Node, batch size, and milliseconds of waiting and of the run. Empty in the original dialect."""
-        return _object(keys.RECEIPT, self.receipt_json)
+        Raises:
+            CodecError: the receipt is damaged, or written by a node of another version.
+        """
+        if isinstance(self._receipt, bytes):
+            return decode_receipt(self._receipt)
+        return self._receipt.joined() if self._receipt is not None else None
 
     @property
     def stages(self) -> dict[str, float]:
-        """Milliseconds of each stage, from the queue to the result (`receipt.stages`). Empty without a receipt."""
+        """Milliseconds of each stage, from the queue to the result (`Receipt.stages`). Empty without a receipt.
+
+        Raises:
+            CodecError: the receipt is damaged, or written by a node of another version.
+        """
         receipt = self.receipt
-        return stages(receipt) if receipt else {}
+        return receipt.stages if receipt is not None else {}
 
     def __repr__(self) -> str:
         what = (
@@ -64,13 +69,13 @@ class Result:
         return f"Result(uri={self.uri!r}, {what})"
 
 
-def decode_result(uri: str, fields: Sequence[bytes], receipt: bytes | Receipt = b"{}") -> Result:
+def decode_result(uri: str, fields: Sequence[bytes], receipt: SplitReceipt | None = None) -> Result:
     """Return the result in a native result hash or reply.
 
     Args:
         uri: uri of the record.
         fields: `field, value, field, value, ...`.
-        receipt: receipt, if no field holds the receipt.
+        receipt: receipt of a reply. In a hash, a field holds the receipt.
 
     Raises:
         CodecError: the bytes of a field do not have the format in the field's name.
@@ -80,11 +85,12 @@ def decode_result(uri: str, fields: Sequence[bytes], receipt: bytes | Receipt = 
     outputs: dict[str, Any] = {}
     value: Any = None
     error: tuple[str, str] | None = None
+    whole: bytes | None = None
     for field, content in zip(fields[::2], fields[1::2], strict=True):
         if field.startswith(keys.TENSOR):
             outputs[_name(field)] = decode_tensor(content).copy()
         elif field == keys.RECEIPT:
-            receipt = content
+            whole = content
         elif field.startswith(keys.BOOL):
             outputs[_name(field)] = decode_tensor(content).astype(np.bool_)
         elif field.startswith(keys.STRING):
@@ -94,13 +100,13 @@ def decode_result(uri: str, fields: Sequence[bytes], receipt: bytes | Receipt = 
         elif field == keys.ERROR:
             document = _object(field, content)
             error = (str(document.get("code")), str(document.get("message")))
-    if len(outputs) > 1 and isinstance(receipt, bytes):
-        # A hash forgets the order of its fields.
-        names = _object(keys.RECEIPT, receipt).get("outputs", list(outputs))
+    if len(outputs) > 1 and whole is not None:
+        # The names alone are read, so that a result of a node of another version keeps its order too.
+        names = _object(keys.RECEIPT, whole).get("outputs", list(outputs))
         if not isinstance(names, list) or {*map(str, names)} != outputs.keys():
             raise CodecError(f"the receipt names outputs {names}, the result has {list(outputs)}")
         outputs = {str(name): outputs[str(name)] for name in names}
-    return Result(uri, outputs, value, error, receipt)
+    return Result(uri, outputs, value, error, receipt if whole is None else whole)
 
 
 @lru_cache(maxsize=_MAX_NAMES)

@@ -20,7 +20,7 @@ from cluster_serving.frontend.models.calls import Calls
 from cluster_serving.frontend.models.limits import bucket_of, take_token
 from cluster_serving.frontend.models.registry import Registry
 from cluster_serving.frontend.models.token_bucket import TokenBucket
-from cluster_serving.frontend.models.visit import Visit, read_receipt
+from cluster_serving.frontend.models.visit import Visit, receipt_of
 
 VERSION = "1"
 """Version of every job, because a job serves one model at a time."""
@@ -106,8 +106,8 @@ class Served:
             raise Overloaded(str(error), registry.retry_after_s(name)) from error
         elapsed_s = perf_counter() - begun_s
         timers.observe(Timer.INFERENCE, elapsed_s)
-        visit.receipt = receipt = read_receipt(results[0].receipt_json)
-        timers.observe_model(self.name, self.version, elapsed_s, receipt.run_s)
+        visit.receipt = receipt = receipt_of(results[0])
+        timers.observe_model(self.name, self.version, elapsed_s, receipt.run_ms / 1000 if receipt else None)
         return results
 
 

@@ -3,38 +3,15 @@
 import re
 from typing import Any
 
-import msgspec
 from sanic import Request
 
+from cluster_serving.client.errors import CodecError
+from cluster_serving.client.wire.receipt import Receipt
+from cluster_serving.client.wire.result import Result
 from cluster_serving.frontend.errors import BadRequest
 
 _REQUEST_ID = re.compile(r"[\x21-\x7e]{1,128}")
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
-
-
-class Receipt(msgspec.Struct, frozen=True):
-    """Times in the receipt of a result. A record that no worker has seen has none."""
-
-    entry: str = ""
-    filled_ms: float | None = None
-    wait_ms: float | None = None
-    run_ms: float | None = None
-
-    @property
-    def run_s(self) -> float | None:
-        """Seconds that the model ran for the batch of the record."""
-        return None if self.run_ms is None else self.run_ms / 1000
-
-    def server_timing(self, total_s: float) -> str:
-        """Return the header `Server-Timing`: milliseconds in the queue, waiting for a worker, in the model, and in total."""
-        if self.filled_ms is None or self.wait_ms is None or self.run_ms is None:
-            return f"total;dur={1000 * total_s:.3f}"
-        queue_ms = max(0.0, self.filled_ms - int(self.entry.partition("-")[0]))
-        times = queue_ms, self.wait_ms, self.run_ms, 1000 * total_s
-        return "queue;dur=%.3f, wait;dur=%.3f, run;dur=%.3f, total;dur=%.3f" % times  # noqa: UP031 - faster
-
-
-read_receipt = msgspec.json.Decoder(Receipt).decode
 
 
 class Visit:
@@ -87,3 +64,18 @@ def request_id_of(request: Request) -> str | None:
     """Return `X-Request-ID` of a request. None: missing, or not fit to be sent back."""
     given: str | None = request.headers.get("x-request-id")
     return given if given and _REQUEST_ID.fullmatch(given) else None
+
+
+def receipt_of(result: Result) -> Receipt | None:
+    """Return the receipt of a result. None: no node wrote a receipt, or a node of another version did."""
+    try:
+        return result.receipt
+    except CodecError:
+        return None
+
+
+def server_timing(receipt: Receipt, total_s: float) -> str:
+    """Return the header `Server-Timing`: milliseconds in the queue, waiting for a worker, in the model, and in total."""
+    queue_ms = max(0.0, receipt.filled_ms - receipt.enqueued_ms)
+    times = queue_ms, receipt.wait_ms, receipt.run_ms, 1000 * total_s
+    return "queue;dur=%.3f, wait;dur=%.3f, run;dur=%.3f, total;dur=%.3f" % times  # noqa: UP031 - faster

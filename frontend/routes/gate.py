@@ -11,7 +11,7 @@ from cluster_serving.frontend.config.api_keys import ApiKeys
 from cluster_serving.frontend.errors import Unauthorized
 from cluster_serving.frontend.metrics.timers import Count, Timer
 from cluster_serving.frontend.models.limits import take_token
-from cluster_serving.frontend.models.visit import Visit
+from cluster_serving.frontend.models.visit import Visit, server_timing
 from cluster_serving.frontend.routes.errors import error_response
 from cluster_serving.frontend.routes.state import Frontend
 
@@ -44,7 +44,7 @@ def gated(handler: Handler, name: str, *, is_open: bool, is_limited: bool) -> Ha
             if visit.request_id is not None:
                 response.headers["X-Request-ID"] = visit.request_id
             if visit.receipt is not None:
-                response.headers["Server-Timing"] = visit.receipt.server_timing(elapsed_s)
+                response.headers["Server-Timing"] = server_timing(visit.receipt, elapsed_s)
         timers.observe(Timer.OVERALL, elapsed_s)
         timers.count_request(name, response.status)
         return response

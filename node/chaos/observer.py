@@ -121,10 +121,10 @@ class Observer(threading.Thread):
         digest = hashlib.blake2b(repr(pairs).encode(), digest_size=16).digest()
         try:
             result = result_of(fields, record.uri)
+            receipt = result.receipt
         except CodecError as error:
             return SeenOutcome("wrong", f"cannot be read: {error}", digest)
-        receipt = result.receipt
-        by = f" (node {receipt.get('node')}, entry {receipt.get('entry')})" if receipt else ""
+        by = f" (node {receipt.node}, entry {receipt.entry})" if receipt else ""
         if result.error is not None:
             return SeenOutcome(result.error[0], result.error[1] + by, digest)
         if self._answers.right(record.dialect, record.sample, result):
@@ -140,7 +140,7 @@ class Observer(threading.Thread):
                     if uri in self._history.records:
                         self._history.replies[uri] += 1
                         fields, receipt = reply.unpack()
-                        fields += keys.RECEIPT, receipt.json()
+                        fields += keys.RECEIPT, receipt.joined().encode()
                         self._history.seen(uri, self._outcome(self._history.records[uri], fields))
 
     def total(self, count: str) -> int:

@@ -50,7 +50,6 @@ def _found(reached: Reached, uri: str) -> dict[str, Any]:
     """
     from cluster_serving.client.keys import result_prefix
     from cluster_serving.client.protocol.resp import Script
-    from cluster_serving.client.wire.receipt import enqueued_ms
     from cluster_serving.client.wire.result import decode_result
 
     script = Script(Path(__file__).with_name("trace.lua").read_text())
@@ -63,30 +62,26 @@ def _found(reached: Reached, uri: str) -> dict[str, Any]:
             "been taken off, or is older than resultTimeToLive"
         )
     result = decode_result(uri, fields)
-    receipt, stages = result.receipt, result.stages
-    if not receipt:
+    receipt = result.receipt
+    if receipt is None:
         raise Fault(f"the result of {uri} has no receipt: the record came in the original dialect, which has none")
-    begun_ms, now_ms = enqueued_ms(receipt), int(seconds) * 1000 + int(microseconds) / 1000
-    sent_ms = begun_ms + sum(stages.values())
-    written_ms = _written_ms(receipt, left_ms, now_ms)
-    if written_ms is not None and sent_ms - _SLACK_MS <= written_ms <= now_ms + _SLACK_MS:
-        stages["write"] = max(0.0, written_ms - sent_ms)
+    stages, now_ms = receipt.stages, int(seconds) * 1000 + int(microseconds) / 1000
+    if receipt.ttl_ms > 0 and left_ms >= 0:
+        # finish.lua sets the time to live in the instant in which the result is written, so the time left tells the instant.
+        sent_ms, written_ms = receipt.enqueued_ms + sum(stages.values()), now_ms + left_ms - receipt.ttl_ms
+        if sent_ms - _SLACK_MS <= written_ms <= now_ms + _SLACK_MS:
+            stages["write"] = max(0.0, written_ms - sent_ms)
     return {
         "job": reached.job,
         "uri": uri,
         "error": {"code": result.error[0], "message": result.error[1]} if result.error else None,
-        "enqueued_ms": begun_ms,
+        "enqueued_ms": receipt.enqueued_ms,
         "stages_ms": {name: round(took_ms, 3) for name, took_ms in stages.items()},
         "total_ms": round(sum(stages.values()), 3),
-        **{name: receipt.get(name) for name in ("entry", "node", "worker", "model", "batch")},
-        "deliveries": receipt.get("deliveries", 1),
+        "entry": receipt.entry,
+        "node": receipt.node,
+        "worker": receipt.worker,
+        "model": receipt.model,
+        "batch": receipt.batch,
+        "deliveries": receipt.deliveries,
     }
-
-
-def _written_ms(receipt: dict[str, Any], left_ms: int, now_ms: float) -> float | None:
-    """Return the time at which Redis got the result, in ms on the clock of Redis. None: unknown.
-
-    `finish.lua` sets the time to live of the result in the same instant, so the time left tells the time of writing.
-    """
-    ttl_ms = receipt.get("ttl_ms")
-    return now_ms + left_ms - ttl_ms if isinstance(ttl_ms, int) and ttl_ms > 0 and left_ms >= 0 else None

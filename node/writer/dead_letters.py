@@ -7,8 +7,12 @@
         uri           img-17                     from here on the record's own fields, unchanged
         tensor:x      ...
 
-`finish.lua` writes a dead letter in the same step as the record's answer. `maxDeadLetters` bounds the number of letters. This
-module encodes the reason, reads letters, puts letters back into a job's stream (`replay.lua`) and deletes letters.
+A dead letter is written beside the record's result, which is an error, and never in place of the result. The result goes to the
+client. The letter is for operators, who look at the record, and put the record back when the cause is mended. `DEADLY` in
+outcome.py has the errors of dead letters.
+
+The writer makes the reason, and `finish.lua` writes the letter in the same step as the result. `maxDeadLetters` bounds the
+number of letters. `DeadLetters` reads letters, puts letters back into a job's stream (`replay.lua`) and deletes letters.
 """
 
 from collections.abc import Iterator, Sequence
@@ -47,7 +51,11 @@ class Reason(msgspec.Struct, frozen=True):
     died_ms: int = 0
     """Unix time in ms at which the record died."""
     deliveries: int = 0
-    """Number of times that a node had read the record."""
+    """Number of times that Redis had given the record to a node, as far as the node of the letter knows."""
+
+    def encode(self) -> bytes:
+        """Return the JSON object of the field `dead_letter`."""
+        return msgspec.json.encode(self)
 
 
 class DeadLetter(msgspec.Struct, frozen=True):
@@ -61,14 +69,6 @@ class DeadLetter(msgspec.Struct, frozen=True):
     def uri(self) -> str:
         """Name of the record, empty when the record had none."""
         return next((value.decode(errors="replace") for field, value in self.fields if field == keys.URI), "")
-
-
-def encode_reason(code: str, message: str, traceback: str, entry: str, node: str, model: str, died_ms: int) -> bytes:
-    """Return the JSON object of the field `dead_letter`, without its end. `finish.lua` adds `,"deliveries":N}`."""
-    texts = [text.encode(errors="replace").decode() for text in (code, message, traceback, entry, node, model)]
-    names = ("code", "message", "traceback", "entry", "node", "model")
-    document: dict[str, object] = dict(zip(names, texts, strict=True))
-    return msgspec.json.encode(document | {"died_ms": died_ms})[:-1]
 
 
 def decode_letter(letter_id: bytes, fields: list[bytes]) -> DeadLetter:

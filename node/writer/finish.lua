@@ -1,4 +1,5 @@
--- Publish the results of a batch. Each record gets one outcome: the first outcome published counts.
+-- Publish the results of a batch, and the dead letters among its records (address.py makes keys and arguments).
+-- Each record gets one result: the first result published counts.
 -- KEYS[1] the stream
 -- KEYS[2] the stream of dead letters
 -- then the reply streams, then the result hashes, in the order of the rows without a reply stream
@@ -7,9 +8,8 @@
 -- ARGV[3] number of dead letters to keep
 -- ARGV[4] the field `batch` of replies
 -- ARGV[5] number of reply streams
--- ARGV[6] number of rows that are dead letters
--- then for each dead letter: the number of its row (from 1), and the reason (a JSON object without its end: the script adds the
---     deliveries, because only Redis knows the number)
+-- ARGV[6] number of rows that become dead letters
+-- then for each dead letter: the number of its row (from 1), and the field `dead_letter`
 -- then for each row: entry id, and
 --     for a reply: the number of the reply stream (from 1), uri, packed result
 --     for a hash: 0, the number of arguments that follow, and field, value, ...
@@ -20,16 +20,15 @@ local hash_key = 2 + tonumber(ARGV[5])
 local most_values, most_bytes = 7000, 65536
 
 local at = 7
-local whys = {}
+local reasons = {}
 for _ = 1, tonumber(ARGV[6]) do
-  whys[tonumber(ARGV[at])] = ARGV[at + 1]
+  reasons[tonumber(ARGV[at])] = ARGV[at + 1]
   at = at + 2
 end
 
-local function bury(id, why, deliveries)
+local function bury(id, reason)
   local entry = redis.call('XRANGE', KEYS[1], id, id)[1]
   if entry and kept > 0 then
-    local reason = why .. ',"deliveries":' .. deliveries .. '}'
     redis.call('XADD', KEYS[2], 'MAXLEN', kept, '*', 'dead_letter', reason, unpack(entry[2], 1, math.min(#entry[2], most_values)))
   end
 end
@@ -66,15 +65,12 @@ while at <= total do
     hash_key = hash_key + 1
     first, last = at + 3, at + 2 + tonumber(ARGV[at + 2])
   end
-  local why = whys[row]
-  -- pcall: XPENDING raises an error when the group is gone, where XACK only returns 0.
-  local pending = why and redis.pcall('XPENDING', KEYS[1], group, id, id, 1)[1]
   -- XACK is the fence: 0 means that the record was finished before.
   if redis.call('XACK', KEYS[1], group, id) == 1 then
     finished[#finished + 1] = id
-    if pending then
+    if reasons[row] then
       -- pcall, here and below: an error in one row must not stop the rows behind it.
-      pcall(bury, id, why, pending[4])
+      pcall(bury, id, reasons[row])
     end
     if stream > 0 then
       pcall(answer, stream, ARGV[first], ARGV[last])

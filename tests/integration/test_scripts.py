@@ -15,7 +15,7 @@ from cluster_serving.client.protocol.results import TAKE
 from cluster_serving.client.redis_settings import RedisSettings
 from cluster_serving.client.threads import admission
 from cluster_serving.client.threads.link import Link
-from cluster_serving.node.writer.writer import FINISH
+from cluster_serving.node.writer.address import FINISH
 from support.private_redis import PrivateRedis
 from support.wait import wait_until
 
@@ -374,11 +374,11 @@ def test_a_dead_letter_is_the_record_and_why(client: redis.Redis, link: Link, jo
     (entry_id,) = pending(client, link, job, 1)
     result: list[Argument] = [b"error", b"{}"]
 
-    finish(link, job, (entry_id, "hash", f"{job}:u", result), why=b'{"code":"X"')
-    finish(link, job, (entry_id, "hash", f"{job}:u", result), why=b'{"code":"again"')
+    finish(link, job, (entry_id, "hash", f"{job}:u", result), why=b'{"code":"X"}')
+    finish(link, job, (entry_id, "hash", f"{job}:u", result), why=b'{"code":"again"}')
 
     ((_, letter),) = entries(client, keys.dead_key(job))
-    assert letter == {b"dead_letter": b'{"code":"X","deliveries":1}', b"uri": b"u", b"tensor:x": b"\x00\xff"}
+    assert letter == {b"dead_letter": b'{"code":"X"}', b"uri": b"u", b"tensor:x": b"\x00\xff"}
     assert client.hgetall(f"{job}:u") == {b"error": b"{}"}
     assert left(client, job) == (0, 0)
 
@@ -391,13 +391,13 @@ def test_the_newest_dead_letters_are_kept(client: redis.Redis, link: Link, job: 
             link,
             job,
             (entry_id, "hash", f"{job}:u", [b"error", entry_id]),
-            why=b'{"code":"%b"' % entry_id,
+            why=b'{"code":"%b"}' % entry_id,
             dead_letters=2,
         )
-    finish(link, job, (ids[4], "hash", f"{job}:u", [b"error", b"none"]), why=b'{"code":"none"', dead_letters=0)
+    finish(link, job, (ids[4], "hash", f"{job}:u", [b"error", b"none"]), why=b'{"code":"none"}', dead_letters=0)
 
     codes = [letter[b"dead_letter"] for _, letter in entries(client, keys.dead_key(job))]
-    assert codes == [b'{"code":"%b","deliveries":1}' % entry_id for entry_id in ids[2:4]]
+    assert codes == [b'{"code":"%b"}' % entry_id for entry_id in ids[2:4]]
 
 
 def test_a_dead_letter_of_very_many_fields_is_cut(client: redis.Redis, link: Link, job: str) -> None:
@@ -405,7 +405,7 @@ def test_a_dead_letter_of_very_many_fields_is_cut(client: redis.Redis, link: Lin
     entry_id = link.call("XADD", job, "*", b"uri", b"u", *[b"v"] * 8000)
     client.xreadgroup(keys.GROUP, "node", {job: ">"})
 
-    assert finish(link, job, (entry_id, "hash", f"{job}:u", [b"error", b"{}"]), why=b'{"code":"X"') == 1
+    assert finish(link, job, (entry_id, "hash", f"{job}:u", [b"error", b"{}"]), why=b'{"code":"X"}') == 1
 
     ((_, letter),) = entries(client, keys.dead_key(job))
     assert letter[b"uri"] == b"u"
@@ -415,7 +415,7 @@ def test_a_dead_letter_fits_into_a_full_redis(client: redis.Redis, link: Link, j
     (entry_id,) = pending(client, link, job, 1)
     client.config_set("maxmemory", "1")
     try:
-        finish(link, job, (entry_id, "hash", f"{job}:u", [b"error", b"{}"]), why=b'{"code":"X"')
+        finish(link, job, (entry_id, "hash", f"{job}:u", [b"error", b"{}"]), why=b'{"code":"X"}')
     finally:
         client.config_set("maxmemory", "0")
 

@@ -41,7 +41,8 @@ class Caller:
             row = rows.pop(result.uri)
             assert result.error is None, result.error
             assert result.outputs["y"].tolist() == (2 * row + 1).tolist()
-            self.workers.add(int(result.receipt["worker"]))
+            assert result.receipt is not None
+            self.workers.add(result.receipt.worker)
         assert not rows
         self.answers += _BURST
 

@@ -10,7 +10,7 @@ from cluster_serving.client import keys
 from cluster_serving.client.redis_settings import RedisSettings
 from cluster_serving.client.threads.link import Link
 from cluster_serving.node.cli import main
-from cluster_serving.node.writer.dead_letters import encode_reason
+from cluster_serving.node.writer.dead_letters import Reason
 from support.private_redis import PrivateRedis
 
 DIED_MS = 1763657000000
@@ -31,8 +31,8 @@ class Letters:
         self, fields: Sequence[bytes], code: str = "WorkerDied", died_ms: int = DIED_MS, message: str = "it died"
     ) -> str:
         """A letter."""
-        reason = encode_reason(code, message, "Traceback: here", f"{died_ms - 1000}-0", "node-1", MODEL, died_ms)
-        entry = [keys.DEAD_LETTER, reason + b',"deliveries":2}', *fields]
+        reason = Reason(code, message, "Traceback: here", f"{died_ms - 1000}-0", "node-1", MODEL, died_ms, deliveries=2)
+        entry = [keys.DEAD_LETTER, reason.encode(), *fields]
         added: bytes = self.redis.execute_command("XADD", keys.dead_key(self.job), self._next_id(died_ms), *entry)
         return added.decode()
 

@@ -99,7 +99,9 @@ def test_results_come_as_they_are_there(queue: InputQueue, output: OutputQueue) 
 
     assert {f"r{n}" for n in range(20)} <= found.keys()
     assert found["r7"].outputs["y"][0] == 15
-    assert found["r7"].receipt["batch"] >= 1
+    receipt = found["r7"].receipt
+    assert receipt is not None
+    assert receipt.batch >= 1
 
 
 def test_predict_many_keeps_the_order_and_goes_on_after_a_bad_record(queue: InputQueue) -> None:

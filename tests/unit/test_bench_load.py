@@ -14,7 +14,7 @@ from bench.load import Trace, closed_loop, open_loop, steady_rate
 from bench.queue_client import Answer
 from numpy.typing import NDArray
 
-from cluster_serving.client.wire.receipt import Receipt
+from cluster_serving.client.wire.receipt import BatchReceipt, SplitReceipt
 
 CAPACITY = 1000
 
@@ -140,7 +140,7 @@ def test_goodput_is_what_was_answered_within_the_deadline_under_load() -> None:
 def test_receipts_tell_what_was_computed_too_late() -> None:
     """Records of 100 ms that began after 50, 90 and 130 ms and ran for 20 ms; one that was dropped before."""
     receipts = [
-        Receipt(b"1000-0", 1001, 1, b'{"filled_ms":%d,"wait_ms":5,"run_ms":20,"publish_ms":1}' % (1000 + begun - 5))
+        SplitReceipt(b"1000-0", 1001, 1, BatchReceipt("n", "m", 0, 0, 1, 1000 + begun - 5, 5, 20, 1).encode())
         for begun in (50, 90, 130, 150)
     ]
     late = b'{"code":"DeadlineExceeded","message":"the deadline had passed 10 ms before %b"}'

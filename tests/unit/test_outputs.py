@@ -11,7 +11,6 @@ import pytest
 
 from cluster_serving.client.errors import ErrorCode, RecordFailed
 from cluster_serving.client.protocol.results import plain
-from cluster_serving.client.wire.result import decode_result
 from cluster_serving.client.wire.tensors import Array
 from cluster_serving.node.models.base import ModelError
 from cluster_serving.node.processing.custom import Processing
@@ -19,7 +18,7 @@ from cluster_serving.node.processing.topn import Filter
 from cluster_serving.node.ring.slot import Geometry, Outcome, Row, Slot
 from cluster_serving.node.worker.inputs import ModelRun
 from cluster_serving.node.worker.outputs import ResultTooLargeError, SlotOutputs
-from cluster_serving.node.writer.results import Results
+from support.published import results_of
 
 GEOMETRY = Geometry(slots=1, batch=8, slot_bytes=4096, workers=1)
 
@@ -50,10 +49,9 @@ def store(
     outcomes, used = SlotOutputs(keep, steps).store(slot, ModelRun(list(range(rows)), {}, whole), outputs, 0)
     slot.add(outcomes, rows, used)
     answers: list[Any] = []
-    results = Results("job", "node")
-    for found in results.of(slot, results.batch(slot, 0), 0):
+    for result in results_of(slot):
         try:
-            answers.append(plain(decode_result("u", found.fields)))
+            answers.append(plain(result))
         except RecordFailed as error:
             answers.append(error)
     return answers

@@ -24,6 +24,7 @@ from cluster_serving.client.protocol.results import (
 from cluster_serving.client.wire.original.decode import decode_record as decode_original
 from cluster_serving.client.wire.original.result import encode_result as encode_original_result
 from cluster_serving.client.wire.original.values import DenseTensor
+from cluster_serving.client.wire.receipt import BatchReceipt
 from cluster_serving.client.wire.result import Result
 from cluster_serving.client.wire.tensors import encode_tensor
 from cluster_serving.node.processing.image import encode_png
@@ -107,9 +108,11 @@ def test_json_text_with_a_ragged_list_names_the_input() -> None:
 
 
 def test_a_native_result() -> None:
-    result = result_of([b"tensor:y", encode_tensor(np.array([1, 2])), b"receipt", b'{"batch": 3}'], "u")
+    receipt = BatchReceipt("n", "m", 0, 0, 3, 1.0, 2.0, 3.0, 4.0).of_record(b"1-0", 0.5, 1)
 
-    assert (result.uri, result.receipt) == ("u", {"batch": 3})
+    result = result_of([b"tensor:y", encode_tensor(np.array([1, 2])), b"receipt", receipt.encode()], "u")
+
+    assert (result.uri, result.receipt) == ("u", receipt)
     np.testing.assert_array_equal(plain(result), [1, 2])
 
 

@@ -1,23 +1,29 @@
 """Where the time of a record went: the stages of a receipt, and how `trace` draws them."""
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 import pytest
 
 from cluster_serving.client.errors import CodecError
-from cluster_serving.client.wire.receipt import enqueued_ms, stages
+from cluster_serving.client.wire.receipt import BatchReceipt, SplitReceipt, decode_receipt
 from cluster_serving.client.wire.result import Result
 from cluster_serving.node.commands.trace_text import page
 
-RECEIPT: dict[str, Any] = {
-    "entry": "1763657000123-7",
-    "read_ms": 1763657000125.5,
-    "filled_ms": 1763657000126,
-    "wait_ms": 3.25,
-    "run_ms": 40,
-    "publish_ms": 0.25,
-}
+BATCH = BatchReceipt(
+    node="web-1",
+    model="sha256:0",
+    ttl_ms=60_000,
+    worker=2,
+    batch=8,
+    filled_ms=1763657000126,
+    wait_ms=3.25,
+    run_ms=40,
+    publish_ms=0.25,
+)
+RECEIPT = BATCH.of_record(b"1763657000123-7", 1763657000125.5, 1)
 FOUND: dict[str, Any] = {
     "job": "j",
     "uri": "a\x1b[31m",
@@ -34,10 +40,27 @@ FOUND: dict[str, Any] = {
 }
 
 
-def test_the_stages_in_their_order() -> None:
-    result = Result("u", {}, receipt=json.dumps(RECEIPT).encode())
+@pytest.mark.parametrize(("deliveries", "outputs"), [(1, ()), (2, ["z", "a"])])
+def test_a_receipt_comes_back_from_a_hash(deliveries: int, outputs: Sequence[str]) -> None:
+    receipt = BATCH.of_record(b"1763657000123-7", 1763657000125.5, deliveries, outputs)
 
-    assert enqueued_ms(result.receipt) == 1763657000123
+    encoded = receipt.encode()
+
+    assert decode_receipt(encoded) == receipt
+    assert json.loads(encoded).keys() >= json.loads(BATCH.encode()).keys() | {"entry", "read_ms"}
+    assert (b"deliveries" in encoded, b"outputs" in encoded) == (deliveries > 1, bool(outputs))
+
+
+def test_a_receipt_comes_back_from_a_reply() -> None:
+    split = SplitReceipt(b"1763657000123-7", 1763657000125.5, 3, BATCH.encode())
+
+    assert split.joined() == BATCH.of_record(b"1763657000123-7", 1763657000125.5, 3)
+
+
+def test_the_stages_in_their_order() -> None:
+    result = Result("u", {}, receipt=RECEIPT.encode())
+
+    assert RECEIPT.enqueued_ms == 1763657000123
     assert list(result.stages.items()) == [
         ("stream", 2.5),
         ("fill", 0.5),
@@ -48,21 +71,37 @@ def test_the_stages_in_their_order() -> None:
 
 
 def test_a_clock_that_was_set_makes_no_stage_negative() -> None:
-    assert stages(RECEIPT | {"read_ms": 1763657000100})["stream"] == 0
-    assert stages(RECEIPT | {"filled_ms": 1763657000100})["fill"] == 0
+    assert msgspec.structs.replace(RECEIPT, read_ms=1763657000100).stages["stream"] == 0
+    assert msgspec.structs.replace(RECEIPT, filled_ms=1763657000100).stages["fill"] == 0
 
 
 def test_no_receipt_has_no_stages() -> None:
-    assert Result("u", {}).stages == {}
+    result = Result("u", {})
+
+    assert (result.receipt, result.stages) == (None, {})
 
 
-@pytest.mark.parametrize("name", list(RECEIPT))
+@pytest.mark.parametrize("name", ["entry", "read_ms", "filled_ms", "wait_ms", "run_ms", "publish_ms"])
 @pytest.mark.parametrize("value", [None, "x", []])
 def test_a_receipt_that_does_not_tell(name: str, value: Any) -> None:
     """Whatever it is, it is said and does no harm."""
-    for receipt in (RECEIPT | {name: value}, {each: RECEIPT[each] for each in RECEIPT if each != name}):
+    known: dict[str, Any] = json.loads(RECEIPT.encode())
+    for receipt in (known | {name: value}, {each: known[each] for each in known if each != name}):
+        result = Result("u", {}, receipt=json.dumps(receipt).encode())
         with pytest.raises(CodecError, match="the receipt"):
-            stages(receipt)
+            _ = result.stages
+
+
+@pytest.mark.parametrize("batch", [b"", b"{", b"[]", b"{}", b"\xff", b"[" * 100_000])
+def test_a_part_that_is_damaged(batch: bytes) -> None:
+    with pytest.raises(CodecError, match="receipt"):
+        SplitReceipt(b"1-0", 1.0, 1, batch).joined()
+    with pytest.raises(CodecError, match="receipt"):
+        decode_receipt(batch)
+
+
+def test_a_member_of_a_later_version_is_ignored() -> None:
+    assert decode_receipt(RECEIPT.encode()[:-1] + b',"later":1}') == RECEIPT
 
 
 def test_bars_stand_behind_one_another() -> None:

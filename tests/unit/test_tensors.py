@@ -260,21 +260,20 @@ def test_a_result_with_everything() -> None:
         part for name, array in sorted(arrays.items()) for part in (b"tensor:" + name.encode(), encode_tensor(array))
     ]
 
-    result = decode_result("u", [*fields, b"receipt", b'{"outputs": ["b", "a"], "batch": 3}', b"unknown", b"\xff"])
+    result = decode_result("u", [*fields, b"receipt", b'{"outputs": ["b", "a"]}', b"unknown", b"\xff"])
 
     assert list(result.outputs) == ["b", "a"]
     for name, array in arrays.items():
         np.testing.assert_array_equal(result.outputs[name], array)
         assert result.outputs[name].flags.writeable, "the program's own"
     assert (result.uri, result.value, result.error) == ("u", None, None)
-    assert result.receipt["batch"] == 3
 
 
 def test_outputs_without_a_receipt_stay_in_their_order() -> None:
     fields = [b"tensor:b", encode_tensor(np.zeros(1)), b"tensor:a", encode_tensor(np.ones(1))]
 
     assert list(decode_result("u", fields).outputs) == ["b", "a"]
-    assert decode_result("u", fields).receipt == {}
+    assert decode_result("u", fields).receipt is None
 
 
 def test_a_result_that_is_a_value_or_an_error() -> None:
@@ -327,7 +326,7 @@ def test_results_that_are_not_what_they_say(fields: list[bytes]) -> None:
 def test_a_broken_receipt_is_seen_when_it_is_asked_for() -> None:
     result = decode_result("u", [b"receipt", b"[]", b"value", b"1"])
 
-    with pytest.raises(CodecError, match="field receipt is not a JSON object"):
+    with pytest.raises(CodecError, match="the receipt is incomplete"):
         _ = result.receipt
 
 

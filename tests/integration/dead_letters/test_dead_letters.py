@@ -17,7 +17,7 @@ from cluster_serving.client.threads.link import Link
 from cluster_serving.client.wire.values import encode_record
 from cluster_serving.node.cli import main
 from cluster_serving.node.job.directory import Job, NodeRecord
-from cluster_serving.node.writer.dead_letters import DeadLetters, encode_reason
+from cluster_serving.node.writer.dead_letters import DeadLetters, Reason
 from support.dead_letters import DIED_MS, MODEL, Letters
 from support.private_redis import PrivateRedis
 
@@ -215,8 +215,8 @@ def test_ten_thousand_letters_take_little_memory(letters: Letters) -> None:
         for i = 1, 10000 do
           redis.call('XADD', KEYS[1], '*', 'dead_letter', ARGV[1], 'uri', i, 'image:x', string.rep('x', 4096))
         end"""
-    reason = encode_reason("WorkerDied", "m" * 200, "t" * 200, "1-1", "node-1", MODEL, DIED_MS)
-    letters.redis.eval(script, 1, keys.dead_key(letters.job), reason + b',"deliveries":1}')
+    reason = Reason("WorkerDied", "m" * 200, "t" * 200, "1-1", "node-1", MODEL, DIED_MS, deliveries=1)
+    letters.redis.eval(script, 1, keys.dead_key(letters.job), reason.encode())
     tracemalloc.start()
     try:
         assert "10000 in all, 1 shown" in letters.run("list", "--uri", "1").stdout

@@ -43,9 +43,10 @@ class Book(Answers):
 
     def right(self, dialect: object, sample: int, result: Result) -> bool:
         """Whether the answer is the record's own number."""
-        told: dict[str, Any] = dict(result.receipt)
-        done_s = (told["filled_ms"] + told["wait_ms"] + told["run_ms"]) / 1000
-        self.answered.setdefault(sample, Answered(time.monotonic(), told["entry"], told["node"], done_s))
+        receipt = result.receipt
+        assert receipt is not None
+        done_s = (receipt.filled_ms + receipt.wait_ms + receipt.run_ms) / 1000
+        self.answered.setdefault(sample, Answered(time.monotonic(), receipt.entry, receipt.node, done_s))
         return bool(result.outputs["y"][0] == sample)
 
 

@@ -1,4 +1,4 @@
-"""From a slot to the fields that clients read."""
+"""Step 2 of the writer: from the outcomes of a slot to the fields that clients read."""
 
 import json
 import math
@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 from cluster_serving.client.errors import ErrorCode
 from cluster_serving.client.protocol.results import plain, result_of
 from cluster_serving.client.wire.original.result import decode_result as decode_original
+from cluster_serving.client.wire.receipt import Receipt
 from cluster_serving.client.wire.reply import Reply
-from cluster_serving.client.wire.result import Result, decode_result
+from cluster_serving.client.wire.result import decode_result
 from cluster_serving.node.ring.slot import (
     BATCHED,
     ORIGINAL,
@@ -25,7 +26,7 @@ from cluster_serving.node.ring.slot import (
     array_at,
     now_us,
 )
-from cluster_serving.node.writer.results import Published, Results
+from support.published import answers_of, results_of
 
 GEOMETRY = Geometry(slots=1, batch=8, slot_bytes=4096, workers=1)
 ERROR = (ErrorCode.INFERENCE_FAILED.value, "it failed")
@@ -53,18 +54,14 @@ def place(slot: Slot, **outputs: NDArray[Any]) -> list[StoredOutput]:
     return placed
 
 
-def finished(slot: Slot, results: Results | None = None, now_ms: float = 0, ahead_ms: float = 0) -> list[Published]:
-    results = results or Results("job", "node-1")
-    batch = results.batch(slot, now_ms, clock_offset_ms=ahead_ms, worker=3)
-    return list(results.of(slot, batch, now_ms, clock_offset_ms=ahead_ms))
+def receipts_of(slot: Slot) -> list[Receipt]:
+    receipts = [result.receipt for result in results_of(slot)]
+    assert None not in receipts
+    return [receipt for receipt in receipts if receipt is not None]
 
 
-def fields_of(slot: Slot, results: Results | None = None) -> list[list[bytes]]:
-    return [found.fields for found in finished(slot, results)]
-
-
-def results_of(slot: Slot) -> list[Result]:
-    return [decode_result("u", fields) for fields in fields_of(slot)]
+def fields_of(slot: Slot, **options: Any) -> list[list[bytes]]:
+    return [answer.fields for answer in answers_of(slot, **options)]
 
 
 def assert_same(found: NDArray[Any], expected: NDArray[Any]) -> None:
@@ -163,7 +160,7 @@ def test_values_are_the_same_json_in_both_dialects() -> None:
     slot.add([Outcome([0, 1], values=put(slot, b'{"name":"cat"}', b"[1,2]"))], 2, 0)
 
     for legacy in (False, True):
-        native, original = fields_of(slot, Results("job", "n", legacy_filter_text=legacy))
+        native, original = fields_of(slot, legacy_filter_text=legacy)
 
         assert decode_result("u", native).value == {"name": "cat"}
         assert original == [b"value", b"[1,2]"]
@@ -193,7 +190,7 @@ def test_a_filters_value_is_json_or_the_originals_text(filtered: Any, json_text:
     slot.add([Outcome([0, 1], filtered=put(slot, packed, packed))], 2, 0)
 
     for legacy, expected in ((False, json_text), (True, legacy_text)):
-        native, original = fields_of(slot, Results("job", "n", legacy_filter_text=legacy))
+        native, original = fields_of(slot, legacy_filter_text=legacy)
 
         assert native[:2] == [b"value", json_text.encode()]
         assert original == [b"value", expected.encode()]
@@ -230,7 +227,8 @@ def test_text_and_tensors_keep_the_models_order() -> None:
     result = decode_result("u", [part for pair in reversed(pairs) for part in pair])
 
     assert list(result.outputs) == ["z", "t", "a"]
-    assert result.receipt["outputs"] == ["z", "t", "a"]
+    assert result.receipt is not None
+    assert result.receipt.outputs == ["z", "t", "a"]
     assert [value.tolist() if name != "t" else value for name, value in result.outputs.items()] == [[1, 2], "x", True]
 
 
@@ -275,7 +273,7 @@ def test_rows_with_different_outputs_have_receipts_of_their_own() -> None:
     results = results_of(slot)
 
     assert [list(result.outputs) for result in results] == [["a", "b"], ["c", "d"], []]
-    assert [result.receipt.get("outputs") for result in results] == [["a", "b"], ["c", "d"], None]
+    assert [list(receipt.outputs) for receipt in receipts_of(slot)] == [["a", "b"], ["c", "d"], []]
 
 
 def test_what_cannot_be_encoded_fails_alone() -> None:
@@ -285,6 +283,7 @@ def test_what_cannot_be_encoded_fails_alone() -> None:
 
     native, original, good = fields_of(slot)
 
+    assert [answer.failed for answer in answers_of(slot)] == [True, True, False]
     assert decode_result("u", native).error is not None
     assert result_of(original, "u").error is not None
     assert decode_result("u", good).error is None
@@ -305,65 +304,37 @@ def test_errors_of_the_worker_and_of_the_reader() -> None:
     assert result_of(bad_original, "u").error == refused
 
 
-def test_a_row_without_an_outcome_is_answered_too() -> None:
-    slot = new_slot(row(0), row(1))
-    slot.add([Outcome([0], error=ERROR)], 1, 0)
+def test_a_reply_holds_the_same_fields_packed() -> None:
+    slot = new_slot(row(0), row(1, reply=b"cluster-serving.reply_job:c"))
+    slot.add([Outcome([0, 1], outputs=place(slot, y=np.ones((2, 1))))], 2, 0)
 
-    first, second = results_of(slot)
+    in_hash, in_reply = fields_of(slot)
 
-    assert first.error == ERROR
-    assert second.error == ("InferenceFailed", "the worker gave no outcome for this record")
-
-
-def test_a_later_outcome_of_a_row_counts() -> None:
-    """A worker killed between two stores of `Slot.add` leaves an outcome whose row runs again."""
-    slot = new_slot(row(0))
-    slot.add([Outcome([0], error=ERROR)], 0, 0)
-    slot.add([Outcome([0], outputs=place(slot, y=np.array([3.0])))], 1, 8)
-
-    (result,) = results_of(slot)
-
-    assert result.error is None
-    assert result.outputs["y"] == 3
-
-
-def test_where_results_go() -> None:
-    slot = new_slot(row(0), row(1, reply=b"cluster-serving.reply_job:c"), row(-1, error=ERROR))
-    slot.add([Outcome([0, 1], error=ERROR)], 2, 0)
-
-    found = finished(slot)
-
-    assert [each.target for each in found] == [
-        b"cluster-serving_job:uri 0",
-        b"cluster-serving.reply_job:c",
-        b"cluster-serving_job:uri -1",
-    ]
-    assert [each.row.place for each in found] == [0, 1, -1]
-    assert found[1].fields[0] == b"uri 1"
-    assert Reply(b"", found[1].fields[1], b"{}").unpack()[0] == found[0].fields[:2]
+    assert in_reply[0] == b"uri 1"
+    assert Reply(b"", in_reply[1], b"{}").unpack()[0] == in_hash[:2]
 
 
 def test_native_receipts_say_how_it_went() -> None:
     slot = new_slot(row(0), row(1, ORIGINAL), row(-1, error=ERROR))
     slot.add([Outcome([0, 1], outputs=place(slot, y=np.zeros((2, 1))))], 2, 0)
-    results = Results("job", "node-1", model="sha256:12", ttl_ms=60_000)
 
-    native, original, refused = fields_of(slot, results)
+    native, original, refused = fields_of(slot)
 
-    receipt = decode_result("u", native).receipt
-    assert receipt.pop("wait_ms") >= 0
-    assert receipt.pop("run_ms") >= 0
-    assert receipt == {
-        "entry": "5-1",
-        "read_ms": 0,
-        "node": "node-1",
-        "model": "sha256:12",
-        "ttl_ms": 60_000,
-        "worker": 3,
-        "batch": 2,
-        "filled_ms": slot.times_us[0] / 1000,
-        "publish_ms": 0,
-    }
+    filled_us, started_us, ended_us = slot.times_us
+    assert native[-2] == b"receipt"
+    assert decode_result("u", native).receipt == Receipt(
+        entry="5-1",
+        read_ms=0,
+        node="node-1",
+        model="sha256:12",
+        ttl_ms=60_000,
+        worker=3,
+        batch=2,
+        filled_ms=filled_us / 1000,
+        wait_ms=(started_us - filled_us) / 1000,
+        run_ms=(ended_us - started_us) / 1000,
+        publish_ms=0,
+    )
     assert b"receipt" not in original
     assert json.loads(refused[-1])["entry"] == "5-0"
 
@@ -378,9 +349,9 @@ def test_the_stages_of_a_receipt_are_on_the_clock_of_redis_and_sum_to_the_total(
     filled, started, ended = slot.times_us
     now_ms = ended / 1000 + ahead_ms + 7
 
-    (found,) = finished(slot, now_ms=now_ms, ahead_ms=ahead_ms)
+    (fields,) = fields_of(slot, now_ms=now_ms, clock_offset_ms=ahead_ms)
 
-    stages = decode_result("u", found.fields).stages
+    stages = decode_result("u", fields).stages
     assert list(stages) == ["stream", "fill", "wait", "run", "publish"]
     assert sum(stages.values()) == pytest.approx(now_ms - enqueued_ms, abs=0.01)
     assert 40 <= stages["stream"] < 41.01
@@ -394,27 +365,28 @@ def test_each_record_of_a_batch_says_when_it_was_read_and_whether_it_came_again(
     slot = new_slot(*(Row(b"1-%d" % n, b"u", b"", 0, n, [], None, 0, b"", *each) for n, each in enumerate(given)))
     slot.add([Outcome([0, 1, 2, 3], outputs=place(slot, y=np.zeros((4, 1))))], 4, 0)
 
-    receipts = [result.receipt for result in results_of(slot)]
+    receipts = receipts_of(slot)
 
-    assert [receipt["read_ms"] for receipt in receipts] == [1000, 1000, 2000.5, 2000.5]
-    assert [receipt.get("deliveries") for receipt in receipts] == [None, None, None, 3]
+    assert [receipt.read_ms for receipt in receipts] == [1000, 1000, 2000.5, 2000.5]
+    assert [receipt.deliveries for receipt in receipts] == [1, 1, 1, 3]
 
 
 def test_a_batch_of_refused_records_never_ran() -> None:
     slot = Slot(memoryview(bytearray(GEOMETRY.slot_stride)), GEOMETRY)
     slot.fill(b"", [row(-1, error=ERROR)], 0)
 
-    (result,) = results_of(slot)
+    (receipt,) = receipts_of(slot)
 
-    assert (result.receipt["wait_ms"], result.receipt["run_ms"], result.receipt["batch"]) == (0, 0, 0)
+    assert (receipt.wait_ms, receipt.run_ms, receipt.batch) == (0, 0, 0)
 
 
 def test_names_are_written_as_json() -> None:
     slot = new_slot(row(0))
     slot.add([Outcome([0], outputs=place(slot, **{'q"': np.zeros((1, 1)), "ü": np.zeros((1, 1))}))], 1, 0)
 
-    (found,) = finished(slot, Results("job", 'no"de'))
+    (fields,) = fields_of(slot, node='no"de')
 
-    result = decode_result("u", found.fields)
+    result = decode_result("u", fields)
     assert list(result.outputs) == ['q"', "ü"]
-    assert result.receipt["node"] == 'no"de'
+    assert result.receipt is not None
+    assert result.receipt.node == 'no"de'

@@ -1,0 +1,104 @@
+"""Step 3 of publishing a slot: the address of each result.
+
+    record with the field `reply`       the reply stream of that name, where all results of a call for one client are one entry
+    record without the field `reply`    a result hash, which Redis keeps for the time to live of results
+
+The addressed results of a slot, and the dead letters among its records, are published by one call of `finish.lua`.
+"""
+
+from pathlib import Path
+from typing import NamedTuple
+
+from cluster_serving.client import keys
+from cluster_serving.client.protocol.resp import Script
+from cluster_serving.node.ring.metrics import Count
+from cluster_serving.node.ring.slot import Row
+
+FINISH = Script(Path(__file__).with_name("finish.lua").read_text())
+
+Counts = tuple[Count, ...]
+"""Counters that a record raises by 1."""
+
+
+class JobAddress(NamedTuple):
+    """Keys of a job, and the limits of what Redis keeps for the job.
+
+    Attributes:
+        stream: key of the job's stream.
+        dead_letters: key of the stream of dead letters.
+        result_prefix: key of a result hash without the uri.
+        result_ttl_ms: milliseconds for which Redis keeps a result hash, 0 for ever.
+        max_dead_letters: number of dead letters to keep.
+    """
+
+    stream: bytes
+    dead_letters: bytes
+    result_prefix: bytes
+    result_ttl_ms: bytes
+    max_dead_letters: bytes
+
+    @classmethod
+    def of(cls, job: str, result_ttl_ms: int, max_dead_letters: int) -> "JobAddress":
+        """Return the address of a job by its name."""
+        return cls(
+            job.encode(),
+            keys.dead_key(job).encode(),
+            keys.result_prefix(job).encode(),
+            b"%d" % result_ttl_ms,
+            b"%d" % max_dead_letters,
+        )
+
+
+class FinishCall:
+    """Keys and arguments of one call of `finish.lua`.
+
+    Args:
+        job: address of the job.
+        batch: JSON of the part of the receipt that is equal for all records of the call.
+
+    Attributes:
+        counts: counters of each row, in the order of the rows.
+        size: bytes of all fields.
+    """
+
+    def __init__(self, job: JobAddress, batch: bytes) -> None:
+        self.counts: list[Counts] = []
+        self.size = 0
+        self._job = job
+        self._batch = batch
+        self._streams: dict[bytes, bytes] = {}  # key of a reply stream: number of the stream in the script
+        self._hashes: list[bytes] = []
+        self._letters: list[bytes] = []
+        self._rows: list[bytes] = []
+
+    def add(self, row: Row, fields: list[bytes], counts: Counts, letter: bytes = b"") -> None:
+        """Add a record with its result.
+
+        Args:
+            row: the record.
+            fields: fields of an `Answer`.
+            counts: counters of the record.
+            letter: encoded `Reason` if the record becomes a dead letter.
+        """
+        if row.reply:
+            number = self._streams.get(row.reply)
+            if number is None:
+                number = self._streams[row.reply] = b"%d" % (len(self._streams) + 1)
+            self._rows += (row.id, number, *fields)
+        else:
+            self._hashes.append(self._job.result_prefix + row.uri)
+            self._rows += (row.id, b"0", b"%d" % len(fields), *fields)
+        self.counts.append(counts)
+        self.size += sum(map(len, fields))
+        if letter:
+            self._letters += b"%d" % len(self.counts), letter
+
+    def keys(self) -> list[bytes]:
+        """Return `KEYS` of the script."""
+        return [self._job.stream, self._job.dead_letters, *self._streams, *self._hashes]
+
+    def arguments(self) -> list[bytes]:
+        """Return `ARGV` of the script."""
+        job, streams, letters = self._job, b"%d" % len(self._streams), b"%d" % (len(self._letters) // 2)
+        settings = keys.GROUP.encode(), job.result_ttl_ms, job.max_dead_letters
+        return [*settings, self._batch, streams, letters, *self._letters, *self._rows]

@@ -1,0 +1,180 @@
+"""Step 2 of publishing a slot: the fields of each result, in the dialect of the request.
+
+native dialect, into a hash      tensor:<output>, bool:<output>, string:<output>, value or error, and receipt
+native dialect, into a reply     uri, and the same fields and the record's part of the receipt, packed
+original dialect, into a hash    value, and error beside the value NaN
+"""
+
+import math
+from functools import lru_cache
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+
+from cluster_serving.client import keys
+from cluster_serving.client.errors import CodecError, ErrorCode
+from cluster_serving.client.wire.original.result import encode_result as encode_original
+from cluster_serving.client.wire.receipt import BatchReceipt
+from cluster_serving.client.wire.reply import pack
+from cluster_serving.client.wire.tensors import Array, tensor_header
+from cluster_serving.node.processing.filter_text import json_text, legacy_text
+from cluster_serving.node.ring.slot import BATCHED, ORIGINAL, Outcome, Slot, StoredOutput, array_at, cut
+from cluster_serving.node.writer.outcome import RowOutcome
+
+Fields = list[bytes]
+"""`field, value, field, value, ...`"""
+
+
+class _Column(NamedTuple):
+    """Output of all rows of an outcome.
+
+    Attributes:
+        field: name of the field.
+        header: tensor message before the data, equal for all rows. Empty for text.
+        offset: position of the first row's data in the outputs of the slot.
+        size: bytes of a row's data.
+        spans: offset and length of the JSON of each row's text. Empty for numbers.
+    """
+
+    field: bytes
+    header: bytes
+    offset: int
+    size: int
+    spans: list[tuple[int, int]]
+
+
+class Answer(msgspec.Struct, frozen=True, gc=False):
+    """Fields of a record's result as `finish.lua` writes the fields, and whether the record failed."""
+
+    fields: Fields
+    failed: bool
+
+
+class ResultFields:
+    """Encodes the results of one slot.
+
+    Args:
+        slot: slot to read. The slot is not changed.
+        receipt: part of the receipt that is equal for all records of the slot.
+        clock_offset_ms: milliseconds by which Redis' clock is ahead of this machine's.
+        legacy_filter_text: answers in the original dialect have the exact text of the original's filters.
+    """
+
+    def __init__(
+        self, slot: Slot, receipt: BatchReceipt, *, clock_offset_ms: float = 0, legacy_filter_text: bool = False
+    ) -> None:
+        self._slot = slot
+        self._receipt = receipt
+        self._clock_offset_ms = clock_offset_ms
+        self._original_text = legacy_text if legacy_filter_text else json_text
+        self._outcome: Outcome | None = None  # the outcome and the flags of the columns
+        self._flags = 0
+        self._columns: list[_Column] = []
+
+    def answer(self, ended: RowOutcome) -> Answer:
+        """Return the result of a record.
+
+        Outputs that cannot be encoded in the dialect of the record are answered with an error. Such a record is no dead letter,
+        because neither the record nor the model is at fault.
+        """
+        row, outcome = ended.row, ended.outcome
+        failed = outcome.error is not None
+        try:
+            fields = self._result(row.flags, outcome, ended.index)
+        except Exception as fault:  # every exception of an encoder: the results of further rows must not stop
+            fields, failed = _error((ErrorCode.INFERENCE_FAILED, cut(str(fault))), row.flags), True
+        read_ms = row.read_us / 1000 + self._clock_offset_ms
+        if row.reply:
+            fields = [row.uri, pack(row.id, read_ms, row.deliveries, fields)]
+        elif not row.flags & ORIGINAL:
+            names = [output.name for output in outcome.outputs] if len(outcome.outputs) > 1 else ()
+            fields += keys.RECEIPT, self._receipt.of_record(row.id, read_ms, row.deliveries, names).encode()
+        return Answer(fields, failed)
+
+    def _result(self, flags: int, outcome: Outcome, index: int) -> Fields:
+        if outcome.error is not None:
+            return _error(outcome.error, flags)
+        outputs = self._slot.outputs
+        if outcome.values:
+            start, length = outcome.values[index]
+            return [keys.VALUE, bytes(outputs[start : start + length])]
+        if outcome.filtered:
+            start, length = outcome.filtered[index]
+            text = self._original_text if flags & ORIGINAL else json_text
+            return [keys.VALUE, text(outputs[start : start + length])]
+        if flags & ORIGINAL:
+            return [keys.VALUE, encode_original([_array(self._slot, each, index, flags) for each in outcome.outputs])]
+        if outcome is not self._outcome or flags != self._flags:
+            self._columns = [_column(output, batched=bool(flags & BATCHED)) for output in outcome.outputs]
+            self._outcome, self._flags = outcome, flags
+        fields: Fields = []
+        for field, header, offset, size, spans in self._columns:
+            if spans:
+                start, length = spans[index]
+                json = bytes(outputs[start : start + length])
+                fields += field, msgspec.json.encode([msgspec.Raw(json)]) if flags & BATCHED else json
+            else:
+                start = offset + index * size
+                fields += field, header + outputs[start : start + size]
+        return fields
+
+
+def _column(output: StoredOutput, *, batched: bool) -> _Column:
+    if output.is_text:
+        return _Column(keys.STRING + output.name.encode(), b"", 0, 0, output.spans)
+    field, header, size = _head(output.name, output.dtype, (1, *output.row_shape) if batched else output.row_shape)
+    return _Column(field, header, output.offset, size, [])
+
+
+@lru_cache(maxsize=1024)
+def _head(name: str, dtype: str, shape: tuple[int, ...]) -> tuple[bytes, bytes, int]:
+    """Return field name, header of the tensor message, and bytes of data of one row."""
+    kind = np.dtype(dtype)
+    field = (keys.BOOL if kind.kind == "b" else keys.TENSOR) + name.encode()
+    wire = np.dtype(np.uint8) if kind.kind == "b" else kind
+    return field, tensor_header(wire, shape), kind.itemsize * math.prod(shape)
+
+
+def _array(slot: Slot, output: StoredOutput, index: int, flags: int) -> Array:
+    if output.is_text:
+        raise CodecError(f"output {output.name!r} is text, which cannot be sent in the original dialect")
+    size = np.dtype(output.dtype).itemsize * math.prod(output.row_shape)
+    array = array_at(slot.outputs, output.dtype, output.row_shape, output.offset + index * size)
+    return array[np.newaxis] if flags & BATCHED else array
+
+
+def _error(error: tuple[str, str], flags: int) -> Fields:
+    """Return the fields of an error. The original's clients read the three characters NaN and ignore the error field."""
+    code, message = error
+    document = msgspec.json.encode({"code": code, "message": message})
+    return [keys.VALUE, b"NaN", keys.ERROR, document] if flags & ORIGINAL else [keys.ERROR, document]
+
+
+def batch_receipt(
+    slot: Slot, now_ms: float, *, node: str, model: str, ttl_ms: int, worker: int, clock_offset_ms: float
+) -> BatchReceipt:
+    """Return the part of a receipt that is equal for all records of a slot.
+
+    Args:
+        slot: slot to read. The slot is not changed.
+        now_ms: Unix time in ms on Redis' clock, at which the writer begins to publish the slot.
+        node: name of the node.
+        model: fingerprint of the model.
+        ttl_ms: milliseconds for which Redis keeps a result hash, 0 for ever.
+        worker: number of the worker that ran the batch.
+        clock_offset_ms: milliseconds by which Redis' clock is ahead of this machine's.
+    """
+    filled_us, started_us, ended_us = slot.times_us
+    finished_ms = max(filled_us, started_us, ended_us) / 1000 + clock_offset_ms
+    return BatchReceipt(
+        node=node,
+        model=model,
+        ttl_ms=ttl_ms,
+        worker=worker,
+        batch=slot.rows,
+        filled_ms=round(filled_us / 1000 + clock_offset_ms, 3),
+        wait_ms=max(started_us - filled_us, 0) / 1000,
+        run_ms=max(ended_us - started_us, 0) / 1000,
+        publish_ms=round(max(now_ms - finished_ms, 0), 3),
+    )

@@ -1,0 +1,49 @@
+"""Step 3 of the writer: the address of each result, in the keys and arguments of `finish.lua`."""
+
+from cluster_serving.node.ring.metrics import Count
+from cluster_serving.node.ring.slot import Row
+from cluster_serving.node.writer.address import FinishCall, JobAddress
+
+JOB = JobAddress.of("job", 60_000, 10)
+BATCH = b'{"node":"n"}'
+ANSWERED = (Count.ANSWERED,)
+DEAD = (Count.FAILED, Count.DEAD)
+SETTINGS = [b"serving", b"60000", b"10", BATCH]
+
+
+def row(number: int, reply: bytes = b"") -> Row:
+    return Row(b"5-%d" % number, b"u%d" % number, reply, 0, number)
+
+
+def test_a_result_goes_to_the_reply_stream_of_its_client_or_to_a_hash() -> None:
+    call = FinishCall(JOB, BATCH)
+    call.add(row(0), [b"value", b"0"], ANSWERED)
+    call.add(row(1, b"one"), [b"u1", b"packed 1"], ANSWERED)
+    call.add(row(2, b"two"), [b"u2", b"packed 2"], ANSWERED)
+    call.add(row(3), [b"value", b"3", b"receipt", b"{}"], ANSWERED)
+    call.add(row(4, b"one"), [b"u4", b"packed 4"], ANSWERED)
+
+    assert call.keys() == [
+        *(b"job", b"cluster-serving.dead_job"),
+        *(b"one", b"two"),
+        *(b"cluster-serving_job:u0", b"cluster-serving_job:u3"),
+    ]
+    assert call.arguments() == [
+        *(*SETTINGS, b"2", b"0"),
+        *(b"5-0", b"0", b"2", b"value", b"0"),
+        *(b"5-1", b"1", b"u1", b"packed 1"),
+        *(b"5-2", b"2", b"u2", b"packed 2"),
+        *(b"5-3", b"0", b"4", b"value", b"3", b"receipt", b"{}"),
+        *(b"5-4", b"1", b"u4", b"packed 4"),
+    ]
+    assert call.size == sum(map(len, (b"value0", b"u1packed 1", b"u2packed 2", b"value3receipt{}", b"u4packed 4")))
+
+
+def test_a_dead_letter_has_the_number_of_its_row() -> None:
+    call = FinishCall(JOB, BATCH)
+    call.add(row(0), [b"value", b"0"], ANSWERED)
+    call.add(row(1), [b"error", b"{}"], DEAD, b"reason")
+
+    assert call.counts == [ANSWERED, DEAD]
+    assert call.arguments()[4:8] == [b"0", b"1", b"2", b"reason"]
+    assert call.arguments()[-5:] == [b"5-1", b"0", b"2", b"error", b"{}"]
