@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 import msgspec
@@ -14,10 +15,10 @@ from cluster_serving.node.models.user_code import UserFault
 from cluster_serving.node.processing.custom import Processing
 from cluster_serving.node.processing.options import ImageOptions
 from cluster_serving.node.processing.records import Preprocessor, text_array, text_row
-from cluster_serving.node.ring.input_layout import InputArea, Layout, decode_layout
+from cluster_serving.node.ring.input_layout import InputArea, decode_layout
 from cluster_serving.node.ring.slot import Outcome, Slot, array_at, cut
 
-_MAX_LAYOUTS = 4096
+_layout_of = lru_cache(maxsize=4096)(decode_layout)
 _WHOLE = ("whole", "strings")
 
 
@@ -67,12 +68,11 @@ class SlotInputs:
             except (ModuleNotFoundError, ValueError) as error:
                 raise ModelError(f"recordEncrypted is true, but {error}.") from error
         self._preprocess = Preprocessor(processing, self._inputs, self._open) if processing else None
-        self._layouts: dict[bytes, Layout] = {}
         self._fits: dict[str, Callable[[bytes], Array]] = {}
 
     def decode(self, slot: Slot, rows: range, without: Collection[int] = ()) -> tuple[list[ModelRun], list[Outcome]]:
         """Return runs of rows with equal shapes, and errors for rows with broken contents. Rows in `without` are left out."""
-        layout = self._layout(slot.signature)
+        layout = _layout_of(slot.signature)
         specs = self._inputs or open_inputs(len(layout.inputs))
         whole = any(place.kind in _WHOLE for place in layout.inputs)
         if not layout.has_heap and not whole:
@@ -106,14 +106,6 @@ class SlotInputs:
             named = zip(self._inputs or open_inputs(len(columns)), columns, strict=True)
             runs.append(ModelRun([row for row, _ in members], {spec.name: np.stack(column) for spec, column in named}))
         return runs, broken
-
-    def _layout(self, signature: bytes) -> Layout:
-        layout = self._layouts.get(signature)
-        if layout is None:
-            if len(self._layouts) >= _MAX_LAYOUTS:
-                self._layouts.clear()
-            layout = self._layouts[signature] = decode_layout(signature)
-        return layout
 
     def _row(
         self,

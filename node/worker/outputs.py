@@ -35,82 +35,16 @@ class NoRoomError(ResultTooLargeError):
     """The outputs of the slot are full, perhaps only because of the outputs of neighbouring rows."""
 
 
-class SlotOutputs:
-    """Stores the outputs of runs.
+class OutputArea:
+    """Outputs of a slot, filled from front to back. Contents without room raise `NoRoomError`.
 
-    Args:
-        keep: a filter, or `None`.
-        processing: user code. Its `postprocess`, if present, makes the results.
-
-    Raises:
-        ModelError: both a filter and a `postprocess` are given.
+    Attributes:
+        used: number of bytes in use. A lower number takes back what was put last.
     """
 
-    def __init__(self, keep: Filter | None, processing: Processing | None) -> None:
-        self._filter = keep
-        self._postprocess: Postprocess | None = None
-        if processing is not None and processing.has_postprocess:
-            self._postprocess = processing.postprocess
-            if keep is not None:
-                raise ModelError(
-                    f"postProcessing is {keep.name}({keep.n}), and the class of processing has a postprocess: keep one of "
-                    "them."
-                )
-
-    @property
-    def keeps_all(self) -> bool:
-        """True when outputs are stored as the model returns them."""
-        return self._filter is None and self._postprocess is None
-
-    def store(self, slot: Slot, run: ModelRun, outputs: Outputs, used: int) -> tuple[list[Outcome], int]:
-        """Store the results of a run.
-
-        Args:
-            slot: slot that takes the results.
-            run: rows of the run.
-            outputs: arrays of the model, rows first, or the arrays of a record that is a whole batch.
-            used: number of bytes of the slot's outputs in use before the call.
-
-        Returns:
-            The outcomes of all rows, and the number of bytes in use after the call.
-
-        Raises:
-            ModelError: an output has a dtype that cannot be sent.
-            NoRoomError: the arrays do not fit.
-        """
-        _check(outputs)
-        if run.whole:
-            outputs = {name: array[np.newaxis] for name, array in outputs.items()}
-        area = _Area(slot.outputs, used)
-        if self._postprocess is not None:
-            outcomes = _customized(run, outputs, area, self._postprocess)
-        elif self._filter is not None:
-            outcomes = _filtered(run, outputs, area, self._filter)
-        else:
-            outcomes = [Outcome(run.rows, outputs=area.place(outputs))]
-        return outcomes, area.used
-
-
-def failed(row: int, error: BaseException, hint: str = "") -> Outcome:
-    """Return the outcome of a record that failed in the model or after the model. `hint` follows an exception of the model."""
-    code = ErrorCode.RESULT_TOO_LARGE if isinstance(error, ResultTooLargeError) else ErrorCode.INFERENCE_FAILED
-    own = isinstance(error, (ResultTooLargeError, ModelError, UserFault))
-    message = str(error) if own else f"{type(error).__name__}: {error}{hint}"
-    detail = "".join(traceback.format_exception(error))
-    return Outcome([row], error=(code, cut(redact(message))), detail=cut_detail(redact(detail)))
-
-
-def too_large(row: int, error: NoRoomError, used: int) -> Outcome:
-    """Return the outcome of a record whose outputs had no room behind `used` bytes of the neighbours' outputs."""
-    return Outcome([row], again=True) if used else failed(row, error)
-
-
-class _Area:
-    """Outputs of a slot, filled from front to back. Contents without room raise `NoRoomError`."""
-
-    def __init__(self, memory: memoryview, used: int) -> None:
-        self._memory = memory
-        self.used = used
+    def __init__(self, slot: Slot) -> None:
+        self._memory = slot.outputs
+        self.used = slot.output_bytes
 
     def put(self, content: bytes) -> tuple[int, int]:
         """Store the content, and return its offset and length."""
@@ -141,6 +75,72 @@ class _Area:
         return start
 
 
+class SlotOutputs:
+    """Stores the outputs of runs.
+
+    Args:
+        keep: a filter, or `None`.
+        processing: user code. Its `postprocess`, if present, makes the results.
+
+    Raises:
+        ModelError: both a filter and a `postprocess` are given.
+    """
+
+    def __init__(self, keep: Filter | None, processing: Processing | None) -> None:
+        self._filter = keep
+        self._postprocess: Postprocess | None = None
+        if processing is not None and processing.has_postprocess:
+            self._postprocess = processing.postprocess
+            if keep is not None:
+                raise ModelError(
+                    f"postProcessing is {keep.name}({keep.n}), and the class of processing has a postprocess: keep one of "
+                    "them."
+                )
+
+    @property
+    def keeps_all(self) -> bool:
+        """True when outputs are stored as the model returns them."""
+        return self._filter is None and self._postprocess is None
+
+    def store(self, area: OutputArea, run: ModelRun, outputs: Outputs) -> list[Outcome]:
+        """Store the results of a run, and return the outcomes of all its rows.
+
+        Args:
+            area: outputs of the slot.
+            run: rows of the run.
+            outputs: arrays of the model, rows first, or the arrays of a record that is a whole batch.
+
+        Raises:
+            ModelError: an output has a dtype that cannot be sent.
+            NoRoomError: the arrays do not fit.
+        """
+        _check(outputs)
+        if run.whole:
+            outputs = {name: array[np.newaxis] for name, array in outputs.items()}
+        if self._postprocess is not None:
+            return _customized(run, outputs, area, self._postprocess)
+        if self._filter is not None:
+            return _filtered(run, outputs, area, self._filter)
+        return [Outcome(run.rows, outputs=area.place(outputs))]
+
+
+def failed(row: int, error: BaseException, hint: str = "") -> Outcome:
+    """Return the outcome of a record that failed in the model or after the model. `hint` follows an exception of the model."""
+    code = ErrorCode.RESULT_TOO_LARGE if isinstance(error, ResultTooLargeError) else ErrorCode.INFERENCE_FAILED
+    own = isinstance(error, (ResultTooLargeError, ModelError, UserFault))
+    message = str(error) if own else f"{type(error).__name__}: {error}{hint}"
+    detail = "".join(traceback.format_exception(error))
+    return Outcome([row], error=(code, cut(redact(message))), detail=cut_detail(redact(detail)))
+
+
+def without_room(row: int, error: NoRoomError, used: int) -> Outcome:
+    """Return the outcome of a record whose outputs had no room behind `used` bytes of the neighbours' outputs.
+
+    Beside neighbours the record is to run again, in a later slot. Alone in the slot the record has failed.
+    """
+    return Outcome([row], again=True) if used else failed(row, error)
+
+
 def _check(outputs: Outputs) -> None:
     if len(outputs) > _MOST_OUTPUTS:
         raise ModelError(f"the model gave {len(outputs)} outputs, and at most {_MOST_OUTPUTS} can be sent")
@@ -162,7 +162,7 @@ def _record(outputs: Outputs, index: int) -> dict[str, Array]:
     return {name: array[index, ...] for name, array in outputs.items()}
 
 
-def _filtered(run: ModelRun, outputs: Outputs, area: _Area, keep: Filter) -> list[Outcome]:
+def _filtered(run: ModelRun, outputs: Outputs, area: OutputArea, keep: Filter) -> list[Outcome]:
     rows: list[int] = []
     spans: list[tuple[int, int]] = []
     faults: list[Outcome] = []
@@ -174,7 +174,7 @@ def _filtered(run: ModelRun, outputs: Outputs, area: _Area, keep: Filter) -> lis
         except ValueError as error:
             faults.append(failed(row, ModelError(str(error))))
         except NoRoomError as error:
-            faults.append(too_large(row, error, used))
+            faults.append(without_room(row, error, used))
         except ResultTooLargeError as error:
             faults.append(failed(row, error))
         else:
@@ -182,7 +182,7 @@ def _filtered(run: ModelRun, outputs: Outputs, area: _Area, keep: Filter) -> lis
     return [Outcome(rows, filtered=spans), *faults] if rows else faults
 
 
-def _customized(run: ModelRun, outputs: Outputs, area: _Area, process: Postprocess) -> list[Outcome]:
+def _customized(run: ModelRun, outputs: Outputs, area: OutputArea, process: Postprocess) -> list[Outcome]:
     outcomes: list[Outcome] = []
     for index, row in enumerate(run.rows):
         used = area.used
@@ -198,7 +198,7 @@ def _customized(run: ModelRun, outputs: Outputs, area: _Area, process: Postproce
             outcomes.append(outcome)
         except NoRoomError as error:
             area.used = used
-            outcomes.append(too_large(row, error, used))
+            outcomes.append(without_room(row, error, used))
         except (UserFault, ModelError, ResultTooLargeError) as error:
             area.used = used
             outcomes.append(failed(row, error))

@@ -29,7 +29,7 @@ from cluster_serving.node.ring.ring import Ring, State
 from cluster_serving.node.ring.slot import Outcome, Slot
 from cluster_serving.node.topology import cpulist, threads
 from cluster_serving.node.worker.inputs import ModelRun, SlotInputs
-from cluster_serving.node.worker.outputs import NoRoomError, SlotOutputs, failed, too_large
+from cluster_serving.node.worker.outputs import NoRoomError, OutputArea, SlotOutputs, failed, without_room
 from cluster_serving.node.worker.poison import poisoned
 from cluster_serving.node.worker.spec import WorkerSpec
 
@@ -98,19 +98,19 @@ class Worker:
             runs, outcomes = self._contents.decode(slot, rows, [outcome.rows[0] for outcome in expired])
             outcomes += expired
             ran += sum(max(len(run.rows), self._fixed or 0) for run in runs)
-            used = slot.output_bytes
+            area = OutputArea(slot)
             for run in runs:
-                found, used = self._outcomes(slot, run, used)
-                outcomes += found
-            slot.add(outcomes, rows.stop, used)
+                outcomes += self._outcomes(run, area)
+            slot.add(outcomes, rows.stop, area.used)
         if ran and slot.deadline_ms:
             self._ring.row_ms = self._row_times.add(1000 * (time.perf_counter() - begun_s), ran)
 
     def _too_late(self, slot: Slot, rows: range) -> list[Outcome]:
-        """Return the outcomes of rows that are too late.
+        """Return the outcomes of rows that are too late to be begun.
 
         A row is too late when its deadline has passed. While a further slot waits for the worker, a row is also too late when its
-        deadline would pass during the run.
+        deadline would pass during the run. The reader has decided the same when the record was taken. The writer decides last,
+        when the result is published.
         """
         needed_ms = self._ring.row_ms * len(rows)
         if not slot.deadline_ms or (now_ms := self._ring.redis_ms()) + needed_ms <= slot.deadline_ms:
@@ -123,12 +123,9 @@ class Worker:
             for row in expired
         ]
 
-    def _outcomes(self, slot: Slot, run: ModelRun, used: int) -> tuple[list[Outcome], int]:
-        """Run the model on the rows of a run, in halves after a failure.
-
-        Returns:
-            The outcomes, and the number of bytes of the outputs in use.
-        """
+    def _outcomes(self, run: ModelRun, area: OutputArea) -> list[Outcome]:
+        """Run the model on the rows of a run, in halves after a failure, and return the outcomes of all rows."""
+        used = area.used
         self._ring.beat(self._process)
         self._count[Count.RUNS] += 1
         self._count[Count.ROWS] += len(run.rows)
@@ -139,21 +136,19 @@ class Worker:
                 outputs = self._run_whole(run.inputs) if run.whole else self._run_padded(run.inputs, len(run.rows))
             finally:
                 INFERENCE.observe(self._measures, time.perf_counter() - begun_s)
-            outcomes, end = self._store.store(slot, run, outputs, used)
+            outcomes = self._store.store(area, run, outputs)
             if not run.whole:
-                self._learn((end - used) // len(run.rows))
-            return outcomes, end
+                self._learn((area.used - used) // len(run.rows))
+            return outcomes
         except NoRoomError as error:
+            area.used = used
             if len(run.rows) == 1:
-                return [too_large(run.rows[0], error, used)], used
+                return [without_room(run.rows[0], error, used)]
         except (Exception, SystemExit) as error:  # every exception of a model is answered as a fault of a record
+            area.used = used
             if len(run.rows) == 1:
-                return [failed(run.rows[0], error, self._hint)], used
-        outcomes = []
-        for half in run.halves():
-            found, used = self._outcomes(slot, half, used)
-            outcomes += found
-        return outcomes, used
+                return [failed(run.rows[0], error, self._hint)]
+        return [outcome for half in run.halves() for outcome in self._outcomes(half, area)]
 
     def _learn(self, row_bytes: int) -> None:
         """Note the bytes that the outputs of a row take, so that later batches fit. Larger earlier values fade step by step."""

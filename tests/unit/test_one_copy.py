@@ -17,7 +17,7 @@ from cluster_serving.node.reader.decoding import RecordDecoder
 from cluster_serving.node.ring.ring import Ring
 from cluster_serving.node.ring.slot import Geometry
 from cluster_serving.node.worker.inputs import ModelRun, SlotInputs
-from cluster_serving.node.worker.outputs import SlotOutputs
+from cluster_serving.node.worker.outputs import OutputArea, SlotOutputs
 
 GEOMETRY = Geometry(slots=1, batch=4, slot_bytes=1 << 24, workers=1)
 FLOATS = 1 << 20
@@ -90,7 +90,7 @@ def test_from_the_model_to_the_slot() -> None:
     ring = Ring(GEOMETRY)
     slot, outputs = ring.slots[0], {"y": np.ones((2, FLOATS), np.float32)}
 
-    taken = allocated_bytes(lambda: SlotOutputs(None, None).store(slot, ModelRun([0, 1], {}), outputs, 0))
+    taken = allocated_bytes(lambda: SlotOutputs(None, None).store(OutputArea(slot), ModelRun([0, 1], {}), outputs))
 
     assert taken < outputs["y"].nbytes / 10
     assert bytes(slot.outputs[: outputs["y"].nbytes]) == outputs["y"].tobytes()

@@ -17,7 +17,7 @@ from cluster_serving.node.processing.custom import Processing
 from cluster_serving.node.processing.topn import Filter
 from cluster_serving.node.ring.slot import Geometry, Outcome, Row, Slot
 from cluster_serving.node.worker.inputs import ModelRun
-from cluster_serving.node.worker.outputs import ResultTooLargeError, SlotOutputs
+from cluster_serving.node.worker.outputs import OutputArea, ResultTooLargeError, SlotOutputs
 from support.published import results_of
 
 GEOMETRY = Geometry(slots=1, batch=8, slot_bytes=4096, workers=1)
@@ -46,8 +46,9 @@ def store(
     """What each client gets: a value, outputs, or the `RecordFailed`."""
     rows = 1 if whole else len(next(iter(outputs.values())))
     slot = new_slot(rows)
-    outcomes, used = SlotOutputs(keep, steps).store(slot, ModelRun(list(range(rows)), {}, whole), outputs, 0)
-    slot.add(outcomes, rows, used)
+    area = OutputArea(slot)
+    outcomes = SlotOutputs(keep, steps).store(area, ModelRun(list(range(rows)), {}, whole), outputs)
+    slot.add(outcomes, rows, area.used)
     answers: list[Any] = []
     for result in results_of(slot):
         try:
@@ -190,18 +191,18 @@ def test_arrays_that_do_not_fit_are_the_runs_fault() -> None:
     slot = new_slot(2)
 
     with pytest.raises(ResultTooLargeError):
-        SlotOutputs(None, None).store(slot, ModelRun([0, 1], {}), {"y": np.zeros((2, 300))}, 0)
+        SlotOutputs(None, None).store(OutputArea(slot), ModelRun([0, 1], {}), {"y": np.zeros((2, 300))})
 
 
 def test_what_a_filter_left_is_packed() -> None:
     slot = new_slot(1)
+    area = OutputArea(slot)
+    area.used = 64
 
-    (outcome,), used = SlotOutputs(Filter("topN", 1), None).store(
-        slot, ModelRun([0], {}), {"y": np.array([[np.nan, 2]])}, 64
-    )
+    (outcome,) = SlotOutputs(Filter("topN", 1), None).store(area, ModelRun([0], {}), {"y": np.array([[np.nan, 2]])})
 
     ((start, length),) = outcome.filtered
-    assert outcome == Outcome([0], filtered=[(64, used - 64)])
+    assert outcome == Outcome([0], filtered=[(64, area.used - 64)])
     assert msgspec.msgpack.decode(slot.outputs[start : start + length]) == [[1, 2.0]]
 
 
