@@ -46,7 +46,13 @@ class BatchReceipt(msgspec.Struct, frozen=True):
 
     def of_record(self, entry: bytes, read_ms: float, deliveries: int, outputs: Sequence[str] = ()) -> "Receipt":
         """Return the whole receipt of a record of the batch. The arguments are attributes of `Receipt`."""
-        values: tuple[Any, ...] = (*msgspec.structs.astuple(self), entry.decode(), read_ms, deliveries, outputs)
+        values: tuple[Any, ...] = (
+            *msgspec.structs.astuple(self),
+            entry.decode(errors="replace"),
+            read_ms,
+            deliveries,
+            outputs,
+        )
         return Receipt(*values)
 
     def encode(self) -> bytes:

@@ -101,7 +101,8 @@ def decode_result(uri: str, fields: Sequence[bytes], receipt: SplitReceipt | Non
             document = _object(field, content)
             error = (str(document.get("code")), str(document.get("message")))
     if len(outputs) > 1 and whole is not None:
-        # The names alone are read, so that a result of a node of another version keeps its order too.
+        # A hash forgets the order of its fields. The names alone are read, because a node of another version may have written the
+        # receipt.
         names = _object(keys.RECEIPT, whole).get("outputs", list(outputs))
         if not isinstance(names, list) or {*map(str, names)} != outputs.keys():
             raise CodecError(f"the receipt names outputs {names}, the result has {list(outputs)}")

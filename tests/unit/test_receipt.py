@@ -100,6 +100,13 @@ def test_a_part_that_is_damaged(batch: bytes) -> None:
         decode_receipt(batch)
 
 
+def test_an_entry_that_is_no_id() -> None:
+    receipt = SplitReceipt(b"\xff", 1.0, 1, BATCH.encode()).joined()
+
+    with pytest.raises(CodecError, match="does not say when its record was enqueued"):
+        _ = receipt.stages
+
+
 def test_a_member_of_a_later_version_is_ignored() -> None:
     assert decode_receipt(RECEIPT.encode()[:-1] + b',"later":1}') == RECEIPT
 
