@@ -16,7 +16,7 @@ import pytest
 from rich.cells import cell_len
 
 from cluster_serving.client import InputQueue, OutputQueue, keys
-from cluster_serving.node.writer.dead_letters import encode_reason
+from cluster_serving.node.writer.dead_letters import Reason
 from support.models import MODELS
 from support.private_redis import PrivateRedis
 from support.running_node import running_node
@@ -78,10 +78,10 @@ class Shell:
 @pytest.fixture(scope="module")
 def shell(tmp_path_factory: pytest.TempPathFactory, redis_server: PrivateRedis) -> Iterator[Shell]:
     home = tmp_path_factory.mktemp("tables")
-    reason = encode_reason("InferenceFailed", MESSAGE, "Traceback: \x1bc", "1-1", "node-\x1bc", "", 5000)
+    reason = Reason("InferenceFailed", MESSAGE, "Traceback: \x1bc", "1-1", "node-\x1bc", "", 5000, deliveries=1)
     config = {"modelPath": str(MODELS / "affine.py"), "jobName": JOB, "resultTimeToLive": 600}
     with running_node(home, redis_server, **config), redis_server.client() as client:
-        letter = {"dead_letter": reason + b',"deliveries":1}', "uri": "u\x1bc" * 40, "string:\x1bc": '"\x1bc"'}
+        letter = {"dead_letter": reason.encode(), "uri": "u\x1bc" * 40, "string:\x1bc": '"\x1bc"'}
         client.xadd(keys.dead_key(JOB), letter, id="5-0")
         with (
             InputQueue(port=redis_server.port, name=JOB) as queue,
