@@ -11,7 +11,7 @@ from itertools import count
 import numpy as np
 
 from cluster_serving.client import keys
-from cluster_serving.client.protocol.reply_stream import REPLIES_AT_ONCE, next_id
+from cluster_serving.client.protocol.reply_stream import ReplyStream
 from cluster_serving.client.protocol.resp import Argument
 from cluster_serving.client.redis_settings import RedisSettings
 from cluster_serving.client.threads.link import Link
@@ -42,9 +42,8 @@ class Client:
     def __init__(self, port: int) -> None:
         settings = RedisSettings(port=port)
         self._sending, self._receiving = Link(settings), Link(settings, 8.0)
-        self._reply = keys.reply_key(JOB, f"{time.time_ns():016x}")
-        self._receiving.call("XGROUP", "CREATE", self._reply, "client", "$", "MKSTREAM")
-        self._last = b"0-0"
+        self._stream = ReplyStream(keys.reply_key(JOB, f"{time.time_ns():016x}"))
+        self._stream.made(self._receiving.exchange(*self._stream.make()), time.perf_counter())
         self._numbers = count()
         self._row = encode_record("x", {"x": np.ones(128, np.float32)})[2:]
 
@@ -56,24 +55,18 @@ class Client:
 
     def receive(self) -> int:
         """Wait for replies; how many came."""
-        self._receiving.send(
-            ("XTRIM", self._reply, "MINID", next_id(self._last)),
-            ("XREAD", "COUNT", REPLIES_AT_ONCE, "BLOCK", 4000, "STREAMS", self._reply, self._last),
-        )
-        self._receiving.read()
-        entries = self._receiving.read()[0][1]
-        self._last = entries[-1][0]
-        return sum(len(fields) // 2 - 1 for _, fields in entries)
+        replies = self._receiving.exchange(*self._stream.read(time.perf_counter(), 4.0))
+        return sum(len(fields) // 2 - 1 for _, fields in self._stream.receive(replies))
 
     def close(self) -> None:
         """Delete the reply stream."""
-        self._receiving.call("DEL", self._reply)
+        self._receiving.call("DEL", self._stream.key)
         self._receiving.close()
         self._sending.close()
 
     def _command(self) -> list[Argument]:
         uri = f"0123456789abcdef-{next(self._numbers)}"
-        return ["XADD", JOB, "*", keys.URI, uri, *self._row, keys.REPLY, self._reply]
+        return ["XADD", JOB, "*", keys.URI, uri, *self._row, *self._stream.reply]
 
 
 def throughput(port: int, records: int, window: int) -> None:

@@ -31,12 +31,10 @@ from bench import poison_model, report
 from bench.stage import Stage, stage
 from cluster_serving.client import keys
 from cluster_serving.client.protocol.admission import CHUNK, Records
-from cluster_serving.client.protocol.reply_stream import REPLIES_AT_ONCE
-from cluster_serving.client.protocol.results import result_in
+from cluster_serving.client.protocol.reply_stream import ReplyStream
 from cluster_serving.client.redis_settings import RedisSettings
 from cluster_serving.client.threads.admission import enqueue
 from cluster_serving.client.threads.link import Link
-from cluster_serving.client.wire.reply import read_replies
 from cluster_serving.client.wire.values import encode_record
 
 JOB = "bench_kills"
@@ -88,15 +86,14 @@ class Node:
 class Load:
     """Sends numbered records, and takes whatever comes to the reply stream; all times are monotonic seconds."""
 
-    def __init__(self, client: Any) -> None:
+    def __init__(self) -> None:
         self.sent_s: list[float] = []
         self.waited_s: list[float] = []
         self.answers: Counter[int] = Counter()
         self.wrong = 0
         self._link = Link(RedisSettings("127.0.0.1", _PORT))
-        self._reply = keys.reply_key(JOB, "bench")
-        self._last = b"0-0"
-        client.xgroup_create(self._reply, "client", "$", mkstream=True)
+        self._stream = ReplyStream(keys.reply_key(JOB, "bench"))
+        self._stream.made(self._link.exchange(*self._stream.make()), time.monotonic())
 
     @property
     def under_way(self) -> int:
@@ -111,21 +108,19 @@ class Load:
             for number in range(first, first + count)
         ]
         now_s = time.monotonic()
-        taken = enqueue(self._link, JOB, Records(records, [keys.REPLY, self._reply.encode()]))
+        taken = enqueue(self._link, JOB, Records(records, self._stream.reply))
         if len(taken) < count:
             raise SystemExit(f"Redis has taken {len(taken)} of {count} records")
         self.sent_s += [now_s] * count
 
     def receive(self) -> None:
         """Take what comes within a turn."""
-        command = ("XREAD", "COUNT", REPLIES_AT_ONCE, "BLOCK", _TURN_MS, "STREAMS", self._reply, self._last)
-        for entry_id, replies in read_replies(self._link.call(*command)):
-            self._last = entry_id
-            for result in map(result_in, replies):
-                number = int(result.uri)
-                self.answers[number] += 1
-                self.waited_s.append(time.monotonic() - self.sent_s[number - 1])
-                self.wrong += result.error is not None or result.outputs["y"] != 2 * number + 1
+        replies = self._link.exchange(*self._stream.read(time.monotonic(), _TURN_MS / 1000))
+        for result in self._stream.results(replies):
+            number = int(result.uri)
+            self.answers[number] += 1
+            self.waited_s.append(time.monotonic() - self.sent_s[number - 1])
+            self.wrong += result.error is not None or result.outputs["y"] != 2 * number + 1
 
 
 class Beats:
@@ -184,7 +179,7 @@ def two_nodes(place: Stage, model: Path) -> Generator[list[Node]]:
 
 def measure(nodes: Sequence[Node], client: Any, options: argparse.Namespace) -> report.Figures:
     """Send and kill for so long, wait for the answers, and say what came of it."""
-    load, beats = Load(client), Beats(client)
+    load, beats = Load(), Beats(client)
     deadline_s = time.monotonic() + _PATIENCE_S
     while beats.look() < len(nodes):
         wait_a_turn(nodes, deadline_s)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from bench.records import DISTINCT, RECORDS
 from cluster_serving.client import keys
 from cluster_serving.client.protocol.admission import CHUNK, CHUNK_BYTES, Records, admitted, deadline, transaction
-from cluster_serving.client.protocol.reply_stream import REPLIES_AT_ONCE, next_id
+from cluster_serving.client.protocol.reply_stream import ReplyStream
 from cluster_serving.client.protocol.requests import Fields
 from cluster_serving.client.redis_settings import RedisSettings
 from cluster_serving.client.threads.link import Link
@@ -48,35 +48,26 @@ class QueueClient:
         self._sending, self._receiving = Link(settings), Link(settings)
         self._rows = [encode_record("x", RECORDS[content](number))[2:] for number in range(DISTINCT)]
         self.at_once = max(1, min(CHUNK, CHUNK_BYTES // sum(map(len, self._rows[0]))))
-        self._reply = keys.reply_key(job, f"{time.time_ns():x}")
-        self._receiving.call("XGROUP", "CREATE", self._reply, "client", "$", "MKSTREAM")
-        self._last = b"0-0"
+        self._stream = ReplyStream(keys.reply_key(job, f"{time.time_ns():x}"))
+        self._stream.made(self._receiving.exchange(*self._stream.make()), time.monotonic())
 
     def send(self, numbers: Sequence[int], lives_s: Sequence[float] | None = None) -> int:
         """Enqueue these records, each with so many seconds to be begun in; how many of them were admitted, from the first on."""
-        replies = [keys.REPLY, self._reply.encode()]
         records = [
-            Records([self._fields(number)], [*replies, *deadline(life_s)])
+            Records([self._fields(number)], [*self._stream.reply, *deadline(life_s)])
             for number, life_s in zip(numbers, lives_s or repeat(math.inf), strict=False)
         ]
-        taken, _ = admitted(self._job, self._sending.transact(transaction(self._job, *records)))
+        taken, _ = admitted(self._job, self._sending.exchange(transaction(self._job, *records)))
         return len(taken)
 
     def receive(self) -> list[Answer]:
         """What has come; empty after a tenth of a second without anything."""
-        self._receiving.send(
-            ("XTRIM", self._reply, "MINID", next_id(self._last)),
-            ("XREAD", "COUNT", REPLIES_AT_ONCE, "BLOCK", int(1000 * _POLL_S), "STREAMS", self._reply, self._last),
-        )
-        self._receiving.read()
-        entries = read_replies(self._receiving.read())
-        if entries:
-            self._last = entries[-1][0]
-        return [_answer(reply) for _, replies in entries for reply in replies]
+        replies = self._receiving.exchange(*self._stream.read(time.monotonic(), _POLL_S))
+        return [_answer(reply) for reply in read_replies(self._stream.receive(replies))]
 
     def close(self) -> None:
         """Delete the reply stream."""
-        self._receiving.call("DEL", self._reply)
+        self._receiving.call("DEL", self._stream.key)
         self._receiving.close()
         self._sending.close()
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         RecordFailed,
         RedisRefused,
         ResultTimeout,
+        Unavailable,
     )
     from cluster_serving.client.http.frontend import perdict
     from cluster_serving.client.http.reply import http_json_to_ndarray, http_response_to_ndarray
@@ -45,6 +46,7 @@ __all__ = [
     "RedisRefused",
     "Result",
     "ResultTimeout",
+    "Unavailable",
     "http_json_to_ndarray",
     "http_response_to_ndarray",
     "perdict",
@@ -67,6 +69,7 @@ _MODULES = {
     "RedisRefused": "errors",
     "Result": "wire.result",
     "ResultTimeout": "errors",
+    "Unavailable": "errors",
     "http_json_to_ndarray": "http.reply",
     "http_response_to_ndarray": "http.reply",
     "perdict": "http.frontend",

@@ -1,7 +1,8 @@
 """Errors of the client, as one tree.
 
 ClusterServingError
-├── ConnectionLost      (also ConnectionError)   Redis cannot be reached, cannot serve, or closed the connection during a call
+├── ConnectionLost      (also ConnectionError)   the connection to Redis broke during a call
+│   └── Unavailable                              Redis cannot be reached, or cannot serve: nothing was enqueued
 ├── RedisRefused        (also redis-py's)        Redis answered a command with an error: wrong type of key, no permission
 ├── QueueFull           (also RuntimeError)      the job's stream holds `maxQueueLength` records, or Redis is short of memory
 ├── ResultTimeout       (also TimeoutError)      no result came in time
@@ -34,22 +35,27 @@ class ClusterServingError(Exception):
 
 
 class ConnectionLost(ClusterServingError, ConnectionError):
-    """Redis cannot be reached, cannot serve (loading, or a read-only replica), or closed the connection during a call.
+    """The connection to Redis broke during a call. It is unknown whether Redis took a record that was on its way.
 
-    If the connection breaks after a record was sent, it is unknown whether Redis took the record. Enqueue the record again under
-    the same uri.
+    Enqueue the record again under the same uri.
 
     Attributes:
-        unsent: True if Redis certainly took no record of the interrupted command.
+        unsent: True if Redis certainly took no record of the interrupted command: the error is `Unavailable`.
         accepted: number of the call's records, in order, that Redis certainly took before.
     """
 
     http_status = 503
+    unsent = False
 
-    def __init__(self, message: str, *, unsent: bool = False) -> None:
+    def __init__(self, message: str, *, accepted: int = 0) -> None:
         super().__init__(message)
-        self.unsent = unsent
-        self.accepted = 0
+        self.accepted = accepted
+
+
+class Unavailable(ConnectionLost):
+    """Redis cannot be reached, or cannot serve (loading, or a read-only replica). Redis certainly took no record."""
+
+    unsent = True
 
 
 class RedisRefused(ClusterServingError, redis.ResponseError):

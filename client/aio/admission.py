@@ -3,61 +3,32 @@
 import asyncio
 from collections import deque
 from contextlib import suppress
-from copy import copy
-from typing import Any
+from typing import Any, NamedTuple
 
 from cluster_serving.client.aio.link import AsyncLink
-from cluster_serving.client.errors import ConnectionLost, QueueFull, RedisRefused
-from cluster_serving.client.protocol.admission import (
-    CHUNK,
-    CHUNK_BYTES,
-    Records,
-    admitted,
-    answered,
-    check,
-    deadline,
-    question,
-    refused,
-    transaction,
-)
+from cluster_serving.client.errors import ConnectionLost, RedisRefused
+from cluster_serving.client.protocol.admission import CHUNK, CHUNK_BYTES, Admission, Send, State, check
 from cluster_serving.client.protocol.requests import Fields
-from cluster_serving.client.protocol.retrying import Attempts
 
 
-class _Call:
-    """Records of one call of `put`: the records that are left, and the future for the ids of all records."""
+class _Call(NamedTuple):
+    """One call of `put`: a send, the future for the ids of all its records, and the latest start of an attempt."""
 
-    __slots__ = ("_taken", "attempts", "ids", "left", "until_s")
+    send: Send
+    ids: asyncio.Future[list[bytes]]
+    give_up_s: float
 
-    def __init__(
-        self, records: list[Fields], ids: asyncio.Future[list[bytes]], until_s: float, give_up_s: float
-    ) -> None:
-        self.left = records
-        self.ids = ids
-        self.until_s = until_s
-        self.attempts = Attempts(give_up_s)
-        self._taken: list[bytes] = []
-
-    def accept(self, entry_ids: list[bytes]) -> None:
-        """Note the ids of the first records that are left: Redis has taken the records."""
-        self._taken += entry_ids
-        if entry_ids:
-            self.attempts.progress()
-        self.left = self.left[len(entry_ids) :]
-        if not self.left and not self.ids.done():
-            self.ids.set_result(self._taken)
-
-    def fail(self, error: Exception) -> None:
-        """End the call with an error: Redis will not take the records that are left."""
-        if isinstance(error, (QueueFull, ConnectionLost)):
-            cause = error.__cause__
-            error = copy(error)
-            error.__cause__, error.accepted = cause, len(self._taken)
-        fail(self.ids, error)
+    def settle(self) -> None:
+        """Give the outcome of the send to the waiter, if there is an outcome."""
+        if self.send.state is State.TAKEN:
+            if not self.ids.done():
+                self.ids.set_result(self.send.ids)
+        elif self.send.state is not State.HELD and self.send.error is not None:
+            fail(self.ids, self.send.error)
 
 
 class AsyncAdmission:
-    """`admission.Admission` for asyncio. The link may have other users.
+    """`threads.admission.ThreadAdmission` for asyncio. The link may have other users.
 
     `window_s`: seconds that a call waits for more calls to share the trip, unless `window_calls` calls have come.
     """
@@ -67,22 +38,26 @@ class AsyncAdmission:
     ) -> None:
         self._link = link
         self.job = job
+        self._admission = Admission(job)
         self._patience_s = patience_s
         self._window_s = window_s
         self._window_calls = window_calls
         self._enough = asyncio.Event()
         self._unsent: deque[_Call] = deque()
         self._sender: asyncio.Task[None] | None = None
-        self._full = False  # True if the last attempt found no room. The next attempt then asks for room first
 
-    def put(self, records: list[Fields], life_s: float) -> asyncio.Future[list[bytes]]:
-        """Enqueue all records as `Admission.put` does. Return a future for the ids."""
+    def put(self, records: list[Fields], life_s: float, before: int = 0) -> asyncio.Future[list[bytes]]:
+        """Enqueue all records as `ThreadAdmission.put` does. Return a future for the ids."""
         for fields in records:
             check(fields)
         loop = asyncio.get_running_loop()
         now_s = loop.time()
         until_s = now_s + life_s
-        call = _Call(records, loop.create_future(), until_s, min(now_s + self._patience_s, until_s))
+        give_up_s = min(now_s + self._patience_s, until_s)
+        call = _Call(Send(records, until_s, before=before), loop.create_future(), give_up_s)
+        if not records:
+            call.settle()
+            return call.ids
         self._unsent.append(call)
         if len(self._unsent) >= self._window_calls:
             self._enough.set()
@@ -118,78 +93,39 @@ class AsyncAdmission:
             records = size = 0
             while self._unsent and records < CHUNK and size < CHUNK_BYTES:
                 calls.append(self._unsent.popleft())
-                records += len(calls[-1].left)
-                size += sum(len(value) for fields in calls[-1].left for value in fields)
+                records += len(calls[-1].send.left)
+                size += sum(len(value) for fields in calls[-1].send.left for value in fields)
             try:
                 await self._put_until_done(calls)
             except Exception as error:
                 for call in calls:
-                    call.fail(error)
+                    fail(call.ids, error)
             finally:
                 for call in calls:
                     call.ids.cancel()  # no effect on a finished call: every call is finished, unless `close` has ended the task
 
     async def _put_until_done(self, calls: list[_Call]) -> None:
         """Enqueue the records of the calls in order, with retries."""
-        while calls := [call for call in calls if not call.ids.done()]:
+        loop = asyncio.get_running_loop()
+        while held := [call for call in calls if call.send.state is State.HELD and not call.ids.done()]:
+            sends = [call.send for call in held]
             try:
-                await self._put_once(calls)
-            except (QueueFull, ConnectionLost) as error:
-                await _pause([call for call in calls if not call.ids.done()], error)
-
-    async def _put_once(self, calls: list[_Call]) -> None:
-        """Enqueue as many records as have room.
-
-        Raises:
-            QueueFull: not all records had room.
-            ConnectionLost, RedisRefused: no record was enqueued.
-        """
-        full: QueueFull | None
-        room = wanted = sum(len(call.left) for call in calls)
-        try:
-            if self._full:
-                surplus, full = await self._ask(wanted)
-                room -= surplus
-                if not room and full is not None:
-                    raise full
-            now_s = asyncio.get_running_loop().time()
-            together: list[Records] = []
-            for call in calls:
-                together.append(Records(call.left[:room], deadline(call.until_s - now_s)))
-                room -= min(room, len(call.left))
-            replies = await self._link.call_checked(transaction(self.job, *together))
-            taken, full = admitted(self.job, replies[-1])
-        except RedisRefused as error:
-            taken, full = [], refused(self.job, error)
-        self._full = len(taken) < wanted
-        last = 0
-        for call in calls:
-            first, last = last, last + len(call.left)
-            call.accept(taken[first:last])
-        if full is not None:
-            raise full
-
-    async def _ask(self, count: int) -> tuple[int, QueueFull | None]:
-        """Return how many of `count` records have no room, and the error for them, if any."""
-        try:
-            (answer,) = await self._link.call_checked(question(self.job, count))
-        except ConnectionLost as error:
-            error.unsent = True  # the records to enqueue have not been sent
-            raise
-        return answered(self.job, answer)
-
-
-async def _pause(calls: list[_Call], error: QueueFull | ConnectionLost) -> None:
-    """Wait before the next attempt. A call without a next attempt fails."""
-    now_s = asyncio.get_running_loop().time()
-    pauses_s: list[float] = []
-    for call in calls:
-        try:
-            pauses_s.append(call.attempts.pause_s(error, now_s))
-        except (QueueFull, ConnectionLost):
-            call.fail(error)
-    if pauses_s:
-        await asyncio.sleep(min(pauses_s))
+                replies = await self._link.call(self._admission.next(sends, loop.time()))
+                try:
+                    self._admission.receive(sends, replies)
+                except RedisRefused as refusal:
+                    await self._link.raise_for(refusal)
+            except ConnectionLost as error:
+                for send in sends:
+                    send.fail(error)
+            pauses_s: list[float] = []
+            for call in held:
+                pause_s = call.send.pause_s(loop.time(), call.give_up_s)
+                if call.send.state is State.HELD:
+                    pauses_s.append(pause_s)
+                call.settle()
+            if pause_s := min(pauses_s, default=0):
+                await asyncio.sleep(pause_s)
 
 
 def fail(future: asyncio.Future[Any], error: Exception) -> None:

@@ -16,9 +16,8 @@ from cluster_serving.client.aio.admission import AsyncAdmission
 from cluster_serving.client.aio.link import AsyncLink
 from cluster_serving.client.aio.replies import AsyncReplies, cancel
 from cluster_serving.client.api import Api
-from cluster_serving.client.errors import ConnectionLost, InvalidValue, QueueFull
+from cluster_serving.client.errors import InvalidValue
 from cluster_serving.client.protocol.admission import CHUNK
-from cluster_serving.client.protocol.reply_stream import no_result
 from cluster_serving.client.protocol.requests import Dialect, Fields, as_inputs, check_dialect, request_fields
 from cluster_serving.client.protocol.results import WINDOW, begun_in_time, plain, plain_or_error
 from cluster_serving.client.wire.original.encode import encode_record as encode_original
@@ -65,16 +64,12 @@ class AsyncInputQueue(Api):
         """Put records on the queue, 64 at a time, and return the number of records, as `InputQueue.enqueue_many` does."""
         accepted = 0
         chunk: list[Fields] = []
-        try:
-            async for uri, data in _each(records):
-                chunk.append(request_fields(self._dialect, uri, data))
-                if len(chunk) == CHUNK:
-                    accepted += len(await self._admission.put(chunk, self._life_s))
-                    chunk = []
-            return accepted + (len(await self._admission.put(chunk, self._life_s)) if chunk else 0)
-        except (QueueFull, ConnectionLost) as error:
-            error.accepted += accepted
-            raise
+        async for uri, data in _each(records):
+            chunk.append(request_fields(self._dialect, uri, data))
+            if len(chunk) == CHUNK:
+                accepted += len(await self._admission.put(chunk, self._life_s, accepted))
+                chunk = []
+        return accepted + (len(await self._admission.put(chunk, self._life_s, accepted)) if chunk else 0)
 
     def data_to_b64(self, **data: Any) -> str:
         """Return the inputs in the original dialect, as `InputQueue.data_to_b64` does."""
@@ -140,7 +135,7 @@ class AsyncInputQueue(Api):
             )
         if uri is None:
             uri = f"{self._client_id}-{next(self._numbers)}"
-        fields = [*encode_record(uri, as_inputs(request)), keys.REPLY, self._replies.key.encode()]
+        fields = [*encode_record(uri, as_inputs(request)), *self._replies.reply]
         loop = asyncio.get_running_loop()
         begun_s = loop.time()
         future = self._replies.expect(uri)
@@ -150,7 +145,7 @@ class AsyncInputQueue(Api):
                 await self._admission.put([fields], life_s - (loop.time() - begun_s))
                 return await future
         except TimeoutError as error:
-            raise no_result(f"of {uri!r} in {timeout} s", stream_vanished=self._replies.vanished) from error
+            raise self._replies.no_result(f"of {uri!r} in {timeout} s") from error
         finally:
             self._replies.forget(uri)
 

@@ -4,7 +4,7 @@ import asyncio
 import select
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any, cast
+from typing import Any, NoReturn, cast
 
 import redis.asyncio
 import redis.exceptions
@@ -12,15 +12,15 @@ from redis.asyncio.retry import Retry
 from redis.asyncio.sentinel import Sentinel
 from redis.backoff import NoBackoff
 
-from cluster_serving.client.errors import RedisRefused
+from cluster_serving.client.errors import ConnectionLost, RedisRefused, Unavailable
 from cluster_serving.client.protocol.resp import (
     INCOMPLETE,
     Argument,
     Command,
-    Packet,
     Script,
     cannot_serve,
     connection_lost,
+    count_replies,
     is_unknown_script,
     joined,
     new_reader,
@@ -111,7 +111,7 @@ class AsyncLink:
             try:
                 await self._connect_if_needed()
                 sent = True
-                replies = self._socket.next(sum(each.replies if isinstance(each, Packet) else 1 for each in commands))
+                replies = self._socket.next(count_replies(commands))
                 self._transport.write(joined(commands))
                 # `asyncio.timeout` costs a lone call four microseconds more.
                 expiry = asyncio.get_running_loop().call_later(seconds, self._socket.give_up)
@@ -121,7 +121,7 @@ class AsyncLink:
                     expiry.cancel()
             except (redis.RedisError, OSError) as error:
                 await self._drop()
-                raise connection_lost(self._settings, error, unsent=not sent) from error
+                raise connection_lost(self._settings, error, ConnectionLost if sent else Unavailable) from error
             except BaseException:
                 # The replies are still to come, and the next command would take the replies for its own.
                 await self._drop()
@@ -137,18 +137,15 @@ class AsyncLink:
         replies = await self.call(*commands, timeout_s=timeout_s)
         for reply in replies:
             if isinstance(reply, RedisRefused):
-                raise await self.raised_for(reply)
+                await self.raise_for(reply)
         return replies
 
-    async def raised_for(self, refusal: RedisRefused) -> Exception:
-        """Return the exception to raise for an error reply.
-
-        If Redis cannot serve now, the connection is closed, because the next connection may reach a Redis that can.
-        """
-        if not cannot_serve(refusal):
-            return refusal
-        await self._drop()
-        return connection_lost(self._settings, refusal, unsent=True)
+    async def raise_for(self, refusal: RedisRefused) -> NoReturn:
+        """Raise an error reply, as `Link.raise_for` does."""
+        if cannot_serve(refusal):
+            await self._drop()
+            raise connection_lost(self._settings, refusal, Unavailable) from refusal
+        raise refusal
 
     async def run(self, script: Script, names: Sequence[Argument], arguments: Sequence[Argument]) -> Any:
         """Run a script. Load the script first if Redis does not know it.

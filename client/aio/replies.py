@@ -8,19 +8,18 @@ from typing import Any, TypeGuard
 
 from cluster_serving.client.aio.admission import fail
 from cluster_serving.client.aio.link import AsyncLink
-from cluster_serving.client.errors import ConnectionLost, InvalidValue, QueueFull, RedisRefused
-from cluster_serving.client.protocol.admission import queue_full
-from cluster_serving.client.protocol.reply_stream import REPLIES_AT_ONCE, REPLY_LIFE_MS, next_id
-from cluster_serving.client.protocol.resp import Argument, is_out_of_memory
-from cluster_serving.client.protocol.results import result_in
-from cluster_serving.client.protocol.retrying import Attempts
+from cluster_serving.client.errors import (
+    ConnectionLost,
+    InvalidValue,
+    QueueFull,
+    RedisRefused,
+    ResultTimeout,
+    Unavailable,
+)
+from cluster_serving.client.protocol.reply_stream import BLOCK_S, ReplyStream
+from cluster_serving.client.protocol.retrying import Attempts, restated
 from cluster_serving.client.redis_settings import RedisSettings
-from cluster_serving.client.wire.reply import read_replies
 from cluster_serving.client.wire.result import Result
-
-_BLOCK_MS = 1000
-_KEPT_S = REPLY_LIFE_MS / 6000  # longest time between two renewals of the stream's time to live
-_UNTRIMMED_BYTES = 1 << 16
 
 
 class AsyncReplies:
@@ -33,7 +32,7 @@ class AsyncReplies:
         on_read: called after each read with the seconds spent on decoding the results.
 
     Attributes:
-        vanished: True if the stream was deleted while calls were waiting.
+        reply: field of a record that sends the record's result here.
     """
 
     def __init__(
@@ -43,16 +42,12 @@ class AsyncReplies:
         sending: AsyncLink,
         on_read: Callable[[float], None] = lambda _: None,
     ) -> None:
-        self.key = key
-        self.vanished = False
+        self._stream = ReplyStream(key)
+        self.reply = self._stream.reply
         self._settings = settings
         self._sending = sending
         self._on_read = on_read
         self._receiving = AsyncLink(settings)
-        self._last = b"0-0"
-        self._idle = True  # True if the last read found no entry
-        self._untrimmed = 0
-        self._touched_s = float("-inf")
         self._waiting: dict[str, asyncio.Future[Result]] = {}
         self._opener: asyncio.Task[None] | None = None
         self._receiver: asyncio.Task[None] | None = None
@@ -66,7 +61,7 @@ class AsyncReplies:
         if uri in self._waiting:
             raise InvalidValue(f"two records under way have the uri {uri!r}")
         if not self._waiting:
-            self.vanished = False
+            self._stream.vanished = False
         future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
         self._waiting[uri] = future
         return future
@@ -85,8 +80,12 @@ class AsyncReplies:
         await cancel([task for task in (self._opener, self._receiver) if task is not None])
         if self._sending.connected:
             with suppress(ConnectionLost):  # the stream then expires by itself
-                await self._sending.call(("DEL", self.key))
+                await self._sending.call(("DEL", self._stream.key))
         await self._receiving.close()
+
+    def no_result(self, what: str) -> ResultTimeout:
+        """Return the error for a result that did not come in time."""
+        return self._stream.no_result(what)
 
     @property
     def is_open(self) -> bool:
@@ -104,73 +103,56 @@ class AsyncReplies:
             RedisRefused: the key of the stream holds another type.
         """
         loop = asyncio.get_running_loop()
-        attempts = Attempts(loop.time() + patience_s)
+        attempts, give_up_s = Attempts(), loop.time() + patience_s
         while not _is_running(self._receiver):
             if not _is_running(self._opener):
                 self._opener = asyncio.create_task(self._open())
             try:
                 await asyncio.shield(self._opener)
             except (QueueFull, ConnectionLost) as error:
-                await asyncio.sleep(attempts.pause_s(error, loop.time()))
+                await asyncio.sleep(attempts.pause_s(error, loop.time(), give_up_s))
 
     async def _open(self) -> None:
         try:
-            await self._make_stream()
+            await self._make()
         except ConnectionLost as error:
-            error.unsent = True  # the records to enqueue have not been sent
-            raise
+            raise restated(error, Unavailable) from error.__cause__  # the records to enqueue have not been sent
         self._receiver = asyncio.create_task(self._receive())
 
-    async def _make_stream(self) -> None:
-        """Make the reply stream if it does not exist, because results go only to an existing stream (NOMKSTREAM)."""
-        made, _ = await self._sending.call(
-            ("XGROUP", "CREATE", self.key, "client", "$", "MKSTREAM"),
-            ("PEXPIRE", self.key, REPLY_LIFE_MS),
-        )
-        if not isinstance(made, RedisRefused):
-            # After a failover the ids of a new stream may be smaller than the ids of the old stream.
-            self._last = b"0-0"
-        elif is_out_of_memory(made):
-            raise queue_full(f"the reply stream {self.key}: {made}")
-        elif not str(made).startswith("BUSYGROUP"):
-            raise await self._sending.raised_for(RedisRefused(f"cannot make the reply stream {self.key}: {made}"))
+    async def _make(self) -> None:
+        now_s = monotonic()
+        replies = await self._sending.call(*self._stream.make())
+        try:
+            self._stream.made(replies, now_s)
+        except RedisRefused as refusal:
+            await self._sending.raise_for(refusal)
 
     async def _receive(self) -> None:
         """Read the reply stream for all calls, as long as a call waits."""
         try:
             while self._waiting:
-                await self._read_replies()
+                await self._read()
         except Exception as error:
             if isinstance(error, ConnectionLost):
-                error.unsent = False  # the records of the waiting calls have been sent
+                error = restated(error, ConnectionLost)  # the records of the waiting calls have been sent
             for waiting in self._waiting.values():
                 fail(waiting, error)
 
-    async def _read_replies(self) -> None:
+    async def _read(self) -> None:
         now_s = monotonic()
-        # An idle read makes the renewal due too, so that a vanished stream is noticed.
-        due = self._idle or self._untrimmed >= _UNTRIMMED_BYTES or now_s - self._touched_s >= _KEPT_S
-        commands: list[tuple[Argument, ...]] = []
-        if due:
-            # Keep the stream alive, and delete the entries that have been read.
-            self._untrimmed, self._touched_s = 0, now_s
-            commands += (("PEXPIRE", self.key, REPLY_LIFE_MS), ("XTRIM", self.key, "MINID", next_id(self._last)))
-        commands.append(("XREAD", "COUNT", REPLIES_AT_ONCE, "BLOCK", _BLOCK_MS, "STREAMS", self.key, self._last))
-        replies = await self._receiving.call_checked(*commands, timeout_s=_BLOCK_MS / 1000 + self._settings.timeout_s)
-        if due and not replies[0]:  # FLUSHALL, a failover, or a process that slept for longer than the stream lives
-            self.vanished = True
-            await self._make_stream()
+        if self._stream.is_unsure(now_s):
+            await self._make()
+        commands = self._stream.read(now_s, BLOCK_S)
+        replies = await self._receiving.call(*commands, timeout_s=BLOCK_S + self._settings.timeout_s)
         begun_s = perf_counter()
-        entries = read_replies(replies[-1])
-        for entry_id, found in entries:
-            self._last = entry_id
-            for reply in found:
-                self._untrimmed += len(reply.packed)
-                result = result_in(reply)
-                future = self._waiting.get(result.uri)
-                if future is not None and not future.done():
-                    future.set_result(result)
-        self._idle = not entries
+        try:
+            results = self._stream.results(replies)
+        except RedisRefused as refusal:
+            await self._receiving.raise_for(refusal)
+        for result in results:
+            future = self._waiting.get(result.uri)
+            if future is not None and not future.done():
+                future.set_result(result)
         self._on_read(perf_counter() - begun_s)
 
 

@@ -13,6 +13,7 @@ from cluster_serving.client.errors import (
     QueueFull,
     RecordFailed,
     ResultTimeout,
+    Unavailable,
 )
 from cluster_serving.client.http.reply import parse_prediction
 
@@ -70,7 +71,7 @@ class Frontend:
             case 429:
                 return QueueFull(f"frontend at {self._url}: {reason}")
             case 503:
-                return ConnectionLost(f"frontend at {self._url}: {reason}", unsent=True)
+                return Unavailable(f"frontend at {self._url}: {reason}")
             case 504:
                 return ResultTimeout(f"frontend at {self._url}: {reason}")
             case _:

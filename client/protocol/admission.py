@@ -8,18 +8,32 @@
 No reader ever sees a record that is taken back. The alternative is a script with the records as arguments that adds as many as
 have room. Lua copies each argument into a string of its own: for 64 records of 128 floats the script cost Redis 1.5 times as
 much, for one record of 600 kB 2.5 times as much.
+
+A caller makes a `Send` of the records, asks the `Admission` for the `next` commands, and hands over the replies (`receive`) or the
+error (`fail`), until the send is no longer held:
+
+    HELD ──next──► SENT ──all have room────────────────► TAKEN
+     ▲ │            │ ├───the connection broke──────────► LOST       Redis may have taken the records: never sent again
+     │ │            │ └───Redis refused for good────────► REFUSED
+     │ │            │                                      ▲
+     │ └──pause_s: too late, or no use, to try again───────┘
+     └──────────────┘
+       no room for all, no memory, Redis cannot be reached or cannot serve
 """
 
 import math
+import sys
 from collections.abc import Iterable, Iterator, Sequence
+from enum import Enum, auto
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 from cluster_serving.client import keys
-from cluster_serving.client.errors import InvalidValue, QueueFull, RedisRefused
+from cluster_serving.client.errors import ConnectionLost, InvalidValue, QueueFull, RedisRefused, Unavailable
 from cluster_serving.client.protocol.requests import Fields
-from cluster_serving.client.protocol.resp import Argument, Packet, bulks, is_out_of_memory, pack
+from cluster_serving.client.protocol.resp import Packet, bulks, cannot_serve, is_out_of_memory, pack
+from cluster_serving.client.protocol.retrying import Attempts, restated
 
 CHUNK = 64
 """Records per transaction."""
@@ -75,55 +89,46 @@ def _end(job: str, count: int) -> bytes:
     return b"\r\n" + pack(_room(job, count, 0)) + pack((b"EXEC",))
 
 
-def question(job: str, count: int) -> Sequence[Argument]:
+def question(job: str, count: int) -> Packet:
     """Return the command that asks how many of `count` records have no room."""
-    return _room(job, 0, count)
+    return Packet([pack(_room(job, 0, count))], 1)
 
 
-def _room(job: str, added: int, planned: int) -> tuple[Argument, ...]:
+def _room(job: str, added: int, planned: int) -> tuple[str | int, ...]:
     return ("EVAL", _ROOM, 3, job, keys.limits_key(job), keys.full_key(job), added, planned)
 
 
 def admitted(job: str, replies: Sequence[Any]) -> tuple[list[bytes], QueueFull | None]:
-    """Read the outcome of a transaction.
-
-    Args:
-        job: name of the job.
-        replies: result of EXEC.
-
-    Returns:
-        The ids of the entries, and the error if there are fewer entries than records.
+    """Read the replies to a transaction: the ids of the entries, and the error if there are fewer entries than records.
 
     Raises:
-        RedisRefused: Redis refused for another reason than lack of room.
+        RedisRefused: Redis refused for another reason than lack of room, and took no record.
     """
-    for reply in replies:
-        if isinstance(reply, RedisRefused):
-            raise reply
-    *ids, answer = replies
+    results = replies[-1]
+    if isinstance(results, RedisRefused):  # of EXEC, because Redis refused the command that the first refusal names
+        raise next(reply for reply in replies if isinstance(reply, RedisRefused))
+    for result in results:
+        if isinstance(result, RedisRefused):
+            raise result
+    *ids, answer = results
     surplus, full = answered(job, answer)
-    return cast(list[bytes], ids[: len(ids) - surplus]), full
+    return ids[: len(ids) - surplus], full
 
 
 def answered(job: str, answer: Any) -> tuple[int, QueueFull | None]:
-    """Read the reply to a `question`: the number of records without room, and the error for them, if any."""
+    """Read the reply to a `question`: the number of records without room, and the error for them, if any.
+
+    Raises:
+        RedisRefused: Redis refused the question.
+    """
+    if isinstance(answer, RedisRefused):
+        raise answer
     surplus, why = answer
     if not surplus:
         return 0, None
     return surplus, queue_full(
         why.decode(errors="replace") if why else f"the stream {job} holds maxQueueLength records"
     )
-
-
-def refused(job: str, refusal: RedisRefused) -> QueueFull:
-    """Return the error for records that Redis refused for lack of memory.
-
-    Raises:
-        RedisRefused: Redis refused for another reason.
-    """
-    if is_out_of_memory(refusal):
-        return queue_full(f"the stream {job}: {refusal} {_REFUSED}")
-    raise RedisRefused(f"cannot enqueue to the job {job}: {refusal}") from refusal
 
 
 def queue_full(why: str) -> QueueFull:
@@ -156,3 +161,145 @@ def check(fields: Fields) -> None:
     """
     if len(fields) > 2 * _MOST_FIELDS:
         raise InvalidValue(f"a record has at most {_MOST_FIELDS} fields, this one has {len(fields) // 2}")
+
+
+class State(Enum):
+    """State of a send, as drawn above."""
+
+    HELD = auto()
+    SENT = auto()
+    TAKEN = auto()
+    REFUSED = auto()
+    LOST = auto()
+
+
+class Send:
+    """Records of one call on their way into a job's stream. Times are seconds of any one clock.
+
+    Args:
+        records: fields of each record.
+        until_s: time by which a node must begin the records.
+        common: fields that all records share.
+        before: number of records of the same call that Redis has taken earlier.
+
+    Attributes:
+        left: records that Redis has not taken.
+        ids: ids of the entries of the taken records, in order.
+        error: reason that a held send was not taken yet, or error of a refused or lost send.
+    """
+
+    __slots__ = ("_attempts", "_before", "common", "error", "ids", "left", "state", "until_s")
+
+    def __init__(
+        self, records: Sequence[Fields], until_s: float = math.inf, common: Sequence[bytes] = (), before: int = 0
+    ) -> None:
+        self.left = records
+        self.until_s = until_s
+        self.common = common
+        self.ids: list[bytes] = []
+        self.state = State.HELD if records else State.TAKEN
+        self.error: Exception | None = None
+        self._before = before
+        self._attempts: Attempts | None = None  # since Redis last took records
+
+    def fail(self, error: QueueFull | ConnectionLost) -> None:
+        """Note the error of an exchange with Redis: of the commands of `Admission.next`, or of earlier commands.
+
+        The records of a held send were not in the exchange, so a connection that broke becomes `Unavailable`.
+        """
+        if isinstance(error, QueueFull) or error.unsent:
+            self.state, self.error = State.HELD, error
+        elif self.state is State.HELD:
+            self.error = restated(error, Unavailable)
+        else:
+            self._end(State.LOST, error)
+
+    def pause_s(self, now_s: float, give_up_s: float) -> float:
+        """Return the seconds to wait before the next attempt of a held send. Without a next attempt the send is refused."""
+        if self.state is State.HELD and isinstance(self.error, QueueFull | ConnectionLost):
+            self._attempts = self._attempts or Attempts()
+            try:
+                return self._attempts.pause_s(self.error, now_s, give_up_s)
+            except (QueueFull, ConnectionLost) as error:
+                self._end(State.REFUSED, error)
+        return 0
+
+    def take(self, ids: Sequence[bytes], full: QueueFull | None) -> None:
+        """Note that Redis took the first records. `full` is the reason, if Redis left records out."""
+        if ids:
+            self.ids += ids
+            self.left = self.left[len(ids) :]
+            self._attempts = None  # room becomes free, so the next pause is short
+        self.state, self.error = (State.HELD, full) if self.left else (State.TAKEN, None)
+
+    def refuse(self, refusal: RedisRefused) -> None:
+        """Note that Redis will not take the records."""
+        self.state, self.error = State.REFUSED, refusal
+
+    def _end(self, state: State, error: QueueFull | ConnectionLost) -> None:
+        self.state, self.error = state, restated(error, type(error), self._before + len(self.ids))
+
+
+_NO_LIMIT = sys.maxsize
+
+
+class Admission:
+    """Admission into one job's stream: one or more sends in one transaction.
+
+    Attributes:
+        job: name of the job.
+        room: number of records that may be sent, 0 after an attempt that did not find room for all. The next attempt then asks
+            Redis for room before it sends records.
+    """
+
+    def __init__(self, job: str) -> None:
+        self.job = job
+        self.room = _NO_LIMIT
+
+    def next(self, sends: Sequence[Send], now_s: float) -> Packet:
+        """Return the next commands for held sends: their records in one transaction, or the question for room."""
+        room = self.room
+        if not room:
+            return question(self.job, sum(len(send.left) for send in sends))
+        together: list[Records] = []
+        for send in sends:
+            together.append(Records(send.left[:room], [*send.common, *deadline(send.until_s - now_s)]))
+            send.state = State.SENT
+            room -= len(together[-1].own)
+            if not room:
+                break
+        return transaction(self.job, *together)
+
+    def receive(self, sends: Sequence[Send], replies: Sequence[Any]) -> None:
+        """Read the replies to the commands that `next` returned for the same sends.
+
+        Raises:
+            RedisRefused: Redis cannot serve now. The sends are held.
+        """
+        wanted = sum(len(send.left) for send in sends)
+        ids: list[bytes] = []
+        try:
+            if sends[0].state is State.HELD:
+                surplus, full = answered(self.job, replies[0])
+                self.room = wanted - surplus
+                full = None if self.room else full
+            else:
+                ids, full = admitted(self.job, replies)
+                self.room = _NO_LIMIT if len(ids) == wanted else 0
+        except RedisRefused as refusal:
+            if cannot_serve(refusal):
+                for send in sends:
+                    send.take([], None)
+                raise
+            if not is_out_of_memory(refusal):
+                final = RedisRefused(f"cannot enqueue to the job {self.job}: {refusal}")
+                final.__cause__ = refusal
+                for send in sends:
+                    send.refuse(final)
+                return
+            full = queue_full(f"the stream {self.job}: {refusal} {_REFUSED}")
+            self.room = 0
+        last = 0
+        for send in sends:
+            first, last = last, last + len(send.left)
+            send.take(ids[first:last], full)

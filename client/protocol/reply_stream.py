@@ -1,20 +1,137 @@
-"""Reply stream of a client."""
+"""Reply stream of a client: the commands that make and read the stream, and the meaning of the replies. No I/O.
 
-from cluster_serving.client.errors import ResultTimeout
+                                ┌─ read, receive ─┐
+                                ▼                 │
+    UNSURE ──make, made──► SURE ──────────────────┘
+       ▲                     │
+       └─────────────────────┘  doubt; 10 s without a renewal; a renewal that finds no stream
 
-REPLY_LIFE_MS = 60_000
-"""Time to live of a reply stream after the last sign of its client."""
-REPLIES_AT_ONCE = 64
-"""Most entries of a reply stream per read."""
+A node publishes results only to an existing stream (NOMKSTREAM), so a client makes sure of the stream before it enqueues records.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from cluster_serving.client import keys
+from cluster_serving.client.errors import RedisRefused, ResultTimeout
+from cluster_serving.client.protocol.admission import queue_full
+from cluster_serving.client.protocol.requests import Fields
+from cluster_serving.client.protocol.resp import Command, cannot_serve, is_out_of_memory
+from cluster_serving.client.wire.reply import Entry, Reply, read_replies
+from cluster_serving.client.wire.result import Result
+
+BLOCK_S = 1.0
+"""Longest wait of one read. Redis does not tell a waiting client that the stream has been deleted."""
+
+_LIFE_MS = 60_000  # time to live of a stream after the last sign of its client
+_SURE_S = _LIFE_MS / 6000
+_RENEWAL_S = _SURE_S / 2  # a client that reads all the time never has to make sure of the stream
+_ENTRIES_AT_ONCE = 64
+_UNTRIMMED_BYTES = 1 << 16
 
 
-def no_result(what: str, *, stream_vanished: bool) -> ResultTimeout:
-    """Return the error for a result that did not come in time, with the probable reason."""
-    why = "the reply stream was deleted meanwhile" if stream_vanished else "is a node of this job running?"
-    return ResultTimeout(f"no result {what}; {why}")
+class ReplyStream:
+    """One reply stream with one reader. Times are seconds of any one clock.
+
+    Attributes:
+        key: key of the stream.
+        reply: field of a record that sends the record's result to the stream.
+        vanished: True once the stream was found deleted, until the owner sets False.
+    """
+
+    def __init__(self, key: str) -> None:
+        self.key = key
+        self.reply: Fields = [keys.REPLY, key.encode()]
+        self.vanished = False
+        self._last = b"0-0"
+        self._renewed_s = -math.inf
+        self._untrimmed_bytes = 0
+        self._blocking = False  # True if the last read was allowed to wait
+        self._idle = False  # True if the last read waited and found no entry
+
+    def is_unsure(self, now_s: float) -> bool:
+        """Return whether the stream has to be made, or made sure of, before records are enqueued."""
+        return now_s - self._renewed_s > _SURE_S
+
+    def doubt(self) -> None:
+        """Note that Redis may have lost the stream: the connection broke."""
+        self._renewed_s = -math.inf
+
+    def make(self) -> tuple[Command, ...]:
+        """Return the commands that make the stream if it does not exist."""
+        # The cheapest way to make an empty stream.
+        return ("XGROUP", "CREATE", self.key, "client", "$", "MKSTREAM"), ("PEXPIRE", self.key, _LIFE_MS)
+
+    def made(self, replies: Sequence[Any], now_s: float) -> None:
+        """Read the replies to `make`, whose commands were sent at `now_s`.
+
+        Raises:
+            QueueFull: Redis has no memory for the stream.
+            RedisRefused: Redis cannot serve now, or the key holds another type.
+        """
+        for reply in replies:
+            if isinstance(reply, RedisRefused) and not str(reply).startswith("BUSYGROUP"):
+                if is_out_of_memory(reply):
+                    raise queue_full(f"the reply stream {self.key}: {reply}") from reply
+                raise _refusal(f"cannot make the reply stream {self.key}", reply)
+        if not isinstance(replies[0], RedisRefused):
+            # After a failover the ids of a new stream may be smaller than the ids of the old stream.
+            self._last = b"0-0"
+        self._renewed_s = now_s
+
+    def read(self, now_s: float, block_s: float) -> tuple[Command, ...]:
+        """Return the commands of the next read, which waits up to `block_s` for a result.
+
+        When due, the commands also renew the stream's time to live, and delete the entries that have been read.
+        """
+        self._blocking = block_s > 0
+        block = ("BLOCK", max(1, round(1000 * block_s))) if self._blocking else ()
+        read = ("XREAD", "COUNT", _ENTRIES_AT_ONCE, *block, "STREAMS", self.key, self._last)
+        # After an idle read too, so that a vanished stream is noticed.
+        if self._idle or self._untrimmed_bytes >= _UNTRIMMED_BYTES or now_s - self._renewed_s >= _RENEWAL_S:
+            self._untrimmed_bytes, self._renewed_s = 0, now_s
+            return ("PEXPIRE", self.key, _LIFE_MS), ("XTRIM", self.key, "MINID", _next_id(self._last)), read
+        return (read,)
+
+    def receive(self, replies: Sequence[Any]) -> Sequence[Entry]:
+        """Return the entries in the replies to `read`.
+
+        Raises:
+            RedisRefused: Redis cannot serve now, or the key holds another type.
+        """
+        for reply in replies:
+            if isinstance(reply, RedisRefused):
+                raise _refusal(f"the reply stream {self.key}", reply)
+        *renewal, found = replies
+        if renewal and not renewal[0]:
+            # FLUSHALL, a failover, or a client that slept for longer than the stream lives. The results since the last read
+            # are lost.
+            self.vanished = True
+            self.doubt()
+        entries: Sequence[Entry] = found[0][1] if found else ()
+        if entries:
+            self._last = entries[-1][0]
+            self._untrimmed_bytes += sum(sum(map(len, fields)) for _, fields in entries)
+        self._idle = self._blocking and not entries
+        return entries
+
+    def results(self, replies: Sequence[Any]) -> list[Result]:
+        """Return the results in the replies to `read`. Raises as `receive` does."""
+        return list(map(Reply.result, read_replies(self.receive(replies))))
+
+    def no_result(self, what: str) -> ResultTimeout:
+        """Return the error for a result that did not come in time, with the probable reason."""
+        why = "the reply stream was deleted meanwhile" if self.vanished else "is a node of this job running?"
+        return ResultTimeout(f"no result {what}; {why}")
 
 
-def next_id(entry_id: bytes) -> bytes:
+def _refusal(what: str, refusal: RedisRefused) -> RedisRefused:
+    """Return a refusal that names the stream, or the bare refusal of a Redis that cannot serve now."""
+    return refusal if cannot_serve(refusal) else RedisRefused(f"{what}: {refusal}")
+
+
+def _next_id(entry_id: bytes) -> bytes:
     """Return the smallest id after `entry_id`."""
     milliseconds, _, sequence = entry_id.partition(b"-")
     return b"%b-%d" % (milliseconds, int(sequence) + 1)

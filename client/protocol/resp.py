@@ -54,16 +54,9 @@ class Packet:
 Command = Sequence[Argument] | Packet
 
 
-def executed(replies: Sequence[Any]) -> list[Any]:
-    """Return the result of EXEC from the replies to a transaction.
-
-    Raises:
-        RedisRefused: Redis refused a command, and therefore discarded the whole transaction.
-    """
-    for reply in replies:
-        if isinstance(reply, RedisRefused):
-            raise reply
-    return cast(list[Any], replies[-1])
+def count_replies(commands: Iterable[Command]) -> int:
+    """Return the number of replies to the commands."""
+    return sum(command.replies if isinstance(command, Packet) else 1 for command in commands)
 
 
 def joined(commands: Iterable[Command]) -> bytes:
@@ -89,8 +82,8 @@ class Script:
         return (b"EVALSHA", self.sha, b"%d" % len(keys), *keys, *arguments)
 
 
-def connection_lost(settings: RedisSettings, error: Exception, *, unsent: bool) -> ConnectionLost:
-    """Return the error for a connection that broke or could not be made, or for a Redis unable to serve."""
+def connection_lost(settings: RedisSettings, error: Exception, kind: type[ConnectionLost]) -> ConnectionLost:
+    """Return the error of the given type for a connection that broke or could not be made, or for a Redis unable to serve."""
     why = str(error)
     if isinstance(error, (BlockingIOError, TimeoutError)):
         why = "no reply in time"
@@ -98,7 +91,7 @@ def connection_lost(settings: RedisSettings, error: Exception, *, unsent: bool) 
         why = f"no Sentinel answered with a master named {settings.service}"
     elif wants_password(error):
         why = "it wants a password: give it in the URL, or as `password`"
-    lost = ConnectionLost(f"Redis at {settings.describe()}: {why}", unsent=unsent)
+    lost = kind(f"Redis at {settings.describe()}: {why}")
     lost.__cause__ = error
     return lost
 

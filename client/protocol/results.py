@@ -1,4 +1,4 @@
-"""Results for programs: the script that takes results, and the conversion of replies. No I/O, for threads and asyncio alike."""
+"""Results for programs: the script that takes results, and the conversion of results. No I/O, for threads and asyncio alike."""
 
 import re
 from collections.abc import Sequence
@@ -9,7 +9,6 @@ from cluster_serving.client import keys
 from cluster_serving.client.errors import CodecError, ErrorCode, RecordFailed, ResultTimeout
 from cluster_serving.client.protocol.resp import Script
 from cluster_serving.client.wire.original.result import decode_result as decode_original
-from cluster_serving.client.wire.reply import Reply
 from cluster_serving.client.wire.result import Result, decode_result
 
 TAKE = Script(Path(__file__).with_name("take.lua").read_text())
@@ -57,15 +56,6 @@ def taken_result(key: bytes, prefix: str, fields: Sequence[bytes]) -> Result:
     uri = key.decode(errors="replace")[len(prefix) :]
     try:
         return result_of(fields, uri)
-    except CodecError as error:
-        return Result(uri, {}, error=("Unreadable", str(error)))
-
-
-def result_in(reply: Reply) -> Result:
-    """Return the result in a reply. An unreadable result becomes a failed result, and does not stop the remaining results."""
-    uri = reply.uri.decode(errors="replace")
-    try:
-        return decode_result(uri, *reply.unpack())
     except CodecError as error:
         return Result(uri, {}, error=("Unreadable", str(error)))
 

@@ -12,28 +12,19 @@ _LONGEST_PAUSE_S = 0.5
 
 
 class Attempts:
-    """Attempts to get one or more records into the queue, with exponential backoff.
+    """Attempts to get records into the queue, with exponential backoff while Redis takes none."""
 
-    Args:
-        give_up_s: latest start of an attempt, on the clock of `now_s` in `pause_s`.
-    """
-
-    def __init__(self, give_up_s: float) -> None:
-        self.give_up_s = give_up_s
+    def __init__(self) -> None:
         self._next_pause_s = _FIRST_PAUSE_S
 
-    def progress(self) -> None:
-        """Note that Redis took records: room becomes free, so the next pause is short."""
-        self._next_pause_s = _FIRST_PAUSE_S
-
-    def pause_s(self, error: QueueFull | ConnectionLost, now_s: float) -> float:
-        """Return the seconds to wait before the next attempt.
+    def pause_s(self, error: QueueFull | ConnectionLost, now_s: float, give_up_s: float) -> float:
+        """Return the seconds to wait before the next attempt. The next attempt begins at `give_up_s` or earlier.
 
         Raises:
             QueueFull, ConnectionLost: the error itself, when another attempt is too late, useless, or might enqueue twice.
         """
         pause_s = self._next_pause_s
-        if now_s + pause_s > self.give_up_s or not may_pass(error):
+        if now_s + pause_s > give_up_s or not may_pass(error):
             raise error
         self._next_pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
         return pause_s
@@ -54,3 +45,12 @@ def may_pass(error: QueueFull | ConnectionLost) -> bool:
             return False
         cause = cause.__cause__ or cause.__context__
     return True
+
+
+def restated(
+    error: QueueFull | ConnectionLost, kind: type[QueueFull | ConnectionLost], accepted: int = 0
+) -> QueueFull | ConnectionLost:
+    """Return the error as another type, or for another number of accepted records. Message and cause stay."""
+    stated = kind(str(error), accepted=accepted)
+    stated.__cause__ = error.__cause__
+    return stated

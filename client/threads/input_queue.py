@@ -12,12 +12,12 @@ import numpy as np
 
 from cluster_serving.client import keys
 from cluster_serving.client.api import Api
-from cluster_serving.client.errors import ConnectionLost, QueueFull, ResultTimeout
+from cluster_serving.client.errors import ResultTimeout
 from cluster_serving.client.http.frontend import Frontend
-from cluster_serving.client.protocol.admission import CHUNK, Records, chunks, deadline, transaction
-from cluster_serving.client.protocol.requests import Dialect, Fields, as_inputs, check_dialect, request_fields
+from cluster_serving.client.protocol.admission import CHUNK, Admission, Send, State, chunks
+from cluster_serving.client.protocol.requests import Dialect, as_inputs, check_dialect, request_fields
 from cluster_serving.client.protocol.results import TAKE, WINDOW, begun_in_time, plain, plain_or_error, result_of
-from cluster_serving.client.threads.admission import Admission, Sent
+from cluster_serving.client.threads.admission import ThreadAdmission
 from cluster_serving.client.threads.link import Link
 from cluster_serving.client.threads.output_queue import OutputQueue
 from cluster_serving.client.threads.replies import Replies
@@ -61,8 +61,9 @@ class InputQueue(Api):
         self._dialect: Dialect = check_dialect(dialect)
         self._life_s = math.inf if deadline_s is None else deadline_s
         self._link = Link(self.settings)
-        self._admission = Admission(self._link, self.name, patience_s)
-        self._replies = Replies(self.settings, self.name, self._client_id)
+        self._admission = Admission(self.name)
+        self._sender = ThreadAdmission(self._link, self._admission, patience_s)
+        self._replies = Replies(self.settings, self._admission, self._client_id)
         self._numbers = count()
         self.input_threshold = 0.6  # programs of the original read both attributes. `maxQueueLength` has their task now
         self.interval_if_error = 1
@@ -86,7 +87,7 @@ class InputQueue(Api):
             InvalidValue: a value cannot be sent.
             QueueFull: there was no room for `patience_s`. Nothing was enqueued.
         """
-        return self._admission.put([request_fields(self._dialect, uri, data)], self._life_s)[0]
+        return self._sender.put([request_fields(self._dialect, uri, data)], self._life_s)[0].decode()
 
     def enqueue_many(self, records: Iterable[tuple[str, Mapping[str, Any]]]) -> int:
         """Put records on the queue, 64 at a time.
@@ -102,9 +103,7 @@ class InputQueue(Api):
             QueueFull: there was no room for `patience_s`. `accepted` is the number of records that were enqueued, in order.
             ConnectionLost: `accepted` is as for `QueueFull`. Unless `unsent` is true, more records may have been enqueued.
         """
-        return self._admission.put_all(
-            (request_fields(self._dialect, uri, data) for uri, data in records), self._life_s
-        )
+        return self._sender.put_all((request_fields(self._dialect, uri, data) for uri, data in records), self._life_s)
 
     def enqueue_tensor(self, uri: str, data: Any) -> str:
         """Put one ndarray, or a list of ndarrays as inputs t0, t1, ..., on the queue. `enqueue` does the same and more."""
@@ -141,17 +140,17 @@ class InputQueue(Api):
         uri = self._next_uri()
         if self._dialect == "original":
             return self._predict_by_polling(uri, as_inputs(request_data), deadline_s)
-        fields = encode_record(uri, as_inputs(request_data))
+        send = Send([encode_record(uri, as_inputs(request_data))], deadline_s, self._replies.reply)
         self._replies.expect([uri])
         try:
-            result = None if self._admission.full else self._ask(uri, fields, deadline_s)
+            result = self._replies.ask(uri, send)
             if result is None:
-                self._admission.put([fields], deadline_s - time.monotonic(), self._replies)
+                self._sender.complete(send, self._replies)
                 result = self._replies.wait(uri, deadline_s)
-            result.uri = ""  # the caller has never seen the generated name
-            return plain(begun_in_time(result))
         finally:
             self._replies.forget(uri)
+        result.uri = ""  # the caller has never seen the generated name
+        return plain(begun_in_time(result))
 
     def predict_many(self, requests: Iterable[Any], timeout: float = 60, window: int = WINDOW) -> Generator[Any]:
         """Send records and yield the results in the same order, with many records under way at once.
@@ -174,7 +173,7 @@ class InputQueue(Api):
         pending: deque[tuple[str, float]] = deque()
         received = count()
         chunk_size = max(1, min(CHUNK, window // 2))
-        sent: deque[Sent] = deque()
+        sent: deque[Send] = deque()
         try:
             for chunk, in_a_hurry in self._chunks(requests, chunk_size):
                 self._send_chunk(chunk, timeout, pending, sent)
@@ -209,7 +208,7 @@ class InputQueue(Api):
             InvalidValue: a value cannot be sent, or two records with the same uri are under way.
             QueueFull: there was no room.
         """
-        replies = Replies(self.settings, self.name, self._next_uri())
+        replies = Replies(self.settings, self._admission, self._next_uri())
         remaining = iter(records)
         under_way = 0
         more = True
@@ -220,7 +219,7 @@ class InputQueue(Api):
                     more = bool(chunk)
                     replies.expect([uri for uri, _ in chunk])
                     requests = (encode_record(uri, data) for uri, data in chunk)
-                    under_way += self._admission.put_all(requests, self._life_s, replies)
+                    under_way += self._sender.put_all(requests, self._life_s, replies)
                 if under_way:
                     arrived = replies.arrived(time.monotonic() + timeout)
                     under_way -= len(arrived)
@@ -259,7 +258,7 @@ class InputQueue(Api):
             yield chunk, False
 
     def _send_chunk(
-        self, requests: Sequence[Any], timeout: float, pending: deque[tuple[str, float]], sent: deque[Sent]
+        self, requests: Sequence[Any], timeout: float, pending: deque[tuple[str, float]], sent: deque[Send]
     ) -> None:
         uris = [self._next_uri() for _ in requests]
         self._replies.expect(uris)
@@ -269,13 +268,13 @@ class InputQueue(Api):
         for part in chunks(encode_record(uri, as_inputs(request)) for uri, request in records):
             # The next records are encoded while Redis takes the sent records. With waiting, a record cost a tenth more of every
             # core.
-            sent.append(self._admission.send(part, timeout, self._replies))
-            self._complete(sent, 1 if sent[-1].waits_for else 0)
+            sent.append(self._sender.send(part, timeout, self._replies))
+            self._complete(sent, 1 if sent[-1].state is State.SENT else 0)
 
-    def _complete(self, sent: deque[Sent], but: int) -> None:
+    def _complete(self, sent: deque[Send], but: int) -> None:
         """Make sure that all sent records are enqueued, except for the last `but` parts."""
         while len(sent) > but:
-            self._admission.complete(sent.popleft())
+            self._sender.complete(sent.popleft())
 
     def _next_answer(self, pending: deque[tuple[str, float]], number: int) -> Any:
         uri, deadline_s = pending.popleft()
@@ -284,24 +283,12 @@ class InputQueue(Api):
             result.uri = f"request {number}"
         return plain_or_error(begun_in_time(result))
 
-    def _ask(self, uri: str, fields: Fields, deadline_s: float) -> Result | None:
-        """Send a record and wait for the result. Return None if nothing has been sent."""
-        common = [keys.REPLY, self._replies.key.encode(), *deadline(deadline_s - time.monotonic())]
-        try:
-            return self._replies.ask(uri, transaction(self.name, Records([fields], common)), deadline_s)
-        except QueueFull:
-            return None
-        except ConnectionLost as error:
-            if not error.unsent:
-                raise
-            return None
-
     def _predict_by_polling(self, uri: str, data: Mapping[str, Any], deadline_s: float) -> Any:
         """Poll for the result hash like the original, because the original's servers know no reply stream."""
-        self._admission.put([request_fields(self._dialect, uri, data)], deadline_s - time.monotonic())
+        self._sender.put([request_fields(self._dialect, uri, data)], deadline_s - time.monotonic())
         key, pause_s = keys.result_prefix(self.name) + uri, 0.001
         while time.monotonic() < deadline_s:
-            with self._admission.link() as link:
+            with self._sender.link() as link:
                 fields = link.run(TAKE, [key], [])[0]
             if fields:
                 return plain(result_of(fields, ""))

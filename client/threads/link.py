@@ -10,21 +10,20 @@ import ssl
 import struct
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, NoReturn
 
 import redis
 import redis.exceptions
 
-from cluster_serving.client.errors import ConnectionLost, RedisRefused
+from cluster_serving.client.errors import ConnectionLost, RedisRefused, Unavailable
 from cluster_serving.client.protocol.resp import (
     INCOMPLETE,
     Argument,
     Command,
-    Packet,
     Script,
     cannot_serve,
     connection_lost,
-    executed,
+    count_replies,
     is_unknown_script,
     joined,
     new_reader,
@@ -44,7 +43,6 @@ class Link:
         patience_s: seconds that a reply may take, longer than any command blocks. Default: the settings' timeout.
 
     Attributes:
-        received_bytes: number of bytes received as replies.
         connections: number of connections made.
 
     Raises:
@@ -61,7 +59,6 @@ class Link:
         self._news = select.poll()
         self._reader = new_reader()
         self._buffer = bytearray(READ_BYTES)
-        self.received_bytes = 0
         self.connections = 0
 
     @property
@@ -94,7 +91,7 @@ class Link:
         """Return the next reply. Bytes stay bytes."""
         reply = self._next()
         if isinstance(reply, RedisRefused):
-            raise self.raised_for(reply)
+            self.raise_for(reply)
         return reply
 
     def read_all(self, count: int) -> list[Any]:
@@ -105,31 +102,26 @@ class Link:
             self.close()  # interrupted between two replies: the remaining replies are still to come
             raise
 
-    def raised_for(self, refusal: RedisRefused) -> Exception:
-        """Return the exception to raise for an error reply.
+    def raise_for(self, refusal: RedisRefused) -> NoReturn:
+        """Raise an error reply.
 
-        If Redis cannot serve now, the connection is closed, because the next connection may reach a Redis that can.
+        Raises:
+            ConnectionLost: Redis cannot serve now. The connection is closed, because the next one may reach a Redis that can.
+            RedisRefused: the error reply, in all other cases.
         """
-        if not cannot_serve(refusal):
-            return refusal
-        return self._lost(refusal, unsent=True)
+        if cannot_serve(refusal):
+            raise self._lost(refusal, Unavailable) from refusal
+        raise refusal
 
     def call(self, *command: Argument) -> Any:
         """Send one command and read its reply."""
         self.send(command)
         return self.read()
 
-    def transact(self, transaction: Packet) -> list[Any]:
-        """Send a transaction and return EXEC's result of each command. An error stands in the list as `RedisRefused`."""
-        self.send(transaction)
-        return self.read_executed(transaction)
-
-    def read_executed(self, transaction: Packet) -> list[Any]:
-        """Read the replies to a transaction that has been sent, and return the same as `transact`."""
-        try:
-            return executed(self.read_all(transaction.replies))
-        except RedisRefused as refusal:
-            raise self.raised_for(refusal) from refusal.__cause__
+    def exchange(self, *commands: Command) -> list[Any]:
+        """Send commands and return their replies. An error reply stands in the list as `RedisRefused`."""
+        self.send(*commands)
+        return self.read_all(count_replies(commands))
 
     @property
     def has_news(self) -> bool:
@@ -179,7 +171,7 @@ class Link:
                 self._pool.release(connection)
                 raise
         except (redis.RedisError, OSError) as error:
-            raise self._lost(error, unsent=True) from error
+            raise self._lost(error, Unavailable) from error
         self._connection = connection
         self.connections += 1
         self._socket = self._connection._sock  # redis-py has no public way to the socket
@@ -213,7 +205,6 @@ class Link:
                 if not size:
                     raise ConnectionError("closed by Redis")
                 reader.feed(buffer, 0, size)
-                self.received_bytes += size
         except (OSError, redis.exceptions.InvalidResponse) as error:
             raise self._lost(error) from error
         except BaseException:
@@ -222,6 +213,6 @@ class Link:
             raise
         return reply
 
-    def _lost(self, error: Exception, *, unsent: bool = False) -> ConnectionLost:
+    def _lost(self, error: Exception, kind: type[ConnectionLost] = ConnectionLost) -> ConnectionLost:
         self.close()
-        return connection_lost(self._settings, error, unsent=unsent)
+        return connection_lost(self._settings, error, kind)

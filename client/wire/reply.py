@@ -8,17 +8,21 @@
 With one entry and one whole receipt per result, the tiny MLP of bench/queue.py took a tenth more of every core.
 """
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 import msgspec
 
 from cluster_serving.client import keys
 from cluster_serving.client.errors import CodecError
 from cluster_serving.client.wire.receipt import SplitReceipt
+from cluster_serving.client.wire.result import Result, decode_result
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(tuple[bytes, float, int, list[bytes]]).decode
+
+Entry = tuple[bytes, Sequence[bytes]]
+"""Id and fields of an entry: names and values in turn."""
 
 
 class Reply(NamedTuple):
@@ -40,20 +44,25 @@ class Reply(NamedTuple):
             raise CodecError(f"not a packed result: {error}") from error
         return fields, SplitReceipt(entry, read_ms, deliveries, self.batch)
 
+    def result(self) -> Result:
+        """Return the result. An unreadable result becomes a failed result, and does not stop the remaining results."""
+        uri = self.uri.decode(errors="replace")
+        try:
+            return decode_result(uri, *self.unpack())
+        except CodecError as error:
+            return Result(uri, {}, error=("Unreadable", str(error)))
+
 
 def pack(entry: bytes, read_ms: float, deliveries: int, fields: Sequence[bytes]) -> bytes:
     """Return a result in the form of an entry. The first three arguments are attributes of `Receipt`."""
     return _encode((entry, read_ms, deliveries, fields))
 
 
-def read_replies(reply: Any) -> list[tuple[bytes, list[Reply]]]:
-    """Return the id and the results of each entry in the reply to XREAD on one reply stream."""
-    found: list[tuple[bytes, list[Reply]]] = []
-    for _, entries in reply or ():
-        for entry_id, fields in entries:
-            results: list[Reply] = []
-            if len(fields) >= 2 and fields[0] == keys.BATCH:
-                batch = fields[1]
-                results = [Reply(uri, packed, batch) for uri, packed in zip(fields[2::2], fields[3::2], strict=True)]
-            found.append((entry_id, results))
-    return found
+def read_replies(entries: Iterable[Entry]) -> list[Reply]:
+    """Return the results in entries of a reply stream. An entry without results is left out."""
+    return [
+        Reply(uri, packed, fields[1])
+        for _, fields in entries
+        if len(fields) >= 2 and fields[0] == keys.BATCH
+        for uri, packed in zip(fields[2::2], fields[3::2], strict=True)
+    ]

@@ -41,7 +41,6 @@ class Calls:
         self._sending = AsyncLink(settings)
         key = keys.frontend_reply_key(self._id)
         self._replies = AsyncReplies(settings, key, self._sending, partial(timers.observe, Timer.REDIS_GET))
-        self._reply = [keys.REPLY, self._replies.key.encode()]
         self._numbers = count()
         self._admissions: dict[str, AsyncAdmission] = {}
         self._tidying: set[asyncio.Task[None]] = set()
@@ -77,7 +76,7 @@ class Calls:
         expires_s = loop.time() + timeout_s
         uris = [f"{self._id}-{next(self._numbers)}" for _ in records]
         call = _Call({uri: self._replies.expect(uri) for uri in uris}, timeout_s)
-        trailer = [*self._reply, keys.TRACEPARENT, traceparent] if traceparent else self._reply
+        trailer = [*self._replies.reply, keys.TRACEPARENT, traceparent] if traceparent else self._replies.reply
         batch = [[keys.URI, uri.encode(), *record, *trailer] for uri, record in zip(uris, records, strict=True)]
         expiry = loop.call_later(timeout_s, call.expire)
         ids: asyncio.Future[list[bytes]] | None = None

@@ -132,16 +132,16 @@ class Observer(threading.Thread):
         return SeenOutcome("wrong", f"{result!r}"[:200] + by, digest)
 
     def _count_replies(self) -> None:
-        while entries := read_replies(self._redis.xread({self._reply: self._last_reply}, count=_PAGE)):
-            for entry_id, replies in entries:
-                self._last_reply = entry_id
-                for reply in replies:
-                    uri = reply.uri.decode()
-                    if uri in self._history.records:
-                        self._history.replies[uri] += 1
-                        fields, receipt = reply.unpack()
-                        fields += keys.RECEIPT, receipt.joined().encode()
-                        self._history.seen(uri, self._outcome(self._history.records[uri], fields))
+        while streams := self._redis.xread({self._reply: self._last_reply}, count=_PAGE):
+            ((_, entries),) = streams
+            self._last_reply = entries[-1][0]
+            for reply in read_replies(entries):
+                uri = reply.uri.decode()
+                if uri in self._history.records:
+                    self._history.replies[uri] += 1
+                    fields, receipt = reply.unpack()
+                    fields += keys.RECEIPT, receipt.joined().encode()
+                    self._history.seen(uri, self._outcome(self._history.records[uri], fields))
 
     def total(self, count: str) -> int:
         """Return the sum of a heartbeat's count over all lives of all nodes, as far as heartbeats were read."""

@@ -16,18 +16,14 @@ import numpy as np
 
 from cluster_serving.client import keys
 from cluster_serving.client.errors import ConnectionLost, RedisRefused
-from cluster_serving.client.protocol.admission import CHUNK, Records, admitted, transaction
-from cluster_serving.client.protocol.reply_stream import REPLIES_AT_ONCE, next_id
-from cluster_serving.client.protocol.resp import Argument
-from cluster_serving.client.protocol.results import result_in
+from cluster_serving.client.protocol.admission import CHUNK, Admission, Send, State
+from cluster_serving.client.protocol.reply_stream import BLOCK_S, ReplyStream
 from cluster_serving.client.redis_settings import RedisSettings
 from cluster_serving.client.servers.process.parent import die_with_parent, leave_signals_to_parent
 from cluster_serving.client.threads.link import Link
 from cluster_serving.client.wire.reply import read_replies
 from cluster_serving.node.ring.bell import Bell
 from cluster_serving.node.tuning.errors import TuningError
-
-_BLOCK_S = 1.0
 
 
 class Begin(msgspec.Struct, frozen=True):
@@ -108,7 +104,7 @@ class Client:
     """Client that sends records and takes answers."""
 
     def __init__(self, begin: Begin) -> None:
-        self._link = Link(begin.redis, begin.redis.timeout_s + _BLOCK_S)
+        self._link = Link(begin.redis, begin.redis.timeout_s + BLOCK_S)
         self._patience_s = begin.patience_s
         self._records = cycle(begin.records)
         self._numbers = count()
@@ -124,9 +120,10 @@ class Client:
             ConnectionLost: Redis went away.
         """
         self._sent_s.clear()
-        self._job, self._reply, self._last = order.job, keys.reply_key(order.job, order.client), b"0-0"
-        self._link.call("DEL", self._reply)  # left by an order that failed
-        self._link.call("XGROUP", "CREATE", self._reply, "client", "$", "MKSTREAM")
+        self._admission = Admission(order.job)
+        self._stream = ReplyStream(keys.reply_key(order.job, order.client))
+        self._link.call("DEL", self._stream.key)  # left by an order that failed
+        self._stream.made(self._link.exchange(*self._stream.make()), time.perf_counter())
         busy_s, begun_s = time.process_time(), time.perf_counter()
         tally, heard_s = Tally(order, begun_s), begun_s
         while self._sent_s or not tally.over:
@@ -139,7 +136,7 @@ class Client:
             elif now_s - heard_s > self._patience_s:
                 raise TuningError(f"no answer for {self._patience_s:g} s")
         busy = (time.process_time() - busy_s) / (time.perf_counter() - begun_s)
-        self._link.call("DEL", self._reply)
+        self._link.call("DEL", self._stream.key)
         return tally.seen(busy)
 
     def close(self) -> None:
@@ -149,29 +146,29 @@ class Client:
     def _turn(self, room: int) -> list[float]:
         """Send records while there is room, wait for answers unless more can be sent, and return the seconds of each answer."""
         batch = [[keys.URI, b"%d" % next(self._numbers), *next(self._records)] for _ in range(min(room, CHUNK))]
-        block: tuple[Argument, ...] = ("BLOCK", round(_BLOCK_S * 1000)) if room <= CHUNK else ()
-        enqueue = [transaction(self._job, Records(batch, [keys.REPLY, self._reply.encode()]))] if batch else []
-        trim = ("XTRIM", self._reply, "MINID", next_id(self._last))
-        now_s = time.perf_counter()
+        send, now_s = Send(batch, common=self._stream.reply), time.perf_counter()
         for fields in batch:
             self._sent_s[fields[1]] = now_s
-        self._link.send(*enqueue, trim, ("XREAD", "COUNT", REPLIES_AT_ONCE, *block, "STREAMS", self._reply, self._last))
-        for each in enqueue:
-            taken, full = admitted(self._job, self._link.read_executed(each))
-            if full is not None:
-                raise TuningError(f"Redis took {len(taken)} of {len(batch)} records: {full}")
-        self._link.read()
-        entries, heard_s = read_replies(self._link.read()), time.perf_counter()
+        enqueue = [self._admission.next([send], now_s)] if batch else []
+        read = self._stream.read(now_s, BLOCK_S if room <= CHUNK else 0)
+        self._link.send(*enqueue, *read)
+        try:
+            for packet in enqueue:
+                self._admission.receive([send], self._link.read_all(packet.replies))
+            if send.state is not State.TAKEN:
+                raise TuningError(f"Redis took {len(send.ids)} of {len(batch)} records: {send.error}")
+            replies = read_replies(self._stream.receive(self._link.read_all(len(read))))
+        except RedisRefused as refusal:
+            self._link.raise_for(refusal)
+        heard_s = time.perf_counter()
         took_s: list[float] = []
-        for entry_id, replies in entries:
-            self._last = entry_id
-            for reply in replies:
-                sent_s = self._sent_s.pop(reply.uri, None)
-                if sent_s is None:  # sent for an order that failed
-                    continue
-                if keys.ERROR in reply.packed and (error := result_in(reply).error) is not None:
-                    raise TuningError(f"{error[0]}: {error[1]}")
-                took_s.append(heard_s - sent_s)
+        for reply in replies:
+            sent_s = self._sent_s.pop(reply.uri, None)
+            if sent_s is None:  # sent for an order that failed
+                continue
+            if keys.ERROR in reply.packed and (error := reply.result().error) is not None:
+                raise TuningError(f"{error[0]}: {error[1]}")
+            took_s.append(heard_s - sent_s)
         return took_s
 
 

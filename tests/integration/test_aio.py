@@ -174,7 +174,7 @@ def test_any_error_of_a_batch_reaches_its_calls(redis_server: PrivateRedis, monk
     async def run() -> None:
         async with AsyncInputQueue(port=redis_server.port, name="aio_unforeseen") as queue:
             with monkeypatch.context() as patch:
-                patch.setattr(AsyncLink, "call_checked", refuse)
+                patch.setattr(AsyncLink, "call", refuse)
                 outcomes = await asyncio.gather(
                     queue.enqueue("a", t=ROW), queue.enqueue("b", t=ROW), return_exceptions=True
                 )

@@ -152,7 +152,7 @@ def test_a_queue_works_again_after_it_was_closed(queue: InputQueue) -> None:
 def test_a_reply_stream_that_was_deleted_is_made_again(
     queue: InputQueue, redis_server: PrivateRedis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cluster_serving.client.threads.replies._KEPT_S", 0.0)
+    monkeypatch.setattr("cluster_serving.client.protocol.reply_stream._SURE_S", 0.0)
     assert queue.predict(row(1, 2, 3, 4))[1] == 10
     with redis_server.client() as client:
         client.delete(*client.keys(keys.reply_key(JOB, "*")))

@@ -7,14 +7,13 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import pytest
 import redis
 
 from cluster_serving.client import InputQueue, OutputQueue, keys
-from cluster_serving.client.protocol.results import result_in
 from cluster_serving.client.servers.process.exit_codes import ExitCode
 from cluster_serving.client.wire.reply import read_replies
 from cluster_serving.client.wire.result import Result
@@ -67,8 +66,10 @@ def replies(client: "redis.Redis", reply: str, count: int) -> list[tuple[int, Re
     """When Redis got each result, by its own clock, and the result."""
 
     def all_there() -> list[tuple[int, Result]]:
-        entries = read_replies(client.eval("return {{KEYS[1], redis.call('XRANGE', KEYS[1], '-', '+')}}", 1, reply))
-        found = [(int(entry.partition(b"-")[0]), result_in(each)) for entry, replies in entries for each in replies]
+        entries: Any = client.eval("return redis.call('XRANGE', KEYS[1], '-', '+')", 1, reply)
+        found = [
+            (int(entry[0].partition(b"-")[0]), each.result()) for entry in entries for each in read_replies([entry])
+        ]
         return found if len(found) == count else []
 
     return wait_until(all_there, "the replies", 30)

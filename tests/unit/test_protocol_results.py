@@ -11,7 +11,6 @@ import pytest
 from cluster_serving.client import keys
 from cluster_serving.client.errors import InvalidValue, RecordFailed
 from cluster_serving.client.protocol import results as commands
-from cluster_serving.client.protocol.reply_stream import next_id
 from cluster_serving.client.protocol.requests import as_inputs, check_dialect, request_fields
 from cluster_serving.client.protocol.results import (
     Failed,
@@ -192,13 +191,6 @@ def test_a_glob_that_matches_only_this_text(text: str) -> None:
     assert all(escaped[at - 1] == "\\" for at, character in enumerate(escaped) if character in "*?[]^")
     if "\\" not in escaped:
         assert fnmatch.fnmatchcase(text, escaped)
-
-
-@pytest.mark.parametrize(
-    ("entry_id", "following"), [(b"0-0", b"0-1"), (b"5-9", b"5-10"), (b"1700000000000-0", b"1700000000000-1")]
-)
-def test_the_next_id(entry_id: bytes, following: bytes) -> None:
-    assert next_id(entry_id) == following
 
 
 def test_keys_of_a_job() -> None:

@@ -1,12 +1,9 @@
 """Results in the entries of a reply stream."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 
 from cluster_serving.client.errors import CodecError
-from cluster_serving.client.protocol.results import result_in
 from cluster_serving.client.wire.receipt import BatchReceipt
 from cluster_serving.client.wire.reply import Reply, pack, read_replies
 from cluster_serving.client.wire.tensors import encode_tensor
@@ -18,12 +15,9 @@ ENCODED = BATCH.encode()
 def test_an_entry_has_the_results_of_a_batch() -> None:
     first, second = pack(b"5-0", 7.25, 1, [b"value", b"5"]), pack(b"5-1", 7.5, 2, [b"value", b"6"])
 
-    ((entry_id, replies),) = read_replies(
-        [[b"stream", [[b"9-0", [b"batch", ENCODED, "grün".encode(), first, b"batch", second]]]]]
-    )
+    replies = read_replies([(b"9-0", [b"batch", ENCODED, "grün".encode(), first, b"batch", second])])
 
-    assert entry_id == b"9-0"
-    results = [result_in(reply) for reply in replies]
+    results = [reply.result() for reply in replies]
     assert [(result.uri, result.value) for result in results] == [("grün", 5), ("batch", 6)]
     assert [result.receipt for result in results] == [
         BATCH.of_record(b"5-0", 7.25, 1),
@@ -31,25 +25,15 @@ def test_an_entry_has_the_results_of_a_batch() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("reply", "ids"),
-    [
-        (None, []),
-        ([], []),
-        (
-            [[b"s", [[b"1-0", [b"uri", b"nobody's"]], [b"1-1", []], [b"1-2", [b"batch", ENCODED]]]]],
-            [b"1-0", b"1-1", b"1-2"],
-        ),
-    ],
-)
-def test_what_has_no_results(reply: Any, ids: list[bytes]) -> None:
-    assert read_replies(reply) == [(entry_id, []) for entry_id in ids]
+@pytest.mark.parametrize("fields", [[b"uri", b"nobody's"], [], [b"batch", ENCODED]])
+def test_what_has_no_results(fields: list[bytes]) -> None:
+    assert read_replies([(b"1-0", fields)]) == []
 
 
 def test_outputs_are_in_the_order_in_which_they_were_packed() -> None:
     tensor = encode_tensor(np.zeros(1))
 
-    result = result_in(Reply(b"u", pack(b"1-0", 1, 1, [b"tensor:z", tensor, b"tensor:a", tensor]), ENCODED))
+    result = Reply(b"u", pack(b"1-0", 1, 1, [b"tensor:z", tensor, b"tensor:a", tensor]), ENCODED).result()
 
     assert list(result.outputs) == ["z", "a"]
 
@@ -60,6 +44,6 @@ def test_what_is_not_packed_is_a_failed_result(packed: bytes) -> None:
 
     with pytest.raises(CodecError, match="not a packed result"):
         reply.unpack()
-    result = result_in(reply)
+    result = reply.result()
     assert result.error is not None
     assert (result.uri, result.error[0]) == ("u", "Unreadable")
