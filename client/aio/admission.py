@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from cluster_serving.client.aio.link import AsyncLink
 from cluster_serving.client.errors import ConnectionLost, RedisRefused
-from cluster_serving.client.protocol.admission import CHUNK, CHUNK_BYTES, Admission, Send, State, check
+from cluster_serving.client.protocol.admission import CHUNK, CHUNK_BYTES, HELD, TAKEN, Admission, Send, check
 from cluster_serving.client.protocol.requests import Fields
 
 
@@ -20,10 +20,10 @@ class _Call(NamedTuple):
 
     def settle(self) -> None:
         """Give the outcome of the send to the waiter, if there is an outcome."""
-        if self.send.state is State.TAKEN:
+        if self.send.state is TAKEN:
             if not self.ids.done():
                 self.ids.set_result(self.send.ids)
-        elif self.send.state is not State.HELD and self.send.error is not None:
+        elif self.send.state is not HELD and self.send.error is not None:
             fail(self.ids, self.send.error)
 
 
@@ -107,7 +107,7 @@ class AsyncAdmission:
     async def _put_until_done(self, calls: list[_Call]) -> None:
         """Enqueue the records of the calls in order, with retries."""
         loop = asyncio.get_running_loop()
-        while held := [call for call in calls if call.send.state is State.HELD and not call.ids.done()]:
+        while held := [call for call in calls if call.send.state is HELD and not call.ids.done()]:
             sends = [call.send for call in held]
             try:
                 replies = await self._link.call(self._admission.next(sends, loop.time()))
@@ -121,7 +121,7 @@ class AsyncAdmission:
             pauses_s: list[float] = []
             for call in held:
                 pause_s = call.send.pause_s(loop.time(), call.give_up_s)
-                if call.send.state is State.HELD:
+                if call.send.state is HELD:
                     pauses_s.append(pause_s)
                 call.settle()
             if pause_s := min(pauses_s, default=0):

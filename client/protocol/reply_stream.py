@@ -103,16 +103,16 @@ class ReplyStream:
         for reply in replies:
             if isinstance(reply, RedisRefused):
                 raise _refusal(f"the reply stream {self.key}", reply)
-        *renewal, found = replies
-        if renewal and not renewal[0]:
+        if len(replies) > 1 and not replies[0]:
             # FLUSHALL, a failover, or a client that slept for longer than the stream lives. The results since the last read
             # are lost.
             self.vanished = True
             self.doubt()
+        found = replies[-1]
         entries: Sequence[Entry] = found[0][1] if found else ()
-        if entries:
-            self._last = entries[-1][0]
-            self._untrimmed_bytes += sum(sum(map(len, fields)) for _, fields in entries)
+        for entry_id, fields in entries:
+            self._last = entry_id
+            self._untrimmed_bytes += sum(map(len, fields))
         self._idle = self._blocking and not entries
         return entries
 

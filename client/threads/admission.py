@@ -9,10 +9,11 @@ from typing import NamedTuple
 
 from cluster_serving.client.errors import ConnectionLost, QueueFull, RedisRefused
 from cluster_serving.client.protocol.admission import (
+    HELD,
+    SENT,
     Admission,
     Records,
     Send,
-    State,
     admitted,
     check,
     chunks,
@@ -118,12 +119,12 @@ class ThreadAdmission:
 
     def complete(self, send: Send, replies: Replies | None = None) -> None:
         """Make sure that all records of a send are enqueued. Retry with the records that Redis has not taken."""
-        if send.state is State.SENT:
+        if send.state is SENT:
             with self._lock:
-                while send.state is State.SENT:
+                while send.state is SENT:
                     self._hear()
         give_up_s = min(time.monotonic() + self._patience_s, send.until_s)
-        while send.state is State.HELD:
+        while send.state is HELD:
             try:
                 if replies is not None:
                     replies.have_stream()
@@ -158,7 +159,7 @@ class ThreadAdmission:
         except RedisRefused:
             pass  # Redis cannot serve now: the send is held
         finally:
-            if send.state is State.SENT:
+            if send.state is SENT:
                 send.fail(ConnectionLost("the connection to Redis was closed while records were on their way"))
             self._under_way.popleft()
 

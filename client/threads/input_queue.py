@@ -14,7 +14,7 @@ from cluster_serving.client import keys
 from cluster_serving.client.api import Api
 from cluster_serving.client.errors import ResultTimeout
 from cluster_serving.client.http.frontend import Frontend
-from cluster_serving.client.protocol.admission import CHUNK, Admission, Send, State, chunks
+from cluster_serving.client.protocol.admission import CHUNK, SENT, Admission, Send, chunks
 from cluster_serving.client.protocol.requests import Dialect, as_inputs, check_dialect, request_fields
 from cluster_serving.client.protocol.results import TAKE, WINDOW, begun_in_time, plain, plain_or_error, result_of
 from cluster_serving.client.threads.admission import ThreadAdmission
@@ -269,7 +269,7 @@ class InputQueue(Api):
             # The next records are encoded while Redis takes the sent records. With waiting, a record cost a tenth more of every
             # core.
             sent.append(self._sender.send(part, timeout, self._replies))
-            self._complete(sent, 1 if sent[-1].state is State.SENT else 0)
+            self._complete(sent, 1 if sent[-1].state is SENT else 0)
 
     def _complete(self, sent: deque[Send], but: int) -> None:
         """Make sure that all sent records are enqueued, except for the last `but` parts."""

@@ -73,12 +73,14 @@ class Link:
 
     def fileno(self) -> int:
         """Return the file descriptor of the socket, for `select`. Connect first if there is no connection."""
-        self._connect()
+        if self._connection is None:
+            self._connect()
         return int(self._socket.fileno())
 
     def send(self, *commands: Command) -> None:
         """Send commands in one write. Each command has one reply to `read`, a packet has `Packet.replies` replies."""
-        self._connect()
+        if self._connection is None:
+            self._connect()
         try:
             self._socket.sendall(joined(commands))
         except OSError as error:
@@ -156,8 +158,6 @@ class Link:
         self._pool.disconnect()
 
     def _connect(self) -> None:
-        if self._connection is not None:
-            return
         try:
             connection: Any = self._pool.get_connection()
             try:
@@ -197,7 +197,8 @@ class Link:
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, timeout)
 
     def _next(self) -> Any:
-        self._connect()
+        if self._connection is None:
+            self._connect()
         reader, buffer = self._reader, self._buffer
         try:
             while (reply := reader.gets(False)) is INCOMPLETE:

@@ -12,7 +12,7 @@ from contextlib import suppress
 
 from cluster_serving.client import keys
 from cluster_serving.client.errors import ConnectionLost, InvalidValue, QueueFull, RedisRefused
-from cluster_serving.client.protocol.admission import Admission, Send, State
+from cluster_serving.client.protocol.admission import TAKEN, Admission, Send
 from cluster_serving.client.protocol.reply_stream import BLOCK_S, ReplyStream
 from cluster_serving.client.protocol.retrying import restated
 from cluster_serving.client.redis_settings import RedisSettings
@@ -93,7 +93,7 @@ class Replies:
             if self._reading or not self._admission.room:
                 return None
             self._read_for_all(min(send.until_s - time.monotonic(), BLOCK_S), send)
-        return self.wait(uri, send.until_s) if send.state is State.TAKEN else None
+        return self.wait(uri, send.until_s) if send.state is TAKEN else None
 
     def wait(self, uri: str, deadline_s: float) -> Result:
         """Wait for the result of an expected record and return the result.
@@ -175,7 +175,7 @@ class Replies:
         try:
             results = self._read(block_s, send)
         except (QueueFull, ConnectionLost) as error:
-            if send is not None and send.state is not State.TAKEN:
+            if send is not None and send.state is not TAKEN:
                 send.fail(error)
             elif isinstance(error, ConnectionLost):
                 raise restated(error, ConnectionLost) from error.__cause__  # the awaited records have been sent
@@ -211,7 +211,7 @@ class Replies:
                 enqueue = self._admission.next([send], now_s)
                 link.send(enqueue, *read)
                 self._admission.receive([send], link.read_all(enqueue.replies))
-                if send.state is not State.TAKEN:
+                if send.state is not TAKEN:
                     link.close()  # the blocking read has been sent already, and no result will come
                     return []
                 replies = link.read_all(len(read))

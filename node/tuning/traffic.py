@@ -16,7 +16,7 @@ import numpy as np
 
 from cluster_serving.client import keys
 from cluster_serving.client.errors import ConnectionLost, RedisRefused
-from cluster_serving.client.protocol.admission import CHUNK, Admission, Send, State
+from cluster_serving.client.protocol.admission import CHUNK, TAKEN, Admission, Send
 from cluster_serving.client.protocol.reply_stream import BLOCK_S, ReplyStream
 from cluster_serving.client.redis_settings import RedisSettings
 from cluster_serving.client.servers.process.parent import die_with_parent, leave_signals_to_parent
@@ -155,7 +155,7 @@ class Client:
         try:
             for packet in enqueue:
                 self._admission.receive([send], self._link.read_all(packet.replies))
-            if send.state is not State.TAKEN:
+            if send.state is not TAKEN:
                 raise TuningError(f"Redis took {len(send.ids)} of {len(batch)} records: {send.error}")
             replies = read_replies(self._stream.receive(self._link.read_all(len(read))))
         except RedisRefused as refusal:
