@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from cluster_serving.client.servers.process.command import SETTINGS, Command
+from cluster_serving.client.servers.process.command import SETTINGS, Command, say
 from cluster_serving.client.servers.process.exit_codes import ExitCode
 from cluster_serving.node.lifecycle.options import StartOptions, start_options
 
@@ -63,7 +63,7 @@ def chaos(
 
     loaded, _ = StartOptions.of(values).load()
     loaded.config.check_model_path()
-    config, _kept = fetched(loaded.config, Job.of(loaded.config.job_name), partial(click.echo, err=as_json))
+    config, _kept = fetched(loaded.config, Job.of(loaded.config.job_name), partial(say, err=as_json))
     find_model(config)
     options = Options(secrets.randbelow(1_000_000) if seed is None else seed, seconds, rate, samples, keep)
     click.echo(f"Seed {options.seed}", err=as_json)

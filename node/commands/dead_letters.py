@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cluster_serving.client.servers.process.command import SETTINGS, Command
+from cluster_serving.client.servers.process.command import SETTINGS, Command, say
 from cluster_serving.client.servers.process.exit_codes import ExitCode, Fault
-from cluster_serving.client.servers.process.printable import printable
 from cluster_serving.node.commands.job_in_redis import Reached, Where, reach, where_options
 from cluster_serving.node.commands.letter_selection import Selection, age_s, letter_id, no_such, selection_options
 
@@ -47,10 +46,10 @@ def list_(where: Where, limit: int, code: str | None, uri: str | None, as_json: 
         if as_json:
             click.echo(text.as_json({"job": reached.job, "total": total, "letters": rows}))
         elif not total:
-            click.echo(f"No dead letters in job {printable(reached.job)}.")
+            say(f"No dead letters in job {reached.job}.")
         else:
             shown = "" if len(rows) == total else f", {len(rows)} shown"
-            click.echo(f"Dead letters of job {printable(reached.job)}: {total} in all{shown}")
+            say(f"Dead letters of job {reached.job}: {total} in all{shown}")
             if rows:
                 text.table(rows, time.time()).show()
 
@@ -89,7 +88,7 @@ def replay(context: click.Context, selection: Selection, where: Where, target: s
     with _reached(where) as (reached, letters):
         goal = target or reached.job
         if not reached.link.call("EXISTS", goal, limits_key(goal)):
-            click.echo(f"No node has served job {goal} with this Redis yet: the records will wait for one.", err=True)
+            say(f"No node has served job {goal} with this Redis yet: the records will wait for one.", err=True)
         chosen = [letter.id for letter in selection.of(letters)]
         selection.confirm(f"Put {_count(len(chosen))} of job {reached.job} back into job {goal}?", yes)
         done = 0
@@ -100,7 +99,7 @@ def replay(context: click.Context, selection: Selection, where: Where, target: s
                 else:
                     done += 1
         finally:  # also after an interrupt
-            click.echo(f"{_count(done)} put back into job {goal}.")
+            say(f"{_count(done)} put back into job {goal}.")
     context.exit(_exit_code(selection))
 
 
@@ -122,7 +121,7 @@ def export(context: click.Context, selection: Selection, where: Where, output: s
         for letter in selection.of(letters):
             stream.write(text.as_json(text.exported(letter, reached.job)) + "\n")
             done += 1
-    click.echo(f"{_count(done)} of job {reached.job} written.", err=True)
+    say(f"{_count(done)} of job {reached.job} written.", err=True)
     context.exit(_exit_code(selection))
 
 
@@ -143,7 +142,7 @@ def purge(context: click.Context, selection: Selection, where: Where, yes: bool)
     with _reached(where) as (reached, letters):
         chosen = [letter.id for letter in selection.of(letters)]
         selection.confirm(f"Delete {_count(len(chosen))} of job {reached.job} for ever?", yes)
-        click.echo(f"{_count(letters.purge(chosen))} of job {reached.job} deleted.")
+        say(f"{_count(letters.purge(chosen))} of job {reached.job} deleted.")
     context.exit(_exit_code(selection))
 
 

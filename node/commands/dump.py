@@ -2,7 +2,7 @@
 
 import click
 
-from cluster_serving.client.servers.process.command import SETTINGS, Command
+from cluster_serving.client.servers.process.command import SETTINGS, Command, say
 from cluster_serving.client.servers.process.exit_codes import ExitCode
 from cluster_serving.node.commands.processes import find, process_arguments
 from cluster_serving.node.commands.which_job import chosen_job
@@ -25,9 +25,9 @@ def dump(context: click.Context, *, job: str | None, role: str | None, number: i
         try:
             printed = spy(target, "dump", *(["--native"] if native else []))
         except Ended as fault:  # the user may have wanted the stacks of the remaining processes
-            click.echo(str(fault), err=True)
+            say(str(fault), err=True)
             ended = True
             continue
         # Leave the first line out: the command line of the process may hold a password.
-        click.echo(f"{target}\n{printed.partition(chr(10))[2].strip()}\n")
+        say(f"{target}\n{printed.partition(chr(10))[2].strip()}\n")
     context.exit(ExitCode.FAILED if ended else ExitCode.OK)

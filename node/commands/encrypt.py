@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cluster_serving.client.servers.process.command import SETTINGS, Command
+from cluster_serving.client.servers.process.command import SETTINGS, Command, say
 from cluster_serving.client.servers.process.exit_codes import Fault
 
 if TYPE_CHECKING:
@@ -64,8 +64,8 @@ def encrypt(source: Path, target: Path, secret_file: Path | None, salt_file: Pat
         sealed.parent.mkdir(parents=True, exist_ok=True)
         with clear.open("rb") as content, sealed.open("wb") as stream:
             cipher.seal_file(content, stream)
-        click.echo(f"{clear} -> {sealed}")
-    click.echo(_NEXT.format(target=target.absolute()))
+        say(f"{clear} -> {sealed}")
+    say(_NEXT.format(target=target.absolute()))
 
 
 def _value(name: str, file: Path | None, given: "SecretStr | None") -> str:

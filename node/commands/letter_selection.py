@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from cluster_serving.client.servers.process.command import say
+from cluster_serving.client.servers.process.printable import printable
+
 if TYPE_CHECKING:
     from cluster_serving.node.writer.dead_letters import DeadLetter, DeadLetters
 
@@ -74,7 +77,7 @@ class Selection:
 
     def miss(self, job: str, missing: str) -> None:
         """Print that an ID has no letter, and count the ID as missing."""
-        click.echo(no_such(job, missing), err=True)
+        say(no_such(job, missing), err=True)
         self.missing += 1
 
     def confirm(self, question: str, yes: bool) -> None:
@@ -84,7 +87,7 @@ class Selection:
             Abort: the user says no.
         """
         if self._everything and not yes and sys.stdin.isatty():
-            click.confirm(question, abort=True, err=True)
+            click.confirm(printable(question), abort=True, err=True)
 
 
 def selection_options(function: Callable[..., None]) -> Callable[..., None]:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from cluster_serving.client.servers.process.command import SETTINGS, Command
+from cluster_serving.client.servers.process.command import SETTINGS, Command, say
 from cluster_serving.client.servers.process.exit_codes import Fault
 from cluster_serving.node.commands.processes import FRONTEND, find, process_arguments
 from cluster_serving.node.commands.which_job import chosen_job
@@ -62,7 +62,7 @@ def profile(
         # Put the name of the process into the title, where py-spy writes its own command line.
         svg = draft.read_text(encoding="utf-8")
         draft.write_text(_TITLE.sub(lambda tag: tag[1] + title, svg, count=1), encoding="utf-8")
-    click.echo(f"{name}: {samples} samples")
+    say(f"{name}: {samples} samples")
 
 
 @contextmanager

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from cluster_serving.client.servers.process.command import SETTINGS, Command
+from cluster_serving.client.servers.process.command import SETTINGS, Command, say
 from cluster_serving.client.servers.process.exit_codes import Fault
 from cluster_serving.node.lifecycle.options import DEFAULT_CONFIG, StartOptions, start_options
 
@@ -62,17 +62,17 @@ def config(as_json: bool, **values: Any) -> None:
         table.add(key, text.lower() if isinstance(value, bool) else text, str(entry["source"]))
     table.show()
     for key, why in loaded.ignored.items():
-        click.echo(f"{key} is ignored: {why}")
+        say(f"{key} is ignored: {why}")
     settings = loaded.config.redis_settings()
     if not settings.is_local_default:
-        click.echo(f"Redis: {settings.describe()}; start does not run it.")
+        say(f"Redis: {settings.describe()}; start does not run it.")
         return
     try:
         program = find_server(os.environ, Job.of(loaded.config.job_name).redis_directory).described()
         start = f"where none listens, start runs {program}"
     except RedisUnavailable as error:
         start = f"start cannot run one there: {error}"
-    click.echo(f"Redis: {settings.describe()}; {start}.")
+    say(f"Redis: {settings.describe()}; {start}.")
 
 
 @click.command(cls=Command, context_settings=SETTINGS)

@@ -4,7 +4,7 @@ from typing import Any
 
 import click
 
-from cluster_serving.client.servers.process.command import SETTINGS, Command
+from cluster_serving.client.servers.process.command import SETTINGS, Command, say
 from cluster_serving.client.servers.process.exit_codes import Fault, NotStarted
 from cluster_serving.client.servers.process.structlog_alone import import_structlog
 from cluster_serving.node.commands.which_job import chosen_job
@@ -93,7 +93,7 @@ def restart(name: str | None, timeout_s: float, cold: bool, **values: Any) -> No
         options = options.over(recorded_options(record))
     # Check the new configuration while the old node still serves.
     loaded, path = options.load()
-    click.echo(f"Config file: {path}" if path else "Config file: none; flags and environment only.")
+    say(f"Config file: {path}" if path else "Config file: none; flags and environment only.")
     new = Job.of(loaded.config.job_name)
     if new != job:
         if named is not None and record is None:
@@ -105,13 +105,13 @@ def restart(name: str | None, timeout_s: float, cold: bool, **values: Any) -> No
         check(loaded.config)
     except Fault:
         if job.running():
-            click.echo(f"Nothing is changed: job {job.name} goes on serving.", err=True)
+            say(f"Nothing is changed: job {job.name} goes on serving.", err=True)
         raise
     if not cold and can_change(job, record, loaded.config):
         complete = options if path is None else StartOptions(config_path=str(path)).over(options)
         request_change(job, complete, timeout_s)
         return
     if loaded.config.model_is_remote:  # while the old node still serves
-        fetched(loaded.config, new, click.echo)
+        fetched(loaded.config, new, say)
     stop_job(job)
     background.run(options, timeout_s)

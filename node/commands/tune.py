@@ -2,12 +2,13 @@
 
 import json
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from cluster_serving.client.servers.process.command import SETTINGS, Command
+from cluster_serving.client.servers.process.command import SETTINGS, Command, say
 from cluster_serving.client.servers.process.exit_codes import Fault, NotStarted
 from cluster_serving.node.lifecycle.options import StartOptions, start_options
 
@@ -74,7 +75,7 @@ def tune(
     check_free(job)
     others = [other.name for other in all_jobs() if other.name != job.name and other.running()]
     if others:
-        click.echo(f"Also running here, and taking a share of the cores: {', '.join(others)}.", err=True)
+        say(f"Also running here, and taking a share of the cores: {', '.join(others)}.", err=True)
     try:
         report, kept = _measured(config, job, Terms(seconds, exhaustive))
     except Told as told:
@@ -119,7 +120,7 @@ def _measured(config: "Config", job: "Job", terms: "Terms") -> "tuple[TuningRepo
     signals = Signals()
     job.create()
     with signals.heard():
-        local, _kept = fetched(config, job, lambda text: click.echo(text, err=True))
+        local, _kept = fetched(config, job, partial(say, err=True))
         model = find_model(local, config.model_path if config.model_is_remote else "")
         if not is_open(local, model.backend):
             raise Fault(
@@ -139,7 +140,7 @@ def _show(report: "TuningReport", kept: bool, config: "Config", job: "Job") -> N
 
     table.show(report)
     if not kept:
-        click.echo(f"Not kept: the model has no fingerprint; {job.directory / LOG} says why.")
+        say(f"Not kept: the model has no fingerprint; {job.directory / LOG} says why.")
     elif config.tuning == "off":
         click.echo("Kept; no start uses it as long as tuning is off.")
     else:

@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import click
+from cluster_serving.client.servers.process.command import say
 
 if TYPE_CHECKING:
     from cluster_serving.node.job.directory import Job
@@ -27,6 +27,6 @@ def chosen_job(name: str | None) -> "Job":
         try:
             return Job.of(load_config(here if here.exists() else None, os.environ, {}).config.job_name)
         except ConfigError as error:
-            click.echo(f"{error} (so the job name cannot be read from the configuration)", err=True)
+            say(f"{error} (so the job name cannot be read from the configuration)", err=True)
     running = [job for job in all_jobs() if job.running()]
     return running[0] if len(running) == 1 else Job.of(DEFAULT_JOB)

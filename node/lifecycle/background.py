@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import click
 import psutil
 
+from cluster_serving.client.servers.process.command import say
 from cluster_serving.client.servers.process.exit_codes import ExitCode, Fault
+from cluster_serving.client.servers.process.printable import printable
 from cluster_serving.node.job import detached
 from cluster_serving.node.job.directory import Job
 from cluster_serving.node.lifecycle.options import StartOptions
@@ -46,11 +47,11 @@ def run(options: StartOptions, timeout_s: float) -> None:
     """
     loaded, _ = options.load()
     job = Job.of(loaded.config.job_name)
-    if job.running() and repair_redis(loaded.config.redis_settings(), click.echo):
-        click.echo(f"Cluster Serving job {job.name} runs, and goes on with this Redis.")
+    if job.running() and repair_redis(loaded.config.redis_settings(), say):
+        say(f"Cluster Serving job {job.name} runs, and goes on with this Redis.")
         return
-    click.echo("Starting new Cluster Serving job.")
-    started_redis = prepare(loaded.config, job, click.echo)
+    say("Starting new Cluster Serving job.")
+    started_redis = prepare(loaded.config, job, say)
     try:
         text = _start_node(options, job, timeout_s, loaded.config.drain_timeout_s + _END_S)
     except BaseException:
@@ -62,9 +63,9 @@ def run(options: StartOptions, timeout_s: float) -> None:
 
 def say_ready(job: Job, text: str) -> None:
     """Say that a node serves, and show the path of its log and the command to stop the node."""
-    click.echo(f"Cluster Serving job {job.name} is ready: {text}")
-    click.echo(f"Log: {job.log_path}")
-    click.echo(f"Stop it with: cluster-serving-stop {shlex.quote(job.name)}")
+    say(f"Cluster Serving job {job.name} is ready: {text}")
+    say(f"Log: {job.log_path}")
+    say(f"Stop it with: cluster-serving-stop {shlex.quote(job.name)}")
 
 
 def _start_node(options: StartOptions, job: Job, timeout_s: float, stop_timeout_s: float) -> str:
@@ -155,7 +156,7 @@ class StartDisplay:
     def show(self, text: str) -> None:
         """Show a step."""
         if self._status is None:
-            click.echo(text)
+            say(text)
         else:
             self._status.update(_ProgressStep(text, self._started))
 
@@ -170,4 +171,4 @@ class _ProgressStep:
     def __rich__(self) -> "Text":
         from rich.text import Text
 
-        return Text(f"{self.text} ({time.monotonic() - self.started:.0f} s)")
+        return Text(f"{printable(self.text)} ({time.monotonic() - self.started:.0f} s)")

@@ -5,8 +5,7 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-import click
-
+from cluster_serving.client.servers.process.command import say
 from cluster_serving.client.servers.process.exit_codes import Fault
 
 if TYPE_CHECKING:
@@ -32,7 +31,7 @@ def stop_job(job: "Job") -> bool:
     import psutil
 
     if not job.running():
-        click.echo("Serving is not running, stop operation ignored.")
+        say("Serving is not running, stop operation ignored.")
         return False
     process = job.supervisor()
     record = job.read()
@@ -46,16 +45,14 @@ def stop_job(job: "Job") -> bool:
         return True
     except psutil.AccessDenied as error:
         raise Fault(f"job {job.name} runs as process {error.pid}, which this user may not stop") from error
-    click.echo("Stop signal sent to serving.")
+    say("Stop signal sent to serving.")
     timeout_s = (record.drain_timeout_s if record else _DRAIN_S) + _GRACE_S
     if not _wait(job, process, timeout_s):
-        click.echo(
-            f"job {job.name} did not end in {timeout_s:g} s and is killed; its records go to the next node", err=True
-        )
+        say(f"job {job.name} did not end in {timeout_s:g} s and is killed; its records go to the next node", err=True)
         process.kill()
         if not _wait(job, process, _GRACE_S):
             raise Fault(f"job {job.name} (process {process.pid}) does not end")
-    click.echo(f"Cluster Serving job {job.name} stopped.")
+    say(f"Cluster Serving job {job.name} stopped.")
     return True
 
 
@@ -71,9 +68,7 @@ def _wait(job: "Job", process: "psutil.Process", timeout_s: float) -> bool:
                 return False
             if now - told > _TOLD_EVERY_S:
                 told = now
-                click.echo(
-                    f"Waiting for job {job.name} to finish its records ({now - started:.0f} of {timeout_s:g} s)."
-                )
+                say(f"Waiting for job {job.name} to finish its records ({now - started:.0f} of {timeout_s:g} s).")
             time.sleep(_POLL_S)
     return True
 
@@ -97,7 +92,7 @@ def stop_redis(job: "Job") -> bool:
         for other in others:
             port = redis_server.port_of(other.redis_directory)
             if record and port == record.local_redis_port and redis_server.owned(other.redis_directory):
-                click.echo(
+                say(
                     f"Redis was started by job {other.name}: stop it with cluster-serving-shutdown {shlex.quote(other.name)}"
                 )
         return True
@@ -107,8 +102,8 @@ def stop_redis(job: "Job") -> bool:
         if other.running() and record is not None and record.local_redis_port == port:
             users.append(other.name)
     if users:
-        click.echo(f"Redis stays: job {', '.join(users)} uses it.")
+        say(f"Redis stays: job {', '.join(users)} uses it.")
         return False
     if redis_server.stop(job.redis_directory):
-        click.echo("Redis stopped; its data stays on disk.")
+        say("Redis stopped; its data stays on disk.")
     return True

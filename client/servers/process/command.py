@@ -5,6 +5,7 @@ from typing import Any
 import click
 
 from cluster_serving.client.servers.process.exit_codes import Fault
+from cluster_serving.client.servers.process.printable import printable_lines
 
 SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
@@ -17,10 +18,15 @@ class Command(click.Command):
         try:
             return super().invoke(ctx)
         except Fault as fault:
-            click.echo(str(fault), err=True)
+            say(str(fault), err=True)
             ctx.exit(fault.exit_code)
         except OSError as error:
             if error.filename is None:
                 raise
-            click.echo(f"{error.filename}: {error.strerror}", err=True)
+            say(f"{error.filename}: {error.strerror}", err=True)
             ctx.exit(Fault.exit_code)
+
+
+def say(text: str, *, err: bool = False) -> None:
+    """Print lines for a person on standard output, or on standard error. Control characters are printed as escapes."""
+    click.echo(printable_lines(text), err=err)

@@ -1,15 +1,19 @@
-"""Logging of one process: one line per event on standard output. Each line names the process, no line shows a secret."""
+"""Logging of one process: one line per event on standard output. Each line names the process.
+
+No line shows a secret, and no line has control characters for a terminal.
+"""
 
 import logging
 import os
 import sys
 import traceback
 from contextlib import suppress
-from types import TracebackType
+from types import NoneType, TracebackType
 from typing import Any
 
 import structlog
 
+from cluster_serving.client.servers.process.printable import printable_lines
 from cluster_serving.client.servers.process.redaction import redact
 
 
@@ -29,6 +33,7 @@ def configure(process: str, level: str | None = None) -> None:
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.format_exc_info,
+            _escaped,
             structlog.dev.ConsoleRenderer()
             if sys.stdout.isatty()
             else structlog.processors.LogfmtRenderer(key_order=["timestamp", "level", "process", "event"]),
@@ -39,7 +44,7 @@ def configure(process: str, level: str | None = None) -> None:
         cache_logger_on_first_use=True,
     )
     structlog.contextvars.bind_contextvars(process=process)
-    sys.excepthook = _print_redacted
+    sys.excepthook = _print_uncaught
 
 
 class _Printer:
@@ -54,12 +59,22 @@ class _Printer:
     debug = info = warning = error = critical = msg
 
 
+def _escaped(_logger: object, _method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
+    """Escape control characters in the values. The secrets go first, because `redact` knows no escaped secret."""
+    for key, value in event.items():
+        if isinstance(value, str) and value.isprintable():
+            continue
+        if not isinstance(value, (int, float, NoneType)):
+            event[key] = printable_lines(redact(str(value)))
+    return event
+
+
 def _redacted(_logger: object, _method: str, line: Any) -> str:
     """Redact the whole line. As the last processor, it lets no value slip past."""
     return redact(line)
 
 
-def _print_redacted(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """Print an uncaught exception as Python does, without secrets."""
-    sys.stderr.write(redact("".join(traceback.format_exception(kind, error, trace))))
+def _print_uncaught(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """Print an uncaught exception as Python does, without secrets and control characters."""
+    sys.stderr.write(printable_lines(redact("".join(traceback.format_exception(kind, error, trace)))))
     sys.stderr.flush()
