@@ -18,13 +18,16 @@ import os
 import resource
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from cluster_serving.client.servers.process import child
 from cluster_serving.client.servers.process.parent import Parent
 from cluster_serving.client.servers.process.structlog_alone import import_structlog
+
+if TYPE_CHECKING:
+    from cluster_serving.node.supervisor.stderr import StandardError
 
 PR_SET_NAME = 15
 PR_SET_PTRACER = 0x59616D61
@@ -70,6 +73,7 @@ class Child(child.Child):
         spec: configuration of the child.
         placement: cores, threads and NUMA domain.
         descriptors: file descriptors that the child inherits.
+        errors: receiver of the child's standard error.
         environment: further environment variables.
     """
 
@@ -80,16 +84,27 @@ class Child(child.Child):
         spec: msgspec.Struct,
         placement: Placement,
         descriptors: Sequence[int],
-        environment: Mapping[str, str] | None = None,
+        errors: "StandardError",
+        environment: Mapping[str, str],
     ) -> None:
-        super().__init__(
-            name,
-            ["cluster_serving.node.supervisor.child", kind],
-            msgspec.json.encode(placement) + b"\n" + msgspec.json.encode(spec),
-            descriptors,
-            dict.fromkeys(THREAD_VARIABLES, str(placement.threads)) | dict(environment or {}),
-        )
+        try:
+            super().__init__(
+                name,
+                ["cluster_serving.node.supervisor.child", kind],
+                msgspec.json.encode(placement) + b"\n" + msgspec.json.encode(spec),
+                descriptors,
+                dict.fromkeys(THREAD_VARIABLES, str(placement.threads)) | dict(environment),
+                errors.for_child,
+            )
+        finally:
+            errors.close_for_child()
         self.kind = kind
+        self._errors = errors
+
+    def close(self) -> None:
+        """Close the descriptors, after the child has been reaped and its last words have been passed on."""
+        self._errors.join()
+        super().close()
 
 
 def main() -> None:

@@ -1,6 +1,6 @@
 """Launcher of the children of one lane: builds the spec of each child and starts the process."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from cluster_serving.node.config.arrangement import Arrangement
 from cluster_serving.node.processing.options import DecodeOptions
@@ -11,12 +11,14 @@ from cluster_serving.node.ring.spec import LaneSpec
 from cluster_serving.node.supervisor.child import Child, Placement
 from cluster_serving.node.supervisor.inheritance import LaneName
 from cluster_serving.node.supervisor.served_model import ServedModel
+from cluster_serving.node.supervisor.stderr import StandardError
 from cluster_serving.node.topology.placement import LanePlaces
 from cluster_serving.node.worker.spec import WorkerSpec
 from cluster_serving.node.writer.spec import WriterSpec
 
-# MAX_PIXELS of processing/image.py. OpenCV reads the variable on import.
-_WORKER_ENVIRONMENT = {"OPENCV_IO_MAX_IMAGE_PIXELS": "178956970"}
+# OpenCV reads the variables on import. The limit is MAX_PIXELS of processing/image.py. OpenCV's errors are exceptions too, but for
+# the warnings of its TIFF decoder, which any client can cause.
+_WORKER_ENVIRONMENT = {"OPENCV_IO_MAX_IMAGE_PIXELS": "178956970", "OPENCV_LOG_LEVEL": "FATAL"}
 
 
 class Launcher:
@@ -92,8 +94,7 @@ class Launcher:
             record_secrets=config.record_secrets(),
         )
         placement = Placement(self.places.workers[index], threads, self.places.domain)
-        environment = self._environment | _WORKER_ENVIRONMENT
-        return Child("worker", self.name_of_worker(index), spec, placement, self._descriptors, environment)
+        return self._started("worker", self.name_of_worker(index), spec, placement, _WORKER_ENVIRONMENT)
 
     def reader(self) -> Child:
         """Start a reader, after a worker has reported the inputs of the model."""
@@ -127,4 +128,15 @@ class Launcher:
 
     def _other(self, kind: str, spec: ReaderSpec | WriterSpec) -> Child:
         placement = Placement(self.places.others, domain=self.places.domain)
-        return Child(kind, self.name_of(kind), spec, placement, self._descriptors, self._environment)
+        return self._started(kind, self.name_of(kind), spec, placement, {})
+
+    def _started(
+        self,
+        kind: str,
+        name: str,
+        spec: ReaderSpec | WorkerSpec | WriterSpec,
+        placement: Placement,
+        environment: Mapping[str, str],
+    ) -> Child:
+        environment = {**self._environment, **environment}
+        return Child(kind, name, spec, placement, self._descriptors, StandardError(name), environment)

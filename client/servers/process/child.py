@@ -33,6 +33,7 @@ class Child:
         spec: bytes for the child to read from standard input, after the child has made its `Parent`.
         descriptors: file descriptors that the child inherits.
         environment: environment variables in addition to the parent's variables.
+        stderr: descriptor for the child's standard error. None: the parent's standard error.
 
     Raises:
         OSError: the child cannot be started. Neither a process nor a descriptor is left.
@@ -45,6 +46,7 @@ class Child:
         spec: bytes,
         descriptors: Sequence[int],
         environment: Mapping[str, str] | None = None,
+        stderr: int | None = None,
     ) -> None:
         self.name = name
         self.ready: dict[str, Any] | None = None
@@ -61,6 +63,7 @@ class Child:
             self._process = subprocess.Popen(
                 [sys.executable, "-P", "-m", *command],
                 stdin=subprocess.PIPE,
+                stderr=stderr,
                 env={**os.environ, **(environment or {})},
                 pass_fds=(*descriptors, write_fd),
             )
