@@ -2,19 +2,18 @@
 
 import json
 import time
+from codecs import getincrementaldecoder
 from collections import deque
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import click
 
-from cluster_serving.client.servers.process.command import SETTINGS, Command
+from cluster_serving.client.servers.process.command import SETTINGS, Command, say
 from cluster_serving.client.servers.process.exit_codes import ExitCode, Fault
-from cluster_serving.client.servers.process.printable import printable
+from cluster_serving.client.servers.process.printable import printable_lines
 from cluster_serving.node.commands.which_job import chosen_job
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from cluster_serving.node.lifecycle.log_rotation import older_log
 
 _POLL_S = 0.3
 
@@ -35,7 +34,7 @@ def _print_list(as_json: bool = False) -> None:
         return
     click.echo("Listing running Cluster Serving jobs:")
     for one in running:
-        click.echo(f"Job name: {printable(one['job'])} | Job id: {one['node']}")
+        say(f"Job name: {one['job']} | Job id: {one['node']}")
     click.echo(f"Cluster Serving jobs {len(running)} totally")
 
 
@@ -48,24 +47,47 @@ def logs(name: str | None, follow: bool, lines: int) -> None:
     job = chosen_job(name)
     if not job.log_path.exists():
         raise Fault(f"job {job.name} has no log: it was never started in the background on this machine")
-    with job.log_path.open(encoding="utf-8", errors="replace") as stream:
-        for line in deque(stream, maxlen=lines):
-            click.echo(line, nl=False)
-        if follow:
-            with suppress(KeyboardInterrupt):  # Ctrl-C is the way to end --follow
-                _follow(job.log_path, stream.tell())
+    older, copied = older_log(job.log_path), _written_ns(older_log(job.log_path))
+    with job.log_path.open("rb") as stream:
+        recent = deque(stream, maxlen=lines)
+        position = stream.tell()
+    if copied and len(recent) < lines:
+        with older.open("rb") as stream:
+            recent.extendleft(reversed(deque(stream, maxlen=lines - len(recent))))
+    click.echo(printable_lines(b"".join(recent).decode(errors="replace")), nl=False)
+    if follow:
+        with suppress(KeyboardInterrupt):  # Ctrl-C is the way to end --follow
+            _follow(job.log_path, position, copied)
 
 
-def _follow(path: "Path", position: int) -> None:
+def _follow(path: Path, position: int, copied: int) -> None:
+    """Print what comes after `position`. `copied`: time at which the newest older log was written."""
+    decode = getincrementaldecoder("utf-8")("replace").decode
     while True:
-        with path.open("rb") as stream:
-            if path.stat().st_size < position:
-                position = 0  # the log was truncated
-            stream.seek(position)
-            new = stream.read()
+        before, copied = copied, _written_ns(older_log(path))
+        rest = b""
+        if copied != before:  # the log was rotated
+            rest, position = _read(older_log(path), position), 0
+        elif path.stat().st_size < position:  # somebody has emptied the log
+            position = 0
+        new = _read(path, position)
         position += len(new)
-        click.echo(new, nl=False)
+        click.echo(printable_lines(decode(rest + new)), nl=False)
         time.sleep(_POLL_S)
+
+
+def _read(path: Path, position: int) -> bytes:
+    with path.open("rb") as stream:
+        stream.seek(position)
+        return stream.read()
+
+
+def _written_ns(path: Path) -> int:
+    """Return the time of the last change of a file. 0: there is no file."""
+    try:
+        return path.stat().st_mtime_ns
+    except FileNotFoundError:
+        return 0
 
 
 @click.command(cls=Command, context_settings=SETTINGS, epilog="Commands: list, stop [NAME].")

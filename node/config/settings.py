@@ -296,6 +296,14 @@ class Settings(BaseModel):
     log_level: Annotated[Literal["debug", "info", "warning", "error"], BeforeValidator(_lower)] = Field(
         default="info", description="Lowest level that goes to the log: debug, info, warning or error."
     )
+    log_bytes: Size = Field(
+        default=64 << 20,
+        ge=0,
+        description="Size of node.log in bytes from which the log is rotated. k, m, g allowed. 0: never.",
+    )
+    log_files: int = Field(
+        default=4, ge=0, le=1000, description="Older logs that are kept beside node.log, as node.log.1 and so on."
+    )
 
     @field_validator("job_name")
     @classmethod

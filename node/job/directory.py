@@ -5,6 +5,7 @@
         node_id                   name of this machine in the job, never changed
         node.json                 record of the node's last start
         node.log                  output of a node that was started in the background
+        node.log.<n>              older output, 1 is the newest
         change.json               request of `restart` to the node, removed as soon as the node has read the request
         tuned/                    results of `tune`: a file for each model, machine and configuration
         tune.log                  last output of the processes of `tune`

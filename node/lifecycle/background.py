@@ -128,7 +128,7 @@ def _failure(event: Event | None, pid: int, log: Path, log_start: int) -> NotRea
     if event is not None:
         return NotReady(event.text, event.code or code)
     with log.open("rb") as stream:
-        stream.seek(log_start)
+        stream.seek(log_start if log.stat().st_size >= log_start else 0)  # the log may have been rotated
         lines = [line for line in stream.read()[-8192:].decode(errors="replace").splitlines() if line.strip()]
     last = f"; its log ends with: {lines[-1]}" if lines else ""
     return NotReady(f"the node ended before it was ready{last} (see {log})", code)

@@ -64,9 +64,13 @@ def _serve(options: StartOptions, report: Reporter, patience_s: float) -> int:
     from cluster_serving.node.fetching.placing import fetched
     from cluster_serving.node.job.redis_watch import watching
     from cluster_serving.node.lifecycle.changes import RequestedChanges
+    from cluster_serving.node.lifecycle.log_rotation import LogRotation
     from cluster_serving.node.lifecycle.node import serve
 
+    rotation = LogRotation(job.log_path, config)
+
     def remember(options: StartOptions, config: Config) -> None:
+        rotation.follow(config)
         job.record(_record(options, config, job, home))
 
     def tell(text: str) -> None:
@@ -76,7 +80,7 @@ def _serve(options: StartOptions, report: Reporter, patience_s: float) -> int:
     settings = config.redis_settings()
     home = redis_server.home_of(settings.port) if settings.is_local_default else None
     try:
-        with job.acquire():
+        with job.acquire(), rotation.running():
             remember(options, config)
             logger.info("starting", job=job.name, node=job.node_id(), redis=config.redis_settings().describe())
             _leave_on_signals(job)

@@ -23,6 +23,7 @@ from cluster_serving.node.job.directory import Job, NodeRecord
 from cluster_serving.node.job.redis_program import find_server
 from cluster_serving.node.lifecycle import background, stopping
 from cluster_serving.node.lifecycle import progress_pipe as reporting
+from cluster_serving.node.lifecycle.log_rotation import rotate
 from cluster_serving.node.lifecycle.options import StartOptions, recorded_options
 
 MODEL = Path(__file__).parents[2] / "node" / "quickstart" / "model"
@@ -534,6 +535,50 @@ def test_logs_prints_the_end() -> None:
     job.log_path.write_text("one\ntwo\nthree\n")
 
     assert run("logs", "a", "-n", "2").output == "two\nthree\n"
+
+
+def test_logs_shows_control_characters_as_escapes() -> None:
+    job = Job.of("a")
+    job.create()
+    job.log_path.write_bytes(b"uri=\x1b[2J \xff\tnext\nlast")
+
+    assert run("logs", "a").output == "uri=\\x1b[2J \ufffd      next\nlast"
+
+
+def test_logs_goes_back_beyond_a_rotation() -> None:
+    job = Job.of("a")
+    job.create()
+    job.log_path.write_text("one\ntwo\nthree\n")
+    rotate(job.log_path, 1)
+    with job.log_path.open("a") as log:
+        log.write("four\n")
+
+    assert run("logs", "a", "-n", "3").output == "two\nthree\nfour\n"
+    assert run("logs", "a", "-n", "1").output == "four\n"
+    assert run("logs", "a").output == "one\ntwo\nthree\nfour\n"
+
+
+def test_following_goes_on_over_a_rotation(monkeypatch: pytest.MonkeyPatch) -> None:
+    job = Job.of("a")
+    job.create()
+    job.log_path.write_text("one\n")
+    turns = iter(["two\n", "three\n", ""])
+
+    def meanwhile(_seconds: float) -> None:
+        text = next(turns)
+        if not text:
+            raise KeyboardInterrupt
+        with job.log_path.open("a") as log:
+            log.write(text)
+            log.flush()
+            rotate(job.log_path, 1)
+            log.write(f"after {text}")
+
+    monkeypatch.setattr(time, "sleep", meanwhile)
+
+    result = run("logs", "a", "-f")
+
+    assert result.output == "one\ntwo\nafter two\nthree\nafter three\n"
 
 
 def test_following_a_log_ends_quietly(monkeypatch: pytest.MonkeyPatch) -> None:

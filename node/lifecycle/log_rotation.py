@@ -1,0 +1,93 @@
+"""Rotation of the log of a node in the background: `logBytes` in `node.log`, and `logFiles` older logs beside it.
+
+    node.log ──copied──► node.log.1 ──renamed──► node.log.2 ──► ... ──► removed
+
+All processes of the node append to one open file, so the file is copied and emptied. A line that is written in the instant between
+the two is lost.
+"""
+
+import os
+import shutil
+import threading
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from cluster_serving.node.config.config import Config
+
+_LOOK_S = 1.0
+_COPY_BYTES = 1 << 20
+
+
+class LogRotation:
+    """Rotation of one log, with size and number of files from a config."""
+
+    def __init__(self, path: Path, config: "Config") -> None:
+        self._path = path
+        self._ending = threading.Event()
+        self.follow(config)
+
+    def follow(self, config: "Config") -> None:
+        """Take size and number of files from a changed config."""
+        self._most_bytes, self._older_files = config.log_bytes, config.log_files
+
+    @contextmanager
+    def running(self) -> Generator[None]:
+        """Rotate in a thread for a block, if standard output goes to the log."""
+        if not _is_standard_output(self._path):
+            yield
+            return
+        threading.Thread(target=self._run, name="log-rotation", daemon=True).start()
+        try:
+            yield
+        finally:
+            self._ending.set()
+
+    def _run(self) -> None:
+        while not self._ending.wait(_LOOK_S):
+            with suppress(OSError):  # a full disk, say: the next look tries again, with one older log less
+                if self._most_bytes and self._path.stat().st_size >= self._most_bytes:
+                    rotate(self._path, self._older_files)
+
+
+def older_log(path: Path, number: int = 1) -> Path:
+    """Return the path of an older log of the log at `path`. 1: the newest of the older logs."""
+    return path.with_name(f"{path.name}.{number}")
+
+
+def rotate(path: Path, older_files: int) -> None:
+    """Empty the log at `path`. Its content becomes the newest of at most `older_files` older logs.
+
+    Raises:
+        OSError: the log cannot be copied, and has not been emptied.
+    """
+    found = {file.name.removeprefix(f"{path.name}.") for file in path.parent.glob(f"{path.name}.*")}
+    for number in sorted((int(name) for name in found if name.isdecimal()), reverse=True):
+        if number < older_files:
+            older_log(path, number).rename(older_log(path, number + 1))
+        else:
+            older_log(path, number).unlink()
+    if not older_files:
+        os.truncate(path, 0)
+        return
+    draft = path.with_name(f".{path.name}")
+    try:
+        with path.open("rb") as log, open(draft, "wb", buffering=0, opener=_private) as copy:
+            shutil.copyfileobj(log, copy, _COPY_BYTES)
+            os.truncate(path, 0)
+    except OSError:
+        draft.unlink(missing_ok=True)
+        raise
+    draft.rename(older_log(path))  # the last step, for those who follow the log
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
+
+
+def _is_standard_output(path: Path) -> bool:
+    with suppress(OSError):  # no log, or no standard output
+        return os.path.samestat(os.fstat(1), path.stat())
+    return False
