@@ -108,6 +108,7 @@ def restart(name: str | None, timeout_s: float, cold: bool, **values: Any) -> No
             say(f"Nothing is changed: job {job.name} goes on serving.", err=True)
         raise
     if not cold and can_change(job, record, loaded.config):
+        background.say_ignored(loaded.ignored)
         complete = options if path is None else StartOptions(config_path=str(path)).over(options)
         request_change(job, complete, timeout_s)
         return

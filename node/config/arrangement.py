@@ -2,7 +2,6 @@
 
 from typing import NamedTuple
 
-import structlog
 from msgspec.structs import replace
 
 from cluster_serving.node.config.choice import Choice
@@ -11,8 +10,6 @@ from cluster_serving.node.config.tuned import Store
 from cluster_serving.node.models.detect import Detected
 from cluster_serving.node.topology.budget import Budget
 from cluster_serving.node.topology.placement import LARGEST_LANE, LanePlaces, anywhere, lanes, split
-
-log = structlog.get_logger(__name__)
 
 DEFAULT_BATCH = 32
 
@@ -44,15 +41,10 @@ class Arrangement(NamedTuple):
         cores = {core.physical for core in machine if lane.domain in (None, core.domain)}
         return min(LARGEST_LANE, max(len(lane.workers), len(cores) // self.threads))
 
-    def check(self) -> None:
-        """Warn if there are more threads than cores."""
-        if self.workers * self.threads > self.budget.whole:
-            log.warning(
-                "over-subscribed: more threads than cores; lower modelParallelism or threadPerModel, or leave both unset",
-                workers=self.workers,
-                threads_per_model=self.threads,
-                budget=self.budget.described(),
-            )
+    @property
+    def oversubscribed(self) -> bool:
+        """True if there are more threads than cores."""
+        return self.workers * self.threads > self.budget.whole
 
 
 def best_arrangement(

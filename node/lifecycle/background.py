@@ -5,6 +5,7 @@ import shlex
 import signal
 import sys
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,6 +47,7 @@ def run(options: StartOptions, timeout_s: float) -> None:
         NotReady: the node did not get ready, and has been stopped.
     """
     loaded, _ = options.load()
+    say_ignored(loaded.ignored)
     job = Job.of(loaded.config.job_name)
     if job.running() and repair_redis(loaded.config.redis_settings(), say):
         say(f"Cluster Serving job {job.name} runs, and goes on with this Redis.")
@@ -66,6 +68,14 @@ def say_ready(job: Job, text: str) -> None:
     say(f"Cluster Serving job {job.name} is ready: {text}")
     say(f"Log: {job.log_path}")
     say(f"Stop it with: cluster-serving-stop {shlex.quote(job.name)}")
+
+
+def say_ignored(ignored: Mapping[str, str]) -> None:
+    """Print the obsolete keys of a config in one line, the keys with the same reason together."""
+    reasons = dict.fromkeys(ignored.values())
+    parts = [f"{', '.join(key for key in ignored if ignored[key] == why)} ({why})" for why in reasons]
+    if parts:
+        say(f"Ignored: {'; '.join(parts)}.", err=True)
 
 
 def _start_node(options: StartOptions, job: Job, timeout_s: float, stop_timeout_s: float) -> str:
@@ -135,7 +145,7 @@ def _failure(event: Event | None, pid: int, log: Path, log_start: int) -> NotRea
 
 
 class StartDisplay:
-    """Display of the progress: on a terminal a single line that changes, elsewhere a line per step."""
+    """Display of the progress: on a terminal a single line that changes, elsewhere a line per step. Warnings stay."""
 
     def __init__(self) -> None:
         self._status: Status | None = None
@@ -153,12 +163,14 @@ class StartDisplay:
         if self._status is not None:
             self._status.stop()
 
-    def show(self, text: str) -> None:
-        """Show a step."""
-        if self._status is None:
-            say(text)
+    def show(self, event: Event) -> None:
+        """Show a step or a warning."""
+        if event.event == "warning":
+            say(f"Warning: {event.text}", err=True)
+        elif self._status is None:
+            say(event.text)
         else:
-            self._status.update(_ProgressStep(text, self._started))
+            self._status.update(_ProgressStep(event.text, self._started))
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """Pipe from a node to the waiting `start` or `restart`, with JSON lines.
 
-{"event": "progress", "text": ...}              any number of times
+{"event": "progress", "text": ...}              any number of times, the present step
+{"event": "warning", "text": ...}               any number of times, to be read later too
 {"event": "ready", "text": ...}                 once, as the last line
 {"event": "failed", "text": ..., "code": N}     once instead. Without a code, the exit code of the process counts
 """
@@ -14,6 +15,7 @@ from contextlib import suppress
 import msgspec
 
 _LOOK_S = 1.0
+_LAST = {"ready", "failed"}
 
 
 class Event(msgspec.Struct, omit_defaults=True):
@@ -44,20 +46,20 @@ class Reporter:
             return
         with suppress(BrokenPipeError, BlockingIOError):  # the reader has gone, or reads nothing
             os.write(self._descriptor, msgspec.json.encode(event) + b"\n")
-        if event.event in {"ready", "failed"}:
+        if event.event in _LAST:
             os.close(self._descriptor)
             self._descriptor = None
 
 
 def follow(
-    descriptor: int, timeout_s: float, show: Callable[[str], None], alive: Callable[[], bool] = lambda: True
+    descriptor: int, timeout_s: float, show: Callable[[Event], None], alive: Callable[[], bool] = lambda: True
 ) -> Event | None:
     """Read the pipe at the waiting end, and show the progress until the node is ready or has failed.
 
     Args:
         descriptor: the pipe.
         timeout_s: seconds to wait in all.
-        show: called with each text of the progress.
+        show: called with each event of the progress, and each warning.
         alive: returns whether the node lives. Called now and then, because the node may not have opened the pipe yet.
 
     Returns:
@@ -73,9 +75,9 @@ def follow(
         if newline:
             buffer = rest
             event = msgspec.json.decode(line, type=Event)
-            if event.event != "progress":
+            if event.event in _LAST:
                 return event
-            show(event.text)
+            show(event)
             continue
         left_s = max(0.0, deadline - time.monotonic())
         if not select.select([descriptor], [], [], min(left_s, _LOOK_S))[0]:

@@ -26,7 +26,7 @@ def tune_if_wanted(config: Config, model: Detected, budget: Budget, store: Store
         keep(store, config, model, budget, tune(config, model, budget, Terms(), _Progress(report)))
     except (Fault, OSError) as error:
         log.warning("not tuned", reason=str(error))
-        report("progress", f"not tuned: {error}")
+        report("warning", f"not tuned: {error}")
 
 
 class _Progress(SearchProgress):

@@ -9,6 +9,10 @@ from cluster_serving.node.supervisor.generation import Generation
 
 log = structlog.get_logger(__name__)
 
+_OVERSUBSCRIBED = (
+    "over-subscribed: more threads than cores; lower modelParallelism or threadPerModel, or leave both unset"
+)
+
 
 def tell_tuned(lanes: Generation, report: Report) -> None:
     """Announce the tuned settings, or that settings could be tuned and were not."""
@@ -25,8 +29,12 @@ def tell_tuned(lanes: Generation, report: Report) -> None:
 
 
 def tell_loading(lanes: Generation, report: Report, where: str = "") -> None:
-    """Announce the model that is loading, and the secret that loading waits for."""
-    served = lanes.served_model
+    """Announce the model that is loading, more threads than cores, and the secret that loading waits for."""
+    served, arrangement = lanes.served_model, lanes.arrangement
+    if arrangement.oversubscribed:
+        workers, threads, budget = arrangement.workers, arrangement.threads, arrangement.budget.described()
+        log.warning(_OVERSUBSCRIBED, workers=workers, threads_per_model=threads, budget=budget)
+        report("warning", f"{_OVERSUBSCRIBED} ({Shape(workers, threads).described()} on {budget})")
     report("progress", f"loading {served.model.definition.name} into {counted(lanes.workers, 'worker')}{where}")
     if served.config.model_encrypted and not served.config.model_secret:
         report("progress", "waiting for the model's secret and salt in the Redis hash model_secured")

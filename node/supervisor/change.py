@@ -41,7 +41,7 @@ class Report(Protocol):
     """Receiver of the progress of a start or a change."""
 
     def __call__(self, event: str, text: str, code: int = 0) -> None:
-        """Report an event (`progress`, `ready` or `failed`) in a sentence.
+        """Report an event (`progress`, `warning`, `ready` or `failed`) in a sentence.
 
         `failed` comes with an exit code. A `code` of 0 stands for the exit code of the process.
         """

@@ -248,7 +248,6 @@ class Supervisor:
 
     def _new_lanes(self, config: Config, model: Detected, generation: int) -> Generation:
         arrangement = best_arrangement(config, model, self._share.budget, self._tuned)
-        arrangement.check()
         lanes = Generation(config, model, self._node, generation, arrangement)
         self._consumers.update(*(lanes.consumers(number) for number in (0, 1)))
         return lanes

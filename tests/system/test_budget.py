@@ -196,6 +196,23 @@ def test_more_threads_than_the_quota_has_time_for(own_redis: PrivateRedis, tmp_p
         assert masks(node) == {tuple(ALL)}
 
 
+def test_start_warns_of_more_threads_than_cores(own_redis: PrivateRedis, tmp_path: Path) -> None:
+    def command(*words: str) -> "subprocess.CompletedProcess[str]":
+        arguments = [sys.executable, "-P", "-m", "cluster_serving.node.cli", *words]
+        environment = os.environ | {"CLUSTER_SERVING_HOME": str(tmp_path)}
+        return subprocess.run(arguments, env=environment, capture_output=True, text=True, timeout=120, check=True)
+
+    workers = len(ALL) + 1
+    options = [f"--model-path={AUTO['modelPath']}", f"--redis-url={own_redis.url}", f"--job-name={JOB}"]
+    try:
+        started = command("start", *options, f"--parallelism={workers}", "--omp=1")
+
+        assert started.stderr.startswith("Warning: over-subscribed: more threads than cores; lower modelParallelism")
+        assert f"({workers} workers x 1 thread on {len(ALL)} core" in started.stderr
+    finally:
+        command("stop", JOB)
+
+
 def test_a_library_that_starts_more_threads_than_it_was_told_to(own_redis: PrivateRedis, tmp_path: Path) -> None:
     model = tmp_path / "model.py"
     model.write_text(MANY_THREADS)

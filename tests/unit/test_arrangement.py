@@ -2,7 +2,6 @@ from collections.abc import Collection
 from pathlib import Path
 
 import pytest
-import structlog
 
 from cluster_serving.node.config.arrangement import Arrangement, arrange, best_arrangement, chosen
 from cluster_serving.node.config.choice import Choice
@@ -73,13 +72,8 @@ def test_a_lane_has_room_for_the_workers_of_all_cores_of_its_domain(
 
 
 @pytest.mark.parametrize(("workers", "warned"), [(8, False), (9, True)])
-def test_more_threads_than_cores_are_a_warning_with_numbers(workers: int, warned: bool) -> None:
-    with structlog.testing.capture_logs() as lines:
-        arranged(Config(model_parallelism=workers)).check()
-
-    assert [(line["workers"], line["threads_per_model"], line["budget"]) for line in lines] == (
-        [(9, 1, "8 cores (0-7)")] if warned else []
-    )
+def test_more_threads_than_cores_are_too_many(workers: int, warned: bool) -> None:
+    assert arranged(Config(model_parallelism=workers)).oversubscribed == warned
 
 
 @pytest.mark.parametrize(

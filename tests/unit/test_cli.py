@@ -345,6 +345,27 @@ def test_password_is_not_recorded() -> None:
     }
 
 
+def test_start_tells_what_it_ignores(monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("config.yaml").write_text(
+        "model: {path: m, name: old}\nspark: {master: local, cores: 4}\ndata: {tensor_shape: 3}\n"
+    )
+
+    result = start_with(monkeypatch, """tell('{"event":"ready","text":"it serves"}')""", "-c", "config.yaml")
+
+    assert result.stderr == (
+        "Ignored: spark.master, spark.cores (there is no JVM back end any more); "
+        "data.tensor_shape (every record describes its own content).\n"
+    )
+
+
+def test_warnings_of_a_start_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    program = r"""tell('{"event":"warning","text":"over-subscribed: \\u001b[2J"}'); tell('{"event":"ready","text":"it serves"}')"""
+
+    result = start_with(monkeypatch, program)
+
+    assert (result.stderr, result.exit_code) == ("Warning: over-subscribed: \\x1b[2J\n", 0)
+
+
 def test_progress_counts_seconds() -> None:
     step = background._ProgressStep("loading", time.monotonic() - 7)  # pyright: ignore[reportPrivateUsage]
 

@@ -303,6 +303,39 @@ def test_mistakes_are_one_sentence(tmp_path: Path, text: str, message: str) -> N
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("text", "flags", "lines"),
+    [
+        (
+            "modelPath: m\nmodelParalelism: 2\nparams: {batch_sise: 3}\n",
+            {"--set modlPath": "x"},
+            [
+                "config.yaml, line 3: unknown key params.batch_sise; did you mean params.batch_size?",
+                "config.yaml, line 2: unknown key modelParalelism; did you mean modelParallelism?",
+                "--set modlPath: unknown key modlPath; did you mean modelPath?",
+            ],
+        ),
+        (
+            "imageChannels: 2\nbatchSize: 0\n",
+            {"--set lease": "1"},
+            [
+                "config.yaml, line 1: imageChannels is 2, but must be 1, 3 or 4",
+                "config.yaml, line 2: batchSize is 0, but must be 1 or more",
+                "--set lease: lease is 1, but must be 2 or more",
+            ],
+        ),
+    ],
+)
+def test_all_mistakes_are_told_at_once(tmp_path: Path, text: str, flags: dict[str, object], lines: list[str]) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text(text)
+
+    with pytest.raises(ConfigError) as caught:
+        load_config(path, {}, flags)
+
+    assert str(caught.value).splitlines() == lines
+
+
 def test_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"nowhere\.yaml: there is no such file"):
         load_config(tmp_path / "nowhere.yaml", {}, {})

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Generic, TypeVar, get_args
 
 from pydantic import BaseModel, SecretStr, ValidationError
+from pydantic_core import ErrorDetails
 
 from cluster_serving.client.servers.config.sentences import sentence
 from cluster_serving.client.servers.config.sources import (
@@ -55,7 +56,7 @@ def load(
         settle: called after all sources are read and before the check. Settles the effects of one key on another key.
 
     Raises:
-        ConfigError: the first fault, in one sentence that starts with the place.
+        ConfigError: unknown keys, or else values that are not allowed: a line for each, which starts with the place.
     """
     aliases = {str(field.alias): field for field in model.model_fields.values()}
     secrets = frozenset(alias for alias, field in aliases.items() if SecretStr in get_args(field.annotation))
@@ -64,13 +65,18 @@ def load(
         read_file(path, found)
     read_environ(environ, found)
     read_flags(flags, found)
+    if found.faults:
+        raise ConfigError("\n".join(found.faults))
     settle(found)
     try:
         config = model.model_validate(
             {key: _resolved(setting, paths, addresses) for key, setting in found.settings.items()}
         )
     except ValidationError as error:
-        raise ConfigError(sentence(error.errors()[0], found)) from None
+        first: dict[object, ErrorDetails] = {}  # of each key, which may have several faults
+        for detail in error.errors():
+            first.setdefault(detail["loc"][:1], detail)
+        raise ConfigError("\n".join(sentence(detail, found) for detail in first.values())) from None
     sources = {alias: found.settings[alias].source if alias in found.settings else "default" for alias in aliases}
     return Loaded(config, sources, found.ignored, found)
 

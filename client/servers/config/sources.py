@@ -36,6 +36,8 @@ class Found:
     secrets: frozenset[str]
     settings: dict[str, Setting] = field(default_factory=dict[str, Setting])
     ignored: dict[str, str] = field(default_factory=dict[str, str])
+    faults: list[str] = field(default_factory=list[str])
+    """Sentences on unknown and misplaced keys."""
 
     def take(self, setting: Setting) -> None:
         """Add a setting, unless its value is None."""
@@ -69,12 +71,12 @@ class Found:
             self.ignored[written] = why_ignored
         return why_ignored is not None
 
-    def unknown(self, written: str, where: str, candidates: Iterable[str]) -> ConfigError:
-        """Return the error for an unknown key."""
+    def add_unknown(self, written: str, where: str, candidates: Iterable[str]) -> None:
+        """Add the fault of an unknown key, with the most similar candidate."""
         folded = {fold(name): name for name in candidates}
         close = difflib.get_close_matches(fold(written), folded, 1, 0.6)
         suggestion = f"; did you mean {folded[close[0]]}?" if close else ""
-        return ConfigError(f"{where}: unknown key {written}{suggestion}")
+        self.faults.append(f"{where}: unknown key {written}{suggestion}")
 
 
 def read_file(path: Path, found: Found) -> None:
@@ -83,7 +85,7 @@ def read_file(path: Path, found: Found) -> None:
     Flat keys win over nested keys. Keys of the server's own section win over both.
 
     Raises:
-        ConfigError: the file cannot be read, is not YAML, or holds an unknown key.
+        ConfigError: the file cannot be read, is not YAML, or holds a value that cannot be meant.
     """
     try:
         root: yaml.Node | None = yaml.compose(path.read_bytes(), Loader=yaml.SafeLoader)
@@ -122,14 +124,13 @@ def read_file(path: Path, found: Found) -> None:
 def _is_shared(key_node: yaml.Node, _node: yaml.Node, path: Path, found: Found) -> bool:
     """Return whether a key outside the server's own section is for the server.
 
-    Raises:
-        ConfigError: the key is for the server alone, and belongs into the server's own section.
+    A key for the server alone belongs into the server's own section, and is a fault.
     """
     written = str(key_node.value)
     key = found.resolve(written)
     if key is not None and key not in found.spellings.shared:
         own = found.spellings.own
-        raise ConfigError(f"{path.name}, line {_line(key_node)}: {written} belongs below {own}: write it there")
+        found.faults.append(f"{path.name}, line {_line(key_node)}: {written} belongs below {own}: write it there")
     return key is not None
 
 
@@ -141,7 +142,7 @@ def _read_flat(pairs: Iterable[tuple[yaml.Node, yaml.Node]], path: Path, found: 
         key = found.resolve(written)
         if key is None:
             if not found.obsolete(written, fold(written), value, where):
-                raise found.unknown(written, where, found.known.values())
+                found.add_unknown(written, where, found.known.values())
             continue
         earlier = seen.setdefault(key, (value, line))
         if earlier[0] != value:
@@ -169,7 +170,7 @@ def _read_section(section: str, node: yaml.MappingNode, path: Path, found: Found
             names = [
                 name for name in (*found.spellings.nested, *found.spellings.ignored) if name.startswith(f"{section}.")
             ]
-            raise found.unknown(written, where, names)
+            found.add_unknown(written, where, names)
 
 
 def _height_and_width(shape: object, where: str) -> tuple[int, int]:
@@ -214,18 +215,14 @@ def read_environ(environ: Mapping[str, str], found: Found) -> None:
 
 
 def read_flags(flags: Mapping[str, object], found: Found) -> None:
-    """Read flags: `--model-path`, `--set modelPath`, or a bare key, each with its value.
-
-    Raises:
-        ConfigError: `--set` names an unknown key.
-    """
+    """Read flags: `--model-path`, `--set modelPath`, or a bare key, each with its value."""
     for flag, value in flags.items():
         written = flag.removeprefix("--set ")
         key = found.resolve(written) or found.spellings.flags.get(fold(written))
         if key is not None:
             found.take(Setting(key, value, flag, flag))
         elif not found.obsolete(written, fold(written), value, flag):
-            raise found.unknown(written, flag, found.known.values())
+            found.add_unknown(written, flag, found.known.values())
 
 
 def not_yaml(file: str, error: yaml.YAMLError) -> ConfigError:
