@@ -184,7 +184,9 @@ def _needs_cryptography() -> Generator[None]:
     try:
         yield
     except ModuleNotFoundError as error:
+        from cluster_serving.client.extras import install_command
+
         raise ModuleNotFoundError(
-            "encryption needs the package cryptography: pip install cryptography, or 'cluster-serving[node]' for a node",
+            f"encryption needs the package cryptography: pip install cryptography, or for a node: {install_command('node')}",
             name=error.name,
         ) from error

@@ -5,7 +5,7 @@ from typing import NoReturn
 
 from cluster_serving import __version__
 from cluster_serving.client.servers.process.exit_codes import MEANINGS, ExitCode
-from cluster_serving.node.commands.installed import CLIENT_ALONE, NODE_MISSING, check_installed
+from cluster_serving.node.commands.installed import check_installed, client_alone, node_missing
 
 
 def _end(sentence: str) -> NoReturn:
@@ -26,7 +26,7 @@ try:
     from cluster_serving.node.commands.plugins import Group, some_installed
 except ModuleNotFoundError as error:
     _check_foreign(error)
-    _end(CLIENT_ALONE)
+    _end(client_alone())
 
 _commands: list[click.Command] = []
 _of_the_original: dict[str, click.Command] = {}
@@ -49,7 +49,7 @@ try:
 except ModuleNotFoundError as error:
     _check_foreign(error)
     if not some_installed():
-        _end(CLIENT_ALONE)
+        _end(client_alone())
 else:
     _commands = [
         setup.init,
@@ -90,7 +90,7 @@ def main() -> None:
 
 def _alone(name: str) -> None:
     if name not in _of_the_original:
-        _end(NODE_MISSING)
+        _end(node_missing())
     _of_the_original[name].main(prog_name=f"cluster-serving-{name}")
 
 

@@ -13,6 +13,7 @@ from sanic import HTTPResponse, Request
 from sanic.response import redirect
 
 import cluster_serving
+from cluster_serving.client.extras import install_command
 from cluster_serving.frontend.http.responses import json_response
 from cluster_serving.frontend.routes.routes import Routes
 
@@ -88,5 +89,5 @@ def _content(file: str) -> bytes:
     # The package swagger-ui-py is not imported, because only its files are needed.
     spec = find_spec("swagger_ui")
     if spec is None or not spec.submodule_search_locations:
-        raise FileNotFoundError("/docs needs swagger-ui-py; run: pip install 'cluster-serving[http]'")
+        raise FileNotFoundError(f"/docs needs swagger-ui-py; run: {install_command('http')}")
     return (Path(spec.submodule_search_locations[0]) / "static" / file).read_bytes()

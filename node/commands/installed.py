@@ -2,10 +2,7 @@
 
 from importlib.util import find_spec
 
-_HOW = "pip install 'cluster-serving[onnx]', or from a checkout: pip install '.[onnx]'."
-
-CLIENT_ALONE = f"This is the client of Cluster Serving alone; to run a node: {_HOW}"
-NODE_MISSING = f"The packages of a node are not installed here; to run a node: {_HOW}"
+from cluster_serving.client.extras import install_command
 
 _PACKAGES = ("click", "cv2", "msgspec", "psutil", "pydantic", "rich", "structlog", "yaml")
 
@@ -19,3 +16,13 @@ def check_installed() -> None:
     for package in _PACKAGES:
         if find_spec(package) is None:
             raise ModuleNotFoundError(f"No module named {package!r}", name=package)
+
+
+def client_alone() -> str:
+    """Return the sentence about an installation of the client alone."""
+    return f"This is the client of Cluster Serving alone; to run a node: {install_command('onnx')}"
+
+
+def node_missing() -> str:
+    """Return the sentence about an installation without the packages of a node."""
+    return f"The packages of a node are not installed here; to run a node: {install_command('onnx')}"

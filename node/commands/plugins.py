@@ -10,7 +10,7 @@ import click
 
 from cluster_serving.client.servers.process.command import Command
 from cluster_serving.client.servers.process.exit_codes import ExitCode, Fault
-from cluster_serving.node.commands.installed import NODE_MISSING
+from cluster_serving.node.commands.installed import node_missing
 
 _GROUP = "cluster_serving.commands"
 
@@ -35,7 +35,7 @@ class Group(click.Group):
         except click.UsageError:
             if self.commands:
                 raise
-            click.echo(NODE_MISSING, err=True)
+            click.echo(node_missing(), err=True)
             ctx.exit(ExitCode.USAGE)
 
 

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import msgspec
 import structlog
 
+from cluster_serving.client.extras import install_command
 from cluster_serving.node.engines.chosen_outputs import ChosenOutputs
 from cluster_serving.node.engines.precision import has_bfloat16, possible
 from cluster_serving.node.engines.trials import REFERENCE, Trials, best, try_all
@@ -103,6 +104,6 @@ class _Maker:
         except ImportError as error:
             raise ModelError(
                 f"the engine openvino needs the package openvino, which cannot be imported here ({error}): "
-                "pip install 'cluster-serving[openvino]', or set engine: native"
+                f"{install_command('openvino')}, or set engine: native"
             ) from error
         return conversion.convert(self._detected, native, options)

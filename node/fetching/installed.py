@@ -2,6 +2,7 @@
 
 from importlib.util import find_spec
 
+from cluster_serving.client.extras import install_command
 from cluster_serving.client.servers.config.values import mask_address
 from cluster_serving.client.servers.process.exit_codes import ModelFault
 
@@ -15,5 +16,5 @@ def check_can_fetch(url: str) -> None:
     if find_spec("obstore") is None:
         raise ModelFault(
             f"{mask_address(url)} is fetched with the package obstore, which is not installed: "
-            "pip install 'cluster-serving[fetch]'"
+            f"{install_command('fetch')}"
         )

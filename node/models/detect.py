@@ -9,15 +9,16 @@ from urllib.parse import unquote, urlsplit
 
 import msgspec
 
+from cluster_serving.client.extras import install_command
 from cluster_serving.node.models.allocator import GAINS, keep_freed_memory
 from cluster_serving.node.models.base import Backend, LoadOptions, ModelError
 
 # Messages begin with the words of the original product, odd spacing included, because scripts look for them.
 _ONLY_ONE = (
     "Only one model is allowed to exist in model folder, "
-    "please check your model folder to keep justone model in the directory"
+    "please check your model folder to keep just one model in the directory"
 )
-_NONE = "There is no model detected in your directory.Please refer to document for supported model types."
+_NONE = "There is no model detected in your directory. Please refer to document for supported model types."
 _NO_PATH = "Your model path provided in config is empty, please check your model path."
 _INVALID = "Invalid model type, please check your model directory"
 
@@ -153,7 +154,7 @@ def load(detected: Detected, options: LoadOptions) -> Backend:
         if isinstance(error, ModuleNotFoundError) and not (error.name or "").startswith("cluster_serving"):
             raise ModelError(
                 f"{detected.definition} needs the package {error.name}, which is not installed: "
-                f"pip install 'cluster-serving[{needs.extra}]'"
+                f"{install_command(needs.extra)}"
             ) from error
         raise ModelError(
             f"{detected.definition} needs the package {needs.package}, which cannot be imported here: {error}"

@@ -13,6 +13,7 @@ import torch
 from onnx import TensorProto, helper, numpy_helper
 from structlog.testing import capture_logs
 
+from cluster_serving.client.extras import install_command
 from cluster_serving.node.engines.conversion import convert
 from cluster_serving.node.engines.engine import Loaded, load
 from cluster_serving.node.engines.precision import has_bfloat16
@@ -170,7 +171,7 @@ def test_a_missing_openvino_is_no_reason_not_to_serve(tmp_path: Path, monkeypatc
     loaded, _ = chosen(path)
 
     assert loaded.runtime == NATIVE
-    assert "pip install 'cluster-serving[openvino]'" in loaded.candidates[1].refused
+    assert install_command("openvino") in loaded.candidates[1].refused
 
 
 def test_a_model_that_fails_on_made_up_inputs_wants_calibration_data(tmp_path: Path) -> None:

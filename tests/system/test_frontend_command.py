@@ -16,6 +16,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from cluster_serving.client.extras import install_command
 from cluster_serving.client.servers.process.exit_codes import ExitCode
 from support.certificates import PASSWORD, write_certificates
 from support.private_redis import PrivateRedis, free_port
@@ -354,20 +355,20 @@ def test_settings_and_their_sources(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("module", "missing", "words", "expected"),
+    ("module", "missing", "words", "extra"),
     [
-        ("cluster_serving.frontend.__main__", "sanic", [], "pip install 'cluster-serving[http]'"),
-        ("cluster_serving.node.cli", "sanic", ["frontend", "--port=1"], "pip install 'cluster-serving[http]'"),
-        ("cluster_serving.node.cli", "cv2", ["start"], "pip install 'cluster-serving[onnx]'"),
+        ("cluster_serving.frontend.__main__", "sanic", [], "http"),
+        ("cluster_serving.node.cli", "sanic", ["frontend", "--port=1"], "http"),
+        ("cluster_serving.node.cli", "cv2", ["start"], "onnx"),
     ],
 )
-def test_what_is_not_installed_is_said(module: str, missing: str, words: list[str], expected: str) -> None:
+def test_what_is_not_installed_is_said(module: str, missing: str, words: list[str], extra: str) -> None:
     result = without(missing, module, *words)
 
     assert result.returncode == ExitCode.USAGE
     assert result.stdout == ""
     (line,) = result.stderr.splitlines()
-    assert expected in line
+    assert install_command(extra) in line
 
 
 def test_the_frontend_needs_nothing_of_a_node() -> None:

@@ -6,14 +6,15 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from cluster_serving.client.extras import install_command
 from cluster_serving.node.models.base import LoadOptions, ModelError
 from cluster_serving.node.models.detect import Detected, detect, load
 
 ONLY_ONE = (
     "Only one model is allowed to exist in model folder, "
-    "please check your model folder to keep justone model in the directory"
+    "please check your model folder to keep just one model in the directory"
 )
-NONE = "There is no model detected in your directory.Please refer to document for supported model types."
+NONE = "There is no model detected in your directory. Please refer to document for supported model types."
 NO_PATH = "Your model path provided in config is empty, please check your model path."
 INVALID = "Invalid model type, please check your model directory"
 
@@ -278,7 +279,7 @@ def test_a_package_that_is_not_installed(tmp_path: Path, monkeypatch: pytest.Mon
         load(Detected("onnx", f"{tmp_path}/net.onnx"), LoadOptions())
 
     assert str(caught.value) == (
-        f"{tmp_path}/net.onnx needs the package onnxruntime, which is not installed: pip install 'cluster-serving[onnx]'"
+        f"{tmp_path}/net.onnx needs the package onnxruntime, which is not installed: {install_command('onnx')}"
     )
 
 

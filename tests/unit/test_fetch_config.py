@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from cluster_serving.client.extras import install_command
 from cluster_serving.client.servers.config.values import mask_address, secrets_of_address
 from cluster_serving.client.servers.process.exit_codes import ExitCode, ModelFault
 from cluster_serving.client.servers.process.redaction import secrets_of_config
@@ -142,6 +143,6 @@ def test_what_fetches_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
         check_can_fetch("https://u:p@h/m")
 
     assert str(raised.value) == (
-        "https://***@h/m is fetched with the package obstore, which is not installed: pip install 'cluster-serving[fetch]'"
+        f"https://***@h/m is fetched with the package obstore, which is not installed: {install_command('fetch')}"
     )
     assert raised.value.exit_code == ExitCode.MODEL

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from importlib.util import find_spec
 
+from cluster_serving.client.extras import install_command
 from cluster_serving.client.servers.process.exit_codes import ExitCode, Fault
 
 
@@ -31,7 +32,4 @@ def require(packages: Sequence[str], extra: str, what: str) -> None:
                 continue
         missing.append(package)
     if missing:
-        raise NotInstalled(
-            f"{what} not installed ({', '.join(missing)} is missing): pip install 'cluster-serving[{extra}]', "
-            f"or from a checkout: pip install '.[{extra}]'."
-        )
+        raise NotInstalled(f"{what} not installed ({', '.join(missing)} is missing): {install_command(extra)}")

@@ -215,6 +215,6 @@ def _opencv(name: str) -> Any:
         import cv2  # needed only by programs that send image files or arrays
     except ImportError as error:
         raise InvalidValue(
-            f"input {name!r}: images are encoded by OpenCV; install cluster-serving[onnx] or opencv-python-headless"
+            f"input {name!r}: images are encoded by OpenCV: pip install opencv-python-headless"
         ) from error
     return cv2
