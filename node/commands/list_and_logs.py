@@ -10,9 +10,10 @@ from pathlib import Path
 import click
 
 from cluster_serving.client.servers.process.command import SETTINGS, Command, say
-from cluster_serving.client.servers.process.exit_codes import ExitCode, Fault
+from cluster_serving.client.servers.process.exit_codes import ExitCode, Fault, NotStarted
 from cluster_serving.client.servers.process.printable import printable_lines
 from cluster_serving.node.commands.which_job import chosen_job
+from cluster_serving.node.lifecycle.jobs_here import not_running, was_started
 from cluster_serving.node.lifecycle.log_rotation import older_log
 
 _POLL_S = 0.3
@@ -35,7 +36,7 @@ def _print_list(as_json: bool = False) -> None:
     click.echo("Listing running Cluster Serving jobs:")
     for one in running:
         say(f"Job name: {one['job']} | Job id: {one['node']}")
-    click.echo(f"Cluster Serving jobs {len(running)} totally")
+    click.echo(f"Cluster Serving jobs: {len(running)} in total")
 
 
 @click.command(cls=Command, context_settings=SETTINGS)
@@ -46,6 +47,8 @@ def logs(name: str | None, follow: bool, lines: int) -> None:
     """Print the end of a job's log."""
     job = chosen_job(name)
     if not job.log_path.exists():
+        if not was_started(job):
+            raise NotStarted(not_running(job))
         raise Fault(f"job {job.name} has no log: it was never started in the background on this machine")
     older, copied = older_log(job.log_path), _written_ns(older_log(job.log_path))
     with job.log_path.open("rb") as stream:
@@ -103,12 +106,12 @@ def cli_of_the_original(context: click.Context, words: tuple[str, ...]) -> None:
             _print_list()
         case ("stop",) | ("stop", _):
             from cluster_serving.node.job.directory import all_jobs
-            from cluster_serving.node.lifecycle.stopping import stop_job
+            from cluster_serving.node.lifecycle.stopping import NOTHING_TO_STOP, stop_job
 
             name = words[1] if len(words) > 1 else None
             meant = [job for job in all_jobs() if job.running() and name in {None, job.name}]
             if not meant:
-                click.echo("Serving is not running, stop operation ignored.")
+                click.echo(NOTHING_TO_STOP)
             for job in meant:
                 if stop_job(job):
                     click.echo(f"Job with id {job.node_id()} terminated.")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 
 from cluster_serving.client.servers.process.exit_codes import ExitCode, Fault
+from cluster_serving.node.lifecycle.jobs_here import not_running
 
 if TYPE_CHECKING:
     from cluster_serving.node.job.directory import Job
@@ -86,7 +87,7 @@ def _of_job(job: "Job") -> list[FoundProcess]:
     import psutil
 
     if not job.running():
-        raise NotRunning(f"job {job.name} does not run on this machine")
+        raise NotRunning(not_running(job))
     supervisor = job.supervisor()
     if supervisor is None:
         raise Fault(f"the supervisor of job {job.name} cannot be found; is it another user's?")

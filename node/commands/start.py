@@ -78,6 +78,7 @@ def restart(name: str | None, timeout_s: float, cold: bool, **values: Any) -> No
     from cluster_serving.node.fetching.placing import fetched
     from cluster_serving.node.job.directory import Job
     from cluster_serving.node.lifecycle import background
+    from cluster_serving.node.lifecycle.jobs_here import not_running
     from cluster_serving.node.lifecycle.prepare import check, check_free
     from cluster_serving.node.lifecycle.restart import can_change, request_change
     from cluster_serving.node.lifecycle.stopping import stop_job
@@ -97,9 +98,7 @@ def restart(name: str | None, timeout_s: float, cold: bool, **values: Any) -> No
     new = Job.of(loaded.config.job_name)
     if new != job:
         if named is not None and record is None:
-            raise NotStarted(
-                f"no job {named} was ever started on this machine; this configuration is of job {new.name}"
-            )
+            raise NotStarted(f"{not_running(job)}; this configuration is of job {new.name}")
         check_free(new)
     try:
         check(loaded.config)

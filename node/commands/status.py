@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cluster_serving.client.servers.process.command import SETTINGS, Command
+from cluster_serving.client.servers.process.command import SETTINGS, Command, say
 from cluster_serving.client.servers.process.exit_codes import ExitCode
+from cluster_serving.node.lifecycle.jobs_here import not_running, was_started
 
 if TYPE_CHECKING:
     from cluster_serving.node.job.directory import Job, NodeRecord
@@ -58,6 +59,8 @@ def status(context: click.Context, name: str | None, placement: bool, as_json: b
     reports = [one for one in found if name is not None or one["state"] != NOT_RUNNING or one.get("backlog")]
     if as_json:
         click.echo(json.dumps(reports, indent=2))
+    elif name is not None and not was_started(known[0]):
+        say(f"{not_running(known[0])}.")
     elif not reports:
         click.echo("No job runs on this machine." if known else "No job was ever started on this machine.")
     else:

@@ -92,15 +92,17 @@ def tune(
 def _options(given: StartOptions, name: str | None, objective: str | None) -> StartOptions:
     """Return the given options. When a job is named, the options of its last start fill the gaps."""
     from cluster_serving.node.commands.which_job import chosen_job
+    from cluster_serving.node.lifecycle.jobs_here import not_running
     from cluster_serving.node.lifecycle.options import recorded_options
 
     if objective is not None:
         given = replace(given, settings=(*given.settings, f"objective={objective}"))
     if name is None:
         return given
-    record = chosen_job(name).read()
+    job = chosen_job(name)
+    record = job.read()
     if record is None:
-        raise NotStarted(f"no job {name} was ever started on this machine; give its config file with -c")
+        raise NotStarted(f"{not_running(job)}; give its config file with -c")
     return given.over(recorded_options(record))
 
 

@@ -3,10 +3,12 @@
 import shlex
 import time
 from contextlib import suppress
+from enum import Enum
 from typing import TYPE_CHECKING
 
 from cluster_serving.client.servers.process.command import say
 from cluster_serving.client.servers.process.exit_codes import Fault
+from cluster_serving.node.lifecycle.jobs_here import not_running
 
 if TYPE_CHECKING:
     import psutil
@@ -17,6 +19,16 @@ _GRACE_S = 5.0
 _DRAIN_S = 4.0
 _POLL_S = 0.05
 _TOLD_EVERY_S = 5.0
+
+NOTHING_TO_STOP = "Serving is not running, stop operation ignored."
+
+
+class RedisEnd(Enum):
+    """What has become of the embedded Redis that a job uses."""
+
+    STOPPED = "stopped"
+    RUNS_ON = "runs on"
+    NONE = "none"
 
 
 def stop_job(job: "Job") -> bool:
@@ -31,7 +43,7 @@ def stop_job(job: "Job") -> bool:
     import psutil
 
     if not job.running():
-        say("Serving is not running, stop operation ignored.")
+        say(f"{NOTHING_TO_STOP} {not_running(job)}.")
         return False
     process = job.supervisor()
     record = job.read()
@@ -73,11 +85,8 @@ def _wait(job: "Job", process: "psutil.Process", timeout_s: float) -> bool:
     return True
 
 
-def stop_redis(job: "Job") -> bool:
-    """Stop the Redis of this job, unless a different running job uses the Redis.
-
-    Returns:
-        False if the Redis goes on for a different job, else True.
+def stop_redis(job: "Job") -> RedisEnd:
+    """Stop the Redis of this job, unless a different running job uses the Redis. Print why a Redis runs on.
 
     Raises:
         Fault: the Redis does not end.
@@ -85,17 +94,20 @@ def stop_redis(job: "Job") -> bool:
     from cluster_serving.node.job import redis_server
     from cluster_serving.node.job.directory import all_jobs
 
-    port = redis_server.port_of(job.redis_directory)
     others = [other for other in all_jobs() if other != job]
     if redis_server.owned(job.redis_directory) is None:
         record = job.read()
-        for other in others:
-            port = redis_server.port_of(other.redis_directory)
-            if record and port == record.local_redis_port and redis_server.owned(other.redis_directory):
-                say(
-                    f"Redis was started by job {other.name}: stop it with cluster-serving-shutdown {shlex.quote(other.name)}"
-                )
-        return True
+        owners = [
+            other
+            for other in others
+            if redis_server.owned(other.redis_directory) is not None
+            and (record is None or redis_server.port_of(other.redis_directory) == record.local_redis_port)
+        ]
+        for owner in owners:
+            mend = f"cluster-serving shutdown {shlex.quote(owner.name)}"
+            say(f"Redis was started by job {owner.name}: stop it with {mend}")
+        return RedisEnd.RUNS_ON if owners else RedisEnd.NONE
+    port = redis_server.port_of(job.redis_directory)
     users: list[str] = []
     for other in others:
         record = other.read()
@@ -103,7 +115,7 @@ def stop_redis(job: "Job") -> bool:
             users.append(other.name)
     if users:
         say(f"Redis stays: job {', '.join(users)} uses it.")
-        return False
-    if redis_server.stop(job.redis_directory):
-        say("Redis stopped; its data stays on disk.")
-    return True
+        return RedisEnd.RUNS_ON
+    redis_server.stop(job.redis_directory)
+    say("Redis stopped; its data stays on disk.")
+    return RedisEnd.STOPPED

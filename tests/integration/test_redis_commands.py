@@ -15,6 +15,7 @@ from click.testing import CliRunner, Result
 
 from cluster_serving.client import keys
 from cluster_serving.client.redis_settings import RedisSettings
+from cluster_serving.client.servers.process.exit_codes import ExitCode
 from cluster_serving.node.cli import main
 from cluster_serving.node.config.loading import Config
 from cluster_serving.node.job import redis_server
@@ -62,15 +63,19 @@ def port(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Generator[int]:
 def test_shutdown_stops_redis_only_when_nobody_uses_it(port: int) -> None:
     with Job.of("b").acquire():
         kept = run("shutdown", "a").output
-    hint = run("shutdown", "b").output
+    hint = run("shutdown", "b")
+    of_no_job = run("shutdown")
     assert redis_server.listener(port) is redis_server.Listener.REDIS
     stopped = run("shutdown", "a").output
 
     assert "Redis stays: job b uses it." in kept
-    assert "Redis was started by job a: stop it with cluster-serving-shutdown a" in hint
+    for result in (hint, of_no_job):
+        assert "Redis was started by job a: stop it with cluster-serving shutdown a" in result.output
+        assert "is shutdown" not in result.output
+        assert result.exit_code == ExitCode.NOT_RUNNING
     assert "Redis stopped; its data stays on disk." in stopped
     assert "Cluster Serving is shutdown." not in kept
-    assert hint.splitlines()[-1] == stopped.splitlines()[-1] == "Cluster Serving is shutdown."
+    assert stopped.splitlines()[-1] == "Cluster Serving is shutdown."
     assert redis_server.listener(port) is redis_server.Listener.NOBODY
 
 

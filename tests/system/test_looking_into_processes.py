@@ -145,8 +145,12 @@ def test_processes_of_a_frontend(node: RunningNode, redis_server: PrivateRedis, 
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
-        (("profile", "no_such_job"), ExitCode.NOT_RUNNING, "job no_such_job does not run on this machine"),
-        (("dump", "no_such_job", "reader"), ExitCode.NOT_RUNNING, "job no_such_job does not run on this machine"),
+        (("profile", "no_such_job"), ExitCode.NOT_RUNNING, "No job no_such_job was ever started on this machine"),
+        (
+            ("dump", "no_such_job", "reader"),
+            ExitCode.NOT_RUNNING,
+            "No job no_such_job was ever started on this machine",
+        ),
         (("dump", JOB, "worker", "--process", "7"), ExitCode.FAILED, "there is no process 7, but worker-0 (pid "),
         (("dump", JOB, "reeder"), ExitCode.USAGE, "'reeder' is not one of"),
         (("profile", JOB, "-o", "/no/such/place.svg"), ExitCode.FAILED, "/no/such/place.svg: No such file"),

@@ -213,7 +213,7 @@ def test_config_as_json_without_a_file() -> None:
         ),
         (["config", "--set", "postProcessing=top5"], ExitCode.CONFIG, "postProcessing is top5, but "),
         (["config", "--set", "modelType=onx"], ExitCode.CONFIG, "modelType is onx, but must be one of onnx, "),
-        (["logs"], ExitCode.FAILED, "job serving_stream has no log"),
+        (["logs"], ExitCode.NOT_RUNNING, "No job serving_stream was ever started on this machine"),
     ],
 )
 def test_expected_faults_are_quick_and_one_sentence(words: list[str], code: ExitCode, message: str) -> None:
@@ -453,8 +453,28 @@ def test_restart_says_which_config_file_it_uses() -> None:
 def test_stop_ignores_what_does_not_run() -> None:
     result = run("stop")
 
-    assert result.output == "Serving is not running, stop operation ignored.\n"
-    assert result.exit_code == 0
+    told = "Serving is not running, stop operation ignored."
+    assert result.output == f"{told} No job serving_stream was ever started on this machine.\n"
+    assert result.exit_code == ExitCode.NOT_RUNNING
+    assert (run("stop", "--all").output, run("stop", "--all").exit_code) == (f"{told}\n", ExitCode.NOT_RUNNING)
+
+
+@pytest.mark.parametrize("words", [("stop",), ("status",), ("shutdown",), ("logs",), ("profile",), ("dump",)])
+def test_a_job_that_never_was_is_named_with_those_that_are(
+    words: tuple[str, ...], fake_node: Callable[..., subprocess.Popen[bytes]]
+) -> None:
+    fake_node("a")
+    with Job.of("b").acquire():
+        pass
+
+    unknown, stopped = run(*words, "nosuch"), run(*words, "b")
+
+    sentence = "No job nosuch was ever started on this machine; jobs here: a (running), b"
+    assert sentence in unknown.output
+    assert unknown.exit_code == ExitCode.NOT_RUNNING
+    if words[0] in {"stop", "shutdown", "profile", "dump"}:
+        assert "Job b does not run on this machine; jobs here: a (running)" in stopped.output
+        assert stopped.exit_code == ExitCode.NOT_RUNNING
 
 
 def test_stop_ends_the_named_job_only(fake_node: Callable[..., subprocess.Popen[bytes]]) -> None:
@@ -488,6 +508,15 @@ def test_stop_kills_what_does_not_end(
 def test_shutdown_without_anything_running() -> None:
     result = run("shutdown")
 
+    assert "Cluster Serving is shutdown." not in result.output
+    assert result.exit_code == ExitCode.NOT_RUNNING
+
+
+def test_shutdown_of_a_running_job(fake_node: Callable[..., subprocess.Popen[bytes]]) -> None:
+    fake_node("a")
+
+    result = run("shutdown", "a")
+
     assert result.output.splitlines()[-1] == "Cluster Serving is shutdown."
     assert result.exit_code == 0
 
@@ -501,7 +530,7 @@ def test_list_and_cli_of_the_original(fake_node: Callable[..., subprocess.Popen[
     assert run("list").output.splitlines() == [
         "Listing running Cluster Serving jobs:",
         f"Job name: a | Job id: {node}",
-        "Cluster Serving jobs 1 totally",
+        "Cluster Serving jobs: 1 in total",
     ]
     assert original.invoke(cli_of_the_original, ["list"]).output == run("list").output
     assert (

@@ -1,0 +1,23 @@
+"""Sentence on a job that does not run, with the jobs that there are."""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from cluster_serving.node.job.directory import Job
+
+
+def was_started(job: "Job") -> bool:
+    """Return whether a node of the job was ever started on this machine."""
+    return job.lock_path.exists() or job.read() is not None
+
+
+def not_running(job: "Job") -> str:
+    """Return why the job does not run, and the other jobs of this machine."""
+    from cluster_serving.node.job.directory import all_jobs
+
+    others = [other for other in all_jobs() if other != job and was_started(other)]
+    names = ", ".join(f"{other.name} (running)" if other.running() else other.name for other in others)
+    here = f"; jobs here: {names}" if names else ""
+    if was_started(job):
+        return f"Job {job.name} does not run on this machine{here}"
+    return f"No job {job.name} was ever started on this machine{here}"
