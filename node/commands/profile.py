@@ -56,7 +56,7 @@ def profile(
         found = _SAMPLES.search(said)
         samples = int(found[1]) if found else 0
         if not samples:
-            raise Fault(f"{target} did nothing in that time: send it work, or count its waiting too with --idle")
+            raise Fault(f"{target} did nothing for {seconds} s: send records meanwhile, or give --idle")
         whose = "" if role == FRONTEND else f" of job {node.name}"
         title = html.escape(f"{target}{whose}: {samples} samples in {seconds} s at {rate} a second")
         # Put the name of the process into the title, where py-spy writes its own command line.

@@ -17,6 +17,7 @@ from cluster_serving.node.job.directory import state_home
 from cluster_serving.node.supervisor.stacks import py_spy, reason
 
 _DENIED = re.compile(r"permission denied|not permitted|os error 1\b|os error 13\b", re.IGNORECASE)
+_IDLE = "No stack counts found"
 _SCOPE = Path("/proc/sys/kernel/yama/ptrace_scope")
 _MARKS_OF_CONTAINERS = ("/.dockerenv", "/run/.containerenv", "/var/run/secrets/kubernetes.io")
 
@@ -35,7 +36,7 @@ def spy(target: FoundProcess, command: str, *options: str) -> str:
     """Run a py-spy command on a process. Ctrl-C ends the command early, and py-spy writes its findings so far.
 
     Returns:
-        The standard output of py-spy.
+        The standard output of py-spy. Empty: nothing was recorded, because the process waited all the time.
 
     Raises:
         Missing: py-spy is not installed.
@@ -52,7 +53,7 @@ def spy(target: FoundProcess, command: str, *options: str) -> str:
     except KeyboardInterrupt:
         process.send_signal(signal.SIGINT)
         printed, said = process.communicate()
-    if process.returncode == 0:
+    if process.returncode == 0 or _IDLE in said:
         return printed
     try:
         has_ended = psutil.Process(target.pid).status() == psutil.STATUS_ZOMBIE

@@ -85,6 +85,17 @@ def test_a_worker_is_profiled_by_its_number_or_pid_into_a_file(node: RunningNode
         assert "Worker.run" in output.read_text(encoding="utf-8")
 
 
+def test_an_idle_worker_has_no_profile(node: RunningNode, run: Run, tmp_path: Path) -> None:
+    done = run("profile", JOB, "worker", "--seconds", "1", "--rate", "10")
+
+    pid = node.children("worker")[0].pid
+    assert done.stderr.splitlines()[-1] == (
+        f"worker-0 (pid {pid}) did nothing for 1 s: send records meanwhile, or give --idle"
+    )
+    assert done.returncode == ExitCode.FAILED
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.usefixtures("unmeasured")
 def test_ctrl_c_ends_a_recording_and_keeps_it(node: RunningNode, home: Path, tmp_path: Path) -> None:
     words = command("profile", JOB, "writer", "--seconds", "600", "--idle")
