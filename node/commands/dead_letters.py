@@ -9,6 +9,7 @@ import click
 
 from cluster_serving.client.servers.process.command import SETTINGS, Command, say
 from cluster_serving.client.servers.process.exit_codes import ExitCode, Fault
+from cluster_serving.node.commands.completion import letter_ids
 from cluster_serving.node.commands.job_in_redis import Reached, Where, reach, where_options
 from cluster_serving.node.commands.letter_selection import Selection, age_s, letter_id, no_such, selection_options
 
@@ -55,7 +56,7 @@ def list_(where: Where, limit: int, code: str | None, uri: str | None, as_json: 
 
 
 @dead_letters.command(cls=Command, context_settings=SETTINGS)
-@click.argument("wanted", metavar="ID", callback=letter_id)
+@click.argument("wanted", metavar="ID", callback=letter_id, shell_complete=letter_ids)
 @where_options
 @click.option("--json", "as_json", is_flag=True, help="JSON: an object with the same facts, and fields.")
 def show(wanted: str, where: Where, as_json: bool) -> None:

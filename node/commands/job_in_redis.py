@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from cluster_serving.node.commands.which_job import chosen_job
+from cluster_serving.node.commands.which_job import chosen_job, job_names
 from cluster_serving.node.lifecycle.options import DEFAULT_CONFIG
 
 if TYPE_CHECKING:
@@ -43,7 +43,10 @@ def where_options(function: Callable[..., None]) -> Callable[..., None]:
     command: Callable[..., None] = with_where
     options = [
         click.option(
-            "--job", metavar="NAME", help="Name of the job; default: the job of config.yaml, or the only running job."
+            "--job",
+            metavar="NAME",
+            shell_complete=job_names,
+            help="Name of the job; default: the job of config.yaml, or the only running job.",
         ),
         click.option("-c", "--config-path", metavar="PATH", help="Config file with the address of Redis."),
         click.option("--redis-url", help="host:port or URL of Redis."),
@@ -54,12 +57,12 @@ def where_options(function: Callable[..., None]) -> Callable[..., None]:
 
 
 @contextmanager
-def reach(where: Where) -> Generator[Reached]:
+def reach(where: Where, timeout_s: float | None = None) -> Generator[Reached]:
     """Connect to the Redis of a job, for a block.
 
     When the command line names neither a config file nor a Redis, the connection goes to the Redis of the job's last start on
     this machine. Otherwise, and for a job that was never started here, the address comes from `--redis-url`, the environment
-    and the config file (default: config.yaml, if the file exists).
+    and the config file (default: config.yaml, if the file exists). `timeout_s` replaces `redisTimeout`.
 
     Raises:
         Fault: the configuration is wrong. Inside the block: Redis cannot be reached, or refuses a command.
@@ -73,7 +76,7 @@ def reach(where: Where) -> Generator[Reached]:
 
     job, config = _configured(where)
     hide(*secrets_of_config(config))
-    settings = config.redis_settings()
+    settings = config.redis_settings(timeout_s)
     link = Link(settings)
     try:
         yield Reached(job, link, config)

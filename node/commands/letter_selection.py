@@ -11,6 +11,7 @@ import click
 
 from cluster_serving.client.servers.process.command import say
 from cluster_serving.client.servers.process.printable import printable
+from cluster_serving.node.commands.completion import letter_ids
 
 if TYPE_CHECKING:
     from cluster_serving.node.writer.dead_letters import DeadLetter, DeadLetters
@@ -100,7 +101,7 @@ def selection_options(function: Callable[..., None]) -> Callable[..., None]:
 
     command: Callable[..., None] = with_selection
     options = [
-        click.argument("ids", nargs=-1, metavar="[ID]...", callback=letter_id),
+        click.argument("ids", nargs=-1, metavar="[ID]...", callback=letter_id, shell_complete=letter_ids),
         click.option("--all", "everything", is_flag=True, help="All dead letters, instead of IDs."),
         click.option("--code", help="With --all: only letters with this code, such as WorkerDied."),
     ]

@@ -12,7 +12,7 @@ import click
 from cluster_serving.client.servers.process.command import SETTINGS, Command, say
 from cluster_serving.client.servers.process.exit_codes import ExitCode, Fault, NotStarted
 from cluster_serving.client.servers.process.printable import printable_lines
-from cluster_serving.node.commands.which_job import chosen_job
+from cluster_serving.node.commands.which_job import chosen_job, job_argument
 from cluster_serving.node.lifecycle.jobs_here import not_running, was_started
 from cluster_serving.node.lifecycle.log_rotation import older_log
 
@@ -40,7 +40,7 @@ def _print_list(as_json: bool = False) -> None:
 
 
 @click.command(cls=Command, context_settings=SETTINGS)
-@click.argument("name", required=False)
+@job_argument
 @click.option("-f", "--follow", is_flag=True, help="Print new lines as they come, until Ctrl-C.")
 @click.option("-n", "--lines", type=click.IntRange(0), default=50, metavar="N", help="Lines from the end; 50.")
 def logs(name: str | None, follow: bool, lines: int) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 
 from cluster_serving.client.servers.process.exit_codes import ExitCode, Fault
+from cluster_serving.node.commands.which_job import job_names
 from cluster_serving.node.lifecycle.jobs_here import not_running
 
 if TYPE_CHECKING:
@@ -50,13 +51,18 @@ def process_arguments(function: Callable[..., None]) -> Callable[..., None]:
     command: Callable[..., None] = with_arguments
     text = "One process of several: the number in its name, or its pid."
     options = [
-        click.argument("job", required=False),
+        click.argument("job", required=False, shell_complete=_jobs_and_roles),
         click.argument("role", required=False, type=click.Choice(ROLES)),
         click.option("--process", "number", type=click.IntRange(0), metavar="N", help=text),
     ]
     for option in reversed(options):
         command = option(command)
     return command
+
+
+def _jobs_and_roles(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+    roles = [role for role in ROLES if role.startswith(incomplete)]
+    return job_names(context, parameter, incomplete) + roles
 
 
 def find(job: "Job", role: str | None, number: int | None) -> list[FoundProcess]:

@@ -7,7 +7,7 @@ import click
 from cluster_serving.client.servers.process.command import SETTINGS, Command, say
 from cluster_serving.client.servers.process.exit_codes import Fault, NotStarted
 from cluster_serving.client.servers.process.structlog_alone import import_structlog
-from cluster_serving.node.commands.which_job import chosen_job
+from cluster_serving.node.commands.which_job import chosen_job, job_argument
 from cluster_serving.node.lifecycle.options import TIMEOUT_S, StartOptions, recorded_options, start_options
 
 
@@ -56,7 +56,7 @@ def start(
 
 
 @click.command(cls=Command, context_settings=SETTINGS)
-@click.argument("name", required=False)
+@job_argument
 @start_options
 @click.option(
     "--timeout", "timeout_s", type=float, default=TIMEOUT_S, metavar="S", help="Seconds to wait until ready; 600."

@@ -11,6 +11,7 @@ import click
 
 from cluster_serving.client.servers.process.command import SETTINGS, Command, say
 from cluster_serving.client.servers.process.exit_codes import ExitCode
+from cluster_serving.node.commands.which_job import job_argument
 from cluster_serving.node.lifecycle.jobs_here import not_running, was_started
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ _ORDER = (
 
 
 @click.command(cls=Command, context_settings=SETTINGS)
-@click.argument("name", required=False)
+@job_argument
 @click.option("--placement", is_flag=True, help="This machine's cores, and which process runs where.")
 @click.option("--json", "as_json", is_flag=True, help="JSON: an array with an object for each job.")
 @click.pass_context

@@ -4,12 +4,12 @@ import click
 
 from cluster_serving.client.servers.process.command import SETTINGS, Command
 from cluster_serving.client.servers.process.exit_codes import ExitCode
-from cluster_serving.node.commands.which_job import chosen_job
+from cluster_serving.node.commands.which_job import chosen_job, job_argument
 from cluster_serving.node.lifecycle.stopping import NOTHING_TO_STOP, RedisEnd, stop_job, stop_redis
 
 
 @click.command(cls=Command, context_settings=SETTINGS)
-@click.argument("name", required=False)
+@job_argument
 @click.option("--all", "everything", is_flag=True, help="Stop every job of this machine.")
 @click.pass_context
 def stop(context: click.Context, name: str | None, everything: bool) -> None:
@@ -30,7 +30,7 @@ def stop(context: click.Context, name: str | None, everything: bool) -> None:
 
 
 @click.command(cls=Command, context_settings=SETTINGS)
-@click.argument("name", required=False)
+@job_argument
 @click.pass_context
 def shutdown(context: click.Context, name: str | None) -> None:
     """Stop a job, and the Redis started for it.

@@ -8,6 +8,7 @@ import click
 
 from cluster_serving.client.servers.process.command import SETTINGS, Command
 from cluster_serving.client.servers.process.exit_codes import Fault
+from cluster_serving.node.commands.completion import result_uris
 from cluster_serving.node.commands.job_in_redis import Reached, Where, reach, where_options
 
 _NO_KEY = -2
@@ -16,7 +17,7 @@ _SLACK_MS = 2
 
 
 @click.command(cls=Command, context_settings=SETTINGS)
-@click.argument("uri")
+@click.argument("uri", shell_complete=result_uris)
 @where_options
 @click.option("--json", "as_json", is_flag=True, help="JSON: an object with stages_ms, total_ms and the receipt.")
 def trace(uri: str, where: Where, as_json: bool) -> None:

@@ -10,6 +10,7 @@ import click
 
 from cluster_serving.client.servers.process.command import SETTINGS, Command, say
 from cluster_serving.client.servers.process.exit_codes import Fault, NotStarted
+from cluster_serving.node.commands.which_job import chosen_job, job_argument
 from cluster_serving.node.lifecycle.options import StartOptions, start_options
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ LOG = "tune.log"  # in the job's directory
 
 
 @click.command(cls=Command, context_settings=SETTINGS)
-@click.argument("name", required=False)
+@job_argument
 @start_options
 @click.option(
     "--objective", metavar="GOAL", help="throughput, or latency:MS that 99 of 100 answers may take (objective)."
@@ -91,7 +92,6 @@ def tune(
 
 def _options(given: StartOptions, name: str | None, objective: str | None) -> StartOptions:
     """Return the given options. When a job is named, the options of its last start fill the gaps."""
-    from cluster_serving.node.commands.which_job import chosen_job
     from cluster_serving.node.lifecycle.jobs_here import not_running
     from cluster_serving.node.lifecycle.options import recorded_options
 

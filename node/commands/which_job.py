@@ -1,13 +1,33 @@
-"""Pick the job when the command line names none."""
+"""Argument of a command that names a job, and the job when the command line names none."""
 
 import os
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import click
 
 from cluster_serving.client.servers.process.command import say
 
 if TYPE_CHECKING:
     from cluster_serving.node.job.directory import Job
+
+
+def is_plain(word: str) -> bool:
+    """Return whether a shell takes a word as it stands. Only such words may be offered, because clients choose uris."""
+    return word == shlex.quote(word)
+
+
+def job_names(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+    """Return the jobs of this machine, for the shell to offer. For `stop`, only the running jobs."""
+    from cluster_serving.node.job.directory import all_jobs
+
+    del parameter
+    jobs = [job for job in all_jobs() if context.info_name != "stop" or job.running()]
+    return [job.name for job in jobs if job.name.startswith(incomplete) and is_plain(job.name)]
+
+
+job_argument = click.argument("name", required=False, shell_complete=job_names)
 
 
 def chosen_job(name: str | None) -> "Job":

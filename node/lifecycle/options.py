@@ -142,6 +142,15 @@ def _pairs(context: click.Context, parameter: click.Parameter, values: tuple[str
     return values
 
 
+def _keys(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+    """Return the config keys that begin so, for the shell to offer."""
+    from cluster_serving.node.config.settings import Settings
+
+    del context, parameter
+    keys = (str(field.alias) for field in Settings.model_fields.values())
+    return [f"{key}=" for key in keys if fold(key).startswith(fold(incomplete))]
+
+
 def start_options(function: Callable[..., None]) -> Callable[..., None]:
     """Give a command the options of `start`."""
     options = [
@@ -152,7 +161,13 @@ def start_options(function: Callable[..., None]) -> Callable[..., None]:
         click.option("--job-name", help="Name of the job (jobName)."),
         click.option("--redis-url", help="host:port or URL of Redis (redisUrl)."),
         click.option(
-            "--set", "settings", multiple=True, metavar="KEY=VALUE", callback=_pairs, help="Any config key; repeatable."
+            "--set",
+            "settings",
+            multiple=True,
+            metavar="KEY=VALUE",
+            callback=_pairs,
+            shell_complete=_keys,
+            help="Any config key; repeatable.",
         ),
     ]
     for option in reversed(options):

@@ -19,6 +19,7 @@ from cluster_serving.client.extras import install_command
 from cluster_serving.client.servers.process.exit_codes import ExitCode
 from cluster_serving.node.cli import main
 from cluster_serving.node.commands.list_and_logs import cli_of_the_original
+from cluster_serving.node.commands.processes import ROLES
 from cluster_serving.node.config.loading import Config
 from cluster_serving.node.job.directory import Job, NodeRecord
 from cluster_serving.node.job.redis_program import find_server
@@ -26,6 +27,7 @@ from cluster_serving.node.lifecycle import background, stopping
 from cluster_serving.node.lifecycle import progress_pipe as reporting
 from cluster_serving.node.lifecycle.log_rotation import rotate
 from cluster_serving.node.lifecycle.options import StartOptions, recorded_options
+from support.completion import completed
 
 MODEL = Path(__file__).parents[2] / "node" / "quickstart" / "model"
 NOBODY = "redis://127.0.0.2:1/0"  # not this machine's default, so that no Redis is started
@@ -649,6 +651,34 @@ def test_following_a_log_ends_quietly(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("shell", ["zsh", "fish"])
 def test_completion(shell: str) -> None:
     assert "_CLUSTER_SERVING_COMPLETE" in run("completion", shell).output
+
+
+def offered(words: str) -> list[str]:
+    return [word for word, _ in completed(f"cluster-serving {words}")]
+
+
+def test_completion_of_jobs(fake_node: Callable[..., subprocess.Popen[bytes]]) -> None:
+    fake_node("digits")
+    for name in ("dogs", "two words", "$(date)"):
+        Job.of(name).create()
+
+    assert offered("stop ") == ["digits"]
+    assert offered("status d") == ["digits", "dogs"]
+    assert offered("dump ") == ["digits", "dogs", *ROLES]
+    assert offered("dead-letters list --job do") == ["dogs"]
+
+
+def test_completion_of_settings() -> None:
+    assert offered("start --set modelT") == ["modelType="]
+    assert offered("restart --set max_d") == ["maxDeliveries=", "maxDeadLetters="]
+    assert len(offered("config --set ")) == len(Config.model_fields)
+
+
+@pytest.mark.parametrize("words", ["trace ", "dead-letters show ", "dead-letters purge --redis-url no:such:thing "])
+def test_completion_without_redis_is_silent(words: str) -> None:
+    Path("config.yaml").write_text(f"redisUrl: {NOBODY}\nbatchSize: many\n")
+
+    assert offered(words) == []
 
 
 def test_help_names_the_exit_codes() -> None:

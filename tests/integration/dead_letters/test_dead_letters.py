@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from click.testing import CliRunner, Result
 
 from cluster_serving.client import keys
@@ -18,6 +19,7 @@ from cluster_serving.client.wire.values import encode_record
 from cluster_serving.node.cli import main
 from cluster_serving.node.job.directory import Job, NodeRecord
 from cluster_serving.node.writer.dead_letters import DeadLetters, Reason
+from support.completion import completed
 from support.dead_letters import DIED_MS, MODEL, Letters
 from support.private_redis import PrivateRedis
 
@@ -311,3 +313,26 @@ def test_letters_that_are_no_letters_do_not_stop_the_others(letters: Letters) ->
         ("", "Unreadable"),
         ("a", "WorkerDied"),
     ]
+
+
+@pytest.mark.parametrize("command", ["show", "replay", "purge", "export"])
+def test_a_shell_offers_the_newest_ids(letters: Letters, command: str) -> None:
+    first, second = letters.put_named("one", "t\x1b[2Jwo")
+    where = " ".join(letters.where)
+
+    offered = completed(f"cluster-serving dead-letters {command} {where} ")
+
+    assert offered == [(second, r"WorkerDied t\x1b[2Jwo"), (first, "WorkerDied one")]
+    assert [word for word, _ in completed(f"cluster-serving dead-letters {command} {where} {first}")] == [first]
+
+
+def test_a_shell_offers_uris_that_it_does_not_run(letters: Letters) -> None:
+    prefix = keys.result_prefix(letters.job)
+    for uri in ("cat-1", "cat-2", "dog", "cat $(date)", "cat;ls", "cat\n", "cat*"):
+        letters.redis.hset(prefix + uri, "value", b"")
+    where = " ".join(letters.where)
+
+    assert [word for word, _ in completed(f"cluster-serving trace {where} cat")] == ["cat-1", "cat-2"]
+    assert completed(f"cluster-serving trace {where} *") == []
+    for uri in letters.redis.scan_iter(f"{prefix}*"):
+        letters.redis.delete(uri)
