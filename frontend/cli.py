@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from cluster_serving.client.servers.config.spellings import fold
-from cluster_serving.client.servers.process.command import SETTINGS, Command
+from cluster_serving.client.servers.process.command import SETTINGS, Command, say
 from cluster_serving.frontend.config.installed import check_installed
 
 check_installed()
@@ -47,7 +47,7 @@ class _Frontend(Command):
 
 @click.command(cls=_Frontend, context_settings=SETTINGS | {"token_normalize_func": fold})
 @click.option("-c", "--config-path", metavar="PATH", help="Config file. Default: config.yaml, if the file exists.")
-@click.option("--print-config", is_flag=True, help="Print every setting with its source, and exit.")
+@click.option("--print-config", is_flag=True, help="Print a config file with every setting and its source, and exit.")
 @click.pass_context
 def frontend(context: click.Context, /, config_path: str | None, print_config: bool, **values: Any) -> None:
     """Answer requests over HTTP with the predictions of the nodes.
@@ -67,7 +67,7 @@ def frontend(context: click.Context, /, config_path: str | None, print_config: b
     if print_config:
         from cluster_serving.frontend.config.options import describe
 
-        click.echo("\n".join(describe(loaded)))
+        say("\n".join(describe(loaded)))
         return
     from cluster_serving.frontend.server.server import serve
 

@@ -1,11 +1,13 @@
-"""Settings as options of a command line, as help, and as a list of the values in effect."""
+"""Settings as options of a command line, as help, and as a config file with the values in effect."""
 
+import math
 from collections.abc import Iterator
 from functools import cache
 from types import UnionType
 from typing import Any, Literal, get_args, get_origin
 
 import click
+import yaml
 from pydantic import SecretStr
 from pydantic.fields import FieldInfo
 
@@ -45,13 +47,20 @@ def write_groups(formatter: click.HelpFormatter) -> None:
 
 
 def describe(loaded: LoadedFrontendConfig) -> Iterator[str]:
-    """Yield a line for each setting: key, value and source. Secrets are masked."""
-    rows = [(key, _text(value), loaded.sources[key]) for key, value in effective(loaded.config).items()]
-    widths = [max(len(row[column]) for row in rows) for column in range(2)]
-    for key, value, source in rows:
-        yield f"{key:<{widths[0]}}  {value:<{widths[1]}}  {source}"
+    """Yield the lines of a config file with every setting, and a comment with the source of its value.
+
+    A masked secret is a comment too, so that the file can be used.
+    """
+    yield "frontend:"
+    lines = {
+        key: f"{'# ' if '***' in str(value) else ''}{key}: {_yaml(value)}".rstrip()
+        for key, value in effective(loaded.config).items()
+    }
+    width = max(map(len, lines.values()))
+    for key, line in lines.items():
+        yield f"  {line:<{width}}  # {loaded.sources[key]}"
     for key, why in loaded.ignored.items():
-        yield f"{key} is ignored: {why}"
+        yield f"# {key} is ignored: {why}"
 
 
 def _help(field: FieldInfo) -> tuple[str, str]:
@@ -78,6 +87,13 @@ def _text(value: object) -> str:
     if isinstance(value, float):
         return str(value).removesuffix(".0")
     return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _yaml(value: object) -> str:
+    """Return a value as one line of YAML. Nothing: unset."""
+    if value is None:
+        return ""
+    return yaml.safe_dump(value, width=math.inf).partition("\n")[0] if isinstance(value, str) else _text(value)
 
 
 def _kebab(key: str) -> str:

@@ -29,7 +29,7 @@ def init() -> None:
     click.echo("Cluster Serving config file prepared.")
     click.echo(f"Cluster Serving environment {already}set up. Initialization success.")
     if not already:
-        click.echo(f"Next: set modelPath in {DEFAULT_CONFIG}, then cluster-serving-start.")
+        click.echo(f"Next: set modelPath in {DEFAULT_CONFIG}, then cluster-serving start.")
 
 
 @click.command(cls=Command, context_settings=SETTINGS)

@@ -67,7 +67,7 @@ def say_ready(job: Job, text: str) -> None:
     """Say that a node serves, and show the path of its log and the command to stop the node."""
     say(f"Cluster Serving job {job.name} is ready: {text}")
     say(f"Log: {job.log_path}")
-    say(f"Stop it with: cluster-serving-stop {shlex.quote(job.name)}")
+    say(f"Stop it with: cluster-serving stop {shlex.quote(job.name)}")
 
 
 def say_ignored(ignored: Mapping[str, str]) -> None:

@@ -154,7 +154,7 @@ def _keys(context: click.Context, parameter: click.Parameter, incomplete: str) -
 def start_options(function: Callable[..., None]) -> Callable[..., None]:
     """Give a command the options of `start`."""
     options = [
-        click.option("-c", "--config_path", "--config-path", metavar="PATH", help="Config file; default: config.yaml."),
+        click.option("-c", "--config-path", metavar="PATH", help="Config file; default: config.yaml."),
         click.option("-p", "--parallelism", type=int, metavar="N", help="Worker processes (modelParallelism)."),
         click.option("-t", "-o", "--omp", type=int, metavar="N", help="Threads of one worker (threadPerModel)."),
         click.option("--model-path", metavar="PATH", help="Directory of the model (modelPath)."),

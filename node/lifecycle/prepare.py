@@ -83,7 +83,7 @@ def check_free(job: Job) -> None:
         AlreadyRunning: a node of this job runs.
     """
     if job.running():
-        stop = f"cluster-serving-stop {shlex.quote(job.name)}"
+        stop = f"cluster-serving stop {shlex.quote(job.name)}"
         raise AlreadyRunning(
             f"Cluster Serving with name {job.name} already exists on this machine; stop it with {stop}"
         )

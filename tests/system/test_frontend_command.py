@@ -340,17 +340,17 @@ def test_settings_and_their_sources(tmp_path: Path) -> None:
         CLUSTER_SERVING_TOKENS_PER_SECOND="7.5",
     )
 
-    rows = [line.split() for line in result.stdout.splitlines()]
+    rows = [re.split(r": +| +# ", line.strip()) for line in result.stdout.splitlines()]
     assert result.returncode == ExitCode.OK
     assert ["redisHost", "there", "--redis-host"] in rows
     assert ["redisPort", "7", "--redis-port"] in rows
     assert ["jobName", "mine", "--job-name"] in rows
     assert ["tokenBucketEnabled", "true", "--token-bucket-enabled"] in rows
     assert ["tokensPerSecond", "7.5", "CLUSTER_SERVING_TOKENS_PER_SECOND"] in rows
-    assert ["redisPassword", "**********", "CLUSTER_SERVING_REDIS_PASSWORD_FILE"] in rows
+    assert ["# redisPassword", "'**********'", "CLUSTER_SERVING_REDIS_PASSWORD_FILE"] in rows
     assert PASSWORD not in result.stdout
     assert [line.split(":")[0] for line in result.stdout.splitlines() if "ignored" in line] == [
-        "--parallelism is ignored"
+        "# --parallelism is ignored"
     ]
 
 

@@ -173,7 +173,7 @@ def test_config_as_json_without_a_file() -> None:
 @pytest.mark.parametrize(
     ("words", "code", "message"),
     [
-        (["start"], ExitCode.CONFIG, "config.yaml: there is no such file; create one with cluster-serving-init"),
+        (["start"], ExitCode.CONFIG, "config.yaml: there is no such file; create one with cluster-serving init"),
         (["start", "-c", "other.yaml"], ExitCode.CONFIG, "other.yaml: there is no such file"),
         (["start", "--set", "batchSize"], ExitCode.USAGE, "batchSize is not KEY=VALUE"),
         (["start", "--nonsense"], ExitCode.USAGE, "No such option"),
@@ -263,7 +263,7 @@ def test_start_returns_when_ready(monkeypatch: pytest.MonkeyPatch, home: Path) -
         "loading",
         "Cluster Serving job j is ready: it serves",
         f"Log: {home}/j/node.log",
-        "Stop it with: cluster-serving-stop j",
+        "Stop it with: cluster-serving stop j",
     ]
 
 

@@ -1,8 +1,10 @@
 """The settings of a frontend: where they may stand, how they may be spelled, what is wrong with them."""
 
+import re
 from pathlib import Path
 
 import pytest
+import yaml
 from click.testing import CliRunner
 
 from cluster_serving.client.redis_settings import RedisSettings
@@ -30,11 +32,17 @@ def load(text: str = "", environ: dict[str, str] | None = None, **flags: object)
     return load_frontend_config(path, environ or {}, {f"--{name}": value for name, value in flags.items()})
 
 
-def shown(*words: str) -> dict[str, list[str]]:
-    """What `--print-config` says: key to value and source."""
+def printed(*words: str) -> str:
+    """What `--print-config` prints."""
     result = CliRunner().invoke(frontend, [*words, "--print-config"], catch_exceptions=False)
     assert result.exit_code == 0, result.output
-    return {line.split()[0]: line.split()[1:] for line in result.output.splitlines()}
+    return result.output
+
+
+def shown(*words: str) -> dict[str, list[str]]:
+    """What `--print-config` says: key to value and source."""
+    found = re.findall(r"^  (?:# )?(\w+): *(.*?) +# (.*)$", printed(*words), re.MULTILINE)
+    return {key: [value.strip("'"), source] for key, value, source in found}
 
 
 def test_flag_then_environment_then_section_then_shared_key() -> None:
@@ -206,7 +214,7 @@ def test_every_option_of_the_original_in_every_form(option: str) -> None:
     ],
 )
 def test_options_without_a_meaning_are_accepted_with_the_reason(words: list[str], ignored: list[str]) -> None:
-    assert [key for key, row in shown(*words).items() if row[:2] == ["is", "ignored:"]] == ignored
+    assert re.findall("^# (.*) is ignored: ", printed(*words), re.MULTILINE) == ignored
 
 
 @pytest.mark.parametrize(("words", "expected"), [(["--accessLog"], "true"), (["--accessLog", "--port=1"], "true")])
@@ -226,6 +234,40 @@ def test_numbers_are_printed_as_they_are_written() -> None:
     rows = shown("--timeWindow=1.5")
 
     assert (rows["timeWindow"][0], rows["drainTimeout"][0]) == ("1.5", "15")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        (),
+        ("--redis-host=there", "--port", "7", "--token-bucket-enabled", "--cors-origins=http://a,https://b"),
+        (
+            "--redis-url=redis://u@there:7/3",
+            "--job-name= odd: #name\x1b\u202e",
+            "--time-window=1.5",
+            "--log-level=debug",
+        ),
+        ("--job-name=007", "--redis-username=null"),
+    ],
+)
+def test_the_printed_settings_are_a_config_file(words: tuple[str, ...]) -> None:
+    first = printed(*words)
+    Path("config.yaml").write_text(first)
+
+    again = printed()
+
+    assert again.count("# config.yaml") > 20
+    assert [line.partition("  # ")[0].rstrip() for line in again.splitlines()] == [
+        line.partition("  # ")[0].rstrip() for line in first.splitlines()
+    ]
+
+
+def test_a_masked_secret_is_a_comment() -> None:
+    text = printed("--redis-password=pw", "--redis-url=redis://:pw@h")
+
+    document = yaml.safe_load(text)["frontend"]
+    assert not {"redisPassword", "redisUrl"} & document.keys()
+    assert re.search(r"^  # redisPassword: '\*+' +# --redis-password$", text, re.MULTILINE)
 
 
 def test_what_kubernetes_says_of_a_service_is_no_setting() -> None:

@@ -91,7 +91,7 @@ def read_file(path: Path, found: Found) -> None:
         root: yaml.Node | None = yaml.compose(path.read_bytes(), Loader=yaml.SafeLoader)
     except FileNotFoundError as error:
         raise ConfigError(
-            f"{path}: there is no such file; create one with cluster-serving-init, or give --config-path"
+            f"{path}: there is no such file; create one with cluster-serving init, or give --config-path"
         ) from error
     except OSError as error:
         raise ConfigError(f"{path}: cannot read the file: {_reason(error)}") from error
