@@ -67,7 +67,8 @@ def frontend(context: click.Context, /, config_path: str | None, print_config: b
     if print_config:
         from cluster_serving.frontend.config.options import describe
 
-        say("\n".join(describe(loaded)))
+        for line in describe(loaded):
+            say(line)
         return
     from cluster_serving.frontend.server.server import serve
 

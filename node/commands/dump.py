@@ -4,6 +4,7 @@ import click
 
 from cluster_serving.client.servers.process.command import SETTINGS, Command, say
 from cluster_serving.client.servers.process.exit_codes import ExitCode
+from cluster_serving.client.servers.process.printable import printable_lines
 from cluster_serving.node.commands.processes import find, process_arguments
 from cluster_serving.node.commands.which_job import chosen_job
 
@@ -29,5 +30,6 @@ def dump(context: click.Context, *, job: str | None, role: str | None, number: i
             ended = True
             continue
         # Leave the first line out: the command line of the process may hold a password.
-        say(f"{target}\n{printed.partition(chr(10))[2].strip()}\n")
+        say(str(target))
+        click.echo(f"{printable_lines(printed.partition(chr(10))[2].strip())}\n")
     context.exit(ExitCode.FAILED if ended else ExitCode.OK)

@@ -9,6 +9,7 @@ import click
 
 from cluster_serving.client.servers.process.command import SETTINGS, Command, say
 from cluster_serving.client.servers.process.exit_codes import Fault
+from cluster_serving.client.servers.process.printable import printable
 
 if TYPE_CHECKING:
     from pydantic import SecretStr
@@ -65,7 +66,7 @@ def encrypt(source: Path, target: Path, secret_file: Path | None, salt_file: Pat
         with clear.open("rb") as content, sealed.open("wb") as stream:
             cipher.seal_file(content, stream)
         say(f"{clear} -> {sealed}")
-    say(_NEXT.format(target=target.absolute()))
+    click.echo(_NEXT.format(target=printable(str(target.absolute()))))
 
 
 def _value(name: str, file: Path | None, given: "SecretStr | None") -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cluster_serving.client.servers.process.command import say
+from cluster_serving.client.servers.process.printable import printable_lines
 
 if TYPE_CHECKING:
     from cluster_serving.node.job.directory import Job
@@ -47,6 +47,7 @@ def chosen_job(name: str | None) -> "Job":
         try:
             return Job.of(load_config(here if here.exists() else None, os.environ, {}).config.job_name)
         except ConfigError as error:
-            say(f"{error} (so the job name cannot be read from the configuration)", err=True)
+            why = f"{error} (so the job name cannot be read from the configuration)"
+            click.echo(printable_lines(why), err=True)
     running = [job for job in all_jobs() if job.running()]
     return running[0] if len(running) == 1 else Job.of(DEFAULT_JOB)

@@ -165,12 +165,16 @@ class StartDisplay:
 
     def show(self, event: Event) -> None:
         """Show a step or a warning."""
-        if event.event == "warning":
-            say(f"Warning: {event.text}", err=True)
-        elif self._status is None:
-            say(event.text)
+        is_warning = event.event == "warning"
+        text = f"Warning: {event.text}" if is_warning else event.text
+        if self._status is None:
+            say(text, err=is_warning)
+        elif is_warning:
+            from rich.text import Text
+
+            self._status.console.print(Text(printable(text)))
         else:
-            self._status.update(_ProgressStep(event.text, self._started))
+            self._status.update(_ProgressStep(text, self._started))
 
 
 @dataclass(frozen=True)

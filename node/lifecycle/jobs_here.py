@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from cluster_serving.node.job.directory import Job
 
+_MOST = 10
+
 
 def was_started(job: "Job") -> bool:
     """Return whether a node of the job was ever started on this machine."""
@@ -16,8 +18,10 @@ def not_running(job: "Job") -> str:
     from cluster_serving.node.job.directory import all_jobs
 
     others = [other for other in all_jobs() if other != job and was_started(other)]
-    names = ", ".join(f"{other.name} (running)" if other.running() else other.name for other in others)
-    here = f"; jobs here: {names}" if names else ""
+    names = [f"{other.name} (running)" if other.running() else other.name for other in others]
+    if len(names) > _MOST:
+        names[_MOST:] = [f"and {len(names) - _MOST} more"]
+    here = f"; jobs here: {', '.join(names)}" if names else ""
     if was_started(job):
         return f"Job {job.name} does not run on this machine{here}"
     return f"No job {job.name} was ever started on this machine{here}"

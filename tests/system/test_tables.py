@@ -7,7 +7,7 @@ import re
 import subprocess
 import sys
 import termios
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -16,6 +16,7 @@ import pytest
 from rich.cells import cell_len
 
 from cluster_serving.client import InputQueue, OutputQueue, keys
+from cluster_serving.client.servers.process.exit_codes import ExitCode
 from cluster_serving.node.writer.dead_letters import Reason
 from support.models import MODELS
 from support.private_redis import PrivateRedis
@@ -51,7 +52,7 @@ class Shell:
             self._command(words), env=self._environ(), capture_output=True, text=True, check=True
         ).stdout
 
-    def on_terminal(self, *words: str) -> str:
+    def on_terminal(self, *words: str, expected: Collection[int] = (0,)) -> str:
         """Return the text that a command writes to a terminal of 80 columns."""
         screen, line = pty.openpty()
         termios.tcsetwinsize(line, (24, 80))
@@ -62,7 +63,7 @@ class Shell:
                 while part := os.read(screen, 1 << 16):
                     written += part
         os.close(screen)
-        assert process.returncode == 0, written
+        assert process.returncode in expected, written
         return written.decode().replace("\r\n", "\n")
 
     def _command(self, words: tuple[str, ...]) -> list[str]:
@@ -99,6 +100,28 @@ def test_table_has_80_columns_on_a_terminal_and_no_escapes_of_others(words: tupl
     lines = COLOURS.sub("", shown).splitlines()
     assert all(line.isprintable() for line in lines), shown
     assert all(cell_len(line) <= 80 for line in lines if not line.startswith(SENTENCES)), shown
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("stop", f"{JOB}-"),
+        ("status", f"{JOB}-"),
+        ("logs", JOB),
+        ("shutdown", f"{JOB}-"),
+        ("dump", f"{JOB}-"),
+        ("restart", f"{JOB}-"),
+        ("dead-letters", "show", "9-0"),
+        ("dead-letters", "purge", "9-0"),
+        ("trace", "no\x1bsuch"),
+    ],
+    ids=lambda words: " ".join(words[:2]).replace(JOB, "JOB"),
+)
+def test_sentence_has_no_escapes_of_others(words: tuple[str, ...], shell: Shell) -> None:
+    shown = shell.on_terminal(*words, expected=set(ExitCode) - {ExitCode.OK, ExitCode.USAGE})
+
+    assert "\\x1b" in shown
+    assert all(line.isprintable() for line in shown.splitlines()), shown
 
 
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)

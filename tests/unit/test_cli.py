@@ -1,5 +1,6 @@
 """The commands: what they print, and how they exit."""
 
+import io
 import json
 import os
 import signal
@@ -367,6 +368,21 @@ def test_warnings_of_a_start_stay(monkeypatch: pytest.MonkeyPatch) -> None:
     result = start_with(monkeypatch, program)
 
     assert (result.stderr, result.exit_code) == ("Warning: over-subscribed: \\x1b[2J\n", 0)
+
+
+def test_warnings_stay_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stdout", terminal)
+    monkeypatch.setenv("TERM", "xterm")
+    with background.StartDisplay() as display:
+        display.show(reporting.Event("warning", "over-subscribed: \x1b[2J"))
+        display.show(reporting.Event("progress", "loading"))
+
+    assert "Warning: over-subscribed: \\x1b[2J\n" in terminal.getvalue()
 
 
 def test_progress_counts_seconds() -> None:

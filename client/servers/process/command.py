@@ -5,7 +5,7 @@ from typing import Any
 import click
 
 from cluster_serving.client.servers.process.exit_codes import Fault
-from cluster_serving.client.servers.process.printable import printable_lines
+from cluster_serving.client.servers.process.printable import printable, printable_lines
 
 
 def _normal(name: str) -> str:
@@ -28,7 +28,7 @@ class Command(click.Command):
         try:
             return super().invoke(ctx)
         except Fault as fault:
-            say(str(fault), err=True)
+            click.echo(printable_lines(str(fault)), err=True)
             ctx.exit(fault.exit_code)
         except OSError as error:
             if error.filename is None:
@@ -38,5 +38,5 @@ class Command(click.Command):
 
 
 def say(text: str, *, err: bool = False) -> None:
-    """Print lines for a person on standard output, or on standard error. Control characters are printed as escapes."""
-    click.echo(printable_lines(text), err=err)
+    """Print one line for a person, on standard output or on standard error. Control characters are printed as escapes."""
+    click.echo(printable(text), err=err)
