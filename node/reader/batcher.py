@@ -60,7 +60,7 @@ class Batcher:
             entry_id: id of the record's entry.
             record: decoded record, possibly with an error.
             now_ms: present time on a monotonic clock.
-            read_us: Unix time in µs at which the reader got the entry.
+            read_us: time at which the reader got the entry, in µs of the monotonic clock.
             deliveries: number of deliveries of the entry.
 
         Returns:

@@ -5,6 +5,7 @@
     a read is under way                WAIT             the connection takes no further command before the reply
     draining, and the lane is empty    END              the last result is published
     the leases are due for renewal     RENEW            also while draining: the lane still works. Makes a scan due
+    Redis' clock is due                MEASURE          also while draining: deadlines and receipts are on Redis' clock
     draining                           WAIT             entries not taken are for other consumers
     a backlog, or no free slot         WAIT             back-pressure: entries without room stay in the stream
     a suspect in the lane              WAIT             the suspect runs alone
@@ -35,6 +36,7 @@ class Step(Enum):
     WAIT = auto()
     END = auto()
     RENEW = auto()
+    MEASURE = auto()
     CLAIM = auto()
     CLAIM_SUSPECT = auto()
     SCAN = auto()
@@ -48,6 +50,7 @@ class Facts(msgspec.Struct, frozen=True):
         reading: the reply to a read has not come yet.
         draining: the reader was told to stop, and finishes the entries in the lane.
         renewal_due: the leases of the entries in the lane are due for renewal.
+        clock_due: Redis' clock is due to be measured.
         backlog: entries taken wait for a slot.
         suspect_last: the entry taken last is a suspect.
         orphans: orphans wait to be claimed.
@@ -58,6 +61,7 @@ class Facts(msgspec.Struct, frozen=True):
     reading: bool = False
     draining: bool = False
     renewal_due: bool = False
+    clock_due: bool = False
     backlog: bool = False
     suspect_last: bool = False
     orphans: bool = False
@@ -80,6 +84,8 @@ def next_step(facts: Facts, has_room: Callable[[], bool], is_empty: Callable[[],
         return Step.END
     if facts.renewal_due:
         return Step.RENEW
+    if facts.clock_due:
+        return Step.MEASURE
     if facts.draining or facts.backlog or not has_room():
         return Step.WAIT
     if facts.suspect_last and not is_empty():

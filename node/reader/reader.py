@@ -27,7 +27,7 @@ from cluster_serving.node.reader.batcher import Batcher
 from cluster_serving.node.reader.decoding import Record, RecordDecoder
 from cluster_serving.node.reader.intake import Facts, Step, is_suspect, next_step
 from cluster_serving.node.reader.leases import RENEWALS_A_LEASE, Leases, Pending
-from cluster_serving.node.reader.redis_clock import offset_ms
+from cluster_serving.node.reader.redis_clock import MEASURE_S, offset_ms
 from cluster_serving.node.reader.spec import ReaderSpec
 from cluster_serving.node.ring.bell import Bell, Ear
 from cluster_serving.node.ring.forecast import NO_FORECAST, Forecast
@@ -62,13 +62,13 @@ class Reader:
         self._counters = self._ring.counters[READER]
         self._read_command = ("XREADGROUP", "GROUP", keys.GROUP, spec.consumer, "COUNT")
         self._leases = Leases(self._link, lane.job, spec.consumer, spec.lease_s)
-        self._renewal_due_s = 0.0
+        self._renewal_due_s = self._clock_due_s = 0.0
         self._scan_due = False
         self._orphans: deque[bytes] = deque()  # entry ids
         self._suspects: deque[bytes] = deque()
         self._suspect_last = False  # the entry taken last is a suspect
         self._backlog: list[Entry] = []
-        self._read_us = 0  # Unix time of the last read: the backlog is empty before more entries are read
+        self._read_us = 0  # time of the last read: the backlog is empty before more entries are read
         self._batcher = Batcher(self._ring)
         self._sequence = self._ring.newest()  # of the batch handed over last
         self._reading = False
@@ -111,7 +111,7 @@ class Reader:
 
     def _connect(self) -> None:
         """Connect, and note the entries that are pending under this consumer's name and nowhere in the lane."""
-        self._ring.clock_offset_ms = offset_ms(self._link)
+        self._measure_clock()
         held = self._held()
         self._orphans.clear()
         self._suspects.clear()
@@ -134,10 +134,12 @@ class Reader:
         self._ring.reader_wants = True  # before looking, so that a worker or slot freed from now on rings the bell
         self._decode_backlog()
         self._hand_over()
+        now_s = time.monotonic()
         facts = Facts(
             reading=self._reading,
             draining=self._draining,
-            renewal_due=time.monotonic() >= self._renewal_due_s,
+            renewal_due=now_s >= self._renewal_due_s,
+            clock_due=now_s >= self._clock_due_s,
             backlog=bool(self._backlog),
             suspect_last=self._suspect_last,
             orphans=bool(self._orphans),
@@ -158,10 +160,11 @@ class Reader:
             case Step.CLAIM_SUSPECT:
                 self._claim_suspect()
             case Step.RENEW:
-                self._renewal_due_s = time.monotonic() + self._spec.lease_s / RENEWALS_A_LEASE
-                self._ring.clock_offset_ms = offset_ms(self._link)  # with every renewal: either clock may be set
+                self._renewal_due_s = now_s + self._spec.lease_s / RENEWALS_A_LEASE
                 self._leases.renew(list(self._held()))
                 self._scan_due = True
+            case Step.MEASURE:
+                self._measure_clock()
             case Step.SCAN:
                 self._scan()
             case Step.END:
@@ -185,6 +188,10 @@ class Reader:
         self._read_us = now_us()
         self._counters[Count.READ] += len(entries)
         self._backlog += entries
+
+    def _measure_clock(self) -> None:
+        self._ring.clock_offset_ms = offset_ms(self._link)
+        self._clock_due_s = time.monotonic() + MEASURE_S
 
     def _claim_orphans(self) -> None:
         """Claim at most a batch: the entries come in one reply, and all become suspects if the reply kills the reader."""

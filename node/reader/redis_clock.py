@@ -4,22 +4,26 @@ import time
 
 from cluster_serving.client.threads.link import Link
 
+MEASURE_S = 3.0
+"""Seconds between two measurements: clocks drift apart, and Redis' clock may be set."""
+
 _CALLS = 5  # a single call may have waited for a processor
 
 
 def offset_ms(link: Link) -> int:
-    """Return the milliseconds by which Redis' clock is ahead of this machine's.
+    """Return the milliseconds by which Redis' clock is ahead of the monotonic clock.
 
-    The quickest of several answers counts, because a slow answer leaves open when Redis read its clock.
+    The monotonic clock is the base, because the system time may be set between two measurements. The quickest of several answers
+    counts, because a slow answer leaves open when Redis read its clock.
 
     Raises:
         ConnectionLost: Redis does not answer.
     """
     answers: list[tuple[float, float]] = []  # milliseconds until the answer, and offset
     for _ in range(_CALLS):
-        before_ms = time.time() * 1000
+        before_ms = time.monotonic() * 1000
         seconds, microseconds = link.call("TIME")
-        after_ms = time.time() * 1000
+        after_ms = time.monotonic() * 1000
         halfway_ms = (before_ms + after_ms) / 2  # Redis is taken to read its clock halfway
         answers.append((after_ms - before_ms, int(seconds) * 1000 + int(microseconds) / 1000 - halfway_ms))
     _, offset = min(answers)

@@ -286,7 +286,7 @@ class Ring:
 
     @property
     def clock_offset_ms(self) -> int:
-        """Milliseconds by which Redis' clock, the clock of deadlines, is ahead of this machine's. Measured by the reader."""
+        """Milliseconds by which Redis' clock, the clock of deadlines, is ahead of the monotonic clock. Measured by the reader."""
         return self._clock_offset[0]
 
     @clock_offset_ms.setter
@@ -295,7 +295,7 @@ class Ring:
 
     def redis_ms(self) -> float:
         """Return Unix time in ms on Redis' clock."""
-        return time.time() * 1000 + self.clock_offset_ms
+        return time.monotonic() * 1000 + self.clock_offset_ms
 
     def close(self) -> None:
         """Close this process's descriptor."""

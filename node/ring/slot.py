@@ -122,9 +122,9 @@ class Row(msgspec.Struct, frozen=True, array_like=True):
     """Record in a slot: row `place` of the inputs, or -1 and the `error` of a refused record.
 
     `spans` has the positions of the variable-length inputs (offset and length in the inputs), in the order of the layout.
-    `deadline_ms` is Unix time on Redis' clock, or 0. `traceparent` is for log lines, and may be empty. `read_us` is the Unix time
-    in µs at which the reader got the record. `deliveries` is the number of times that Redis has delivered the record to a reader,
-    as far as the present reader knows.
+    `deadline_ms` is Unix time on Redis' clock, or 0. `traceparent` is for log lines, and may be empty. `read_us` is the time on the
+    monotonic clock, in µs, at which the reader got the record. `deliveries` is the number of times that Redis has delivered the
+    record to a reader, as far as the present reader knows.
     """
 
     id: bytes
@@ -159,11 +159,11 @@ class Header:
     ROWS = 0  # reader: filled rows of the inputs
     SIGNATURE_BYTES = 1  # reader: length of the encoded layout
     TABLE_BYTES = 2  # reader: length of the row table
-    FILLED_US = 3  # reader: Unix time at which the batch was closed
+    FILLED_US = 3  # reader: time (`now_us`) at which the batch was closed
     DEADLINE_MS = 4  # reader: earliest deadline of the rows, Unix time on Redis' clock, 0 without a deadline
     HANDED_NS = 5  # reader, supervisor: monotonic clock at the last hand-over to a worker
-    STARTED_US = 6  # worker: Unix time at which the first run started, 0 before
-    ENDED_US = 7  # worker: Unix time at which the last run ended, 0 before
+    STARTED_US = 6  # worker: time at which the first run started, 0 before
+    ENDED_US = 7  # worker: time at which the last run ended, 0 before
     OUTCOME_BYTES = 8  # worker, supervisor after a death: length of the outcomes
     OUTPUT_BYTES = 9  # worker: used bytes of the outputs
     NEXT_ROW = 10  # worker, supervisor after a death: first row without an outcome (`Progress`)
@@ -209,7 +209,7 @@ class Slot:
 
     @property
     def times_us(self) -> tuple[int, int, int]:
-        """Unix times in µs: closed by the reader, first run started, last run ended."""
+        """Times in µs of the monotonic clock: closed by the reader, first run started, last run ended."""
         header = self._header
         return header[Header.FILLED_US], header[Header.STARTED_US], header[Header.ENDED_US]
 
@@ -298,8 +298,8 @@ def cut_detail(detail: str) -> str:
 
 
 def now_us() -> int:
-    """Return Unix time in µs."""
-    return time.time_ns() // 1000
+    """Return µs of the monotonic clock. `Ring.clock_offset_ms` turns the time into Unix time on Redis' clock."""
+    return time.monotonic_ns() // 1000
 
 
 def array_at(area: memoryview, dtype: str, shape: tuple[int, ...], offset: int) -> NDArray[Any]:

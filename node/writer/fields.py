@@ -57,7 +57,7 @@ class ResultFields:
     Args:
         slot: slot to read. The slot is not changed.
         receipt: part of the receipt that is equal for all records of the slot.
-        clock_offset_ms: milliseconds by which Redis' clock is ahead of this machine's.
+        clock_offset_ms: milliseconds by which Redis' clock is ahead of the monotonic clock.
         legacy_filter_text: answers in the original dialect have the exact text of the original's filters.
     """
 
@@ -163,7 +163,7 @@ def batch_receipt(
         model: fingerprint of the model.
         ttl_ms: milliseconds for which Redis keeps a result hash, 0 for ever.
         worker: number of the worker that ran the batch.
-        clock_offset_ms: milliseconds by which Redis' clock is ahead of this machine's.
+        clock_offset_ms: milliseconds by which Redis' clock is ahead of the monotonic clock.
     """
     filled_us, started_us, ended_us = slot.times_us
     finished_ms = max(filled_us, started_us, ended_us) / 1000 + clock_offset_ms

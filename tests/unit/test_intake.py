@@ -23,10 +23,16 @@ def decide(facts: Facts, lane: str = "empty") -> Step:
 @pytest.mark.parametrize(
     ("facts", "lane", "step"),
     [
-        (Facts(reading=True, draining=True, renewal_due=True, orphans=True, scan_due=True), "empty", Step.WAIT),
+        (
+            Facts(reading=True, draining=True, renewal_due=True, clock_due=True, orphans=True, scan_due=True),
+            "empty",
+            Step.WAIT,
+        ),
         (Facts(draining=True, renewal_due=True, orphans=True, suspects=True, scan_due=True), "empty", Step.END),
-        (Facts(draining=True, renewal_due=True), "works, is full", Step.RENEW),
+        (Facts(draining=True, renewal_due=True, clock_due=True), "works, is full", Step.RENEW),
         (Facts(renewal_due=True, backlog=True, orphans=True, scan_due=True), "works, is full", Step.RENEW),
+        (Facts(draining=True, clock_due=True), "works, is full", Step.MEASURE),
+        (Facts(clock_due=True, backlog=True, orphans=True, scan_due=True), "works, is full", Step.MEASURE),
         (Facts(draining=True, orphans=True, suspects=True, scan_due=True), "works, has room", Step.WAIT),
         (Facts(backlog=True, orphans=True, scan_due=True), "works, has room", Step.WAIT),
         (Facts(orphans=True, suspects=True, scan_due=True), "works, is full", Step.WAIT),
@@ -47,6 +53,8 @@ def decide(facts: Facts, lane: str = "empty") -> Step:
         "draining, and the lane is empty",
         "the leases are due for renewal while draining",
         "the leases are due for renewal",
+        "the clock is due while draining",
+        "the clock is due",
         "draining",
         "a backlog",
         "no free slot for orphans",

@@ -339,7 +339,7 @@ def test_native_receipts_say_how_it_went() -> None:
     assert json.loads(refused[-1])["entry"] == "5-0"
 
 
-@pytest.mark.parametrize("ahead_ms", [0, 3_600_000, -3_600_000])
+@pytest.mark.parametrize("ahead_ms", [0, 3_600_000, 1_700_000_000_000])
 def test_the_stages_of_a_receipt_are_on_the_clock_of_redis_and_sum_to_the_total(ahead_ms: int) -> None:
     read_us = now_us()
     enqueued_ms = read_us // 1000 + ahead_ms - 40
