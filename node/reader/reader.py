@@ -27,7 +27,7 @@ from cluster_serving.node.reader.batcher import Batcher
 from cluster_serving.node.reader.decoding import Record, RecordDecoder
 from cluster_serving.node.reader.intake import Facts, Step, is_suspect, next_step
 from cluster_serving.node.reader.leases import RENEWALS_A_LEASE, Leases, Pending
-from cluster_serving.node.reader.redis_clock import MEASURE_S, offset_ms
+from cluster_serving.node.reader.redis_clock import MEASURE_S, offset_ms, restart_ids
 from cluster_serving.node.reader.spec import ReaderSpec
 from cluster_serving.node.ring.bell import Bell, Ear
 from cluster_serving.node.ring.forecast import NO_FORECAST, Forecast
@@ -165,6 +165,10 @@ class Reader:
                 self._scan_due = True
             case Step.MEASURE:
                 self._measure_clock()
+                if restart_ids(self._link, self._spec.lane.job):
+                    log.warning(
+                        "a client had given a record an id far ahead of Redis' clock; the ids of the stream begin anew"
+                    )
             case Step.SCAN:
                 self._scan()
             case Step.END:

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 from cluster_serving.client.errors import CodecError, ErrorCode
 
-_DIGITS = 17  # a longer number does not fit into the row table
+_DIGITS = 17
+_LATEST_MS = 10**_DIGITS  # with a time to live of `_DIGITS` digits, the sum fits into the row table
 
 
 def deadline_ms(entry_id: bytes, field: bytes) -> int:
@@ -23,7 +24,7 @@ def deadline_ms(entry_id: bytes, field: bytes) -> int:
         raise CodecError(
             f"the record's deadline is {field[:40]!r}, not a whole number of milliseconds: Unix time, or + and a time to live"
         )
-    return int(digits) if digits == field else _bounded(_made_ms(entry_id) + int(digits))
+    return int(digits) if digits == field else _made_ms(entry_id) + int(digits)
 
 
 def deadlines_ms(ids: Sequence[bytes], fields: Sequence[bytes]) -> list[int]:
@@ -35,9 +36,7 @@ def deadlines_ms(ids: Sequence[bytes], fields: Sequence[bytes]) -> list[int]:
     first = fields[0]
     if first.startswith(b"+") and fields.count(first) == len(fields):
         life = deadline_ms(b"0", first)  # read once, as of an entry created at 0
-        found = [_made_ms(entry_id) + life for entry_id in ids]
-        _bounded(max(found))
-        return found
+        return [_made_ms(entry_id) + life for entry_id in ids]
     return list(map(deadline_ms, ids, fields))
 
 
@@ -46,14 +45,10 @@ def life_ms(entry_id: bytes, deadline_ms: int) -> int:
     return deadline_ms - _made_ms(entry_id)
 
 
-def _bounded(time_ms: int) -> int:
-    if time_ms >= 10**_DIGITS:
-        raise CodecError(f"the record's deadline is {time_ms} in ms of Unix time, which is out of range")
-    return time_ms
-
-
 def _made_ms(entry_id: bytes) -> int:
-    return int(entry_id.partition(b"-")[0])
+    made_ms = int(entry_id.partition(b"-")[0])
+    # Once any client has given an entry a far id, the ids of all later entries are as far (restart_ids.lua).
+    return made_ms if made_ms < _LATEST_MS else _LATEST_MS
 
 
 def late(by_ms: float, what: str) -> tuple[str, str]:

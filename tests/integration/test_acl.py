@@ -14,6 +14,7 @@ import redis
 
 from cluster_serving import node as node_package
 from cluster_serving.client import InputQueue, OutputQueue, QueueFull, RecordFailed, keys
+from cluster_serving.node.job.redis_program import find_server
 from support.models import MODELS, affine
 from support.private_redis import PrivateRedis
 from support.running_node import RunningNode, running_node
@@ -23,6 +24,7 @@ ACL = Path(node_package.__file__).with_name("users.acl")
 JOB = "serving_stream"  # whose keys the file names
 ADMIN = "user admin on >all-rights ~* &* +@all\n"
 ONES = np.ones(4, np.float32)
+HAS_SELECTORS = find_server(os.environ).version >= (7,)
 
 
 class GuardedRedis(PrivateRedis):
@@ -52,7 +54,10 @@ def secret(name: str) -> str:
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GuardedRedis]:
     directory = tmp_path_factory.mktemp("redis")
     users = directory / "users.acl"
-    users.write_text(ACL.read_text(encoding="utf-8") + ADMIN, encoding="utf-8")
+    text = ACL.read_text(encoding="utf-8") + ADMIN
+    if not HAS_SELECTORS:  # as SECURITY.md says
+        text = text.replace("(", "").replace(")", "")
+    users.write_text(text, encoding="utf-8")
     server = GuardedRedis(directory, "--aclfile", str(users))
     yield server
     server.stop()
@@ -200,6 +205,29 @@ def test_a_client_sees_neither_secrets_nor_dead_letters(server: GuardedRedis, us
         with server.user(user) as client, pytest.raises(redis.ResponseError):
             read(client)
     with suppress(redis.ResponseError), server.client() as admin:
+        admin.execute_command("ACL", "LOG", "RESET")
+
+
+@pytest.mark.skipif(not HAS_SELECTORS, reason="Redis 6.2 has no selectors")
+@pytest.mark.parametrize("key", [JOB, keys.limits_key(JOB), keys.full_key(JOB)])
+@pytest.mark.parametrize("user", ["client", "frontend"])
+def test_a_client_deletes_neither_stream_nor_limits(
+    node: RunningNode, server: GuardedRedis, user: str, key: str
+) -> None:
+    deletions: list[Callable[[Any], object]] = [
+        lambda client: client.delete(key),
+        lambda client: client.unlink(key),
+        lambda client: client.pexpire(key, 1),
+        lambda client: client.xtrim(key, maxlen=0),
+        lambda client: client.eval("return redis.call('DEL', KEYS[1])", 1, key),
+    ]
+    for delete in deletions:
+        with (
+            server.user(user) as client,
+            pytest.raises(redis.ResponseError, match=r"(?i)no permission|can't access|can't run"),
+        ):
+            delete(client)
+    with server.client() as admin:
         admin.execute_command("ACL", "LOG", "RESET")
 
 

@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from cluster_serving.client import InputQueue, OutputQueue
+from cluster_serving.client import InputQueue, OutputQueue, RedisRefused
 from cluster_serving.client.errors import ErrorCode
+from cluster_serving.client.wire.values import encode_record
 from support.models import MODELS
 from support.private_redis import PrivateRedis
 from support.running_node import running_node
@@ -80,3 +81,26 @@ def test_what_is_computed_under_overload_is_mostly_in_time(own_redis: PrivateRed
 
     assert found[False] > found[True] > 0, "more came than fits"
     assert found[True] > 0.7 * computed
+
+
+def test_a_record_with_an_id_of_its_own_ends_no_call(own_redis: PrivateRedis, tmp_path: Path) -> None:
+    """All later ids are as large, and after the last possible id Redis takes no record until the ids begin anew."""
+    encoded = encode_record("own", {"x": row(0)})
+    record = dict(zip(encoded[::2], encoded[1::2], strict=True))
+
+    with start(tmp_path, own_redis, lease=3600) as node, queue(own_redis, 30) as calm, own_redis.client() as client:
+        client.xadd(JOB, record, id="99999999999999999-0")
+        assert calm.predict(row(0)).tolist() == [0, 0]
+        client.xadd(JOB, record, id=f"{(1 << 64) - 1}-{(1 << 64) - 1}")
+
+        def served() -> bool:
+            try:
+                return calm.predict(row(0)).tolist() == [0, 0]
+            except RedisRefused as error:
+                if "exhausted" not in str(error):
+                    raise
+                return False
+
+        wait_until(served, "records are taken again", 20)
+
+    assert "the ids of the stream begin anew" in node.log

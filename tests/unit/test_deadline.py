@@ -23,12 +23,16 @@ def test_neither(field: bytes) -> None:
         deadlines_ms(IDS, [field] * 3)
 
 
-def test_an_entry_whose_id_is_no_time() -> None:
-    for late in (b"%d-0" % (1 << 63), b"%d-0" % (10**17 - 500)):
-        with pytest.raises(CodecError, match="which is out of range"):
-            deadline_ms(late, b"+500")
-        with pytest.raises(CodecError, match="which is out of range"):
-            deadlines_ms([IDS[0], late], [b"+500"] * 2)
+@pytest.mark.parametrize("made_ms", [10**17 - 1, 10**17, (1 << 64) - 1])
+def test_a_record_keeps_its_life_whatever_its_id(made_ms: int) -> None:
+    far = b"%d-18446744073709551615" % made_ms
+
+    for life in (500, 10**17 - 1):
+        found = deadline_ms(far, b"+%d" % life)
+
+        assert life_ms(far, found) == life
+        assert 10**17 <= found < 1 << 63, "a number of the row table"
+        assert deadlines_ms([IDS[0], far], [b"+%d" % life] * 2)[1] == found
 
 
 @pytest.mark.parametrize(
