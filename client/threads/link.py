@@ -44,6 +44,7 @@ class Link:
 
     Attributes:
         connections: number of connections made.
+        received_bytes: number of bytes received as replies.
 
     Raises:
         ConnectionLost: from every method that talks to Redis. Commands and replies under way are lost.
@@ -59,7 +60,7 @@ class Link:
         self._news = select.poll()
         self._reader = new_reader()
         self._buffer = bytearray(READ_BYTES)
-        self.connections = 0
+        self.connections = self.received_bytes = 0
 
     @property
     def timeout_s(self) -> float:
@@ -206,6 +207,7 @@ class Link:
                 if not size:
                     raise ConnectionError("closed by Redis")
                 reader.feed(buffer, 0, size)
+                self.received_bytes += size
         except (OSError, redis.exceptions.InvalidResponse) as error:
             raise self._lost(error) from error
         except BaseException:

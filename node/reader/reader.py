@@ -27,6 +27,7 @@ from cluster_serving.node.reader.batcher import Batcher
 from cluster_serving.node.reader.decoding import Record, RecordDecoder
 from cluster_serving.node.reader.intake import Facts, Step, is_suspect, next_step
 from cluster_serving.node.reader.leases import RENEWALS_A_LEASE, Leases, Pending
+from cluster_serving.node.reader.read_size import ReadSize
 from cluster_serving.node.reader.redis_clock import MEASURE_S, offset_ms, restart_ids
 from cluster_serving.node.reader.spec import ReaderSpec
 from cluster_serving.node.ring.bell import Bell, Ear
@@ -60,6 +61,7 @@ class Reader:
         self._link = Link(lane.redis, _BLOCK_MS / 1000 + lane.redis.timeout_s)
         self._decoder = RecordDecoder(spec.inputs, keys.reply_key(lane.job, "").encode(), spec.decoding)
         self._counters = self._ring.counters[READER]
+        self._read_size = ReadSize(lane.geometry.slot_bytes)
         self._read_command = ("XREADGROUP", "GROUP", keys.GROUP, spec.consumer, "COUNT")
         self._leases = Leases(self._link, lane.job, spec.consumer, spec.lease_s)
         self._renewal_due_s = self._clock_due_s = 0.0
@@ -149,8 +151,8 @@ class Reader:
         step = next_step(facts, self._has_room, self._is_empty)
         match step:
             case Step.READ:
-                stream = self._spec.lane.job
-                self._link.send((*self._read_command, self._ring.most_rows, "BLOCK", _BLOCK_MS, "STREAMS", stream, ">"))
+                stream, count = self._spec.lane.job, self._read_size.entries(self._ring.most_rows)
+                self._link.send((*self._read_command, count, "BLOCK", _BLOCK_MS, "STREAMS", stream, ">"))
                 self._reading, self._suspect_last = True, False
                 self._wait()
             case Step.WAIT:
@@ -187,8 +189,10 @@ class Reader:
             if not self._ear.wait(wait_s):
                 return
         self._reading = False
+        before_bytes = self._link.received_bytes
         found = self._link.read() or ()
         entries = [(entry_id, fields, 1) for _stream, added in found for entry_id, fields in added]
+        self._read_size.note(len(entries), self._link.received_bytes - before_bytes)
         self._read_us = now_us()
         self._counters[Count.READ] += len(entries)
         self._backlog += entries
@@ -199,8 +203,10 @@ class Reader:
 
     def _claim_orphans(self) -> None:
         """Claim at most a batch: the entries come in one reply, and all become suspects if the reply kills the reader."""
-        count = min(len(self._orphans), self._spec.lane.geometry.batch)
+        count = min(len(self._orphans), self._read_size.entries(self._spec.lane.geometry.batch))
+        before_bytes = self._link.received_bytes
         claimed = self._leases.claim([self._orphans.popleft() for _ in range(count)])
+        self._read_size.note(len(claimed), self._link.received_bytes - before_bytes)
         self._suspect_last = False
         self._counters[Count.REDELIVERED] += len(claimed)
         self._read_us = now_us()

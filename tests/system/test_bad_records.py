@@ -228,6 +228,25 @@ def test_one_bad_record_in_a_hundred_spoils_no_other(node: RunningNode, own_redi
     assert node.stop() == 0
 
 
+def test_records_larger_than_a_slot_are_read_one_at_a_time(own_redis: PrivateRedis, tmp_path: Path) -> None:
+    """They would fill the reader, and Redis' output buffer: a reply has as many as are asked for, whatever they weigh."""
+    large_mb, records = 16, 16
+    with own_redis.client() as client:
+        for n in range(records):
+            client.xadd(JOB, {"uri": f"large-{n}", "tensor:x": bytes(large_mb << 20)})
+    settings = {"modelPath": str(MODELS / "affine.py"), "jobName": JOB, "batchSize": records, "slotBytes": 1 << 20}
+    with running_node(tmp_path / "node", own_redis, **settings) as node:
+        answers: dict[str, Any] = {}
+        with OutputQueue(port=own_redis.port, name=JOB) as output:
+            wait_until(lambda: answers.update(output.dequeue()) or len(answers) == records, "every answer")
+        (reader,) = node.children("reader")
+        status = Path(f"/proc/{reader.pid}/status").read_text()
+        peak_mb = int(status.partition("VmHWM:")[2].split()[0]) >> 10
+
+    assert peak_mb < 100 + records * large_mb // 2
+    assert {answer.code for answer in answers.values()} == {ErrorCode.INVALID_INPUT}
+
+
 def test_long_messages_of_wide_characters_fit_into_the_ring(node: RunningNode, own_redis: PrivateRedis) -> None:
     """A message is cut by its bytes: a reader that counts characters dies of these, and its successor of the same."""
     name = "\U0001d11e".encode() * 2000

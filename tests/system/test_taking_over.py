@@ -93,13 +93,13 @@ def test_what_a_dead_node_held_is_answered_after_its_lease(own_redis: PrivateRed
 
 
 def test_suspects_run_alone(own_redis: PrivateRedis, tmp_path: Path) -> None:
-    hold(own_redis, **{f"new-{n}": 1 for n in range(4)}, **{f"suspect-{n}": 3 for n in range(4)})
+    hold(own_redis, **{f"new-{n}": 1 for n in range(8)}, **{f"suspect-{n}": 3 for n in range(4)})
 
     with start(tmp_path, own_redis), OutputQueue(port=own_redis.port, name=JOB) as output:
-        results = {result.uri: result for _, result in zip(range(8), output.results(30), strict=False)}
+        results = {result.uri: result for _, result in zip(range(12), output.results(30), strict=False)}
 
     batches = {uri: result.receipt.batch for uri, result in results.items() if result.receipt}
-    assert {batches[f"new-{n}"] for n in range(4)} == {4}
+    assert max(batches[f"new-{n}"] for n in range(8)) > 1
     assert {batches[f"suspect-{n}"] for n in range(4)} == {1}
 
 
