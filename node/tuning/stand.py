@@ -122,6 +122,8 @@ class Stand:
         choice = Choice(shape.workers, shape.threads, batch, self.runtime)
         lanes = Generation(config, self._model, _NAME, 0, arrange(config, self._budget, choice))
         self._trials[shape] = ServingTrial(lanes)
+        with suppress(redis.RedisError, OSError), self._config.redis_settings().client() as client:
+            client.hset(keys.limits_key(config.job_name), "maxQueueLength", 0)  # as the heartbeat of a node does
         lanes.start()
         self._await(lanes)
         if not lanes.serving:
@@ -182,7 +184,7 @@ class Stand:
         lanes.close()
         job = lanes.served_model.config.job_name
         with suppress(redis.RedisError, OSError), self._config.redis_settings().client() as client:
-            client.delete(job, keys.dead_key(job), keys.reply_key(job, _NAME))
+            client.delete(job, keys.limits_key(job), keys.dead_key(job), keys.reply_key(job, _NAME))
 
     def _await(self, lanes: Generation) -> None:
         """Wait until the lanes serve, have failed, or have taken too long.

@@ -98,6 +98,8 @@ def test_a_client_does_all_that_it_does(node: RunningNode, server: GuardedRedis,
                     queue.enqueue_many([("three", {"x": ONES}), ("four", {"x": ONES})])
         finally:
             admin.delete(keys.full_key(JOB))
+    with server.user(user) as client:
+        assert client.memory_usage(JOB) > 0  # asked for while a job has no limits yet
     assert server.denied() == []
 
 

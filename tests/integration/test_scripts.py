@@ -5,10 +5,11 @@ from collections.abc import Iterator, Sequence
 from itertools import count
 from typing import Any
 
+import numpy as np
 import pytest
 import redis
 
-from cluster_serving.client import keys
+from cluster_serving.client import InputQueue, QueueFull, keys
 from cluster_serving.client.protocol.admission import Records
 from cluster_serving.client.protocol.resp import Argument
 from cluster_serving.client.protocol.results import TAKE
@@ -166,15 +167,42 @@ def test_a_limit_that_is_no_whole_number(client: redis.Redis, link: Link, job: s
     assert client.xlen(job) == 2
 
 
-@pytest.mark.parametrize("limit", ["0", "no number", None])
-def test_without_a_limit_everything_is_admitted(client: redis.Redis, link: Link, job: str, limit: str | None) -> None:
-    if limit is not None:
-        client.hset(keys.limits_key(job), "maxQueueLength", limit)
+@pytest.mark.parametrize("limit", ["0", "no number"])
+def test_without_a_limit_everything_is_admitted(client: redis.Redis, link: Link, job: str, limit: str) -> None:
+    client.hset(keys.limits_key(job), "maxQueueLength", limit)
 
-    for _ in range(5):
+    for _ in range(25):
         assert len(enqueue(link, job, *[b"u"] * 500)) == 500
 
-    assert client.xlen(job) == 2500
+    assert client.xlen(job) == 12_500
+
+
+def test_a_job_that_no_node_has_ever_served_has_room_for_some_records(
+    client: redis.Redis, link: Link, job: str
+) -> None:
+    taken = [len(enqueue(link, job, *[b"u"] * 3000)) for _ in range(5)]
+
+    assert taken == [3000, 3000, 3000, 1000, 0]
+    client.hset(keys.limits_key(job), "maxQueueLength", "0")
+    assert len(enqueue(link, job, b"u")) == 1, "since there is a node"
+
+
+def test_a_job_that_no_node_has_ever_served_has_room_for_some_bytes(
+    redis_server: PrivateRedis, client: redis.Redis, link: Link, job: str
+) -> None:
+    with InputQueue(port=redis_server.port, name=job, patience_s=0) as queue:
+        queue.enqueue("first", x=np.zeros(20 << 20, np.float32))
+        for _ in range(2):
+            with pytest.raises(
+                QueueFull, match=f"no node of the job {job} has ever run: 10000 records or 64 MB may wait"
+            ):
+                queue.enqueue("second", x=np.zeros(1, np.float32))
+        client.delete(job)
+        queue.enqueue_many((str(n), {"x": np.zeros(1 << 18, np.float32)}) for n in range(48))
+        with pytest.raises(QueueFull):
+            queue.enqueue_many((str(n), {"x": np.zeros(1 << 18, np.float32)}) for n in range(48))
+
+    assert 40 < client.xlen(job) <= 64, "as Redis counts memory"
 
 
 def test_finish_answers_each_record_where_it_waits(client: redis.Redis, link: Link, job: str) -> None:
