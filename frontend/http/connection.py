@@ -7,6 +7,7 @@ from typing import Any
 from sanic import Sanic
 from sanic.exceptions import RequestTimeout, ServiceUnavailable
 from sanic.http import Stage
+from sanic.http.http1 import HTTP_CONTINUE
 from sanic.server import HttpProtocol
 
 from cluster_serving.frontend.config.settings import FrontendConfig
@@ -18,6 +19,7 @@ LINGER_S = 5.0
 """Seconds that a client may go on sending a body after the answer."""
 
 _LEAST_LOOK_S, _LONGEST_LOOK_S = 0.1, 10.0
+_PROBE_S = 0.5
 
 
 class Connection(HttpProtocol):
@@ -27,10 +29,12 @@ class Connection(HttpProtocol):
     """
 
     HTTP_CLASS = Stream
-    __slots__ = ("_news",)
+    __slots__ = ("_ended", "_news")
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
+        self._ended = False
+        """True once the client has ended its sending."""
         self._news: asyncio.Future[None] | None = None
 
     def data_received(self, data: bytes) -> None:
@@ -49,10 +53,36 @@ class Connection(HttpProtocol):
     async def receive_more(self) -> None:
         """Wait for more bytes from the client. Sanic waits for an event, at three times the cost."""
         transport: Any = self.transport
-        transport.resume_reading()
+        if self._ended:
+            transport.close()  # which cancels this task once the answers have left
+        else:
+            transport.resume_reading()
         news: asyncio.Future[None] = self.loop.create_future()
         self._news = news
         await news
+
+    def eof_received(self) -> bool:
+        """Note the end of the client's sending. Return whether the connection stays open for answers, as `nc -N` expects."""
+        transport: Any = self.transport
+        lacks_bytes = self._news is not None and not self._news.done()
+        if lacks_bytes or not transport.can_write_eof():  # asyncio closes both directions of TLS together
+            return False
+        self._ended = True
+        self.loop.call_later(_PROBE_S, self._probe)
+        return True
+
+    def _probe(self) -> None:
+        """Send an interim response, to find out whether a client that has ended its sending still reads.
+
+        The host of a closed client resets the connection at the first probe. The second probe then fails, the connection is lost,
+        and the records of the request are taken back.
+        """
+        http = self.http
+        if http is None or self.transport is None or self.transport.is_closing():
+            return
+        if http.stage is Stage.HANDLER and http.request.version != "1.0":
+            self.transport.write(HTTP_CONTINUE)
+        self.loop.call_later(_PROBE_S, self._probe)
 
     def abort(self) -> None:
         """Close at once. Sanic's method forgets the transport, and then fails over a request that has not come."""

@@ -4,6 +4,7 @@ A body that has arrived is taken in one piece, and a response of JSON is written
 """
 
 import asyncio
+import re
 from collections.abc import AsyncGenerator
 from contextlib import suppress
 from typing import Any
@@ -11,9 +12,19 @@ from typing import Any
 from sanic import Request
 from sanic.exceptions import BadRequest, BadURL, PayloadTooLarge
 from sanic.http import Http, Stage
+from sanic.http.http1 import HTTP_CONTINUE
 from sanic.server import HttpProtocol
 
 from cluster_serving.frontend.http.responses import JsonResponse
+
+# Sanic reads more than RFC 9112 allows (sections 5 and 7.1). Behind a proxy that reads the same bytes in another way, the body of a
+# request could be run as a request that has passed none of the proxy's rules.
+_TEXT = rb"[^\x00-\x08\x0a-\x1f\x7f]*+"
+_SPACE = rb"\xc2[\x85\xa0]|\xe1\x9a\x80|\xe2\x80|\xe2\x81\x9f|\xe3\x80\x80"  # of Unicode: Sanic strips it off a value
+_HEADER = rb"\r\n[\w!#$%&'*+.^`|~-]++:[\t ]*+(?!" + _SPACE + rb")" + _TEXT
+_HEAD = re.compile(_TEXT + rb"(?:" + _HEADER + rb")*+")
+_CHUNK = re.compile(rb"\r\n[0-9A-Fa-f]{1,15}(?:;" + _TEXT + rb")?\r\n")
+_LONGEST_CHUNK_LINE = 64
 
 
 class StreamRequest(Request[Any, Any]):
@@ -68,6 +79,38 @@ class Stream(Http):
             await asyncio.sleep(0)
         self.has_waited = False
         await super().http1_request_header()  # type: ignore[no-untyped-call]
+        if not _HEAD.fullmatch(self.request.head):
+            raise BadRequest(
+                "the head of the request is malformed: a header is `name: value` on one line that ends in CRLF, without "
+                "white space before the colon and without control characters"
+            )
+
+    async def read(self) -> bytes | None:
+        """Return some bytes of the body, or None at its end."""
+        if self.request_body == "chunked" and not self.request_bytes_left:
+            if self.expecting_continue:
+                self.expecting_continue = False
+                await self._send(HTTP_CONTINUE)
+            buffer = self.recv_buffer
+            while buffer.find(b"\r\n", 2) < 0 and len(buffer) <= _LONGEST_CHUNK_LINE:
+                await self._receive_more()
+            if not _CHUNK.match(buffer):
+                self.keep_alive = False
+                raise BadRequest(
+                    "the body is malformed: a chunk begins with its size, in hexadecimal digits alone, and CRLF"
+                )
+        return await super().read()
+
+    @staticmethod
+    def _safe_int(value: str, base: int = 10) -> int:
+        """Return the number of a Content-Length or a chunk's size. Python's `int` takes the digits of every script.
+
+        Raises:
+            ValueError: the value is no number in ASCII digits.
+        """
+        if not value.isascii():
+            raise ValueError(value)
+        return Http._safe_int(value, base)
 
     def take_body(self) -> bytes | None:
         """Return the body if all of it has arrived. None: Sanic reads the body piece by piece."""

@@ -31,6 +31,13 @@ def connect(frontend: RunningFrontend) -> socket.socket:
     return socket.create_connection(("127.0.0.1", frontend.port), timeout=20)
 
 
+def read_all(connection: socket.socket) -> bytes:
+    chunks = []
+    while chunk := connection.recv(1 << 16):
+        chunks.append(chunk)
+    return b"".join(chunks)
+
+
 def descriptors(frontend: RunningFrontend) -> int:
     (process,) = psutil.Process(frontend.process.pid).children()
     return int(process.num_fds())
@@ -137,6 +144,109 @@ def test_each_head_of_a_connection_is_read_for_itself(frontend: RunningFrontend,
                 connection = connect(frontend)
     finally:
         connection.close()
+
+
+GET = b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    ("sent", "statuses"),
+    [
+        (GET, [b"200"]),
+        (GET * 3, [b"200"] * 3),
+        (HEAD % (b"/predict", 2) + b"{}", [b"503"]),
+        (GET + HEAD % (b"/predict", 5) + b"{", [b"200"]),
+        (GET + b"GET / HT", [b"200"]),
+        (b"", []),
+    ],
+)
+def test_what_has_come_whole_is_answered_when_the_client_sends_no_more(
+    frontend: RunningFrontend, sent: bytes, statuses: list[bytes]
+) -> None:
+    """`nc -N`: the other direction of the connection is still open."""
+    with connect(frontend) as connection:
+        connection.sendall(sent)
+        connection.shutdown(socket.SHUT_WR)
+        answer = read_all(connection)
+
+    assert re.findall(rb"HTTP/1.1 (\d+)", answer) == statuses
+
+
+SMUGGLED = b"GET /models HTTP/1.1\r\nHost: x\r\n\r\n"
+MALFORMED = {
+    "white space before the colon": b"Content-Length : %d",
+    "a tab before the colon": b"Content-Length\t: %d",
+    "a folded line": b"X: y\r\n Content-Length: %d",
+    "a folded first line": b" Content-Length: %d",
+    "a bare LF": b"X: y\nContent-Length: %d",
+    "a bare CR": b"X: y\rContent-Length: %d",
+    "a NUL": b"X: y\0\r\nContent-Length: %d",
+    "a control character": b"X: y\x0b\r\nContent-Length: %d",
+    "a name that is no token": b"X[y]: z\r\nContent-Length: %d",
+    "a name beyond ASCII": b"\xc3\xbc: z\r\nContent-Length: %d",
+    "no name": b": y\r\nContent-Length: %d",
+    "no colon": b"X\r\nContent-Length: %d",
+    "a number of another script": b"Content-Length: %d".replace(b"%d", "\u0661".encode()),
+    "white space of Unicode before a number": b"Content-Length:\xc2\xa0%d",
+    "white space of Unicode before an encoding": b"Transfer-Encoding: \xe2\x80\x83chunked",
+}
+
+
+@pytest.mark.parametrize("header", MALFORMED.values(), ids=MALFORMED)
+def test_a_malformed_head_ends_the_connection(frontend: RunningFrontend, header: bytes) -> None:
+    """RFC 9112, 2.2 and 5: a proxy may have taken what follows for a body."""
+    header = header.replace(b"%d", b"%d" % len(SMUGGLED))
+    with connect(frontend) as connection:
+        connection.sendall(b"GET /livez HTTP/1.1\r\nHost: x\r\n" + header + b"\r\n\r\n" + SMUGGLED)
+        answer = read_all(connection)
+
+    assert re.findall(rb"HTTP/1.1 (\d+)", answer) == [b"400"]
+
+
+@pytest.mark.parametrize("value", ["", "y", " y", "\ty\t", "\u00fc", "a\u00a0b", "a:b", '"; ,'])
+def test_a_value_of_any_text_is_read(frontend: RunningFrontend, value: str) -> None:
+    with connect(frontend) as connection:
+        connection.sendall(f"GET /livez HTTP/1.1\r\nHost: x\r\nX!#$%&'*+-.^_`|~1:{value}\r\n\r\n".encode())
+        assert connection.recv(1 << 16).startswith(b"HTTP/1.1 200 ")
+
+
+CHUNKED = b"POST /predict HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    "chunk",
+    [
+        *[
+            b"0x1\r\na\r\n",
+            b" 1\r\na\r\n",
+            b"1 \r\na\r\n",
+            b"+1\r\na\r\n",
+            b"1_0\r\n0123456789abcdef\r\n",
+            b"\r\na\r\n",
+        ],
+        *[b"1;x\ny\r\na\r\n", b"1\na\r\n", b"-1\r\na\r\n", b"1\r\naXX", "\u0661\r\na\r\n".encode()],
+    ],
+)
+def test_a_malformed_chunk_ends_the_connection(frontend: RunningFrontend, chunk: bytes) -> None:
+    """RFC 9112, 7.1."""
+    with connect(frontend) as connection:
+        connection.sendall(CHUNKED + chunk + b"0\r\n\r\n" + SMUGGLED)
+        answer = read_all(connection)
+
+    assert re.findall(rb"HTTP/1.1 (\d+)", answer) == [b"400"]
+
+
+@pytest.mark.parametrize(
+    "chunks", [b"a\r\n0123456789\r\n", b'0A;x="y"\r\n0123456789\r\n', b"3\r\nabc\r\n001\r\nd\r\n", b""]
+)
+def test_chunks_of_every_right_form_are_read(frontend: RunningFrontend, chunks: bytes) -> None:
+    with connect(frontend) as connection:
+        connection.sendall(CHUNKED + chunks + b"0\r\n\r\n" + SMUGGLED)
+        answer = b""
+        while answer.count(b"HTTP/1.1 ") < 2:
+            answer += connection.recv(1 << 16)
+
+    assert re.findall(rb"HTTP/1.1 (\d+)", answer) == [b"503", b"200"]
 
 
 def test_one_that_does_not_read_does_not_hinder_others(frontend: RunningFrontend) -> None:

@@ -134,6 +134,22 @@ def test_who_hangs_up_takes_his_records_back(frontend: RunningFrontend, redis_se
         wait_until(lambda: client.xlen(SLOW) == 0, "the node has answered what it had read", 60)
 
 
+def test_one_that_only_sends_no_more_has_its_answer(frontend: RunningFrontend) -> None:
+    body = json.dumps({"instances": [TENTH] * 15})
+    with socket.create_connection(("127.0.0.1", frontend.port), timeout=60) as connection:
+        connection.sendall(
+            f"POST /predict/{SLOW} HTTP/1.1\r\nHost: a\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode()
+        )
+        connection.shutdown(socket.SHUT_WR)
+        answer = b""
+        while chunk := connection.recv(1 << 16):
+            answer += chunk
+
+    *interim, final = answer.split(b"HTTP/1.1 ")[1:]
+    assert set(interim) == {b"100 Continue\r\n\r\n"}
+    assert final.startswith(b"200 OK\r\n")
+
+
 def test_a_full_queue_is_429_and_says_when_to_try_again(frontend: RunningFrontend, redis_server: PrivateRedis) -> None:
     with redis_server.client() as client:
         client.set(keys.full_key(JOB), "for the test", px=60_000)
