@@ -1,5 +1,6 @@
 """Base class of all queues: the job, and its Redis."""
 
+import secrets
 import uuid
 from functools import cached_property
 
@@ -26,6 +27,9 @@ class Api:
         ssl_ca_certs: PEM file of the authority that signed the server's certificate.
         timeout_s: seconds for connecting, and for the reply to a command.
         sync: accepted for programs of the original, without effect: `predict` always waits, `enqueue` never does.
+
+    Raises:
+        ValueError: the name is not the name of a job, or the URL has another form.
     """
 
     def __init__(
@@ -45,7 +49,10 @@ class Api:
         timeout_s: float = 5.0,
         sync: bool = True,
     ) -> None:
-        self.name = name
+        try:
+            self.name = keys.check_job(name)
+        except ValueError as error:
+            raise ValueError(f"name is {name!r}, but {error}") from None
         self.host = host or "localhost"
         self.port = str(port or DEFAULT_PORT)
         self.settings = RedisSettings.parse(
@@ -60,6 +67,8 @@ class Api:
             timeout_s=timeout_s,
         )
         self._client_id = uuid.uuid4().hex[:12]
+        # No key has this secret in its name, which SCAN would show: who cannot read the stream does not guess the uris under way.
+        self._uris = secrets.token_hex(8)
 
     @cached_property
     def db(self) -> redis.Redis:

@@ -2,15 +2,17 @@
 
     <job>                                   stream    one entry per request. Finished entries are deleted: XLEN is the backlog
     cluster-serving_<job>:<uri>             hash      one result, until a client takes it or its time to live ends
-    cluster-serving.reply_<job>:<client>    stream    results for one waiting client, expires with the client
+    cluster-serving.reply_<job>:<client>    stream    results for one waiting client, or for the calls of one frontend process.
+                                                      Expires with the client
     cluster-serving.node_<job>:<node>       string    JSON heartbeat of one node, expires after three missed heartbeats
     cluster-serving.nodes                   zset      keys of all heartbeats, scored by the Unix time in s of the last heartbeat
-    cluster-serving.reply_:<frontend>       stream    results for one frontend process, of every job that the process serves
+    cluster-serving.reply_:<frontend>       stream    results for one frontend process of the release before, of every job
     cluster-serving.limits_<job>            hash      limits for admission: `maxQueueLength`
     cluster-serving.full_<job>              string    reason to admit no record now, set by a node while Redis is short of memory
     cluster-serving.dead_<job>              stream    the newest `maxDeadLetters` dead letters
     model_secured                           hash      `secret` and `salt` for encrypted models that wait for both
 
+The name of a job has no colon. Otherwise the keys of job `a:b` would be keys of job `a` too.
 Only results have the prefix `cluster-serving_<job>:`, because clients of the original read and delete every key with the prefix.
 On Redis Cluster, put a hash tag into the name of the job (`{my_job}`), so that all keys of the job lie on one shard.
 
@@ -81,6 +83,20 @@ SALT: Final = "salt"
 MAX_URI_BYTES: Final = 4096
 
 
+def check_job(name: str) -> str:
+    """Return the name of a job.
+
+    Raises:
+        ValueError: the name is empty, or has a colon. The message goes on behind "name is ..., but".
+    """
+    if not name.strip():
+        raise ValueError("must not be empty")
+    if ":" in name:
+        other = name.partition(":")[0]
+        raise ValueError(f"must have no ':', because results of {name} would be results of the job {other} too")
+    return name
+
+
 def result_prefix(job: str) -> str:
     """Return the prefix of a job's result hashes."""
     return f"cluster-serving_{job}:"
@@ -91,9 +107,8 @@ def reply_key(job: str, client: str) -> str:
     return f"cluster-serving.reply_{job}:{client}"
 
 
-def frontend_reply_key(frontend: str) -> str:
-    """Return the key of the reply stream of one frontend process."""
-    return reply_key("", frontend)
+OLD_FRONTENDS: Final = reply_key("", "")
+"""Prefix of the reply streams of frontends of the release before."""
 
 
 def node_key(job: str, node: str) -> str:

@@ -68,6 +68,9 @@ class NotReady(RequestError):
     http_status = 503
 
 
+SEE_LOG = "the log of the frontend says why"
+"""End of an error whose cause names addresses, users or keys of Redis. Callers over HTTP need not know them."""
+
 STATUS_OF_RECORD: dict[str, int] = {
     ErrorCode.INVALID_INPUT: 400,
     ErrorCode.DEADLINE_EXCEEDED: 504,

@@ -1,10 +1,12 @@
 """A job as described in the heartbeats of its nodes."""
 
 from collections.abc import Iterable
+from functools import lru_cache
 
 import msgspec
 import structlog
 
+from cluster_serving.client.keys import check_job
 from cluster_serving.client.tensor_spec import TensorSpec
 from cluster_serving.client.wire.heartbeat import Heartbeat
 
@@ -39,15 +41,25 @@ class Job(msgspec.Struct, frozen=True):
 
 
 def read_jobs(beats: Iterable[bytes]) -> dict[str, Job]:
-    """Return the jobs of the nodes with these heartbeats, by name. A heartbeat that cannot be read is logged."""
+    """Return the jobs of the nodes with these heartbeats, by name. Faults of heartbeats are logged, each once."""
     nodes: dict[str, list[Heartbeat]] = {}
     for beat in beats:
         try:
             node = Heartbeat.decode(beat)
         except msgspec.MsgspecError as error:
-            log.warning("a heartbeat cannot be read", reason=str(error))
+            _warn(f"it cannot be read: {error}")
+            continue
+        try:
+            check_job(node.job)
+        except ValueError as error:
+            _warn(f"the name of its job is {node.job!r}, but {error}; start the node anew with another jobName")
             continue
         nodes.setdefault(node.job, []).append(node)
     for found in nodes.values():
         found.sort(key=lambda node: (not node.ready, not node.inputs, -node.started_ms, node.node))
     return {name: Job(name, tuple(nodes[name])) for name in sorted(nodes)}
+
+
+@lru_cache
+def _warn(reason: str) -> None:
+    log.warning("a heartbeat is of no use", reason=reason)

@@ -134,7 +134,7 @@ class AsyncInputQueue(Api):
                 "predict needs the native dialect: results of the original are read with AsyncOutputQueue"
             )
         if uri is None:
-            uri = f"{self._client_id}-{next(self._numbers)}"
+            uri = f"{self._uris}-{next(self._numbers)}"
         fields = [*encode_record(uri, as_inputs(request)), *self._replies.reply]
         loop = asyncio.get_running_loop()
         begun_s = loop.time()

@@ -2,6 +2,7 @@
 
 import math
 import time
+import uuid
 from collections import deque
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
@@ -137,9 +138,9 @@ class InputQueue(Api):
         if self._frontend is not None:
             return self._frontend.predict(request_data, timeout)
         deadline_s = time.monotonic() + timeout
-        uri = self._next_uri()
         if self._dialect == "original":
-            return self._predict_by_polling(uri, as_inputs(request_data), deadline_s)
+            return self._predict_by_polling(uuid.uuid4().hex, as_inputs(request_data), deadline_s)
+        uri = self._next_uri()
         send = Send([encode_record(uri, as_inputs(request_data))], deadline_s, self._replies.reply)
         self._replies.expect([uri])
         try:
@@ -208,7 +209,7 @@ class InputQueue(Api):
             InvalidValue: a value cannot be sent, or two records with the same uri are under way.
             QueueFull: there was no room.
         """
-        replies = Replies(self.settings, self._admission, self._next_uri())
+        replies = Replies(self.settings, self._admission, f"{self._client_id}-{next(self._numbers)}")
         remaining = iter(records)
         under_way = 0
         more = True
@@ -239,7 +240,7 @@ class InputQueue(Api):
         self.close()
 
     def _next_uri(self) -> str:
-        return f"{self._client_id}-{next(self._numbers)}"
+        return f"{self._uris}-{next(self._numbers)}"
 
     def _chunks(self, requests: Iterable[Any], size: int) -> Iterator[tuple[list[Any], bool]]:
         """Yield chunks of `size` requests, each with a flag: True if the source is slow.

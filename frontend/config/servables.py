@@ -23,9 +23,10 @@ from typing import Annotated, Any, Literal
 
 import structlog
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, TypeAdapter, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, TypeAdapter, ValidationError
 from pydantic.alias_generators import to_camel
 
+from cluster_serving.client.keys import check_job
 from cluster_serving.client.redis_settings import RedisSettings
 from cluster_serving.client.servers.config.sources import not_yaml
 from cluster_serving.client.servers.config.spellings import ConfigError
@@ -39,8 +40,8 @@ _TYPES = ("ClusterServingMetaData", "InferenceModelMetaData")
 # Spelling in the example that the original prints when the file cannot be loaded.
 _MISSPELLED = "InflerenceModelMetaData"
 
-
 Text = Annotated[str, Field(coerce_numbers_to_str=True)]
+Job = Annotated[Text, AfterValidator(check_job)]
 
 
 class _Entry(BaseModel):
@@ -56,7 +57,7 @@ class _ClusterServing(_Entry):
     type: Literal["ClusterServingMetaData"]
     redis_host: str | None = None
     redis_port: int | None = Field(default=None, ge=1, le=65_535)
-    redis_input_queue: Text = "serving_stream"
+    redis_input_queue: Job = "serving_stream"
     redis_output_queue: str | None = None
     time_window: float = Field(default=0, ge=0)
     count_window: int = Field(default=56, ge=0)
@@ -69,6 +70,7 @@ class _ClusterServing(_Entry):
 
 class _InferenceModel(_Entry):
     type: Literal["InferenceModelMetaData"]
+    model_name: Job
     model_path: str = ""
     model_type: str = ""
     weight_path: str | None = ""
@@ -216,7 +218,8 @@ def _entries(path: str) -> list[_ClusterServing | _InferenceModel]:
         name = entries[at].get("modelName") if isinstance(entries[at], dict) else None
         key = f"{'.'.join(map(str, keys))}: " if keys else ""
         where = f"model {at + 1}{f' ({name})' if name else ''}"
-        raise ConfigError(f"{path}: {where}: {key}{detail['msg']}") from None
+        why = detail.get("ctx", {}).get("error", detail["msg"])
+        raise ConfigError(f"{path}: {where}: {key}{why}") from None
 
 
 class _Loader(yaml.SafeLoader):

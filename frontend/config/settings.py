@@ -6,10 +6,10 @@ The command line, its help, the environment and the file all take the keys from 
 from dataclasses import replace
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr
 from pydantic.alias_generators import to_camel
 
-from cluster_serving.client.keys import DEFAULT_JOB
+from cluster_serving.client.keys import DEFAULT_JOB, check_job
 from cluster_serving.client.redis_settings import RedisSettings
 from cluster_serving.client.servers.config.values import parse_size, parse_words
 from cluster_serving.frontend.config.tls import trusted_file
@@ -58,8 +58,8 @@ class Https(_Group):
 class Serving(_Group):
     """Serving."""
 
-    job_name: str = Field(
-        default=DEFAULT_JOB, min_length=1, description="Job that serves /predict. Also: --redisInputQueue."
+    job_name: Annotated[str, AfterValidator(check_job)] = Field(
+        default=DEFAULT_JOB, description="Job that serves /predict. Also: --redisInputQueue."
     )
     request_timeout_s: float = Field(
         default=100, gt=0, le=86_400, alias="requestTimeout", description="Seconds that a request may take, at most."

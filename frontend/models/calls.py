@@ -1,9 +1,11 @@
-"""Records into the queues of one Redis, and their results back. Records of concurrent requests leave together.
+"""Records into the queue of one job, and their results back. Records of concurrent requests leave together.
 
-One reply stream serves every job and every call of this process, and one blocking read waits for all results.
+One reply stream serves all calls of this process to the job, and one blocking read waits for all results. The key of the stream
+begins as all reply streams of the job do, so that no node of a different job, and no user of one, may write to the stream.
 """
 
 import asyncio
+import secrets
 import uuid
 from collections.abc import Sequence
 from contextlib import suppress
@@ -27,37 +29,41 @@ _CANCEL = Script(Path(__file__).with_name("cancel.lua").read_text())
 
 
 class Calls:
-    """Calls of one process of a frontend to the jobs of one Redis.
+    """Calls of one process of a frontend to one job.
 
     Args:
-        settings: settings of the Redis.
+        settings: settings of the Redis, for the connection that reads results.
+        sending: connection that sends records. The connection may have other users.
+        job: name of the job.
         timers: timers of this process.
+        window_s: seconds that a call waits for more calls, so that their records leave together.
+        window_calls: number of calls that end the wait early.
     """
 
-    def __init__(self, settings: RedisSettings, timers: WorkerTimers) -> None:
-        self.settings = settings
+    def __init__(
+        self,
+        settings: RedisSettings,
+        sending: AsyncLink,
+        job: str,
+        timers: WorkerTimers,
+        window_s: float = 0,
+        window_calls: int = 1,
+    ) -> None:
         self._timers = timers
-        self._id = uuid.uuid4().hex[:12]
-        self._sending = AsyncLink(settings)
-        key = keys.frontend_reply_key(self._id)
-        self._replies = AsyncReplies(settings, key, self._sending, partial(timers.observe, Timer.REDIS_GET))
+        self._sending = sending
+        self._job = job
+        key = keys.reply_key(job, uuid.uuid4().hex[:12])
+        self._replies = AsyncReplies(settings, key, sending, partial(timers.observe, Timer.REDIS_GET))
+        # No key has this secret in its name, which SCAN would show: a forger of answers has to guess 64 bits.
+        self._uris = secrets.token_hex(8)
         self._numbers = count()
-        self._admissions: dict[str, AsyncAdmission] = {}
+        self._admission = AsyncAdmission(sending, job, 0, window_s, window_calls)
         self._tidying: set[asyncio.Task[None]] = set()
 
-    def open(self, job: str, window_s: float = 0, window_calls: int = 1) -> AsyncAdmission:
-        """Return the admission to a job's stream. The first call sets the windows."""
-        if job not in self._admissions:
-            self._admissions[job] = AsyncAdmission(self._sending, job, 0, window_s, window_calls)
-        return self._admissions[job]
-
-    async def run(
-        self, admission: AsyncAdmission, records: Sequence[Fields], timeout_s: float, traceparent: bytes = b""
-    ) -> list[Result]:
+    async def run(self, records: Sequence[Fields], timeout_s: float, traceparent: bytes = b"") -> list[Result]:
         """Enqueue records and wait for their results.
 
         Args:
-            admission: admission to the job, from `open`.
             records: input fields of each record.
             timeout_s: seconds after which a record without a result fails with `DeadlineExceeded`. No node begins the record
                 afterwards.
@@ -74,7 +80,7 @@ class Calls:
         """
         loop = asyncio.get_running_loop()
         expires_s = loop.time() + timeout_s
-        uris = [f"{self._id}-{next(self._numbers)}" for _ in records]
+        uris = [f"{self._uris}-{next(self._numbers)}" for _ in records]
         call = _Call({uri: self._replies.expect(uri) for uri in uris}, timeout_s)
         trailer = [*self._replies.reply, keys.TRACEPARENT, traceparent] if traceparent else self._replies.reply
         batch = [[keys.URI, uri.encode(), *record, *trailer] for uri, record in zip(uris, records, strict=True)]
@@ -84,7 +90,7 @@ class Calls:
             if not self._replies.is_open:
                 await self._have_stream(timeout_s)
             call.begun_s = perf_counter()
-            ids = admission.put(batch, expires_s - loop.time())
+            ids = self._admission.put(batch, expires_s - loop.time())
             ids.add_done_callback(call.sent)
             results: list[Result] = []
             for future in call.waiting.values():
@@ -95,27 +101,16 @@ class Calls:
         finally:
             expiry.cancel()
             if ids is not None and (loop.time() >= expires_s or not call.is_answered):
-                self._take_back(admission, ids)
+                self._take_back(ids)
             for uri in uris:
                 self._replies.forget(uri)
 
-    async def save(self, key: str, values: dict[str, str]) -> None:
-        """Put fields into a hash.
-
-        Raises:
-            ConnectionLost: Redis cannot be reached.
-            RedisRefused: the hash may not be written.
-        """
-        await self._sending.call_checked(("HSET", key, *(part for pair in values.items() for part in pair)))
-
     async def close(self) -> None:
-        """Close the connections and cancel the waiting calls."""
+        """Cancel the waiting calls, and delete the reply stream. The sending connection stays open."""
         self._replies.cancel()
-        for admission in self._admissions.values():
-            await admission.close()
+        await self._admission.close()
         await cancel(self._tidying)
         await self._replies.close()
-        await self._sending.close()
 
     async def _have_stream(self, timeout_s: float) -> None:
         try:
@@ -124,14 +119,14 @@ class Calls:
         except TimeoutError as error:
             raise ResultTimeout(f"Redis has not answered in {timeout_s:g} s") from error
 
-    def _take_back(self, admission: AsyncAdmission, ids: asyncio.Future[list[bytes]]) -> None:
+    def _take_back(self, ids: asyncio.Future[list[bytes]]) -> None:
         """Withdraw records without a waiting caller: the caller has gone, or the time is over."""
 
         async def tidy() -> None:
             with suppress(ClusterServingError):  # then the records expire by their deadline
-                await self._sending.run(_CANCEL, [admission.job], [keys.GROUP, *await ids])
+                await self._sending.run(_CANCEL, [self._job], [keys.GROUP, *await ids])
 
-        if not admission.withdraw(ids):
+        if not self._admission.withdraw(ids):
             task = asyncio.create_task(tidy())
             self._tidying.add(task)
             task.add_done_callback(self._tidying.discard)

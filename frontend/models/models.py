@@ -1,21 +1,20 @@
 """Models that can be called: jobs with a live node, and the names given to jobs in servables-conf.yaml."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from time import perf_counter
 
 from sanic import Request
 
-from cluster_serving.client.aio.admission import AsyncAdmission
 from cluster_serving.client.errors import QueueFull
 from cluster_serving.client.protocol.requests import Fields
 from cluster_serving.client.redis_settings import RedisSettings
 from cluster_serving.client.wire.result import Result
 from cluster_serving.frontend.config.servables import Servable
 from cluster_serving.frontend.config.settings import FrontendConfig
-from cluster_serving.frontend.errors import NotReady, Overloaded, UnknownModel
+from cluster_serving.frontend.errors import SEE_LOG, NotReady, Overloaded, UnknownModel
 from cluster_serving.frontend.job import Job
 from cluster_serving.frontend.metrics.timers import Count, Timer, WorkerTimers
+from cluster_serving.frontend.models.backend import Backend
 from cluster_serving.frontend.models.calls import Calls
 from cluster_serving.frontend.models.limits import bucket_of, take_token
 from cluster_serving.frontend.models.registry import Registry
@@ -28,14 +27,6 @@ VERSION = "1"
 _LONGEST_SHOWN = 100
 
 
-@dataclass(frozen=True)
-class Backend:
-    """One Redis: the jobs of its nodes, and the calls to the jobs."""
-
-    registry: Registry
-    calls: Calls
-
-
 class Served:
     """A model under one name and version."""
 
@@ -44,8 +35,8 @@ class Served:
         name: str,
         version: str,
         job: Job,
-        backend: Backend,
-        admission: AsyncAdmission,
+        registry: Registry,
+        calls: Calls,
         servable: Servable | None,
         bucket: TokenBucket | None,
         timers: WorkerTimers,
@@ -56,13 +47,13 @@ class Served:
         self.version = version
         self.job = job
         self.servable = servable
-        self._backend = backend
-        self._admission = admission
+        self._registry = registry
+        self._calls = calls
 
     @property
     def is_current(self) -> bool:
         """True until the registry has read the heartbeats of the job again."""
-        return self._backend.registry.jobs.get(self.job.name) is self.job
+        return self._registry.jobs.get(self.job.name) is self.job
 
     def check_ready(self) -> None:
         """Check that at least one node takes records.
@@ -88,7 +79,7 @@ class Served:
         if self._bucket is not None:
             await take_token(self._bucket, self._timers)
         visit: Visit = request.ctx.visit
-        registry, name, timers = self._backend.registry, self.job.name, self._timers
+        registry, name, timers = self._registry, self.job.name, self._timers
         timers.count(Count.RECORDS, len(records))
         wait_s = registry.wait_s(name)
         if wait_s > visit.timeout_s:
@@ -100,7 +91,7 @@ class Served:
             )
         begun_s = perf_counter()
         try:
-            results = await self._backend.calls.run(self._admission, records, visit.timeout_s, visit.traceparent)
+            results = await self._calls.run(records, visit.timeout_s, visit.traceparent)
         except QueueFull as error:
             timers.count(Count.QUEUE_FULL)
             raise Overloaded(str(error), registry.retry_after_s(name)) from error
@@ -136,11 +127,6 @@ class Models:
         """Registry of every Redis."""
         return [backend.registry for backend in self._backends.values()]
 
-    @property
-    def calls(self) -> Calls:
-        """Calls to the frontend's own Redis."""
-        return self._default.calls
-
     async def start(self) -> None:
         """Look for nodes once, and go on in the background."""
         for registry in self.registries:
@@ -149,8 +135,11 @@ class Models:
     async def close(self) -> None:
         """Close every connection."""
         for backend in self._backends.values():
-            await backend.registry.close()
-            await backend.calls.close()
+            await backend.close()
+
+    async def save(self, key: str, values: Mapping[str, str]) -> None:
+        """Put fields into a hash of the frontend's own Redis, as `Backend.save` does."""
+        await self._default.save(key, values)
 
     def find(self, name: str | None = None, version: str | None = None) -> Served:
         """Return a model by name and version. Without a name, return the model of the default job.
@@ -195,17 +184,15 @@ class Models:
         found = backend.registry.jobs.get(job)
         if found is None:
             if not backend.registry.reachable:
-                raise NotReady(f"Redis at {backend.registry.described} cannot be reached")
+                raise NotReady(f"the Redis of the job {job} cannot be reached or cannot serve; {SEE_LOG}")
             if servable is not None or backend.registry.was_seen(job) or name == self._config.job_name:
-                where = f"no node of the job {job} lives on {backend.registry.described}"
-                raise NotReady(f"{where}: start one, with jobName: {job}")
+                raise NotReady(f"no node of the job {job} lives: start one, with jobName: {job}")
             raise self._unknown(name, None)
         window_ms = servable.time_window if servable else self._config.time_window
-        calls = servable.count_window if servable else self._config.count_window
-        admission = backend.calls.open(job, window_ms / 1000, calls)
-        return Served(
-            name, version, found, backend, admission, servable, self._buckets.get((name, version)), self._timers
-        )
+        window_calls = servable.count_window if servable else self._config.count_window
+        calls = backend.calls(job, window_ms / 1000, window_calls)
+        bucket = self._buckets.get((name, version))
+        return Served(name, version, found, backend.registry, calls, servable, bucket, self._timers)
 
     def _unknown(self, name: str, version: str | None) -> UnknownModel:
         name = name if len(name) <= _LONGEST_SHOWN else f"{name[:_LONGEST_SHOWN]}..."
@@ -222,5 +209,5 @@ class Models:
 
     def _backend(self, settings: RedisSettings) -> Backend:
         if settings not in self._backends:
-            self._backends[settings] = Backend(Registry(settings), Calls(settings, self._timers))
+            self._backends[settings] = Backend(settings, self._timers)
         return self._backends[settings]

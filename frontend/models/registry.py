@@ -18,6 +18,9 @@ log = structlog.get_logger(__name__)
 INTERVAL_S = 0.5
 # Seconds after its last heartbeat during which a job counts as known, but not ready. Afterwards the job is unknown.
 _REMEMBERED_S = 60.0
+# Seconds after an outage of Redis within which the nodes that were ready before count as ready. Redis has only old heartbeats, or
+# none, and new heartbeats come every two seconds.
+_SETTLING_S = 5.0
 _LEAST_OBSERVED_S = 1.5  # heartbeats come every two seconds
 _LONGEST_PAUSE_S = 60
 
@@ -26,7 +29,7 @@ class Registry:
     """Jobs of one Redis, read twice a second.
 
     Attributes:
-        jobs: jobs with a live node, by name.
+        jobs: jobs with a live node, by name. For some seconds after an outage of Redis, also the jobs that were ready before.
         reachable: whether Redis answered the last time.
     """
 
@@ -37,6 +40,7 @@ class Registry:
         self.described = settings.describe()
         self._link = AsyncLink(settings)
         self._seen_s: dict[str, float] = {}
+        self._settled_s = -math.inf
         self._backlog: dict[str, int] = {}
         self._paces: dict[str, _Pace] = {}
         self._task: asyncio.Task[None] | None = None
@@ -77,12 +81,12 @@ class Registry:
         return min(_LONGEST_PAUSE_S, max(1, math.ceil(self.wait_s(job))))
 
     async def _look(self) -> None:
-        beats: list[bytes | None] = []
         try:
-            (names,) = await self._link.call_checked(("ZRANGE", keys.NODES, 0, -1))
-            if names:
-                (beats,) = await self._link.call_checked(("MGET", *names))
-            jobs = read_jobs(beat for beat in beats if beat is not None)
+            jobs = await self._read_jobs()
+            if not jobs or self.jobs.keys() - jobs.keys():
+                # No node writes to an old master any more, and no answer to a read tells so: a new connection asks for the master.
+                await self._link.close()
+                jobs = await self._read_jobs()
             lengths = await self._link.call(*(("XLEN", name) for name in jobs)) if jobs else []
         except (ConnectionLost, RedisRefused) as error:
             self._tell(False, str(error))
@@ -92,8 +96,18 @@ class Registry:
         for name, job in jobs.items():
             self._seen_s[name] = now_s
             self._paces.setdefault(name, _Pace()).observe(job, self._backlog.get(name, 0), now_s)
+        if self.jobs and not self.reachable:
+            self._settled_s = now_s + _SETTLING_S
+        if now_s < self._settled_s:
+            ready = {name for name, job in jobs.items() if job.ready}
+            jobs |= {name: job for name, job in self.jobs.items() if job.ready and name not in ready}
         self._tell(True)
         self.jobs = jobs
+
+    async def _read_jobs(self) -> dict[str, Job]:
+        (names,) = await self._link.call_checked(("ZRANGE", keys.NODES, 0, -1))
+        beats: list[bytes | None] = (await self._link.call_checked(("MGET", *names)))[0] if names else []
+        return read_jobs(beat for beat in beats if beat is not None)
 
     def _tell(self, reachable: bool, reason: str = "") -> None:
         self.reachable = reachable

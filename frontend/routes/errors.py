@@ -6,27 +6,54 @@
 """
 
 from collections.abc import Mapping
+from time import monotonic
 from typing import Any
 
 import structlog
 from sanic import HTTPResponse, Request, Sanic
 from sanic.exceptions import SanicException
 
-from cluster_serving.client.errors import ClusterServingError, RecordFailed
-from cluster_serving.frontend.errors import Limited, RequestError
+from cluster_serving.client.errors import ClusterServingError, ConnectionLost, RecordFailed, RedisRefused
+from cluster_serving.frontend.errors import SEE_LOG, Limited, RequestError
 from cluster_serving.frontend.http.responses import json_response
 from cluster_serving.frontend.models.visit import request_id_of
 
 log = structlog.get_logger(__name__)
 
 _UNAVAILABLE_S = 1  # nodes and Redis come back within seconds
+_TELL_S = 1.0
 _NO_ROUTE = "none"  # route name of requests that no handler has answered
+
+
+class Troubles:
+    """Log of the requests that Redis did not serve, with a line a second at most."""
+
+    def __init__(self) -> None:
+        self._untold = 0
+        self._told_s = float("-inf")
+
+    def tell(self, error: Exception) -> None:
+        """Count a request, and log the error and the number of requests unless the last line is too young."""
+        self._untold += 1
+        if monotonic() - self._told_s >= _TELL_S:
+            log.warning("Redis did not serve requests", reason=str(error), requests=self._untold)
+            self._untold, self._told_s = 0, monotonic()
+
+
+_troubles = Troubles()
 
 
 def error_response(error: ClusterServingError, rate_limit_status: int = 429) -> HTTPResponse:
     """Return `{"error": ...}` with the HTTP status of an error."""
     status = rate_limit_status if isinstance(error, Limited) else error.http_status
-    text = error.reason if isinstance(error, RecordFailed) else str(error)
+    if isinstance(error, ConnectionLost):
+        text = f"Redis cannot be reached or cannot serve; {SEE_LOG}"
+        _troubles.tell(error)
+    elif isinstance(error, RedisRefused):
+        text = f"Redis has refused the request; {SEE_LOG}"
+        _troubles.tell(error)
+    else:
+        text = error.reason if isinstance(error, RecordFailed) else str(error)
     response = json_response({"error": text}, status)
     if isinstance(error, RequestError) and error.retry_after_s is not None:
         response.headers["Retry-After"] = str(error.retry_after_s)

@@ -22,5 +22,5 @@ async def ready(request: Request) -> HTTPResponse:
     unreachable = [registry.described for registry in models.registries if not registry.reachable]
     if names and not unreachable:
         return json_response({"ready": True, "models": names})
-    why = f"Redis at {', '.join(unreachable)} cannot be reached" if unreachable else "no node is ready"
+    why = f"Redis at {', '.join(unreachable)} cannot be reached or cannot serve" if unreachable else "no node is ready"
     return json_response({"ready": False, "models": names, "error": why}, 503)

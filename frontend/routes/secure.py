@@ -40,7 +40,7 @@ async def secure(request: Request) -> HTTPResponse:
     if missing:
         raise BadRequest(f"the body has no {' and no '.join(missing)}\n {_WANTED}")
     try:
-        await frontend.models.calls.save(keys.MODEL_SECURED, {name: given[name] for name in (keys.SECRET, keys.SALT)})
+        await frontend.models.save(keys.MODEL_SECURED, {name: given[name] for name in (keys.SECRET, keys.SALT)})
     except RedisRefused:  # Redis's words may repeat the secret
         return json_response({"error": _NOT_DONE}, 500)
     return text(_DONE)

@@ -15,7 +15,7 @@ from pydantic import (
 )
 from pydantic.alias_generators import to_camel
 
-from cluster_serving.client.keys import DEFAULT_JOB
+from cluster_serving.client.keys import DEFAULT_JOB, check_job
 from cluster_serving.client.servers.config.values import parse_numbers, parse_pair, parse_size, parse_words
 from cluster_serving.node.models.base import TensorSpec
 from cluster_serving.node.models.detect import MODEL_TYPES
@@ -109,7 +109,7 @@ class Settings(BaseModel):
         description="Runtime: native (the model's own), openvino, or auto (the faster runtime within accuracyTolerance).",
     )
     job_name: str = Field(
-        default=DEFAULT_JOB, description="Name of the job and of its Redis stream, unique on one Redis and not empty."
+        default=DEFAULT_JOB, description="Name of the job and of its Redis stream, unique on one Redis, without ':'."
     )
     post_processing: str = Field(
         default="", description="Filter for an output: topN(n) or pickTopN(n). Empty: no filter."
@@ -308,9 +308,7 @@ class Settings(BaseModel):
     @field_validator("job_name")
     @classmethod
     def _named(cls, value: str) -> str:
-        if not value.strip():
-            raise ValueError("must not be empty")
-        return value
+        return check_job(value)
 
     @field_validator("model_checksum")
     @classmethod

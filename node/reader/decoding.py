@@ -49,15 +49,15 @@ class RecordDecoder:
 
     Args:
         inputs: inputs of the model. Empty: the model takes any number of tensors.
-        reply_prefix: prefix of permitted reply streams. The prefix of frontends is permitted too. A request must not name any
-            further key of this Redis.
+        reply_prefix: prefix of permitted reply streams, those of the job. The prefix of old frontends is permitted too. A request
+            must not name any further key of this Redis.
         options: the job's settings for decoding entries.
     """
 
     def __init__(self, inputs: Sequence[TensorSpec], reply_prefix: bytes, options: DecodeOptions | None = None) -> None:
         self._options = options or DecodeOptions()
         self._inputs = [ModelInput(spec, self._options) for spec in inputs]
-        self._reply_prefixes = (reply_prefix, keys.frontend_reply_key("").encode())
+        self._reply_prefixes = (reply_prefix, keys.OLD_FRONTENDS.encode())
         self._names = {spec.name for spec in inputs}
         self._takes = ", ".join(spec.describe() for spec in inputs)
         self._field_maps: dict[tuple[bytes, ...], FieldMap] = {}  # by field names

@@ -181,6 +181,7 @@ FORBIDDEN: list[tuple[str, Callable[[Any], object]]] = [
     ("module", lambda client: client.execute_command("MODULE", "LIST")),
     ("publish", lambda client: client.publish("channel", "x")),
     ("another job", lambda client: client.xadd(OTHERS, {"a": "b"})),
+    ("its answers", lambda client: client.xadd(keys.reply_key(OTHERS, "c"), {"a": "b"})),
     ("its results", lambda client: client.hgetall(f"{keys.result_prefix(OTHERS)}u")),
     ("a script", lambda client: client.eval("return redis.call('XLEN', KEYS[1])", 1, OTHERS)),
     ("a key behind a script", lambda client: client.eval(f"return redis.call('XLEN', '{OTHERS}')", 0)),

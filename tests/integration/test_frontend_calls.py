@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from cluster_serving.client import ConnectionLost, QueueFull, keys
+from cluster_serving.client.aio.link import AsyncLink
 from cluster_serving.client.redis_settings import RedisSettings
 from cluster_serving.client.wire.values import encode_record
 from cluster_serving.frontend.metrics.timers import Timers
@@ -29,12 +30,15 @@ def node(redis_server: PrivateRedis, tmp_path_factory: pytest.TempPathFactory) -
 
 
 @asynccontextmanager
-async def calls_to(server: PrivateRedis) -> AsyncGenerator[Calls]:
-    calls = Calls(RedisSettings.parse(server.url), Timers(1).of(0))
+async def calls_to(server: PrivateRedis, job: str, window_s: float = 0, window_calls: int = 1) -> AsyncGenerator[Calls]:
+    settings = RedisSettings.parse(server.url)
+    sending = AsyncLink(settings)
+    calls = Calls(settings, sending, job, Timers(1).of(0), window_s, window_calls)
     try:
         yield calls
     finally:
         await calls.close()
+        await sending.close()
 
 
 def record(number: float) -> list[bytes]:
@@ -43,11 +47,10 @@ def record(number: float) -> list[bytes]:
 
 def test_concurrent_calls_get_their_own_results(node: RunningNode, redis_server: PrivateRedis) -> None:
     async def scenario() -> None:
-        async with calls_to(redis_server) as calls:
-            admission = calls.open(JOB)
+        async with calls_to(redis_server, JOB) as calls:
             batches = [[record(10 * call + row) for row in range(1 + call % 3)] for call in range(50)]
 
-            found = await asyncio.gather(*(calls.run(admission, batch, 20) for batch in batches))
+            found = await asyncio.gather(*(calls.run(batch, 20) for batch in batches))
 
             for call, results in enumerate(found):
                 firsts = [float(result.outputs["y"][0]) for result in results]
@@ -58,12 +61,11 @@ def test_concurrent_calls_get_their_own_results(node: RunningNode, redis_server:
 
 def test_calls_that_come_together_leave_together(redis_server: PrivateRedis) -> None:
     async def scenario() -> None:
-        async with calls_to(redis_server) as calls:
-            admission = calls.open("together")
-            await calls.run(admission, [record(0)], 1)  # connects
+        async with calls_to(redis_server, "together") as calls:
+            await calls.run([record(0)], 1)  # connects
             with redis_server.client() as client:
                 before = scripts_run(client)
-                await asyncio.gather(*(calls.run(admission, [record(n)], 1) for n in range(40)))
+                await asyncio.gather(*(calls.run([record(n)], 1) for n in range(40)))
                 # Enqueued by one transaction or two (the first of them may leave alone), and taken back one by one.
                 assert scripts_run(client) - before <= 42
 
@@ -72,14 +74,13 @@ def test_calls_that_come_together_leave_together(redis_server: PrivateRedis) -> 
 
 def test_a_window_gathers_until_it_is_over_or_full(redis_server: PrivateRedis) -> None:
     async def scenario() -> None:
-        async with calls_to(redis_server) as calls:
-            admission = calls.open("windowed", window_s=30, window_calls=3)
-            waiting = [asyncio.create_task(calls.run(admission, [record(n)], 60)) for n in range(2)]
+        async with calls_to(redis_server, "windowed", window_s=30, window_calls=3) as calls:
+            waiting = [asyncio.create_task(calls.run([record(n)], 60)) for n in range(2)]
             with redis_server.client() as client:
-                await until(lambda: client.exists(*client.keys(keys.frontend_reply_key("*")) or ["none"]))
+                await until(lambda: client.exists(*client.keys(keys.reply_key("windowed", "*")) or ["none"]))
                 assert client.xlen("windowed") == 0
 
-                waiting.append(asyncio.create_task(calls.run(admission, [record(2)], 60)))
+                waiting.append(asyncio.create_task(calls.run([record(2)], 60)))
 
                 await until(lambda: client.xlen("windowed") == 3)
             for task in waiting:
@@ -91,14 +92,14 @@ def test_a_window_gathers_until_it_is_over_or_full(redis_server: PrivateRedis) -
 
 def test_what_nobody_answers_has_failed_by_its_deadline_and_is_taken_back(redis_server: PrivateRedis) -> None:
     async def scenario() -> None:
-        async with calls_to(redis_server) as calls:
-            results = await calls.run(calls.open(NOBODYS), [record(1), record(2)], 1)
+        async with calls_to(redis_server, NOBODYS) as calls:
+            results = await calls.run([record(1), record(2)], 1)
 
             assert [result.error[0] for result in results if result.error] == ["DeadlineExceeded"] * 2
             with redis_server.client() as client:
                 await until(lambda: client.xlen(NOBODYS) == 0)
                 client.xgroup_create(NOBODYS, keys.GROUP, "0")
-                await calls.run(calls.open(NOBODYS), [record(3)], 1)
+                await calls.run([record(3)], 1)
                 await until(lambda: client.xlen(NOBODYS) == 0)
 
     asyncio.run(scenario())
@@ -108,10 +109,10 @@ def test_a_call_that_is_given_up_takes_back_what_no_node_has_read(redis_server: 
     job = "given_up"
 
     async def scenario() -> None:
-        async with calls_to(redis_server) as calls:
+        async with calls_to(redis_server, job) as calls:
             with redis_server.client() as client:
                 client.xgroup_create(job, keys.GROUP, "0", mkstream=True)
-                task = asyncio.create_task(calls.run(calls.open(job), [record(n) for n in range(3)], 60))
+                task = asyncio.create_task(calls.run([record(n) for n in range(3)], 60))
                 await until(lambda: client.xlen(job) == 3)
                 client.xreadgroup(keys.GROUP, "a-node", {job: ">"}, count=1)
 
@@ -127,21 +128,20 @@ def test_a_full_queue_refuses_at_once(redis_server: PrivateRedis) -> None:
     job = "full_job"
 
     async def scenario() -> None:
-        async with calls_to(redis_server) as calls:
+        async with calls_to(redis_server, job) as calls:
             with redis_server.client() as client:
                 client.hset(keys.limits_key(job), "maxQueueLength", 1)
             with pytest.raises(QueueFull):
-                await calls.run(calls.open(job), [record(1), record(2)], 60)
+                await calls.run([record(1), record(2)], 60)
 
     asyncio.run(scenario())
 
 
 def test_without_redis_a_call_fails_at_once_and_works_again_afterwards(own_redis: PrivateRedis) -> None:
     async def scenario() -> None:
-        async with calls_to(own_redis) as calls:
-            admission = calls.open("any")
-            assert (await calls.run(admission, [record(1)], 1))[0].error
-            waiting = asyncio.create_task(calls.run(admission, [record(1)], 60))
+        async with calls_to(own_redis, "any") as calls:
+            assert (await calls.run([record(1)], 1))[0].error
+            waiting = asyncio.create_task(calls.run([record(1)], 60))
             with own_redis.client() as client:
                 await until(lambda: client.xlen("any") > 0)
 
@@ -150,9 +150,9 @@ def test_without_redis_a_call_fails_at_once_and_works_again_afterwards(own_redis
             with pytest.raises(ConnectionLost):
                 await waiting
             with pytest.raises(ConnectionLost):
-                await calls.run(admission, [record(1)], 60)
+                await calls.run([record(1)], 60)
             await asyncio.to_thread(own_redis.start)
-            assert (await calls.run(admission, [record(1)], 1))[0].error
+            assert (await calls.run([record(1)], 1))[0].error
 
     asyncio.run(scenario())
 
@@ -161,14 +161,36 @@ def test_the_trace_of_a_request_goes_with_its_record(redis_server: PrivateRedis)
     trace = b"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 
     async def scenario() -> None:
-        async with calls_to(redis_server) as calls:
-            task = asyncio.create_task(calls.run(calls.open("traced"), [record(1)], 60, trace))
+        async with calls_to(redis_server, "traced") as calls:
+            task = asyncio.create_task(calls.run([record(1)], 60, trace))
             with redis_server.client() as client:
                 await until(lambda: client.xlen("traced"))
                 ((_, fields),) = client.xrange("traced")
             task.cancel()
 
             assert fields[keys.TRACEPARENT] == trace
+
+    asyncio.run(scenario())
+
+
+def test_no_key_tells_the_uris_under_way(redis_server: PrivateRedis) -> None:
+    """`SCAN` shows every key to every user, and a user who knows a uri of a call could have a node answer the call."""
+    job = "guessed"
+
+    async def scenario() -> None:
+        async with calls_to(redis_server, job) as first, calls_to(redis_server, job) as second:
+            tasks = [asyncio.create_task(calls.run([record(1)] * 2, 60)) for calls in (first, second)]
+            with redis_server.client() as client:
+                await until(lambda: client.xlen(job) == 4)
+                uris = [fields[keys.URI].decode() for _, fields in client.xrange(job)]
+                names = b" ".join(client.keys("*")).decode()
+            for task in tasks:
+                task.cancel()
+
+            secrets = {uri.rpartition("-")[0] for uri in uris}
+            assert len(secrets) == 2
+            assert all(len(bytes.fromhex(secret)) == 8 and secret not in names for secret in secrets)
+            assert names.count(keys.reply_key(job, "")) == 2
 
     asyncio.run(scenario())
 

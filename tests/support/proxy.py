@@ -21,7 +21,7 @@ class Proxy:
     """Passes bytes between clients and the server on `target`, a port of this machine."""
 
     def __init__(self, target: int) -> None:
-        self._target = target
+        self.target = target
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port = int(self._listener.getsockname()[1])
         self.delay_s = 0.0  # of each packet from Redis
@@ -51,7 +51,7 @@ class Proxy:
             while True:
                 client, _ = self._listener.accept()
                 try:
-                    server = socket.create_connection(("127.0.0.1", self._target))
+                    server = socket.create_connection(("127.0.0.1", self.target))
                 except OSError:
                     client.close()
                     continue

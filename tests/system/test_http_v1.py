@@ -16,7 +16,7 @@ from support.private_redis import private_redis
 from support.running_frontend import RunningFrontend, running_frontend
 from support.running_node import running_node
 
-PRICE = "a:price.{euro}"
+PRICE = "a@price.{euro}"
 """A job may be called so."""
 PRICE_PATH = urllib.parse.quote(PRICE, safe="")
 JOBS: dict[str, dict[str, Any]] = {

@@ -95,7 +95,7 @@ def test_a_record_with_an_id_of_its_own_ends_no_call(own_redis: PrivateRedis, tm
 
         def served() -> bool:
             try:
-                return calm.predict(row(0)).tolist() == [0, 0]
+                return bool(calm.predict(row(0)).tolist() == [0, 0])
             except RedisRefused as error:
                 if "exhausted" not in str(error):
                     raise

@@ -242,6 +242,10 @@ def test_spellings(tmp_path: Path, line: str, name: str, value: object) -> None:
         ("jobName: [a]", "config.yaml, line 1: jobName is ['a'], but must be one text"),
         ("jobName: ' '", "config.yaml, line 1: jobName is ' ', but must not be empty"),
         (
+            "jobName: 'a:b'",
+            "jobName is a:b, but must have no ':', because results of a:b would be results of the job a too",
+        ),
+        (
             "inputAlreadyBatched: perhaps",
             "config.yaml, line 1: inputAlreadyBatched is perhaps, but must be true or false",
         ),

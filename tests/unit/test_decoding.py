@@ -573,7 +573,10 @@ def test_a_refused_record_keeps_its_name_its_way_back_and_its_trace() -> None:
     assert original_one == Record(b"5-2", b"", ORIGINAL, (), (), error)
 
 
-@pytest.mark.parametrize("reply", [b"other_key", b"cluster-serving.reply_job", b"job", PREFIX + b"x" * 4096])
+@pytest.mark.parametrize(
+    "reply",
+    [b"other_key", b"cluster-serving.reply_job", b"cluster-serving.reply_other:c", b"job", PREFIX + b"x" * 4096],
+)
 @pytest.mark.parametrize("warm", [False, True])
 def test_a_reply_goes_to_a_reply_stream_of_the_job_only(reply: bytes, warm: bool) -> None:
     decoder = RecordDecoder((X,), PREFIX)

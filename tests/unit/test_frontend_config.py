@@ -102,6 +102,7 @@ spark: {master: local}
         ("frontend:\n  port: 1\n  port: 2\n", "line 3: port was given another value in line 2"),
         ("frontend:\n  port: many\n", "config.yaml, line 2: port is many, but must be a whole number"),
         ("frontend:\n  workers: 0\n", "workers is 0, but must be 1 or more"),
+        ("jobName: 'a:b'\n", "config.yaml, line 1: jobName is a:b, but must have no ':', because results of a:b"),
         ("frontend:\n  rateLimitStatus: 503\n", "rateLimitStatus is 503, but must be 429 or 500"),
         ("frontend:\n  maxBodySize: big\n", "maxBodySize is big, but must be a size such as 64m"),
         ("frontend:\n  tokensPerSecond: .inf\n", "tokensPerSecond is .inf, but must be a number"),

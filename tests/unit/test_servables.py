@@ -160,6 +160,11 @@ def test_a_trust_store_beside_the_file(tmp_path: Path) -> None:
         ("modelMetaDataList:\n  - type: Other\n    modelName: m\n", r"model 1 \(m\): .*Other"),
         ("modelMetaDataList:\n  - !<ClusterServingMetaData> 3\n", "line 2: not valid YAML: expected keys and values"),
         ("modelMetaDataList:\n  - !!python/object/apply:os.getpid []\n", "line 2: not valid YAML: could not determine"),
+        (entry(modelName="m", redisInputQueue="'a:b'"), r"model 1 \(m\): redisInputQueue: must have no ':', because"),
+        (
+            "modelMetaDataList:\n  - {type: InferenceModelMetaData, modelName: 'a:b'}\n",
+            r"model 1 \(a:b\): modelName: must have no ':', because",
+        ),
         (entry(modelVersion=1), "model 1: modelName: Field required"),
         (entry(modelName="m", redisPort="many"), r"model 1 \(m\): redisPort: Input should be a valid integer"),
         (entry(modelName="m", inputCompileType="other"), r"model 1 \(m\): inputCompileType: Input should be"),

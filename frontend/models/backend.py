@@ -1,0 +1,50 @@
+"""One Redis: the jobs of its nodes, and the calls to each job."""
+
+from collections.abc import Mapping
+
+from cluster_serving.client.aio.link import AsyncLink
+from cluster_serving.client.redis_settings import RedisSettings
+from cluster_serving.frontend.metrics.timers import WorkerTimers
+from cluster_serving.frontend.models.calls import Calls
+from cluster_serving.frontend.models.registry import Registry
+
+
+class Backend:
+    """Jobs of one Redis, as one process of a frontend calls them.
+
+    Args:
+        settings: settings of the Redis.
+        timers: timers of this process.
+
+    Attributes:
+        registry: jobs with a live node.
+    """
+
+    def __init__(self, settings: RedisSettings, timers: WorkerTimers) -> None:
+        self.registry = Registry(settings)
+        self._settings = settings
+        self._timers = timers
+        self._sending = AsyncLink(settings)
+        self._calls: dict[str, Calls] = {}
+
+    def calls(self, job: str, window_s: float, window_calls: int) -> Calls:
+        """Return the calls to a job. The first request for a job sets the windows, which are described at `Calls`."""
+        if job not in self._calls:
+            self._calls[job] = Calls(self._settings, self._sending, job, self._timers, window_s, window_calls)
+        return self._calls[job]
+
+    async def save(self, key: str, values: Mapping[str, str]) -> None:
+        """Put fields into a hash.
+
+        Raises:
+            ConnectionLost: Redis cannot be reached.
+            RedisRefused: the hash may not be written.
+        """
+        await self._sending.call_checked(("HSET", key, *(part for pair in values.items() for part in pair)))
+
+    async def close(self) -> None:
+        """Close every connection."""
+        await self.registry.close()
+        for calls in self._calls.values():
+            await calls.close()
+        await self._sending.close()
