@@ -7,6 +7,7 @@ from typing import TypeVar
 
 from sanic import Request
 
+from cluster_serving.frontend.errors import UnsupportedMediaType
 from cluster_serving.frontend.http.compression import inflate
 
 Read = TypeVar("Read")
@@ -35,6 +36,17 @@ async def read(request: Request, most: int, reader: Callable[[bytes], Read]) -> 
     if encoding not in ("", "identity"):
         return await _beside(lambda: reader(inflate(body, encoding, most)))
     return reader(body) if len(body) < _LARGE_BYTES else await _beside(lambda: reader(body))
+
+
+def check_no_file(request: Request, model: str) -> None:
+    """Check that the body of a request for JSON is neither an image nor a form by its content type. curl says neither JSON.
+
+    Raises:
+        UnsupportedMediaType: the body is an image or a form. The message names the path for the body.
+    """
+    kind = request.headers.get("content-type", "").partition(";")[0].lower()
+    if kind.startswith(("image/", "multipart/")):
+        raise UnsupportedMediaType(f"a body of {kind[:40]} goes to /predict/{model}; here JSON is wanted")
 
 
 async def _beside(work: Callable[[], Read]) -> Read:

@@ -6,7 +6,7 @@ from sanic import HTTPResponse, Request
 
 from cluster_serving.client.protocol.requests import Fields
 from cluster_serving.frontend.errors import BadRequest, UnknownModel
-from cluster_serving.frontend.http.body import read
+from cluster_serving.frontend.http.body import check_no_file, read
 from cluster_serving.frontend.http.json_body import parse, write
 from cluster_serving.frontend.http.responses import json_response
 from cluster_serving.frontend.metrics.timers import Timer
@@ -60,6 +60,7 @@ async def predict(request: Request, model: str, version: str | None = None) -> H
 
     Raises:
         BadRequest: the verb is none of the three, or the body does not fit the model.
+        UnsupportedMediaType: the body is an image or a form.
         UnknownModel: the model or the version is not known.
         NotReady: no node takes records.
         ClusterServingError: an error of `Served.predict` or of a row.
@@ -73,6 +74,7 @@ async def predict(request: Request, model: str, version: str | None = None) -> H
     frontend: Frontend = request.app.ctx.frontend
     served = frontend.models.find(model, version)
     served.check_ready()
+    check_no_file(request, model)
     begun_s = perf_counter()
 
     def read_rows(body: bytes) -> tuple[bool, list[Fields]]:

@@ -6,7 +6,7 @@ from time import perf_counter
 from sanic import HTTPResponse, Request
 
 from cluster_serving.frontend.errors import BadRequest
-from cluster_serving.frontend.http.body import read
+from cluster_serving.frontend.http.body import check_no_file, read
 from cluster_serving.frontend.http.compression import deflate
 from cluster_serving.frontend.http.json_body import parse
 from cluster_serving.frontend.http.responses import json_response
@@ -116,6 +116,7 @@ async def infer(request: Request, model: str, version: str | None = None) -> HTT
 
     Raises:
         BadRequest: the body does not fit the model.
+        UnsupportedMediaType: the body is an image or a form.
         UnknownModel: the model or the version is not known.
         NotReady: no node takes records.
         ClusterServingError: an error of `Served.predict` or of a row.
@@ -124,6 +125,7 @@ async def infer(request: Request, model: str, version: str | None = None) -> HTT
     config, timers = _frontend(request).config, _frontend(request).timers
     served = _find(request, model, version)
     served.check_ready()
+    check_no_file(request, model)
     node, length = served.job.described, request.headers.get(_HEAD_BYTES)
 
     def read_rows(body: bytes) -> tuple[Asked, Rows]:

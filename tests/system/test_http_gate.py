@@ -112,6 +112,17 @@ def test_a_large_body_is_refused_before_it_is_sent(frontend: RunningFrontend) ->
     assert reply.body["error"]
 
 
+@pytest.mark.parametrize("kind", ["image/jpeg", "Multipart/Form-Data; boundary=x"])
+@pytest.mark.parametrize("path", [f"/v1/models/{JOB}:predict", f"/v2/models/{JOB}/infer"])
+def test_a_file_for_json_is_told_where_to_go(frontend: RunningFrontend, path: str, kind: str) -> None:
+    reply = call(frontend, path, b"\xff\xd8\xff\xe0", {"Content-Type": kind})
+
+    assert reply.status == 415
+    assert (
+        reply.body["error"] == f"a body of {kind.partition(';')[0].lower()} goes to /predict/{JOB}; here JSON is wanted"
+    )
+
+
 @pytest.mark.parametrize(("path", "status"), [("/nowhere", 404), ("/predict", 405)])
 def test_what_no_route_answers_is_json_too(frontend: RunningFrontend, path: str, status: int) -> None:
     reply = call(frontend, path)
@@ -233,8 +244,15 @@ def test_without_a_node_everything_is_503_or_404(own_redis: PrivateRedis, tmp_pa
         gone = call(frontend, body=GOOD)
         own_redis.stop()
         away = call(frontend, body=GOOD)
+        lost = call(frontend, "/model-secure", b"secret=s&salt=t")
+        wait_until(lambda: "reach" in call(frontend, "/readyz").body["error"], "it is told")
+        unready = call(frontend, "/readyz")
         own_redis.start()
 
     assert (ready.status, early.status, other.status, gone.status, away.status) == (503, 503, 404, 503, 503)
     assert JOB in other.body["error"]
     assert {"Retry-After"} <= gone.headers.keys() & away.headers.keys()
+    told = [reply.body["error"] for reply in (ready, early, gone, away, lost)]
+    assert not any(str(own_redis.port) in text for text in told)
+    assert lost.body["error"] == "Redis cannot be reached or cannot serve; the log of the frontend says why"
+    assert f"Redis at redis://{own_redis.url}/0 cannot be reached" in unready.body["error"]
