@@ -2,13 +2,16 @@
 
 import os
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from cluster_serving.client.servers.config.spellings import fold
 from cluster_serving.client.servers.process.command import SETTINGS, Command, say
 from cluster_serving.frontend.config.installed import check_installed
+
+if TYPE_CHECKING:
+    from cluster_serving.frontend.config.loading import LoadedFrontendConfig
 
 check_installed()
 
@@ -58,18 +61,24 @@ def frontend(context: click.Context, /, config_path: str | None, print_config: b
 
     Other users of this machine can read a command line. Passwords are safer in the environment, or in a file that the
     environment names: CLUSTER_SERVING_REDIS_PASSWORD_FILE.
+
+    SIGHUP reads the config file and the files that it names again: processes with the new settings take over the ports without a
+    failed request. With a fault in the settings, the log says so and the old settings stay.
     """
     from cluster_serving.frontend.config.loading import load_frontend_config
 
     flags: dict[str, object] = {f"--{name.replace('_', '-')}": value for name, value in values.items()}
     path = Path(config_path or _CONFIG)
-    loaded = load_frontend_config(path if config_path or path.exists() else None, os.environ, flags)
+
+    def load() -> "LoadedFrontendConfig":
+        return load_frontend_config(path if config_path or path.exists() else None, os.environ, flags)
+
     if print_config:
         from cluster_serving.frontend.config.options import describe
 
-        for line in describe(loaded):
+        for line in describe(load()):
             say(line)
         return
     from cluster_serving.frontend.server.server import serve
 
-    context.exit(serve(loaded.config, loaded.ignored))
+    context.exit(serve(load))

@@ -1,6 +1,6 @@
 """Memory in which one process of a frontend keeps its times and counts.
 
-    | process | counts | counts of requests | keys of requests | keys of models | timers | 2 timers for each model |
+    | process | counts | sign of life | counts of requests | keys of requests | keys of models | timers | 2 timers for each model |
 
 A timer is three blocks. The first block holds the observations since the start. The second and third are copies of the first,
 taken at the end of the last two windows of five minutes. The first block less the older copy gives the recent observations. An
@@ -32,11 +32,12 @@ WIDTH = BUCKETS + len(BOUNDS_S) + 1
 
 _BOUNDS = np.array(BOUNDS_S)
 
-_COUNTS = 16  # includes the id of the process
+_COUNTS = 15
+_SEEN = 8 * (1 + _COUNTS)
 _REQUESTS = 256
 _MODELS = 64
 _KEY_BYTES = 256
-_REQUEST_KEYS = 8 * (_COUNTS + _REQUESTS)
+_REQUEST_KEYS = _SEEN + 8 + 8 * _REQUESTS
 _MODEL_KEYS = _REQUEST_KEYS + _KEY_BYTES * _REQUESTS
 _TIMERS = _MODEL_KEYS + _KEY_BYTES * _MODELS
 
@@ -81,6 +82,7 @@ class Row:
     Attributes:
         process: id of the process that writes the row, or 0 before the first.
         counts: counts named by `timers.Count`.
+        seen_s: time of the last sign of life of the process, or 0 before the first.
         requests: number of answered requests for each of `request_keys`.
         request_keys: routes and statuses.
         model_keys: names and versions.
@@ -88,8 +90,9 @@ class Row:
 
     def __init__(self, view: memoryview, timers: int) -> None:
         self.process = view[:8].cast("q")
-        self.counts = view[8 : 8 * _COUNTS].cast("q")
-        self.requests = view[8 * _COUNTS : _REQUEST_KEYS].cast("q")
+        self.counts = view[8:_SEEN].cast("q")
+        self.seen_s = view[_SEEN : _SEEN + 8].cast("d")
+        self.requests = view[_SEEN + 8 : _REQUEST_KEYS].cast("q")
         self.request_keys = Keys(view[_REQUEST_KEYS:_MODEL_KEYS])
         self.model_keys = Keys(view[_MODEL_KEYS:_TIMERS])
         self._blocks = view[_TIMERS:].cast("d")

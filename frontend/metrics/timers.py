@@ -99,6 +99,10 @@ class Timers:
         self._own.append(own)
         return own
 
+    def seen_s(self, process: int) -> float:
+        """Return the time of the last sign of life of a process, or 0 before the first."""
+        return self._rows[process].seen_s[0]
+
     def read(self) -> Reading:
         """Return the times and counts of all processes. Times of other processes count up to their last `flush`."""
         for own in self._own:
@@ -172,8 +176,8 @@ class WorkerTimers:
         self._row.requests[self._row.request_keys.number((route, str(status)))] += 1
 
     def flush(self) -> None:
-        """Show the observed times to the other processes. Call several times a second."""
-        now_s = self._clock()
+        """Show the observed times to the other processes, and a sign of life to the server. Call several times a second."""
+        now_s = self._row.seen_s[0] = self._clock()
         for timer in self._timers:
             timer.flush(now_s)
         for timers in self._models.values():

@@ -3,6 +3,7 @@
     server                                       process: python -P -m cluster_serving.frontend.server.process
     descriptors, spec on standard input  ─────►  makes the application, accepts connections
     ready pipe                           ◄─────  ready, or the fault of the start
+    shared memory                        ◄─────  signs of life (hangs.py)
     SIGTERM                              ─────►  accepts no more connections, answers open requests, ends
 
 The messages of both are drawn in client/servers/process/child.py.
@@ -10,6 +11,7 @@ The messages of both are drawn in client/servers/process/child.py.
 
 import asyncio
 import ctypes
+import faulthandler
 import gc
 import logging
 import resource
@@ -36,7 +38,7 @@ from cluster_serving.frontend.config.settings import FrontendConfig
 from cluster_serving.frontend.config.tls import server_context
 from cluster_serving.frontend.http.connection import HEADER_TIMEOUT_S, Connection, configure
 from cluster_serving.frontend.metrics.timers import Timers
-from cluster_serving.frontend.server.child import Spec
+from cluster_serving.frontend.server.child import STACKS_SIGNAL, Spec
 
 logger = structlog.get_logger(__name__)
 
@@ -154,9 +156,10 @@ def main() -> None:
     # Allow as many connections as this user may have. 1024 is usual.
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     spec = msgspec.json.decode(sys.stdin.buffer.read(), type=Spec)
+    faulthandler.register(STACKS_SIGNAL, spec.stacks)
     config = FrontendConfig.model_validate(spec.config)
     hide(*secrets_of_config(config))
-    log.configure(parent.child_name)
+    log.configure(parent.child_name, config.log_level)
     # Sanic and asyncio log through our log, from these levels on.
     handler = _ToStructlog()
     for name, level in (

@@ -4,15 +4,19 @@ Sanic's manager is not used. The manager calls a killed worker FAILED, starts no
 the manager stops, idle connections stay open until the time is up. The loop below does the rest of the manager's work.
 
 A signal handler only queues, and the loop acts. All answers are given by `process.py`.
+
+    SIGTERM, SIGINT     stop: answer the open requests. The second one stops at once
+    SIGHUP              reload: read the settings again, start a new generation of processes, let the old one drain once all new
+                        processes are ready. With settings of no use the old generation stays. On a terminal: stop, because a
+                        terminal that is closed sends the signal. Stays ignored where it was (nohup)
 """
 
-import math
 import os
 import signal
+import sys
 import time
 from collections import deque
-from collections.abc import Mapping
-from functools import partial
+from collections.abc import Callable, Mapping
 
 import structlog
 
@@ -20,68 +24,58 @@ from cluster_serving.client.servers.process import log as logs
 from cluster_serving.client.servers.process.child import wait
 from cluster_serving.client.servers.process.exit_codes import ExitCode, Fault
 from cluster_serving.client.servers.process.redaction import hide, secrets_of_config
-from cluster_serving.frontend.config.loading import check_files
-from cluster_serving.frontend.config.settings import FrontendConfig
-from cluster_serving.frontend.metrics.timers import Timers
+from cluster_serving.frontend.config.loading import LoadedFrontendConfig, check_files
 from cluster_serving.frontend.server.child import Child
-from cluster_serving.frontend.server.listeners import Listener, listen
-from cluster_serving.frontend.server.seat import Seat
+from cluster_serving.frontend.server.generation import Generation
+from cluster_serving.frontend.server.hangs import HangDetector
+from cluster_serving.frontend.server.listeners import Address, Listener, close, listeners_of
 
 log = structlog.get_logger(__name__)
 
-_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-_GRACE_S = 5.0
-"""Seconds that a process may take to end, beyond `drainTimeout`."""
+_TURN_S = 1.0
+
+Load = Callable[[], LoadedFrontendConfig]
 
 
-def serve(config: FrontendConfig, ignored: Mapping[str, str]) -> int:
-    """Serve until SIGTERM, SIGINT or SIGHUP.
+def serve(load: Load) -> int:
+    """Serve until SIGTERM or SIGINT.
 
     Args:
-        config: settings of the frontend.
-        ignored: keys without effect and the reasons, for the log.
+        load: reads the settings, at the start and at each reload.
 
     Returns:
         The exit code.
 
     Raises:
-        Fault: the frontend could not start: a port is taken, or a file cannot be used.
+        Fault: the frontend could not start: a setting is wrong, a port is taken, or a file cannot be used.
     """
-    hide(*secrets_of_config(config))
-    logs.configure("frontend", config.log_level)
-    for key, why in ignored.items():
-        log.info("config key ignored", key=key, why=why)
-    check_files(config)
-    listeners = [listen("http", config.interface, config.port, config.workers)]
-    if config.https_enabled:
-        listeners.append(listen("https", config.interface, config.secure_port, config.workers))
-    return Server(config, listeners).run()
+    loaded = load()
+    logs.configure("frontend", loaded.config.log_level)
+    return Server(load, loaded).run()
 
 
 class Server:
-    """Processes of one frontend, one for each group of sockets in `listeners`."""
+    """Generations of one frontend's processes: the current one, the next one during a reload, and the old ones that drain."""
 
-    def __init__(self, config: FrontendConfig, listeners: list[Listener]) -> None:
-        self._config = config
-        self._listeners = listeners
-        self._timers = Timers(config.workers)
-        self._seats = [
-            Seat(number, partial(Child, number, listeners, config, self._timers.fd)) for number in range(config.workers)
-        ]
+    def __init__(self, load: Load, loaded: LoadedFrontendConfig) -> None:
+        self._load = load
+        self._on_terminal = sys.stdout.isatty()  # asked now, because a closed terminal is no terminal any more
+        self._current = _generation(loaded, {})
+        self._next: Generation | None = None
+        self._retired: list[Generation] = []
+        self._detector = HangDetector()
         self._signals: deque[int] = deque()
         self._wake_fd, self._ring_fd = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        self._served = False
-        """True once all processes have been ready."""
+        self._reload_requested = False
         self._stopping = False
-        self._kill_s = math.inf
-        """Time at which the processes that still run are killed."""
         self._exit = ExitCode.OK
 
     def run(self) -> int:
         """Serve until a signal, or until the start fails."""
         signal.set_wakeup_fd(self._ring_fd, warn_on_full_buffer=False)
-        for number in _SIGNALS:
-            signal.signal(number, lambda number, _frame: self._signals.append(number))
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
+                signal.signal(number, lambda number, _frame: self._signals.append(number))
         if os.getpid() == 1:
             # SIGCHLD wakes the loop: process 1 has to reap orphans of other processes. SIG_IGN would reap a process before the
             # server learns how it ended.
@@ -89,91 +83,119 @@ class Server:
         while not self._stopping or self._children():
             self._start_due()
             self._wait()
-            self._tell_listening()
             while self._signals:
                 self._act_on(self._signals.popleft())
             self._bury_the_dead()
             self._reap_orphans()
-            if time.monotonic() >= self._kill_s:
-                self._kill_s = math.inf
-                for child in self._children():
-                    child.signal(signal.SIGKILL)
+            self._kill_the_hung()
+            self._advance()
         log.info("stopped")
         return self._exit
 
+    def _generations(self) -> list[Generation]:
+        return [self._current, *([self._next] if self._next else []), *self._retired]
+
     def _children(self) -> list[Child]:
-        return [seat.child for seat in self._seats if seat.child is not None]
+        return [child for generation in self._generations() for child in generation.children]
 
     def _start_due(self) -> None:
-        for seat in self._seats:
-            if self._stopping or not seat.is_due:
-                continue
+        for generation in self._generations():
             try:
-                seat.start()
-            except OSError as error:  # no memory, or too many processes
-                if not self._served:
-                    raise Fault(f"a process could not be started: {error.strerror}") from error
-                log.error("a process could not be started", number=seat.number, reason=error.strerror)
+                generation.act()
+            except OSError as error:
+                why = f"a process could not be started: {error.strerror}"
+                if generation is self._current:
+                    raise Fault(why) from error
+                self._give_up(generation, why)
 
     def _wait(self) -> None:
-        """Wait for a signal, for the message or the end of a process, or for the next time to act."""
-        due_s = [self._kill_s] if self._stopping else [seat.due_s for seat in self._seats if seat.child is None]
-        woken, speaking = wait(self._children(), self._wake_fd, min(due_s, default=math.inf) - time.monotonic())
+        """Wait for a signal, for the message or the end of a process, for the next time to act, or for the next look for hangs."""
+        due_s = min(generation.due_s for generation in self._generations())
+        woken, speaking = wait(self._children(), self._wake_fd, min(due_s - time.monotonic(), _TURN_S))
         if woken:
             os.read(self._wake_fd, 4096)
         for child in speaking:
             child.hear()
 
-    def _tell_listening(self) -> None:
-        """Log once that all processes are ready."""
-        if self._served or not all(seat.child and seat.child.ready is not None for seat in self._seats):
-            return
-        self._served = True
-        redis, job = self._config.redis_settings().describe(), self._config.job_name
-        urls = {listener.scheme: listener.url for listener in self._listeners}
-        log.info("listening", **urls, redis=redis, job=job, processes=self._config.workers)
-
     def _act_on(self, number: int) -> None:
         name = signal.Signals(number).name
-        if self._stopping:
+        if number == signal.SIGHUP and (self._stopping or not self._on_terminal):
+            self._reload_requested = True
+        elif self._stopping:
             log.warning("stopping at once", signal=name)
             self._exit = ExitCode.FAILED
-            self._kill_s = 0.0
+            for generation in self._generations():
+                generation.kill_s = 0.0
         else:
-            log.info("stopping", signal=name, within_s=self._config.drain_timeout_s)
+            log.info("stopping", signal=name, within_s=self._current.config.drain_timeout_s)
             self._stop(signal.SIGTERM)
 
     def _stop(self, number: int) -> None:
         self._stopping = True
-        self._kill_s = time.monotonic() + self._config.drain_timeout_s + _GRACE_S
-        for listener in self._listeners:
-            listener.close()
-        for child in self._children():
-            child.signal(number)
+        for generation in self._generations():
+            close(generation.listeners)
+            if not generation.leaving:
+                generation.leave(number)
 
     def _bury_the_dead(self) -> None:
-        """Reap the processes that have ended, and schedule their successors, unless the frontend stops."""
-        for seat in self._seats:
-            child = seat.child
-            if child is None or (reason := child.reap()) is None:
+        for generation in self._generations():
+            failure = generation.bury_the_dead()
+            if failure is None:
                 continue
-            child.hear()
-            child.close()
-            delay_s = seat.wait()
-            if self._stopping:
-                if child.ready is not None and reason != "exit code 0":
-                    log.warning(
-                        "a process ended before it had answered all requests", number=seat.number, reason=reason
-                    )
-            elif self._served:
-                why = child.failure[0] if child.failure else reason
-                log.error("a process died", number=seat.number, reason=why, again_in_s=round(delay_s, 2))
-            else:
-                # A frontend that cannot start at all ends.
-                text, code = child.failure or (f"a process could not start: {reason}", ExitCode.FAILED)
-                log.error("cannot start", reason=text)
+            reason, code = failure
+            if generation is self._current:  # a frontend that cannot start at all ends
+                log.error("cannot start", reason=reason)
                 self._exit = ExitCode(code)
                 self._stop(signal.SIGKILL)
+            else:
+                self._give_up(generation, reason)
+
+    def _kill_the_hung(self) -> None:
+        self._detector.look()
+        for generation in self._generations():
+            generation.kill_the_hung(self._detector)
+
+    def _advance(self) -> None:
+        """Forget generations that have ended, change over to the next generation once it is ready, and begin a reload."""
+        for ended in [generation for generation in self._retired if not generation.children]:
+            self._retired.remove(ended)
+            ended.close()
+        if self._stopping:
+            return
+        if not self._current.served and self._current.ready:
+            self._current.served = True
+            self._tell_listening()
+        if self._next is not None and self._next.ready:
+            old, self._current, self._next = self._current, self._next, None
+            self._current.served = True
+            close(old.listeners, self._current.listeners)
+            self._tell_listening()
+            old.leave(signal.SIGTERM)
+            self._retired.append(old)
+        if self._reload_requested and self._current.served and self._next is None:
+            self._reload_requested = False
+            self._reload()
+
+    def _reload(self) -> None:
+        log.info("reloading", signal="SIGHUP")
+        try:
+            self._next = _generation(self._load(), self._current.listeners)
+        except Fault as fault:
+            log.error("not reloaded, the settings of before stay", reason=str(fault))
+
+    def _give_up(self, generation: Generation, reason: str) -> None:
+        """Go on with the current generation, because the next generation cannot start."""
+        log.error("not reloaded, the settings of before stay", reason=reason)
+        close(generation.listeners, self._current.listeners)
+        generation.leave(signal.SIGKILL)
+        self._next = None
+        self._retired.append(generation)
+
+    def _tell_listening(self) -> None:
+        config = self._current.config
+        urls = {listener.scheme: listener.url for listener in self._current.listeners.values()}
+        redis, job = config.redis_settings().describe(), config.job_name
+        log.info("listening", **urls, redis=redis, job=job, processes=config.workers)
 
     def _reap_orphans(self) -> None:
         """Reap the orphans of other processes, as process 1 of a container."""
@@ -188,3 +210,17 @@ class Server:
             if found is None or found.si_pid in own:  # an own child is buried first, in the next turn
                 return
             os.waitpid(found.si_pid, 0)
+
+
+def _generation(loaded: LoadedFrontendConfig, known: Mapping[Address, Listener]) -> Generation:
+    """Return a generation with new settings and, where the address stays, with the known sockets.
+
+    Raises:
+        Fault: a file cannot be used, or a port is taken.
+    """
+    config = loaded.config
+    hide(*secrets_of_config(config))
+    for key, why in loaded.ignored.items():
+        log.info("config key ignored", key=key, why=why)
+    check_files(config)
+    return Generation(config, listeners_of(config, known))

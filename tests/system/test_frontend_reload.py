@@ -1,0 +1,195 @@
+"""A frontend that goes on with other settings, and one whose processes hang."""
+
+import http.client
+import os
+import pty
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections import Counter
+from collections.abc import Generator, Iterator
+from contextlib import closing, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import yaml
+
+from support.private_redis import PrivateRedis, free_port
+from support.running_frontend import RunningFrontend, running_frontend
+from support.wait import wait_until
+
+
+@pytest.fixture
+def frontend(redis_server: PrivateRedis, tmp_path: Path) -> Iterator[RunningFrontend]:
+    with running_frontend(tmp_path, redis_server, workers=2) as frontend:
+        yield frontend
+
+
+def children(frontend: RunningFrontend) -> list[psutil.Process]:
+    return psutil.Process(frontend.process.pid).children()
+
+
+def change(frontend: RunningFrontend, **config: Any) -> None:
+    """Write other settings, and say so."""
+    document = yaml.safe_load(frontend.config_path.read_text())
+    document["frontend"].update(config)
+    frontend.config_path.write_text(yaml.safe_dump(document))
+    frontend.process.send_signal(signal.SIGHUP)
+
+
+def reloaded(frontend: RunningFrontend, times: int = 1) -> None:
+    """Wait until the new processes have taken over, and the old ones have ended."""
+    wait_until(lambda: frontend.log.count("event=listening") == times + 1, "it listens anew", 60)
+    workers = int(frontend.log.rpartition("processes=")[2].split()[0])
+    wait_until(lambda: len(children(frontend)) == workers, "the old processes have ended")
+
+
+def status(port: int, path: str = "/livez") -> int:
+    with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=10)) as connection:
+        connection.request("GET", path)
+        return connection.getresponse().status
+
+
+def goes_on(answers: Counter[str], answered: int) -> bool:
+    return answers["200"] > answered + 20
+
+
+@contextmanager
+def calls(frontend: RunningFrontend) -> Generator[Counter[str]]:
+    """Callers over kept connections, and over a new one each time: what they are answered."""
+    answers: Counter[str] = Counter()
+    done = threading.Event()
+
+    def keep_calling() -> None:
+        with closing(http.client.HTTPConnection("127.0.0.1", frontend.port, timeout=10)) as connection:
+            while not done.wait(0.002):
+                connection.request("GET", "/livez")
+                answers[str(connection.getresponse().read())] += 1
+
+    def call_anew() -> None:
+        while not done.wait(0.002):
+            try:
+                answers[str(status(frontend.port))] += 1
+            except OSError as error:
+                answers[repr(error)] += 1
+
+    threads = [threading.Thread(target=target) for target in (keep_calling, call_anew, call_anew)]
+    for thread in threads:
+        thread.start()
+    try:
+        yield answers
+    finally:
+        done.set()
+        for thread in threads:
+            thread.join(20)
+
+
+def test_sighup_brings_new_settings_and_fails_no_call(frontend: RunningFrontend) -> None:
+    before = children(frontend)
+    with calls(frontend) as answers:
+        for times, workers in enumerate((2, 4, 1), 1):
+            change(frontend, workers=workers, jobName=f"job{times}")
+            reloaded(frontend, times)
+            answered = answers["200"]
+            wait_until(partial(goes_on, answers, answered), "calls succeed")
+
+    assert set(answers) == {"200", str(b'{"live":true}')}
+    assert not set(before) & set(children(frontend))
+    assert all(f"job=job{times} processes={workers}" in frontend.log for times, workers in ((1, 2), (2, 4), (3, 1)))
+    assert frontend.stop() == 0
+
+
+def test_a_changed_port_is_opened_and_the_old_one_closed(frontend: RunningFrontend) -> None:
+    old, new = frontend.port, free_port()
+
+    change(frontend, port=new)
+    reloaded(frontend)
+
+    assert status(new) == 200
+    with pytest.raises(ConnectionRefusedError):
+        status(old)
+
+
+@pytest.mark.parametrize(
+    ("config", "reason"),
+    [
+        ({"workers": "many"}, "workers is many, but must be a whole number"),
+        ({"apiKeysFile": "/nowhere"}, "apiKeysFile /nowhere cannot be read"),
+        ({"port": "taken"}, "is taken: another program listens there"),
+        ({"workers": 3, "servableManagerConfPath": "gone.yaml"}, "servable Manager config dir not exist"),
+    ],
+)
+def test_settings_of_no_use_change_nothing(frontend: RunningFrontend, config: dict[str, Any], reason: str) -> None:
+    before = children(frontend)
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        taken = other.getsockname()[1]
+        change(frontend, **{key: taken if value == "taken" else value for key, value in config.items()})
+        wait_until(lambda: "not reloaded" in frontend.log, "it says so")
+
+    assert reason in frontend.log
+    assert children(frontend) == before
+    assert [status(frontend.port) for _ in range(10)] == [200] * 10
+    frontend.process.send_signal(signal.SIGHUP)
+    wait_until(lambda: frontend.log.count("event=reloading") == 2, "it tries again")
+    assert frontend.stop() == 0
+
+
+def test_a_process_that_cannot_start_with_new_settings_changes_nothing(frontend: RunningFrontend) -> None:
+    before = children(frontend)
+    change(frontend, workers=4)
+    wait_until(lambda: len(children(frontend)) > 4, "new processes are started")
+    next(child for child in children(frontend) if child not in before).kill()
+
+    wait_until(lambda: "not reloaded" in frontend.log, "it says so")
+
+    wait_until(lambda: children(frontend) == before, "the other new ones have ended")
+    assert [status(frontend.port) for _ in range(20)] == [200] * 20
+
+
+def test_sighup_stays_ignored(redis_server: PrivateRedis, tmp_path: Path) -> None:
+    """As `nohup` has set it."""
+    kept = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        frontend = RunningFrontend(tmp_path, redis_server)
+    finally:
+        signal.signal(signal.SIGHUP, kept)
+    before = children(frontend)
+
+    frontend.process.send_signal(signal.SIGHUP)
+    frontend.process.send_signal(signal.SIGTERM)
+
+    assert frontend.process.wait(30) == 0
+    assert "reload" not in frontend.log
+    assert len(before) == 1
+
+
+def test_a_terminal_that_is_closed_ends_it(redis_server: PrivateRedis) -> None:
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-P", "-m", "cluster_serving.frontend", "--port=0", "--interface=127.0.0.1"]
+    with subprocess.Popen([*command, "--redis-url", redis_server.url], stdout=theirs, stderr=theirs) as process:
+        os.close(theirs)
+        said = b""
+        while b"listening" not in said:
+            said += os.read(ours, 4096)
+        process.send_signal(signal.SIGHUP)
+        code = process.wait(30)
+    os.close(ours)
+
+    assert code == 0
+
+
+def test_a_process_that_hangs_is_replaced(frontend: RunningFrontend) -> None:
+    victim, other = children(frontend)
+    victim.suspend()
+
+    wait_until(lambda: len(now := children(frontend)) == 2 and victim not in now, "another one is started", 60)
+
+    wait_until(lambda: 'reason="it hung"' in frontend.log, "it is told")
+    assert "no sign of life for 1" in frontend.log
+    assert other in children(frontend)
+    wait_until(lambda: [status(frontend.port) for _ in range(10)] == [200] * 10, "it answers")
