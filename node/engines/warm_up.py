@@ -18,23 +18,29 @@ class TrialRun(NamedTuple):
     outputs: dict[str, Array]
 
 
-def warm_up(backend: Backend, batch: int) -> None:
+def warm_up(backend: Backend, batch: int) -> int:
     """Run the model on zeros, so that no request meets a first run.
 
     The batch sizes are 1, 2, 4, ... `batch`, and then the sizes between until a second is over. A model with a free dimension
     besides the batch, or with text as input, is left cold, because no shape is sure to be valid.
 
+    Returns:
+        Bytes of the outputs of one row. 0: the model was left cold.
+
     Raises:
         ModelError: the model cannot run.
     """
+    row_bytes = 0
     fixed = fixed_batch(backend)
     first = {fixed} if fixed else {batch, *(1 << power for power in range(batch.bit_length()))}
     for size in sorted(first):
-        trial(backend, size)
+        if (tried := trial(backend, size)) is not None:
+            row_bytes = sum(array.nbytes for array in tried.outputs.values()) // size
     until_s = time.monotonic() + _WARM_UP_S
     for size in range(1, 1 if fixed else batch):
         if size not in first and time.monotonic() < until_s:
             trial(backend, size)
+    return row_bytes
 
 
 def fixed_batch(backend: Backend) -> int | None:

@@ -16,6 +16,10 @@
     FREE --reader--> FILLING --reader--> READY --worker--> RUNNING --worker--> DONE --writer--> PUBLISHING --writer--> FREE
                            └----reader, refused records------------------------^
 
+A slot with full outputs goes back once the rows that had room are published, and the rest of its rows are run:
+
+    PUBLISHING --writer--> READY
+
 After a process has died, three arrows lead back:
 
     FILLING --reader--> FREE          RUNNING --supervisor--> READY          PUBLISHING --writer--> DONE
@@ -62,7 +66,12 @@ TRANSITIONS: dict[str, frozenset[tuple[State, State]]] = {
     ),
     "worker": frozenset({(State.READY, State.RUNNING), (State.RUNNING, State.DONE)}),
     "writer": frozenset(
-        {(State.DONE, State.PUBLISHING), (State.PUBLISHING, State.FREE), (State.PUBLISHING, State.DONE)},
+        {
+            (State.DONE, State.PUBLISHING),
+            (State.PUBLISHING, State.FREE),
+            (State.PUBLISHING, State.READY),
+            (State.PUBLISHING, State.DONE),
+        },
     ),
     "supervisor": frozenset({(State.RUNNING, State.READY)}),
 }

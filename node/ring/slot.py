@@ -5,6 +5,8 @@
 The reader writes signature, row table and inputs. The worker writes outcomes and outputs. The writer reads all areas. The header
 (`Header`) holds lengths, times and the progress of the batch, so that the supervisor knows the rows that a dead worker was
 running. `isolation.py` decides how these rows run again.
+
+A slot whose outputs are full is published before every row has run: `make_room`.
 """
 
 import time
@@ -100,8 +102,7 @@ class Outcome(msgspec.Struct, frozen=True, array_like=True):
     """Outcome of one or several rows: outputs, an error for all rows, or a value for each row (offset and length in the outputs).
 
     `values` are JSON. `filtered` are results of a filter in msgpack, because the dialects write numbers differently and JSON has
-    no NaN. `again`: the outputs had no room beside the outputs of neighbours, so the rows are left pending and come back.
-    `detail` is the part of an error for operators, not for clients: a traceback, or the stacks of a hung worker.
+    no NaN. `detail` is the part of an error for operators, not for clients: a traceback, or the stacks of a hung worker.
     """
 
     rows: list[int]
@@ -110,7 +111,6 @@ class Outcome(msgspec.Struct, frozen=True, array_like=True):
     filtered: list[tuple[int, int]] = []
     error: tuple[str, str] | None = None
     detail: str = ""
-    again: bool = False
 
     @property
     def is_large(self) -> bool:
@@ -169,9 +169,10 @@ class Header:
     NEXT_ROW = 10  # worker, supervisor after a death: first row without an outcome (`Progress`)
     LIMIT = 11  # supervisor after a death: largest number of rows in a run, 0 without a limit
     DEATHS_ALONE = 12  # supervisor after a death, worker after a run: deaths in which only the next row was run
+    PUBLISHED_ROWS = 13  # writer: rows published before the outputs were emptied, from the first row on
 
 
-_BLANK = memoryview(bytes(8 * (Header.DEATHS_ALONE + 1))).cast("q")
+_BLANK = memoryview(bytes(8 * (Header.PUBLISHED_ROWS + 1))).cast("q")
 
 
 class Slot:
@@ -246,8 +247,23 @@ class Slot:
         self._header[Header.HANDED_NS] = time.monotonic_ns()
 
     def table(self) -> list[Row]:
-        """Return every record of the slot, refused records included."""
-        return _decode_rows(self._table[: self._header[Header.TABLE_BYTES]])
+        """Return every record of the slot, refused records included, except records published before `make_room`."""
+        rows = _decode_rows(self._table[: self._header[Header.TABLE_BYTES]])
+        published = self._header[Header.PUBLISHED_ROWS]
+        return [row for row in rows if row.place >= published] if published else rows
+
+    @property
+    def unfinished(self) -> bool:
+        """True while rows have no outcome. In the state DONE, the outputs had no room for these rows."""
+        return self._header[Header.NEXT_ROW] < self._header[Header.ROWS]
+
+    def make_room(self) -> None:
+        """Writer: forget the published rows and their outputs, so that a worker can run the rest."""
+        header = self._header
+        # Written first: if the writer is killed later, the next writer publishes nothing out of the emptied areas.
+        header[Header.PUBLISHED_ROWS] = header[Header.NEXT_ROW]
+        header[Header.OUTCOME_BYTES] = header[Header.OUTPUT_BYTES] = 0
+        header[Header.STARTED_US] = header[Header.ENDED_US] = 0
 
     def begin(self) -> None:
         """Worker: note when the first run starts."""

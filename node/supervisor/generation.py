@@ -98,6 +98,16 @@ class Generation:
         """Counts and measurements of all processes."""
         return sum((lane.figures for lane in self._lanes), Figures())
 
+    @property
+    def row_output_bytes(self) -> int:
+        """Bytes that the outputs of one row take, as seen lately. 0: not known."""
+        return max(lane.ring.row_output_bytes for lane in self._lanes)
+
+    def expect_outputs(self, row_bytes: int) -> None:
+        """Expect outputs of `row_bytes` for each row, as an earlier generation has seen from the same model."""
+        for lane in self._lanes:
+            lane.ring.row_output_bytes = row_bytes
+
     def children(self) -> Iterator[Child]:
         """Return the running children."""
         return chain.from_iterable(lane.children() for lane in self._lanes)

@@ -200,6 +200,8 @@ class Supervisor:
         except OSError as error:
             refuse(change.report, str(error), ExitCode.FAILED)
             return
+        if change.model == self._lanes.served_model.model:
+            change.lanes.expect_outputs(self._lanes.row_output_bytes)
         tell_loading(change.lanes, change.report, " beside the old one")
         change.lanes.start()
         self._change = change

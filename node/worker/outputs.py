@@ -40,11 +40,17 @@ class OutputArea:
 
     Attributes:
         used: number of bytes in use. A lower number takes back what was put last.
+        full: a row had no room beside its neighbours. The row runs after the writer has emptied the area.
     """
 
     def __init__(self, slot: Slot) -> None:
         self._memory = slot.outputs
         self.used = slot.output_bytes
+        self.full = False
+
+    def rows(self, row_bytes: int) -> int:
+        """Return the number of rows of `row_bytes` that have room. An empty area has room for a row of any size."""
+        return (len(self._memory) - self.used) // row_bytes or int(not self.used)
 
     def put(self, content: bytes) -> tuple[int, int]:
         """Store the content, and return its offset and length."""
@@ -103,7 +109,7 @@ class SlotOutputs:
         return self._filter is None and self._postprocess is None
 
     def store(self, area: OutputArea, run: ModelRun, outputs: Outputs) -> list[Outcome]:
-        """Store the results of a run, and return the outcomes of all its rows.
+        """Store the results of a run, and return the outcomes of its rows, except rows without room (`area.full`).
 
         Args:
             area: outputs of the slot.
@@ -112,7 +118,7 @@ class SlotOutputs:
 
         Raises:
             ModelError: an output has a dtype that cannot be sent.
-            NoRoomError: the arrays do not fit.
+            ResultTooLargeError: the arrays of the first row do not fit into an empty area.
         """
         _check(outputs)
         if run.whole:
@@ -121,7 +127,7 @@ class SlotOutputs:
             return _customized(run, outputs, area, self._postprocess)
         if self._filter is not None:
             return _filtered(run, outputs, area, self._filter)
-        return [Outcome(run.rows, outputs=area.place(outputs))]
+        return _stored(run, outputs, area)
 
 
 def failed(row: int, error: BaseException, hint: str = "") -> Outcome:
@@ -131,14 +137,6 @@ def failed(row: int, error: BaseException, hint: str = "") -> Outcome:
     message = str(error) if own else f"{type(error).__name__}: {error}{hint}"
     detail = "".join(traceback.format_exception(error))
     return Outcome([row], error=(code, cut(redact(message))), detail=cut_detail(redact(detail)))
-
-
-def without_room(row: int, error: NoRoomError, used: int) -> Outcome:
-    """Return the outcome of a record whose outputs had no room behind `used` bytes of the neighbours' outputs.
-
-    Beside neighbours the record is to run again, in a later slot. Alone in the slot the record has failed.
-    """
-    return Outcome([row], again=True) if used else failed(row, error)
 
 
 def _check(outputs: Outputs) -> None:
@@ -162,19 +160,39 @@ def _record(outputs: Outputs, index: int) -> dict[str, Array]:
     return {name: array[index, ...] for name, array in outputs.items()}
 
 
+def _stored(run: ModelRun, outputs: Outputs, area: OutputArea) -> list[Outcome]:
+    """Store the arrays of all rows, or else of the first half, quarter, ... of the rows."""
+    used, count = area.used, len(run.rows)
+    while True:
+        try:
+            stored = area.place({name: array[:count] for name, array in outputs.items()})
+        except ResultTooLargeError as error:
+            area.used = used
+            if count > 1:
+                count //= 2
+            elif used and isinstance(error, NoRoomError):
+                area.full = True
+                return []
+            else:
+                raise
+        else:
+            area.full = count < len(run.rows)
+            return [Outcome(run.rows[:count], outputs=stored)]
+
+
 def _filtered(run: ModelRun, outputs: Outputs, area: OutputArea, keep: Filter) -> list[Outcome]:
     rows: list[int] = []
     spans: list[tuple[int, int]] = []
     faults: list[Outcome] = []
     for index, row in enumerate(run.rows):
         record = _record(outputs, index)
-        used = area.used
         try:
             spans.append(area.put(_encode(apply_to_rows(keep, record) if run.whole else apply(keep, record))))
         except ValueError as error:
             faults.append(failed(row, ModelError(str(error))))
-        except NoRoomError as error:
-            faults.append(without_room(row, error, used))
+        except NoRoomError:
+            area.full = True
+            break
         except ResultTooLargeError as error:
             faults.append(failed(row, error))
         else:
@@ -198,7 +216,10 @@ def _customized(run: ModelRun, outputs: Outputs, area: OutputArea, process: Post
             outcomes.append(outcome)
         except NoRoomError as error:
             area.used = used
-            outcomes.append(without_room(row, error, used))
+            if used:
+                area.full = True
+                break
+            outcomes.append(failed(row, error))
         except (UserFault, ModelError, ResultTooLargeError) as error:
             area.used = used
             outcomes.append(failed(row, error))

@@ -1,13 +1,14 @@
 """A worker process: runs one copy of the model on the slots handed to the worker.
 
 Inputs are views of the slot. Outputs are copied into the slot. Images and text are decoded here, in parallel over the workers.
-A failed run is tried again in halves until the row at fault is alone, so that the row's neighbours get their answers.
+A failed run is tried again in halves until the row at fault is alone, so that the row's neighbours get their answers. When the
+outputs are full, the slot goes to the writer, and comes back with empty outputs and the rest of its rows.
 """
 
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 
 import numpy as np
@@ -29,7 +30,7 @@ from cluster_serving.node.ring.ring import Ring, State
 from cluster_serving.node.ring.slot import Outcome, Slot
 from cluster_serving.node.topology import cpulist, threads
 from cluster_serving.node.worker.inputs import ModelRun, SlotInputs
-from cluster_serving.node.worker.outputs import NoRoomError, OutputArea, SlotOutputs, failed, without_room
+from cluster_serving.node.worker.outputs import OutputArea, SlotOutputs, failed
 from cluster_serving.node.worker.poison import poisoned
 from cluster_serving.node.worker.spec import WorkerSpec
 
@@ -40,9 +41,18 @@ _HINT = "; the model does not state its input shapes: if records carry the batch
 
 
 class Worker:
-    """Runs one copy of the model. `raw`: records are to come undecoded, for the user's `preprocess`."""
+    """Runs one copy of the model.
 
-    def __init__(self, spec: WorkerSpec, backend: Backend) -> None:
+    Args:
+        spec: settings of the worker.
+        backend: loaded model.
+        row_output_bytes: bytes of the outputs of one row in the warm-up. 0: not known.
+
+    Attributes:
+        raw: records are to come undecoded, for the user's `preprocess`.
+    """
+
+    def __init__(self, spec: WorkerSpec, backend: Backend, row_output_bytes: int = 0) -> None:
         lane = spec.lane
         self._me = spec.worker
         self._backend = backend
@@ -59,7 +69,8 @@ class Worker:
         self._store = SlotOutputs(with_labels(parse_filter(spec.post_processing), spec.labels), processing)
         self._fixed = fixed_batch(backend)
         if self._store.keeps_all:
-            self._learn(sum(spec.row_bytes for spec in backend.outputs))
+            told = sum(spec.row_bytes for spec in backend.outputs)
+            self._ring.row_output_bytes = max(self._ring.row_output_bytes, row_output_bytes, told)
         self._hint = _HINT if any(spec.shape is None for spec in backend.inputs) else ""
         self._row_times = RowTimes()
         self._stopping = False
@@ -87,21 +98,28 @@ class Worker:
                 self._bell.hear()
 
     def _finish(self, slot: Slot) -> None:
-        """Give every row of a slot an outcome."""
+        """Give every row of a slot an outcome, or the first rows, as far as the outputs have room."""
         slot.begin()
         begun_s = time.perf_counter()
         ran = 0
+        area = OutputArea(slot)
         while rows := slot.progress.next_run:
             self._ring.beat(self._process)
             rows = rows[: self._fixed]
+            if row_bytes := self._ring.row_output_bytes:
+                rows = rows[: area.rows(row_bytes)]
+                if not rows:
+                    break
             expired = self._too_late(slot, rows)
             runs, outcomes = self._contents.decode(slot, rows, [outcome.rows[0] for outcome in expired])
             outcomes += expired
             ran += sum(max(len(run.rows), self._fixed or 0) for run in runs)
-            area = OutputArea(slot)
             for run in runs:
                 outcomes += self._outcomes(run, area)
-            slot.add(outcomes, rows.stop, area.used)
+            next_row = _first_without(outcomes, rows) if area.full else rows.stop
+            slot.add(outcomes, next_row, area.used)
+            if next_row < rows.stop:
+                break
         if ran and slot.deadline_ms:
             self._ring.row_ms = self._row_times.add(1000 * (time.perf_counter() - begun_s), ran)
 
@@ -124,7 +142,9 @@ class Worker:
         ]
 
     def _outcomes(self, run: ModelRun, area: OutputArea) -> list[Outcome]:
-        """Run the model on the rows of a run, in halves after a failure, and return the outcomes of all rows."""
+        """Run the model on the rows of a run, in halves after a failure, and return the outcomes of the rows that had room."""
+        if area.full:
+            return []
         used = area.used
         self._ring.beat(self._process)
         self._count[Count.RUNS] += 1
@@ -137,13 +157,10 @@ class Worker:
             finally:
                 INFERENCE.observe(self._measures, time.perf_counter() - begun_s)
             outcomes = self._store.store(area, run, outputs)
-            if not run.whole:
-                self._learn((area.used - used) // len(run.rows))
+            ended = sum(len(outcome.rows) for outcome in outcomes)
+            if ended and not run.whole:
+                self._learn((area.used - used) // ended)
             return outcomes
-        except NoRoomError as error:
-            area.used = used
-            if len(run.rows) == 1:
-                return [without_room(run.rows[0], error, used)]
         except (Exception, SystemExit) as error:  # every exception of a model is answered as a fault of a record
             area.used = used
             if len(run.rows) == 1:
@@ -198,10 +215,10 @@ def main(spec: WorkerSpec, ready: Callable[..., None]) -> None:
         trials = Trials(spec.calibration_data, spec.accuracy_tolerance, spec.images)
         backend, runtime, candidates = load(model, spec.options, spec.runtime, batch, trials)
         before = threads.times()
-        warm_up(backend, batch)
+        row_output_bytes = warm_up(backend, batch)
     seen = threads.look(before)
     check_threads(seen, spec.options.threads)
-    worker = Worker(spec, poisoned(backend, os.environ))
+    worker = Worker(spec, poisoned(backend, os.environ), row_output_bytes)
     signal.signal(signal.SIGTERM, worker.stop)
     ready(
         inputs=backend.inputs,
@@ -212,6 +229,12 @@ def main(spec: WorkerSpec, ready: Callable[..., None]) -> None:
         threads=seen._asdict(),
     )
     worker.run()
+
+
+def _first_without(outcomes: Sequence[Outcome], rows: range) -> int:
+    """Return the first of the rows without an outcome. Later rows with an outcome run once more, behind that row."""
+    ended = {row for outcome in outcomes for row in outcome.rows}
+    return next((row for row in rows if row not in ended), rows.stop)
 
 
 def check_threads(seen: threads.Threads, wanted: int) -> None:

@@ -45,7 +45,7 @@ class RowOutcome(msgspec.Struct, frozen=True, gc=False):
 
 
 def row_outcomes(slot: Slot, now_ms: float) -> Iterator[RowOutcome]:
-    """Yield the outcome of each record of a slot, in the order of the row table. Records that are to run again are left out.
+    """Yield the outcome of each record of a slot, in the order of the row table. Rows that had no room are left out.
 
     Args:
         slot: slot to read. The slot is not changed.
@@ -54,12 +54,13 @@ def row_outcomes(slot: Slot, now_ms: float) -> Iterator[RowOutcome]:
     # A row has two outcomes when a worker was killed while the outcomes were stored. The later outcome counts.
     found = {place: (outcome, index) for outcome in slot.outcomes() for index, place in enumerate(outcome.rows)}
     overdue = 0 < slot.deadline_ms < now_ms
-    for row in slot.table():
+    rows = slot.table()
+    if slot.unfinished:
+        rows = [row for row in rows if row.place < slot.progress.next_row]
+    for row in rows:
         outcome, index = found.get(row.place, _NONE)
         if outcome is None:
             yield RowOutcome(row, Outcome([row.place], error=row.error or _NO_OUTCOME))
-        elif outcome.again:
-            continue
         elif overdue and 0 < row.deadline_ms < now_ms and outcome.error is None:
             error = late(now_ms - row.deadline_ms, "the result could be published")
             yield RowOutcome(row, Outcome([row.place], error=error))

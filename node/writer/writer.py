@@ -4,7 +4,7 @@
                                └─ a failure that is no fault of the client ──dead_letters.py──► dead letter, beside the result
 
 One call of `finish.lua` publishes a slot. A slot is freed only after Redis has answered. If a process dies before the answer, the
-slot is published again, and the second call changes nothing.
+slot is published again, and the second call changes nothing. A slot whose outputs had no room for all rows goes back to a worker.
 """
 
 import signal
@@ -51,6 +51,7 @@ class Writer:
         self._bell = Bell(lane.writer_bell)
         self._ear = Ear(self._bell)
         self._reader_bell = Bell(lane.reader_bell)
+        self._worker_bells = [Bell(fd) for fd in lane.worker_bells]
         self._link = Link(lane.redis)
         self._count = self._ring.counters[WRITER]
         self._measures = self._ring.measures[WRITER]
@@ -67,11 +68,16 @@ class Writer:
         """Serve until stopped."""
         for interrupted in self._ring.every(State.PUBLISHING):
             self._ring.move("writer", interrupted, State.DONE)
+        for bell in self._worker_bells:
+            bell.ring()  # the previous writer may have died between giving back and ringing
         while True:
             slot = self._ring.oldest(State.DONE)
             if slot is not None:
                 self._ring.move("writer", slot, State.PUBLISHING)
                 self._publish(slot)
+                if self._ring.slots[slot].unfinished:
+                    self._give_back(slot)
+                    continue
                 self._ring.move("writer", slot, State.FREE)
                 if self._ring.reader_wants:
                     self._reader_bell.ring()
@@ -79,6 +85,14 @@ class Writer:
                 return
             else:
                 self._bell.hear()
+
+    def _give_back(self, slot: int) -> None:
+        """Let a worker run the rows that had no room in the outputs."""
+        self._ring.slots[slot].make_room()
+        least = self._ring.least_loaded()
+        worker = self._ring.owner(slot) if least is None else least[0]
+        self._ring.hand_over("writer", slot, worker)
+        self._worker_bells[worker].ring()
 
     def _publish(self, slot: int) -> None:
         """Publish the result of each record: its outcome (outcome.py), its fields (fields.py), its address (address.py)."""

@@ -43,6 +43,7 @@ class Lane:
         batch: rows of a slot.
         slots: of the ring.
         troubles: how many deaths, cut connections and rivals that answer a record first may come, in any state.
+        room: rows whose outputs have room in a slot.
     """
 
     unseen = frozenset(
@@ -52,6 +53,7 @@ class Lane:
             "worker_forgives",
             "worker_goes_on",
             "writer_takes_back",
+            "writer_empties",
             "supervisor_recovers",
         }
     )
@@ -61,10 +63,18 @@ class Lane:
     """The owner of a slot that is neither READY nor RUNNING does not matter, and is not told apart."""
 
     def __init__(
-        self, *, records: int = 2, poison: int = 1, late: int = -1, batch: int = 2, slots: int = 3, troubles: int = 1
+        self,
+        *,
+        records: int = 2,
+        poison: int = 1,
+        late: int = -1,
+        batch: int = 2,
+        slots: int = 3,
+        troubles: int = 1,
+        room: int = 2,
     ) -> None:
         self._records, self._poison, self._batch, self._slots = records, poison, batch, slots
-        self._late, self._troubles = late, troubles
+        self._late, self._troubles, self._room = late, troubles, room
         self._wanted, self._options = 0, 1
         self.taken: set[tuple[str, State, State]] = set()
 
@@ -215,7 +225,8 @@ class Lane:
             self._move(world, "reader", free[0], State.FILLING)
         slot = (open_slots or free)[0]
         held = world.slots[slot]
-        world.set(slot, rows=(*held.rows, record), outcomes=(*held.outcomes, ERROR if late else NONE))
+        rows = (*held.rows, record)
+        world.set(slot, rows=rows, outcomes=(*held.outcomes, ERROR if late else NONE), next_row=late * len(rows))
         return True
 
     def reader_chooses(self, world: World, slot: int, worker: int) -> Place:
@@ -250,8 +261,9 @@ class Lane:
         return self.worker_turns(world, me, slot)
 
     def worker_turns(self, world: World, me: int, slot: int) -> Place:
-        """Whether there is anything left to run."""
-        return ("worker_runs", me, slot) if world.slots[slot].run_rows else ("worker_ends", me, slot)
+        """Whether there is anything left to run, and room for what comes of it."""
+        held = world.slots[slot]
+        return ("worker_runs", me, slot) if held.run_rows and held.used < self._room else ("worker_ends", me, slot)
 
     def worker_sleeps(self, world: World, me: int) -> Place | None:
         """Wait for the bell."""
@@ -261,12 +273,12 @@ class Lane:
         return self.worker_looks(world, me)
 
     def worker_runs(self, world: World, me: int, slot: int) -> Place:
-        """Run the model on the next rows, and store what came of them."""
+        """Run the model on the next rows, and store what came of the first ones, as far as there is room."""
         held = world.slots[slot]
-        count = held.run_rows
-        if self._poison in held.rows[held.next_row : held.next_row + count]:
+        if self._poison in held.rows[held.next_row : held.next_row + held.run_rows]:
             return DEAD
-        world.slots[slot] = held.with_outcomes(count, GOOD)
+        count = min(held.run_rows, self._room - held.used)
+        world.slots[slot] = held.with_outcomes(count, GOOD)._replace(used=held.used + count)
         return ("worker_forgives", me, slot, count)
 
     def worker_forgives(self, world: World, me: int, slot: int, count: int) -> Place:
@@ -282,7 +294,9 @@ class Lane:
     def worker_ends(self, world: World, me: int, slot: int) -> Place:
         """Leave the slot to the writer."""
         self._move(world, "worker", slot, State.DONE)
-        world.set(slot, next_row=0, most_rows=0, deaths_alone=0)  # nobody looks at these again
+        held = world.slots[slot]
+        if held.next_row == len(held.rows):
+            world.set(slot, most_rows=0, deaths_alone=0)  # nobody looks at these again
         if self.forgets_owners:
             world.set(slot, owner=0)
         return ("worker_rings", me)
@@ -302,6 +316,11 @@ class Lane:
         for slot in world.within(State.PUBLISHING):
             self._move(world, "writer", slot, State.DONE)
             return ("writer_takes_back",)
+        return self.writer_wakes(world)
+
+    def writer_wakes(self, world: World) -> Place:
+        """Ring for what the writer before had given back and not rung for."""
+        world.bells[:WRITER_BELL] = [True] * len(WORKERS)
         return self.writer_looks(world)
 
     def writer_looks(self, world: World) -> Place:
@@ -322,22 +341,54 @@ class Lane:
 
     def writer_finishes(self, world: World, slot: int) -> Place:
         """Redis runs the script; the writer does not know it yet."""
-        for record, outcome in zip(world.slots[slot].rows, world.slots[slot].outcomes, strict=True):
-            self._publish(world, record, outcome)
-        return ("writer_frees", slot)
+        held = world.slots[slot]
+        for row in range(held.published, held.next_row):
+            self._publish(world, held.rows[row], held.outcomes[row])
+        return ("writer_frees" if held.next_row == len(held.rows) else "writer_notes", slot)
+
+    def writer_notes(self, world: World, slot: int) -> Place:
+        """The first store of `Slot.make_room`."""
+        world.set(slot, published=world.slots[slot].next_row)
+        return ("writer_empties", slot)
+
+    def writer_empties(self, world: World, slot: int) -> Place:
+        """The other stores of `Slot.make_room`."""
+        world.set(slot, outcomes=(NONE,) * len(world.slots[slot].rows), used=0)
+        return ("writer_chooses", slot)
+
+    def writer_chooses(self, world: World, slot: int) -> Place:
+        """The first store of `Ring.hand_over`."""
+        least = world.least_loaded()
+        worker = least[0] if least else self._any(WORKERS)
+        world.set(slot, owner=worker)
+        return ("writer_hands_back", slot, worker)
+
+    def writer_hands_back(self, world: World, slot: int, worker: int) -> Place:
+        """The last store of `Ring.hand_over`."""
+        self._move(world, "writer", slot, State.READY)
+        return ("writer_rings", worker)
+
+    def writer_rings(self, world: World, worker: int) -> Place:
+        """Tell the worker."""
+        world.bells[worker] = True
+        return self._writer_rests(world)
+
+    def _writer_rests(self, world: World) -> Place:
+        return ("writer_looks",) if world.within(State.DONE) else ("writer_sleeps",)
 
     def writer_frees(self, world: World, slot: int) -> Place:
         """Redis has answered."""
         lost = [record for record in world.slots[slot].rows if not world.finished[record]]
         assert not lost, f"slot {slot} is freed, and Redis has not finished record {lost[0]}" if lost else ""
         self._free(world, "writer", slot)
-        return ("writer_looks",) if world.within(State.DONE) else ("writer_sleeps",)
+        return self._writer_rests(world)
 
     def _publish(self, world: World, record: int, outcome: int) -> None:
+        # Also of a record that is finished: a Redis that failed over may have forgotten that.
+        assert outcome != NONE, f"record {record} is answered before it was run, or after its outputs were given up"
         if self._is_fenced(world, record):
             return
         assert not world.finished[record], f"record {record} has a second result"
-        assert outcome != NONE, f"record {record} is answered before it was run"
         if record == self._poison:
             assert outcome == ERROR, "a record that kills its worker has a good result"
         elif outcome == ERROR and record != self._late:
@@ -411,7 +462,10 @@ class Lane:
 
 _TOUCHING = {
     **dict.fromkeys(("worker_runs", "worker_forgives", "worker_goes_on", "worker_ends"), (State.RUNNING, 1)),
-    **dict.fromkeys(("writer_finishes", "writer_frees"), (State.PUBLISHING, 0)),
+    **dict.fromkeys(
+        ("writer_finishes", "writer_frees", "writer_notes", "writer_empties", "writer_chooses", "writer_hands_back"),
+        (State.PUBLISHING, 0),
+    ),
     "reader_hands_over": (State.FILLING, 0),
 }
 """The steps of a process that holds a slot: the state that the slot must be in, and which local variable names it."""

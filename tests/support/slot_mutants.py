@@ -40,6 +40,59 @@ class NextRowFirst(Lane):
         return self.worker_turns(world, me, slot)
 
 
+class LeavesTheRest(Lane):
+    """The writer frees a slot whose outputs had no room for all rows."""
+
+    def writer_finishes(self, world: World, slot: int) -> Place:
+        return ("writer_frees", super().writer_finishes(world, slot)[1])
+
+
+class ForgetsThePublished(Lane):
+    """The writer gives a slot back without a note of the rows that it has published."""
+
+    def writer_notes(self, world: World, slot: int) -> Place:
+        return ("writer_empties", slot)
+
+
+class EmptiesBeforeItNotes(Lane):
+    """The writer gives up the outputs of rows before it notes that these rows are published."""
+
+    def writer_notes(self, world: World, slot: int) -> Place:
+        super().writer_empties(world, slot)
+        return ("writer_empties", slot)
+
+    def writer_empties(self, world: World, slot: int) -> Place:
+        super().writer_notes(world, slot)
+        return ("writer_chooses", slot)
+
+
+class HandsBackBeforeItEmpties(Lane):
+    """The writer gives up the outputs of a slot that the worker has already got back."""
+
+    def writer_notes(self, world: World, slot: int) -> Place:
+        super().writer_notes(world, slot)
+        return ("writer_chooses", slot)
+
+    def writer_hands_back(self, world: World, slot: int, worker: int) -> Place:
+        super().writer_hands_back(world, slot, worker)
+        return ("writer_empties", slot)
+
+
+class HandsBackInSilence(Lane):
+    """The writer does not ring for what it gives back."""
+
+    def writer_hands_back(self, world: World, slot: int, worker: int) -> Place:
+        super().writer_hands_back(world, slot, worker)
+        return self._writer_rests(world)
+
+
+class WakesNoWorker(Lane):
+    """A new writer does not ring for what the old one had given back."""
+
+    def writer_wakes(self, world: World) -> Place:
+        return self.writer_looks(world)
+
+
 class ForgetsReadySlots(Lane):
     """A new reader does not look into the READY slots before it takes again what is pending."""
 

@@ -27,6 +27,8 @@ class Slot(NamedTuple):
     most_rows: int = 0
     deaths_alone: int = 0
     outcomes: tuple[int, ...] = ()
+    published: int = 0
+    used: int = 0  # rows whose outputs lie in it
 
     @property
     def run_rows(self) -> int:

@@ -48,7 +48,7 @@ def store(
     slot = new_slot(rows)
     area = OutputArea(slot)
     outcomes = SlotOutputs(keep, steps).store(area, ModelRun(list(range(rows)), {}, whole), outputs)
-    slot.add(outcomes, rows, area.used)
+    slot.add(outcomes, sum(len(outcome.rows) for outcome in outcomes), area.used)
     answers: list[Any] = []
     for result in results_of(slot):
         try:
@@ -166,7 +166,7 @@ def test_a_result_that_is_too_large_leaves_room_for_the_next(fits: bool) -> None
     answers = store({"n": np.arange(3)}, steps=processing(postprocess))
 
     if fits:
-        assert len(answers) == 2, "the third one is to be run again"
+        assert len(answers) == 2, "the third one is run later"
     else:
         assert isinstance(answers[1], RecordFailed)
         assert "do not fit into the 4096 bytes of a slot (slotBytes" in answers[1].reason
@@ -187,11 +187,49 @@ def test_a_model_of_more_outputs_than_redis_takes_is_the_runs_fault() -> None:
         store({f"name{n}": np.zeros((1, 1)) for n in range(3501)})
 
 
-def test_arrays_that_do_not_fit_are_the_runs_fault() -> None:
+def test_arrays_of_a_row_that_do_not_fit_are_the_runs_fault() -> None:
     slot = new_slot(2)
+    area = OutputArea(slot)
 
     with pytest.raises(ResultTooLargeError):
-        SlotOutputs(None, None).store(OutputArea(slot), ModelRun([0, 1], {}), {"y": np.zeros((2, 300))})
+        SlotOutputs(None, None).store(area, ModelRun([0, 1], {}), {"y": np.zeros((2, 600))})
+
+    assert (area.used, area.full) == (0, False)
+
+
+@pytest.mark.parametrize(("values", "stored", "full"), [(4, 8, False), (300, 1, True), (120, 4, True)])
+def test_as_many_of_the_first_rows_are_stored_as_have_room(values: int, stored: int, full: bool) -> None:
+    slot = new_slot(8)
+    area = OutputArea(slot)
+
+    (outcome,) = SlotOutputs(None, None).store(area, ModelRun(list(range(8)), {}), {"y": np.zeros((8, values))})
+
+    assert (outcome.rows, area.full) == (list(range(stored)), full)
+    assert area.used == 8 * values * stored
+
+
+@pytest.mark.parametrize(
+    ("keep", "steps"),
+    [(None, None), (Filter("topN", 100), None), (None, processing(lambda outputs: outputs["y"].tolist()))],
+    ids=["arrays", "filtered", "customized"],
+)
+def test_a_row_without_room_beside_its_neighbours_has_no_outcome(keep: Filter | None, steps: Processing | None) -> None:
+    slot = new_slot(8)
+    area = OutputArea(slot)
+    area.used = 4000
+
+    outcomes = SlotOutputs(keep, steps).store(area, ModelRun([3], {}), {"y": np.zeros((1, 500))})
+
+    assert (outcomes, area.used, area.full) == ([], 4000, True)
+
+
+def test_room_for_rows_of_a_known_size() -> None:
+    area = OutputArea(new_slot(1))
+    assert (area.rows(1000), area.rows(10_000)) == (4, 1)
+
+    area.used = 3000
+
+    assert (area.rows(1000), area.rows(10_000)) == (1, 0)
 
 
 def test_what_a_filter_left_is_packed() -> None:

@@ -24,6 +24,7 @@ LEGAL = {
     ("worker", RUNNING, DONE),
     ("writer", DONE, PUBLISHING),
     ("writer", PUBLISHING, FREE),
+    ("writer", PUBLISHING, READY),
     ("writer", PUBLISHING, DONE),
     ("supervisor", RUNNING, READY),
 }

@@ -38,7 +38,6 @@ def row(place: int, error: tuple[str, str] | None = None, deadline_ms: int = 0) 
         pytest.param(
             row(0), [Outcome([0], error=FAILED), Outcome([0], values=[(0, 1)])], None, id="the later one counts"
         ),
-        pytest.param(row(0), [Outcome([0], again=True), Outcome([0], error=FAILED)], FAILED, id="has run again"),
     ],
 )
 def test_each_record_has_one_outcome(record: Row, stored: list[Outcome], error: tuple[str, str] | None) -> None:
@@ -52,11 +51,16 @@ def test_each_record_has_one_outcome(record: Row, stored: list[Outcome], error: 
 
 
 @pytest.mark.parametrize("deadline_ms", [0, 1])
-def test_a_record_that_is_to_run_again_has_none(deadline_ms: int) -> None:
-    slot = new_slot(row(0), row(1, None, deadline_ms))
-    slot.add([Outcome([0], error=FAILED), Outcome([1], again=True)], 2, 0)
-
+def test_a_record_without_room_has_its_outcome_when_its_neighbours_are_published(deadline_ms: int) -> None:
+    slot = new_slot(row(0), row(1, None, deadline_ms), row(2))
+    slot.add([Outcome([0, 2], values=[(0, 1), (2, 1)])], 1, 3)
     assert [ended.row.place for ended in row_outcomes(slot, NOW_MS)] == [0]
+
+    slot.make_room()
+    assert list(row_outcomes(slot, NOW_MS)) == []
+    slot.add([Outcome([1, 2], error=FAILED)], 3, 0)
+
+    assert [ended.row.place for ended in row_outcomes(slot, NOW_MS)] == [1, 2]
 
 
 def test_records_keep_their_order_and_meet_their_own_outcomes() -> None:

@@ -144,6 +144,21 @@ def test_a_worker_that_dies_with_nothing_left_to_run_changes_nothing(deaths: int
     assert slot.outcomes() == [Outcome([0], values=[(0, 0)])]
 
 
+def test_room_is_made_for_the_rows_that_are_left() -> None:
+    slot = filled(8)
+    slot.begin()
+    slot.add([Outcome([0, 1, 2], values=[(0, 1), (1, 1), (2, 1)])], 2, 3)
+    assert slot.unfinished
+    assert len(slot.table()) == 8, "nobody knows yet whether they are published"
+
+    slot.make_room()
+
+    assert [row.place for row in slot.table()] == [2, 3, 4, 5, 6, 7]
+    assert (slot.outcomes(), slot.output_bytes, slot.progress) == ([], 0, Progress(8, 2))
+    slot.add([Outcome([2, 3, 4, 5, 6, 7], error=DIED)], 8, 0)
+    assert not slot.unfinished
+
+
 @pytest.mark.parametrize("batch", [1, 2, 32, 1000])
 def test_the_areas_hold_the_extremes_and_do_not_overlap(batch: int) -> None:
     """A table that `Filling` would still extend takes the largest entry; every row fails with the largest message."""

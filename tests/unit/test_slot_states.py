@@ -14,6 +14,7 @@ pytestmark = pytest.mark.slow
 ARROWS = {(by, *arrow) for by, arrows in TRANSITIONS.items() for arrow in arrows}
 NO_POISON = NOBODY = -1
 REFUSES = ("reader", State.FILLING, State.DONE)
+GIVES_BACK = ("writer", State.PUBLISHING, State.READY)
 
 
 def test_whatever_dies_each_record_gets_one_result_and_each_slot_becomes_free() -> None:
@@ -37,6 +38,17 @@ def test_what_the_reader_refuses_is_answered_too() -> None:
     assert REFUSES in lane.taken
 
 
+@pytest.mark.parametrize(("records", "poison", "troubles"), [(2, NO_POISON, 1), (2, 1, 1), (3, NO_POISON, 0)], ids=str)
+def test_what_has_no_room_is_run_when_its_neighbours_are_published(records: int, poison: int, troubles: int) -> None:
+    lane = Lane(records=records, poison=poison, troubles=troubles, batch=records, room=1)
+
+    found = explore(lane)
+
+    print(f"{found.states} states, {found.steps} steps")
+    assert not found.wrong, found.wrong
+    assert GIVES_BACK in lane.taken
+
+
 @pytest.mark.parametrize(("records", "poison", "troubles"), [(3, NO_POISON, 0), (2, NO_POISON, 1), (2, 0, 0)], ids=str)
 def test_other_loads(records: int, poison: int, troubles: int) -> None:
     found = explore(Lane(records=records, poison=poison, troubles=troubles))
@@ -47,8 +59,11 @@ def test_other_loads(records: int, poison: int, troubles: int) -> None:
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.__name__)
 def test_what_is_wrong_is_found(mutant: type[Lane]) -> None:
-    loads = [(1, NOBODY, 0), (NO_POISON, NOBODY, 1), (NO_POISON, 1, 1)]
-    ways = (explore(mutant(poison=poison, late=late, troubles=troubles)).wrong for poison, late, troubles in loads)
+    loads = [(1, NOBODY, 0, 2), (NO_POISON, NOBODY, 1, 2), (NO_POISON, 1, 1, 2), (NO_POISON, NOBODY, 1, 1)]
+    ways = (
+        explore(mutant(poison=poison, late=late, troubles=troubles, room=room)).wrong
+        for poison, late, troubles, room in loads
+    )
 
     way = next(filter(None, ways), "")
 

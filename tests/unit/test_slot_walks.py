@@ -94,9 +94,12 @@ class Lane:
             slot = ring.slots[number]
             while rows := slot.progress.next_run:
                 yield
-                if POISON in [int(row.id) for row in slot.table()][rows.start : rows.stop]:
+                if POISON in [int(row.id) for row in slot.table() if row.place in rows]:
                     return
-                slot.add([Outcome(list(rows))], rows.stop, 0)
+                room = self.random.randint(0 if slot.output_bytes else 1, len(rows))
+                slot.add([Outcome(list(rows))], rows.start + room, slot.output_bytes + room)
+                if room < len(rows):
+                    break
             yield
             self._move("worker", number, State.DONE)
 
@@ -116,11 +119,17 @@ class Lane:
                 -1: True
             }
             for row in slot.table():
-                if int(row.id) in self.pending:
+                if row.place < slot.progress.next_row and int(row.id) in self.pending:
                     self.pending.remove(int(row.id))
                     assert int(row.id) not in self.results, "a record has a second result"
                     self.results[int(row.id)] = failed[row.place]
             yield
+            if slot.unfinished:
+                slot.make_room()
+                yield
+                least = self.ring.least_loaded()
+                self._hand_over("writer", number, least[0] if least else self.ring.owner(number))
+                continue
             self._move("writer", number, State.FREE)
 
     def _bury(self, name: str) -> None:

@@ -33,8 +33,9 @@ class Counting:
 def test_every_batch_size_is_met_once() -> None:
     model = Counting(ROWS_OF_4)
 
-    warm_up(model, 6)
+    row_output_bytes = warm_up(model, 6)
 
+    assert row_output_bytes == 4 * 4
     assert model.rows[:4] == [1, 2, 4, 6]
     assert sorted(model.rows) == [1, 2, 3, 4, 5, 6]
 
@@ -51,7 +52,7 @@ def test_a_fixed_batch_is_the_only_one() -> None:
 def test_no_shape_is_guessed(shape: tuple[int | None, ...] | None) -> None:
     model = Counting(TensorSpec("x", "float32", shape))
 
-    warm_up(model, 6)
+    assert warm_up(model, 6) == 0
 
     assert model.rows == []
 

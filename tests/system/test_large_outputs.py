@@ -1,0 +1,56 @@
+"""Outputs that do not fit into a slot together, of a model that does not tell their size: nobody waits for a lease."""
+
+import signal
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cluster_serving.client import InputQueue, keys
+from support.private_redis import PrivateRedis
+from support.running_node import running_node
+from support.wait import wait_until
+
+pytestmark = [pytest.mark.redis, pytest.mark.measured]
+JOB = "masks"
+ROWS = 32
+SLOT = 1 << 20  # room for 6 of them
+MODEL = """
+import numpy as np
+
+class Model:
+    inputs = [("x", "float32", ({rows}, {columns}))]
+    outputs = [("mask", "float32", (None, None))]
+
+    def predict(self, batch):
+        return {{"mask": np.repeat(batch["x"][:, :1], 40_000 + 40_000 * (batch["x"].shape[1] > 4), axis=1)}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns"), [("None", "None"), ("None", "4"), ("8", "4")], ids=["cold", "warm", "of 8 rows"]
+)
+def test_each_is_answered_at_once(own_redis: PrivateRedis, tmp_path: Path, rows: str, columns: str) -> None:
+    """Also after a change of the settings, and where each record may be delivered only once."""
+    model = tmp_path / "model.py"
+    model.write_text(MODEL.format(rows=rows, columns=columns))
+    settings = {"modelPath": str(model), "jobName": JOB, "slotBytes": SLOT, "batchSize": ROWS, "maxBatchDelayMs": 200}
+    with (
+        running_node(tmp_path / "node", own_redis, lease=60, maxDeliveries=1, **settings) as node,
+        InputQueue(port=own_redis.port, name=JOB) as queue,
+        own_redis.client() as client,
+    ):
+        for generation in (1, 2):
+            widths = [4 + 4 * (columns == "None" and number % 3 == 2) for number in range(ROWS)]
+            records = [{"x": np.full(width, number, np.float32)} for number, width in enumerate(widths)]
+
+            answers = list(queue.predict_many(records, timeout=20))
+
+            for number, (width, answer) in enumerate(zip(widths, answers, strict=True)):
+                assert not isinstance(answer, Exception), answer
+                np.testing.assert_array_equal(answer, np.full(10_000 * width, number, np.float32))
+            assert (client.xlen(JOB), client.xlen(keys.dead_key(JOB))) == (0, 0)
+            if generation == 1:
+                node.process.send_signal(signal.SIGHUP)
+                wait_until(lambda: node.log.count("event=serving") == 2, "new lanes serve")
+        assert node.heartbeat()["redelivered"] == 0
