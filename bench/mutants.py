@@ -33,6 +33,9 @@ MUTANTS = {
         "node/writer/writer.py",
         """\
                 self._publish(slot)
+                if self._ring.slots[slot].unfinished:
+                    self._give_back(slot)
+                    continue
                 self._ring.move("writer", slot, State.FREE)
 """,
         """\

@@ -3,7 +3,8 @@
     record with the field `reply`       the reply stream of that name, where all results of a call for one client are one entry
     record without the field `reply`    a result hash, which Redis keeps for the time to live of results
 
-The addressed results of a slot, and the dead letters among its records, are published by one call of `finish.lua`.
+The addressed results of a slot, and the dead letters among its records, are published by one call of `finish.lua`. A record
+whose result Redis refuses becomes a dead letter without a result.
 """
 
 from pathlib import Path
@@ -13,6 +14,7 @@ from cluster_serving.client import keys
 from cluster_serving.client.protocol.resp import Script
 from cluster_serving.node.ring.metrics import Count
 from cluster_serving.node.ring.slot import Row
+from cluster_serving.node.writer.dead_letters import Reason
 
 FINISH = Script(Path(__file__).with_name("finish.lua").read_text())
 
@@ -58,11 +60,13 @@ class FinishCall:
 
     Attributes:
         counts: counters of each row, in the order of the rows.
+        dead: records that become dead letters, each with the reason.
         size: bytes of all fields.
     """
 
     def __init__(self, job: JobAddress, batch: bytes) -> None:
         self.counts: list[Counts] = []
+        self.dead: list[tuple[Row, Reason]] = []
         self.size = 0
         self._job = job
         self._batch = batch
@@ -71,14 +75,14 @@ class FinishCall:
         self._letters: list[bytes] = []
         self._rows: list[bytes] = []
 
-    def add(self, row: Row, fields: list[bytes], counts: Counts, letter: bytes = b"") -> None:
+    def add(self, row: Row, fields: list[bytes], counts: Counts, reason: Reason | None = None) -> None:
         """Add a record with its result.
 
         Args:
             row: the record.
             fields: fields of an `Answer`.
             counts: counters of the record.
-            letter: encoded `Reason` if the record becomes a dead letter.
+            reason: reason of the dead letter if the record becomes one.
         """
         if row.reply:
             number = self._streams.get(row.reply)
@@ -90,8 +94,14 @@ class FinishCall:
             self._rows += (row.id, b"0", b"%d" % len(fields), *fields)
         self.counts.append(counts)
         self.size += sum(map(len, fields))
-        if letter:
-            self._letters += b"%d" % len(self.counts), letter
+        if reason is not None:
+            self._letter(row, reason)
+
+    def bury(self, row: Row, counts: Counts, reason: Reason) -> None:
+        """Add a record that becomes a dead letter without a result."""
+        self._rows += (row.id, b"0", b"0")
+        self.counts.append(counts)
+        self._letter(row, reason)
 
     def keys(self) -> list[bytes]:
         """Return `KEYS` of the script."""
@@ -102,3 +112,7 @@ class FinishCall:
         job, streams, letters = self._job, b"%d" % len(self._streams), b"%d" % (len(self._letters) // 2)
         settings = keys.GROUP.encode(), job.result_ttl_ms, job.max_dead_letters
         return [*settings, self._batch, streams, letters, *self._letters, *self._rows]
+
+    def _letter(self, row: Row, reason: Reason) -> None:
+        self.dead.append((row, reason))
+        self._letters += b"%d" % len(self.counts), reason.encode()

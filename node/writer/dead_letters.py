@@ -7,9 +7,9 @@
         uri           img-17                     from here on the record's own fields, unchanged
         tensor:x      ...
 
-A dead letter is written beside the record's result, which is an error, and never in place of the result. The result goes to the
-client. The letter is for operators, who look at the record, and put the record back when the cause is mended. `DEADLY` in
-outcome.py has the errors of dead letters.
+A dead letter is written beside the record's result, which is an error. The result goes to the client. The letter is for
+operators, who look at the record, and put the record back when the cause is mended. `DEADLY` in outcome.py has the errors of dead
+letters. Only a record whose result Redis refuses, whatever the result is, has a letter in place of the result: `UNPUBLISHED`.
 
 The writer makes the reason, and `finish.lua` writes the letter in the same step as the result. `maxDeadLetters` bounds the
 number of letters. `DeadLetters` reads letters, puts letters back into a job's stream (`replay.lua`) and deletes letters.
@@ -31,13 +31,14 @@ REPLAY = Script(Path(__file__).with_name("replay.lua").read_text())
 _PAGE = 16
 _DELETED_AT_ONCE = 1000
 _UNREADABLE = "Unreadable"
+UNPUBLISHED = "Unpublished"
 
 
 class Reason(msgspec.Struct, frozen=True):
     """Cause and place of a record's death."""
 
     code: str = _UNREADABLE
-    """An `ErrorCode`, the same as in the record's answer."""
+    """An `ErrorCode`, the same as in the record's answer, or `UNPUBLISHED`."""
     message: str = ""
     """Error message of the answer."""
     traceback: str = ""

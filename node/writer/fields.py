@@ -22,6 +22,9 @@ from cluster_serving.node.processing.filter_text import json_text, legacy_text
 from cluster_serving.node.ring.slot import BATCHED, ORIGINAL, Outcome, Slot, StoredOutput, array_at, cut
 from cluster_serving.node.writer.outcome import RowOutcome
 
+# With names and receipt within the 512 MiB of a value, beyond which Redis closes the connection (proto-max-bulk-len).
+_MOST_BYTES = 511 << 20
+
 Fields = list[bytes]
 """`field, value, field, value, ...`"""
 
@@ -68,6 +71,7 @@ class ResultFields:
         self._receipt = receipt
         self._clock_offset_ms = clock_offset_ms
         self._original_text = legacy_text if legacy_filter_text else json_text
+        self._may_be_large = slot.output_bytes > _MOST_BYTES // 2  # base64 of the original dialect takes a third more
         self._outcome: Outcome | None = None  # the outcome and the flags of the columns
         self._flags = 0
         self._columns: list[_Column] = []
@@ -75,13 +79,16 @@ class ResultFields:
     def answer(self, ended: RowOutcome) -> Answer:
         """Return the result of a record.
 
-        Outputs that cannot be encoded in the dialect of the record are answered with an error. Such a record is no dead letter,
-        because neither the record nor the model is at fault.
+        Outputs that cannot be encoded in the dialect of the record, or are too large for Redis, are answered with an error. Such a
+        record is no dead letter, because neither the record nor the model is at fault.
         """
         row, outcome = ended.row, ended.outcome
         failed = outcome.error is not None
         try:
             fields = self._result(row.flags, outcome, ended.index)
+            if self._may_be_large and (size := sum(map(len, fields))) > _MOST_BYTES:
+                reason = f"the result has {size} bytes, and Redis takes at most {_MOST_BYTES}"
+                fields, failed = _error((ErrorCode.RESULT_TOO_LARGE, reason), row.flags), True
         except Exception as fault:  # every exception of an encoder: the results of further rows must not stop
             fields, failed = _error((ErrorCode.INFERENCE_FAILED, cut(str(fault))), row.flags), True
         read_ms = row.read_us / 1000 + self._clock_offset_ms

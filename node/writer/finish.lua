@@ -13,6 +13,7 @@
 -- then for each row: entry id, and
 --     for a reply: the number of the reply stream (from 1), uri, packed result
 --     for a hash: 0, the number of arguments that follow, and field, value, ...
+--     for no result: 0, 0
 -- Returns the numbers of the rows that had been finished before. The script leaves the results of such rows as they are.
 local group, ttl, kept, batch = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
 local hash_key = 2 + tonumber(ARGV[5])
@@ -62,8 +63,8 @@ while at <= total do
   local id, stream = ARGV[at], tonumber(ARGV[at + 1])
   local first, last = at + 2, at + 3
   if stream == 0 then
-    hash_key = hash_key + 1
     first, last = at + 3, at + 2 + tonumber(ARGV[at + 2])
+    hash_key = hash_key + (last >= first and 1 or 0)
   end
   -- XACK is the fence: 0 means that the record was finished before.
   if redis.call('XACK', KEYS[1], group, id) == 1 then
@@ -74,7 +75,7 @@ while at <= total do
     end
     if stream > 0 then
       pcall(answer, stream, ARGV[first], ARGV[last])
-    else
+    elseif last >= first then
       redis.call('DEL', KEYS[hash_key])
       redis.call('HSET', KEYS[hash_key], unpack(ARGV, first, last))
       if ttl > 0 then

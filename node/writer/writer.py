@@ -5,17 +5,20 @@
 
 One call of `finish.lua` publishes a slot. A slot is freed only after Redis has answered. If a process dies before the answer, the
 slot is published again, and the second call changes nothing. A slot whose outputs had no room for all rows goes back to a worker.
+
+Redis refuses the whole call for a single key, for example the name of a reply stream that the node may not write. The results are
+then published one by one. A record whose result is refused becomes a dead letter. Only when Redis refuses the dead letter too, and
+therefore the job itself, the writer waits.
 """
 
 import signal
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-import redis
 import structlog
 
-from cluster_serving.client.errors import ConnectionLost, ErrorCode
+from cluster_serving.client.errors import ConnectionLost, ErrorCode, RedisRefused
 from cluster_serving.client.servers.process.backoff import Backoff
 from cluster_serving.client.threads.link import Link
 from cluster_serving.node.ring.bell import Bell, Ear
@@ -24,9 +27,9 @@ from cluster_serving.node.ring.ring import Ring, State
 from cluster_serving.node.ring.slot import Row
 from cluster_serving.node.ring.traceparent import traced
 from cluster_serving.node.writer.address import FINISH, Counts, FinishCall, JobAddress
-from cluster_serving.node.writer.dead_letters import Reason
+from cluster_serving.node.writer.dead_letters import UNPUBLISHED, Reason
 from cluster_serving.node.writer.fields import ResultFields, batch_receipt
-from cluster_serving.node.writer.outcome import DEADLY, row_outcomes
+from cluster_serving.node.writer.outcome import DEADLY, RowOutcome, row_outcomes
 from cluster_serving.node.writer.spec import WriterSpec
 
 log = structlog.get_logger(__name__)
@@ -57,6 +60,7 @@ class Writer:
         self._measures = self._ring.measures[WRITER]
         self._stopping = False
         self._backoff = Backoff()
+        self._refusal = ""
         self._untold, self._told_s = 0, float("-inf")
 
     def stop(self, *_signal: object) -> None:
@@ -109,32 +113,41 @@ class Writer:
         )
         results = ResultFields(held, receipt, clock_offset_ms=offset_ms, legacy_filter_text=spec.legacy_filter_text)
         batch = receipt.encode()
+        ended = list(row_outcomes(held, now_ms))
+        if self._answered(ended, results, batch):
+            return
+        for each in ended:
+            while not (self._answered([each], results, batch) or self._buried(each.row, batch)):
+                self._wait(self._refusal)
+
+    def _answered(self, ended: Sequence[RowOutcome], results: ResultFields, batch: bytes) -> bool:
+        """Publish results, and return False if Redis refuses."""
         call = FinishCall(self._job, batch)
-        for ended in row_outcomes(held, now_ms):
-            answer = results.answer(ended)
-            letter = b""  # stays empty unless the record becomes a dead letter
+        for each in ended:
+            answer = results.answer(each)
+            reason: Reason | None = None
             counts = _FAILED if answer.failed else _ANSWERED
-            if (error := ended.outcome.error) is not None:
+            if (error := each.outcome.error) is not None:
                 code, message = error
                 if code in DEADLY:
                     counts = _DEAD
-                    letter = self._letter(ended.row, code, message, ended.outcome.detail)
+                    reason = self._reason(each.row, code, message, each.outcome.detail)
                 elif code == ErrorCode.DEADLINE_EXCEEDED:
                     counts = _EXPIRED
-            call.add(ended.row, answer.fields, counts, letter)
+            call.add(each.row, answer.fields, counts, reason)
             if call.size > _MOST_BYTES_A_CALL:
-                self._finish(call)
+                if not self._finished(call):
+                    return False
                 call = FinishCall(self._job, batch)
-        if call.counts:
-            self._finish(call)
+        return not call.counts or self._finished(call)
 
-    def _letter(self, row: Row, code: str, message: str, traceback: str) -> bytes:
-        """Return the reason of a dead letter. A log line tells of all letters since the last line, at most once a second."""
-        self._untold += 1
-        if time.monotonic() - self._told_s >= 1:
-            told = {"code": code, "reason": message, "records": self._untold, **traced(row.traceparent)}
-            log.warning("dead letter", uri=row.uri.decode(errors="replace"), **told)
-            self._untold, self._told_s = 0, time.monotonic()
+    def _buried(self, row: Row, batch: bytes) -> bool:
+        """Make a record whose result Redis refuses a dead letter, and return False if Redis refuses the letter too."""
+        call = FinishCall(self._job, batch)
+        call.bury(row, _DEAD, self._reason(row, UNPUBLISHED, f"Redis refuses the result: {self._refusal}"))
+        return self._finished(call)
+
+    def _reason(self, row: Row, code: str, message: str, traceback: str = "") -> Reason:
         return Reason(
             code=code,
             message=message,
@@ -144,22 +157,22 @@ class Writer:
             model=self._spec.model_hash,
             died_ms=round(self._ring.redis_ms()),
             deliveries=row.deliveries,
-        ).encode()
+        )
 
-    def _finish(self, call: FinishCall) -> None:
-        """Call the script until Redis answers, and count the rows."""
+    def _finished(self, call: FinishCall) -> bool:
+        """Call the script until Redis answers, and count the rows. Return False, with `_refusal` set, if Redis refuses."""
         keys, arguments = call.keys(), call.arguments()
         while True:
             self._ring.beat(WRITER)
             begun_s = time.perf_counter()
             try:
                 repeated = self._link.run(FINISH, keys, arguments)
-            except (ConnectionLost, redis.ResponseError) as error:
-                self._link.close()  # the next connection may reach a writable master
-                delay_s = self._backoff.next_s()
-                log.warning("cannot publish to Redis", reason=str(error), retry_in_s=round(delay_s, 1))
-                self._ear.wait(delay_s)
+            except ConnectionLost as error:
+                self._wait(str(error))
                 continue
+            except RedisRefused as refusal:
+                self._refusal = str(refusal)
+                return False
             WRITE.observe(self._measures, time.perf_counter() - begun_s)
             if self._backoff.failing:
                 log.info("publishing to Redis again")
@@ -170,7 +183,23 @@ class Writer:
             for counts, rows in Counter(call.counts).items():
                 for count in counts:
                     self._count[count] += rows
-            return
+            if call.dead:
+                self._tell(*call.dead[-1], len(call.dead))
+            return True
+
+    def _tell(self, row: Row, reason: Reason, records: int) -> None:
+        """Log the dead letters since the last line, at most once a second."""
+        self._untold += records
+        if time.monotonic() - self._told_s >= 1:
+            told = {"code": reason.code, "reason": reason.message, "records": self._untold, **traced(row.traceparent)}
+            log.warning("dead letter", uri=row.uri.decode(errors="replace"), **told)
+            self._untold, self._told_s = 0, time.monotonic()
+
+    def _wait(self, reason: str) -> None:
+        self._link.close()  # the next connection may reach a writable master
+        delay_s = self._backoff.next_s()
+        log.warning("cannot publish to Redis", reason=reason, retry_in_s=round(delay_s, 1))
+        self._ear.wait(delay_s)
 
 
 def main(spec: WriterSpec, ready: Callable[..., None]) -> None:

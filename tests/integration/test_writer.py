@@ -1,21 +1,29 @@
 """What the writer publishes of a slot and counts, with a real Redis."""
 
-from collections.abc import Iterator
+import os
+import threading
+from collections.abc import Iterator, Sequence
+from itertools import chain
+from pathlib import Path
 from typing import Any
 
 import pytest
+import redis
 
 from cluster_serving.client import keys
 from cluster_serving.client.errors import ErrorCode
 from cluster_serving.client.redis_settings import RedisSettings
+from cluster_serving.node.job.redis_program import find_server
 from cluster_serving.node.ring.bell import Bell
 from cluster_serving.node.ring.metrics import WRITE, WRITER, Count
 from cluster_serving.node.ring.ring import Ring, State
 from cluster_serving.node.ring.slot import Geometry, Outcome, Row
 from cluster_serving.node.ring.spec import LaneSpec
+from cluster_serving.node.writer.dead_letters import UNPUBLISHED, decode_letter
 from cluster_serving.node.writer.spec import WriterSpec
 from cluster_serving.node.writer.writer import Writer
-from support.private_redis import PrivateRedis
+from support.private_redis import PrivateRedis, free_port, private_redis
+from support.wait import wait_until
 
 JOB = "writer"
 
@@ -34,14 +42,25 @@ def read(client: Any, count: int) -> list[bytes]:
     return ids
 
 
-def publish(server: PrivateRedis, *rows: tuple[bytes, str]) -> dict[Count, int]:
-    """Publish a slot of these rows, each an entry id and the code of its error (empty: a result), and end; what was counted."""
+def publish(
+    server: PrivateRedis,
+    *rows: tuple[bytes, str],
+    replies: Sequence[str] = (),
+    user: str | None = None,
+    dead_letters: int = 10,
+) -> dict[Count, int]:
+    """Publish a slot of these rows, each an entry id and the code of its error (empty: a result), and end; what was counted.
+
+    The first rows are answered in the reply streams `replies`. `user` is the writer's own.
+    """
     geometry = Geometry(slots=1, batch=len(rows), slot_bytes=4096, workers=1)
     ring = Ring(geometry)
     bells = [Bell() for _ in range(3)]
     slot = ring.slots[0]
     ring.move("reader", 0, State.FILLING)
-    slot.fill(b"", [Row(entry_id, entry_id, b"", 0, place) for place, (entry_id, _) in enumerate(rows)], len(rows))
+    streams = [name.encode() for name in replies] + [b""] * len(rows)
+    table = [Row(entry_id, entry_id, streams[place], 0, place) for place, (entry_id, _) in enumerate(rows)]
+    slot.fill(b"", table, len(rows))
     ring.hand_over("reader", 0, 0, 1)
     ring.move("worker", 0, State.RUNNING)
     slot.outputs[:1] = b"1"
@@ -54,20 +73,21 @@ def publish(server: PrivateRedis, *rows: tuple[bytes, str]) -> dict[Count, int]:
     lane = LaneSpec(
         job=JOB,
         node="node",
-        redis=RedisSettings(port=server.port),
+        redis=RedisSettings(port=server.port, username=user, password=user),
         geometry=geometry,
         ring_fd=ring.fd,
         reader_bell=bells[0].fileno(),
         writer_bell=bells[1].fileno(),
         worker_bells=(bells[2].fileno(),),
     )
-    writer = Writer(WriterSpec(lane, result_ttl_ms=0, legacy_filter_text=False, model_hash="", max_dead_letters=10))
+    spec = WriterSpec(lane, result_ttl_ms=0, legacy_filter_text=False, model_hash="", max_dead_letters=dead_letters)
+    writer = Writer(spec)
     writer.stop()  # once this slot is published
 
     writer.run()
 
     written = WRITE.described(ring.measures[WRITER].tolist())
-    assert (sum(written["counts"]), written["sum"] > 0) == (1, True)
+    assert sum(written["counts"]) > 0 < written["sum"]
     counted = {count: ring.counters[WRITER][count] for count in Count if ring.counters[WRITER][count]}
     for bell in bells:
         bell.close()
@@ -98,6 +118,105 @@ def test_what_others_have_finished_counts_as_nothing_else(client: Any, own_redis
 
     assert counted == {Count.ANSWERED: 1, Count.REPEATED: 2}
     assert client.xlen(keys.dead_key(JOB)) == 0
+
+
+@pytest.fixture
+def limited(client: Any) -> str:
+    """A user who may write the keys of the job, and no frontend's."""
+    mine = [JOB, f"{keys.result_prefix(JOB)}*", keys.reply_key(JOB, "*"), keys.dead_key(JOB)]
+    client.acl_setuser("limited", True, passwords="+limited", keys=mine, categories=["+@all"])
+    return "limited"
+
+
+FOREIGN = keys.frontend_reply_key("another")
+
+
+@pytest.mark.timeout(30)
+def test_a_reply_that_redis_refuses_holds_up_no_other(client: Any, own_redis: PrivateRedis, limited: str) -> None:
+    refused, mine, good, raised = read(client, 4)
+    answers = keys.reply_key(JOB, "mine")
+    client.xgroup_create(answers, "client", "$", mkstream=True)
+
+    counted = publish(
+        own_redis,
+        *((refused, ""), (mine, ""), (good, ""), (raised, ErrorCode.INFERENCE_FAILED)),
+        replies=[FOREIGN, answers],
+        user=limited,
+    )
+
+    assert counted == {Count.ANSWERED: 2, Count.FAILED: 2, Count.DEAD: 2}
+    assert client.xlen(answers) == 1
+    assert client.hget(keys.result_prefix(JOB).encode() + good, keys.VALUE) == b"1"
+    assert (client.xlen(JOB), client.xpending(JOB, keys.GROUP)["pending"]) == (0, 0)
+    (letter, other) = (decode_letter(*each) for each in raw(client, keys.dead_key(JOB)))
+    assert (letter.reason.code, other.reason.code) == (UNPUBLISHED, ErrorCode.INFERENCE_FAILED)
+    assert letter.reason.entry == refused.decode()
+    assert letter.reason.message.startswith("Redis refuses the result: ")
+    assert not client.exists(FOREIGN)
+
+
+@pytest.mark.timeout(30)
+def test_where_no_dead_letters_are_kept_it_holds_up_nobody_either(
+    client: Any, own_redis: PrivateRedis, limited: str
+) -> None:
+    (refused,) = read(client, 1)
+
+    counted = publish(own_redis, (refused, ""), replies=[FOREIGN], user=limited, dead_letters=0)
+
+    assert counted == {Count.FAILED: 1, Count.DEAD: 1}
+    assert not client.exists(keys.dead_key(JOB))
+    assert (client.xlen(JOB), client.xpending(JOB, keys.GROUP)["pending"]) == (0, 0)
+
+
+@pytest.mark.timeout(30)
+def test_a_job_that_redis_refuses_is_published_later(client: Any, own_redis: PrivateRedis) -> None:
+    first, second = read(client, 2)
+    client.rename(JOB, "aside")
+    client.set(JOB, "no stream")
+
+    def mend() -> None:
+        wait_until(lambda: client.info("errorstats").get("errorstat_WRONGTYPE"), "the writer was refused")
+        client.rename("aside", JOB)
+
+    mending = threading.Thread(target=mend)
+    mending.start()
+    counted = publish(own_redis, (first, ""), (second, ""))
+    mending.join()
+
+    assert counted == {Count.ANSWERED: 2, Count.RECONNECTS: 1}
+    assert (client.xlen(JOB), client.xlen(keys.dead_key(JOB))) == (0, 0)
+
+
+@pytest.mark.skipif(find_server(os.environ).version < (7,), reason="--cluster-port came with Redis 7.0")
+@pytest.mark.timeout(60)
+def test_a_reply_in_a_slot_of_its_own_holds_up_no_other(tmp_path: Path) -> None:
+    options = ("--cluster-enabled", "yes", "--cluster-port", str(free_port()))
+    with private_redis(tmp_path, *options) as server, server.client() as client:
+        client.execute_command("CLUSTER ADDSLOTSRANGE", 0, 16383)
+        wait_until(lambda: client.info("cluster") and can_write(client), "the cluster takes writes")
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(f"{__name__}.JOB", "{writer}")
+            client.xgroup_create(JOB, keys.GROUP, "0", mkstream=True)
+            refused, good = read(client, 2)
+
+            counted = publish(server, (refused, ""), (good, ""), replies=[FOREIGN])
+
+            assert counted == {Count.ANSWERED: 1, Count.FAILED: 1, Count.DEAD: 1}
+            assert client.exists(keys.result_prefix(JOB).encode() + good)
+            (letter,) = (decode_letter(*each) for each in raw(client, keys.dead_key(JOB)))
+            assert "CROSSSLOT" in letter.reason.message
+
+
+def can_write(client: Any) -> bool:
+    try:
+        return bool(client.set("x", "y"))
+    except redis.ResponseError:
+        return False
+
+
+def raw(client: Any, stream: str) -> list[tuple[bytes, list[bytes]]]:
+    """The entries of a stream, fields and values in a row."""
+    return [(entry_id, list(chain.from_iterable(fields.items()))) for entry_id, fields in client.xrange(stream)]
 
 
 @pytest.mark.timeout(30)

@@ -3,6 +3,7 @@
 from cluster_serving.node.ring.metrics import Count
 from cluster_serving.node.ring.slot import Row
 from cluster_serving.node.writer.address import FinishCall, JobAddress
+from cluster_serving.node.writer.dead_letters import Reason
 
 JOB = JobAddress.of("job", 60_000, 10)
 BATCH = b'{"node":"n"}'
@@ -40,10 +41,22 @@ def test_a_result_goes_to_the_reply_stream_of_its_client_or_to_a_hash() -> None:
 
 
 def test_a_dead_letter_has_the_number_of_its_row() -> None:
+    reason = Reason("InferenceFailed")
     call = FinishCall(JOB, BATCH)
     call.add(row(0), [b"value", b"0"], ANSWERED)
-    call.add(row(1), [b"error", b"{}"], DEAD, b"reason")
+    call.add(row(1), [b"error", b"{}"], DEAD, reason)
 
     assert call.counts == [ANSWERED, DEAD]
-    assert call.arguments()[4:8] == [b"0", b"1", b"2", b"reason"]
+    assert call.dead == [(row(1), reason)]
+    assert call.arguments()[4:8] == [b"0", b"1", b"2", reason.encode()]
     assert call.arguments()[-5:] == [b"5-1", b"0", b"2", b"error", b"{}"]
+
+
+def test_a_dead_letter_without_a_result_has_no_address() -> None:
+    reason = Reason("Unpublished")
+    call = FinishCall(JOB, BATCH)
+    call.bury(row(0, b"refused"), DEAD, reason)
+
+    assert call.keys() == [b"job", b"cluster-serving.dead_job"]
+    assert call.arguments() == [*SETTINGS, b"0", b"1", b"1", reason.encode(), b"5-0", b"0", b"0"]
+    assert (call.counts, call.dead, call.size) == ([DEAD], [(row(0, b"refused"), reason)], 0)

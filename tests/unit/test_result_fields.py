@@ -99,6 +99,21 @@ def test_several_outputs_keep_the_models_order() -> None:
             assert_same(result.outputs[name], np.asarray(array[index]))
 
 
+def test_a_result_that_redis_would_not_take_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cluster_serving.node.writer.fields._MOST_BYTES", 1000)
+    slot = new_slot(row(0), row(1))
+    large, small = place(slot, large=np.zeros((1, 300)), small=np.zeros((1, 10)))
+    slot.add([Outcome([0], outputs=[large]), Outcome([1], outputs=[small])], 2, 2500)
+
+    failed, good = results_of(slot)
+
+    assert failed.error is not None
+    code, reason = failed.error
+    assert code == ErrorCode.RESULT_TOO_LARGE
+    assert reason.endswith("bytes, and Redis takes at most 1000")
+    assert good.outputs["small"].shape == (10,)
+
+
 def test_rows_that_ran_apart_meet_their_own_results() -> None:
     slot = new_slot(*map(row, range(4)))
     (placed,) = place(slot, y=np.array([[10.0], [12.0]]))
