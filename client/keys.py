@@ -9,12 +9,12 @@
     cluster-serving.reply_:<frontend>       stream    results for one frontend process of the release before, of every job
     cluster-serving.limits_<job>            hash      limits for admission: `maxQueueLength`
     cluster-serving.full_<job>              string    reason to admit no record now, set by a node while Redis is short of memory
-    cluster-serving.dead_<job>              stream    the newest `maxDeadLetters` dead letters
+    cluster-serving.dead_<job>              stream    the newest dead letters: `maxDeadLetters`, within `maxDeadLetterBytes`
     model_secured                           hash      `secret` and `salt` for encrypted models that wait for both
 
 The name of a job has no colon. Otherwise the keys of job `a:b` would be keys of job `a` too.
 Only results have the prefix `cluster-serving_<job>:`, because clients of the original read and delete every key with the prefix.
-On Redis Cluster, put a hash tag into the name of the job (`{my_job}`), so that all keys of the job lie on one shard.
+One server holds all keys, because one script reads and writes several of them. Nodes and frontends refuse a Redis Cluster.
 
 Request fields, native dialect (values are bytes, `<name>` is a model input's name):
 
@@ -45,7 +45,7 @@ Result fields:
 One entry of a reply stream holds the results of a batch: see wire/reply.py.
 
 A dead letter begins with the field `dead_letter` (JSON: `Reason` in node/writer/dead_letters.py). The fields of the request follow
-unchanged.
+unchanged, or after a field `dead_letter_cut` with their first bytes.
 """
 
 from typing import Final

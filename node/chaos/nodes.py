@@ -45,6 +45,7 @@ def run_config(config: Config, url: str) -> Config:
         # At the end, a run reads all results and dead letters, as a client and an operator would.
         "result_time_to_live_s": 86_400.0,
         "max_dead_letters": _MANY,
+        "max_dead_letter_bytes": 1 << 40,
         # An innocent record must not use up its deliveries by the run's own disturbances.
         "max_deliveries": max(config.max_deliveries, 50),
     }

@@ -85,12 +85,18 @@ def replay(context: click.Context, selection: Selection, where: Where, target: s
     No client waits for the answers any more. The answers go to the result hash, where `query` finds them.
     """
     from cluster_serving.client.keys import limits_key
+    from cluster_serving.node.commands import dead_letters_text as text
 
     with _reached(where) as (reached, letters):
         goal = target or reached.job
         if not reached.link.call("EXISTS", goal, limits_key(goal)):
             say(f"No node has served job {goal} with this Redis yet: the records will wait for one.", err=True)
-        chosen = [letter.id for letter in selection.of(letters)]
+        chosen: list[str] = []
+        for letter in selection.of(letters):
+            if letter.cut_bytes:
+                selection.skip(f"dead letter {letter.id} cannot be put back: {text.kept(letter.cut_bytes)}")
+            else:
+                chosen.append(letter.id)
         selection.confirm(f"Put {_count(len(chosen))} of job {reached.job} back into job {goal}?", yes)
         done = 0
         try:

@@ -63,6 +63,7 @@ def details(letter: DeadLetter, job: str, *, hide_content: bool) -> dict[str, An
         "uri": letter.uri,
         **_reason(letter),
         "enqueued_ms": int(head) if head.isdecimal() and len(head) < 16 else 0,
+        "cut_bytes": letter.cut_bytes,
         "fields": msgspec.to_builtins(fields),
     }
 
@@ -80,6 +81,8 @@ def page(details: dict[str, Any], now_s: float, width: int) -> Iterator[str]:
             moment = f"{at_ms} ms"
         shown[name] = f"{moment}, {_age(at_ms, now_s)} ago"
     shown |= {name: details[name] for name in ("entry", "node", "deliveries", "model")}
+    if cut_bytes := details["cut_bytes"]:
+        shown["record"] = f"{kept(cut_bytes)}; it cannot be replayed"
     yield f"Dead letter {details['id']}"
     yield from facts({name: value or "-" for name, value in shown.items()}, indent=2).lines(width)
     yield ""
@@ -99,7 +102,13 @@ def page(details: dict[str, Any], now_s: float, width: int) -> Iterator[str]:
 def exported(letter: DeadLetter, job: str) -> dict[str, Any]:
     """Return a letter with its record, as pairs of field and value exactly as received."""
     fields = [[_portable(field), _portable(value)] for field, value in letter.fields]
-    return {"id": letter.id, "job": job, **_reason(letter), "fields": fields}
+    cut = {"cut_bytes": letter.cut_bytes} if letter.cut_bytes else {}
+    return {"id": letter.id, "job": job, **_reason(letter), **cut, "fields": fields}
+
+
+def kept(cut_bytes: int) -> str:
+    """Return the sentence about a record of which only the first bytes are kept."""
+    return f"of its record's {cut_bytes:,} bytes only the first are kept (maxDeadLetterBytes)"
 
 
 def as_json(document: dict[str, Any]) -> str:

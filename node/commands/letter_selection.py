@@ -47,7 +47,7 @@ def age_s(context: click.Context, parameter: click.Parameter, value: str | None)
 
 
 class Selection:
-    """Dead letters that the command line selects. `missing` counts the IDs without a letter."""
+    """Dead letters that the command line selects. `missing` counts the IDs without a letter that can be used."""
 
     def __init__(
         self, ids: tuple[str, ...], everything: bool, code: str | None = None, older_than_s: float | None = None
@@ -78,7 +78,11 @@ class Selection:
 
     def miss(self, job: str, missing: str) -> None:
         """Print that an ID has no letter, and count the ID as missing."""
-        say(no_such(job, missing), err=True)
+        self.skip(no_such(job, missing))
+
+    def skip(self, reason: str) -> None:
+        """Print the reason why an ID is left out, and count the ID as missing."""
+        say(reason, err=True)
         self.missing += 1
 
     def confirm(self, question: str, yes: bool) -> None:

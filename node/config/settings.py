@@ -215,6 +215,10 @@ class Settings(BaseModel):
     max_redis_memory_use: float = Field(
         default=0.8, gt=0, le=1, description="Share of Redis' maxmemory beyond which no record is admitted, up to 1."
     )
+    allow_eviction: bool = Field(
+        default=False,
+        description="Serve with a Redis that throws accepted records away when its memory is full (maxmemory-policy allkeys-*).",
+    )
     lease_s: float = Field(
         default=10,
         ge=2,
@@ -228,6 +232,11 @@ class Settings(BaseModel):
         description="Tries of a record whose node dies each time, before the record becomes a dead letter.",
     )
     max_dead_letters: int = Field(default=1000, ge=0, description="Dead letters that are kept, the newest. 0: none.")
+    max_dead_letter_bytes: Size = Field(
+        default=64 << 20,
+        ge=1 << 20,
+        description="Redis' memory for dead letters in bytes, 1m or more. Above a sixteenth, a record's first bytes are kept.",
+    )
     result_time_to_live_s: float = Field(
         default=86_400,
         ge=0,

@@ -123,6 +123,7 @@ class Launcher:
             legacy_filter_text=self._config.legacy_filter_text,
             model_hash=self._served_model.model_hash,
             max_dead_letters=self._config.max_dead_letters,
+            max_dead_letter_bytes=self._config.max_dead_letter_bytes,
         )
         return self._other("writer", spec)
 

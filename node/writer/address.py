@@ -31,6 +31,7 @@ class JobAddress(NamedTuple):
         result_prefix: key of a result hash without the uri.
         result_ttl_ms: milliseconds for which Redis keeps a result hash, 0 for ever.
         max_dead_letters: number of dead letters to keep.
+        max_dead_letter_bytes: bytes of memory that dead letters may take.
     """
 
     stream: bytes
@@ -38,9 +39,10 @@ class JobAddress(NamedTuple):
     result_prefix: bytes
     result_ttl_ms: bytes
     max_dead_letters: bytes
+    max_dead_letter_bytes: bytes
 
     @classmethod
-    def of(cls, job: str, result_ttl_ms: int, max_dead_letters: int) -> "JobAddress":
+    def of(cls, job: str, result_ttl_ms: int, max_dead_letters: int, max_dead_letter_bytes: int) -> "JobAddress":
         """Return the address of a job by its name."""
         return cls(
             job.encode(),
@@ -48,6 +50,7 @@ class JobAddress(NamedTuple):
             keys.result_prefix(job).encode(),
             b"%d" % result_ttl_ms,
             b"%d" % max_dead_letters,
+            b"%d" % max_dead_letter_bytes,
         )
 
 
@@ -110,7 +113,7 @@ class FinishCall:
     def arguments(self) -> list[bytes]:
         """Return `ARGV` of the script."""
         job, streams, letters = self._job, b"%d" % len(self._streams), b"%d" % (len(self._letters) // 2)
-        settings = keys.GROUP.encode(), job.result_ttl_ms, job.max_dead_letters
+        settings = keys.GROUP.encode(), job.result_ttl_ms, job.max_dead_letters, job.max_dead_letter_bytes
         return [*settings, self._batch, streams, letters, *self._letters, *self._rows]
 
     def _letter(self, row: Row, reason: Reason) -> None:

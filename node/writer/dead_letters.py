@@ -7,12 +7,19 @@
         uri           img-17                     from here on the record's own fields, unchanged
         tensor:x      ...
 
+    1763657000001-0
+        dead_letter       {"code":"InferenceFailed", ...}
+        dead_letter_cut   10000128               bytes of the whole record: from here on its first bytes
+        uri               img-18
+        tensor:x          ...
+
 A dead letter is written beside the record's result, which is an error. The result goes to the client. The letter is for
 operators, who look at the record, and put the record back when the cause is mended. `DEADLY` in outcome.py has the errors of dead
 letters. Only a record whose result Redis refuses, whatever the result is, has a letter in place of the result: `UNPUBLISHED`.
 
 The writer makes the reason, and `finish.lua` writes the letter in the same step as the result. `maxDeadLetters` bounds the
-number of letters. `DeadLetters` reads letters, puts letters back into a job's stream (`replay.lua`) and deletes letters.
+number of letters, and `maxDeadLetterBytes` the memory. The oldest letters also give way while Redis is short of memory
+(supervisor/heartbeat.py). `DeadLetters` reads letters, puts letters back into a job's stream (`replay.lua`) and deletes letters.
 """
 
 from collections.abc import Iterator, Sequence
@@ -30,8 +37,10 @@ REPLAY = Script(Path(__file__).with_name("replay.lua").read_text())
 # Letters in one reply of Redis. Few, because a record may have megabytes. 10,000 letters of 1 KB take 0.3 s in pages of 16.
 _PAGE = 16
 _DELETED_AT_ONCE = 1000
+_DIGITS = 18
 _UNREADABLE = "Unreadable"
 UNPUBLISHED = "Unpublished"
+CUT = b"dead_letter_cut"
 
 
 class Reason(msgspec.Struct, frozen=True):
@@ -60,11 +69,15 @@ class Reason(msgspec.Struct, frozen=True):
 
 
 class DeadLetter(msgspec.Struct, frozen=True):
-    """Dead letter: its `id` in the stream of dead letters, the reason, and the record's `fields`, unchanged and in order."""
+    """Dead letter: its `id` in the stream of dead letters, the reason, and the record's `fields`, unchanged and in order.
+
+    Of a large record, which had `cut_bytes`, only the first bytes are left. 0: the record is whole.
+    """
 
     id: str
     reason: Reason
     fields: list[tuple[bytes, bytes]]
+    cut_bytes: int = 0
 
     @property
     def uri(self) -> str:
@@ -86,6 +99,8 @@ def decode_letter(letter_id: bytes, fields: list[bytes]) -> DeadLetter:
         reason = msgspec.json.decode(pairs[0][1], type=Reason)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         reason = Reason(message=f"the reason cannot be read: {error}", died_ms=died_ms)
+    if len(pairs) > 1 and pairs[1][0] == CUT and pairs[1][1].isdigit():
+        return DeadLetter(letter_id.decode(), reason, pairs[2:], int(pairs[1][1][:_DIGITS]))
     return DeadLetter(letter_id.decode(), reason, pairs[1:])
 
 

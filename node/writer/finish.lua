@@ -6,32 +6,64 @@
 -- ARGV[1] the consumer group
 -- ARGV[2] time to live of a result hash in ms, 0 keeps the hash
 -- ARGV[3] number of dead letters to keep
--- ARGV[4] the field `batch` of replies
--- ARGV[5] number of reply streams
--- ARGV[6] number of rows that become dead letters
+-- ARGV[4] bytes of memory that dead letters may take
+-- ARGV[5] the field `batch` of replies
+-- ARGV[6] number of reply streams
+-- ARGV[7] number of rows that become dead letters
 -- then for each dead letter: the number of its row (from 1), and the field `dead_letter`
 -- then for each row: entry id, and
 --     for a reply: the number of the reply stream (from 1), uri, packed result
 --     for a hash: 0, the number of arguments that follow, and field, value, ...
 --     for no result: 0, 0
 -- Returns the numbers of the rows that had been finished before. The script leaves the results of such rows as they are.
-local group, ttl, kept, batch = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
-local hash_key = 2 + tonumber(ARGV[5])
+local group, ttl, kept, kept_bytes, batch = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5]
+local hash_key = 2 + tonumber(ARGV[6])
 -- Lua's stack holds no more than 8000 values. most_bytes limits a reply, because a client reads an entry as a whole.
 local most_values, most_bytes = 7000, 65536
+-- Of a record with more than a sixteenth of kept_bytes, a dead letter keeps the first bytes.
+local most_letter_bytes, first_bytes = kept_bytes / 16, 16384
 
-local at = 7
+local at = 8
 local reasons = {}
-for _ = 1, tonumber(ARGV[6]) do
+for _ = 1, tonumber(ARGV[7]) do
   reasons[tonumber(ARGV[at])] = ARGV[at + 1]
   at = at + 2
 end
 
+-- Return the fields of a record, or the first fields with the first bytes if the record is large.
+local function preserved(fields)
+  local size = 0
+  for _, part in ipairs(fields) do
+    size = size + #part
+  end
+  if size <= most_letter_bytes and #fields <= most_values then
+    return fields
+  end
+  local cut, left = {'dead_letter_cut', size}, first_bytes
+  for i = 1, math.min(#fields, most_values) do
+    cut[#cut + 1] = fields[i]:sub(1, left)
+    left = left - #cut[#cut]
+    if left == 0 and i % 2 == 0 then
+      break
+    end
+  end
+  return cut
+end
+
 local function bury(id, reason)
   local entry = redis.call('XRANGE', KEYS[1], id, id)[1]
-  if entry and kept > 0 then
-    redis.call('XADD', KEYS[2], 'MAXLEN', kept, '*', 'dead_letter', reason, unpack(entry[2], 1, math.min(#entry[2], most_values)))
+  if not entry or kept == 0 then
+    return
   end
+  redis.call('XADD', KEYS[2], 'MAXLEN', kept, '*', 'dead_letter', reason, unpack(preserved(entry[2])))
+  repeat
+    -- An error, of a user who may not ask, is a table.
+    local used = redis.pcall('MEMORY', 'USAGE', KEYS[2], 'SAMPLES', 0)
+    local is_large = type(used) == 'number' and used > kept_bytes
+    if is_large then
+      redis.call('XTRIM', KEYS[2], 'MAXLEN', redis.call('XLEN', KEYS[2]) - 1)
+    end
+  until not is_large
 end
 
 local replies = {}

@@ -2,7 +2,8 @@
 -- KEYS[1] the stream of dead letters
 -- KEYS[2] the stream for the new record
 -- ARGV[1] the letter's id
--- Returns the id of the new record, or nil when the letter does not exist. When the XADD fails, nothing has changed.
+-- Returns the id of the new record, or nil when the letter does not exist. When the XADD fails, nothing has changed. The caller
+-- leaves out letters of which only the first bytes are kept.
 local letter = redis.call('XRANGE', KEYS[1], ARGV[1], ARGV[1])[1]
 if not letter then
   return false

@@ -9,7 +9,7 @@ class WriterSpec(msgspec.Struct, frozen=True):
     """Settings of a writer.
 
     `legacy_filter_text`: answers in the original dialect have the exact text of the original's filters. `model_hash` is written
-    into dead letters. The newest `max_dead_letters` are kept.
+    into dead letters. The newest `max_dead_letters` are kept, within `max_dead_letter_bytes` of Redis' memory.
     """
 
     lane: LaneSpec
@@ -17,3 +17,4 @@ class WriterSpec(msgspec.Struct, frozen=True):
     legacy_filter_text: bool
     model_hash: str
     max_dead_letters: int
+    max_dead_letter_bytes: int

@@ -49,7 +49,7 @@ class Writer:
     def __init__(self, spec: WriterSpec) -> None:
         lane = spec.lane
         self._spec = spec
-        self._job = JobAddress.of(lane.job, spec.result_ttl_ms, spec.max_dead_letters)
+        self._job = JobAddress.of(lane.job, spec.result_ttl_ms, spec.max_dead_letters, spec.max_dead_letter_bytes)
         self._ring = Ring(lane.geometry, lane.ring_fd)
         self._bell = Bell(lane.writer_bell)
         self._ear = Ear(self._bell)

@@ -17,6 +17,7 @@ from cluster_serving.client.redis_settings import RedisSettings
 from cluster_serving.client.threads import admission
 from cluster_serving.client.threads.link import Link
 from cluster_serving.node.writer.address import FINISH
+from cluster_serving.node.writer.dead_letters import DeadLetter, DeadLetters
 from support.private_redis import PrivateRedis
 from support.wait import wait_until
 
@@ -73,6 +74,7 @@ def finish(
     ttl_ms: int = 0,
     why: bytes = b"",
     dead_letters: int = 10,
+    dead_letter_bytes: int = 1 << 20,
 ) -> int:
     """How many were finished.
 
@@ -87,7 +89,9 @@ def finish(
         where = [streams.index(key) + 1] if kind == "reply" else [0, len(fields)]
         arguments += (entry_id, *where, *fields)
     repeated: list[int] = link.run(
-        FINISH, [job, keys.dead_key(job), *streams, *hashes], [keys.GROUP, ttl_ms, dead_letters, *arguments]
+        FINISH,
+        [job, keys.dead_key(job), *streams, *hashes],
+        [keys.GROUP, ttl_ms, dead_letters, dead_letter_bytes, *arguments],
     )
     return len(rows) - len(repeated)
 
@@ -428,15 +432,85 @@ def test_the_newest_dead_letters_are_kept(client: redis.Redis, link: Link, job: 
     assert codes == [b'{"code":"%b"}' % entry_id for entry_id in ids[2:4]]
 
 
-def test_a_dead_letter_of_very_many_fields_is_cut(client: redis.Redis, link: Link, job: str) -> None:
-    client.xgroup_create(job, keys.GROUP, "0", mkstream=True)
-    entry_id = link.call("XADD", job, "*", b"uri", b"u", *[b"v"] * 8000)
+def die(client: redis.Redis, link: Link, job: str, *fields: bytes, **limits: int) -> None:
+    """A record of these fields becomes a dead letter."""
+    if not client.exists(job):
+        client.xgroup_create(job, keys.GROUP, "0", mkstream=True)
+    entry_id = link.call("XADD", job, "*", *fields)
     client.xreadgroup(keys.GROUP, "node", {job: ">"})
+    assert finish(link, job, (entry_id, "hash", f"{job}:u", [b"error", b"{}"]), why=b'{"code":"X"}', **limits) == 1
 
-    assert finish(link, job, (entry_id, "hash", f"{job}:u", [b"error", b"{}"]), why=b'{"code":"X"}') == 1
 
-    ((_, letter),) = entries(client, keys.dead_key(job))
-    assert letter[b"uri"] == b"u"
+def letters_of(link: Link, job: str) -> list[DeadLetter]:
+    return list(DeadLetters(link, job).oldest_first())
+
+
+def test_a_dead_letter_of_very_many_fields_is_cut(client: redis.Redis, link: Link, job: str) -> None:
+    die(client, link, job, b"uri", b"u", *[b"v"] * 8000)
+
+    (letter,) = letters_of(link, job)
+    assert (letter.uri, letter.cut_bytes) == ("u", 3 + 1 + 8000)
+    assert len(letter.fields) == 3500
+
+
+@pytest.mark.parametrize(("size", "cut"), [(65_000, False), (66_000, True), (5_000_000, True)])
+def test_of_a_large_record_the_first_bytes_are_kept(
+    client: redis.Redis, link: Link, job: str, size: int, cut: bool
+) -> None:
+    fields = [b"uri", b"u", b"tensor:x", bytes(range(250)) * (size // 250), b"tensor:y", b"123"]
+
+    die(client, link, job, *fields)
+
+    (letter,) = letters_of(link, job)
+    whole = list(zip(fields[::2], fields[1::2], strict=True))
+    if not cut:
+        assert (letter.fields, letter.cut_bytes) == (whole, 0)
+        return
+    assert letter.cut_bytes == sum(map(len, fields))
+    assert [name for name, _ in letter.fields] == [b"uri", b"tensor:x"]
+    assert letter.fields[0] == whole[0]
+    assert whole[1][1].startswith(letter.fields[1][1])
+    assert sum(len(name) + len(value) for name, value in letter.fields) == 16_384
+
+
+def test_a_large_name_is_cut_too(client: redis.Redis, link: Link, job: str) -> None:
+    die(client, link, job, b"uri", b"u", b"n" * 70_000, b"value", b"", b"")
+
+    (letter,) = letters_of(link, job)
+    assert letter.fields == [(b"uri", b"u"), (b"n" * 16_380, b"")]
+
+
+def test_the_newest_dead_letters_are_kept_within_their_bytes(client: redis.Redis, link: Link, job: str) -> None:
+    """Of large and of small ones, and also when the bound becomes smaller."""
+    for number in range(60):
+        size = 60_000 if number % 3 else 600
+        die(client, link, job, b"uri", b"%d" % number, b"tensor:x", b"x" * size, dead_letters=1000)
+        used: Any = client.memory_usage(keys.dead_key(job), samples=0)
+        assert used <= 1 << 20
+    uris = [int(letter.uri) for letter in letters_of(link, job)]
+    assert uris == list(range(uris[0], 60))
+    assert 16 <= len(uris) <= 40
+
+    die(client, link, job, b"uri", b"60", b"tensor:x", b"x", dead_letters=1000, dead_letter_bytes=100_000)
+
+    left = [int(letter.uri) for letter in letters_of(link, job)]
+    assert left == list(range(left[0], 61))
+    assert 1 < len(left) <= 4
+
+
+def test_a_user_who_may_not_ask_for_bytes_keeps_dead_letters(
+    client: redis.Redis, link: Link, job: str, redis_server: PrivateRedis
+) -> None:
+    die(client, link, job, b"uri", b"u")
+    client.execute_command("ACL", "SETUSER", "old", "on", ">old", "~*", "+@all", "-memory", "-xtrim")
+    old = Link(RedisSettings(port=redis_server.port, username="old", password="old"))  # noqa: S106
+
+    for _ in range(3):
+        die(client, old, job, b"uri", b"u", b"tensor:x", b"x" * 1000, dead_letter_bytes=1000)
+
+    assert [letter.cut_bytes for letter in letters_of(link, job)] == [0, 1012, 1012, 1012]
+    old.close()
+    client.execute_command("ACL", "DELUSER", "old")
 
 
 def test_a_dead_letter_fits_into_a_full_redis(client: redis.Redis, link: Link, job: str) -> None:

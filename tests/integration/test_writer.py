@@ -80,7 +80,14 @@ def publish(
         writer_bell=bells[1].fileno(),
         worker_bells=(bells[2].fileno(),),
     )
-    spec = WriterSpec(lane, result_ttl_ms=0, legacy_filter_text=False, model_hash="", max_dead_letters=dead_letters)
+    spec = WriterSpec(
+        lane,
+        result_ttl_ms=0,
+        legacy_filter_text=False,
+        model_hash="",
+        max_dead_letters=dead_letters,
+        max_dead_letter_bytes=1 << 20,
+    )
     writer = Writer(spec)
     writer.stop()  # once this slot is published
 

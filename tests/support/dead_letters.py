@@ -10,7 +10,7 @@ from cluster_serving.client import keys
 from cluster_serving.client.redis_settings import RedisSettings
 from cluster_serving.client.threads.link import Link
 from cluster_serving.node.cli import main
-from cluster_serving.node.writer.dead_letters import Reason
+from cluster_serving.node.writer.dead_letters import CUT, Reason
 from support.private_redis import PrivateRedis
 
 DIED_MS = 1763657000000
@@ -28,11 +28,17 @@ class Letters:
         self.where = ("--redis-url", server.url, "--job", job)
 
     def put(
-        self, fields: Sequence[bytes], code: str = "WorkerDied", died_ms: int = DIED_MS, message: str = "it died"
+        self,
+        fields: Sequence[bytes],
+        code: str = "WorkerDied",
+        died_ms: int = DIED_MS,
+        message: str = "it died",
+        cut_bytes: int = 0,
     ) -> str:
-        """A letter."""
+        """A letter; of a record of `cut_bytes`, these fields are the first bytes."""
         reason = Reason(code, message, "Traceback: here", f"{died_ms - 1000}-0", "node-1", MODEL, died_ms, deliveries=2)
-        entry = [keys.DEAD_LETTER, reason.encode(), *fields]
+        cut = [CUT, b"%d" % cut_bytes] if cut_bytes else []
+        entry = [keys.DEAD_LETTER, reason.encode(), *cut, *fields]
         added: bytes = self.redis.execute_command("XADD", keys.dead_key(self.job), self._next_id(died_ms), *entry)
         return added.decode()
 

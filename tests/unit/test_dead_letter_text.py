@@ -45,6 +45,19 @@ def test_a_reason_that_cannot_be_read_says_so(reason: bytes) -> None:
     assert letter.reason.message.startswith("the reason cannot be read")
 
 
+@pytest.mark.parametrize(("size", "cut_bytes"), [(b"10000128", 10_000_128), (b"9" * 5000, 10**18 - 1)])
+def test_a_letter_of_first_bytes_says_how_many_there_were(size: bytes, cut_bytes: int) -> None:
+    letter = decode_letter(b"5-1", [b"dead_letter", REASON.encode(), b"dead_letter_cut", size, b"uri", b"u"])
+
+    assert letter == DeadLetter("5-1", REASON, [(b"uri", b"u")], cut_bytes)
+
+
+def test_a_field_of_the_records_own_says_nothing() -> None:
+    letter = decode_letter(b"5-1", [b"dead_letter", REASON.encode(), b"uri", b"u", b"dead_letter_cut", b"5"])
+
+    assert (letter.cut_bytes, len(letter.fields)) == (0, 2)
+
+
 def test_a_letter_without_its_reason_keeps_all_its_fields() -> None:
     letter = decode_letter(b"5-1", [b"uri", b"u", b"dead_letter", b"{}"])
 

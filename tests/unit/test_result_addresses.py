@@ -5,11 +5,11 @@ from cluster_serving.node.ring.slot import Row
 from cluster_serving.node.writer.address import FinishCall, JobAddress
 from cluster_serving.node.writer.dead_letters import Reason
 
-JOB = JobAddress.of("job", 60_000, 10)
+JOB = JobAddress.of("job", 60_000, 10, 1 << 20)
 BATCH = b'{"node":"n"}'
 ANSWERED = (Count.ANSWERED,)
 DEAD = (Count.FAILED, Count.DEAD)
-SETTINGS = [b"serving", b"60000", b"10", BATCH]
+SETTINGS = [b"serving", b"60000", b"10", b"1048576", BATCH]
 
 
 def row(number: int, reply: bytes = b"") -> Row:
@@ -48,7 +48,7 @@ def test_a_dead_letter_has_the_number_of_its_row() -> None:
 
     assert call.counts == [ANSWERED, DEAD]
     assert call.dead == [(row(1), reason)]
-    assert call.arguments()[4:8] == [b"0", b"1", b"2", reason.encode()]
+    assert call.arguments()[5:9] == [b"0", b"1", b"2", reason.encode()]
     assert call.arguments()[-5:] == [b"5-1", b"0", b"2", b"error", b"{}"]
 
 

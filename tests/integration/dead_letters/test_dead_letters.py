@@ -104,6 +104,26 @@ def test_replay_puts_back_the_record_as_it_came_but_for_who_waited_and_how_long(
     assert letters.listed() == []
 
 
+def test_a_letter_of_first_bytes_says_so_and_is_not_put_back(letters: Letters) -> None:
+    cut = letters.put([b"uri", b"large", b"tensor:x", b"\x10\0\0"], cut_bytes=10_000_128)
+    letters.put_named("small")
+    shown = letters.run("show", cut)
+    found = json.loads(letters.run("show", cut, "--json").stdout)
+    exported = json.loads(letters.run("export", cut, "-o", "-").stdout)
+    replayed = letters.run("replay", "--all", "--yes")
+
+    assert "of its record's 10,000,128 bytes only the first are kept (maxDeadLetterBytes)" in " ".join(
+        shown.stdout.split()
+    )
+    assert [field["name"] for field in found["fields"]] == ["uri", "tensor:x"]
+    assert found["cut_bytes"] == exported["cut_bytes"] == 10_000_128
+    assert replayed.exit_code == 1
+    assert f"dead letter {cut} cannot be put back: of its record's 10,000,128 bytes only the first" in replayed.stderr
+    assert "1 dead letter put back" in replayed.stdout
+    assert letters.uris(letters.job) == ["small"]
+    assert letters.listed() == ["large"]
+
+
 def test_replay_to_another_job(letters: Letters) -> None:
     letters.put_named("a", "b")
     letters.put_named("c", code="InferenceFailed")
