@@ -29,6 +29,7 @@ from cluster_serving.frontend.server.child import Child
 from cluster_serving.frontend.server.generation import Generation
 from cluster_serving.frontend.server.hangs import HangDetector
 from cluster_serving.frontend.server.listeners import Address, Listener, close, listeners_of
+from cluster_serving.frontend.server.redis_kind import check_redis
 
 log = structlog.get_logger(__name__)
 
@@ -47,7 +48,8 @@ def serve(load: Load) -> int:
         The exit code.
 
     Raises:
-        Fault: the frontend could not start: a setting is wrong, a port is taken, or a file cannot be used.
+        Fault: the frontend could not start: a setting is wrong, a port is taken, a file cannot be used, or Redis is a
+            cluster.
     """
     loaded = load()
     logs.configure("frontend", loaded.config.log_level)
@@ -216,11 +218,12 @@ def _generation(loaded: LoadedFrontendConfig, known: Mapping[Address, Listener])
     """Return a generation with new settings and, where the address stays, with the known sockets.
 
     Raises:
-        Fault: a file cannot be used, or a port is taken.
+        Fault: a file cannot be used, Redis is a cluster, or a port is taken.
     """
     config = loaded.config
     hide(*secrets_of_config(config))
     for key, why in loaded.ignored.items():
         log.info("config key ignored", key=key, why=why)
     check_files(config)
+    check_redis(config.redis_settings())
     return Generation(config, listeners_of(config, known))

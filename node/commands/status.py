@@ -24,7 +24,7 @@ _SETTLED = ("state", "model", "backend", "engine", "precision", "threads", "budg
 _NUMBERS = ("answered", "failed", "dead", "redelivered", "restarts", "recycled", "reconnects")
 _ORDER = (
     *("job", "state", "node", "pid", "uptime", "model", "backend", "engine", "precision", "budget", "workers"),
-    *("threads", "batch_size", *_NUMBERS, "backlog", "pending", "redis", "server", "log", "problem"),
+    *("threads", "batch_size", *_NUMBERS, "backlog", "pending", "redis", "server", "log", "warning", "problem"),
 )
 
 
@@ -119,6 +119,7 @@ def _from_redis(record: "NodeRecord", is_running: bool) -> dict[str, Any]:
     from cluster_serving.client.servers.process.exit_codes import Fault
     from cluster_serving.client.wire.heartbeat import Heartbeat
     from cluster_serving.node.config.loading import load_config
+    from cluster_serving.node.job.redis_kind import eviction
     from cluster_serving.node.lifecycle.options import recorded_options
 
     path = Path(record.config_path) if record.config_path else None
@@ -126,7 +127,11 @@ def _from_redis(record: "NodeRecord", is_running: bool) -> dict[str, Any]:
         config = load_config(path, os.environ, recorded_options(record).flags()).config
         with config.redis_settings(_FIRST_ANSWER_S).client() as client:
             server: str | None = None  # for a user without permission to ask
+            warning: dict[str, str] = {}
             with suppress(redis.ResponseError):
+                memory: Any = client.info("memory")
+                if lost := eviction(memory):
+                    warning = {"warning": f"Redis does not keep all that it accepts: {lost}"}
                 info: Any = client.info("server")
                 valkey = info.get("valkey_version")
                 server = f"Valkey {valkey}" if valkey else f"Redis {info.get('redis_version')}"
@@ -135,7 +140,7 @@ def _from_redis(record: "NodeRecord", is_running: bool) -> dict[str, Any]:
                 pending = summary["pending"]
             except redis.ResponseError:  # no group yet
                 pending = 0
-            found = {"redis_server": server, "backlog": client.xlen(record.job), "pending": pending}
+            found = {"redis_server": server, "backlog": client.xlen(record.job), "pending": pending, **warning}
             text: Any = client.get(node_key(record.job, record.node)) if is_running else None
         if not text:
             return found

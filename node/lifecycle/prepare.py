@@ -19,6 +19,7 @@ from cluster_serving.node.fetching.installed import check_can_fetch
 from cluster_serving.node.job import redis_server
 from cluster_serving.node.job.directory import AlreadyRunning, Job, all_jobs
 from cluster_serving.node.job.redis_errors import RedisAway, RedisUnavailable
+from cluster_serving.node.job.redis_kind import check_kind
 from cluster_serving.node.job.redis_program import check_version, find_server, redis_home_problem
 from cluster_serving.node.job.redis_server import Listener
 from cluster_serving.node.job.redis_watch import forget
@@ -41,7 +42,7 @@ def check(config: Config) -> None:
     if settings.is_local_default and _found(settings.port) is Listener.NOBODY:
         find_server(os.environ, Job.of(config.job_name).redis_directory)
     else:
-        check_redis(settings)
+        check_redis(settings, allow_eviction=config.allow_eviction)
 
 
 def prepare(config: Config, job: Job, say: Callable[[str], None], patience_s: float = 0.0) -> bool:
@@ -68,7 +69,7 @@ def prepare(config: Config, job: Job, say: Callable[[str], None], patience_s: fl
     settings = _settings(config)
     started = settings.is_local_default and _start_redis(settings, config.redis_max_memory, job, say)
     try:
-        _await_redis(settings, say, patience_s)
+        _await_redis(settings, say, patience_s, config.allow_eviction)
     except RedisUnavailable:
         if started:
             redis_server.stop(job.redis_directory)
@@ -178,11 +179,11 @@ def _found(port: int) -> Listener:
     return found
 
 
-def _await_redis(settings: RedisSettings, say: Callable[[str], None], patience_s: float) -> None:
+def _await_redis(settings: RedisSettings, say: Callable[[str], None], patience_s: float, allow_eviction: bool) -> None:
     give_up_s, backoff = time.monotonic() + patience_s, Backoff()
     while True:
         try:
-            check_redis(settings)
+            check_redis(settings, allow_eviction=allow_eviction)
             return
         except RedisAway as away:
             if time.monotonic() >= give_up_s:
@@ -192,8 +193,12 @@ def _await_redis(settings: RedisSettings, say: Callable[[str], None], patience_s
             time.sleep(backoff.next_s())
 
 
-def check_redis(settings: RedisSettings) -> None:
-    """Check that Redis answers, accepts the login, and is new enough.
+def check_redis(settings: RedisSettings, *, allow_eviction: bool = False) -> None:
+    """Check that Redis answers, accepts the login, is new enough, is no cluster, and keeps accepted records.
+
+    Args:
+        settings: address of Redis.
+        allow_eviction: accept a Redis that throws records away when its memory is full.
 
     Raises:
         RedisAway: Redis does not answer.
@@ -202,9 +207,9 @@ def check_redis(settings: RedisSettings) -> None:
     where = f"Redis at {settings.describe()}"
     try:
         with settings.client() as client:
-            info: Any = client.info("server")
+            info: Any = {**client.info("server"), **client.info("cluster"), **client.info("memory")}
     except exceptions.NoPermissionError:
-        return  # this user may not ask for the version
+        return  # this user may not ask
     except redis.BusyLoadingError as error:
         raise RedisAway(f"{where} is still loading its data; try again when it has") from error
     except (redis.AuthenticationError, exceptions.AuthorizationError) as error:
@@ -212,3 +217,4 @@ def check_redis(settings: RedisSettings) -> None:
     except (redis.RedisError, OSError) as error:
         raise RedisAway(f"{where} cannot be used: {error}") from error
     check_version(info)
+    check_kind(info, where, allow_eviction=allow_eviction)

@@ -31,7 +31,7 @@ def can_change(job: Job, record: NodeRecord | None, config: Config) -> bool:
     if record.redis != settings.describe():
         return False
     try:
-        check_redis(settings)
+        check_redis(settings, allow_eviction=config.allow_eviction)
     except RedisUnavailable:
         return False  # `start` may run the Redis
     return True

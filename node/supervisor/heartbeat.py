@@ -8,10 +8,12 @@ from typing import Any
 
 import redis
 import structlog
+from redis import exceptions
 
 from cluster_serving.client import keys
 from cluster_serving.client.wire.heartbeat import Heartbeat
 from cluster_serving.node.config.loading import Config
+from cluster_serving.node.job.redis_kind import eviction
 from cluster_serving.node.reader.leases import leave
 from cluster_serving.node.ring.metrics import Figures
 from cluster_serving.node.supervisor.generation import Generation
@@ -24,6 +26,7 @@ INTERVAL_S = 2.0
 _LIFE_MS = 6000
 _TIMEOUT_S = 1.0
 _MB = 1e6
+_REFUSALS = (redis.ResponseError, redis.BusyLoadingError, redis.AuthenticationError)
 
 
 class HeartbeatPublisher:
@@ -35,6 +38,7 @@ class HeartbeatPublisher:
         self._due_s = 0.0
         self._told = ("", 0, 0)
         self._told_full = False
+        self._told_eviction = ""
         self._may_look = self._is_listed = True
         self._config = config
         self._redis = config.redis_settings(timeout_s=_TIMEOUT_S).client()
@@ -96,6 +100,9 @@ class HeartbeatPublisher:
             told = (beat.encode()[:-1], _LIFE_MS, self._config.max_queue_length, full, keys.GROUP)
             self._redis.eval(HEARTBEAT, len(names), *names, *told)
             self._list(me)
+        except _REFUSALS as error:
+            self._redis.connection_pool.disconnect()  # the next connection may reach a writable master
+            log.warning("no heartbeat: Redis refuses it", reason=str(error))
         except (redis.RedisError, OSError) as error:
             log.warning("no heartbeat: Redis cannot be reached", reason=str(error))
         else:
@@ -115,10 +122,7 @@ class HeartbeatPublisher:
         self._redis.close()
 
     def _list(self, key: str) -> None:
-        """Add the heartbeat's key to the list of nodes, in a script of its own.
-
-        On Redis Cluster, the list may be on a different shard than the job.
-        """
+        """Add the heartbeat's key to the list of nodes, in a script of its own: a user may lack the right to write the list."""
         try:
             self._redis.eval(LISTING, 1, keys.NODES, key)
         except redis.ResponseError as error:
@@ -129,22 +133,44 @@ class HeartbeatPublisher:
             self._is_listed = True
 
     def _full(self) -> str:
-        """Return the reason for admitting no more records: Redis has little memory left.
+        """Return the reason for admitting no more records: Redis has little memory left, even without dead letters.
 
         The reason is empty while Redis has enough memory, or if the node may not ask.
         """
-        if not self._may_look:
-            return ""
+        while self._may_look:
+            try:
+                memory: dict[str, Any] = self._redis.info("memory")
+            except exceptions.NoPermissionError:
+                self._may_look = False
+                break
+            if (lost := eviction(memory)) != self._told_eviction:
+                self._told_eviction = lost
+                if lost:
+                    log.warning("Redis does not keep all that it accepts", reason=lost)
+            used, most, share = (
+                int(memory["used_memory"]),
+                int(memory.get("maxmemory", 0)),
+                self._config.max_redis_memory_use,
+            )
+            if not most or used <= share * most:
+                break
+            if not self._shed_dead_letters(used - share * most):
+                return f"Redis uses {used / _MB:.0f} of its {most / _MB:.0f} MB (maxRedisMemoryUse {share:g})"
+        return ""
+
+    def _shed_dead_letters(self, excess_bytes: float) -> bool:
+        """Delete the older half of the dead letters, if all letters together take the excess, and return whether it was done."""
+        key = keys.dead_key(self._config.job_name)
         try:
-            memory: dict[str, Any] = self._redis.info("memory")
-        except redis.ResponseError:
-            self._may_look = False
-            return ""
-        used, most, share = (
-            int(memory["used_memory"]),
-            int(memory.get("maxmemory", 0)),
-            self._config.max_redis_memory_use,
+            size: Any = self._redis.memory_usage(key, samples=0)
+            if (size or 0) < excess_bytes:
+                return False
+            left: Any = self._redis.xlen(key)
+            deleted: Any = self._redis.xtrim(key, maxlen=left // 2, approximate=False)
+        except redis.ResponseError as error:
+            log.debug("dead letters cannot be deleted", reason=str(error))
+            return False
+        log.warning(
+            "the oldest dead letters are deleted: Redis is short of memory", deleted=deleted, left=left - deleted
         )
-        if not most or used <= share * most:
-            return ""
-        return f"Redis uses {used / _MB:.0f} of its {most / _MB:.0f} MB (maxRedisMemoryUse {share:g})"
+        return True

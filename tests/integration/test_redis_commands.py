@@ -16,6 +16,8 @@ from click.testing import CliRunner, Result
 from cluster_serving.client import keys
 from cluster_serving.client.redis_settings import RedisSettings
 from cluster_serving.client.servers.process.exit_codes import ExitCode
+from cluster_serving.frontend.server.redis_kind import RedisIsCluster
+from cluster_serving.frontend.server.redis_kind import check_redis as refuse_cluster
 from cluster_serving.node.cli import main
 from cluster_serving.node.config.loading import Config
 from cluster_serving.node.job import redis_server
@@ -25,7 +27,7 @@ from cluster_serving.node.job.redis_program import find_server
 from cluster_serving.node.lifecycle import background
 from cluster_serving.node.lifecycle.prepare import check_redis, prepare
 from support.heartbeats import described
-from support.private_redis import PrivateRedis, free_port
+from support.private_redis import PrivateRedis, free_port, private_redis
 from support.wait import wait_until
 
 MODEL = Path(__file__).parents[2] / "node" / "quickstart" / "model"
@@ -194,6 +196,51 @@ def test_redis_that_does_not_let_us_in(port: int) -> None:
         check_redis(RedisSettings(port=port, password="wrong"))  # noqa: S106  # of this test's own server
     check_redis(RedisSettings(port=port, password=secret))
     assert redis_server.listener(port) is redis_server.Listener.REDIS
+
+
+@pytest.mark.parametrize(
+    ("policy", "refused"),
+    [("noeviction", False), ("volatile-ttl", False), ("allkeys-lru", True), ("allkeys-lfu", True)],
+)
+def test_a_redis_that_throws_records_away_is_refused(own_redis: PrivateRedis, policy: str, refused: bool) -> None:
+    settings = RedisSettings(port=own_redis.port)
+    with own_redis.client() as client:
+        client.config_set("maxmemory-policy", policy)
+        check_redis(settings)  # without a limit nothing is thrown away
+        client.config_set("maxmemory", "1gb")
+    if not refused:
+        check_redis(settings)
+        return
+
+    with pytest.raises(RedisUnavailable) as caught:
+        check_redis(settings)
+    assert str(caught.value) == (
+        f"Redis at redis://localhost:{own_redis.port}/0 cannot be used: it throws away accepted records when its memory is full "
+        f"(maxmemory-policy {policy}): set maxmemory-policy noeviction, or allowEviction in config.yaml"
+    )
+    check_redis(settings, allow_eviction=True)
+
+
+@pytest.mark.skipif(find_server(os.environ).version < (7,), reason="--cluster-port came with Redis 7.0")
+def test_a_redis_cluster_is_refused(tmp_path: Path) -> None:
+    """By the node and by the frontend."""
+    options = ("--cluster-enabled", "yes", "--cluster-port", str(free_port()))
+    with private_redis(tmp_path, *options) as server:
+        settings = RedisSettings(port=server.port)
+        with pytest.raises(
+            RedisUnavailable, match=r"is a Redis Cluster, and the keys of a job need one server: set redisUrl to"
+        ):
+            check_redis(settings)
+        with pytest.raises(
+            RedisIsCluster, match=r"is a Redis Cluster, and the keys of a job need one server: set redisUrl to"
+        ):
+            refuse_cluster(settings)
+
+
+def test_a_frontend_starts_before_its_redis(own_redis: PrivateRedis) -> None:
+    refuse_cluster(RedisSettings(port=own_redis.port))
+    refuse_cluster(RedisSettings(port=own_redis.port, username="nobody", password="wrong"))  # noqa: S106
+    refuse_cluster(RedisSettings(port=free_port()))
 
 
 def test_redis_without_tls(port: int) -> None:

@@ -18,7 +18,7 @@ class Cut:
 
 
 class Proxy:
-    """Passes bytes between clients and the server on `target`, a port of this machine."""
+    """Passes bytes between clients and the server on `target`, a port of this machine; another one is for new connections."""
 
     def __init__(self, target: int) -> None:
         self.target = target

@@ -3,6 +3,8 @@
 import json
 import os
 import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,13 +12,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-import redis
 
 from cluster_serving.client import InputQueue, keys
 from cluster_serving.client.wire.values import encode_record
-from cluster_serving.node.job.redis_program import find_server
 from support.models import MODELS, affine
-from support.private_redis import PrivateRedis, free_port, private_redis
+from support.private_redis import PrivateRedis, private_redis
+from support.proxy import proxy
 from support.running_node import RunningNode, running_node
 from support.wait import wait_until
 
@@ -131,29 +132,79 @@ def test_a_dead_letter_names_its_trace(node: RunningNode, own_redis: PrivateRedi
     assert f"traceparent={trace.decode()}" in line
 
 
-@pytest.mark.skipif(find_server(os.environ).version < (7,), reason="--cluster-port came with Redis 7.0")
-def test_a_job_with_a_hash_tag_needs_one_shard_of_a_redis_cluster(tmp_path: Path) -> None:
-    """The one whose keys it has; where the names of the nodes are kept is no matter to it."""
-    job = "{tagged}"
-    (tmp_path / "redis").mkdir()
-    options = ("--cluster-enabled", "yes", "--cluster-port", str(free_port()))
-    with private_redis(tmp_path / "redis", *options) as server, server.client() as client:
-        names_slot = client.execute_command("CLUSTER KEYSLOT", keys.NODES)
-        client.execute_command("CLUSTER ADDSLOTSRANGE", 0, names_slot - 1, names_slot + 1, 16383)
-        client.config_set("cluster-require-full-coverage", "no")
-        wait_until(lambda: can_write(client, job), "the cluster takes writes")
-        with running_node(tmp_path / "node", server, modelPath=str(MODELS / "affine.py"), jobName=job) as node:
-            with InputQueue(port=server.port, name=job) as queue:
-                assert queue.predict(np.ones(4, np.float32))[1] == 4
-            assert node.log.count("frontends cannot find this node") == 1
-            assert "no heartbeat" not in node.log
+def test_a_user_that_may_not_list_the_node_serves_programs(own_redis: PrivateRedis, tmp_path: Path) -> None:
+    with own_redis.client() as client:
+        others = [f"cluster-serving{kind}_*" for kind in ("", ".reply", ".node", ".limits", ".full", ".dead")]
+        client.acl_setuser("node", True, passwords="+geheim", keys=[JOB, *others], categories=["+@all"])
+    settings = {"modelPath": str(MODELS / "affine.py"), "jobName": JOB}
+    with running_node(tmp_path / "node", own_redis, **settings, redisUsername="node", redisPassword="geheim") as node:
+        with InputQueue(port=own_redis.port, name=JOB) as queue:
+            assert queue.predict(np.ones(4, np.float32))[1] == 4
+        assert node.log.count("frontends cannot find this node") == 1
+        assert "no heartbeat" not in node.log
 
 
-def can_write(client: Any, job: str) -> bool:
-    try:
-        return bool(client.set(f"{job}x", "1", px=1))
-    except redis.ResponseError:
-        return False
+def test_it_follows_a_master_that_moves_behind_one_address(own_redis: PrivateRedis, tmp_path: Path) -> None:
+    """The old one lives on, read-only, and cuts no connection."""
+    (tmp_path / "other").mkdir()
+    settings = {"modelPath": str(MODELS / "affine.py"), "jobName": JOB}
+    with private_redis(tmp_path / "other") as other, proxy(own_redis.port) as address, own_redis.client() as client:
+        where = {"redisUrl": f"127.0.0.1:{address.port}"}
+        with running_node(tmp_path / "node", own_redis, **settings, **where) as node, other.client() as new:
+            address.target = other.port
+            client.replicaof("127.0.0.1", other.port)
+
+            wait_until(lambda: new.zcard(keys.NODES), "its heartbeat is on the new master")
+
+            assert 'event="no heartbeat: Redis refuses it" reason="You can\'t write' in node.log
+            assert "Redis cannot be reached" not in node.log
+        client.replicaof("NO", "ONE")
+
+
+def fill_dead_letters(client: Any, letters: int) -> int:
+    """So many of 100 KB; the memory that is in use then."""
+    for number in range(letters):
+        client.xadd(keys.dead_key(JOB), {"dead_letter": "{}", "uri": str(number), "x": b"x" * 100_000})
+    used: int = client.info("memory")["used_memory"]
+    return used
+
+
+def test_the_oldest_dead_letters_give_way_before_admission_closes(node: RunningNode, own_redis: PrivateRedis) -> None:
+    with own_redis.client() as client, InputQueue(port=own_redis.port, name=JOB) as queue:
+        used = fill_dead_letters(client, 40)
+        client.config_set("maxmemory", str(2 * (used - 2_500_000)))  # the node may use half of it
+
+        wait_until(lambda: client.xlen(keys.dead_key(JOB)) == 10, "all but a quarter are gone")
+
+        assert queue.predict(np.ones(4, np.float32))[1] == 4
+        assert [int(letter[b"uri"]) for _, letter in client.xrange(keys.dead_key(JOB))] == list(range(30, 40))
+        assert not client.exists(keys.full_key(JOB))
+        assert node.log.count("the oldest dead letters are deleted: Redis is short of memory") == 2
+
+
+def test_dead_letters_that_would_not_help_stay(node: RunningNode, own_redis: PrivateRedis) -> None:
+    with own_redis.client() as client:
+        used = fill_dead_letters(client, 3)
+        client.config_set("maxmemory", str(2 * (used - 1_000_000)))
+
+        wait_until(lambda: client.exists(keys.full_key(JOB)), "nothing is admitted")
+
+        assert client.xlen(keys.dead_key(JOB)) == 3
+
+
+def test_a_redis_that_throws_results_away_is_told(node: RunningNode, own_redis: PrivateRedis) -> None:
+    with own_redis.client() as client:
+        client.config_set("maxmemory-policy", "volatile-lru")
+        client.config_set("maxmemory", "1gb")
+
+        wait_until(lambda: "Redis does not keep all that it accepts" in node.log, "the log says so")
+
+    environment = os.environ | {"CLUSTER_SERVING_HOME": str(node.config_path.parent / "state")}
+    command = [sys.executable, "-P", "-m", "cluster_serving.node.cli", "status", JOB]
+    told = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=60).stdout
+    assert "warning" in told
+    assert "throws away results that nobody has read yet" in " ".join(told.split())
+    assert "(maxmemory-policy volatile-lru): set maxmemory-policy noeviction" in node.log
 
 
 def test_nothing_is_admitted_while_redis_lacks_memory(node: RunningNode, own_redis: PrivateRedis) -> None:

@@ -6,6 +6,7 @@ Fault                     an error that a person can mend: shown as one sentence
 ├── ConfigError           CONFIG            client/servers/config/spellings.py
 ├── ModelFault            MODEL             here
 ├── RedisUnavailable      REDIS             node/job/redis_errors.py
+├── RedisIsCluster        REDIS             frontend/server/redis_kind.py
 ├── NotStarted            NOT_RUNNING       here
 └── AlreadyRunning        ALREADY_RUNNING   node/job/directory.py
 """
