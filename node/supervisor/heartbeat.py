@@ -67,10 +67,9 @@ class HeartbeatPublisher:
         """Publish the state of the node, the serving lanes, and the counts and measurements since the start."""
         self._due_s = time.monotonic() + INTERVAL_S
         self._told = (state, lanes.workers_ready, lanes.workers)
-        job = self._config.job_name
         served = lanes.served_model
         beat = Heartbeat(
-            job=job,
+            job=self._config.job_name,
             node=self._node,
             state=state,
             pid=os.getpid(),
@@ -94,21 +93,15 @@ class HeartbeatPublisher:
             figures=figures.described(),
         )
         try:
-            full = self._full()
-            me = keys.node_key(job, self._node)
-            names = (me, keys.limits_key(job), keys.full_key(job), job, keys.dead_key(job))
-            told = (beat.encode()[:-1], _LIFE_MS, self._config.max_queue_length, full, keys.GROUP)
-            self._redis.eval(HEARTBEAT, len(names), *names, *told)
-            self._list(me)
+            try:
+                self._write(beat)
+            except _REFUSALS:
+                self._redis.connection_pool.disconnect()  # a new connection may reach a writable master
+                self._write(beat)
         except _REFUSALS as error:
-            self._redis.connection_pool.disconnect()  # the next connection may reach a writable master
             log.warning("no heartbeat: Redis refuses it", reason=str(error))
         except (redis.RedisError, OSError) as error:
             log.warning("no heartbeat: Redis cannot be reached", reason=str(error))
-        else:
-            if bool(full) != self._told_full:
-                log.warning("nothing is admitted", reason=full) if full else log.info("records are admitted again")
-            self._told_full = bool(full)
 
     def withdraw(self, consumers: Sequence[str]) -> None:
         """Delete the heartbeat, and remove the node's consumers without pending entries from the consumer group."""
@@ -120,6 +113,18 @@ class HeartbeatPublisher:
         except (redis.RedisError, OSError) as error:
             log.debug("the heartbeat could not be withdrawn; it expires by itself", reason=str(error))
         self._redis.close()
+
+    def _write(self, beat: Heartbeat) -> None:
+        """Write the heartbeat, and close or open admission."""
+        full, job = self._full(), self._config.job_name
+        me = keys.node_key(job, self._node)
+        names = (me, keys.limits_key(job), keys.full_key(job), job, keys.dead_key(job))
+        told = (beat.encode()[:-1], _LIFE_MS, self._config.max_queue_length, full, keys.GROUP)
+        self._redis.eval(HEARTBEAT, len(names), *names, *told)
+        self._list(me)
+        if bool(full) != self._told_full:
+            log.warning("nothing is admitted", reason=full) if full else log.info("records are admitted again")
+        self._told_full = bool(full)
 
     def _list(self, key: str) -> None:
         """Add the heartbeat's key to the list of nodes, in a script of its own: a user may lack the right to write the list."""

@@ -499,7 +499,7 @@ def test_the_newest_dead_letters_are_kept_within_their_bytes(client: redis.Redis
 
 
 def test_a_user_who_may_not_ask_for_bytes_keeps_dead_letters(
-    client: redis.Redis, link: Link, job: str, redis_server: PrivateRedis
+    client: Any, link: Link, job: str, redis_server: PrivateRedis
 ) -> None:
     die(client, link, job, b"uri", b"u")
     client.execute_command("ACL", "SETUSER", "old", "on", ">old", "~*", "+@all", "-memory", "-xtrim")

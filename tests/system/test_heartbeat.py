@@ -151,12 +151,13 @@ def test_it_follows_a_master_that_moves_behind_one_address(own_redis: PrivateRed
     with private_redis(tmp_path / "other") as other, proxy(own_redis.port) as address, own_redis.client() as client:
         where = {"redisUrl": f"127.0.0.1:{address.port}"}
         with running_node(tmp_path / "node", own_redis, **settings, **where) as node, other.client() as new:
-            address.target = other.port
             client.replicaof("127.0.0.1", other.port)
+            wait_until(lambda: "no heartbeat: Redis refuses it" in node.log, "the old master takes none")
+
+            address.target = other.port
 
             wait_until(lambda: new.zcard(keys.NODES), "its heartbeat is on the new master")
-
-            assert 'event="no heartbeat: Redis refuses it" reason="You can\'t write' in node.log
+            assert 'refuses it" reason="You can\'t write against a read only replica' in node.log
             assert "Redis cannot be reached" not in node.log
         client.replicaof("NO", "ONE")
 
