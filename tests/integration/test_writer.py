@@ -135,7 +135,7 @@ def limited(client: Any) -> str:
     return "limited"
 
 
-FOREIGN = keys.frontend_reply_key("another")
+FOREIGN = keys.reply_key("another", "client")
 
 
 @pytest.mark.timeout(30)
