@@ -11,7 +11,13 @@ _CHECKOUT = Path(__file__).resolve().parents[1]
 
 def install_command(extra: str) -> str:
     """Return the command that installs an extra, such as `pip install '.[onnx]'` in a checkout."""
-    return _command(extra, _origin(), _CHECKOUT if (_CHECKOUT / "pyproject.toml").exists() else None)
+    from importlib.metadata import PackageNotFoundError, distribution
+
+    try:
+        origin = json.loads(distribution("cluster-serving").read_text("direct_url.json") or "{}")
+    except (PackageNotFoundError, ValueError):
+        origin = {}
+    return _command(extra, origin, _CHECKOUT if (_CHECKOUT / "pyproject.toml").exists() else None)
 
 
 def _command(extra: str, origin: dict[str, Any], checkout: Path | None) -> str:
@@ -33,12 +39,3 @@ def _command(extra: str, origin: dict[str, Any], checkout: Path | None) -> str:
         return f"pip install {editable}{shlex.quote(f'{place}[{extra}]')}"
     at = f" @ {origin['vcs_info']['vcs']}+{origin['url']}" if "vcs_info" in origin else ""
     return f"pip install {shlex.quote(f'cluster-serving[{extra}]{at}')}"
-
-
-def _origin() -> dict[str, Any]:
-    from importlib.metadata import PackageNotFoundError, distribution
-
-    try:
-        return dict(json.loads(distribution("cluster-serving").read_text("direct_url.json") or "{}"))
-    except (PackageNotFoundError, ValueError):
-        return {}

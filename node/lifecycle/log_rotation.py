@@ -36,10 +36,9 @@ class LogRotation:
     @contextmanager
     def running(self) -> Generator[None]:
         """Rotate in a thread for a block, if standard output goes to the log."""
-        if not _is_standard_output(self._path):
-            yield
-            return
-        threading.Thread(target=self._run, name="log-rotation", daemon=True).start()
+        with suppress(OSError):  # no log, or no standard output
+            if os.path.samestat(os.fstat(1), self._path.stat()):
+                threading.Thread(target=self._run, name="log-rotation", daemon=True).start()
         try:
             yield
         finally:
@@ -74,20 +73,12 @@ def rotate(path: Path, older_files: int) -> None:
         return
     draft = path.with_name(f".{path.name}")
     try:
-        with path.open("rb") as log, open(draft, "wb", buffering=0, opener=_private) as copy:
+        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with path.open("rb") as log, os.fdopen(descriptor, "wb") as copy:
             shutil.copyfileobj(log, copy, _COPY_BYTES)
+            copy.flush()
             os.truncate(path, 0)
     except OSError:
         draft.unlink(missing_ok=True)
         raise
     draft.rename(older_log(path))  # the last step, for those who follow the log
-
-
-def _private(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)
-
-
-def _is_standard_output(path: Path) -> bool:
-    with suppress(OSError):  # no log, or no standard output
-        return os.path.samestat(os.fstat(1), path.stat())
-    return False

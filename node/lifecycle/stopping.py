@@ -24,7 +24,7 @@ NOTHING_TO_STOP = "Serving is not running, stop operation ignored."
 
 
 class RedisEnd(Enum):
-    """What has become of the embedded Redis that a job uses."""
+    """State of the embedded Redis that a stopped job used."""
 
     STOPPED = "stopped"
     RUNS_ON = "runs on"
