@@ -60,7 +60,6 @@ class Writer:
         self._measures = self._ring.measures[WRITER]
         self._stopping = False
         self._backoff = Backoff()
-        self._refusal = ""
         self._untold, self._told_s = 0, float("-inf")
 
     def stop(self, *_signal: object) -> None:
@@ -114,14 +113,14 @@ class Writer:
         results = ResultFields(held, receipt, clock_offset_ms=offset_ms, legacy_filter_text=spec.legacy_filter_text)
         batch = receipt.encode()
         ended = list(row_outcomes(held, now_ms))
-        if self._answered(ended, results, batch):
+        if not self._answer(ended, results, batch):
             return
         for each in ended:
-            while not (self._answered([each], results, batch) or self._buried(each.row, batch)):
-                self._wait(self._refusal)
+            while (refusal := self._answer([each], results, batch)) and self._bury(each.row, refusal, batch):
+                self._wait(refusal)
 
-    def _answered(self, ended: Sequence[RowOutcome], results: ResultFields, batch: bytes) -> bool:
-        """Publish results, and return False if Redis refuses."""
+    def _answer(self, ended: Sequence[RowOutcome], results: ResultFields, batch: bytes) -> str:
+        """Publish results, and return the refusal of Redis, or an empty text."""
         call = FinishCall(self._job, batch)
         for each in ended:
             answer = results.answer(each)
@@ -136,16 +135,16 @@ class Writer:
                     counts = _EXPIRED
             call.add(each.row, answer.fields, counts, reason)
             if call.size > _MOST_BYTES_A_CALL:
-                if not self._finished(call):
-                    return False
+                if refusal := self._finish(call):
+                    return refusal
                 call = FinishCall(self._job, batch)
-        return not call.counts or self._finished(call)
+        return self._finish(call) if call.counts else ""
 
-    def _buried(self, row: Row, batch: bytes) -> bool:
-        """Make a record whose result Redis refuses a dead letter, and return False if Redis refuses the letter too."""
+    def _bury(self, row: Row, refusal: str, batch: bytes) -> str:
+        """Make a record whose result Redis refuses a dead letter, and return the refusal of the letter, or an empty text."""
         call = FinishCall(self._job, batch)
-        call.bury(row, _DEAD, self._reason(row, UNPUBLISHED, f"Redis refuses the result: {self._refusal}"))
-        return self._finished(call)
+        call.bury(row, _DEAD, self._reason(row, UNPUBLISHED, f"Redis refuses the result: {refusal}"))
+        return self._finish(call)
 
     def _reason(self, row: Row, code: str, message: str, traceback: str = "") -> Reason:
         return Reason(
@@ -159,8 +158,8 @@ class Writer:
             deliveries=row.deliveries,
         )
 
-    def _finished(self, call: FinishCall) -> bool:
-        """Call the script until Redis answers, and count the rows. Return False, with `_refusal` set, if Redis refuses."""
+    def _finish(self, call: FinishCall) -> str:
+        """Call the script until Redis answers, and count the rows. Return the refusal of Redis, or an empty text."""
         keys, arguments = call.keys(), call.arguments()
         while True:
             self._ring.beat(WRITER)
@@ -171,8 +170,7 @@ class Writer:
                 self._wait(str(error))
                 continue
             except RedisRefused as refusal:
-                self._refusal = str(refusal)
-                return False
+                return str(refusal)
             WRITE.observe(self._measures, time.perf_counter() - begun_s)
             if self._backoff.failing:
                 log.info("publishing to Redis again")
@@ -185,7 +183,7 @@ class Writer:
                     self._count[count] += rows
             if call.dead:
                 self._tell(*call.dead[-1], len(call.dead))
-            return True
+            return ""
 
     def _tell(self, row: Row, reason: Reason, records: int) -> None:
         """Log the dead letters since the last line, at most once a second."""

@@ -8,7 +8,7 @@ import pytest
 
 from cluster_serving.client import InputQueue, keys
 from support.private_redis import PrivateRedis
-from support.running_node import running_node
+from support.running_node import RunningNode, running_node
 from support.wait import wait_until
 
 pytestmark = [pytest.mark.redis, pytest.mark.measured]
@@ -54,3 +54,30 @@ def test_each_is_answered_at_once(own_redis: PrivateRedis, tmp_path: Path, rows:
                 node.process.send_signal(signal.SIGHUP)
                 wait_until(lambda: node.log.count("event=serving") == 2, "new lanes serve")
         assert node.heartbeat()["redelivered"] == 0
+
+
+def rows_run(node: RunningNode, answered: int) -> int:
+    """Rows that the model has run when so many records are answered."""
+    wait_until(lambda: node.heartbeat().get("answered") == answered, "all are counted")
+    return int(node.heartbeat()["rows"])
+
+
+def test_their_size_is_known_after_a_change_to_the_same_model(own_redis: PrivateRedis, tmp_path: Path) -> None:
+    """No row is run twice, which the first batch of a start had to be."""
+    model = tmp_path / "model.py"
+    model.write_text(MODEL.format(rows="None", columns="None"))
+    settings = {"modelPath": str(model), "jobName": JOB, "slotBytes": SLOT, "batchSize": ROWS, "maxBatchDelayMs": 200}
+    with (
+        running_node(tmp_path / "node", own_redis, **settings) as node,
+        InputQueue(port=own_redis.port, name=JOB) as queue,
+    ):
+        rows: list[int] = []
+        for generation in (1, 2):
+            assert len(list(queue.predict_many([{"x": np.ones(4, np.float32)}] * ROWS))) == ROWS
+            rows.append(rows_run(node, generation * ROWS))
+            if generation == 1:
+                node.process.send_signal(signal.SIGHUP)
+                wait_until(lambda: node.log.count("event=serving") == 2, "new lanes serve")
+
+    assert rows[0] > ROWS
+    assert rows[1] - rows[0] == ROWS
