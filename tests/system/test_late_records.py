@@ -52,6 +52,19 @@ def test_a_record_is_refused_at_once_where_its_deadline_is_nearer_than_its_answe
     assert {*rest} == {"running", "calm"}
 
 
+def test_rows_are_not_all_taken_for_as_dear_as_the_dearest(own_redis: PrivateRedis, tmp_path: Path) -> None:
+    with start(tmp_path, own_redis, batchSize=1), queue(own_redis, 30) as calm, queue(own_redis, 3) as hasty:
+        for seconds in (0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1):
+            calm.predict(row(seconds))
+        calm.enqueue("running", x=row(1))
+        hasty.enqueue_many((str(n), {"x": row(0)}) for n in range(12))
+        answers: dict[str, Any] = {}
+        with OutputQueue(port=own_redis.port, name=JOB) as output:
+            wait_until(lambda: answers.update(output.dequeue()) or len(answers) == 13, "all are answered")
+
+    assert all(isinstance(answer, np.ndarray) for answer in answers.values()), answers
+
+
 def test_an_estimate_that_is_too_long_keeps_no_empty_node_from_trying(own_redis: PrivateRedis, tmp_path: Path) -> None:
     with start(tmp_path, own_redis, batchSize=1), queue(own_redis, 30) as calm, queue(own_redis) as hasty:
         calm.predict(row(2))

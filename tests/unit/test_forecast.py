@@ -1,24 +1,52 @@
 """How long until a record is answered."""
 
+from collections import deque
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from cluster_serving.node.ring.forecast import Forecast, RowTimes, rows_of
+
+MARGIN, RUNS = 1.3, 32
 
 
 def test_one_run_that_was_held_up_does_not_count() -> None:
     times = RowTimes()
 
-    assert [times.add(run_ms, 2) for run_ms in (20, 22, 900, 21)] == [10, 10, 11, 11]
+    assert [times.add(run_ms, 2) for run_ms in (20, 22, 900, 21)] == pytest.approx(
+        [MARGIN * row_ms for row_ms in (10, 10, 10.5, 10.5)]
+    )
 
 
-def test_the_longest_but_one_counts_and_is_forgotten_after_some_runs() -> None:
+def test_rows_that_cost_unequally_take_the_mean_time_together() -> None:
+    """One row in twelve takes a second, the rest 2 ms: 85 ms on average."""
+    times = RowTimes()
+
+    found = [times.add(sum(1000 if row % 12 == 0 else 2 for row in range(run, run + 3)), 3) for run in range(0, 300, 3)]
+
+    assert all(60 < row_ms < MARGIN * 85 for row_ms in found[RUNS:])
+
+
+def test_runs_are_forgotten_after_some_runs() -> None:
     times = RowTimes()
     for run_ms in (500, 400):
         times.add(run_ms, 1)
 
-    found = [times.add(10, 1) for _ in range(8)]
+    found = [times.add(10, 1) for _ in range(RUNS)]
 
-    assert found == [400] * 6 + [10] * 2
+    assert found[0] == pytest.approx(MARGIN * 205)
+    assert found[-2:] == pytest.approx([MARGIN * 10] * 2)
+
+
+@given(st.lists(st.tuples(st.floats(0.01, 1e5), st.integers(1, 64)), min_size=2, max_size=100))
+def test_the_mean_is_of_the_last_runs_without_the_longest(runs: list[tuple[float, int]]) -> None:
+    times, last = RowTimes(), deque(runs, RUNS)
+
+    found = [times.add(*run) for run in runs][-1]
+
+    last.remove(max(last, key=lambda run: (run[0] / run[1], run)))
+    assert found == pytest.approx(MARGIN * sum(ms for ms, _ in last) / sum(rows for _, rows in last), rel=1e-3)
 
 
 @pytest.mark.parametrize(
