@@ -95,7 +95,9 @@ class Backend(Protocol):
 
         Args:
             batch: an array for each input, rows first, in the order of `inputs`. Arrays are in C order and have the dtype of
-                the input's spec. Text is an array of `str` objects. The arrays are valid only during the call.
+                the input's spec. Text is an array of `str` objects. The arrays are valid only during the call. `run` leaves
+                the arrays as they are, because rows run again on the same arrays after a failure: a backend whose model may
+                work in place runs the model on a copy.
 
         Returns:
             An array for each output, rows first, in the order of `outputs`. Text is an array of `str` objects.

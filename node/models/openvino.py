@@ -35,11 +35,14 @@ _QUOTED = "Exception:"
 
 
 class OpenvinoBackend:
-    """A compiled model and its inference request."""
+    """A compiled model and its inference request.
 
-    def __init__(self, compiled: Any, options: LoadOptions, path: Path) -> None:
-        self.inputs = options.shaped(_specs(compiled.inputs, path))
-        self.outputs = _specs(compiled.outputs, path)
+    The names are those of the `model` as read: compiling may rename an input, as when an Identity follows the input.
+    """
+
+    def __init__(self, model: Any, compiled: Any, options: LoadOptions, path: Path) -> None:
+        self.inputs = options.shaped(_specs(model.inputs, path))
+        self.outputs = _specs(model.outputs, path)
         if not self.inputs:
             raise ModelError(f"{path} has no inputs: there is nothing to send it; convert the model with its inputs.")
         for spec in self.inputs:
@@ -80,7 +83,8 @@ def load(detected: Detected, options: LoadOptions) -> OpenvinoBackend:
     """
     path = detected.definition
     try:
-        compiled = compile_model(ov.Core().read_model(path, detected.weights), options)
+        model = ov.Core().read_model(path, detected.weights)
+        compiled = compile_model(model, options)
     except RuntimeError as error:
         text = str(error)
         if "Unable to read the model" in text:
@@ -92,7 +96,7 @@ def load(detected: Detected, options: LoadOptions) -> OpenvinoBackend:
         else:
             cause = reason(error)
         raise ModelError(f"{path} cannot be loaded by OpenVINO {ov.get_version()}: {cause}") from error
-    return OpenvinoBackend(compiled, options, path)
+    return OpenvinoBackend(model, compiled, options, path)
 
 
 def compile_model(model: Any, options: LoadOptions) -> Any:

@@ -37,14 +37,15 @@ class PythonBackend:
         self._model = model
 
     def run(self, batch: dict[str, Array]) -> dict[str, Array]:
-        """Call `predict` once and cast the returned arrays to the declared dtypes.
+        """Call `predict` once on a copy of `batch`, and cast the returned arrays to the declared dtypes.
 
         Raises:
             ValueError: an output is missing, or has a wrong shape or a wrong number of rows.
             Exception: any exception of `predict`.
         """
         rows = len(batch[self.inputs[0].name])
-        answer = self._model.predict(batch)
+        # The user's code may write into its input. Read-only views would stop `x /= 255`, and torch writes into them all the same.
+        answer = self._model.predict({name: array.copy() for name, array in batch.items()})
         if not isinstance(answer, dict):
             raise ValueError(f"predict must return a dict of arrays, not {type(answer).__name__}")
         returned = cast("dict[str, Any]", answer)

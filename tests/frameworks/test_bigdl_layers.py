@@ -26,12 +26,14 @@ class Bench:
         self._directory = directory
 
     def run(self, layer: Any, *arrays: Array) -> list[Array]:
-        """The outputs of a layer."""
+        """The outputs of a layer, which leaves its inputs as they were: it reads them in place."""
         path = self.file.save(self._directory / "layer.model", self.file.module("Sequential", layer))
         model = load(detect(str(path)), LoadOptions())
-        return list(
-            model.run({f"input{at}" if len(arrays) > 1 else "input": each for at, each in enumerate(arrays)}).values()
-        )
+        batch = {f"input{at}" if len(arrays) > 1 else "input": each.copy() for at, each in enumerate(arrays)}
+        outputs = list(model.run(batch).values())
+        for given, kept in zip(arrays, batch.values(), strict=True):
+            np.testing.assert_array_equal(kept, given)
+        return outputs
 
     def check(self, layer: Any, arrays: tuple[Array, ...], *expected: Any) -> None:
         """Assert what a layer gives."""

@@ -431,6 +431,29 @@ def test_openvino_runs_the_backend_of_torch(tmp_path: Path) -> None:
     assert_same(native, convert(model, native, options), EXAMPLE)
 
 
+class InPlace(torch.nn.Module):
+    """Works in the memory of its input."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Twice the input, without negative numbers."""
+        return x.mul_(2).relu_()
+
+
+def test_openvino_leaves_the_input_of_a_model_that_works_in_place_as_it_was(tmp_path: Path) -> None:
+    jit: Any = torch.jit
+    with no_deprecations():
+        jit.save(jit.script(InPlace()), str(tmp_path / "net.pt"))
+    options = LoadOptions(inputs=("x float32 [N,4]",))
+    model = detect.detect(str(tmp_path))
+    backend = convert(model, detect.load(model, options), options)
+    before = RANDOM.normal(size=(3, 4)).astype(np.float32)
+    batch = {"x": before.copy()}
+
+    for _ in range(2):
+        np.testing.assert_array_equal(backend.run(batch)["output"], (before * 2).clip(min=0))
+        np.testing.assert_array_equal(batch["x"], before)
+
+
 def test_openvino_keeps_the_names_of_a_frozen_graph(tensorflow_models: Path) -> None:
     model = detect.detect(str(tensorflow_models / "frozen.pb"))
     native = detect.load(model, OPTIONS)

@@ -603,6 +603,18 @@ def test_a_run_leaves_its_input_as_it_was_and_its_result_alone(saved: Path) -> N
     np.testing.assert_array_equal(result, np.ones((1, 3)))
 
 
+def test_an_operation_that_works_in_place(tmp_path: Path) -> None:
+    module: Any = tf.Module()
+    add = signature(lambda x: same(tf.raw_ops.InplaceAdd(x=x, i=[0], v=[[9.0, 9, 9]])), spec([None, 3], name="x"))
+    tf.saved_model.save(module, str(tmp_path), signatures={"serving_default": add})
+    backend = load_from(tmp_path)
+    rows = FLOATS.copy()
+
+    for _ in range(2):
+        np.testing.assert_array_equal(backend.run({"x": rows})["y"], FLOATS + np.array([[9], [0]]))
+        np.testing.assert_array_equal(rows, FLOATS)
+
+
 def test_each_model_of_a_process_computes_in_its_own_precision(tmp_path: Path) -> None:
     """Though TensorFlow has one setting for all. Where it does not compute in bfloat16, it keeps to float32."""
     module: Any = tf.Module()

@@ -231,6 +231,18 @@ def test_openvino_ports_without_names_and_a_bounded_dimension(tmp_path: Path) ->
         np.testing.assert_array_equal(output, ROWS)
 
 
+def test_openvino_keeps_the_names_of_the_file_where_compiling_renames_an_input(tmp_path: Path) -> None:
+    x = ops.parameter(ov.PartialShape([-1, 3]), np.float32, name="x")
+    x.output(0).set_names({"x"})
+    same = ops.reshape(x, np.array([0, 3]), special_zero=True)
+    same.output(0).set_names({"another"})
+    backend = load_from(write_graph(tmp_path, [ops.relu(same)], x))
+
+    assert [spec.name for spec in backend.inputs] == ["x"]
+    (output,) = backend.run({"x": ROWS}).values()
+    np.testing.assert_array_equal(output, ROWS)
+
+
 def test_openvino_truncated_definition(tmp_path: Path) -> None:
     path = write_ir(tmp_path)
     path.write_bytes(path.read_bytes()[:500])
@@ -482,3 +494,75 @@ def test_a_run_leaves_its_input_as_it_was(tmp_path: Path) -> None:
         np.testing.assert_array_equal(backend.run(batch)["double"], first + 2)
         batch["x"] -= 1
     np.testing.assert_array_equal(batch["x"], ROWS)
+
+
+# Operators that a runtime likes to run in the memory of their input, first of all in the graph.
+IN_PLACE = [
+    [helper.make_node("Relu", ["x"], ["y"])],
+    [helper.make_node("Clip", ["x", "", "two"], ["y"])],
+    [helper.make_node("Mul", ["x", "two"], ["y"])],
+    [helper.make_node("Identity", ["x"], ["same"]), helper.make_node("Relu", ["same"], ["y"])],
+    [helper.make_node("Flatten", ["x"], ["flat"]), helper.make_node("Neg", ["flat"], ["y"])],
+    [helper.make_node("Unsqueeze", ["x", "first"], ["up"]), helper.make_node("Sigmoid", ["up"], ["y"])],
+    [helper.make_node("ScatterElements", ["x", "place", "update"], ["y"], axis=1)],
+    [helper.make_node("Concat", ["x", "x"], ["twice"], axis=1), helper.make_node("Abs", ["twice"], ["y"])],
+    [helper.make_node("BatchNormalization", ["x", *["ones"] * 4], ["y"])],
+]
+
+
+@pytest.mark.parametrize("nodes", IN_PLACE, ids=lambda nodes: nodes[-1].op_type)
+@pytest.mark.parametrize("rows", [2, 200_000])
+@pytest.mark.parametrize("runtime", ["onnx", "openvino"])
+def test_no_runtime_works_in_the_memory_that_it_reads_in_place(
+    tmp_path: Path, nodes: list[Any], rows: int, runtime: str
+) -> None:
+    constants = {
+        "two": np.float32(2),
+        "first": np.array([1]),
+        "place": np.array([[0, 2]]),
+        "update": np.array([[7, 8]], np.float32),
+        "ones": np.ones(3, np.float32),
+    }
+    used = {name for node in nodes for name in node.input}
+    graph = helper.make_graph(
+        nodes,
+        "small",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N", 3])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(np.asarray(array), name) for name, array in constants.items() if name in used],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    if runtime == "onnx":
+        onnx.save(model, tmp_path / "small.onnx")
+    else:
+        ov.serialize(ov.Core().read_model(model.SerializeToString()), tmp_path / "small.xml", tmp_path / "small.bin")
+    backend = load_from(tmp_path)
+    before = np.random.default_rng(3).normal(size=(rows, 3)).astype(np.float32)
+    batch = {"x": before.copy()}
+
+    outputs = [backend.run(batch)["y"].copy() for _ in range(2)]
+
+    np.testing.assert_array_equal(batch["x"], before)
+    np.testing.assert_array_equal(*outputs)
+
+
+def test_python_that_works_in_place_gets_memory_of_its_own(python_file: Path) -> None:
+    source = """
+        class Model:
+            inputs = [("x", "float32", (None, 3)), ("words", str, (None,))]
+            outputs = [("y", "float32", (None, 3))]
+
+            def predict(self, batch):
+                batch["x"] *= 2
+                batch["words"][:] = "changed"
+                batch["y"] = batch.pop("x")
+                return batch
+    """
+    backend = load_from(write_python(python_file, source))
+    batch: dict[str, Array] = {"x": ROWS.copy(), "words": np.array(["a", "b"], object)}
+
+    for _ in range(2):
+        np.testing.assert_array_equal(backend.run(batch)["y"], ROWS * 2)
+    assert list(batch) == ["x", "words"]
+    np.testing.assert_array_equal(batch["x"], ROWS)
+    assert batch["words"].tolist() == ["a", "b"]

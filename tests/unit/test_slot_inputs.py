@@ -186,6 +186,14 @@ def test_numbers_that_an_input_cannot_hold_are_refused(tmp_path: Path) -> None:
     assert "256 of int64 would be lost" in reasons(broken)[0]
 
 
+def test_a_preprocess_that_fills_the_same_array_each_time(tmp_path: Path) -> None:
+    code = "self.x = getattr(self, 'x', np.zeros(4, np.float32)); self.x[:] = record['v']; return self.x"
+
+    (run,), _ = preprocessed(tmp_path, X4, code, *({"v": n} for n in range(3)))
+
+    assert run.inputs["x"].tolist() == [[n] * 4 for n in range(3)]
+
+
 def test_text_is_refused_where_numbers_are_returned(tmp_path: Path) -> None:
     _, broken = preprocessed(tmp_path, TEXT.format(1), "return 3", {"v": 1})
 

@@ -34,9 +34,9 @@ class TorchBackend:
         self._channels_last = program.has_images
 
     def run(self, batch: dict[str, Array]) -> dict[str, Array]:
-        """Run the model once on `batch`. The model may use the memory of the batch to work in.
+        """Run the model once on a copy of `batch`.
 
-        The returned arrays may be memory of the model or of the batch, so the arrays are valid until the next run.
+        The returned arrays may be memory of the model, so the arrays are valid until the next run.
 
         Raises:
             ModelError: an output is no tensor, or is sparse or quantized.
@@ -45,7 +45,7 @@ class TorchBackend:
         casts = self._program.casts or (None,) * len(batch)
         arrays = [batch[spec.name] for spec in self.inputs or open_inputs(len(batch))]
         with torch.inference_mode(), self._arithmetic():
-            result = self._call([to_tensor(array, dtype) for array, dtype in zip(arrays, casts, strict=True)])
+            result = self._call(list(zip(arrays, casts, strict=True)))
             outputs = {name: to_array(name, tensor) for name, tensor in by_name(result).items()}
         if not self.outputs:
             # If inputs have free dimensions, the shapes of the outputs stay open.
@@ -61,22 +61,16 @@ class TorchBackend:
         """Return the model for OpenVINO to read."""
         return self._model
 
-    def _call(self, tensors: Sequence[torch.Tensor]) -> Any:
+    def _call(self, inputs: Sequence[tuple[Array, torch.dtype | None]]) -> Any:
+        """Call the model with arrays, each cast to a dtype."""
         try:
             if not self._channels_last:
-                return self._program.call(tensors)
+                return self._program.call([to_tensor(*each, channels_last=False) for each in inputs])
             try:
-                return self._program.call(
-                    [
-                        tensor.contiguous(memory_format=torch.channels_last)
-                        if tensor.dim() == 4 and tensor.is_floating_point()
-                        else tensor
-                        for tensor in tensors
-                    ]
-                )
+                return self._program.call([to_tensor(*each, channels_last=True) for each in inputs])
             except (RuntimeError, torch.jit.Error):
                 # A view() after a convolution needs the channels first. A model with such a view() fails every time.
-                result = self._program.call(tensors)
+                result = self._program.call([to_tensor(*each, channels_last=False) for each in inputs])
                 self._channels_last = False
                 return result
         except (RuntimeError, torch.jit.Error) as error:

@@ -10,11 +10,18 @@ import torch
 from cluster_serving.node.models.base import Array, ModelError, TensorSpec, numbered
 
 
-def to_tensor(array: Array, dtype: torch.dtype | None) -> torch.Tensor:
-    """Return the array's own memory as a tensor, or a copy in `dtype`, which numpy may lack."""
-    # A model may work in place, so read-only memory is copied.
-    tensor = torch.from_numpy(array if array.flags.writeable else array.copy())
-    return tensor if dtype is None else tensor.to(dtype)
+def to_tensor(array: Array, dtype: torch.dtype | None, channels_last: bool) -> torch.Tensor:
+    """Return a copy of the array as a tensor, because a model may work in place.
+
+    Args:
+        array: any numbers.
+        dtype: dtype of the tensor, which numpy may lack. `None`: the array's own.
+        channels_last: whether images, floating-point arrays of four dimensions, are laid out with the channels last.
+    """
+    tensor = torch.from_numpy(array if array.flags.writeable else array.copy())  # torch warns of read-only memory
+    is_image = channels_last and tensor.dim() == 4 and tensor.is_floating_point()
+    layout = torch.channels_last if is_image else torch.preserve_format
+    return tensor.to(dtype=dtype or tensor.dtype, memory_format=layout, copy=True)
 
 
 def to_array(name: str, tensor: torch.Tensor) -> Array:
