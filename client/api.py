@@ -1,13 +1,34 @@
 """Base class of all queues: the job, and its Redis."""
 
+import inspect
 import secrets
 import uuid
+from difflib import get_close_matches
 from functools import cached_property
+from typing import TypedDict
 
 import redis
 
 from cluster_serving.client import keys
 from cluster_serving.client.redis_settings import DEFAULT_PORT, RedisSettings
+
+
+class ConnectionSettings(TypedDict, total=False):
+    """Settings of every queue: job, and address of Redis. `Api` describes each of them."""
+
+    host: str | None
+    port: int | str | None
+    name: str
+    url: str | None
+    username: str | None
+    password: str | None
+    db: int
+    ssl: bool
+    ssl_certfile: str | None
+    ssl_keyfile: str | None
+    ssl_ca_certs: str | None
+    timeout_s: float
+    sync: bool
 
 
 class Api:
@@ -29,6 +50,7 @@ class Api:
         sync: accepted for programs of the original, without effect: `predict` always waits, `enqueue` never does.
 
     Raises:
+        TypeError: a setting has another name than these and those of the queue.
         ValueError: the name is not the name of a job, or the URL has another form.
     """
 
@@ -48,7 +70,10 @@ class Api:
         ssl_ca_certs: str | None = None,
         timeout_s: float = 5.0,
         sync: bool = True,
+        **unknown: object,
     ) -> None:
+        if unknown:
+            raise TypeError(self._has_no(*unknown))
         try:
             self.name = keys.check_job(name)
         except ValueError as error:
@@ -70,7 +95,19 @@ class Api:
         # No key has this secret in its name, which SCAN would show: who cannot read the stream does not guess the uris under way.
         self._uris = secrets.token_hex(8)
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(job={self.name!r}, redis={self.settings.describe()!r})"
+
     @cached_property
     def db(self) -> redis.Redis:
         """redis-py client of the same Redis, for programs of the original."""
         return self.settings.client()
+
+    def _has_no(self, *unknown: str) -> str:
+        """Return a sentence about unknown settings, each with the name of the nearest one that there is."""
+        own = inspect.signature(type(self)).parameters
+        known = [*(name for name in own if name != "settings"), *ConnectionSettings.__annotations__]
+        near = {setting: get_close_matches(setting, known, 1) for setting in unknown}
+        told = [f"{setting} (did you mean {nearest[0]}?)" if nearest else setting for setting, nearest in near.items()]
+        rest = "" if all(near.values()) else f"; it has {', '.join(known)}"
+        return f"{type(self).__name__} has no setting {', '.join(told)}{rest}"

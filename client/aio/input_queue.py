@@ -9,17 +9,17 @@ import math
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Iterable, Mapping
 from itertools import count
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, Unpack
 
 from cluster_serving.client import keys
 from cluster_serving.client.aio.admission import AsyncAdmission
 from cluster_serving.client.aio.link import AsyncLink
 from cluster_serving.client.aio.replies import AsyncReplies, cancel
-from cluster_serving.client.api import Api
+from cluster_serving.client.api import Api, ConnectionSettings
 from cluster_serving.client.errors import InvalidValue
 from cluster_serving.client.protocol.admission import CHUNK
 from cluster_serving.client.protocol.requests import Dialect, Fields, as_inputs, check_dialect, request_fields
-from cluster_serving.client.protocol.results import WINDOW, begun_in_time, plain, plain_or_error
+from cluster_serving.client.protocol.results import WINDOW, Answer, begun_in_time, plain, plain_or_error
 from cluster_serving.client.wire.original.encode import encode_record as encode_original
 from cluster_serving.client.wire.result import Result
 from cluster_serving.client.wire.values import encode_record
@@ -42,7 +42,12 @@ class AsyncInputQueue(Api):
     """
 
     def __init__(
-        self, *, dialect: str = "native", patience_s: float = 10.0, deadline_s: float | None = None, **settings: Any
+        self,
+        *,
+        dialect: str = "native",
+        patience_s: float = 10.0,
+        deadline_s: float | None = None,
+        **settings: Unpack[ConnectionSettings],
     ) -> None:
         super().__init__(**settings)
         self._dialect: Dialect = check_dialect(dialect)
@@ -75,13 +80,13 @@ class AsyncInputQueue(Api):
         """Return the inputs in the original dialect, as `InputQueue.data_to_b64` does."""
         return encode_original(data)
 
-    async def predict(self, request: Any, timeout: float = 5) -> Any:
+    async def predict(self, request: Any, timeout: float = 5) -> Answer:
         """Send one record and wait for its result, as `InputQueue.predict` does."""
         return plain(begun_in_time(await self._result(request, timeout, timeout)))
 
     async def predict_many(
         self, requests: Iterable[Any] | AsyncIterable[Any], timeout: float = 60, window: int = WINDOW
-    ) -> AsyncGenerator[Any]:
+    ) -> AsyncGenerator[Answer]:
         """Send records and yield the results in the same order, as `InputQueue.predict_many` does."""
         pending: deque[asyncio.Task[Result]] = deque()
         try:

@@ -10,6 +10,7 @@ from cluster_serving.client.errors import (
     ClusterServingError,
     CodecError,
     ConnectionLost,
+    InvalidValue,
     QueueFull,
     RecordFailed,
     ResultTimeout,
@@ -21,14 +22,19 @@ _GRACE_S = 1.0
 
 
 class Frontend:
-    """HTTP frontend of a cluster. The constructor prints whether the frontend can be reached."""
+    """HTTP frontend of a cluster. The constructor prints whether the frontend can be reached.
+
+    Raises:
+        InvalidValue: from `predict`: the URL is none of `http://` or `https://`. Programs of the original make such queues.
+    """
 
     def __init__(self, url: str) -> None:
         self._url = url.rstrip("/")
         try:
+            self._check()
             self._open(self._request(""), timeout=5).close()
             print("Attempt connecting to Cluster Serving frontend success")
-        except (OSError, ValueError, HTTPException) as error:
+        except (OSError, ValueError, HTTPException, InvalidValue) as error:
             print(f"Connection error, please check your HTTP server. Error msg is  {error}")
 
     def predict(self, request: str | dict[str, Any], timeout: float) -> Any:
@@ -44,6 +50,7 @@ class Frontend:
             ResultTimeout: no result came in time.
             ConnectionLost: the frontend cannot be reached, or no node serves now.
         """
+        self._check()
         body = request if isinstance(request, str) else json.dumps(request)
         try:
             # The frontend learns the timeout, so that no node runs an abandoned record. _GRACE_S is for the frontend's
@@ -60,6 +67,13 @@ class Frontend:
         except (ValueError, LookupError, TypeError) as error:
             raise CodecError(f"the frontend at {self._url} answered without predictions: {error!r}") from error
         return parse_prediction(first)
+
+    def _check(self) -> None:
+        if not self._url.startswith(("http://", "https://")):
+            shown = self._url.rpartition("@")[2]  # a URL of Redis may have a password
+            raise InvalidValue(
+                f"frontend_url begins with http:// or https://, not {shown!r}; for Redis, say host= and port=, or url="
+            )
 
     def _refusal(self, status: int, body: str) -> ClusterServingError:
         """Return the error for an HTTP status and body."""

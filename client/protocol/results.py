@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from numpy.typing import NDArray
+
 from cluster_serving.client import keys
 from cluster_serving.client.errors import CodecError, ErrorCode, RecordFailed, ResultTimeout
 from cluster_serving.client.protocol.resp import Script
@@ -12,6 +14,12 @@ from cluster_serving.client.wire.original.result import decode_result as decode_
 from cluster_serving.client.wire.result import Result, decode_result
 
 TAKE = Script(Path(__file__).with_name("take.lua").read_text())
+
+Answer = NDArray[Any] | Any
+"""Answer to a record: the ndarray of one output, a list of several outputs, text, or the JSON value of a filter.
+
+Most answers are an ndarray, so type checkers and editors offer the methods of an ndarray. `Any` stands for the rest.
+"""
 
 WINDOW = 1024
 """Default number of records that `predict_many` and `as_completed` keep under way."""
@@ -60,18 +68,15 @@ def taken_result(key: bytes, prefix: str, fields: Sequence[bytes]) -> Result:
         return Result(uri, {}, error=("Unreadable", str(error)))
 
 
-def plain(result: Result) -> Any:
-    """Return a result as programs get it: the ndarray (or text) of one output, a list of several outputs, or the value.
+def plain(result: Result) -> Answer:
+    """Return a result as programs get it: `Result.value`.
 
     Raises:
         RecordFailed: the record failed.
     """
     if result.error is not None:
         raise RecordFailed(*result.error, result.uri)
-    if result.value is not None or not result.outputs:
-        return result.value
-    outputs = list(result.outputs.values())
-    return outputs[0] if len(outputs) == 1 else outputs
+    return result.value
 
 
 def begun_in_time(result: Result) -> Result:
@@ -81,11 +86,12 @@ def begun_in_time(result: Result) -> Result:
         ResultTimeout: the node did not begin the record before its deadline. The deadline was the timeout of the call.
     """
     if result.error is not None and result.error[0] == ErrorCode.DEADLINE_EXCEEDED:
-        raise ResultTimeout(f"no result of {result.uri!r} in time; the node says: {result.error[1]}")
+        which = f"of {result.uri!r} " if result.uri else ""  # a lone call has no name that its caller knows
+        raise ResultTimeout(f"no result {which}in time; the node says: {result.error[1]}")
     return result
 
 
-def plain_or_error(result: Result) -> Any:
+def plain_or_error(result: Result) -> Answer | RecordFailed:
     """Return the result as `plain` does, or the `RecordFailed` itself for a failed record."""
     try:
         return plain(result)
@@ -93,7 +99,7 @@ def plain_or_error(result: Result) -> Any:
         return error
 
 
-def plain_or_failed(result: Result) -> Any:
+def plain_or_failed(result: Result) -> Answer | Failed:
     """Return the result as `plain` does, or `Failed` for a failed record, so that one failure does not hide the other results."""
     try:
         return plain(result)

@@ -7,17 +7,25 @@ from collections import deque
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import count, islice
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 import numpy as np
 
 from cluster_serving.client import keys
-from cluster_serving.client.api import Api
+from cluster_serving.client.api import Api, ConnectionSettings
 from cluster_serving.client.errors import ResultTimeout
 from cluster_serving.client.http.frontend import Frontend
 from cluster_serving.client.protocol.admission import CHUNK, SENT, Admission, Send, chunks
 from cluster_serving.client.protocol.requests import Dialect, as_inputs, check_dialect, request_fields
-from cluster_serving.client.protocol.results import TAKE, WINDOW, begun_in_time, plain, plain_or_error, result_of
+from cluster_serving.client.protocol.results import (
+    TAKE,
+    WINDOW,
+    Answer,
+    begun_in_time,
+    plain,
+    plain_or_error,
+    result_of,
+)
 from cluster_serving.client.threads.admission import ThreadAdmission
 from cluster_serving.client.threads.link import Link
 from cluster_serving.client.threads.output_queue import OutputQueue
@@ -33,7 +41,7 @@ class InputQueue(Api):
     """Puts records on the queue of a job. Safe for use by several threads.
 
     Args:
-        frontend_url: URL of an HTTP frontend. With the URL, `predict` goes over HTTP.
+        frontend_url: URL of an HTTP frontend, `http://…` or `https://…`. With the URL, `predict` goes over HTTP.
         dialect: `native`, or `original` to write like the original's clients (for servers of the original).
         patience_s: seconds to retry while the queue is full, or Redis cannot be reached or cannot serve. Then `QueueFull` or
             `ConnectionLost` is raised. A record that Redis may have taken is not sent again.
@@ -53,7 +61,7 @@ class InputQueue(Api):
         dialect: str = "native",
         patience_s: float = 10.0,
         deadline_s: float | None = None,
-        **settings: Any,
+        **settings: Unpack[ConnectionSettings],
     ) -> None:
         super().__init__(**settings)
         self._arguments = settings
@@ -68,6 +76,9 @@ class InputQueue(Api):
         self._numbers = count()
         self.input_threshold = 0.6  # programs of the original read both attributes. `maxQueueLength` has their task now
         self.interval_if_error = 1
+
+    def __repr__(self) -> str:
+        return f"InputQueue(frontend_url={self.frontend_url!r})" if self.frontend_url else super().__repr__()
 
     @cached_property
     def output_queue(self) -> OutputQueue:
@@ -118,7 +129,7 @@ class InputQueue(Api):
         """Return the inputs in the original dialect: base64 of an Arrow stream."""
         return encode_original(data)
 
-    def predict(self, request_data: Any, timeout: float = 5) -> Any:
+    def predict(self, request_data: Any, timeout: float = 5) -> Answer:
         """Send one record and wait for its result.
 
         Args:
@@ -153,7 +164,7 @@ class InputQueue(Api):
         result.uri = ""  # the caller has never seen the generated name
         return plain(begun_in_time(result))
 
-    def predict_many(self, requests: Iterable[Any], timeout: float = 60, window: int = WINDOW) -> Generator[Any]:
+    def predict_many(self, requests: Iterable[Any], timeout: float = 60, window: int = WINDOW) -> Generator[Answer]:
         """Send records and yield the results in the same order, with many records under way at once.
 
         Records that a full queue refused are sent again together with the next records, or when the next result is asked for.
@@ -277,14 +288,14 @@ class InputQueue(Api):
         while len(sent) > but:
             self._sender.complete(sent.popleft())
 
-    def _next_answer(self, pending: deque[tuple[str, float]], number: int) -> Any:
+    def _next_answer(self, pending: deque[tuple[str, float]], number: int) -> Answer:
         uri, deadline_s = pending.popleft()
         result = self._replies.wait(uri, deadline_s)
         if result.error is not None:
             result.uri = f"request {number}"
         return plain_or_error(begun_in_time(result))
 
-    def _predict_by_polling(self, uri: str, data: Mapping[str, Any], deadline_s: float) -> Any:
+    def _predict_by_polling(self, uri: str, data: Mapping[str, Any], deadline_s: float) -> Answer:
         """Poll for the result hash like the original, because the original's servers know no reply stream."""
         self._sender.put([request_fields(self._dialect, uri, data)], deadline_s - time.monotonic())
         key, pause_s = keys.result_prefix(self.name) + uri, 0.001

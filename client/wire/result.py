@@ -21,25 +21,37 @@ class Result:
     Attributes:
         uri: the record's name.
         outputs: array of each output. Text is a str or nested lists of str.
-        value: JSON value that a filter made of the outputs, or None.
+        filtered: JSON value that a filter or `postprocess` made of the outputs, or None. In the original dialect, whose results
+            do not name outputs: the value of each result.
         error: reason for a missing result (code, message), or None.
     """
 
-    __slots__ = ("_receipt", "error", "outputs", "uri", "value")
+    __slots__ = ("_receipt", "error", "filtered", "outputs", "uri")
 
     def __init__(
         self,
         uri: str,
         outputs: dict[str, Any],
-        value: Any = None,
+        filtered: Any = None,
         error: tuple[str, str] | None = None,
         receipt: bytes | SplitReceipt | None = None,
     ) -> None:
         self.uri = uri
         self.outputs = outputs
-        self.value = value
+        self.filtered = filtered
         self.error = error
         self._receipt = receipt
+
+    @property
+    def value(self) -> Any:
+        """Value that `predict` returns: the array or text of one output, a list of several outputs, or a filter's value.
+
+        None for a failed record.
+        """
+        if self.filtered is not None or not self.outputs:
+            return self.filtered
+        outputs = list(self.outputs.values())
+        return outputs[0] if len(outputs) == 1 else outputs
 
     @property
     def receipt(self) -> Receipt | None:
@@ -63,9 +75,9 @@ class Result:
         return receipt.stages if receipt is not None else {}
 
     def __repr__(self) -> str:
-        what = (
-            f"error={self.error}" if self.error else f"value={self.value}" if self.value else f"outputs={self.outputs}"
-        )
+        what = f"outputs={self.outputs}" if self.filtered is None else f"value={self.filtered}"
+        if self.error is not None:
+            what = f"error={self.error}"
         return f"Result(uri={self.uri!r}, {what})"
 
 
@@ -83,7 +95,7 @@ def decode_result(uri: str, fields: Sequence[bytes], receipt: SplitReceipt | Non
     if len(fields) == 2 and fields[0].startswith(keys.TENSOR):  # the most common case. The loop takes a third longer
         return Result(uri, {_name(fields[0]): decode_tensor(fields[1]).copy()}, None, None, receipt)
     outputs: dict[str, Any] = {}
-    value: Any = None
+    filtered: Any = None
     error: tuple[str, str] | None = None
     whole: bytes | None = None
     for field, content in zip(fields[::2], fields[1::2], strict=True):
@@ -96,7 +108,7 @@ def decode_result(uri: str, fields: Sequence[bytes], receipt: SplitReceipt | Non
         elif field.startswith(keys.STRING):
             outputs[_name(field)] = _json(field, content)
         elif field == keys.VALUE:
-            value = _json(field, content)
+            filtered = _json(field, content)
         elif field == keys.ERROR:
             document = _object(field, content)
             error = (str(document.get("code")), str(document.get("message")))
@@ -107,7 +119,7 @@ def decode_result(uri: str, fields: Sequence[bytes], receipt: SplitReceipt | Non
         if not isinstance(names, list) or {*map(str, names)} != outputs.keys():
             raise CodecError(f"the receipt names outputs {names}, the result has {list(outputs)}")
         outputs = {str(name): outputs[str(name)] for name in names}
-    return Result(uri, outputs, value, error, receipt if whole is None else whole)
+    return Result(uri, outputs, filtered, error, receipt if whole is None else whole)
 
 
 @lru_cache(maxsize=_MAX_NAMES)

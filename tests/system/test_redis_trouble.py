@@ -80,7 +80,7 @@ def check_answers(uris: list[str], **where: Any) -> None:
 
 
 def _answer(output: OutputQueue, uri: str) -> list[float] | None:
-    answer = output.query(uri, delete=True)
+    answer: Any = output.query(uri, delete=True)
     return None if answer == "[]" else answer
 
 

@@ -1,20 +1,27 @@
 """The client over HTTP, against a real server on this machine."""
 
+import inspect
 import json
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import Any
 
 import pytest
 
 from cluster_serving.client import (
+    AsyncInputQueue,
+    AsyncOutputQueue,
     ConnectionLost,
     InputQueue,
+    InvalidValue,
+    OutputQueue,
     QueueFull,
     RecordFailed,
     ResultTimeout,
     perdict,
 )
+from cluster_serving.client.api import Api, ConnectionSettings
 from cluster_serving.client.http import frontend
 
 
@@ -88,14 +95,28 @@ def test_a_frontend_that_does_not_answer(url: str, monkeypatch: pytest.MonkeyPat
         InputQueue(frontend_url=url).predict({"hang": True}, timeout=0.1)
 
 
-@pytest.mark.parametrize("url", ["http://127.0.0.1:1", "1.1.1.1:1"])
-def test_a_frontend_that_is_not_there_is_said_and_not_fatal(url: str, capsys: pytest.CaptureFixture[str]) -> None:
-    queue = InputQueue(frontend_url=url)
+def test_a_frontend_that_is_not_there_is_said_and_not_fatal(capsys: pytest.CaptureFixture[str]) -> None:
+    queue = InputQueue(frontend_url="http://127.0.0.1:1")
 
-    assert queue.frontend_url == url
+    assert queue.frontend_url == "http://127.0.0.1:1"
     assert "Connection error, please check your HTTP server. Error msg is" in capsys.readouterr().out
     with pytest.raises(ConnectionLost):
         queue.predict({"instances": []})
+
+
+@pytest.mark.parametrize(("url", "shown"), [("1.1.1.1:1", "1.1.1.1:1"), ("redis://:s3cret@host:6379/0", "host:6379/0")])
+def test_an_address_of_redis_is_no_frontend(url: str, shown: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """The original makes such a queue without an exception, and its tests do."""
+    queue = InputQueue(url)
+
+    why = f"begins with http:// or https://, not '{shown}'; for Redis, say host= and port=, or url="
+    told = capsys.readouterr().out
+    assert "Connection error, please check your HTTP server. Error msg is" in told
+    assert why in told
+    with pytest.raises(InvalidValue) as caught:
+        queue.predict({"instances": []})
+    assert why in str(caught.value)
+    assert "s3cret" not in told + str(caught.value)
 
 
 def test_the_attributes_that_programs_of_the_original_read() -> None:
@@ -103,3 +124,41 @@ def test_the_attributes_that_programs_of_the_original_read() -> None:
 
     assert (queue.name, queue.host, queue.port, queue.frontend_url) == ("other", "1.1.1.1", "1111", None)
     assert (InputQueue().name, InputQueue().host, InputQueue().port) == ("serving_stream", "localhost", "6379")
+
+
+@pytest.mark.parametrize(
+    ("queue", "settings", "told"),
+    [
+        (InputQueue, {"hots": "x"}, "InputQueue has no setting hots (did you mean host?)"),
+        (
+            AsyncInputQueue,
+            {"patience": 1, "passwort": "s3cret"},
+            "AsyncInputQueue has no setting patience (did you mean patience_s?), passwort (did you mean password?)",
+        ),
+        (OutputQueue, {"sll": True}, "OutputQueue has no setting sll (did you mean ssl?)"),
+        (AsyncOutputQueue, {"xyz": 1}, "AsyncOutputQueue has no setting xyz; it has host, port, name, url, "),
+    ],
+)
+def test_an_unknown_setting_is_told_with_the_nearest_one(queue: type[Any], settings: dict[str, Any], told: str) -> None:
+    with pytest.raises(TypeError) as caught:
+        queue(**settings)
+
+    assert str(caught.value).startswith(told)
+
+
+def test_the_settings_that_type_checkers_know_are_all_settings() -> None:
+    written_out = inspect.signature(Api).parameters.values()
+
+    assert [each.name for each in written_out if each.kind is not each.VAR_KEYWORD] == [
+        *ConnectionSettings.__annotations__
+    ]
+
+
+def test_a_queue_shows_its_job_and_redis() -> None:
+    queues = InputQueue(), OutputQueue(url="redis://user:s3cret@host:6380/2", name="job")
+
+    assert [*map(repr, queues)] == [
+        "InputQueue(job='serving_stream', redis='redis://localhost:6379/0')",
+        "OutputQueue(job='job', redis='redis://host:6380/2')",
+    ]
+    assert repr(InputQueue("http://127.0.0.1:1")) == "InputQueue(frontend_url='http://127.0.0.1:1')"

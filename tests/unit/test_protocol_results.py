@@ -155,11 +155,15 @@ def test_a_failed_result_in_every_dialect(fields: list[bytes], error: tuple[str,
 def test_what_a_program_gets() -> None:
     one, two = np.array([1]), np.array([2])
 
-    assert plain(Result("u", {"y": one})) is one
-    assert plain(Result("u", {"y": one, "z": two})) == [one, two]
-    assert plain(Result("u", {}, [[1, 0.5]])) == [[1, 0.5]]
-    assert plain(Result("u", {}, 0)) == 0
-    assert plain(Result("u", {})) is None
+    for result, value in (
+        (Result("u", {"y": one, "z": two}), [one, two]),
+        (Result("u", {}, [[1, 0.5]]), [[1, 0.5]]),
+        (Result("u", {}, 0), 0),
+        (Result("u", {}), None),
+    ):
+        assert plain(result) == result.value == value
+    assert plain(Result("u", {"y": one})) is Result("u", {"y": one}).value is one
+    assert Result("u", {}, error=ERROR).value is None
 
 
 def test_a_failure_in_three_shapes() -> None:
@@ -170,9 +174,9 @@ def test_a_failure_in_three_shapes() -> None:
     error, text = plain_or_error(failed), plain_or_failed(failed)
 
     assert isinstance(error, RecordFailed)
+    assert isinstance(text, Failed)
     for each in (caught.value, error, text):
         assert (each.code, each.reason) == ERROR
-    assert isinstance(text, Failed)
     assert text == "NaN"
     assert caught.value.uri == "u"
 

@@ -266,7 +266,7 @@ def test_a_result_with_everything() -> None:
     for name, array in arrays.items():
         np.testing.assert_array_equal(result.outputs[name], array)
         assert result.outputs[name].flags.writeable, "the program's own"
-    assert (result.uri, result.value, result.error) == ("u", None, None)
+    assert (result.uri, result.filtered, result.error) == ("u", None, None)
 
 
 def test_outputs_without_a_receipt_stay_in_their_order() -> None:
@@ -280,7 +280,7 @@ def test_a_result_that_is_a_value_or_an_error() -> None:
     value = decode_result("u", [b"value", b"[[1, 0.5]]"])
     error = decode_result("u", [b"error", b'{"code": "InvalidInput", "message": "why"}'])
 
-    assert (value.value, value.outputs) == ([[1, 0.5]], {})
+    assert (value.value, value.filtered, value.outputs) == ([[1, 0.5]], [[1, 0.5]], {})
     assert error.error == ("InvalidInput", "why")
 
 
@@ -289,6 +289,7 @@ def test_a_result_that_is_a_value_or_an_error() -> None:
     [
         (Result("u", {}, error=("C", "m")), "Result(uri='u', error=('C', 'm'))"),
         (Result("u", {}, [1]), "Result(uri='u', value=[1])"),
+        (Result("u", {}, 0), "Result(uri='u', value=0)"),
         (Result("u", {"y": np.array([1])}), "Result(uri='u', outputs={'y': array([1])})"),
     ],
 )
