@@ -2,24 +2,30 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 from cluster_serving.client import keys
 from cluster_serving.client.aio.link import AsyncLink
-from cluster_serving.client.api import Api
-from cluster_serving.client.protocol.results import TAKE, escape_glob, plain_or_failed, result_of, taken_result
+from cluster_serving.client.api import Api, ConnectionSettings
+from cluster_serving.client.errors import ConnectionLost
+from cluster_serving.client.protocol.results import TAKE, Answer, escape_glob, plain_or_failed, result_of, taken_result
 from cluster_serving.client.wire.result import Result
 
 
 class AsyncOutputQueue(Api):
-    """`OutputQueue` for asyncio. For one event loop."""
+    """`OutputQueue` for asyncio. For one event loop.
 
-    def __init__(self, **settings: Any) -> None:
+    Args:
+        settings: host, port, name, ...: see `Api`.
+    """
+
+    def __init__(self, **settings: Unpack[ConnectionSettings]) -> None:
         super().__init__(**settings)
         self._prefix = keys.result_prefix(self.name)
         self._link = AsyncLink(self.settings)
+        self._undelivered: list[Result] = []  # results that a cancelled `dequeue` had taken
 
-    async def query(self, uri: str, delete: bool = False) -> Any:
+    async def query(self, uri: str, delete: bool = False) -> Answer:
         """Return the result of one record, as `OutputQueue.query` does."""
         key = self._prefix + uri
         if delete:
@@ -28,13 +34,25 @@ class AsyncOutputQueue(Api):
             (fields,) = await self._link.call_checked(("HGETALL", key))
         return plain_or_failed(result_of(fields, uri)) if fields else "[]"
 
-    async def query_and_delete(self, uri: str) -> Any:
+    async def query_and_delete(self, uri: str) -> Answer:
         """Return the result of one record, and take the result off the queue."""
         return await self.query(uri, delete=True)
 
     async def dequeue(self) -> dict[str, Any]:
-        """Take all available results off the queue and return them by uri."""
-        return {result.uri: plain_or_failed(result) async for result in self._take_all()}
+        """Take all available results off the queue and return them by uri, as `OutputQueue.dequeue` does."""
+        taken, self._undelivered = self._undelivered, []
+        try:
+            try:
+                async for found in self._pages():
+                    taken += await self._take(found)
+            except ConnectionLost:
+                if not taken:
+                    raise
+                # The results taken so far exist only here, as in `OutputQueue`.
+            return {result.uri: plain_or_failed(result) for result in taken}
+        except BaseException:
+            self._undelivered += taken
+            raise
 
     async def results(self, timeout: float = 5) -> AsyncGenerator[Result]:
         """Take results off the queue as they come, as `OutputQueue.results` does."""
@@ -42,9 +60,11 @@ class AsyncOutputQueue(Api):
         quiet_since_s, pause_s = loop.time(), 0.005
         while loop.time() - quiet_since_s < timeout:
             any_came = False
-            async for result in self._take_all():
-                any_came = True
-                yield result
+            async for found in self._pages():
+                for key in found:
+                    for result in await self._take([key]):
+                        any_came = True
+                        yield result
             if any_came:
                 quiet_since_s, pause_s = loop.time(), 0.005
             else:
@@ -61,16 +81,20 @@ class AsyncOutputQueue(Api):
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    async def _take_all(self) -> AsyncIterator[Result]:
+    async def _pages(self) -> AsyncIterator[list[bytes]]:
+        """Yield the keys of the results in Redis, about 1000 at a time."""
         cursor: bytes | int = 0
         pattern = escape_glob(self._prefix) + "*"
         while True:
             ((cursor, found),) = await self._link.call_checked(
                 ("SCAN", cursor, "MATCH", pattern, "COUNT", 1000, "TYPE", "hash")
             )
-            taken = await self._link.run(TAKE, found, []) if found else []
-            for key, fields in zip(found, taken, strict=True):
-                if fields:
-                    yield taken_result(key, self._prefix, fields)
+            if found:
+                yield found
             if int(cursor) == 0:
                 return
+
+    async def _take(self, found: list[bytes]) -> list[Result]:
+        """Take results off the queue in one step. Results that another reader has taken meanwhile are left out."""
+        taken = await self._link.run(TAKE, found, [])
+        return [taken_result(key, self._prefix, fields) for key, fields in zip(found, taken, strict=True) if fields]

@@ -1,0 +1,124 @@
+"""Results off the queue: nothing is lost for a reader that stops early, fails, or is interrupted."""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from cluster_serving.client import AsyncOutputQueue, OutputQueue, keys
+from cluster_serving.client.aio import output_queue as aio
+from cluster_serving.client.threads import output_queue as threads
+from support.private_redis import PrivateRedis
+
+MANY = 1500
+"""More than a page."""
+
+
+@pytest.fixture
+def put(redis_server: PrivateRedis, request: pytest.FixtureRequest) -> Iterator[Callable[[str], set[str]]]:
+    """Puts results of a job into Redis."""
+    with redis_server.client() as client:
+
+        def put(job: str) -> set[str]:
+            uris = {f"u{number}" for number in range(MANY)}
+            with client.pipeline(transaction=False) as together:
+                for uri in uris:
+                    together.hset(keys.result_prefix(job) + uri, "value", "[1]")
+                together.execute()
+            return uris
+
+        yield put
+
+
+def test_a_loop_that_ends_early_leaves_the_rest(redis_server: PrivateRedis, put: Callable[[str], set[str]]) -> None:
+    uris, seen = put("stopped"), set[str]()
+    with OutputQueue(port=redis_server.port, name="stopped") as output:
+        for result in output.results():
+            seen.add(result.uri)
+            break
+        seen |= {result.uri for _, result in zip(range(4), output.results(), strict=False)}
+    with OutputQueue(port=redis_server.port, name="stopped") as output:
+        rest = output.dequeue()
+
+    assert len(seen) == 5
+    assert rest.keys() == uris - seen
+
+
+def test_an_asyncio_loop_that_ends_early_leaves_the_rest(
+    redis_server: PrivateRedis, put: Callable[[str], set[str]]
+) -> None:
+    uris, seen = put("stopped_aio"), set[str]()
+
+    async def run() -> dict[str, Any]:
+        async with AsyncOutputQueue(port=redis_server.port, name="stopped_aio") as output:
+            async for result in output.results():
+                seen.add(result.uri)
+                if len(seen) == 5:
+                    break
+            return await output.dequeue()
+
+    rest = asyncio.run(run())
+
+    assert len(seen) == 5
+    assert rest.keys() == uris - seen
+
+
+def test_two_readers_share_the_results(redis_server: PrivateRedis, put: Callable[[str], set[str]]) -> None:
+    uris = put("shared")
+    with (
+        OutputQueue(port=redis_server.port, name="shared") as one,
+        OutputQueue(port=redis_server.port, name="shared") as other,
+    ):
+        results = one.results(timeout=0.1)
+        seen = [next(results).uri for _ in range(5)]
+        taken = other.dequeue()
+        seen += [result.uri for result in results]
+
+    assert taken.keys() == uris - {*seen}
+    assert len(seen) == 5
+
+
+class _Interrupted(BaseException):
+    """Ctrl-C, for example."""
+
+
+def interrupt_once(monkeypatch: pytest.MonkeyPatch, module: Any) -> None:
+    """Let the first conversion of a result be interrupted."""
+
+    def interrupt(_: Any) -> None:
+        monkeypatch.undo()
+        raise _Interrupted
+
+    monkeypatch.setattr(module, "plain_or_failed", interrupt)
+
+
+def test_dequeue_that_is_interrupted_returns_the_results_next_time(
+    redis_server: PrivateRedis, put: Callable[[str], set[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    uris = put("interrupted")
+    with OutputQueue(port=redis_server.port, name="interrupted") as output:
+        interrupt_once(monkeypatch, threads)
+        with pytest.raises(_Interrupted):
+            output.dequeue()
+
+        assert output.dequeue().keys() == uris
+        assert output.dequeue() == {}
+
+
+def test_asyncio_dequeue_that_is_interrupted_returns_the_results_next_time(
+    redis_server: PrivateRedis, put: Callable[[str], set[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    uris = put("interrupted_aio")
+
+    async def run() -> None:
+        async with AsyncOutputQueue(port=redis_server.port, name="interrupted_aio") as output:
+            interrupt_once(monkeypatch, aio)
+            interrupted = asyncio.create_task(output.dequeue())
+            with pytest.raises(_Interrupted):
+                await interrupted
+
+            assert (await output.dequeue()).keys() == uris
+            assert await output.dequeue() == {}
+
+    asyncio.run(run())
