@@ -116,6 +116,11 @@ def node_key(job: str, node: str) -> str:
     return f"cluster-serving.node_{job}:{node}"
 
 
+def job_of_node(key: str) -> str:
+    """Return the job in the key of a node's heartbeat."""
+    return key.removeprefix(node_key("", "")[:-1]).rpartition(":")[0]
+
+
 def limits_key(job: str) -> str:
     """Return the key of a job's admission limits."""
     return f"cluster-serving.limits_{job}"

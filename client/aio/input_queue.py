@@ -17,6 +17,7 @@ from cluster_serving.client.aio.link import AsyncLink
 from cluster_serving.client.aio.replies import AsyncReplies, cancel
 from cluster_serving.client.api import Api, ConnectionSettings
 from cluster_serving.client.errors import InvalidValue
+from cluster_serving.client.protocol.absence import Inquiry
 from cluster_serving.client.protocol.admission import CHUNK
 from cluster_serving.client.protocol.requests import Dialect, Fields, as_inputs, check_dialect, request_fields
 from cluster_serving.client.protocol.results import WINDOW, Answer, begun_in_time, plain, plain_or_error
@@ -55,7 +56,9 @@ class AsyncInputQueue(Api):
         self._life_s = math.inf if deadline_s is None else deadline_s
         self._sending = AsyncLink(self.settings)
         self._admission = AsyncAdmission(self._sending, self.name, patience_s)
-        self._replies = AsyncReplies(self.settings, keys.reply_key(self.name, self._client_id), self._sending)
+        self._inquiry = Inquiry(self.name, self.settings.describe())
+        self._replies = self._replies_for(self._client_id)
+        self._completing: set[AsyncReplies] = set()
         self._numbers = count()
 
     async def enqueue(self, uri: str, **data: Any) -> str:
@@ -82,7 +85,7 @@ class AsyncInputQueue(Api):
 
     async def predict(self, request: Any, timeout: float = 5) -> Answer:
         """Send one record and wait for its result, as `InputQueue.predict` does."""
-        return plain(begun_in_time(await self._result(request, timeout, timeout)))
+        return plain(begun_in_time(await self._answer(request, timeout)))
 
     async def predict_many(
         self, requests: Iterable[Any] | AsyncIterable[Any], timeout: float = 60, window: int = WINDOW
@@ -91,7 +94,7 @@ class AsyncInputQueue(Api):
         pending: deque[asyncio.Task[Result]] = deque()
         try:
             async for request in _each(requests):
-                pending.append(asyncio.create_task(self._result(request, timeout, timeout)))
+                pending.append(asyncio.create_task(self._answer(request, timeout)))
                 if len(pending) >= window:
                     yield plain_or_error(begun_in_time(await pending.popleft()))
             while pending:
@@ -106,10 +109,13 @@ class AsyncInputQueue(Api):
         window: int = WINDOW,
     ) -> AsyncGenerator[Result]:
         """Send records and yield the results as they come, as `InputQueue.as_completed` does."""
+        # With a stream of its own, because the uris of an earlier call may be the same.
+        replies = self._replies_for(f"{self._client_id}-{next(self._numbers)}")
+        self._completing.add(replies)
         pending: set[asyncio.Task[Result]] = set()
         try:
             async for uri, data in _each(records):
-                pending.add(asyncio.create_task(self._result(data, timeout, self._life_s, uri)))
+                pending.add(asyncio.create_task(self._result(uri, data, timeout, self._life_s, replies)))
                 if len(pending) >= window:
                     done, _ = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
                     for task in done:
@@ -119,10 +125,13 @@ class AsyncInputQueue(Api):
                 yield await coming
         finally:
             await cancel(pending)
+            await replies.close()
+            self._completing.remove(replies)
 
     async def close(self) -> None:
         """Close the connections and cancel the waiting calls. A later call connects again."""
-        self._replies.cancel()
+        for replies in self._replies, *self._completing:
+            replies.cancel()
         await self._admission.close()
         await self._replies.close()
         await self._sending.close()
@@ -133,26 +142,37 @@ class AsyncInputQueue(Api):
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    async def _result(self, request: Any, timeout: float, life_s: float, uri: str | None = None) -> Result:
+    def _next_uri(self) -> str:
+        return f"{self._uris}-{next(self._numbers)}"
+
+    def _replies_for(self, client: str) -> AsyncReplies:
+        key = keys.reply_key(self.name, client)
+        return AsyncReplies(self.settings, key, self._sending, inquiry=self._inquiry)
+
+    async def _answer(self, request: Any, timeout: float) -> Result:
+        return await self._result(self._next_uri(), request, timeout, timeout, self._replies)
+
+    async def _result(self, uri: str, request: Any, timeout: float, life_s: float, replies: AsyncReplies) -> Result:
         if self._dialect == "original":
             raise InvalidValue(
                 "predict needs the native dialect: results of the original are read with AsyncOutputQueue"
             )
-        if uri is None:
-            uri = f"{self._uris}-{next(self._numbers)}"
-        fields = [*encode_record(uri, as_inputs(request)), *self._replies.reply]
+        fields = [*encode_record(uri, as_inputs(request)), *replies.reply]
         loop = asyncio.get_running_loop()
         begun_s = loop.time()
-        future = self._replies.expect(uri)
+        future = replies.expect(uri)
         try:
-            async with asyncio.timeout(timeout):
-                await self._replies.have_stream(min(self._patience_s, timeout))
-                await self._admission.put([fields], life_s - (loop.time() - begun_s))
+            async with asyncio.timeout(timeout) as limit:
+                await replies.have_stream(min(self._patience_s, timeout))
+                (entry,) = await self._admission.put([fields], life_s - (loop.time() - begun_s))
+                replies.enqueued(uri, entry)
                 return await future
         except TimeoutError as error:
-            raise self._replies.no_result(f"of {uri!r} in {timeout} s") from error
+            if not limit.expired():
+                raise
+            raise await replies.no_result(f"of {uri!r} in {timeout} s", self._inquiry) from error
         finally:
-            self._replies.forget(uri)
+            replies.forget(uri)
 
 
 async def _each(items: Iterable[T] | AsyncIterable[T]) -> AsyncIterator[T]:

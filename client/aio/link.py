@@ -173,10 +173,15 @@ class AsyncLink:
         """True while there is a connection."""
         return self._connection is not None
 
+    @property
+    def is_stale(self) -> bool:
+        """True if there is a connection that Redis has closed. Only while no call is under way."""
+        # Once the event loop has noticed the end, the file descriptor is closed or reused, and a poll tells nothing.
+        return self._connection is not None and (self._transport.is_closing() or bool(self._news.poll(0)))
+
     async def _connect_if_needed(self) -> None:
         """Connect, unless a connection is open. A command in a connection closed by Redis would have an unknown fate."""
-        # Once the event loop has noticed the end, the file descriptor is closed or reused, and a poll tells nothing.
-        if self._connection is not None and (self._transport.is_closing() or self._news.poll(0)):
+        if self.is_stale:
             await self._drop()
         if self._connection is not None:
             return

@@ -16,10 +16,13 @@ from cluster_serving.client.errors import (
     ResultTimeout,
     Unavailable,
 )
+from cluster_serving.client.protocol.absence import Inquiry
 from cluster_serving.client.protocol.reply_stream import BLOCK_S, ReplyStream
 from cluster_serving.client.protocol.retrying import Attempts, restated
 from cluster_serving.client.redis_settings import RedisSettings
 from cluster_serving.client.wire.result import Result
+
+_INQUIRY_S = 0.25  # longest delay of an error for the sake of its text
 
 
 class AsyncReplies:
@@ -30,6 +33,7 @@ class AsyncReplies:
         key: key of the stream.
         sending: connection that makes the stream.
         on_read: called after each read with the seconds spent on decoding the results.
+        inquiry: question about the job of all records, so that calls without a node end early. A frontend has many jobs.
 
     Attributes:
         reply: field of a record that sends the record's result here.
@@ -41,14 +45,17 @@ class AsyncReplies:
         key: str,
         sending: AsyncLink,
         on_read: Callable[[float], None] = lambda _: None,
+        inquiry: Inquiry | None = None,
     ) -> None:
         self._stream = ReplyStream(key)
         self.reply = self._stream.reply
         self._settings = settings
         self._sending = sending
         self._on_read = on_read
+        self._inquiry = inquiry
         self._receiving = AsyncLink(settings)
         self._waiting: dict[str, asyncio.Future[Result]] = {}
+        self._entries: dict[str, bytes] = {}
         self._opener: asyncio.Task[None] | None = None
         self._receiver: asyncio.Task[None] | None = None
 
@@ -66,9 +73,14 @@ class AsyncReplies:
         self._waiting[uri] = future
         return future
 
+    def enqueued(self, uri: str, entry: bytes) -> None:
+        """Note the id of an expected record's entry, so that a record lost by Redis is not waited for."""
+        self._entries[uri] = entry
+
     def forget(self, uri: str) -> None:
         """Remove a record that no call waits for any more."""
         del self._waiting[uri]
+        self._entries.pop(uri, None)
 
     def cancel(self) -> None:
         """Cancel the waiting calls."""
@@ -83,9 +95,13 @@ class AsyncReplies:
                 await self._sending.call(("DEL", self._stream.key))
         await self._receiving.close()
 
-    def no_result(self, what: str) -> ResultTimeout:
-        """Return the error for a result that did not come in time."""
-        return self._stream.no_result(what)
+    async def no_result(self, what: str, inquiry: Inquiry) -> ResultTimeout:
+        """Return the error for a result that did not come in time. Redis is asked for the reason."""
+        reason = inquiry.unanswered
+        with suppress(ConnectionLost, TimeoutError):
+            async with asyncio.timeout(_INQUIRY_S):
+                reason = inquiry.read_reason(await self._sending.call(*inquiry.for_reason()))
+        return self._stream.no_result(what, reason)
 
     @property
     def is_open(self) -> bool:
@@ -113,6 +129,8 @@ class AsyncReplies:
                 await asyncio.sleep(attempts.pause_s(error, loop.time(), give_up_s))
 
     async def _open(self) -> None:
+        if self._receiving.is_stale or not self._receiving.connected:
+            self._stream.doubt()  # the next read may reach another master, with other entries
         try:
             await self._make()
         except ConnectionLost as error:
@@ -154,6 +172,20 @@ class AsyncReplies:
             if future is not None and not future.done():
                 future.set_result(result)
         self._on_read(perf_counter() - begun_s)
+        if self._stream.is_silent and self._inquiry is not None:
+            await self._end_hopeless(self._inquiry)
+
+    async def _end_hopeless(self, inquiry: Inquiry) -> None:
+        """Fail the calls without hope of a result: no node has ever served the job, or Redis has lost the record."""
+        entries = list(self._entries.values()) if self._stream.vanished else []
+        hope = inquiry.read_hope(await self._receiving.call(*inquiry.for_hope(entries)), entries)
+        no_node = not (hope.served or self._stream.answered)
+        lost = [uri for uri in self._waiting if no_node or self._entries.get(uri) in hope.lost]
+        if lost:
+            reason = inquiry.read_reason(await self._receiving.call(*inquiry.for_reason()))
+            for uri in lost:
+                if (waiting := self._waiting.get(uri)) is not None:
+                    fail(waiting, self._stream.no_result(f"of {uri!r} in time", reason))
 
 
 def _is_running(task: asyncio.Task[None] | None) -> TypeGuard[asyncio.Task[None]]:

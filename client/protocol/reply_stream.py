@@ -7,6 +7,7 @@
        └─────────────────────┘  doubt; 10 s without a renewal; a renewal that finds no stream
 
 A node publishes results only to an existing stream (NOMKSTREAM), so a client makes sure of the stream before it enqueues records.
+Redis keeps the stream for a minute after the last sign of the client, or for longer if the client may pause (`outlive`).
 """
 
 import math
@@ -24,8 +25,9 @@ from cluster_serving.client.wire.result import Result
 BLOCK_S = 1.0
 """Longest wait of one read. Redis does not tell a waiting client that the stream has been deleted."""
 
-_LIFE_MS = 60_000  # time to live of a stream after the last sign of its client
-_SURE_S = _LIFE_MS / 6000
+_LIFE_S = 60.0  # time to live of a stream after the last sign of a client that does not pause
+_LONGEST_PAUSE_S = 6 * 3600.0  # results of a client that was killed stay in Redis for as long
+_SURE_S = _LIFE_S / 6
 _RENEWAL_S = _SURE_S / 2  # a client that reads all the time never has to make sure of the stream
 _ENTRIES_AT_ONCE = 64
 _UNTRIMMED_BYTES = 1 << 16
@@ -38,12 +40,15 @@ class ReplyStream:
         key: key of the stream.
         reply: field of a record that sends the record's result to the stream.
         vanished: True once the stream was found deleted, until the owner sets False.
+        answered: True once a result has come: a node of the job has been there.
+        more: True if the last read may have left entries in the stream.
     """
 
     def __init__(self, key: str) -> None:
         self.key = key
         self.reply: Fields = [keys.REPLY, key.encode()]
-        self.vanished = False
+        self.vanished = self.answered = self.more = False
+        self._life_s = self._renewed_life_s = _LIFE_S
         self._last = b"0-0"
         self._renewed_s = -math.inf
         self._untrimmed_bytes = 0
@@ -52,16 +57,30 @@ class ReplyStream:
 
     def is_unsure(self, now_s: float) -> bool:
         """Return whether the stream has to be made, or made sure of, before records are enqueued."""
-        return now_s - self._renewed_s > _SURE_S
+        return now_s - self._renewed_s > _SURE_S or self._life_s > self._renewed_life_s
+
+    @property
+    def is_silent(self) -> bool:
+        """True if the last read waited in vain, and no result has ever come, or results may be lost with the stream."""
+        return self._idle and (self.vanished or not self.answered)
+
+    def outlive(self, pause_s: float) -> None:
+        """Let the stream outlive pauses of the client of up to `pause_s`, at most six hours, from the next renewal on."""
+        self._life_s = max(self._life_s, _LIFE_S + min(pause_s, _LONGEST_PAUSE_S))
 
     def doubt(self) -> None:
-        """Note that Redis may have lost the stream: the connection broke."""
+        """Note that Redis may have lost the stream: the connection broke.
+
+        The next read begins at the first entry, because the ids of a new master may be smaller than the ids of the old one. The
+        results that are read again have no waiting call any more.
+        """
         self._renewed_s = -math.inf
+        self._last = b"0-0"
 
     def make(self) -> tuple[Command, ...]:
         """Return the commands that make the stream if it does not exist."""
         # The cheapest way to make an empty stream.
-        return ("XGROUP", "CREATE", self.key, "client", "$", "MKSTREAM"), ("PEXPIRE", self.key, _LIFE_MS)
+        return ("XGROUP", "CREATE", self.key, "client", "$", "MKSTREAM"), self._renewal()
 
     def made(self, replies: Sequence[Any], now_s: float) -> None:
         """Read the replies to `make`, whose commands were sent at `now_s`.
@@ -76,8 +95,7 @@ class ReplyStream:
                     raise queue_full(f"the reply stream {self.key}: {reply}") from reply
                 raise _refusal(f"cannot make the reply stream {self.key}", reply)
         if not isinstance(replies[0], RedisRefused):
-            # After a failover the ids of a new stream may be smaller than the ids of the old stream.
-            self._last = b"0-0"
+            self._last = b"0-0"  # ids of a new stream may be smaller, too
         self._renewed_s = now_s
 
     def read(self, now_s: float, block_s: float) -> tuple[Command, ...]:
@@ -91,7 +109,7 @@ class ReplyStream:
         # After an idle read too, so that a vanished stream is noticed.
         if self._idle or self._untrimmed_bytes >= _UNTRIMMED_BYTES or now_s - self._renewed_s >= _RENEWAL_S:
             self._untrimmed_bytes, self._renewed_s = 0, now_s
-            return ("PEXPIRE", self.key, _LIFE_MS), ("XTRIM", self.key, "MINID", _next_id(self._last)), read
+            return self._renewal(), ("XTRIM", self.key, "MINID", _next_id(self._last)), read
         return (read,)
 
     def receive(self, replies: Sequence[Any]) -> Sequence[Entry]:
@@ -113,17 +131,23 @@ class ReplyStream:
         for entry_id, fields in entries:
             self._last = entry_id
             self._untrimmed_bytes += sum(map(len, fields))
+        self.answered = self.answered or bool(entries)
         self._idle = self._blocking and not entries
+        self.more = len(entries) == _ENTRIES_AT_ONCE
         return entries
 
     def results(self, replies: Sequence[Any]) -> list[Result]:
         """Return the results in the replies to `read`. Raises as `receive` does."""
         return list(map(Reply.result, read_replies(self.receive(replies))))
 
-    def no_result(self, what: str) -> ResultTimeout:
-        """Return the error for a result that did not come in time, with the probable reason."""
-        why = "the reply stream was deleted meanwhile" if self.vanished else "is a node of this job running?"
+    def no_result(self, what: str, reason: str) -> ResultTimeout:
+        """Return the error for a result that does not come. The reason of a vanished stream is known."""
+        why = "the reply stream was deleted meanwhile" if self.vanished else reason
         return ResultTimeout(f"no result {what}; {why}")
+
+    def _renewal(self) -> Command:
+        self._renewed_life_s = self._life_s
+        return "PEXPIRE", self.key, round(1000 * self._life_s)
 
 
 def _refusal(what: str, refusal: RedisRefused) -> RedisRefused:

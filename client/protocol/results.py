@@ -21,6 +21,9 @@ Answer = NDArray[Any] | Any
 Most answers are an ndarray, so type checkers and editors offer the methods of an ndarray. `Any` stands for the rest.
 """
 
+PAUSE_S = 600.0
+"""Seconds for which Redis at least keeps the results under way of a caller of `predict_many` or `as_completed` that pauses."""
+
 WINDOW = 1024
 """Default number of records that `predict_many` and `as_completed` keep under way."""
 

@@ -18,6 +18,7 @@ from cluster_serving.client.http.frontend import Frontend
 from cluster_serving.client.protocol.admission import CHUNK, SENT, Admission, Send, chunks
 from cluster_serving.client.protocol.requests import Dialect, as_inputs, check_dialect, request_fields
 from cluster_serving.client.protocol.results import (
+    PAUSE_S,
     TAKE,
     WINDOW,
     Answer,
@@ -141,7 +142,7 @@ class InputQueue(Api):
             The ndarray of one output, a list of several outputs, or the list of a filter.
 
         Raises:
-            ResultTimeout: no result came in time.
+            ResultTimeout: no result came in time, or none can come: no node has ever served the job, or Redis has lost the record.
             RecordFailed: the node answered with an error.
             InvalidValue: a value cannot be sent.
             QueueFull: there was no room.
@@ -158,7 +159,7 @@ class InputQueue(Api):
             result = self._replies.ask(uri, send)
             if result is None:
                 self._sender.complete(send, self._replies)
-                result = self._replies.wait(uri, deadline_s)
+                result = self._replies.wait(uri, deadline_s, send.ids)
         finally:
             self._replies.forget(uri)
         result.uri = ""  # the caller has never seen the generated name
@@ -169,6 +170,9 @@ class InputQueue(Api):
 
         Records that a full queue refused are sent again together with the next records, or when the next result is asked for.
 
+        The caller may pause between two results, and the source between two requests: Redis keeps the results under way for ten
+        minutes, or for `timeout` if that is longer, but for at most six hours.
+
         Args:
             requests: requests as for `predict`, read as needed.
             timeout: seconds that a record may take after it is sent.
@@ -178,10 +182,11 @@ class InputQueue(Api):
             The same as `predict`. For a failed record the `RecordFailed` itself, so that the remaining records go on.
 
         Raises:
-            ResultTimeout: no result came in time.
+            ResultTimeout: no result came in time, or no node has ever served the job.
             InvalidValue: a value cannot be sent.
             QueueFull: there was no room.
         """
+        self._replies.outlive(max(timeout, PAUSE_S))
         pending: deque[tuple[str, float]] = deque()
         received = count()
         chunk_size = max(1, min(CHUNK, window // 2))
@@ -207,6 +212,8 @@ class InputQueue(Api):
     ) -> Generator[Result]:
         """Send records and yield the results as they come.
 
+        The caller and the source may pause, as in `predict_many`.
+
         Args:
             records: pairs of uri and inputs, each uri once.
             timeout: seconds to wait for the next result.
@@ -216,11 +223,12 @@ class InputQueue(Api):
             `Result`s, also of failed records: see `result.error`.
 
         Raises:
-            ResultTimeout: no result came for `timeout` seconds.
+            ResultTimeout: no result came for `timeout` seconds, or no node has ever served the job.
             InvalidValue: a value cannot be sent, or two records with the same uri are under way.
             QueueFull: there was no room.
         """
         replies = Replies(self.settings, self._admission, f"{self._client_id}-{next(self._numbers)}")
+        replies.outlive(max(timeout, PAUSE_S))
         remaining = iter(records)
         under_way = 0
         more = True
@@ -306,4 +314,5 @@ class InputQueue(Api):
                 return plain(result_of(fields, ""))
             time.sleep(pause_s)
             pause_s = min(2 * pause_s, 0.05)
-        raise ResultTimeout(f"no result of {uri!r} in time; is a server of this job running?")
+        where = self.settings.describe()
+        raise ResultTimeout(f"no result of {uri!r} in time; is a server of job {self.name} running on {where}?")

@@ -8,12 +8,16 @@ has no waiter to wake.
 import math
 import threading
 import time
+from collections.abc import Sequence
 from contextlib import suppress
+from typing import Any
 
 from cluster_serving.client import keys
 from cluster_serving.client.errors import ConnectionLost, InvalidValue, QueueFull, RedisRefused
+from cluster_serving.client.protocol.absence import Inquiry
 from cluster_serving.client.protocol.admission import TAKEN, Admission, Send
 from cluster_serving.client.protocol.reply_stream import BLOCK_S, ReplyStream
+from cluster_serving.client.protocol.resp import Command
 from cluster_serving.client.protocol.retrying import restated
 from cluster_serving.client.redis_settings import RedisSettings
 from cluster_serving.client.threads.link import Link
@@ -31,6 +35,7 @@ class Replies:
 
     def __init__(self, settings: RedisSettings, admission: Admission, client: str) -> None:
         self._admission = admission
+        self._inquiry = Inquiry(admission.job, settings.describe())
         self._stream = ReplyStream(keys.reply_key(admission.job, client))
         self.reply = self._stream.reply
         self._link = Link(settings)
@@ -67,8 +72,12 @@ class Replies:
         with self._lock:
             now_s = time.monotonic()
             if not self._reading and self._stream.is_unsure(now_s):
-                self._link.drop_if_stale()
+                self._drop_if_stale()
                 self._make(now_s)
+
+    def outlive(self, pause_s: float) -> None:
+        """Let the stream outlive pauses of the caller of up to `pause_s` seconds."""
+        self._stream.outlive(pause_s)
 
     def forget(self, uri: str) -> None:
         """Remove a record that no call waits for any more."""
@@ -93,17 +102,19 @@ class Replies:
             if self._reading or not self._admission.room:
                 return None
             self._read_for_all(min(send.until_s - time.monotonic(), BLOCK_S), send)
-        return self.wait(uri, send.until_s) if send.state is TAKEN else None
+        return self.wait(uri, send.until_s, send.ids) if send.state is TAKEN else None
 
-    def wait(self, uri: str, deadline_s: float) -> Result:
+    def wait(self, uri: str, deadline_s: float, entries: Sequence[bytes] = ()) -> Result:
         """Wait for the result of an expected record and return the result.
 
         Args:
             uri: uri of the record.
             deadline_s: deadline on the monotonic clock.
+            entries: id of the record's entry, if known: tells whether Redis has lost the record together with the reply stream.
 
         Raises:
-            ResultTimeout: the result did not come in time.
+            ResultTimeout: the result did not come in time, or cannot come: no node has ever served the job, or Redis has lost the
+                record.
             ConnectionLost: Redis went away.
         """
         result = self._results[uri]
@@ -119,9 +130,13 @@ class Replies:
                     # Read after the deadline too, because the result may have come while no thread was reading.
                     if not self._reading:
                         self._read_for_all(min(left_s, BLOCK_S))
-                    if left_s <= 0 and self._results[uri] is None:
+                        if self._results[uri] is not None or (left_s <= 0 and self._stream.more):
+                            continue
+                    if left_s <= 0:
                         self.forget(uri)
-                        raise self._stream.no_result(f"of {uri!r} in time")
+                        raise self._stream.no_result(f"of {uri!r} in time", self._reason())
+                    if self._stream.is_silent and not self._has_hope(entries):
+                        deadline_s = -math.inf  # after a last look
         self.forget(uri)
         return result
 
@@ -139,7 +154,7 @@ class Replies:
         """Return all available results, and wait for at least one. Not for use beside calls of `wait`.
 
         Raises:
-            ResultTimeout: no result came in time.
+            ResultTimeout: no result came in time, or no node has ever served the job.
             ConnectionLost: Redis went away.
         """
         with self._lock:
@@ -151,8 +166,10 @@ class Replies:
                     return found
                 left_s = deadline_s - time.monotonic()
                 if left_s <= 0:
-                    raise self._stream.no_result("in time")
+                    raise self._stream.no_result("in time", self._reason())
                 self._read_for_all(min(left_s, BLOCK_S))
+                if self._stream.is_silent and not self._has_hope():
+                    deadline_s = -math.inf
 
     def close(self) -> None:
         """Delete the stream and close the connection. A waiting call gets `ConnectionLost`."""
@@ -196,9 +213,7 @@ class Replies:
     def _read(self, block_s: float, send: Send | None) -> list[Result]:
         """Return the results that have come: none if Redis has not taken the records of `send`."""
         link, stream = self._link, self._stream
-        link.drop_if_stale()
-        if not link.connected:
-            stream.doubt()
+        self._drop_if_stale()
         link.set_patience(_PATIENCE_S + math.ceil(max(block_s, 0)))
         now_s = time.monotonic()
         if stream.is_unsure(now_s):
@@ -218,6 +233,31 @@ class Replies:
             return stream.results(replies)
         except RedisRefused as refusal:
             link.raise_for(refusal)
+
+    def _has_hope(self, entries: Sequence[bytes] = ()) -> bool:
+        """Return whether a result may still come. Called with the lock."""
+        with suppress(ConnectionLost):  # the next read finds out
+            hope = self._inquiry.read_hope(self._ask(self._inquiry.for_hope(entries)), entries)
+            return not hope.lost and (hope.served or self._stream.answered)
+        return True
+
+    def _reason(self) -> str:
+        """Return the reason for a result that has not come. Called with the lock."""
+        if not self._reading:
+            with suppress(ConnectionLost):
+                return self._inquiry.read_reason(self._ask(self._inquiry.for_reason()))
+        return self._inquiry.unanswered
+
+    def _ask(self, commands: Sequence[Command]) -> list[Any]:
+        self._drop_if_stale()
+        self._link.set_patience(_PATIENCE_S)
+        return self._link.exchange(*commands)
+
+    def _drop_if_stale(self) -> None:
+        """Close a connection that Redis has closed. The next command may then reach another master, with other entries."""
+        self._link.drop_if_stale()
+        if not self._link.connected:
+            self._stream.doubt()
 
     def _make(self, now_s: float) -> None:
         try:

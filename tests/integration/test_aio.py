@@ -301,6 +301,7 @@ def test_a_reply_key_that_holds_something_else_fails_the_calls(redis_server: Pri
             call = asyncio.create_task(queue.predict(ROW, timeout=30))
             (reply_key,) = await until(lambda: client.keys(keys.reply_key(queue.name, "*")))
             await until(lambda: client.xlen(queue.name))
+            client.hset(keys.limits_key(queue.name), "maxQueueLength", "0")  # there was a node
             client.set(reply_key, "no stream")
             with pytest.raises(redis.ResponseError, match="WRONGTYPE"):
                 await call

@@ -82,7 +82,7 @@ def test_nobody_listens() -> None:
 def test_asyncio_calls_time_out_and_leave_nothing(redis_server: PrivateRedis) -> None:
     async def run() -> None:
         async with AsyncInputQueue(port=redis_server.port, name="nobody_async") as queue:
-            with pytest.raises(ResultTimeout, match="is a node of this job running"):
+            with pytest.raises(ResultTimeout, match="no node of job nobody_async lives on redis://localhost"):
                 await queue.predict(ROW, timeout=0.2)
 
     asyncio.run(run())

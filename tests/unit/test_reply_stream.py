@@ -1,5 +1,6 @@
 """The commands of a reply stream, and what is made of the replies; test_protocol_walks.py has what comes of them in a row."""
 
+import math
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from cluster_serving.client.protocol.reply_stream import ReplyStream
 from cluster_serving.client.wire.reply import pack
 
 RENEWAL = ("PEXPIRE", "key", 60_000)
+REASON = "no node lives"
 EXISTS = RedisRefused("BUSYGROUP Consumer Group name already exists")
 
 
@@ -123,12 +125,67 @@ def test_a_look_that_finds_nothing_is_no_idle_read() -> None:
     assert len(stream.read(0, 0)) == 1
 
 
+@pytest.mark.parametrize(("pause_s", "life_ms"), [(0, 60_000), (600, 660_000), (math.inf, (6 * 3600 + 60) * 1000)])
+def test_it_outlives_pauses(pause_s: float, life_ms: int) -> None:
+    stream = made()
+
+    stream.outlive(pause_s)
+
+    assert stream.is_unsure(0) == (pause_s > 0), "the time to live in Redis is too short"
+    assert stream.make()[1] == ("PEXPIRE", "key", life_ms)
+    stream.made([EXISTS, 1], 0)
+    assert not stream.is_unsure(0)
+    stream.outlive(0)
+    assert stream.read(5, 0)[0] == ("PEXPIRE", "key", life_ms), "the longest pause counts"
+
+
+def test_after_doubt_it_is_read_from_the_beginning() -> None:
+    stream = made()
+    stream.receive([found(b"5-0")])
+
+    stream.doubt()
+    stream.made([EXISTS, 1], 0)
+
+    assert stream.read(0, 0) == (("XREAD", "COUNT", 64, "STREAMS", "key", b"0-0"),)
+
+
+@pytest.mark.parametrize(
+    ("block_s", "replies", "silent"),
+    [
+        (1, [[None]], True),
+        (0, [[None]], False),
+        (1, [[found(b"5-0")]], False),
+        (1, [[found(b"5-0")], [None]], False),
+        (1, [[found(b"5-0")], [0, 0, None]], True),
+    ],
+)
+def test_it_is_silent_without_a_first_result_and_when_it_has_vanished(
+    block_s: float, replies: list[list[Any]], silent: bool
+) -> None:
+    stream = made()
+
+    for each in replies:
+        stream.read(0, block_s)
+        stream.receive(each)
+
+    assert stream.is_silent == silent
+
+
+@pytest.mark.parametrize("count", [63, 64])
+def test_a_full_page_may_leave_entries(count: int) -> None:
+    stream = made()
+
+    stream.receive([found(*(b"5-%d" % number for number in range(count)))])
+
+    assert stream.more == (count == 64)
+
+
 @pytest.mark.parametrize("replies", [[None], [1, 0, None]])
 def test_nothing_came(replies: list[Any]) -> None:
     stream = made()
 
     assert not stream.receive(replies)
-    assert str(stream.no_result("of 'a' in time")) == "no result of 'a' in time; is a node of this job running?"
+    assert str(stream.no_result("of 'a' in time", REASON)) == "no result of 'a' in time; no node lives"
 
 
 def test_it_has_vanished() -> None:
@@ -137,7 +194,7 @@ def test_it_has_vanished() -> None:
     assert not stream.receive([0, 0, None])
 
     assert stream.is_unsure(0)
-    assert str(stream.no_result("in time")) == "no result in time; the reply stream was deleted meanwhile"
+    assert str(stream.no_result("in time", REASON)) == "no result in time; the reply stream was deleted meanwhile"
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,214 @@
+"""Calls whose result does not come, or comes while nobody reads: no node, a flushed Redis, a failover, a caller that pauses."""
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cluster_serving.client import AsyncInputQueue, ConnectionLost, InputQueue, ResultTimeout, keys
+from cluster_serving.client.wire.tensors import encode_tensor
+from cluster_serving.node.supervisor.heartbeat import LISTING
+from support.clients import ROW, AsyncioClient, Client, ThreadClient, answer_all, answering, in_background, replied
+from support.private_redis import PrivateRedis
+from support.wait import wait_until
+
+LONG_S = 60.0
+"""Timeout that no call of these tests waits for."""
+PAUSE_MS = 600_000
+
+Connect = Callable[..., Client]
+
+
+@pytest.fixture(params=[ThreadClient, AsyncioClient], ids=["threads", "asyncio"])
+def connect(request: pytest.FixtureRequest) -> Iterator[Connect]:
+    """Makes clients of one kind, and closes them."""
+    made: list[Client] = []
+
+    def make(**settings: Any) -> Client:
+        made.append(request.param(**settings))
+        return made[-1]
+
+    yield make
+    for client in made:
+        client.close()
+
+
+def timed_out(call: Callable[[], Any]) -> tuple[str, float]:
+    """Return the text of the `ResultTimeout` that a call raises, and the seconds that the call takes."""
+    begun_s = time.monotonic()
+    with pytest.raises(ResultTimeout) as caught:
+        call()
+    return str(caught.value), time.monotonic() - begun_s
+
+
+def list_node(client: Any, job: str) -> None:
+    """Write limits and list a node, as its heartbeat does."""
+    client.hset(keys.limits_key(job), "maxQueueLength", "0")
+    client.eval(LISTING, 1, keys.NODES, keys.node_key(job, "n"))
+
+
+def test_a_job_that_no_node_has_ever_served_is_told_at_once(own_redis: PrivateRedis, connect: Connect) -> None:
+    with own_redis.client() as admin:
+        list_node(admin, "other")
+    client = connect(port=own_redis.port, name="misspelled")
+
+    for call in (lambda: client.predict(LONG_S), lambda: client.predict_many(3, LONG_S)):
+        why, elapsed_s = timed_out(call)
+
+        where = f"redis://localhost:{own_redis.port}/0"
+        assert f"no node of job misspelled lives on {where}; jobs there: other" in why
+        assert elapsed_s < LONG_S / 4
+
+
+def test_as_completed_without_a_node(own_redis: PrivateRedis) -> None:
+    with InputQueue(port=own_redis.port) as queue:
+        why, elapsed_s = timed_out(lambda: list(queue.as_completed([("a", {"t": ROW})], LONG_S)))
+
+    assert "no node of job serving_stream lives" in why
+    assert elapsed_s < LONG_S / 4
+
+
+def test_nodes_that_were_there_are_waited_for(own_redis: PrivateRedis, connect: Connect) -> None:
+    """The limits for admission stay after the last node has gone."""
+    with own_redis.client() as admin:
+        admin.hset(keys.limits_key(keys.DEFAULT_JOB), "maxQueueLength", "0")
+    client = connect(port=own_redis.port)
+
+    why, elapsed_s = timed_out(lambda: client.predict(1.5))
+
+    assert elapsed_s >= 1.5
+    assert "no node of job serving_stream lives" in why
+
+
+def test_a_node_that_is_slow_or_starts_just_now_is_waited_for(own_redis: PrivateRedis, connect: Connect) -> None:
+    client = connect(port=own_redis.port)
+    with own_redis.client() as admin:
+        list_node(admin, keys.DEFAULT_JOB)
+
+        why, elapsed_s = timed_out(lambda: client.predict(1.5))
+
+        assert elapsed_s >= 1.5
+        assert (
+            f"live nodes of job serving_stream on redis://localhost:{own_redis.port}/0: 1, records under way: 1" in why
+        )
+        admin.delete(keys.DEFAULT_JOB)
+    with answering(own_redis):
+        assert np.array_equal(client.predict(LONG_S), ROW)
+
+
+def test_a_record_that_redis_has_lost_is_not_waited_for(own_redis: PrivateRedis, connect: Connect) -> None:
+    client = connect(port=own_redis.port)
+    with answering(own_redis):
+        client.predict()
+
+    def flush() -> None:
+        with own_redis.client() as admin:
+            wait_until(lambda: admin.xlen(keys.DEFAULT_JOB), "the record is there")
+            wait_until(lambda: admin.info("clients")["blocked_clients"], "the client waits")
+            admin.flushall()
+
+    with in_background(flush):
+        why, elapsed_s = timed_out(lambda: client.predict(LONG_S))
+
+    assert "the reply stream was deleted meanwhile" in why
+    assert elapsed_s < LONG_S / 4
+    with answering(own_redis):
+        assert np.array_equal(client.predict(), ROW)
+
+
+def test_replies_of_a_new_master_whose_clock_is_behind(own_redis: PrivateRedis, connect: Connect) -> None:
+    """The new master has the reply stream without its last entry, and gives smaller ids."""
+    client = connect(port=own_redis.port)
+    with own_redis.client() as admin, answering(own_redis):
+        client.predict()
+        (key,) = admin.keys(keys.reply_key(keys.DEFAULT_JOB, "*"))
+        future_ms = int(time.time() * 1000) + 3_600_000
+        admin.xadd(key, replied(b"nobody's", {}), id=f"{future_ms}-0")
+        client.predict()  # reads the entry
+
+        admin.delete(key)
+        admin.xgroup_create(key, "client", "$", mkstream=True)
+        admin.client_kill_filter(_type="normal", skipme=True)
+        with suppress(ConnectionLost):  # an event loop that sleeps notices the end of a connection during the next call
+            client.predict()
+
+        assert np.array_equal(client.predict(), ROW)
+
+
+def life_ms(admin: Any) -> int:
+    """Return the time to live of the only reply stream."""
+    (key,) = admin.keys(keys.reply_key(keys.DEFAULT_JOB, "*"))
+    return int(admin.pttl(key))
+
+
+def test_redis_keeps_the_results_of_a_caller_that_pauses(own_redis: PrivateRedis) -> None:
+    with own_redis.client() as admin, InputQueue(port=own_redis.port) as queue, answering(own_redis):
+        queue.predict(ROW)
+        assert life_ms(admin) <= 60_000, "a lone call leaves little behind"
+        for timeout, least_ms in ((5, PAUSE_MS), (3600, 3_600_000)):
+            for number, _ in enumerate(queue.predict_many([ROW] * 3, timeout)):
+                if number == 0:
+                    assert life_ms(admin) > least_ms
+
+    with own_redis.client() as admin, InputQueue(port=own_redis.port) as queue, answering(own_redis):
+        results = queue.as_completed(((f"u{number}", {"t": ROW}) for number in range(3)), timeout=5)
+        next(results)
+        assert life_ms(admin) > PAUSE_MS
+        assert len(list(results)) == 2
+
+
+def test_results_that_came_in_time_are_read_after_the_deadline(own_redis: PrivateRedis) -> None:
+    """The caller was busy meanwhile. Each result is an entry of its own, and the first result is the last entry."""
+    many, timeout_s = 192, 0.3  # whole chunks, so that all are sent before the source pauses
+    answered = threading.Event()
+
+    def answer() -> None:
+        with own_redis.client() as admin:
+            wait_until(lambda: admin.xlen(keys.DEFAULT_JOB) == many, "all records are there")
+            for number, (_, fields) in enumerate(reversed(admin.xrange(keys.DEFAULT_JOB))):
+                result = {keys.TENSOR + b"y": encode_tensor(np.array([many - 1 - number]))}
+                admin.xadd(fields[keys.REPLY], replied(fields[keys.URI], result))
+        answered.set()
+
+    def source() -> Iterator[Any]:
+        for _ in range(many):
+            yield ROW
+        deadline_s = time.monotonic() + timeout_s
+        assert answered.wait(LONG_S)
+        wait_until(lambda: time.monotonic() > deadline_s, "the time is over")
+
+    with InputQueue(port=own_redis.port) as queue, in_background(answer):
+        answers = [answer[0] for answer in queue.predict_many(source(), timeout_s)]
+
+    assert answers == list(range(many))
+
+
+def test_results_of_an_earlier_call_are_not_taken_for_the_same_uris(own_redis: PrivateRedis) -> None:
+    async def run(admin: Any) -> None:
+        async with AsyncInputQueue(port=own_redis.port) as queue:
+            early = queue.as_completed([("a", {"t": ROW}), ("b", {"t": ROW})])
+            first = asyncio.create_task(anext(early))
+            await asyncio.to_thread(wait_until, lambda: admin.xlen(keys.DEFAULT_JOB) == 2, "both records are there")
+            (_, one), (_, other) = admin.xrange(keys.DEFAULT_JOB)
+            admin.delete(keys.DEFAULT_JOB)
+            admin.xadd(one[keys.REPLY], replied(one[keys.URI], {}))
+            await first
+            await early.aclose()
+
+            later = queue.as_completed([(other[keys.URI].decode(), {"t": ROW})])
+            second = asyncio.create_task(anext(later))
+            await asyncio.to_thread(wait_until, lambda: admin.xlen(keys.DEFAULT_JOB), "the record is there")
+            wrong = {keys.ERROR: b'{"code": "C", "message": "of the first call"}'}
+            admin.xadd(other[keys.REPLY], replied(other[keys.URI], wrong))
+            answer_all(admin, keys.DEFAULT_JOB)
+
+            assert (await second).error is None
+            await later.aclose()
+
+    with own_redis.client() as admin:
+        asyncio.run(run(admin))
