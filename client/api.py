@@ -46,6 +46,8 @@ class Api:
         ssl_certfile: PEM file of this client's certificate.
         ssl_keyfile: PEM file of the client's key.
         ssl_ca_certs: PEM file of the authority that signed the server's certificate.
+        sentinel_username: ACL user at the Sentinels.
+        sentinel_password: password at the Sentinels.
         timeout_s: seconds for connecting, and for the reply to a command.
         sync: accepted for programs of the original, without effect: `predict` always waits, `enqueue` never does.
 
@@ -68,6 +70,8 @@ class Api:
         ssl_certfile: str | None = None,
         ssl_keyfile: str | None = None,
         ssl_ca_certs: str | None = None,
+        sentinel_username: str | None = None,
+        sentinel_password: str | None = None,
         timeout_s: float = 5.0,
         sync: bool = True,
         **unknown: object,
@@ -89,6 +93,8 @@ class Api:
             ca_file=ssl_ca_certs,
             cert_file=ssl_certfile,
             key_file=ssl_keyfile,
+            sentinel_username=sentinel_username,
+            sentinel_password=sentinel_password,
             timeout_s=timeout_s,
         )
         self._client_id = uuid.uuid4().hex[:12]

@@ -1,13 +1,14 @@
 """Address of Redis, and login."""
 
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any
 from urllib.parse import parse_qs, unquote, urlparse
 
 import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
-from redis.sentinel import Sentinel
+
+from cluster_serving.client.sentinels import MasterConnection, MasterTlsConnection, SentinelSettings, tls_options
 
 DEFAULT_PORT = 6379
 READ_BYTES = 1 << 18  # one recv reads 64 rows of 128 floats. With the default of 32 KiB, seven are needed
@@ -19,7 +20,7 @@ _NO_NUMBER = "port or db of the Redis URL is not a number; in a password, write 
 
 @dataclass(frozen=True)
 class RedisSettings:
-    """Address of Redis, and login. With `sentinels`, `service` is the master's name at the Sentinels."""
+    """Address of Redis, and login. With `sentinels`, the Sentinels tell host and port."""
 
     host: str = "localhost"
     port: int = DEFAULT_PORT
@@ -31,8 +32,7 @@ class RedisSettings:
     cert_file: str | None = None
     key_file: str | None = None
     unix_path: str | None = None
-    sentinels: tuple[tuple[str, int], ...] = ()
-    service: str | None = None
+    sentinels: SentinelSettings | None = None
     timeout_s: float = 5.0
 
     @classmethod
@@ -47,20 +47,25 @@ class RedisSettings:
         ca_file: str | None = None,
         cert_file: str | None = None,
         key_file: str | None = None,
+        sentinel_username: str | None = None,
+        sentinel_password: str | None = None,
         timeout_s: float = 5.0,
     ) -> "RedisSettings":
         """Return the settings from `host:port` or a URL. Values in the URL win over the keyword arguments.
 
         Args:
             url: `host:port`, `redis[s]://[user[:password]@]host[:port][/db]`, `unix:///path[?db=0]`, or
-                `redis[s]+sentinel://[user[:password]@]host[:port][,host[:port]...]/service[/db]`.
+                `redis[s]+sentinel://[user[:password]@]host[:port][,host[:port]...]/service[/db]`. User and password are
+                those of Redis. `rediss+sentinel` means TLS to the Sentinels and to Redis.
             username: ACL user.
             password: password of the user, or of the server.
             db: number of the database.
-            tls: connect with TLS.
+            tls: connect to Redis with TLS.
             ca_file: PEM file of the authority that signed the server's certificate. Default: the system's authorities.
             cert_file: PEM file of the client's certificate.
             key_file: PEM file of the client's key.
+            sentinel_username: ACL user at the Sentinels.
+            sentinel_password: password at the Sentinels.
             timeout_s: seconds for connecting, and for the reply to a command.
 
         Raises:
@@ -93,9 +98,18 @@ class RedisSettings:
             hosts = [host.partition(":") for host in parts.netloc.rpartition("@")[2].split(",") if host]
             if not hosts:
                 raise ValueError("a sentinel URL names at least one host")
-            sentinels = tuple((host, _number(port or 26379)) for host, _, port in hosts)
+            sentinels = SentinelSettings(
+                tuple((host, _number(port or 26379)) for host, _, port in hosts),
+                path[0],
+                username=sentinel_username,
+                password=sentinel_password,
+                tls=scheme == "rediss",
+                ca_file=ca_file,
+                cert_file=cert_file,
+                key_file=key_file,
+            )
             number = path[1] if len(path) > 1 else db or 0
-            return cls(sentinels=sentinels, service=path[0], db=_number(number), **common)
+            return cls(sentinels=sentinels, db=_number(number), **common)
         number = path[0] if path else db or 0
         try:
             port = parts.port or DEFAULT_PORT
@@ -113,38 +127,44 @@ class RedisSettings:
         """Return a URL for people and logs, without secrets."""
         if self.unix_path:
             return f"unix://{self.unix_path}?db={self.db}"
-        scheme = "rediss" if self.tls else "redis"
         if self.sentinels:
-            hosts = ",".join(f"{host}:{port}" for host, port in self.sentinels)
-            return f"{scheme}+sentinel://{hosts}/{self.service}/{self.db}"
+            scheme = "rediss" if self.sentinels.tls else "redis"
+            return f"{scheme}+sentinel://{self.sentinels.describe()}/{self.db}"
+        scheme = "rediss" if self.tls else "redis"
         return f"{scheme}://{self.host}:{self.port}/{self.db}"
 
     def client(self) -> redis.Redis:
         """Return a redis-py client for occasional commands. A command is sent once, and times out after `timeout_s`."""
-        options = self.options()
-        if self.sentinels:
-            sentinel = cast(Any, Sentinel)(list(self.sentinels), sentinel_kwargs=_timeouts(self.timeout_s), **options)
-            master: redis.Redis = sentinel.master_for(self.service)
-            return master
+        return redis.Redis.from_pool(redis.ConnectionPool(self._connection_class, **self.options()))
+
+    def connection(self) -> Any:
+        """Return a redis-py connection that is not connected yet."""
+        return self._connection_class(**self.options())
+
+    @property
+    def _connection_class(self) -> type[Any]:
         if self.unix_path:
-            return redis.Redis(unix_socket_path=self.unix_path, **options)
-        return redis.Redis(host=self.host, port=self.port, **options)
+            return redis.UnixDomainSocketConnection
+        if self.sentinels:
+            return MasterTlsConnection if self.tls else MasterConnection
+        return redis.SSLConnection if self.tls else redis.Connection
 
     def options(self) -> dict[str, Any]:
         """Return the options for any redis-py connection, sync or asyncio."""
-        options: dict[str, Any] = {"db": self.db, "username": self.username, "password": self.password, "protocol": 2}
-        if self.tls:
-            options |= {
-                "ssl": True,
-                "ssl_ca_certs": self.ca_file,
-                "ssl_certfile": self.cert_file,
-                "ssl_keyfile": self.key_file,
-            }
-        return options | _timeouts(self.timeout_s) | {"retry": Retry(NoBackoff(), 0), "socket_read_size": READ_BYTES}
-
-
-def _timeouts(seconds: float) -> dict[str, Any]:
-    return {"socket_timeout": seconds, "socket_connect_timeout": min(seconds, _CONNECT_S)}
+        options: dict[str, Any] = {
+            "db": self.db,
+            "username": self.username,
+            "password": self.password,
+            "protocol": 2,
+            "socket_timeout": self.timeout_s,
+            "socket_connect_timeout": min(self.timeout_s, _CONNECT_S),
+            "retry": Retry(NoBackoff(), 0),
+            "socket_read_size": READ_BYTES,
+        }
+        if self.unix_path:
+            return options | {"path": self.unix_path}
+        options |= {"sentinels": self.sentinels} if self.sentinels else {"host": self.host, "port": self.port}
+        return options | (tls_options(self.ca_file, self.cert_file, self.key_file) if self.tls else {})
 
 
 def _number(text: str | int) -> int:

@@ -4,14 +4,14 @@ import asyncio
 import select
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any, NoReturn, cast
+from typing import Any, NoReturn
 
 import redis.asyncio
 import redis.exceptions
 from redis.asyncio.retry import Retry
-from redis.asyncio.sentinel import Sentinel
 from redis.backoff import NoBackoff
 
+from cluster_serving.client.aio.master_connection import AsyncMasterConnection, AsyncMasterTlsConnection
 from cluster_serving.client.errors import ConnectionLost, RedisRefused, Unavailable
 from cluster_serving.client.protocol.resp import (
     INCOMPLETE,
@@ -83,24 +83,21 @@ class AsyncLink:
 
     def __init__(self, settings: RedisSettings) -> None:
         self._settings = settings
-        self._pool: Any
-        self._sentinels: Sequence[redis.asyncio.Redis] = ()  # clients that ask the Sentinels for the master
-        options: dict[str, Any] = settings.options() | {"retry": Retry(NoBackoff(), 0)}
-        if settings.sentinels:
-            sentinel = cast(Any, Sentinel)(list(settings.sentinels), **options)
-            self._pool, self._sentinels = sentinel.master_for(settings.service).connection_pool, sentinel.sentinels
-        elif settings.unix_path:
-            self._pool = redis.asyncio.Redis(unix_socket_path=settings.unix_path, **options).connection_pool
-        else:
-            self._pool = redis.asyncio.Redis(host=settings.host, port=settings.port, **options).connection_pool
         self._connection: Any = None
         self._transport: Any = None
         self._socket = _Socket()
         self._news = select.poll()
         self._lock = asyncio.Lock()
 
-    async def call(self, *commands: Command, timeout_s: float | None = None) -> list[Any]:
+    async def call(
+        self, *commands: Command, timeout_s: float | None = None, connect_s: float | None = None
+    ) -> list[Any]:
         """Send commands in one write and return the replies. An error reply stands in the list as `RedisRefused`.
+
+        Args:
+            commands: commands to send.
+            timeout_s: seconds that the replies may take. Default: the settings' timeout.
+            connect_s: seconds for connecting, if there is no connection. Default and most: the settings' timeout.
 
         Raises:
             ConnectionLost: Redis cannot be reached, or went away.
@@ -109,7 +106,7 @@ class AsyncLink:
         async with self._lock:
             sent = False
             try:
-                await self._connect_if_needed()
+                await self._connect_if_needed(connect_s)
                 sent = True
                 replies = self._socket.next(count_replies(commands))
                 self._transport.write(joined(commands))
@@ -120,8 +117,7 @@ class AsyncLink:
                 finally:
                     expiry.cancel()
             except (redis.RedisError, OSError) as error:
-                await self._drop()
-                raise connection_lost(self._settings, error, ConnectionLost if sent else Unavailable) from error
+                raise await self._lost(error, ConnectionLost if sent else Unavailable) from error
             except BaseException:
                 # The replies are still to come, and the next command would take the replies for its own.
                 await self._drop()
@@ -143,8 +139,7 @@ class AsyncLink:
     async def raise_for(self, refusal: RedisRefused) -> NoReturn:
         """Raise an error reply, as `Link.raise_for` does."""
         if cannot_serve(refusal):
-            await self._drop()
-            raise connection_lost(self._settings, refusal, Unavailable) from refusal
+            raise await self._lost(refusal, Unavailable) from refusal
         raise refusal
 
     async def run(self, script: Script, names: Sequence[Argument], arguments: Sequence[Argument]) -> Any:
@@ -164,9 +159,6 @@ class AsyncLink:
     async def close(self) -> None:
         """Close the connection, if there is one."""
         await self._drop()
-        await self._pool.disconnect()
-        for sentinel in self._sentinels:
-            await sentinel.aclose()
 
     @property
     def connected(self) -> bool:
@@ -179,24 +171,47 @@ class AsyncLink:
         # Once the event loop has noticed the end, the file descriptor is closed or reused, and a poll tells nothing.
         return self._connection is not None and (self._transport.is_closing() or bool(self._news.poll(0)))
 
-    async def _connect_if_needed(self) -> None:
+    async def _connect_if_needed(self, within_s: float | None) -> None:
         """Connect, unless a connection is open. A command in a connection closed by Redis would have an unknown fate."""
         if self.is_stale:
             await self._drop()
         if self._connection is not None:
             return
-        self._connection = connection = await self._pool.get_connection()
-        await connection.send_command("PING")  # as `Link` does
-        with suppress(redis.exceptions.NoPermissionError):
-            await connection.read_response()
+        settings = self._settings
+        connection = _new_connection(settings)
+        try:
+            async with asyncio.timeout(min(settings.timeout_s, settings.timeout_s if within_s is None else within_s)):
+                await connection.connect()
+                await connection.send_command("PING")  # as `Link` does
+                with suppress(redis.exceptions.NoPermissionError):
+                    await connection.read_response()
+        except BaseException as error:
+            await connection.disconnect(nowait=True)
+            if isinstance(error, TimeoutError):
+                raise redis.TimeoutError(f"not connected to {settings.describe()} in time") from error
+            raise
+        self._connection = connection
         self._transport = connection._writer.transport  # redis-py has no public way to the transport
         self._socket = _Socket()
         self._transport.set_protocol(self._socket)
         self._news = select.poll()
         self._news.register(self._transport.get_extra_info("socket"), select.POLLIN)
 
+    async def _lost(self, error: Exception, kind: type[ConnectionLost]) -> ConnectionLost:
+        lost = connection_lost(self._settings, error, kind, is_cut=getattr(self._connection, "is_cut", False))
+        await self._drop()
+        return lost
+
     async def _drop(self) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
             await connection.disconnect(nowait=True)
-            await self._pool.release(connection)
+
+
+def _new_connection(settings: RedisSettings) -> Any:
+    kind: type[Any] = redis.asyncio.SSLConnection if settings.tls else redis.asyncio.Connection
+    if settings.unix_path:
+        kind = redis.asyncio.UnixDomainSocketConnection
+    elif settings.sentinels:
+        kind = AsyncMasterTlsConnection if settings.tls else AsyncMasterConnection
+    return kind(**settings.options() | {"retry": Retry(NoBackoff(), 0)})

@@ -10,9 +10,8 @@ from typing import Any, cast
 import hiredis
 import redis
 import redis.exceptions
-from redis.sentinel import MasterNotFoundError
 
-from cluster_serving.client.errors import ConnectionLost, RedisRefused
+from cluster_serving.client.errors import ConnectionLost, RedisRefused, Unavailable
 from cluster_serving.client.redis_settings import RedisSettings
 
 Argument = bytes | str | int | float
@@ -82,13 +81,24 @@ class Script:
         return (b"EVALSHA", self.sha, b"%d" % len(keys), *keys, *arguments)
 
 
-def connection_lost(settings: RedisSettings, error: Exception, kind: type[ConnectionLost]) -> ConnectionLost:
-    """Return the error of the given type for a connection that broke or could not be made, or for a Redis unable to serve."""
+def connection_lost(
+    settings: RedisSettings, error: Exception, kind: type[ConnectionLost], *, is_cut: bool = False
+) -> ConnectionLost:
+    """Return the error of the given type for a connection that broke or could not be made, or for a Redis unable to serve.
+
+    Args:
+        settings: address of Redis.
+        error: the cause.
+        kind: type of the error. `Unavailable` if the connection could not be made.
+        is_cut: True for a connection to a former master.
+    """
     why = str(error)
-    if isinstance(error, (BlockingIOError, TimeoutError)):
+    if is_cut:
+        why = "another Redis has become the master"
+    elif kind is Unavailable and isinstance(error, (redis.TimeoutError, redis.InvalidResponse)):
+        why = f"something that is no Redis{' with TLS' if settings.tls else ''} answers, or nothing does"
+    elif isinstance(error, (BlockingIOError, TimeoutError)):
         why = "no reply in time"
-    elif isinstance(error, MasterNotFoundError):
-        why = f"no Sentinel answered with a master named {settings.service}"
     elif wants_password(error):
         why = "it wants a password: give it in the URL, or as `password`"
     lost = kind(f"Redis at {settings.describe()}: {why}")

@@ -10,6 +10,7 @@ import ssl
 import struct
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, NoReturn
 
 import redis
@@ -54,7 +55,6 @@ class Link:
     def __init__(self, settings: RedisSettings, patience_s: float | None = None) -> None:
         self._settings = settings
         self._patience_s = settings.timeout_s if patience_s is None else patience_s
-        self._pool = settings.client().connection_pool
         self._connection: Any = None
         self._socket: Any = None
         self._news = select.poll()
@@ -74,14 +74,13 @@ class Link:
 
     def fileno(self) -> int:
         """Return the file descriptor of the socket, for `select`. Connect first if there is no connection."""
-        if self._connection is None:
-            self._connect()
+        self.connect()
         return int(self._socket.fileno())
 
     def send(self, *commands: Command) -> None:
         """Send commands in one write. Each command has one reply to `read`, a packet has `Packet.replies` replies."""
         if self._connection is None:
-            self._connect()
+            self.connect()
         try:
             self._socket.sendall(joined(commands))
         except OSError as error:
@@ -155,24 +154,32 @@ class Link:
             self._news.unregister(self._socket)
             self._socket = None
             connection.disconnect()
-            self._pool.release(connection)
-        self._pool.disconnect()
 
-    def _connect(self) -> None:
+    def connect(self, within_s: float | None = None) -> None:
+        """Connect, unless there is a connection.
+
+        Args:
+            within_s: seconds for each step: the connection itself, TLS, login. Default and most: the settings' timeout.
+        """
+        if self._connection is not None:
+            return
+        settings = self._settings
+        if within_s is not None and within_s < settings.timeout_s:
+            settings = replace(settings, timeout_s=within_s)
+        connection = settings.connection()
         try:
-            connection: Any = self._pool.get_connection()
-            try:
-                # PING shows whether Redis serves, before any command is sent whose fate could be unknown. From a client that
-                # has not logged in, Redis reads no long command, but closes the connection.
-                connection.send_command("PING")
-                with suppress(redis.exceptions.NoPermissionError):
-                    connection.read_response()
-            except BaseException:
-                connection.disconnect()
-                self._pool.release(connection)
-                raise
+            connection.connect()
+            # PING shows whether Redis serves, before any command is sent whose fate could be unknown. From a client that
+            # has not logged in, Redis reads no long command, but closes the connection.
+            connection.send_command("PING")
+            with suppress(redis.exceptions.NoPermissionError):
+                connection.read_response()
         except (redis.RedisError, OSError) as error:
-            raise self._lost(error, Unavailable) from error
+            connection.disconnect()
+            raise connection_lost(settings, error, Unavailable, is_cut=_is_cut(connection)) from error
+        except BaseException:
+            connection.disconnect()
+            raise
         self._connection = connection
         self.connections += 1
         self._socket = self._connection._sock  # redis-py has no public way to the socket
@@ -199,7 +206,7 @@ class Link:
 
     def _next(self) -> Any:
         if self._connection is None:
-            self._connect()
+            self.connect()
         reader, buffer = self._reader, self._buffer
         try:
             while (reply := reader.gets(False)) is INCOMPLETE:
@@ -217,5 +224,11 @@ class Link:
         return reply
 
     def _lost(self, error: Exception, kind: type[ConnectionLost] = ConnectionLost) -> ConnectionLost:
+        is_cut = _is_cut(self._connection)
         self.close()
-        return connection_lost(self._settings, error, kind)
+        return connection_lost(self._settings, error, kind, is_cut=is_cut)
+
+
+def _is_cut(connection: Any) -> bool:
+    """Return whether a connection was cut because another Redis has become the master."""
+    return getattr(connection, "is_cut", False)

@@ -111,6 +111,10 @@ class Redis(_Group):
     redis_timeout: int = Field(default=5000, ge=1, le=3_600_000, description="Milliseconds to connect to Redis.")
     redis_username: str | None = Field(default=None, description="ACL user. Unset: the default user.")
     redis_password: SecretStr | None = Field(default=None, description="Password.")
+    sentinel_username: str | None = Field(
+        default=None, description="ACL user of the Sentinels. Unset: the default user."
+    )
+    sentinel_password: SecretStr | None = Field(default=None, description="Password of the Sentinels.")
     redis_db: int | None = Field(default=None, ge=0, description="Number of the database.")
     redis_secure_enabled: bool = Field(default=False, description="Connect with TLS.")
     redis_secure_trust_store_path: str = Field(
@@ -151,16 +155,20 @@ class FrontendConfig(Log, Redis, Limits, Serving, Https, Listening):
             tls=self.redis_secure_enabled,
             cert_file=self.redis_cert_file,
             key_file=self.redis_key_file,
+            sentinel_username=self.sentinel_username,
+            sentinel_password=self.sentinel_password.get_secret_value() if self.sentinel_password else None,
             timeout_s=self.redis_timeout / 1000,
         )
         if settings.tls:
             secret = self.redis_secure_trust_store_password
             store = trusted_file(self.redis_secure_trust_store_path, secret.get_secret_value() if secret else None)
             settings = replace(settings, ca_file=store)
+        if settings.sentinels and settings.sentinels.tls:
+            settings = replace(settings, sentinels=replace(settings.sentinels, ca_file=settings.ca_file))
         if self.redis_host is None and self.redis_port is None:
             return settings
         host, port = self.redis_host or settings.host, self.redis_port or settings.port
-        return replace(settings, host=host, port=port, unix_path=None, sentinels=(), service=None)
+        return replace(settings, host=host, port=port, unix_path=None, sentinels=None)
 
 
 GROUPS: tuple[type[BaseModel], ...] = (Listening, Https, Serving, Limits, Redis, Log)

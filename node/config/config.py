@@ -37,6 +37,8 @@ class Config(Settings):
             ca_file=self.redis_secure_trust_store_path or None,
             cert_file=self.redis_cert_file,
             key_file=self.redis_key_file,
+            sentinel_username=self.sentinel_username,
+            sentinel_password=self.sentinel_password.get_secret_value() if self.sentinel_password else None,
             timeout_s=self.redis_timeout / 1000 if timeout_s is None else timeout_s,
         )
 

@@ -280,6 +280,12 @@ class Settings(BaseModel):
     redis_password: SecretStr | None = Field(
         default=None, description="Password of Redis. Better in the environment or a file."
     )
+    sentinel_username: str | None = Field(
+        default=None, description="ACL user of the Sentinels. Unset: the default user."
+    )
+    sentinel_password: SecretStr | None = Field(
+        default=None, description="Password of the Sentinels. Better in the environment or a file."
+    )
     redis_db: int | None = Field(
         default=None, ge=0, description="Number of the Redis database, 0 or more. Unset: the number in redisUrl, or 0."
     )

@@ -1,21 +1,15 @@
-"""Every way to reach Redis: Unix socket, password, TLS, Sentinel; for both kinds of client."""
+"""Every way to reach Redis but Sentinels (`test_sentinels.py`): Unix socket, password, TLS; for both kinds of client."""
 
 import asyncio
-import os
-import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import redis
 
 from cluster_serving.client import AsyncInputQueue, ConnectionLost, InputQueue, OutputQueue
-from cluster_serving.node.job.redis_program import find_server
+from support.certificates import tls_of_redis, write_certificates
 from support.private_redis import PrivateRedis, free_port, private_redis
-from support.programs import program
-from support.wait import wait_until
 
 ROW = np.zeros(3, np.float32)
 
@@ -48,69 +42,17 @@ def test_a_password_and_a_database(tmp_path: Path) -> None:
         assert "wr0ng" not in str(caught.value)
 
 
-@pytest.fixture
-def certificate(tmp_path: Path) -> Path:
-    """A self-signed certificate for 127.0.0.1, its key beside it."""
-    command = [
-        program("openssl"),
-        "req",
-        "-x509",
-        "-newkey",
-        "rsa:2048",
-        "-nodes",
-        "-days",
-        "2",
-        "-subj",
-        "/CN=127.0.0.1",
-    ]
-    command += ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", "key.pem", "-out", "cert.pem"]
-    subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
-    return tmp_path / "cert.pem"
-
-
-def test_tls(certificate: Path, tmp_path: Path) -> None:
-    port, files = free_port(), ("--tls-cert-file", str(certificate), "--tls-key-file", str(tmp_path / "key.pem"))
-    options = ("--tls-port", str(port), *files, "--tls-ca-cert-file", str(certificate), "--tls-auth-clients", "no")
+def test_tls(tmp_path: Path) -> None:
+    write_certificates(tmp_path)
+    port = free_port()
+    options = [part for key, value in tls_of_redis(tmp_path, port).items() for part in (f"--{key}", value)]
     try:
         server = PrivateRedis(tmp_path, *options)
     except AssertionError:
         pytest.skip("this redis-server was built without TLS")
     try:
-        assert works(server, url=f"rediss://127.0.0.1:{port}", ssl_ca_certs=str(certificate))
+        assert works(server, url=f"rediss://127.0.0.1:{port}", ssl_ca_certs=str(tmp_path / "cert.pem"))
         with pytest.raises(ConnectionLost, match="certificate"):
             InputQueue(url=f"rediss://127.0.0.1:{port}").enqueue("a", t=ROW)
     finally:
         server.stop()
-
-
-@pytest.fixture
-def sentinel(own_redis: PrivateRedis, tmp_path: Path) -> Iterator[int]:
-    """A Sentinel that watches the server as `mymaster`; its port."""
-    port, conf = free_port(), tmp_path / "sentinel.conf"
-    conf.write_text(f"port {port}\nbind 127.0.0.1\nsentinel monitor mymaster 127.0.0.1 {own_redis.port} 1\n")
-    process = subprocess.Popen([find_server(os.environ).path, conf, "--sentinel"], stdout=subprocess.DEVNULL)
-
-    def knows_its_master() -> bool:
-        try:
-            with redis.Redis(port=port) as client:
-                return bool(client.sentinel_master("mymaster"))
-        except redis.RedisError:
-            return False
-
-    try:
-        wait_until(knows_its_master, "the Sentinel knows its master")
-        yield port
-    finally:
-        process.terminate()
-        process.wait(10)
-
-
-def test_sentinel(own_redis: PrivateRedis, sentinel: int) -> None:
-    assert works(own_redis, url=f"redis+sentinel://127.0.0.1:{sentinel}/mymaster")
-
-
-def test_a_sentinel_that_is_not_there_is_named(own_redis: PrivateRedis) -> None:
-    url = f"redis+sentinel://127.0.0.1:{free_port()}/mymaster"
-
-    with pytest.raises(ConnectionLost, match="no Sentinel answered with a master named mymaster"):
-        InputQueue(url=url, patience_s=0).enqueue("a", t=ROW)

@@ -1,10 +1,11 @@
-"""A Redis with a replica and a Sentinel that lets the replica take over."""
+"""Sentinels, and a Redis with a replica that takes over."""
 
 import os
 import subprocess
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import redis
 
@@ -21,14 +22,63 @@ sentinel failover-timeout mymaster 3000
 """
 
 
+class Sentinel:
+    """A Sentinel that watches a master as `mymaster`."""
+
+    def __init__(self, directory: Path, master: int, *lines: str, **login: Any) -> None:
+        self.port = free_port()
+        self._login = login
+        conf = directory / f"sentinel{self.port}.conf"
+        conf.write_text(_CONF.format(port=self.port, master=master) + "\n".join(lines) + "\n")
+        self._process = subprocess.Popen([find_server(os.environ).path, conf, "--sentinel"], stdout=subprocess.DEVNULL)
+
+    @property
+    def url(self) -> str:
+        """For `redisUrl`."""
+        return f"redis+sentinel://127.0.0.1:{self.port}/mymaster"
+
+    @property
+    def pid(self) -> int:
+        """Of the process."""
+        return self._process.pid
+
+    def client(self) -> Any:
+        """A redis-py client of the Sentinel."""
+        return redis.Redis(port=self.port, decode_responses=True, **self._login)
+
+    def knows(self, what: str = "sentinel_master") -> bool:
+        """Whether it answers, and knows the master, or with `sentinel_slaves` its replicas."""
+        try:
+            with self.client() as client:
+                return bool(getattr(client, what)("mymaster"))
+        except redis.RedisError:
+            return False
+
+    def stop(self) -> None:
+        """End it."""
+        self._process.terminate()
+        self._process.wait(10)
+
+
+@contextmanager
+def sentinel(directory: Path, master: int, *lines: str, **login: Any) -> Generator[Sentinel]:
+    """A Sentinel for a block, once it knows its master; `lines` of its configuration, `login` for `client`."""
+    started = Sentinel(directory, master, *lines, **login)
+    try:
+        wait_until(started.knows, "the Sentinel knows its master")
+        yield started
+    finally:
+        started.stop()
+
+
 class Failover:
     """A master, its replica and a Sentinel on ports of their own."""
 
-    def __init__(self, master: PrivateRedis, replica: PrivateRedis, sentinel_port: int) -> None:
+    def __init__(self, master: PrivateRedis, replica: PrivateRedis, sentinel: Sentinel) -> None:
         self.master = master
         self.replica = replica
-        self.url = f"redis+sentinel://127.0.0.1:{sentinel_port}/mymaster"
-        self._sentinel_port = sentinel_port
+        self.url = sentinel.url
+        self._sentinel = sentinel
 
     def wait_for_replica(self) -> None:
         """Wait until the replica has all that the master has."""
@@ -36,37 +86,41 @@ class Failover:
             client.set("replicated", "1")
             assert client.wait(1, 10_000) == 1
 
-    def is_watched(self) -> bool:
-        """Whether the Sentinel knows the master and the replica."""
-        try:
-            with redis.Redis(port=self._sentinel_port) as client:
-                return bool(client.sentinel_slaves("mymaster"))
-        except redis.RedisError:
-            return False
+    def begin_planned(self) -> None:
+        """Let the replica take over from a master that lives, and goes on as one until it is told, ten seconds later."""
+
+        def has_begun() -> bool:
+            try:
+                with self._sentinel.client() as client:
+                    return bool(client.execute_command("SENTINEL", "FAILOVER", "mymaster"))
+            except redis.ResponseError:
+                return False  # the Sentinel has yet to hear from the replica
+
+        wait_until(has_begun, "the failover begins")
 
     def has_new_master(self) -> bool:
         """Whether the replica has taken over."""
-        with self.replica.client() as client:
-            return bool(client.info("replication")["role"] == "master")
+        return _role(self.replica) == "master"
+
+    def has_former_master(self) -> bool:
+        """Whether the master still takes itself for one."""
+        return _role(self.master) == "master"
+
+
+def _role(server: PrivateRedis) -> str:
+    with server.client() as client:
+        return str(client.info("replication")["role"])
 
 
 @contextmanager
 def failover(directory: Path) -> Generator[Failover]:
     """All three for a block; kill the master with `master.stop`."""
-    port = free_port()
     for name in ("master", "replica"):
         (directory / name).mkdir()
     with (
         private_redis(directory / "master", "--repl-diskless-sync-delay", "0") as master,
         private_redis(directory / "replica", "--replicaof", "127.0.0.1", str(master.port)) as replica,
+        sentinel(directory, master.port) as watching,
     ):
-        conf = directory / "sentinel.conf"
-        conf.write_text(_CONF.format(port=port, master=master.port))
-        process = subprocess.Popen([find_server(os.environ).path, conf, "--sentinel"], stdout=subprocess.DEVNULL)
-        try:
-            found = Failover(master, replica, port)
-            wait_until(found.is_watched, "the Sentinel knows the replica", 30)
-            yield found
-        finally:
-            process.terminate()
-            process.wait(10)
+        wait_until(lambda: watching.knows("sentinel_slaves"), "the Sentinel knows the replica", 30)
+        yield Failover(master, replica, watching)

@@ -9,6 +9,7 @@ import redis
 from cluster_serving.client.errors import ConnectionLost
 from cluster_serving.client.protocol.resp import Script, is_out_of_memory, pack
 from cluster_serving.client.redis_settings import RedisSettings
+from cluster_serving.client.sentinels import SentinelSettings
 from cluster_serving.client.threads.link import Link
 
 SECRET = "s3cr3t"  # noqa: S105 - of no server
@@ -36,11 +37,13 @@ SECRET = "s3cr3t"  # noqa: S105 - of no server
         ),
         (
             "redis+sentinel://a,b:1,c:2/main/4",
-            RedisSettings(sentinels=(("a", 26379), ("b", 1), ("c", 2)), service="main", db=4),
+            RedisSettings(sentinels=SentinelSettings((("a", 26379), ("b", 1), ("c", 2)), "main"), db=4),
         ),
         (
             f"rediss+sentinel://u:{SECRET}@a:1/main",
-            RedisSettings(sentinels=(("a", 1),), service="main", username="u", password=SECRET, tls=True),
+            RedisSettings(
+                sentinels=SentinelSettings((("a", 1),), "main", tls=True), username="u", password=SECRET, tls=True
+            ),
         ),
     ],
 )
@@ -60,6 +63,17 @@ def test_what_the_url_says_wins(url: str, expected: RedisSettings) -> None:
     files: dict[str, Any] = {"ca_file": "ca", "cert_file": "cert", "key_file": "key"}
 
     assert RedisSettings.parse(url, **options, **files) == expected
+
+
+@pytest.mark.parametrize(("scheme", "tls"), [("redis", False), ("rediss", True)])
+def test_a_login_at_the_sentinels_is_theirs_and_the_scheme_says_whether_they_take_tls(scheme: str, tls: bool) -> None:
+    parsed = RedisSettings.parse(
+        f"{scheme}+sentinel://u:pw@a:1/main", tls=True, ca_file="ca", sentinel_username="su", sentinel_password=SECRET
+    )
+
+    assert parsed.sentinels == SentinelSettings((("a", 1),), "main", "su", SECRET, tls, "ca")
+    assert (parsed.username, parsed.password, parsed.tls) == ("u", "pw", True)
+    assert SECRET not in f"{parsed!r} {parsed.describe()}"
 
 
 @pytest.mark.parametrize("url", ["unix:///run/r.sock", "redis+sentinel://a/main", "h"])
@@ -133,7 +147,7 @@ def test_nothing_is_repeated_behind_the_callers_back() -> None:
     assert options["retry"].get_retries() == 0
     assert (options["socket_timeout"], options["socket_connect_timeout"]) == (2, 2)
     assert (options["db"], options["username"], options["password"]) == (3, "u", SECRET)
-    assert (options["ssl"], options["ssl_ca_certs"]) == (True, "ca")
+    assert options["ssl_ca_certs"] == "ca"
 
 
 @pytest.mark.parametrize(
@@ -142,8 +156,8 @@ def test_nothing_is_repeated_behind_the_callers_back() -> None:
         ("h:7000", "Connection"),
         ("rediss://h", "SSLConnection"),
         ("unix:///s", "UnixDomainSocketConnection"),
-        ("redis+sentinel://a/main", "SentinelManagedConnection"),
-        ("rediss+sentinel://a/main", "SentinelManagedSSLConnection"),
+        ("redis+sentinel://a/main", "MasterConnection"),
+        ("rediss+sentinel://a/main", "MasterTlsConnection"),
     ],
 )
 def test_each_kind_has_its_connection(url: str, kind: str) -> None:
