@@ -113,6 +113,8 @@ class Reader:
 
     def _connect(self) -> None:
         """Connect, and note the entries that are pending under this consumer's name and nowhere in the lane."""
+        with self._ring.connecting(READER):
+            self._link.connect()
         self._measure_clock()
         held = self._held()
         self._orphans.clear()

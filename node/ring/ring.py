@@ -6,7 +6,7 @@
     owners       uint8 a slot: the worker that got the slot last
     sequences    int64 a slot: position in the order of hand-over
     serving      uint8 a worker: 1 if slots may be handed to the worker
-    pulses       int64 a process: ns of the monotonic clock at the last sign of life
+    pulses       int64 a process: ns of the monotonic clock at the last sign of life, or ahead while the process connects
     numbers      int64 each: properties of `Ring` with a setter
     row_ms       float64: the property of the same name
     counters     int64, a row a process: columns as in `Count` of `metrics.py`
@@ -36,12 +36,16 @@ A page takes memory only when first touched, so a slot may be far larger than th
 import mmap
 import os
 import time
+from collections.abc import Generator
+from contextlib import contextmanager
 from enum import IntEnum
 from itertools import repeat
 from operator import itemgetter
 
 from cluster_serving.node.ring.metrics import COUNTER_CELLS, MEASURE_CELLS
 from cluster_serving.node.ring.slot import Geometry, Slot, areas, paged
+
+_CONNECTING_NS = 120 * 10**9
 
 
 class State(IntEnum):
@@ -232,8 +236,17 @@ class Ring:
         """Note a sign of life of a process."""
         self._pulses[process] = time.monotonic_ns()
 
+    @contextmanager
+    def connecting(self, process: int) -> Generator[None]:
+        """Let a process be silent while it connects to Redis: name servers, TLS and login may be slow."""
+        self._pulses[process] = time.monotonic_ns() + _CONNECTING_NS
+        try:
+            yield
+        finally:
+            self.beat(process)
+
     def silent_s(self, process: int) -> float:
-        """Return the seconds since the last sign of life of a process, or since boot if there was none."""
+        """Return the seconds since the last sign of life of a process, or since boot. Below 0 while the process connects."""
         return (time.monotonic_ns() - self._pulses[process]) / 1e9
 
     @property

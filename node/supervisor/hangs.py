@@ -7,7 +7,8 @@
     reader          its ready message                                                    `patience_s`
     writer          no result waited, or the writer was told to leave                    `patience_s`
 
-Time in which the supervisor did not look does not count, because a pause of the supervisor has paused its children too.
+Time in which the supervisor did not look does not count, because a pause of the supervisor has paused its children too. Nor does
+time in which reader or writer connect to Redis, up to two minutes: a successor would have to connect too.
 """
 
 import time

@@ -163,8 +163,11 @@ class Writer:
         keys, arguments = call.keys(), call.arguments()
         while True:
             self._ring.beat(WRITER)
-            begun_s = time.perf_counter()
             try:
+                if not self._link.connected:
+                    with self._ring.connecting(WRITER):
+                        self._link.connect()
+                begun_s = time.perf_counter()
                 repeated = self._link.run(FINISH, keys, arguments)
             except ConnectionLost as error:
                 self._wait(str(error))

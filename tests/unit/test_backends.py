@@ -540,10 +540,10 @@ def test_no_runtime_works_in_the_memory_that_it_reads_in_place(
     before = np.random.default_rng(3).normal(size=(rows, 3)).astype(np.float32)
     batch = {"x": before.copy()}
 
-    outputs = [backend.run(batch)["y"].copy() for _ in range(2)]
+    first, again = (backend.run(batch)["y"].copy() for _ in range(2))
 
     np.testing.assert_array_equal(batch["x"], before)
-    np.testing.assert_array_equal(*outputs)
+    np.testing.assert_array_equal(first, again)
 
 
 def test_python_that_works_in_place_gets_memory_of_its_own(python_file: Path) -> None:

@@ -76,6 +76,21 @@ def test_a_worker_hangs_that_has_had_work_for_too_long(ring: Ring, watch: HangDe
     assert not watch.worker_hangs(0, child(clock()), None), "one that has just become ready has all its time"
 
 
+def test_whoever_connects_does_not_hang_however_slow_the_name_server_is(
+    ring: Ring, watch: HangDetector, clock: Clock
+) -> None:
+    wait(watch, clock)
+    assert watch.reader_hangs(child())
+    assert watch.writer_hangs(child(), LONG_AGO)
+
+    with ring.connecting(READER), ring.connecting(WRITER):
+        wait(watch, clock, 60)
+
+        assert not watch.reader_hangs(child())
+        assert not watch.writer_hangs(child(), LONG_AGO)
+    assert ring.silent_s(READER) >= 0, "from now on its silence counts"
+
+
 def test_a_sign_of_life_counts(ring: Ring, watch: HangDetector, clock: Clock) -> None:
     give(ring)
     wait(watch, clock)
