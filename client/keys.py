@@ -40,6 +40,7 @@ Result fields:
     string:<output>         JSON
     value                   JSON of a filter or of `postprocess`. Original dialect: a base64 Arrow stream, or a filter's text
     error                   JSON: code, message. Takes the place of all fields above
+    bound                   `Receipt.bound` in a reply. In a hash, the receipt holds it
     receipt                 JSON, for native results only: `Receipt` in wire/receipt.py
 
 One entry of a reply stream holds the results of a batch: see wire/reply.py.
@@ -70,6 +71,8 @@ SPARSE_SHAPE: Final = b"sparse.shape:"
 
 VALUE: Final = b"value"
 ERROR: Final = b"error"
+BOUND: Final = b"bound"
+ORDER: Final = b"order"
 RECEIPT: Final = b"receipt"
 BATCH: Final = b"batch"
 DEAD_LETTER: Final = b"dead_letter"

@@ -44,7 +44,9 @@ class BatchReceipt(msgspec.Struct, frozen=True):
     run_ms: float
     publish_ms: float
 
-    def of_record(self, entry: bytes, read_ms: float, deliveries: int, outputs: Sequence[str] = ()) -> "Receipt":
+    def of_record(
+        self, entry: bytes, read_ms: float, deliveries: int, outputs: Sequence[str] = (), bound: str = ""
+    ) -> "Receipt":
         """Return the whole receipt of a record of the batch. The arguments are attributes of `Receipt`."""
         values: tuple[Any, ...] = (
             *msgspec.structs.astuple(self),
@@ -52,6 +54,7 @@ class BatchReceipt(msgspec.Struct, frozen=True):
             read_ms,
             deliveries,
             outputs,
+            bound,
         )
         return Receipt(*values)
 
@@ -69,12 +72,14 @@ class Receipt(BatchReceipt, frozen=True, omit_defaults=True):
         deliveries: number of times that Redis gave the record to a node.
         outputs: names of several outputs in the order of the model, in a result hash only, because a hash forgets the order of its
             fields.
+        bound: `order` if the record's several inputs were bound by order, because no name was like the model's. Else empty.
     """
 
     entry: str
     read_ms: float
     deliveries: int = 1
     outputs: Sequence[str] = ()
+    bound: str = ""
 
     @property
     def enqueued_ms(self) -> int:
@@ -115,6 +120,7 @@ class SplitReceipt(NamedTuple):
     read_ms: float
     deliveries: int
     batch: bytes
+    bound: str = ""
 
     def joined(self) -> Receipt:
         """Return the whole receipt.
@@ -122,7 +128,7 @@ class SplitReceipt(NamedTuple):
         Raises:
             CodecError: the part of the batch is damaged, or written by a node of another version.
         """
-        return _decoded(self.batch, BatchReceipt).of_record(self.entry, self.read_ms, self.deliveries)
+        return _decoded(self.batch, BatchReceipt).of_record(self.entry, self.read_ms, self.deliveries, bound=self.bound)
 
 
 def decode_receipt(content: bytes) -> Receipt:

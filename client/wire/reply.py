@@ -2,7 +2,7 @@
 
     batch   JSON: `BatchReceipt`, the part of the receipt that is equal for all results
     <uri>   MessagePack: the record's own part of the receipt (`entry`, `read_ms`, `deliveries`), and the fields of the record's
-            result as a list: name, value, ...
+            result as a list: name, value, ... One field may be `bound`, which few receipts have
     <uri>   ...
 
 With one entry and one whole receipt per result, the tiny MLP of bench/queue.py took a tenth more of every core.

@@ -112,6 +112,8 @@ def decode_result(uri: str, fields: Sequence[bytes], receipt: SplitReceipt | Non
         elif field == keys.ERROR:
             document = _object(field, content)
             error = (str(document.get("code")), str(document.get("message")))
+        elif field == keys.BOUND and receipt is not None:
+            receipt = receipt._replace(bound=content.decode(errors="replace"))
     if len(outputs) > 1 and whole is not None:
         # A hash forgets the order of its fields. The names alone are read, because a node of another version may have written the
         # receipt.

@@ -19,6 +19,10 @@ _NODE_COUNTERS = {
         "records_refused",
         "Records answered with an error at once, because they did not fit the model.",
     ),
+    "bound_by_order": (
+        "records_bound_by_order",
+        "Records whose several inputs were bound by order, because no name was one of the model's.",
+    ),
     "redelivered": ("records_redelivered", "Records taken again after a process or a node died with them."),
     "answered": ("records_answered", "Records answered with a result."),
     "failed": ("records_failed", "Records answered with an error."),

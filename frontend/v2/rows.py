@@ -13,6 +13,7 @@ import numpy as np
 import orjson
 
 from cluster_serving.client import keys
+from cluster_serving.client.binding import like
 from cluster_serving.client.errors import CodecError
 from cluster_serving.client.protocol.requests import Fields
 from cluster_serving.client.tensor_spec import TensorSpec
@@ -57,7 +58,10 @@ def split(tensors: Mapping[str, Tensor], node: Heartbeat, most: int) -> Rows:
     if set(tensors) != {spec.name for spec in specs}:
         has = ", ".join(f"{tensor.name!r} {tensor.described}" for tensor in tensors.values())
         takes = ", ".join(f"{spec.name!r} {described(spec)}" for spec in specs)
-        raise BadRequest(f"the request has the inputs {has[:2000]}; the model takes {takes}")
+        known = tuple(spec.name for spec in specs)
+        slips = [(name, near) for name in tensors if name not in known and (near := like(name, known)) is not None]
+        hint = f"; {slips[0][0]!r} is none of these, and the nearest is {slips[0][1]!r}" if slips else ""
+        raise BadRequest(f"the request has the inputs {has[:2000]}; the model takes {takes}{hint}")
     columns = [_column(spec, tensors[spec.name], node.already_batched) for spec in specs]
     counts = {column.size for column in columns}
     if len(counts - {None}) > 1 or (None in counts and len(counts) > 1 and 1 not in counts):

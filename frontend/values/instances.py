@@ -3,11 +3,12 @@
 from functools import lru_cache
 from typing import Any
 
+from cluster_serving.client.binding import bind
 from cluster_serving.client.errors import CodecError
 from cluster_serving.client.tensor_spec import TensorSpec
 from cluster_serving.frontend.errors import BadRequest
 from cluster_serving.frontend.job import Job
-from cluster_serving.frontend.values.json_values import Fields, JsonInput, listed
+from cluster_serving.frontend.values.json_values import Fields, JsonInput
 
 _MAX_INPUTS = 1024
 _LARGEST_KEPT = 4096  # characters of names: a plan for longer names is made each time, and not kept
@@ -17,8 +18,7 @@ def encode_instance(instance: Any, job: Job) -> Fields:
     """Return the fields of one record: `field, value, ...`, without `uri`.
 
     Args:
-        instance: value of each input, as described in `json_values.py`. Values are bound by name if all names are the model's,
-            or by position if no name is the model's.
+        instance: value of each input, as described in `json_values.py`. Values are bound as in `client/binding.py`.
         job: job of the model.
 
     Raises:
@@ -46,20 +46,16 @@ def _plan(
     """Return the input for the value of each name in a record.
 
     Raises:
-        BadRequest: the names do not fit the inputs.
+        CodecError: the names do not fit the inputs.
     """
     if names and raw:
         return [(name, JsonInput(None, name, already_batched)) for name in names]
     if names and not inputs:
         return [(name, JsonInput(TensorSpec(name, "float32", None), name, already_batched)) for name in names]
-    known = {spec.name: spec for spec in inputs}
-    if names and known.keys() == set(names):
-        bound = known
-    elif names and len(names) == len(inputs) and known.keys().isdisjoint(names):
-        bound = dict(zip(names, inputs, strict=True))
-    else:
-        raise BadRequest(f"the record's inputs are {listed(names)}; the model takes {_takes(inputs)}")
-    return [(name, JsonInput(spec, spec.name, already_batched)) for name, spec in bound.items()]
+    places, by_order = bind(names, inputs)
+    bound = [(names[place], spec) for place, spec in zip(places, inputs, strict=True)]
+    # Values bound by order keep their names, so that the node sees the order too.
+    return [(name, JsonInput(spec, name if by_order else spec.name, already_batched)) for name, spec in bound]
 
 
 _kept_plan = lru_cache(maxsize=1024)(_plan)

@@ -13,7 +13,6 @@ For an input that is not known, a text is an image if the text is the base64 of 
 """
 
 import struct
-from collections.abc import Sequence
 from typing import Any, NoReturn, cast
 
 import numpy as np
@@ -173,9 +172,3 @@ def _bytes_as_text(name: str, encoded: str) -> str:
         return from_base64(encoded, f"the 'b64' of input {name!r}").decode()
     except UnicodeDecodeError as error:
         raise CodecError(f"input {name!r} takes text, and its 'b64' is not UTF-8: {error}") from error
-
-
-def listed(names: Sequence[str]) -> str:
-    """Return names for a message, each shortened to 60 characters, at most 16 names."""
-    shown = ", ".join(repr(name[:_SHOWN]) for name in names[:16])
-    return f"{shown}, and {len(names) - 16} more" if len(names) > 16 else shown or "none"

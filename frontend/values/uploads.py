@@ -4,12 +4,12 @@ from typing import Any
 
 import orjson
 
+from cluster_serving.client.binding import listed
 from cluster_serving.client.tensor_spec import TensorSpec
 from cluster_serving.frontend.errors import BadRequest
 from cluster_serving.frontend.http.json_body import check_parts
 from cluster_serving.frontend.job import Job
 from cluster_serving.frontend.values.forms import Part, read_form
-from cluster_serving.frontend.values.json_values import listed
 
 _JSON = "application/json"
 

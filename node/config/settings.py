@@ -143,6 +143,11 @@ class Settings(BaseModel):
         default="ndim-major",
         description="Layout of square indices in sparse tensors: ndim-major (one row per dimension) or nnz-major (per value).",
     )
+    bind_inputs: Annotated[Literal["order", "name"], BeforeValidator(_lower)] = Field(
+        default="order",
+        description="Several inputs of which no name is like any of the model's: order (bound in order, with a warning) or name "
+        "(refused).",
+    )
     input_already_batched: bool = Field(
         default=False,
         description="Run every record by itself, as a batch. false: decided by the record's rank, if the model tells a rank.",

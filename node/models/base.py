@@ -6,6 +6,7 @@ from typing import Any, Protocol
 import msgspec
 from numpy.typing import NDArray
 
+from cluster_serving.client.binding import like
 from cluster_serving.client.tensor_spec import TensorSpec
 
 __all__ = ["Array", "Backend", "LoadOptions", "ModelError", "TensorSpec", "numbered", "open_inputs"]
@@ -49,7 +50,8 @@ class LoadOptions(msgspec.Struct, frozen=True):
         """Return the configured specs of the inputs called `names`. A spec is bound by name, or else by position.
 
         Raises:
-            ModelError: the configuration has a name that the model lacks, and a different number of inputs.
+            ModelError: the configuration has a name that the model lacks, and a different number of inputs, or a name in the place
+                of an input for which it is not meant.
         """
         specs = self.stated
         by_name = {spec.name: spec for spec in specs}
@@ -57,6 +59,11 @@ class LoadOptions(msgspec.Struct, frozen=True):
             return by_name
         if len(specs) != len(names):
             raise ModelError(f"modelInputs names {', '.join(by_name)}; the model takes {', '.join(names)}.")
+        for name, spec in zip(names, specs, strict=True):
+            if like(spec.name, (name,)) is None and like(spec.name, tuple(names)) is not None:
+                raise ModelError(
+                    f"modelInputs has {spec.name} in the place of {name}; the model takes {', '.join(names)}: name them alike."
+                )
         return dict(zip(names, specs, strict=True))
 
     def shaped(self, specs: Sequence[TensorSpec]) -> tuple[TensorSpec, ...]:

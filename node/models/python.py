@@ -1,8 +1,8 @@
 """Models that are a Python class of the user.
 
     class Model:
-        inputs = [("image", "float32", (None, 28, 28))]
-        outputs = [("probability", "float32", (None, 10))]
+        inputs = {"image": "float32 [N,28,28]"}             # or [("image", "float32", (None, 28, 28))]
+        outputs = {"probability": "float32 [N,10]"}
 
         def load(self):                # optional: called once, before anything else
             self.weights = numpy.load(Path(__file__).parent / "weights.npy")
@@ -11,13 +11,15 @@
             ...
 
 The class is called `Model`, or it is the only public class of the file with a method `predict`. Inputs of dtype `str` arrive as
-arrays of `str` objects. `None` in a shape stands for any size.
+arrays of `str` objects. In a shape, N and ? in text, or `None` in a tuple, stand for any size. `predict` may change the arrays
+of the batch, which are its own.
 """
 
 import inspect
 from pathlib import Path
 from typing import Any, cast
 
+import msgspec
 import numpy as np
 
 from cluster_serving.node.models.base import Array, LoadOptions, ModelError, TensorSpec
@@ -26,6 +28,7 @@ from cluster_serving.node.models.user_code import execute, faults_of, place_of, 
 
 _MODULE = "_cluster_serving_model"
 _NUMBERS = "biuf"
+_FORM = 'a list of (name, dtype, shape), or a dict such as {"x": "float32 [N,4]"}'
 
 
 class PythonBackend:
@@ -105,27 +108,40 @@ def _specs(model: Any, attribute: str, path: Path) -> tuple[TensorSpec, ...]:
     place = f"{place_of(type(model), path)}: {type(model).__name__}.{attribute}"
     # hasattr() would hide an AttributeError that arises inside of a property.
     if inspect.getattr_static(model, attribute, None) is None:
-        raise ModelError(f"{place} is missing: it must be a list of (name, dtype, shape).")
+        raise ModelError(f"{place} is missing: it must be {_FORM}.")
     declared = getattr(model, attribute)
-    if not isinstance(declared, (list, tuple)) or not declared:
-        raise ModelError(f"{place} must be a list of (name, dtype, shape), not {declared!r}.")
+    entries: Any = list(declared.items()) if isinstance(declared, dict) else declared
+    if not isinstance(entries, (list, tuple)) or not entries:
+        raise ModelError(f"{place} must be {_FORM}, not {declared!r}.")
     specs: list[TensorSpec] = []
-    for each in cast("list[Any]", declared):
+    for each in cast("list[Any]", entries):
         try:
-            name, dtype_like, shape = each
-            dtype = np.dtype(dtype_like)
-            dims = tuple(None if dim is None else int(dim) for dim in shape)
+            spec = _spec(each)
         except (TypeError, ValueError) as error:
-            raise ModelError(f"{place} must be a list of (name, dtype, shape), but has {each!r}: {error}") from error
-        if not isinstance(name, str) or not (dtype.kind in _NUMBERS or dtype == np.dtype(str)):
-            raise ModelError(f"{place} must give each name a dtype of numbers, or str for text, but has {each!r}.")
-        if not dims:
-            raise ModelError(f"{place}: the shape of {name!r} must begin with the batch dimension, as in (None, 10).")
-        if any(dim is not None and dim < 1 for dim in dims):
+            raise ModelError(f"{place} must be {_FORM}, but has {each!r}: {error}") from error
+        if not spec.shape:
             raise ModelError(
-                f"{place}: the shape of {name!r} is {dims}; write None for a dimension that may be any size."
+                f"{place}: the shape of {spec.name!r} must begin with the batch dimension, as in (None, 10) or [N,10]."
             )
-        specs.append(TensorSpec(name, dtype.name, dims))
+        if any(dim is not None and dim < 1 for dim in spec.shape):
+            raise ModelError(
+                f"{place}: the shape of {spec.name!r} is {spec.shape}; write None for a dimension that may be any size."
+            )
+        specs.append(spec)
     if len({spec.name for spec in specs}) < len(specs):
         raise ModelError(f"{place} has one name twice.")
     return tuple(specs)
+
+
+def _spec(entry: Any) -> TensorSpec:
+    match entry:
+        case str():
+            return TensorSpec.parse(entry)
+        case [str() as name, str() as kind]:
+            return msgspec.structs.replace(TensorSpec.parse(f"x {kind}"), name=name)
+        case _:
+            name, dtype_like, shape = entry
+            dtype = np.dtype(dtype_like)
+            if not isinstance(name, str) or not (dtype.kind in _NUMBERS or dtype == np.dtype(str)):
+                raise ValueError("each has a name, and a dtype of numbers, or str for text")
+            return TensorSpec(name, dtype.name, tuple(None if dim is None else int(dim) for dim in shape))

@@ -12,13 +12,14 @@ class DecodeOptions(msgspec.Struct, frozen=True):
 
     `already_batched`: every tensor has the batch dimension. `sparse_layout`: layout of the indices of a sparse tensor with as
     many values as dimensions. `raw`: records go to the workers unchanged, for the user's own `preprocess`. `encrypted`:
-    images are encrypted.
+    images are encrypted. `may_order`: several inputs are bound by order if no name is like any of the model's.
     """
 
     already_batched: bool = False
     sparse_layout: SparseLayout = "ndim-major"
     raw: bool = False
     encrypted: bool = False
+    may_order: bool = True
 
 
 class ImageOptions(msgspec.Struct, frozen=True):

@@ -16,7 +16,7 @@ from cluster_serving.node.ring.traceparent import bounded
 
 
 class Columns(NamedTuple):
-    """Decoded entries of one signature, without errors or flags: a column for each property and for each model input."""
+    """Decoded entries of one signature and with the same flags, without errors: a column for each property and each model input."""
 
     uris: Sequence[bytes]
     replies: Sequence[bytes]
@@ -24,6 +24,7 @@ class Columns(NamedTuple):
     contents: Sequence[Sequence[Content]]
     deadlines_ms: Sequence[int]
     traceparents: Sequence[bytes]
+    flags: int = 0
 
 
 class FieldMap(NamedTuple):
@@ -33,6 +34,7 @@ class FieldMap(NamedTuple):
         inputs: for each input, in the model's order, the position of its content by kind of field (`keys.TENSOR`, ...).
         model_inputs: the model's inputs, in the same order.
         tensors: each model input with its position when every input is a tensor, else empty.
+        flags: flags of every record of the form: BY_ORDER or 0.
         fault: message for the client when the fields are not the model's inputs. `inputs` is empty in this case.
     """
 
@@ -45,6 +47,7 @@ class FieldMap(NamedTuple):
     inputs: list[dict[bytes, int]]
     model_inputs: list[ModelInput]
     tensors: list[tuple[ModelInput, int]]
+    flags: int
     fault: str | None
 
     def alike(
@@ -80,4 +83,5 @@ class FieldMap(NamedTuple):
             return None
         traceparents = [bounded(each) for each in columns[self.traceparent]] if self.traceparent >= 0 else absent
         signature = tuple([key for key, _ in inputs])
-        return Columns(uris, replies, signature, [contents for _, contents in inputs], until_ms, traceparents)
+        contents = [contents for _, contents in inputs]
+        return Columns(uris, replies, signature, contents, until_ms, traceparents, self.flags)

@@ -5,11 +5,13 @@ from the reply of Redis into the slot. Entries that arrive together are mostly a
 """
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import numpy as np
+import structlog
 
 from cluster_serving.client import keys
+from cluster_serving.client.binding import bind, listed
 from cluster_serving.client.errors import CodecError, ErrorCode
 from cluster_serving.client.wire.original.decode import decode_record
 from cluster_serving.client.wire.original.json_record import decode_json_record
@@ -21,12 +23,13 @@ from cluster_serving.node.reader.columns import Columns, FieldMap
 from cluster_serving.node.ring.deadline import deadline_ms, life_ms, too_late
 from cluster_serving.node.ring.forecast import NO_FORECAST, Forecast
 from cluster_serving.node.ring.input_layout import Signature
-from cluster_serving.node.ring.slot import BATCHED, ORIGINAL, cut
+from cluster_serving.node.ring.slot import BATCHED, BY_ORDER, ORIGINAL, cut
 from cluster_serving.node.ring.traceparent import bounded
 
-T = TypeVar("T")
+log = structlog.get_logger(__name__)
 
-_KINDS = (keys.TENSOR, keys.BOOL, keys.IMAGE, keys.STRING, keys.SPARSE_INDICES, keys.SPARSE_VALUES, keys.SPARSE_SHAPE)
+_SPARSE = {keys.SPARSE_INDICES, keys.SPARSE_VALUES, keys.SPARSE_SHAPE}
+_KINDS = (keys.TENSOR, keys.BOOL, keys.IMAGE, keys.STRING, *sorted(_SPARSE))
 _MAX_FIELD_MAPS = 1024
 _MAX_NAMES_BYTES = 1 << 16  # the field map of longer field names is made anew for each entry, and not kept
 
@@ -56,11 +59,12 @@ class RecordDecoder:
 
     def __init__(self, inputs: Sequence[TensorSpec], reply_prefix: bytes, options: DecodeOptions | None = None) -> None:
         self._options = options or DecodeOptions()
+        self._specs = tuple(inputs)
         self._inputs = [ModelInput(spec, self._options) for spec in inputs]
         self._reply_prefixes = (reply_prefix, keys.OLD_FRONTENDS.encode())
-        self._names = {spec.name for spec in inputs}
-        self._takes = ", ".join(spec.describe() for spec in inputs)
         self._field_maps: dict[tuple[bytes, ...], FieldMap] = {}  # by field names
+        self._bindings: dict[tuple[str, ...], tuple[Sequence[int], int]] = {}  # by input names
+        self._told_order = False
 
     def decode(
         self, entry_id: bytes, fields: Sequence[bytes], now_ms: float, expected: Forecast = NO_FORECAST
@@ -87,13 +91,13 @@ class RecordDecoder:
                 if until_ms < now_ms + needed_ms:
                     error = too_late(until_ms - now_ms, needed_ms, "a node could take the record")
                     return Record(uri, reply, flags, (), (), error, 0, traceparent)
-            values = self._original(at, fields) if flags else self._native(at, fields)
+            values, by_order = self._original(at, fields) if flags else (self._native(at, fields), at.flags)
             signature, batched = self._signature(values, flags)
         except Exception as fault:  # every exception of a decoder is answered as a fault of the record
             error = (ErrorCode.INVALID_INPUT, cut(str(fault)))
             return Record(name, reply if self._may_reply(reply) else b"", flags, (), (), error, 0, traceparent)
         contents = [value.content for value in values]
-        return Record(uri, reply, flags | batched, signature, contents, None, until_ms, traceparent)
+        return Record(uri, reply, flags | batched | by_order, signature, contents, None, until_ms, traceparent)
 
     def decode_alike(
         self, ids: Sequence[bytes], entries: Sequence[Sequence[bytes]], earliest_ms: float
@@ -154,15 +158,19 @@ class RecordDecoder:
         """Make the field map of entries with the given field names, and keep the map for later entries."""
         at = {name: 2 * index + 1 for index, name in enumerate(names)}
         given: dict[str, dict[bytes, int]] = {}  # positions by input name and kind
-        for name, index in at.items():
-            for kind in _KINDS:
-                if name.startswith(kind):
-                    given.setdefault(name[len(kind) :].decode(errors="replace"), {})[kind] = index
-        fault = None
+        inputs: list[dict[bytes, int]] = []
+        flags, fault = 0, None
         try:
-            inputs = self._bind(given)
+            for place, name in enumerate(names):
+                for kind in _KINDS:
+                    if name.startswith(kind):
+                        _add(given, name[len(kind) :].decode(errors="replace"), kind, 2 * place + 1)
+            if keys.DATA not in at and not self._options.raw:
+                places, flags = self._bind(tuple(given))
+                parts = list(given.values())
+                inputs = [parts[place] for place in places]
         except CodecError as error:
-            inputs, fault = [], str(error)
+            fault = str(error)
         model_inputs = self._model_inputs(len(inputs))
         tensors: list[tuple[ModelInput, int]] = []
         if keys.DATA not in at and not self._options.raw and all(set(parts) == {keys.TENSOR} for parts in inputs):
@@ -177,6 +185,7 @@ class RecordDecoder:
             inputs=inputs,
             model_inputs=model_inputs,
             tensors=tensors,
+            flags=flags,
             fault=fault,
         )
         if len(self._field_maps) >= _MAX_FIELD_MAPS:
@@ -185,16 +194,26 @@ class RecordDecoder:
             self._field_maps[names] = field_map
         return field_map
 
-    def _bind(self, given: Mapping[str, T]) -> list[T]:
-        """Return the given values in the order of the model's inputs: by name where the names match, else by position."""
-        if self._options.raw or (given and not self._inputs):
-            return list(given.values())
-        if given and set(given) == self._names:
-            return [given[each.spec.name] for each in self._inputs]
-        if given and len(given) == len(self._inputs) and not self._names & set(given):
-            return list(given.values())
-        has = ", ".join(repr(name) for name in given) or "none"
-        raise CodecError(f"the record's inputs are {has}; the model takes {self._takes or 'one or more tensors'}")
+    def _bind(self, names: tuple[str, ...]) -> tuple[Sequence[int], int]:
+        """Return the places of the model's inputs among the names of a record, and the flag BY_ORDER or 0.
+
+        The binding is kept for later records, and the first binding by order is logged.
+        """
+        places, by_order = bind(names, self._specs, may_order=self._options.may_order)
+        if by_order and not self._told_order:
+            self._told_order = True
+            log.warning(
+                "inputs are bound by order, because their names are not the model's: name them as the model does, or set "
+                "bindInputs: name to refuse such records",
+                record=listed(names),
+                model=listed([spec.name for spec in self._specs]),
+            )
+        bound = places, BY_ORDER if by_order else 0
+        if len(self._bindings) >= _MAX_FIELD_MAPS:
+            self._bindings.clear()
+        if sum(map(len, names)) <= _MAX_NAMES_BYTES:
+            self._bindings[names] = bound
+        return bound
 
     def _native(self, at: FieldMap, fields: Sequence[bytes]) -> list[InputValue]:
         """Decode the inputs of an entry in the native dialect: a field for each input, several for a sparse tensor."""
@@ -209,16 +228,31 @@ class RecordDecoder:
             values.append(_no_tensor(each, parts, fields) if tensor is None else each.tensor_message(fields[tensor]))
         return values
 
-    def _original(self, at: FieldMap, fields: Sequence[bytes]) -> list[InputValue]:
-        """Decode the inputs of an entry in the original dialect: all inputs in one field."""
+    def _original(self, at: FieldMap, fields: Sequence[bytes]) -> tuple[list[InputValue], int]:
+        """Decode the inputs of an entry in the original dialect, all in one field. Also return the flag BY_ORDER or 0."""
         if at.serde >= 0 and fields[at.serde] == b"stream":
             columns = decode_json_record(fields[at.data])
         else:
             columns = decode_record(fields[at.data], self._options.sparse_layout)
         if self._options.raw:
-            return [raw_record(dict(original_field(name, value, self._options.encrypted) for name, value in columns))]
-        bound = self._bind(dict(columns))
-        return [each.original_value(value) for each, value in zip(self._model_inputs(len(bound)), bound, strict=True)]
+            given = dict(original_field(name, value, self._options.encrypted) for name, value in columns)
+            return [raw_record(given)], 0
+        names = tuple([name for name, _ in columns])
+        places, flags = self._bindings.get(names) or self._bind(names)
+        model_inputs = self._model_inputs(len(names))
+        return [each.original_value(columns[place][1]) for each, place in zip(model_inputs, places, strict=True)], flags
+
+
+def _add(given: dict[str, dict[bytes, int]], name: str, kind: bytes, position: int) -> None:
+    """Note the position of a field of an input.
+
+    Raises:
+        CodecError: the input has a value already, unless both are parts of one sparse tensor.
+    """
+    parts = given.setdefault(name, {})
+    if kind in parts or (parts and not {kind, *parts} <= _SPARSE):
+        raise CodecError(f"the record has two values for input {name!r}")
+    parts[kind] = position
 
 
 def _check_uri(uri: bytes) -> None:

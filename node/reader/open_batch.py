@@ -112,7 +112,7 @@ class OpenBatch:
             for row, content in zip(places, contents[part], strict=True):
                 start = offset + row * row_bytes
                 inputs[start : start + row_bytes] = content
-        common = ids, uris, replies, repeat(0), places, repeat(_NO_SPANS), repeat(None)
+        common = ids, uris, replies, repeat(records.flags), places, repeat(_NO_SPANS), repeat(None)
         self._rows += map(Row, *common, records.deadlines_ms[part], traceparents, repeat(read_us), deliveries[part])
         self._placed += len(ids)
         self._table_left -= size

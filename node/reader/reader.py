@@ -34,7 +34,7 @@ from cluster_serving.node.ring.bell import Bell, Ear
 from cluster_serving.node.ring.forecast import NO_FORECAST, Forecast
 from cluster_serving.node.ring.metrics import READER, Count
 from cluster_serving.node.ring.ring import HANDED_OVER, Ring, State
-from cluster_serving.node.ring.slot import now_us
+from cluster_serving.node.ring.slot import BY_ORDER, now_us
 from cluster_serving.node.ring.traceparent import traced
 
 log = structlog.get_logger(__name__)
@@ -269,8 +269,11 @@ class Reader:
         if self._backlog and self._has_room():  # mostly the whole backlog, at once
             ids, entries, counts = zip(*self._backlog, strict=True)
             alike = self._decoder.decode_alike(ids, entries, now_ms + expected.longest_ms(len(ids)))
-            placed = alike and self._batcher.place_alike(ids, alike, _now_ms(), self._read_us, counts)
-            del self._backlog[: placed or 0]
+            if alike is not None:
+                placed = self._batcher.place_alike(ids, alike, _now_ms(), self._read_us, counts)
+                if alike.flags:
+                    self._counters[Count.BOUND_BY_ORDER] += placed
+                del self._backlog[:placed]
         while self._backlog:
             entry_id, fields, deliveries = self._backlog[0]
             record = self._decoder.decode(entry_id, fields, now_ms, expected)
@@ -290,6 +293,8 @@ class Reader:
     def _place(self, entry_id: bytes, record: Record, deliveries: int) -> bool:
         placed = self._batcher.place(entry_id, record, _now_ms(), self._read_us, deliveries)
         self._counters[Count.REFUSED] += placed and record.error is not None
+        if record.flags & BY_ORDER:
+            self._counters[Count.BOUND_BY_ORDER] += placed
         return placed
 
     def _hand_over(self) -> None:

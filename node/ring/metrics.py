@@ -24,6 +24,7 @@ class Count(IntEnum):
     DEAD = 8  # writer: failed records that became dead letters
     EXPIRED = 9  # writer: failed records whose deadline had passed
     RECONNECTS = 10  # reader, writer: connections to Redis after the first one
+    BOUND_BY_ORDER = 11  # reader: records whose several inputs were bound by order, because no name was the model's
 
 
 COUNTER_CELLS = 16

@@ -144,6 +144,8 @@ ORIGINAL = 1
 """Flag of a row: the request came in the original dialect."""
 BATCHED = 2
 """Flag of a row: the record carried a batch dimension of 1, and the answer keeps the dimension."""
+BY_ORDER = 4
+"""Flag of a row: the record's several inputs were bound by order, and the receipt says so."""
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode_rows = msgspec.msgpack.Decoder(list[Row]).decode

@@ -109,6 +109,7 @@ class Launcher:
                 sparse_layout=config.sparse_layout,
                 raw=self._served_model.raw,
                 encrypted=config.record_encrypted,
+                may_order=config.bind_inputs == "order",
             ),
             lease_s=config.lease_s,
             max_deliveries=config.max_deliveries,

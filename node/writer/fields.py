@@ -19,7 +19,7 @@ from cluster_serving.client.wire.receipt import BatchReceipt
 from cluster_serving.client.wire.reply import pack
 from cluster_serving.client.wire.tensors import Array, tensor_header
 from cluster_serving.node.processing.filter_text import json_text, legacy_text
-from cluster_serving.node.ring.slot import BATCHED, ORIGINAL, Outcome, Slot, StoredOutput, array_at, cut
+from cluster_serving.node.ring.slot import BATCHED, BY_ORDER, ORIGINAL, Outcome, Slot, StoredOutput, array_at, cut
 from cluster_serving.node.writer.outcome import RowOutcome
 
 # With names and receipt within the 512 MiB of a value, beyond which Redis closes the connection (proto-max-bulk-len).
@@ -72,8 +72,8 @@ class ResultFields:
         self._clock_offset_ms = clock_offset_ms
         self._original_text = legacy_text if legacy_filter_text else json_text
         self._may_be_large = slot.output_bytes > _MOST_BYTES // 2  # base64 of the original dialect takes a third more
-        self._outcome: Outcome | None = None  # the outcome and the flags of the columns
-        self._flags = 0
+        self._outcome: Outcome | None = None  # the outcome of the columns, and whether they have a batch dimension
+        self._batched = False
         self._columns: list[_Column] = []
 
     def answer(self, ended: RowOutcome) -> Answer:
@@ -92,11 +92,15 @@ class ResultFields:
         except Exception as fault:  # every exception of an encoder: the results of further rows must not stop
             fields, failed = _error((ErrorCode.INFERENCE_FAILED, cut(str(fault))), row.flags), True
         read_ms = row.read_us / 1000 + self._clock_offset_ms
+        by_order = row.flags & BY_ORDER
         if row.reply:
+            if by_order:
+                fields += keys.BOUND, keys.ORDER
             fields = [row.uri, pack(row.id, read_ms, row.deliveries, fields)]
         elif not row.flags & ORIGINAL:
             names = [output.name for output in outcome.outputs] if len(outcome.outputs) > 1 else ()
-            fields += keys.RECEIPT, self._receipt.of_record(row.id, read_ms, row.deliveries, names).encode()
+            bound = keys.ORDER.decode() if by_order else ""
+            fields += keys.RECEIPT, self._receipt.of_record(row.id, read_ms, row.deliveries, names, bound).encode()
         return Answer(fields, failed)
 
     def _result(self, flags: int, outcome: Outcome, index: int) -> Fields:
@@ -112,15 +116,16 @@ class ResultFields:
             return [keys.VALUE, text(outputs[start : start + length])]
         if flags & ORIGINAL:
             return [keys.VALUE, encode_original([_array(self._slot, each, index, flags) for each in outcome.outputs])]
-        if outcome is not self._outcome or flags != self._flags:
-            self._columns = [_column(output, batched=bool(flags & BATCHED)) for output in outcome.outputs]
-            self._outcome, self._flags = outcome, flags
+        batched = bool(flags & BATCHED)
+        if outcome is not self._outcome or batched != self._batched:
+            self._columns = [_column(output, batched=batched) for output in outcome.outputs]
+            self._outcome, self._batched = outcome, batched
         fields: Fields = []
         for field, header, offset, size, spans in self._columns:
             if spans:
                 start, length = spans[index]
                 json = bytes(outputs[start : start + length])
-                fields += field, msgspec.json.encode([msgspec.Raw(json)]) if flags & BATCHED else json
+                fields += field, msgspec.json.encode([msgspec.Raw(json)]) if batched else json
             else:
                 start = offset + index * size
                 fields += field, header + outputs[start : start + size]

@@ -207,6 +207,16 @@ def test_inputs_get_the_names_of_the_configuration_by_position(tmp_path: Path) -
     np.testing.assert_array_equal(backend.run({"image": ROWS, "factor": ROWS})["output"], ROWS * ROWS)
 
 
+@pytest.mark.parametrize("names", [("weight", "x_"), ("weight", "other"), ("Weight", "y")])
+def test_names_of_the_configuration_in_the_place_of_other_inputs(tmp_path: Path, names: tuple[str, ...]) -> None:
+    path = save_script(tmp_path / "model.pt", _Weigh())
+
+    with pytest.raises(
+        ModelError, match=rf"^modelInputs has {names[0]} in the place of x; the model takes x, weight: "
+    ):
+        load_from(path, LoadOptions(inputs=names))
+
+
 @pytest.mark.parametrize("kind", ["scripted", "traced", "pickled"])
 def test_ids_are_int64_and_masks_bool(tmp_path: Path, kind: str) -> None:
     model, path = _Text().eval(), tmp_path / "model.pt"

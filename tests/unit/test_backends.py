@@ -405,7 +405,14 @@ def test_python_faults_are_located(python_file: Path, source: str, line: int, re
     ("spec", "reason"),
     [
         ("('x', 'float31', (None,))", "data type 'float31' not understood"),
-        ("('x', 'float32')", "not enough values"),
+        ("('x', 'float32')", "must begin with the batch dimension"),
+        ("('x',)", "not enough values"),
+        ("'x float32'", "must begin with the batch dimension"),
+        ("'x float32 [N,...]'", "must begin with the batch dimension"),
+        ("'x float31 [N]'", "there is no dtype float31"),
+        ("('x', 'float32 (N, 4)')", "is not of the form: name dtype [N,3,224,224]"),
+        ("(1, 'float32 [N,4]')", "not enough values"),
+        ("(1, 'float32', (None,))", "each has a name"),
         ("('x', 'U5', (None,))", "a dtype of numbers, or str for text"),
         ("('x', 'float32', ())", "must begin with the batch dimension"),
         ("('x', 'float32', (None, -1))", "write None for a dimension that may be any size"),
@@ -416,6 +423,23 @@ def test_python_specs_that_are_wrong(python_file: Path, spec: str, reason: str) 
     write_python(python_file, f"class Model:\n  inputs = [{spec}]\n  def predict(self, batch): ...")
 
     assert reason in failure(python_file)
+
+
+@pytest.mark.parametrize(
+    "stated",
+    [
+        "{'x': 'float32 [N,3]', 'the words': 'str [N,?]'}",
+        "[('x', 'float32 [N,3]'), ('the words', 'str [N,?]')]",
+        "[('x', 'float32', (None, 3)), ('the words', str, (None, None))]",
+    ],
+)
+def test_python_states_what_it_takes_as_text_or_as_tuples(python_file: Path, stated: str) -> None:
+    source = f"class Model:\n  inputs = {stated}\n  outputs = ['y float32 [N]']\n  def predict(self, batch): ..."
+
+    backend = load_from(write_python(python_file, source))
+
+    assert backend.inputs == (TensorSpec("x", "float32", (None, 3)), TensorSpec("the words", "str", (None, None)))
+    assert backend.outputs == (TensorSpec("y", "float32", (None,)),)
 
 
 def test_python_takes_text(python_file: Path) -> None:

@@ -12,6 +12,7 @@ from cluster_serving.client.wire.values import encode_record
 from cluster_serving.node.models.base import TensorSpec
 from cluster_serving.node.reader.columns import Columns
 from cluster_serving.node.reader.decoding import Record, RecordDecoder
+from cluster_serving.node.ring.slot import BY_ORDER
 
 PREFIX = b"cluster-serving.reply_job:"
 X = TensorSpec("x", "float32", (None, None))
@@ -41,10 +42,10 @@ def one_by_one(decoder: RecordDecoder, entries: Sequence[Fields], now_ms: float)
 
 
 def records_of(alike: Columns) -> list[Record]:
-    uris, replies, signature, contents, deadlines_ms, traceparents = alike
+    uris, replies, signature, contents, deadlines_ms, traceparents, flags = alike
     columns = zip(uris, replies, zip(*contents, strict=True), deadlines_ms, traceparents, strict=True)
     return [
-        Record(uri, reply, 0, signature, list(row), None, deadline_ms, traceparent)
+        Record(uri, reply, flags, signature, list(row), None, deadline_ms, traceparent)
         for uri, reply, row, deadline_ms, traceparent in columns
     ]
 
@@ -60,6 +61,20 @@ def test_entries_of_one_form_are_what_they_are_one_by_one(more: tuple[bytes, ...
 
     assert alike is not None
     assert records_of(alike) == one_by_one(decoder, entries, 500)
+
+
+def test_entries_bound_by_order_are_what_they_are_one_by_one() -> None:
+    entries = [
+        encode_record(f"u{number}", {"t0": np.full(2, number, np.float32), "t1": np.int64(number)})
+        for number in range(3)
+    ]
+    decoder = met(entries[0])
+
+    alike = decoder.decode_alike(ids(entries), entries, 0)
+
+    assert alike is not None
+    assert alike.flags == BY_ORDER
+    assert records_of(alike) == one_by_one(decoder, entries, 0)
 
 
 def test_their_data_are_not_copied() -> None:

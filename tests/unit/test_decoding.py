@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from structlog.testing import capture_logs
 
 from cluster_serving.client.errors import ErrorCode
 from cluster_serving.client.wire.original.encode import encode_record as encode_original
@@ -22,7 +23,7 @@ from cluster_serving.node.models.base import TensorSpec
 from cluster_serving.node.processing.options import DecodeOptions
 from cluster_serving.node.reader.decoding import Record, RecordDecoder
 from cluster_serving.node.ring.forecast import Forecast
-from cluster_serving.node.ring.slot import BATCHED, LARGEST_MESSAGE, ORIGINAL
+from cluster_serving.node.ring.slot import BATCHED, BY_ORDER, LARGEST_MESSAGE, ORIGINAL
 
 PREFIX = b"cluster-serving.reply_job:"
 X = TensorSpec("x", "float32", (None, 2))
@@ -117,28 +118,69 @@ def test_inputs_bind_by_name(values: dict[str, Any], encode: Callable[..., Field
 
 
 @pytest.mark.parametrize("encode", [native, in_original])
-def test_other_names_bind_by_position(encode: Callable[..., Fields]) -> None:
-    record = decode(encode(t1=row(1, 2), t0=3), X, Y)
+def test_other_names_bind_by_order_and_the_record_and_the_log_say_so(encode: Callable[..., Fields]) -> None:
+    decoder = RecordDecoder((X, Y), PREFIX)
+    with capture_logs() as logs:
+        by_order = [
+            decoder.decode(b"5-1", encode(**{a: row(1, 2), b: 3}), 0) for a, b in [("t0", "t1"), ("p", "q")] * 2
+        ]
+        by_name = decoder.decode(b"5-1", encode(y=3, x=row(1, 2)), 0)
 
-    assert [array.ravel().tolist() for array in arrays(record)] == [[1, 2], [3]]
+    for record in (*by_order, by_name):
+        assert [array.ravel().tolist() for array in arrays(record)] == [[1, 2], [3]]
+    assert [record.flags & BY_ORDER for record in (*by_order, by_name)] == [BY_ORDER] * 4 + [0]
+    assert [(line["log_level"], line["record"], line["model"]) for line in logs] == [
+        ("warning", "'t0', 't1'", "'x', 'y'")
+    ]
+
+
+@pytest.mark.parametrize("encode", [native, in_original])
+def test_order_may_be_refused(encode: Callable[..., Fields]) -> None:
+    options = DecodeOptions(may_order=False)
+
+    record = decode(encode(t0=row(1, 2), t1=3), X, Y, options=options)
+
+    assert refusal(record) == (
+        "the record's inputs are 't0', 't1'; the model takes x float32 [N,2], y int64 [N]; bindInputs is name, and these "
+        "are not the model's names"
+    )
+    assert decode(encode(y=3, x=row(1, 2)), X, Y, options=options).error is None
+    assert decode(encode(t=row(1, 2)), X, options=options).error is None
+
+
+NEAREST = "; 'z' is none of these, and the nearest is 'y'"
 
 
 @pytest.mark.parametrize(
     ("names", "has"),
     [
-        (["x"], "'x'"),
-        (["x", "y", "z"], "'x', 'y', 'z'"),
-        (["x", "z"], "'x', 'z'"),  # a name that matches and one that does not: a mistake, not a position
-        (["a"], "'a'"),
-        (["a", "b", "c"], "'a', 'b', 'c'"),
+        (["x"], ("'x'", "")),
+        (["x", "y", "z"], ("'x', 'y', 'z'", NEAREST)),
+        (["x", "z"], ("'x', 'z'", NEAREST)),  # a name that matches and one that does not: a mistake, not a position
+        (["a"], ("'a'", "")),
+        (["a", "b", "c"], ("'a', 'b', 'c'", "")),
+        (["Y", "X"], ("'Y', 'X'", "; 'Y' is none of these, and the nearest is 'y'")),
     ],
 )
 @pytest.mark.parametrize("encode", [native, in_original])
-def test_what_does_not_bind(names: list[str], has: str, encode: Callable[..., Fields]) -> None:
+def test_names_that_do_not_bind(names: list[str], has: tuple[str, str], encode: Callable[..., Fields]) -> None:
     record = decode(encode(**dict.fromkeys(names, row(1, 2))), X, Y)
 
-    expected = f"the record's inputs are {has}; the model takes x float32 [N,2], y int64 [N]"
+    expected = f"the record's inputs are {has[0]}; the model takes x float32 [N,2], y int64 [N]{has[1]}"
     assert refusal(record) == expected
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        [*native(x=row(1, 2)), *native(x=row(3, 4))[2:]],
+        [*native(x=row(1, 2)), b"image:x", b"jpeg"],
+        [*native(x=[np.array([[0]]), row(1), np.array([2])]), *native(x=row(1, 2))[2:]],
+        [b"uri", b"u", b"tensor:\xff", encode_tensor(row(1, 2)), b"tensor:\xfe", encode_tensor(row(3, 4))],
+    ],
+)
+def test_an_input_has_one_value(fields: Fields) -> None:
+    assert refusal(decode(fields)).startswith("the record has two values for input ")
 
 
 def test_no_inputs() -> None:
@@ -628,7 +670,7 @@ def test_a_uri_of_every_length(uri: str) -> None:
 
 @pytest.mark.parametrize("name", ["\N{SNOWMAN}" * 3000, "x" * 100_000])
 def test_messages_are_cut_by_bytes(name: str) -> None:
-    record = decode([b"uri", b"u", b"tensor:" + name.encode(), b"", b"tensor:x", b""])
+    record = decode([b"uri", b"u", b"image:" + name.encode(), b"", b"tensor:" + name.encode(), b""])
 
     assert 2000 < len(refusal(record).encode()) <= LARGEST_MESSAGE
 
@@ -638,10 +680,11 @@ def test_what_is_kept_of_field_names_is_bounded(monkeypatch: pytest.MonkeyPatch)
     decoder = RecordDecoder((X,), PREFIX)
 
     for n in range(35):
-        record = decoder.decode(b"5-1", native(**{f"name {n}": row(1, 2)}), 0)
+        for write in (native, in_original):
+            record = decoder.decode(b"5-1", write(**{f"name {n}": row(1, 2)}), 0)
 
-        assert record.error is None
-        assert len(vars(decoder)["_field_maps"]) <= 10
+            assert record.error is None
+        assert all(0 < len(vars(decoder)[kept]) <= 10 for kept in ("_field_maps", "_bindings"))
 
 
 def test_what_is_kept_of_shapes_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

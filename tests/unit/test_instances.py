@@ -19,6 +19,7 @@ from cluster_serving.frontend.values.instances import encode_instance
 from cluster_serving.frontend.values.json_values import Fields
 from cluster_serving.node.processing.options import DecodeOptions
 from cluster_serving.node.reader.decoding import RecordDecoder
+from cluster_serving.node.ring.slot import BY_ORDER
 from support.heartbeats import described
 
 ROW = TensorSpec("x", "float32", (None, 3))
@@ -228,26 +229,43 @@ def test_names_of_the_model_bind_by_name() -> None:
     assert decode_tensor(fields[b"tensor:y"]).tolist() == 1
 
 
-def test_other_names_bind_by_position_and_go_under_those_of_the_model() -> None:
-    fields = encoded('{"t1": [1, 2, 3], "t0": 1}', ROW, TensorSpec("y", "int64", (None,)))
+def test_one_input_goes_under_the_name_of_the_model() -> None:
+    assert list(encoded('{"anything": [1, 2, 3]}', ROW)) == [b"tensor:x"]
 
-    assert decode_tensor(fields[b"tensor:x"]).tolist() == [1, 2, 3]
-    assert decode_tensor(fields[b"tensor:y"]).dtype == np.int64
+
+@pytest.mark.parametrize("names", [("t0", "t1"), ("first", "second")])
+def test_other_names_bind_by_order_and_stay_for_the_node_to_see(names: tuple[str, str]) -> None:
+    first, second = names
+    inputs = (ROW, TensorSpec("y", "int64", (None,)))
+    fields = encode_instance({first: [1, 2, 3], second: 1}, job(*inputs))
+
+    assert fields[::2] == [f"tensor:{name}".encode() for name in names]
+    assert [decode_tensor(message).dtype for message in fields[1::2]] == [np.float32, np.int64]
+    record = RecordDecoder(inputs, b"").decode(b"1-1", [b"uri", b"u", *fields], 0)
+    assert (record.error, record.flags) == (None, BY_ORDER)
 
 
 @pytest.mark.parametrize(
     ("text", "has"),
     [
         ('{"x": 1}', "'x'"),
-        ('{"x": 1, "z": 1}', "'x', 'z'"),
         ('{"a": 1, "b": 1, "c": 1}', "'a', 'b', 'c'"),
         ("{}", "none"),
     ],
 )
-def test_what_does_not_bind(text: str, has: str) -> None:
+def test_names_that_do_not_bind(text: str, has: str) -> None:
     expected = f"the record's inputs are {has}; the model takes x float32 [N,3], y int64 [N]"
 
     assert refusal(text, ROW, TensorSpec("y", "int64", (None,))) == expected
+
+
+@pytest.mark.parametrize(
+    "text", ['{"Y": 1, "X": [1, 2, 3]}', '{"x": [1, 2, 3], "Y": 1}', '{"y_": 1, "x:0": [1, 2, 3]}']
+)
+def test_names_that_are_like_the_models_are_refused_with_the_nearest(text: str) -> None:
+    message = refusal(text, ROW, TensorSpec("y", "int64", (None,)))
+
+    assert "is none of these, and the nearest is 'y'" in message
 
 
 def test_a_message_names_no_more_than_a_reader_can_take_in() -> None:

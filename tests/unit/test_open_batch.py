@@ -9,7 +9,7 @@ from cluster_serving.node.reader.columns import Columns
 from cluster_serving.node.reader.decoding import Record
 from cluster_serving.node.reader.open_batch import OpenBatch
 from cluster_serving.node.ring.input_layout import Signature, decode_layout, plan
-from cluster_serving.node.ring.slot import LARGEST_MESSAGE, ORIGINAL, Geometry, Row, Slot, array_at, cut
+from cluster_serving.node.ring.slot import BY_ORDER, LARGEST_MESSAGE, ORIGINAL, Geometry, Row, Slot, array_at, cut
 from cluster_serving.node.ring.traceparent import MAX_TRACEPARENT_BYTES
 
 GEOMETRY = Geometry(slots=1, batch=4, slot_bytes=4096, workers=1)
@@ -181,20 +181,22 @@ def alike(count: int, uri: bytes = b"u") -> tuple[list[bytes], Columns]:
     """So many records of a PAIR, and their ids."""
     contents: list[list[Content]] = [[floats(n, n, n) for n in range(count)], [bytes([n, n]) for n in range(count)]]
     uris, replies, traceparents = [uri + b"%d" % n for n in range(count)], [b"r"] * count, [b"00-t"] * count
-    return [b"1-%d" % n for n in range(count)], Columns(uris, replies, PAIR, contents, list(range(count)), traceparents)
+    return [b"1-%d" % n for n in range(count)], Columns(
+        uris, replies, PAIR, contents, list(range(count)), traceparents, flags=BY_ORDER
+    )
 
 
 def test_records_that_are_alike_lie_as_they_do_one_by_one() -> None:
     ids, records = alike(3)
     (together, open_batch), (apart, one_by_one) = begin(PAIR), begin(PAIR)
-    uris, replies, _, contents, deadlines_ms, traceparents = records
+    uris, replies, _, contents, deadlines_ms, traceparents, flags = records
 
     assert open_batch.add_alike(ids, records, 0, 7, [1, 2, 3]) == 3
 
     for n, entry_id in enumerate(ids):
         row = [column[n] for column in contents]
         one_by_one.add(
-            entry_id, Record(uris[n], replies[n], 0, PAIR, row, None, deadlines_ms[n], traceparents[n]), 7, n + 1
+            entry_id, Record(uris[n], replies[n], flags, PAIR, row, None, deadlines_ms[n], traceparents[n]), 7, n + 1
         )
     open_batch.close()
     one_by_one.close()

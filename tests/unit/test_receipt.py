@@ -40,21 +40,22 @@ FOUND: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize(("deliveries", "outputs"), [(1, ()), (2, ["z", "a"])])
-def test_a_receipt_comes_back_from_a_hash(deliveries: int, outputs: Sequence[str]) -> None:
-    receipt = BATCH.of_record(b"1763657000123-7", 1763657000125.5, deliveries, outputs)
+@pytest.mark.parametrize(("deliveries", "outputs", "bound"), [(1, (), ""), (2, ["z", "a"], "order")])
+def test_a_receipt_comes_back_from_a_hash(deliveries: int, outputs: Sequence[str], bound: str) -> None:
+    receipt = BATCH.of_record(b"1763657000123-7", 1763657000125.5, deliveries, outputs, bound)
 
     encoded = receipt.encode()
 
     assert decode_receipt(encoded) == receipt
     assert json.loads(encoded).keys() >= json.loads(BATCH.encode()).keys() | {"entry", "read_ms"}
-    assert (b"deliveries" in encoded, b"outputs" in encoded) == (deliveries > 1, bool(outputs))
+    present = [name in encoded for name in (b"deliveries", b"outputs", b"bound")]
+    assert present == [deliveries > 1, bool(outputs), bool(bound)]
 
 
 def test_a_receipt_comes_back_from_a_reply() -> None:
-    split = SplitReceipt(b"1763657000123-7", 1763657000125.5, 3, BATCH.encode())
+    split = SplitReceipt(b"1763657000123-7", 1763657000125.5, 3, BATCH.encode(), "order")
 
-    assert split.joined() == BATCH.of_record(b"1763657000123-7", 1763657000125.5, 3)
+    assert split.joined() == BATCH.of_record(b"1763657000123-7", 1763657000125.5, 3, bound="order")
 
 
 def test_the_stages_in_their_order() -> None:

@@ -38,6 +38,15 @@ def test_outputs_are_in_the_order_in_which_they_were_packed() -> None:
     assert list(result.outputs) == ["z", "a"]
 
 
+def test_a_record_that_was_bound_by_order_says_so_in_its_receipt() -> None:
+    fields = [b"value", b"5", b"bound", b"order"]
+
+    result = Reply(b"u", pack(b"5-0", 7.25, 2, fields), ENCODED).result()
+
+    assert result.value == 5
+    assert result.receipt == BATCH.of_record(b"5-0", 7.25, 2, bound="order")
+
+
 @pytest.mark.parametrize("packed", [b"", b"\xc1", b"\x90", b"\x94\x01\x01\x01\x90", pack(b"1-0", 1, 1, []) + b"x"])
 def test_what_is_not_packed_is_a_failed_result(packed: bytes) -> None:
     reply = Reply(b"u", packed, ENCODED)

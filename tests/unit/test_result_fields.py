@@ -17,6 +17,7 @@ from cluster_serving.client.wire.reply import Reply
 from cluster_serving.client.wire.result import decode_result
 from cluster_serving.node.ring.slot import (
     BATCHED,
+    BY_ORDER,
     ORIGINAL,
     Geometry,
     Outcome,
@@ -26,7 +27,7 @@ from cluster_serving.node.ring.slot import (
     array_at,
     now_us,
 )
-from support.published import answers_of, results_of
+from support.published import answers_of, receipt_of, results_of
 
 GEOMETRY = Geometry(slots=1, batch=8, slot_bytes=4096, workers=1)
 ERROR = (ErrorCode.INFERENCE_FAILED.value, "it failed")
@@ -136,6 +137,20 @@ def test_the_batch_dimension_comes_back_to_those_who_sent_one() -> None:
     found = decode_original(dict(zip(original[::2], original[1::2], strict=True))[b"value"])
     assert isinstance(found, np.ndarray)
     assert_same(found, output[2:3])
+
+
+def test_rows_that_were_bound_by_order_say_so() -> None:
+    rows = row(0), row(1, BY_ORDER), row(2, BY_ORDER, b"reply"), row(3, BY_ORDER | BATCHED), row(4, BY_ORDER | ORIGINAL)
+    slot = new_slot(*rows)
+    slot.add([Outcome([0, 1, 2, 3, 4], outputs=place(slot, y=np.arange(10.0).reshape(5, 2)))], 5, 0)
+
+    by_hash, ordered, (uri, packed), batched, original = fields_of(slot)
+
+    results = [decode_result("u", fields) for fields in (by_hash, ordered, batched)]
+    results.append(Reply(uri, packed, receipt_of(slot).encode()).result())
+    assert [result.receipt.bound for result in results if result.receipt] == ["", "order", "order", "order"]
+    assert [result.outputs["y"].tolist() for result in results] == [[0, 1], [2, 3], [[6, 7]], [4, 5]]
+    assert b"bound" not in original
 
 
 def test_bools_of_uncommon_rows_are_bools() -> None:

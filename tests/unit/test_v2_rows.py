@@ -45,6 +45,7 @@ def values(rows: Rows) -> list[dict[bytes, Any]]:
 
 X = TensorSpec("x", "float32", (None, 2))
 FREE = TensorSpec("x", "float32", None)
+FREE_Y = TensorSpec("y", "float32", None)
 TEXT = TensorSpec("t", "str", (None,))
 PIXELS = TensorSpec("p", "float32", (None, 3, 8, 8))
 
@@ -164,6 +165,11 @@ def test_a_model_that_takes_anything_is_given_each_row() -> None:
             r"'x' is FP32 \[0, 2\], and the model takes FP32 \[-1, ...\]",
         ),
         (node(X), {"y": np.zeros((1, 2), np.float32)}, r"has the inputs 'y' FP32 \[1, 2\]; the model takes 'x' FP32"),
+        (
+            node(X, FREE_Y),
+            {"X": np.zeros((1, 2), np.float32), "y": np.zeros((1, 2), np.float32)},
+            r"the model takes 'x' FP32 \[-1, 2\], 'y' FP32 \[-1, ...\]; 'X' is none of these, and the nearest is 'x'",
+        ),
         (node(TEXT), {"t": np.zeros(1, np.float32)}, r"input 't' is FP32 \[1\], and the model takes BYTES \[-1\]"),
         (node(X), {"x": np.zeros((MOST + 1, 2), np.float32)}, "the request has 9 rows; at most 8"),
         (node(FREE), {"x": np.zeros((1 << 20, 0), np.float32)}, "the request has 1048576 rows; at most 8"),
