@@ -85,7 +85,9 @@ class AsyncInputQueue(Api):
 
     async def predict(self, request: Any, timeout: float = 5) -> Answer:
         """Send one record and wait for its result, as `InputQueue.predict` does."""
-        return plain(begun_in_time(await self._answer(request, timeout)))
+        result = await self._answer(request, timeout)
+        result.uri = ""  # the caller has never seen the generated name
+        return plain(begun_in_time(result))
 
     async def predict_many(
         self, requests: Iterable[Any] | AsyncIterable[Any], timeout: float = 60, window: int = WINDOW
@@ -161,8 +163,9 @@ class AsyncInputQueue(Api):
         loop = asyncio.get_running_loop()
         begun_s = loop.time()
         future = replies.expect(uri)
+        limit = asyncio.timeout(timeout)
         try:
-            async with asyncio.timeout(timeout) as limit:
+            async with limit:
                 await replies.have_stream(min(self._patience_s, timeout))
                 (entry,) = await self._admission.put([fields], life_s - (loop.time() - begun_s))
                 replies.enqueued(uri, entry)

@@ -328,7 +328,10 @@ def test_a_full_queue_refuses_and_says_how_many_it_took(redis_server: PrivateRed
 
 
 def test_no_node_means_a_timeout_in_time(redis_server: PrivateRedis) -> None:
-    with InputQueue(port=redis_server.port, name="nobody") as queue, pytest.raises(ResultTimeout, match="is a node"):
+    with (
+        InputQueue(port=redis_server.port, name="nobody") as queue,
+        pytest.raises(ResultTimeout, match="no node of job nobody lives"),
+    ):
         queue.predict({"x": row(1)}, timeout=0.3)
 
 
