@@ -27,6 +27,8 @@ class ConnectionSettings(TypedDict, total=False):
     ssl_certfile: str | None
     ssl_keyfile: str | None
     ssl_ca_certs: str | None
+    sentinel_username: str | None
+    sentinel_password: str | None
     timeout_s: float
     sync: bool
 

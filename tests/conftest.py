@@ -18,9 +18,11 @@ _LONGEST_FIRST = ("system", "frameworks", "integration")
 
 
 def pytest_configure() -> None:
-    """Let programs that tests start hear Ctrl-C: who is started in the background of a script ignores it, and hands that on."""
+    """Let programs that tests start hear Ctrl-C and SIGHUP, which a script in the background or under nohup ignores and hands on."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cluster_serving.client import AsyncInputQueue, AsyncOutputQueue, ConnectionLost, InputQueue, OutputQueue
+from cluster_serving.client import AsyncInputQueue, AsyncOutputQueue, ConnectionLost, InputQueue, OutputQueue, keys
 from cluster_serving.client.redis_settings import RedisSettings
 from support.certificates import tls_of_redis, write_certificates
 from support.clients import in_background
@@ -159,10 +159,17 @@ def test_the_reason_is_told_why_no_sentinel_names_a_master(
         own_redis.start()
 
 
+def serve_once(servers: Failover, job: str) -> None:
+    """Leave the limits of a job that a node has served: a call waits for the node's return."""
+    with servers.master.client() as client:
+        client.hset(keys.limits_key(job), "maxQueueLength", 0)
+
+
 def test_a_planned_failover_is_followed_while_the_former_master_still_is_one(tmp_path: Path) -> None:
     with failover(tmp_path) as servers, InputQueue(url=servers.url) as queue, InputQueue(url=servers.url) as waiting:
         client: Any = RedisSettings.parse(servers.url).client()  # as the heartbeat's
         client.set("beat", "before")
+        serve_once(servers, queue.name)
         queue.enqueue("before", t=ROW)
         lost: list[str] = []
 
@@ -187,6 +194,7 @@ def test_a_planned_failover_is_followed_while_the_former_master_still_is_one(tmp
 def test_a_planned_failover_is_followed_by_asyncio(tmp_path: Path) -> None:
     async def run(servers: Failover) -> None:
         async with AsyncInputQueue(url=servers.url) as queue:
+            serve_once(servers, queue.name)
             await queue.enqueue("before", t=ROW)
             call = asyncio.create_task(queue.predict(ROW, timeout=60))
             await asyncio.to_thread(move, servers)

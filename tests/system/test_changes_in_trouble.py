@@ -13,7 +13,7 @@ import psutil
 import pytest
 import yaml
 
-from cluster_serving.client import InputQueue
+from cluster_serving.client import InputQueue, keys
 from support.models import MODELS
 from support.private_redis import PrivateRedis
 from support.running_node import RunningNode, running_node
@@ -184,6 +184,8 @@ def test_a_node_whose_log_cannot_be_written_goes_on(own_redis: PrivateRedis, tmp
     with Path("/dev/full").open("w") as full:
         node = subprocess.Popen(command, stdout=full, stderr=subprocess.PIPE, text=True, env=environment)
     try:
+        with own_redis.client() as client:
+            wait_until(lambda: client.exists(keys.limits_key(JOB)), "the node has been there")
         assert answers(own_redis)
     finally:
         node.terminate()

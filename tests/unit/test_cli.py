@@ -686,7 +686,7 @@ def test_completion_of_jobs(fake_node: Callable[..., subprocess.Popen[bytes]]) -
 
 def test_completion_of_settings() -> None:
     assert offered("start --set modelT") == ["modelType="]
-    assert offered("restart --set max_d") == ["maxDeliveries=", "maxDeadLetters="]
+    assert offered("restart --set max_d") == ["maxDeliveries=", "maxDeadLetters=", "maxDeadLetterBytes="]
     assert len(offered("config --set ")) == len(Config.model_fields)
 
 

@@ -244,7 +244,7 @@ def test_numbers_are_printed_as_they_are_written() -> None:
         ("--redis-host=there", "--port", "7", "--token-bucket-enabled", "--cors-origins=http://a,https://b"),
         (
             "--redis-url=redis://u@there:7/3",
-            "--job-name= odd: #name\x1b\u202e",
+            "--job-name= odd #name\x1b\u202e",
             "--time-window=1.5",
             "--log-level=debug",
         ),

@@ -118,6 +118,7 @@ class ReplyStreamWalk(RuleBasedStateMachine):
         super().__init__()
         self.stream = ReplyStream("replies")
         self.entries: list[tuple[bytes, list[bytes]]] | None = None
+        self.newest = (0, 0)  # id that Redis gave last, also to an entry that has been deleted
         self.published = 0
         self.epoch = 100
         self.read: list[bytes] = []
@@ -159,9 +160,9 @@ class ReplyStreamWalk(RuleBasedStateMachine):
         if self.entries is not None:
             self.published += 1
             name = b"%d" % self.published
-            last_ms, last = order(self.entries[-1][0]) if self.entries else (0, 0)
-            following = max((self.epoch, self.published), (last_ms, last + 1))
-            self.entries.append((b"%d-%d" % following, [b"batch", b"{}", name, b"x" * size]))
+            newest_ms, number = self.newest
+            self.newest = max((self.epoch, self.published), (newest_ms, number + 1))
+            self.entries.append((b"%d-%d" % self.newest, [b"batch", b"{}", name, b"x" * size]))
             self.wanted.append(name)
 
     @rule(block_s=st.sampled_from([0.0, 1.0]))
@@ -182,7 +183,7 @@ class ReplyStreamWalk(RuleBasedStateMachine):
         """A failover breaks the connection, and the clock of the new master may be behind."""
         lost = self.wanted[len(self.read) :]
         self.wanted = self.wanted[: len(self.wanted) - len(lost)]
-        self.entries = None
+        self.entries, self.newest = None, (0, 0)
         if fails_over:
             self.epoch -= 10
             self.stream.doubt()
@@ -194,6 +195,8 @@ class ReplyStreamWalk(RuleBasedStateMachine):
         kept = (self.entries or [])[: len(self.entries or []) - lag]
         missing = {fields[2] for _, fields in (self.entries or [])[len(kept) :]} - {*self.read}
         self.entries = kept
+        if lag:
+            self.newest = order(kept[-1][0]) if kept else (0, 0)
         self.wanted = [name for name in self.wanted if name not in missing]
         self.epoch -= 10
         self.stream.doubt()
@@ -212,8 +215,9 @@ class ReplyStreamWalk(RuleBasedStateMachine):
         assert self.read == self.wanted
 
 
-def order(entry_id: bytes) -> tuple[int, ...]:
-    return tuple(map(int, entry_id.split(b"-")))
+def order(entry_id: bytes) -> tuple[int, int]:
+    milliseconds, _, number = entry_id.partition(b"-")
+    return int(milliseconds), int(number)
 
 
 TestAdmission = AdmissionWalk.TestCase
