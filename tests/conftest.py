@@ -18,7 +18,7 @@ _LONGEST_FIRST = ("system", "frameworks", "integration")
 
 
 def pytest_configure() -> None:
-    """Let programs that tests start hear Ctrl-C and SIGHUP, which a script in the background or under nohup ignores and hands on."""
+    """Let programs that tests start hear Ctrl-C and SIGHUP: a script in the background, or under nohup, ignores them."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:

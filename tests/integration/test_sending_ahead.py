@@ -152,6 +152,8 @@ def test_redis_restarts(own_redis: PrivateRedis, queue: InputQueue) -> None:
 
 def test_ctrl_c_while_redis_says_nothing(own_redis: PrivateRedis, queue: InputQueue) -> None:
     """Others who use the queue send none of theirs again, and read nobody else's replies."""
+    # An earlier test may have left the default action, which ends all tests of this process without a word.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     over = threading.Event()
 
     def enqueue() -> None:
