@@ -13,10 +13,10 @@ import numpy as np
 import orjson
 
 from cluster_serving.client import keys
-from cluster_serving.client.binding import like
 from cluster_serving.client.errors import CodecError
 from cluster_serving.client.protocol.requests import Fields
 from cluster_serving.client.tensor_spec import TensorSpec
+from cluster_serving.client.wire.binding import like
 from cluster_serving.client.wire.heartbeat import Heartbeat
 from cluster_serving.client.wire.tensors import Array, tensor_header
 from cluster_serving.frontend.errors import BadRequest

@@ -3,9 +3,9 @@
 from functools import lru_cache
 from typing import Any
 
-from cluster_serving.client.binding import bind
 from cluster_serving.client.errors import CodecError
 from cluster_serving.client.tensor_spec import TensorSpec
+from cluster_serving.client.wire.binding import bind
 from cluster_serving.frontend.errors import BadRequest
 from cluster_serving.frontend.job import Job
 from cluster_serving.frontend.values.json_values import Fields, JsonInput
@@ -18,7 +18,7 @@ def encode_instance(instance: Any, job: Job) -> Fields:
     """Return the fields of one record: `field, value, ...`, without `uri`.
 
     Args:
-        instance: value of each input, as described in `json_values.py`. Values are bound as in `client/binding.py`.
+        instance: value of each input, as described in `json_values.py`. Values are bound as in `client/wire/binding.py`.
         job: job of the model.
 
     Raises:

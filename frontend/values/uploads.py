@@ -4,8 +4,8 @@ from typing import Any
 
 import orjson
 
-from cluster_serving.client.binding import listed
 from cluster_serving.client.tensor_spec import TensorSpec
+from cluster_serving.client.wire.binding import listed
 from cluster_serving.frontend.errors import BadRequest
 from cluster_serving.frontend.http.json_body import check_parts
 from cluster_serving.frontend.job import Job

@@ -6,8 +6,8 @@ from typing import Any, Protocol
 import msgspec
 from numpy.typing import NDArray
 
-from cluster_serving.client.binding import like
 from cluster_serving.client.tensor_spec import TensorSpec
+from cluster_serving.client.wire.binding import like
 
 __all__ = ["Array", "Backend", "LoadOptions", "ModelError", "TensorSpec", "numbered", "open_inputs"]
 

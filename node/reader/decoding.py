@@ -11,8 +11,8 @@ import numpy as np
 import structlog
 
 from cluster_serving.client import keys
-from cluster_serving.client.binding import bind, listed
 from cluster_serving.client.errors import CodecError, ErrorCode
+from cluster_serving.client.wire.binding import bind, listed
 from cluster_serving.client.wire.original.decode import decode_record
 from cluster_serving.client.wire.original.json_record import decode_json_record
 from cluster_serving.client.wire.tensors import decode_tensor

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from cluster_serving.client.binding import bind, like
 from cluster_serving.client.errors import CodecError
 from cluster_serving.client.tensor_spec import TensorSpec
+from cluster_serving.client.wire.binding import bind, like
 from cluster_serving.client.wire.original.encode import encode_record as encode_original
 from cluster_serving.client.wire.values import encode_record
 from cluster_serving.frontend.errors import BadRequest
