@@ -182,8 +182,8 @@ class Server:
         log.info("reloading", signal="SIGHUP")
         try:
             self._next = _generation(self._load(), self._current.listeners)
-        except Fault as fault:
-            log.error("not reloaded, the settings of before stay", reason=str(fault))
+        except (Fault, OSError) as error:
+            log.error("not reloaded, the settings of before stay", reason=str(error))
 
     def _give_up(self, generation: Generation, reason: str) -> None:
         """Go on with the current generation, because the next generation cannot start."""
