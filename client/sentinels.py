@@ -57,10 +57,12 @@ class Connection(Protocol):
 
     host: str
     port: int
+    is_cut: bool
 
     @property
     def is_connected(self) -> bool:
         """True while the connection is open."""
+        ...
 
     def cut(self) -> None:
         """End the connection, so that its owner connects again. Called by the thread of the watch."""
@@ -171,9 +173,14 @@ class Sentinels:
                     break
             with suppress(redis.RedisError, OSError):
                 master = self.master()
-                for connection in connections:
-                    if (connection.host, connection.port) != master:
-                        connection.cut()
+                former = [each for each in connections if (each.host, each.port) != master]
+                for connection in former:
+                    connection.is_cut = (
+                        True  # of all, before the first cut wakes a caller, who may send over another one
+                    )
+                for connection in former:
+                    connection.cut()
+                former.clear()
             connections.clear()  # a closed connection is kept by nobody while the thread sleeps
         if news is not None:
             news.close()
@@ -193,7 +200,8 @@ class Sentinels:
                 news.subscribe(*_EVENTS)
             news.get_message(timeout=_INTERVAL_S)
         except (redis.RedisError, OSError):
-            news.close()
+            if news is not None:
+                news.close()
             time.sleep(_INTERVAL_S)
             return None
         return news

@@ -169,7 +169,10 @@ class AsyncLink:
     def is_stale(self) -> bool:
         """True if there is a connection that Redis has closed. Only while no call is under way."""
         # Once the event loop has noticed the end, the file descriptor is closed or reused, and a poll tells nothing.
-        return self._connection is not None and (self._transport.is_closing() or bool(self._news.poll(0)))
+        connection = self._connection
+        if connection is None:
+            return False
+        return getattr(connection, "is_cut", False) or self._transport.is_closing() or bool(self._news.poll(0))
 
     async def _connect_if_needed(self, within_s: float | None) -> None:
         """Connect, unless a connection is open. A command in a connection closed by Redis would have an unknown fate."""
