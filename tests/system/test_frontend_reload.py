@@ -187,7 +187,7 @@ def test_a_process_that_hangs_is_replaced(frontend: RunningFrontend) -> None:
     victim, other = children(frontend)
     victim.suspend()
 
-    wait_until(lambda: len(now := children(frontend)) == 2 and victim not in now, "another one is started", 60)
+    wait_until(lambda: len(now := children(frontend)) == 2 and victim not in now, "another one is started", 150)
 
     wait_until(lambda: 'reason="it hung"' in frontend.log, "it is told")
     assert "no sign of life for 1" in frontend.log
