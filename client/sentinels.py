@@ -199,7 +199,9 @@ class Sentinels:
                 news = client.pubsub()
                 news.subscribe(*_EVENTS)
             news.get_message(timeout=_INTERVAL_S)
-        except (redis.RedisError, OSError):
+        except (
+            Exception
+        ):  # redis-py raises more than its own errors for a Sentinel that is away, and the watch must go on
             if news is not None:
                 news.close()
             time.sleep(_INTERVAL_S)
