@@ -605,8 +605,13 @@ def test_a_run_leaves_its_input_as_it_was_and_its_result_alone(saved: Path) -> N
 
 def test_an_operation_that_works_in_place(tmp_path: Path) -> None:
     module: Any = tf.Module()
-    add = signature(lambda x: same(tf.raw_ops.InplaceAdd(x=x, i=[0], v=[[9.0, 9, 9]])), spec([None, 3], name="x"))
-    tf.saved_model.save(module, str(tmp_path), signatures={"serving_default": add})
+
+    def add(x: Any) -> dict[str, Any]:
+        return {"y": tf.raw_ops.InplaceAdd(x=x, i=[0], v=[[9.0, 9, 9]])}
+
+    tf.saved_model.save(
+        module, str(tmp_path), signatures={"serving_default": signature(add, spec([None, 3], name="x"))}
+    )
     backend = load_from(tmp_path)
     rows = FLOATS.copy()
 
