@@ -53,6 +53,7 @@ def test_each_is_answered_at_once(own_redis: PrivateRedis, tmp_path: Path, rows:
             if generation == 1:
                 node.process.send_signal(signal.SIGHUP)
                 wait_until(lambda: node.log.count("event=serving") == 2, "new lanes serve")
+                wait_until(lambda: len(node.children("reader")) == 1, "the old ones have ended")
         assert node.heartbeat()["redelivered"] == 0
 
 
@@ -78,6 +79,7 @@ def test_their_size_is_known_after_a_change_to_the_same_model(own_redis: Private
             if generation == 1:
                 node.process.send_signal(signal.SIGHUP)
                 wait_until(lambda: node.log.count("event=serving") == 2, "new lanes serve")
+                wait_until(lambda: len(node.children("reader")) == 1, "the old ones have ended")
 
     assert rows[0] > ROWS
     assert rows[1] - rows[0] == ROWS
