@@ -110,7 +110,7 @@ def serve(port: int) -> None:
                 number = streams.setdefault(fields[5], b"%d" % (len(streams) + 1))
                 arguments += (entry_id, number, fields[1], answer)
         if streams:
-            told = [keys.GROUP.encode(), b"0", b"0", _BATCH_RECEIPT, b"%d" % len(streams), b"0"]
+            told = [keys.GROUP.encode(), b"0", b"0", b"0", _BATCH_RECEIPT, b"%d" % len(streams), b"0"]
             link.run(FINISH, [*names, *streams], [*told, *arguments])
 
 
