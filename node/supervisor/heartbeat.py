@@ -8,7 +8,6 @@ from typing import Any
 
 import redis
 import structlog
-from redis import exceptions
 
 from cluster_serving.client import keys
 from cluster_serving.client.wire.heartbeat import Heartbeat
@@ -145,7 +144,7 @@ class HeartbeatPublisher:
         while self._may_look:
             try:
                 memory: dict[str, Any] = self._redis.info("memory")
-            except exceptions.NoPermissionError:
+            except redis.ResponseError:
                 self._may_look = False
                 break
             if (lost := eviction(memory)) != self._told_eviction:
@@ -170,12 +169,12 @@ class HeartbeatPublisher:
             size: Any = self._redis.memory_usage(key, samples=0)
             if (size or 0) < excess_bytes:
                 return False
-            left: Any = self._redis.xlen(key)
-            deleted: Any = self._redis.xtrim(key, maxlen=left // 2, approximate=False)
+            letters: Any = self._redis.xlen(key)
+            deleted: Any = self._redis.xtrim(key, maxlen=letters // 2, approximate=False)
         except redis.ResponseError as error:
             log.debug("dead letters cannot be deleted", reason=str(error))
             return False
         log.warning(
-            "the oldest dead letters are deleted: Redis is short of memory", deleted=deleted, left=left - deleted
+            "the oldest dead letters are deleted: Redis is short of memory", deleted=deleted, left=letters - deleted
         )
         return True
