@@ -9,6 +9,7 @@ from cluster_serving.client.aio.link import AsyncLink
 from cluster_serving.client.errors import ConnectionLost, RedisRefused
 from cluster_serving.client.protocol.admission import CHUNK, CHUNK_BYTES, HELD, TAKEN, Admission, Send, check
 from cluster_serving.client.protocol.requests import Fields
+from cluster_serving.client.protocol.retrying import connect_s
 
 
 class _Call(NamedTuple):
@@ -109,8 +110,10 @@ class AsyncAdmission:
         loop = asyncio.get_running_loop()
         while held := [call for call in calls if call.send.state is HELD and not call.ids.done()]:
             sends = [call.send for call in held]
+            now_s = loop.time()
+            left_s = min(call.give_up_s for call in held) - now_s
             try:
-                replies = await self._link.call(self._admission.next(sends, loop.time()))
+                replies = await self._link.call(self._admission.next(sends, now_s), connect_s=connect_s(left_s))
                 try:
                     self._admission.receive(sends, replies)
                 except RedisRefused as refusal:

@@ -6,6 +6,8 @@ from contextlib import suppress
 from time import monotonic, perf_counter
 from typing import Any, TypeGuard
 
+import redis
+
 from cluster_serving.client.aio.admission import fail
 from cluster_serving.client.aio.link import AsyncLink
 from cluster_serving.client.errors import (
@@ -18,7 +20,8 @@ from cluster_serving.client.errors import (
 )
 from cluster_serving.client.protocol.absence import Inquiry
 from cluster_serving.client.protocol.reply_stream import BLOCK_S, ReplyStream
-from cluster_serving.client.protocol.retrying import Attempts, restated
+from cluster_serving.client.protocol.resp import connection_lost
+from cluster_serving.client.protocol.retrying import Attempts, connect_s, restated
 from cluster_serving.client.redis_settings import RedisSettings
 from cluster_serving.client.wire.result import Result
 
@@ -97,6 +100,9 @@ class AsyncReplies:
 
     async def no_result(self, what: str, inquiry: Inquiry) -> ResultTimeout:
         """Return the error for a result that did not come in time. Redis is asked for the reason."""
+        if not self.is_open:
+            why = connection_lost(self._settings, redis.TimeoutError(), Unavailable)
+            return ResultTimeout(f"no result {what}; {why}")
         reason = inquiry.unanswered
         with suppress(ConnectionLost, TimeoutError):
             async with asyncio.timeout(_INQUIRY_S):
@@ -122,24 +128,24 @@ class AsyncReplies:
         attempts, give_up_s = Attempts(), loop.time() + patience_s
         while not _is_running(self._receiver):
             if not _is_running(self._opener):
-                self._opener = asyncio.create_task(self._open())
+                self._opener = asyncio.create_task(self._open(connect_s(give_up_s - loop.time())))
             try:
                 await asyncio.shield(self._opener)
             except (QueueFull, ConnectionLost) as error:
                 await asyncio.sleep(attempts.pause_s(error, loop.time(), give_up_s))
 
-    async def _open(self) -> None:
+    async def _open(self, within_s: float) -> None:
         if self._receiving.is_stale or not self._receiving.connected:
             self._stream.doubt()  # the next read may reach another master, with other entries
         try:
-            await self._make()
+            await self._make(within_s)
         except ConnectionLost as error:
             raise restated(error, Unavailable) from error.__cause__  # the records to enqueue have not been sent
         self._receiver = asyncio.create_task(self._receive())
 
-    async def _make(self) -> None:
+    async def _make(self, within_s: float | None = None) -> None:
         now_s = monotonic()
-        replies = await self._sending.call(*self._stream.make())
+        replies = await self._sending.call(*self._stream.make(), connect_s=within_s)
         try:
             self._stream.made(replies, now_s)
         except RedisRefused as refusal:

@@ -184,6 +184,7 @@ class Send:
         until_s: time by which a node must begin the records.
         common: fields that all records share.
         before: number of records of the same call that Redis has taken earlier.
+        begun_s: begin of the call, if the call has made attempts before its patience is asked for.
 
     Attributes:
         left: records that Redis has not taken.
@@ -191,13 +192,19 @@ class Send:
         error: reason that a held send was not taken yet, or error of a refused or lost send.
     """
 
-    __slots__ = ("_attempts", "_before", "common", "error", "ids", "left", "state", "until_s")
+    __slots__ = ("_attempts", "_before", "begun_s", "common", "error", "ids", "left", "state", "until_s")
 
     def __init__(
-        self, records: Sequence[Fields], until_s: float = math.inf, common: Sequence[bytes] = (), before: int = 0
+        self,
+        records: Sequence[Fields],
+        until_s: float = math.inf,
+        common: Sequence[bytes] = (),
+        before: int = 0,
+        begun_s: float = math.inf,
     ) -> None:
         self.left = records
         self.until_s = until_s
+        self.begun_s = begun_s
         self.common = common
         self.ids: list[bytes] = []
         self.state = HELD if records else TAKEN

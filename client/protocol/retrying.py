@@ -9,6 +9,12 @@ from cluster_serving.client.protocol.resp import wants_password
 
 _FIRST_PAUSE_S = 0.01
 _LONGEST_PAUSE_S = 0.5
+_LEAST_CONNECT_S = 2.0  # enough for a lost packet
+
+
+def connect_s(left_s: float) -> float:
+    """Return the seconds for connecting in an attempt of a call with `left_s` seconds of patience left."""
+    return max(left_s, _LEAST_CONNECT_S)
 
 
 class Attempts:

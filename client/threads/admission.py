@@ -20,6 +20,7 @@ from cluster_serving.client.protocol.admission import (
     transaction,
 )
 from cluster_serving.client.protocol.requests import Fields
+from cluster_serving.client.protocol.retrying import connect_s
 from cluster_serving.client.threads.link import Link
 from cluster_serving.client.threads.replies import Replies
 
@@ -97,8 +98,10 @@ class ThreadAdmission:
         for fields in batch:
             check(fields)
         send = Send(batch, time.monotonic() + life_s, replies.reply)
+        if not self._link.connected:
+            return send
         try:
-            replies.have_stream()
+            replies.have_stream(self._patience_s)
             with self._lock:
                 while self._under_way and self._link.has_news:
                     self._hear()
@@ -123,13 +126,20 @@ class ThreadAdmission:
             with self._lock:
                 while send.state is SENT:
                     self._hear()
-        give_up_s = min(time.monotonic() + self._patience_s, send.until_s)
+        give_up_s = min(min(send.begun_s, time.monotonic()) + self._patience_s, send.until_s)
         while send.state is HELD:
+            if send.error is not None:
+                pause_s = send.pause_s(time.monotonic(), give_up_s)
+                if send.state is not HELD:
+                    break
+                time.sleep(pause_s)
+            left_s = give_up_s - time.monotonic()
             try:
                 if replies is not None:
-                    replies.have_stream()
+                    replies.have_stream(left_s)
                 with self.link() as link:
                     link.drop_if_stale()
+                    link.connect(connect_s(left_s))
                     link.set_patience(self._patience_of(send))
                     packet = self._admission.next([send], time.monotonic())
                     try:
@@ -138,8 +148,6 @@ class ThreadAdmission:
                         link.raise_for(refusal)
             except (QueueFull, ConnectionLost) as error:
                 send.fail(error)
-            if pause_s := send.pause_s(time.monotonic(), give_up_s):
-                time.sleep(pause_s)
         if send.error is not None:
             raise send.error
 

@@ -45,7 +45,7 @@ class InputQueue(Api):
         frontend_url: URL of an HTTP frontend, `http://…` or `https://…`. With the URL, `predict` goes over HTTP.
         dialect: `native`, or `original` to write like the original's clients (for servers of the original).
         patience_s: seconds to retry while the queue is full, or Redis cannot be reached or cannot serve. Then `QueueFull` or
-            `ConnectionLost` is raised. A record that Redis may have taken is not sent again.
+            `ConnectionLost` is raised. A record that Redis may have taken is not sent again. Connecting may take 2 s in any case.
         deadline_s: seconds after enqueueing. A record that no node has begun by then is answered `DeadlineExceeded`.
             Default: no deadline. `predict` and `predict_many` use their timeouts instead.
         settings: host, port, name, ...: see `Api`.
@@ -73,7 +73,8 @@ class InputQueue(Api):
         self._link = Link(self.settings)
         self._admission = Admission(self.name)
         self._sender = ThreadAdmission(self._link, self._admission, patience_s)
-        self._replies = Replies(self.settings, self._admission, self._client_id)
+        self._patience_s = patience_s
+        self._replies = Replies(self.settings, self._admission, self._client_id, patience_s)
         self._numbers = count()
         self.input_threshold = 0.6  # programs of the original read both attributes. `maxQueueLength` has their task now
         self.interval_if_error = 1
@@ -149,11 +150,12 @@ class InputQueue(Api):
         """
         if self._frontend is not None:
             return self._frontend.predict(request_data, timeout)
-        deadline_s = time.monotonic() + timeout
+        begun_s = time.monotonic()
+        deadline_s = begun_s + timeout
         if self._dialect == "original":
             return self._predict_by_polling(uuid.uuid4().hex, as_inputs(request_data), deadline_s)
         uri = self._next_uri()
-        send = Send([encode_record(uri, as_inputs(request_data))], deadline_s, self._replies.reply)
+        send = Send([encode_record(uri, as_inputs(request_data))], deadline_s, self._replies.reply, begun_s=begun_s)
         self._replies.expect([uri])
         try:
             result = self._replies.ask(uri, send)
@@ -227,7 +229,8 @@ class InputQueue(Api):
             InvalidValue: a value cannot be sent, or two records with the same uri are under way.
             QueueFull: there was no room.
         """
-        replies = Replies(self.settings, self._admission, f"{self._client_id}-{next(self._numbers)}")
+        client = f"{self._client_id}-{next(self._numbers)}"
+        replies = Replies(self.settings, self._admission, client, self._patience_s)
         replies.outlive(max(timeout, PAUSE_S))
         remaining = iter(records)
         under_way = 0
@@ -294,7 +297,7 @@ class InputQueue(Api):
     def _complete(self, sent: deque[Send], but: int) -> None:
         """Make sure that all sent records are enqueued, except for the last `but` parts."""
         while len(sent) > but:
-            self._sender.complete(sent.popleft())
+            self._sender.complete(sent.popleft(), self._replies)
 
     def _next_answer(self, pending: deque[tuple[str, float]], number: int) -> Answer:
         uri, deadline_s = pending.popleft()

@@ -18,7 +18,7 @@ from cluster_serving.client.protocol.absence import Inquiry
 from cluster_serving.client.protocol.admission import TAKEN, Admission, Send
 from cluster_serving.client.protocol.reply_stream import BLOCK_S, ReplyStream
 from cluster_serving.client.protocol.resp import Command
-from cluster_serving.client.protocol.retrying import restated
+from cluster_serving.client.protocol.retrying import connect_s, restated
 from cluster_serving.client.redis_settings import RedisSettings
 from cluster_serving.client.threads.link import Link
 from cluster_serving.client.wire.result import Result
@@ -29,12 +29,19 @@ _PATIENCE_S = 1.0  # added to the blocking time of a read, before Redis is taken
 class Replies:
     """Results for the calls of one client.
 
+    Args:
+        settings: address of Redis, and login.
+        admission: admission into the job's stream.
+        client: name of the client.
+        patience_s: seconds to retry, of the calls.
+
     Attributes:
         reply: field of a record that sends the record's result to this client.
     """
 
-    def __init__(self, settings: RedisSettings, admission: Admission, client: str) -> None:
+    def __init__(self, settings: RedisSettings, admission: Admission, client: str, patience_s: float) -> None:
         self._admission = admission
+        self._patience_s = patience_s
         self._inquiry = Inquiry(admission.job, settings.describe())
         self._stream = ReplyStream(keys.reply_key(admission.job, client))
         self.reply = self._stream.reply
@@ -59,8 +66,8 @@ class Replies:
                     raise InvalidValue(f"two records of uri {uri!r} are under way at once")
                 self._results[uri] = None
 
-    def have_stream(self) -> None:
-        """Make sure of the stream.
+    def have_stream(self, left_s: float) -> None:
+        """Make sure of the stream, for a call with `left_s` seconds of patience left.
 
         Call `have_stream` before enqueueing, because results go only to an existing stream.
 
@@ -72,7 +79,7 @@ class Replies:
         with self._lock:
             now_s = time.monotonic()
             if not self._reading and self._stream.is_unsure(now_s):
-                self._drop_if_stale()
+                self._connect(left_s)
                 self._make(now_s)
 
     def outlive(self, pause_s: float) -> None:
@@ -213,7 +220,7 @@ class Replies:
     def _read(self, block_s: float, send: Send | None) -> list[Result]:
         """Return the results that have come: none if Redis has not taken the records of `send`."""
         link, stream = self._link, self._stream
-        self._drop_if_stale()
+        self._connect(self._patience_s)
         link.set_patience(_PATIENCE_S + math.ceil(max(block_s, 0)))
         now_s = time.monotonic()
         if stream.is_unsure(now_s):
@@ -249,15 +256,16 @@ class Replies:
         return self._inquiry.unanswered
 
     def _ask(self, commands: Sequence[Command]) -> list[Any]:
-        self._drop_if_stale()
+        self._connect(_PATIENCE_S)
         self._link.set_patience(_PATIENCE_S)
         return self._link.exchange(*commands)
 
-    def _drop_if_stale(self) -> None:
-        """Close a connection that Redis has closed. The next command may then reach another master, with other entries."""
+    def _connect(self, left_s: float) -> None:
+        """Connect, unless a connection is open. A new connection may reach another master, with other entries."""
         self._link.drop_if_stale()
         if not self._link.connected:
             self._stream.doubt()
+            self._link.connect(connect_s(left_s))
 
     def _make(self, now_s: float) -> None:
         try:

@@ -168,7 +168,7 @@ def test_a_connection_that_was_lost_while_it_idled_is_replaced(
 
 
 def test_any_error_of_a_batch_reaches_its_calls(redis_server: PrivateRedis, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def refuse(*_: Any) -> None:
+    async def refuse(*_: Any, **__: Any) -> None:
         raise ZeroDivisionError("unforeseen")
 
     async def run() -> None:

@@ -2,11 +2,17 @@
 
 import asyncio
 import os
+import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
+from typing import Any
 
 import numpy as np
 import pytest
@@ -77,6 +83,55 @@ def test_nobody_listens() -> None:
         InputQueue(port=port, patience_s=0.1).enqueue("a", t=ROW)
     with pytest.raises(ConnectionLost):
         OutputQueue(port=port).dequeue()
+
+
+@pytest.fixture(params=["nothing", "HTTP"])
+def no_redis(request: pytest.FixtureRequest) -> Iterator[int]:
+    """A port where something that is no Redis answers with HTTP, or answers nothing."""
+    with socket.create_server(("127.0.0.1", 0)) as listener, ExitStack() as accepted:
+
+        def answer() -> None:
+            with suppress(OSError):
+                while True:
+                    connection = accepted.enter_context(listener.accept()[0])
+                    connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+        thread = threading.Thread(target=answer)
+        if request.param == "HTTP":
+            thread.start()
+        yield listener.getsockname()[1]
+        listener.shutdown(socket.SHUT_RDWR)
+        if request.param == "HTTP":
+            thread.join()
+
+
+@pytest.mark.parametrize("tls", [False, True])
+def test_what_is_no_redis_is_told_in_patience(no_redis: int, tls: bool) -> None:
+    settings: dict[str, Any] = {"port": no_redis, "patience_s": 2, "ssl": tls}
+
+    async def run(call: Callable[[AsyncInputQueue], Awaitable[Any]]) -> None:
+        async with AsyncInputQueue(**settings) as queue:
+            await call(queue)
+
+    def call_by_thread(call: Callable[[InputQueue], Any]) -> None:
+        with InputQueue(**settings) as queue:
+            call(queue)
+
+    begun_s = time.monotonic()
+    with ThreadPoolExecutor() as pool:
+        calls = [
+            pool.submit(call_by_thread, lambda queue: queue.predict(ROW)),
+            pool.submit(call_by_thread, lambda queue: queue.enqueue("a", t=ROW)),
+            pool.submit(call_by_thread, lambda queue: list(queue.predict_many([ROW]))),
+            pool.submit(asyncio.run, run(lambda queue: queue.predict(ROW))),
+            pool.submit(asyncio.run, run(lambda queue: queue.enqueue("a", t=ROW))),
+        ]
+        errors = [call.exception() for call in calls]
+
+    assert time.monotonic() - begun_s < 4
+    for error in errors:
+        assert isinstance(error, ConnectionLost)
+        assert re.search("something that is no Redis( with TLS)? answers, or nothing does|SSL", str(error))
 
 
 def test_asyncio_calls_time_out_and_leave_nothing(redis_server: PrivateRedis) -> None:
