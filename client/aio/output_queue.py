@@ -10,6 +10,7 @@ from cluster_serving.client.api import Api, ConnectionSettings
 from cluster_serving.client.errors import ConnectionLost
 from cluster_serving.client.protocol.results import TAKE, Answer, escape_glob, plain_or_failed, result_of, taken_result
 from cluster_serving.client.wire.result import Result
+from cluster_serving.client.wire.values import encode_uri
 
 
 class AsyncOutputQueue(Api):
@@ -27,7 +28,7 @@ class AsyncOutputQueue(Api):
 
     async def query(self, uri: str, delete: bool = False) -> Answer:
         """Return the result of one record, as `OutputQueue.query` does."""
-        key = self._prefix + uri
+        key = self._prefix.encode() + encode_uri(uri)
         if delete:
             (fields,) = await self._link.run(TAKE, [key], [])
         else:

@@ -26,6 +26,7 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from enum import Enum, auto
 from functools import lru_cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -137,15 +138,23 @@ def queue_full(why: str) -> QueueFull:
 
 
 _MOST_FIELDS = 3500  # a Lua script writes the dead letters, and Redis' Lua takes 8000 values at once
+_MOST_BYTES = 512 << 20  # Redis closes the connection at a longer value (proto-max-bulk-len)
 
 
 def chunks(records: Iterable[Fields]) -> Iterator[list[Fields]]:
-    """Split records into chunks for one transaction each."""
+    """Split records into chunks for one transaction each.
+
+    Raises:
+        InvalidValue: as `check` does. The chunks before the record have been yielded.
+    """
     chunk: list[Fields] = []
     size = 0
     for fields in records:
+        length = sum(map(len, fields))
+        if length > _MOST_BYTES or len(fields) > 2 * _MOST_FIELDS:
+            check(fields)
         chunk.append(fields)
-        size += sum(map(len, fields))
+        size += length
         if len(chunk) == CHUNK or size >= CHUNK_BYTES:
             yield chunk
             chunk, size = [], 0
@@ -154,13 +163,17 @@ def chunks(records: Iterable[Fields]) -> Iterator[list[Fields]]:
 
 
 def check(fields: Fields) -> None:
-    """Check that a record can become a dead letter.
+    """Check that Redis can take a record, and that the record can become a dead letter.
 
     Raises:
-        InvalidValue: the record has too many fields.
+        InvalidValue: the record has too many fields, or a field is too long.
     """
     if len(fields) > 2 * _MOST_FIELDS:
         raise InvalidValue(f"a record has at most {_MOST_FIELDS} fields, this one has {len(fields) // 2}")
+    if max(map(len, fields)) > _MOST_BYTES:
+        name, size = next((name, len(value)) for name, value in pairwise(fields) if len(value) > _MOST_BYTES)
+        shown = name[:99].decode(errors="replace")
+        raise InvalidValue(f"{shown!r} has {size:,} bytes, and Redis takes {_MOST_BYTES:,}")
 
 
 class State(Enum):

@@ -45,7 +45,7 @@ class ThreadAdmission:
         patience_s: seconds to retry.
 
     Raises:
-        InvalidValue: from each method: a record has too many fields.
+        InvalidValue: from each method: a record has too many fields, or a field is too long for Redis.
         QueueFull: from each method: there was no room. `accepted` is the number of given records that were enqueued, in order.
         ConnectionLost: from each method. Unless `unsent` is true, more than `accepted` records may have been enqueued.
         RedisRefused: from each method, if a retry is of no use.
@@ -67,36 +67,33 @@ class ThreadAdmission:
             yield self._link
 
     def put_all(self, records: Iterable[Fields], life_s: float, replies: Replies | None = None) -> int:
-        """Enqueue records in chunks and return the number of records. The arguments are as in `put`."""
-        accepted = 0
-        for chunk in chunks(records):
-            accepted += len(self.put(chunk, life_s, replies, accepted))
-        return accepted
-
-    def put(
-        self, batch: Sequence[Fields], life_s: float, replies: Replies | None = None, before: int = 0
-    ) -> list[bytes]:
-        """Enqueue all records of a batch and return their ids.
+        """Enqueue records in chunks and return the number of records.
 
         Args:
-            batch: the fields of each record.
+            records: the fields of each record.
             life_s: seconds within which a node must begin the records.
             replies: destination of the results, if a caller waits for them.
-            before: number of records of the same call that Redis has taken earlier.
         """
-        for fields in batch:
-            check(fields)
-        send = Send(batch, time.monotonic() + life_s, () if replies is None else replies.reply, before)
-        self.complete(send, replies)
-        return send.ids
+        accepted = 0
+        common = () if replies is None else replies.reply
+        for chunk in chunks(records):
+            send = Send(chunk, time.monotonic() + life_s, common, accepted)
+            self.complete(send, replies)
+            accepted += len(send.ids)
+        return accepted
+
+    def put(self, fields: Fields, life_s: float) -> bytes:
+        """Enqueue a record that a node must begin within `life_s`, and return the record's id."""
+        check(fields)
+        send = Send([fields], time.monotonic() + life_s)
+        self.complete(send)
+        return send.ids[0]
 
     def send(self, batch: Sequence[Fields], life_s: float, replies: Replies) -> Send:
-        """Send records without waiting for the replies. `complete` does the waiting. The arguments are as in `put`.
+        """Send a batch of `chunks` without waiting for the replies. `complete` does the waiting. See `put_all`.
 
         If there is no connection yet, or the last attempt found no room, nothing is sent, and `complete` enqueues all records.
         """
-        for fields in batch:
-            check(fields)
         send = Send(batch, time.monotonic() + life_s, replies.reply)
         if not self._link.connected:
             return send

@@ -15,7 +15,7 @@ from cluster_serving.client import keys
 from cluster_serving.client.api import Api, ConnectionSettings
 from cluster_serving.client.errors import ResultTimeout
 from cluster_serving.client.http.frontend import Frontend
-from cluster_serving.client.protocol.admission import CHUNK, SENT, Admission, Send, chunks
+from cluster_serving.client.protocol.admission import CHUNK, SENT, Admission, Send, check, chunks
 from cluster_serving.client.protocol.requests import Dialect, as_inputs, check_dialect, request_fields
 from cluster_serving.client.protocol.results import (
     PAUSE_S,
@@ -101,7 +101,7 @@ class InputQueue(Api):
             InvalidValue: a value cannot be sent.
             QueueFull: there was no room for `patience_s`. Nothing was enqueued.
         """
-        return self._sender.put([request_fields(self._dialect, uri, data)], self._life_s)[0].decode()
+        return self._sender.put(request_fields(self._dialect, uri, data), self._life_s).decode()
 
     def enqueue_many(self, records: Iterable[tuple[str, Mapping[str, Any]]]) -> int:
         """Put records on the queue, 64 at a time.
@@ -155,7 +155,9 @@ class InputQueue(Api):
         if self._dialect == "original":
             return self._predict_by_polling(uuid.uuid4().hex, as_inputs(request_data), deadline_s)
         uri = self._next_uri()
-        send = Send([encode_record(uri, as_inputs(request_data))], deadline_s, self._replies.reply, begun_s=begun_s)
+        fields = encode_record(uri, as_inputs(request_data))
+        check(fields)
+        send = Send([fields], deadline_s, self._replies.reply, begun_s=begun_s)
         self._replies.expect([uri])
         try:
             result = self._replies.ask(uri, send)
@@ -308,7 +310,7 @@ class InputQueue(Api):
 
     def _predict_by_polling(self, uri: str, data: Mapping[str, Any], deadline_s: float) -> Answer:
         """Poll for the result hash like the original, because the original's servers know no reply stream."""
-        self._sender.put([request_fields(self._dialect, uri, data)], deadline_s - time.monotonic())
+        self._sender.put(request_fields(self._dialect, uri, data), deadline_s - time.monotonic())
         key, pause_s = keys.result_prefix(self.name) + uri, 0.001
         while time.monotonic() < deadline_s:
             with self._sender.link() as link:

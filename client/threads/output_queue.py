@@ -12,6 +12,7 @@ from cluster_serving.client.protocol.results import TAKE, Answer, escape_glob, p
 from cluster_serving.client.threads.link import Link
 from cluster_serving.client.wire.original.result import get_ndarray_from_b64, get_ndarray_from_record_batch
 from cluster_serving.client.wire.result import Result
+from cluster_serving.client.wire.values import encode_uri
 
 _SCAN_COUNT = 1000
 
@@ -43,8 +44,11 @@ class OutputQueue(Api):
         Returns:
             The same as `predict`. The text `[]` if there is no result yet. For a failed record a `Failed`: the text `NaN` with
             `code` and `reason`.
+
+        Raises:
+            InvalidValue: no record can have the uri.
         """
-        key = self._prefix + uri
+        key = self._prefix.encode() + encode_uri(uri)
         with self._lock:
             fields = self._link.run(TAKE, [key], [])[0] if delete else self._link.call("HGETALL", key)
         return plain_or_failed(result_of(fields, uri)) if fields else "[]"

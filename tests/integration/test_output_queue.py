@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from cluster_serving.client import AsyncOutputQueue, OutputQueue, keys
+from cluster_serving.client import AsyncOutputQueue, InvalidValue, OutputQueue, keys
 from cluster_serving.client.aio import output_queue as aio
 from cluster_serving.client.threads import output_queue as threads
 from support.private_redis import PrivateRedis
@@ -122,3 +122,14 @@ def test_asyncio_dequeue_that_is_interrupted_returns_the_results_next_time(
             assert await output.dequeue() == {}
 
     asyncio.run(run())
+
+
+def test_a_uri_that_is_no_text_is_an_invalid_value(redis_server: PrivateRedis) -> None:
+    async def query() -> None:
+        async with AsyncOutputQueue(port=redis_server.port) as output:
+            await output.query("\ud800")
+
+    with OutputQueue(port=redis_server.port) as output, pytest.raises(InvalidValue, match="valid Unicode"):
+        output.query("\ud800")
+    with pytest.raises(InvalidValue, match="valid Unicode"):
+        asyncio.run(query())

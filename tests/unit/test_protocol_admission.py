@@ -5,12 +5,14 @@ from typing import Any
 import hiredis
 import pytest
 
-from cluster_serving.client.errors import ConnectionLost, QueueFull, RedisRefused, Unavailable
+from cluster_serving.client.errors import ConnectionLost, InvalidValue, QueueFull, RedisRefused, Unavailable
 from cluster_serving.client.protocol.admission import (
     Admission,
     Records,
     Send,
     State,
+    check,
+    chunks,
     deadline,
     question,
     transaction,
@@ -215,3 +217,13 @@ def test_an_error_says_how_many_of_its_call_were_taken(error: QueueFull | Connec
     assert (send.state, type(send.error)) == (State.REFUSED, type(error))
     assert isinstance(send.error, QueueFull | ConnectionLost)
     assert send.error.accepted == 129
+
+
+def test_a_value_that_is_too_long_for_redis() -> None:
+    longest, too_long = bytes(512 << 20), bytes((512 << 20) + 1)  # without memory, because nobody writes to the pages
+    check([b"uri", b"a", b"tensor:x", longest])
+    assert [*chunks([[b"uri", b"a", b"tensor:x", longest]])]
+
+    for refuse in (check, lambda fields: list(chunks([fields]))):
+        with pytest.raises(InvalidValue, match="'tensor:x' has 536,870,913 bytes, and Redis takes 536,870,912"):
+            refuse([b"uri", b"a", b"tensor:y", b"", b"tensor:x", too_long])
