@@ -132,7 +132,7 @@ def is_unknown_script(refusal: RedisRefused) -> bool:
 
 # Searched in the whole text, because Redis 6 puts the error of a script's command into the middle of the script's error.
 _CANNOT_SERVE = re.compile(
-    r"\b(LOADING|READONLY|MASTERDOWN|NOREPLICAS|MISCONF|BUSY|CLUSTERDOWN|TRYAGAIN|NOAUTH|max number of clients) "
+    r"\b(LOADING|READONLY|MASTERDOWN|NOREPLICAS|MISCONF|BUSY|UNBLOCKED|CLUSTERDOWN|TRYAGAIN|NOAUTH|max number of clients) "
 )
 INCOMPLETE = object()
 """Value that a parser returns while a reply is incomplete."""

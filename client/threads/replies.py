@@ -184,7 +184,7 @@ class Replies:
             self._stream.doubt()
             # While another thread reads, the connection belongs to the other thread. The stream then expires by itself.
             if self._link.connected and not self._reading:
-                with suppress(ConnectionLost):
+                with suppress(ConnectionLost, RedisRefused):
                     self._link.call("DEL", self._stream.key)
             self._link.close()
 

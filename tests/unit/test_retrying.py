@@ -67,6 +67,7 @@ def test_what_redis_py_wraps_is_looked_into() -> None:
         ("MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to disk.", True),
         ("BUSY Redis is busy running a script.", True),
         ("ERR max number of clients reached", True),
+        ("UNBLOCKED force unblock from blocking operation, instance state changed (master -> replica?)", True),
         ("BUSYGROUP Consumer Group name already exists", False),
         ("WRONGTYPE Operation against a key holding the wrong kind of value", False),
         ("OOM command not allowed when used memory > 'maxmemory'.", False),
