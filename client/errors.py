@@ -42,14 +42,16 @@ class ConnectionLost(ClusterServingError, ConnectionError):
     Attributes:
         unsent: True if Redis certainly took no record of the interrupted command: the error is `Unavailable`.
         accepted: number of the call's records, in order, that Redis certainly took before.
+        final: True if another attempt is of no use: a wrong password or certificate.
     """
 
     http_status = 503
     unsent = False
 
-    def __init__(self, message: str, *, accepted: int = 0) -> None:
+    def __init__(self, message: str, *, accepted: int = 0, final: bool = False) -> None:
         super().__init__(message)
         self.accepted = accepted
+        self.final = final
 
 
 class Unavailable(ConnectionLost):

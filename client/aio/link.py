@@ -117,7 +117,7 @@ class AsyncLink:
                 finally:
                     expiry.cancel()
             except (redis.RedisError, OSError) as error:
-                raise await self._lost(error, ConnectionLost if sent else Unavailable) from error
+                raise await self._lost(error, ConnectionLost if sent else Unavailable) from None
             except BaseException:
                 # The replies are still to come, and the next command would take the replies for its own.
                 await self._drop()
@@ -139,7 +139,7 @@ class AsyncLink:
     async def raise_for(self, refusal: RedisRefused) -> NoReturn:
         """Raise an error reply, as `Link.raise_for` does."""
         if cannot_serve(refusal):
-            raise await self._lost(refusal, Unavailable) from refusal
+            raise await self._lost(refusal, Unavailable) from None
         raise refusal
 
     async def run(self, script: Script, names: Sequence[Argument], arguments: Sequence[Argument]) -> Any:

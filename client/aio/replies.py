@@ -140,7 +140,7 @@ class AsyncReplies:
         try:
             await self._make(within_s)
         except ConnectionLost as error:
-            raise restated(error, Unavailable) from error.__cause__  # the records to enqueue have not been sent
+            raise restated(error, Unavailable) from None  # the records to enqueue have not been sent
         self._receiver = asyncio.create_task(self._receive())
 
     async def _make(self, within_s: float | None = None) -> None:

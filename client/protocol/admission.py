@@ -24,6 +24,7 @@ error (`fail`), until the send is no longer held:
 import math
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from copy import copy
 from enum import Enum, auto
 from functools import lru_cache
 from itertools import pairwise
@@ -260,7 +261,9 @@ class Send:
         self.state, self.error = REFUSED, refusal
 
     def _end(self, state: State, error: QueueFull | ConnectionLost) -> None:
-        self.state, self.error = state, restated(error, type(error), self._before + len(self.ids))
+        own = copy(error)  # the sends of a transaction share their error
+        own.accepted = self._before + len(self.ids)
+        self.state, self.error = state, own
 
 
 _NO_LIMIT = sys.maxsize

@@ -2,6 +2,7 @@
 
 import hashlib
 import re
+import ssl
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -86,6 +87,8 @@ def connection_lost(
 ) -> ConnectionLost:
     """Return the error of the given type for a connection that broke or could not be made, or for a Redis unable to serve.
 
+    The message contains the cause, so that the error is raised `from None`: the tracebacks of redis-py have sixty lines.
+
     Args:
         settings: address of Redis.
         error: the cause.
@@ -101,9 +104,16 @@ def connection_lost(
         why = "no reply in time"
     elif wants_password(error):
         why = "it wants a password: give it in the URL, or as `password`"
-    lost = kind(f"Redis at {settings.describe()}: {why}")
-    lost.__cause__ = error
-    return lost
+    return kind(f"Redis at {settings.describe()}: {why}", final=_is_final(error))
+
+
+def _is_final(error: BaseException | None) -> bool:
+    """Return whether the cause of an error is a wrong password or certificate."""
+    while error is not None:
+        if isinstance(error, (redis.AuthenticationError, ssl.SSLCertVerificationError)) or wants_password(error):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 def cannot_serve(refusal: RedisRefused) -> bool:

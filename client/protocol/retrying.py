@@ -1,11 +1,6 @@
 """Retries of records that Redis has not taken. No I/O, for threads and asyncio alike."""
 
-import ssl
-
-import redis
-
 from cluster_serving.client.errors import ConnectionLost, QueueFull
-from cluster_serving.client.protocol.resp import wants_password
 
 _FIRST_PAUSE_S = 0.01
 _LONGEST_PAUSE_S = 0.5
@@ -41,22 +36,9 @@ def may_pass(error: QueueFull | ConnectionLost) -> bool:
 
     False for a wrong password or certificate.
     """
-    if isinstance(error, QueueFull):
-        return True
-    if not error.unsent:
-        return False
-    cause = error.__cause__ or error.__context__
-    while cause is not None:
-        if isinstance(cause, (redis.AuthenticationError, ssl.SSLCertVerificationError)) or wants_password(cause):
-            return False
-        cause = cause.__cause__ or cause.__context__
-    return True
+    return isinstance(error, QueueFull) or (error.unsent and not error.final)
 
 
-def restated(
-    error: QueueFull | ConnectionLost, kind: type[QueueFull | ConnectionLost], accepted: int = 0
-) -> QueueFull | ConnectionLost:
-    """Return the error as another type, or for another number of accepted records. Message and cause stay."""
-    stated = kind(str(error), accepted=accepted)
-    stated.__cause__ = error.__cause__
-    return stated
+def restated(error: ConnectionLost, kind: type[ConnectionLost]) -> ConnectionLost:
+    """Return the error as another type."""
+    return kind(str(error), final=error.final)

@@ -84,7 +84,7 @@ class Link:
         try:
             self._socket.sendall(joined(commands))
         except OSError as error:
-            raise self._lost(error) from error
+            raise self._lost(error) from None
         except BaseException:
             self.close()
             raise
@@ -112,7 +112,7 @@ class Link:
             RedisRefused: the error reply, in all other cases.
         """
         if cannot_serve(refusal):
-            raise self._lost(refusal, Unavailable) from refusal
+            raise self._lost(refusal, Unavailable) from None
         raise refusal
 
     def call(self, *command: Argument) -> Any:
@@ -176,7 +176,7 @@ class Link:
                 connection.read_response()
         except (redis.RedisError, OSError) as error:
             connection.disconnect()
-            raise connection_lost(settings, error, Unavailable, is_cut=_is_cut(connection)) from error
+            raise connection_lost(settings, error, Unavailable, is_cut=_is_cut(connection)) from None
         except BaseException:
             connection.disconnect()
             raise
@@ -216,7 +216,7 @@ class Link:
                 reader.feed(buffer, 0, size)
                 self.received_bytes += size
         except (OSError, redis.exceptions.InvalidResponse) as error:
-            raise self._lost(error) from error
+            raise self._lost(error) from None
         except BaseException:
             # Interrupted: the reply is still to come, and the next command would take the reply for its own.
             self.close()

@@ -202,7 +202,7 @@ class Replies:
             if send is not None and send.state is not TAKEN:
                 send.fail(error)
             elif isinstance(error, ConnectionLost):
-                raise restated(error, ConnectionLost) from error.__cause__  # the awaited records have been sent
+                raise restated(error, ConnectionLost) from None  # the awaited records have been sent
             else:
                 raise
         except BaseException:

@@ -1,12 +1,13 @@
 """Connections that are left in the middle of a call, closed beside calls, or moved by a failover; for threads and asyncio."""
 
+import traceback
 from typing import Any
 
 import pytest
 
 from cluster_serving.client import ConnectionLost
 from support.clients import AsyncioClient, ThreadClient, answering, in_background
-from support.private_redis import PrivateRedis
+from support.private_redis import PrivateRedis, free_port
 from support.wait import wait_until
 
 CLIENTS = pytest.mark.parametrize("kind", [ThreadClient, AsyncioClient])
@@ -37,4 +38,17 @@ def test_a_user_who_may_delete_nothing_can_close(own_redis: PrivateRedis, kind: 
     with answering(own_redis):
         client.predict()
 
+    client.close()
+
+
+@CLIENTS
+def test_a_refused_connection_has_a_short_traceback(kind: Any) -> None:
+    client = kind(port=free_port(), patience_s=0)
+
+    with pytest.raises(ConnectionLost, match="Error 111 connecting") as raised:
+        client.predict()
+
+    told = "".join(traceback.format_exception(raised.value))
+    assert "redis/" not in told
+    assert len(told.splitlines()) < 50
     client.close()
