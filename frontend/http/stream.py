@@ -17,12 +17,13 @@ from sanic.server import HttpProtocol
 
 from cluster_serving.frontend.http.responses import JsonResponse
 
-# Sanic reads more than RFC 9112 allows (sections 5 and 7.1). Behind a proxy that reads the same bytes in another way, the body of a
-# request could be run as a request that has passed none of the proxy's rules.
+# Sanic reads more than RFC 9112 allows (sections 3.2, 5 and 7.1). Behind a proxy that reads the same bytes in another way, the body
+# of a request could be run as a request that has passed none of the proxy's rules.
 _TEXT = rb"[^\x00-\x08\x0a-\x1f\x7f]*+"
 _HEAD = re.compile(_TEXT + rb"(?:\r\n[\w!#$%&'*+.^`|~-]++:" + _TEXT + rb")*+")
 # White space of Unicode at the beginning of a value. Sanic strips it, and would read a length there that no proxy reads.
 _STRIPPED = re.compile(rb":[\t ]*(?:\xc2[\x85\xa0]|\xe1\x9a\x80|\xe2\x80|\xe2\x81\x9f|\xe3\x80\x80)")
+_HOST = re.compile(r"[!$%&'()*+,\-.0-9:;=A-Z\[\]_a-z~]*")
 _CHUNK = re.compile(rb"\r\n[0-9A-Fa-f]{1,15}(?:;" + _TEXT + rb")?\r\n")
 _LONGEST_CHUNK_LINE = 64
 
@@ -84,6 +85,11 @@ class Stream(Http):
             raise BadRequest(
                 "the head of the request is malformed: a header is `name: value` on one line that ends in CRLF, without "
                 "white space before the colon and without control characters"
+            )
+        hosts = self.request.headers.getall("host", [])
+        if len(hosts) > 1 or not (_HOST.fullmatch(hosts[0]) if hosts else self.request.version == "1.0"):
+            raise BadRequest(
+                "the head of the request is malformed: there is one header Host, a name and perhaps a port"
             )
 
     async def read(self) -> bytes | None:

@@ -189,6 +189,7 @@ MALFORMED = {
     "a number of another script": b"Content-Length: %d".replace(b"%d", "\u0661".encode()),
     "white space of Unicode before a number": b"Content-Length:\xc2\xa0%d",
     "white space of Unicode before an encoding": b"Transfer-Encoding: \xe2\x80\x83chunked",
+    "a second host": b"Host: y\r\nContent-Length: %d",
 }
 
 
@@ -201,6 +202,27 @@ def test_a_malformed_head_ends_the_connection(frontend: RunningFrontend, header:
         answer = read_all(connection)
 
     assert re.findall(rb"HTTP/1.1 (\d+)", answer) == [b"400"]
+
+
+@pytest.mark.parametrize(
+    ("head", "statuses"),
+    [
+        (b"GET /livez HTTP/1.1\r\n", [b"400"]),
+        (b"GET /livez HTTP/1.1\r\nHost: x y\r\n", [b"400"]),
+        (b"GET /livez HTTP/1.1\r\nHost: x/y\r\n", [b"400"]),
+        (b"GET /livez HTTP/1.0\r\nHost: x\r\nHost: x\r\n", [b"400"]),
+        (b"GET /livez HTTP/1.0\r\n", [b"200"]),
+        (b"GET /livez HTTP/1.1\r\nHost:\r\nConnection: close\r\n", [b"200"]),
+        (b"GET /livez HTTP/1.1\r\nhost: [::1]:80\r\nConnection: close\r\n", [b"200"]),
+    ],
+)
+def test_a_request_names_one_host(frontend: RunningFrontend, head: bytes, statuses: list[bytes]) -> None:
+    """RFC 9112, 3.2: of two hosts a proxy may have judged the other one. HTTP/1.0 needs none."""
+    with connect(frontend) as connection:
+        connection.sendall(head + b"\r\n")
+        answer = read_all(connection)
+
+    assert re.findall(rb"HTTP/1.1 (\d+)", answer) == statuses
 
 
 @pytest.mark.parametrize("value", ["", "y", " y", "\ty\t", "\u00fc", "a\u00a0b", "a:b", '"; ,'])
