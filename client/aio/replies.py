@@ -71,7 +71,7 @@ class AsyncReplies:
         if uri in self._waiting:
             raise InvalidValue(f"two records under way have the uri {uri!r}")
         if not self._waiting:
-            self._stream.vanished = False
+            self._stream.settle()
         future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
         self._waiting[uri] = future
         return future

@@ -2,19 +2,21 @@
 
 | asked | when | commands |
 |---|---|---|
-| for hope | after a read that waited in vain, if no result has ever come, or if the reply stream has vanished | `for_hope` |
+| for hope | after a read that waited in vain, if no result has ever come, or if the connection broke meanwhile | `for_hope` |
 | for the reason | when the time of a call is over | `for_reason` |
 
 A call that is answered in time asks nothing.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
 from cluster_serving.client import keys
 from cluster_serving.client.errors import RedisRefused
 from cluster_serving.client.protocol.resp import Command
 
+LOST = "Redis has lost the record, as a failover or a restart can"
+"""Reason for a result that cannot come: the entry has left the job's stream, and no result has come instead."""
 _BEAT_LIFE_S = 7  # a heartbeat lives for 6 s, and its time has whole seconds
 _MOST_JOBS = 10
 
@@ -47,13 +49,13 @@ class Inquiry:
         self._redis = redis
         self.unanswered = f"is a node of job {job} running on {redis}?"
 
-    def for_hope(self, entries: Sequence[bytes]) -> list[Command]:
+    def for_hope(self, entries: Collection[bytes]) -> list[Command]:
         """Return the commands that ask whether a node has served the job, and whether entries are still in its stream."""
         # The first heartbeat of a node, while the node starts, writes the limits for admission, which stay.
         served: Command = ("HGET", keys.limits_key(self._job), "maxQueueLength")
         return [served, *(("XREVRANGE", self._job, entry, entry) for entry in entries)]
 
-    def read_hope(self, replies: Sequence[Any], entries: Sequence[bytes]) -> Hope:
+    def read_hope(self, replies: Sequence[Any], entries: Collection[bytes]) -> Hope:
         """Read the replies to `for_hope`."""
         limit, *found = replies
         return Hope(

@@ -39,7 +39,8 @@ class ReplyStream:
     Attributes:
         key: key of the stream.
         reply: field of a record that sends the record's result to the stream.
-        vanished: True once the stream was found deleted, until the owner sets False.
+        vanished: True once the stream was found deleted, until `settle`.
+        doubted: True once Redis may have lost records and results, until `settle`.
         answered: True once a result has come: a node of the job has been there.
         more: True if the last read may have left entries in the stream.
     """
@@ -47,7 +48,7 @@ class ReplyStream:
     def __init__(self, key: str) -> None:
         self.key = key
         self.reply: Fields = [keys.REPLY, key.encode()]
-        self.vanished = self.answered = self.more = False
+        self.vanished = self.doubted = self.answered = self.more = False
         self._life_s = self._renewed_life_s = _LIFE_S
         self._last = b"0-0"
         self._renewed_s = -math.inf
@@ -61,21 +62,26 @@ class ReplyStream:
 
     @property
     def is_silent(self) -> bool:
-        """True if the last read waited in vain, and no result has ever come, or results may be lost with the stream."""
-        return self._idle and (self.vanished or not self.answered)
+        """True if the last read waited in vain, and no result has ever come, or records and results may be lost."""
+        return self._idle and (self.doubted or not self.answered)
 
     def outlive(self, pause_s: float) -> None:
         """Let the stream outlive pauses of the client of up to `pause_s`, at most six hours, from the next renewal on."""
         self._life_s = max(self._life_s, _LIFE_S + min(pause_s, _LONGEST_PAUSE_S))
 
     def doubt(self) -> None:
-        """Note that Redis may have lost the stream: the connection broke.
+        """Note that Redis may have lost the stream, and records too: the connection broke.
 
         The next read begins at the first entry, because the ids of a new master may be smaller than the ids of the old one. The
         results that are read again have no waiting call any more.
         """
+        self.doubted = True
         self._renewed_s = -math.inf
         self._last = b"0-0"
+
+    def settle(self) -> None:
+        """Forget earlier losses: no result is waited for."""
+        self.vanished = self.doubted = False
 
     def make(self) -> tuple[Command, ...]:
         """Return the commands that make the stream if it does not exist."""
@@ -141,7 +147,7 @@ class ReplyStream:
         return list(map(Reply.result, read_replies(self.receive(replies))))
 
     def no_result(self, what: str, reason: str) -> ResultTimeout:
-        """Return the error for a result that does not come. The reason of a vanished stream is known."""
+        """Return the error for a result that does not come. A vanished stream is reason enough."""
         why = "the reply stream was deleted meanwhile" if self.vanished else reason
         return ResultTimeout(f"no result {what}; {why}")
 

@@ -66,8 +66,10 @@ class ThreadAdmission:
                 self._hear()
             yield self._link
 
-    def put_all(self, records: Iterable[Fields], life_s: float, replies: Replies | None = None) -> int:
-        """Enqueue records in chunks and return the number of records.
+    def put_all(
+        self, records: Iterable[Fields], life_s: float, replies: Replies | None = None
+    ) -> Generator[list[bytes]]:
+        """Enqueue records in chunks and yield the ids of each chunk's entries.
 
         Args:
             records: the fields of each record.
@@ -80,7 +82,7 @@ class ThreadAdmission:
             send = Send(chunk, time.monotonic() + life_s, common, accepted)
             self.complete(send, replies)
             accepted += len(send.ids)
-        return accepted
+            yield send.ids
 
     def put(self, fields: Fields, life_s: float) -> bytes:
         """Enqueue a record that a node must begin within `life_s`, and return the record's id."""

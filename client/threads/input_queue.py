@@ -6,7 +6,7 @@ import uuid
 from collections import deque
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from itertools import count, islice
+from itertools import chain, count, islice
 from typing import Any, Self, Unpack
 
 import numpy as np
@@ -36,6 +36,8 @@ from cluster_serving.client.wire.result import Result
 from cluster_serving.client.wire.values import encode_record
 
 _SLOW_S = 0.005
+_Pending = tuple[str, float, list[bytes]]
+"""Record under way: uri, deadline on the monotonic clock, and the ids of all entries of its chunk."""
 
 
 class InputQueue(Api):
@@ -117,7 +119,8 @@ class InputQueue(Api):
             QueueFull: there was no room for `patience_s`. `accepted` is the number of records that were enqueued, in order.
             ConnectionLost: `accepted` is as for `QueueFull`. Unless `unsent` is true, more records may have been enqueued.
         """
-        return self._sender.put_all((request_fields(self._dialect, uri, data) for uri, data in records), self._life_s)
+        requests = (request_fields(self._dialect, uri, data) for uri, data in records)
+        return sum(map(len, self._sender.put_all(requests, self._life_s)))
 
     def enqueue_tensor(self, uri: str, data: Any) -> str:
         """Put one ndarray, or a list of ndarrays as inputs t0, t1, ..., on the queue. `enqueue` does the same and more."""
@@ -191,10 +194,10 @@ class InputQueue(Api):
             QueueFull: there was no room.
         """
         self._replies.outlive(max(timeout, PAUSE_S))
-        pending: deque[tuple[str, float]] = deque()
+        pending: deque[_Pending] = deque()
         received = count()
         chunk_size = max(1, min(CHUNK, window // 2))
-        sent: deque[Send] = deque()
+        sent: deque[tuple[Send, list[bytes]]] = deque()
         try:
             for chunk, in_a_hurry in self._chunks(requests, chunk_size):
                 self._send_chunk(chunk, timeout, pending, sent)
@@ -208,7 +211,7 @@ class InputQueue(Api):
             while pending:
                 yield self._next_answer(pending, next(received))
         finally:
-            for uri, _ in pending:
+            for uri, _, _ in pending:
                 self._replies.forget(uri)
 
     def as_completed(
@@ -235,20 +238,22 @@ class InputQueue(Api):
         replies = Replies(self.settings, self._admission, client, self._patience_s)
         replies.outlive(max(timeout, PAUSE_S))
         remaining = iter(records)
-        under_way = 0
+        under_way: dict[str, bytes] = {}
         more = True
         try:
             while more or under_way:
-                while more and under_way < window:
-                    chunk = list(islice(remaining, min(CHUNK, window - under_way)))
+                while more and len(under_way) < window:
+                    chunk = list(islice(remaining, min(CHUNK, window - len(under_way))))
                     more = bool(chunk)
-                    replies.expect([uri for uri, _ in chunk])
+                    uris = [uri for uri, _ in chunk]
+                    replies.expect(uris)
                     requests = (encode_record(uri, data) for uri, data in chunk)
-                    under_way += self._sender.put_all(requests, self._life_s, replies)
+                    entries = chain.from_iterable(self._sender.put_all(requests, self._life_s, replies))
+                    under_way.update(zip(uris, entries, strict=True))
                 if under_way:
-                    arrived = replies.arrived(time.monotonic() + timeout)
-                    under_way -= len(arrived)
-                    yield from arrived
+                    for result in replies.arrived(time.monotonic() + timeout, under_way.values()):
+                        del under_way[result.uri]
+                        yield result
         finally:
             replies.close()
 
@@ -283,27 +288,35 @@ class InputQueue(Api):
             yield chunk, False
 
     def _send_chunk(
-        self, requests: Sequence[Any], timeout: float, pending: deque[tuple[str, float]], sent: deque[Send]
+        self,
+        requests: Sequence[Any],
+        timeout: float,
+        pending: deque[_Pending],
+        sent: deque[tuple[Send, list[bytes]]],
     ) -> None:
         uris = [self._next_uri() for _ in requests]
         self._replies.expect(uris)
         deadline_s = time.monotonic() + timeout
-        pending += [(uri, deadline_s) for uri in uris]
+        ids: list[bytes] = []
+        pending += [(uri, deadline_s, ids) for uri in uris]
         records = zip(uris, requests, strict=True)
         for part in chunks(encode_record(uri, as_inputs(request)) for uri, request in records):
             # The next records are encoded while Redis takes the sent records. With waiting, a record cost a tenth more of every
             # core.
-            sent.append(self._sender.send(part, timeout, self._replies))
-            self._complete(sent, 1 if sent[-1].state is SENT else 0)
+            send = self._sender.send(part, timeout, self._replies)
+            sent.append((send, ids))
+            self._complete(sent, 1 if send.state is SENT else 0)
 
-    def _complete(self, sent: deque[Send], but: int) -> None:
+    def _complete(self, sent: deque[tuple[Send, list[bytes]]], but: int) -> None:
         """Make sure that all sent records are enqueued, except for the last `but` parts."""
         while len(sent) > but:
-            self._sender.complete(sent.popleft(), self._replies)
+            send, ids = sent.popleft()
+            self._sender.complete(send, self._replies)
+            ids += send.ids
 
-    def _next_answer(self, pending: deque[tuple[str, float]], number: int) -> Answer:
-        uri, deadline_s = pending.popleft()
-        result = self._replies.wait(uri, deadline_s)
+    def _next_answer(self, pending: deque[_Pending], number: int) -> Answer:
+        uri, deadline_s, ids = pending.popleft()
+        result = self._replies.wait(uri, deadline_s, ids)
         if result.error is not None:
             result.uri = f"request {number}"
         return plain_or_error(begun_in_time(result))

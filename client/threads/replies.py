@@ -8,13 +8,13 @@ has no waiter to wake.
 import math
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from typing import Any
 
 from cluster_serving.client import keys
 from cluster_serving.client.errors import ConnectionLost, InvalidValue, QueueFull, RedisRefused
-from cluster_serving.client.protocol.absence import Inquiry
+from cluster_serving.client.protocol.absence import LOST, Inquiry
 from cluster_serving.client.protocol.admission import TAKEN, Admission, Send
 from cluster_serving.client.protocol.reply_stream import BLOCK_S, ReplyStream
 from cluster_serving.client.protocol.resp import Command
@@ -60,7 +60,7 @@ class Replies:
         """
         with self._lock:
             if not self._results:
-                self._stream.vanished = False
+                self._stream.settle()
             for uri in uris:
                 if uri in self._results:
                     raise InvalidValue(f"two records of uri {uri!r} are under way at once")
@@ -111,13 +111,13 @@ class Replies:
             self._read_for_all(min(send.until_s - time.monotonic(), BLOCK_S), send)
         return self.wait(uri, send.until_s, send.ids) if send.state is TAKEN else None
 
-    def wait(self, uri: str, deadline_s: float, entries: Sequence[bytes] = ()) -> Result:
+    def wait(self, uri: str, deadline_s: float, entries: Collection[bytes] = ()) -> Result:
         """Wait for the result of an expected record and return the result.
 
         Args:
             uri: uri of the record.
             deadline_s: deadline on the monotonic clock.
-            entries: id of the record's entry, if known: tells whether Redis has lost the record together with the reply stream.
+            entries: ids of the entries of the record, and of others, if known: tell whether Redis has lost the record.
 
         Raises:
             ResultTimeout: the result did not come in time, or cannot come: no node has ever served the job, or Redis has lost the
@@ -126,6 +126,7 @@ class Replies:
         """
         result = self._results[uri]
         if result is None:
+            reason = ""
             with self._lock:
                 while (result := self._results[uri]) is None:
                     left_s = deadline_s - time.monotonic()
@@ -141,8 +142,8 @@ class Replies:
                             continue
                     if left_s <= 0:
                         self.forget(uri)
-                        raise self._stream.no_result(f"of {uri!r} in time", self._reason())
-                    if self._stream.is_silent and not self._has_hope(entries):
+                        raise self._stream.no_result(f"of {uri!r} in time", reason or self._reason())
+                    if self._stream.is_silent and (reason := self._hopeless(entries)):
                         deadline_s = -math.inf  # after a last look
         self.forget(uri)
         return result
@@ -157,13 +158,18 @@ class Replies:
             if not self._reading:
                 self._read_for_all(0)
 
-    def arrived(self, deadline_s: float) -> list[Result]:
+    def arrived(self, deadline_s: float, entries: Collection[bytes]) -> list[Result]:
         """Return all available results, and wait for at least one. Not for use beside calls of `wait`.
 
+        Args:
+            deadline_s: deadline on the monotonic clock.
+            entries: ids of the records' entries, as for `wait`.
+
         Raises:
-            ResultTimeout: no result came in time, or no node has ever served the job.
+            ResultTimeout: no result came in time, or can come: no node has ever served the job, or Redis has lost all records.
             ConnectionLost: Redis went away.
         """
+        reason = ""
         with self._lock:
             while True:
                 found = [result for result in self._results.values() if result is not None]
@@ -173,10 +179,10 @@ class Replies:
                     return found
                 left_s = deadline_s - time.monotonic()
                 if left_s <= 0:
-                    raise self._stream.no_result("in time", self._reason())
+                    raise self._stream.no_result("in time", reason or self._reason())
                 self._read_for_all(min(left_s, BLOCK_S))
-                if self._stream.is_silent and not self._has_hope():
-                    deadline_s = -math.inf
+                if self._stream.is_silent and (reason := self._hopeless(entries)):
+                    deadline_s = -math.inf  # after a last look
 
     def close(self) -> None:
         """Delete the stream and close the connection. A waiting call gets `ConnectionLost`."""
@@ -241,12 +247,15 @@ class Replies:
         except RedisRefused as refusal:
             link.raise_for(refusal)
 
-    def _has_hope(self, entries: Sequence[bytes] = ()) -> bool:
-        """Return whether a result may still come. Called with the lock."""
+    def _hopeless(self, entries: Collection[bytes]) -> str:
+        """Return the reason that no result can come, or an empty text. Called with the lock."""
         with suppress(ConnectionLost):  # the next read finds out
             hope = self._inquiry.read_hope(self._ask(self._inquiry.for_hope(entries)), entries)
-            return not hope.lost and (hope.served or self._stream.answered)
-        return True
+            if entries and hope.lost.issuperset(entries):
+                return LOST
+            if not (hope.served or self._stream.answered):
+                return self._reason()
+        return ""
 
     def _reason(self) -> str:
         """Return the reason for a result that has not come. Called with the lock."""

@@ -121,6 +121,48 @@ def test_a_record_that_redis_has_lost_is_not_waited_for(own_redis: PrivateRedis,
         assert np.array_equal(client.predict(), ROW)
 
 
+def lose_records(admin: Any, job: str) -> None:
+    """Do as a failover does to a client that is not reading: the new master has the reply streams, and lacks the records."""
+    admin.delete(job)
+    admin.client_kill_filter(_type="normal", skipme=True)
+
+
+def test_records_that_a_failover_loses_between_two_reads_are_not_waited_for(own_redis: PrivateRedis) -> None:
+    with own_redis.client() as admin, InputQueue(port=own_redis.port) as queue:
+        list_node(admin, queue.name)
+
+        def rows() -> Iterator[Any]:
+            for then in (answer_all, lose_records):
+                yield ROW
+                time.sleep(0.05)  # a slow source: both rows are sent
+                yield ROW
+                then(admin, queue.name)
+
+        why, elapsed_s = timed_out(lambda: list(queue.predict_many(rows(), LONG_S)))
+
+    assert "Redis has lost the record" in why
+    assert elapsed_s < LONG_S / 4
+
+
+def test_as_completed_does_not_wait_for_records_that_a_failover_loses(own_redis: PrivateRedis) -> None:
+    with own_redis.client() as admin, InputQueue(port=own_redis.port) as queue:
+        list_node(admin, queue.name)
+
+        def answer_two() -> None:
+            wait_until(lambda: admin.xlen(queue.name) == 3, "the records are there")
+            admin.xdel(queue.name, admin.xrevrange(queue.name, count=1)[0][0])
+            answer_all(admin, queue.name)
+
+        results = queue.as_completed(((str(n), {"t": ROW}) for n in range(3)), LONG_S)
+        with in_background(answer_two):
+            assert {next(results).uri, next(results).uri} == {"0", "1"}
+        lose_records(admin, queue.name)
+        why, elapsed_s = timed_out(lambda: next(results))
+
+    assert "Redis has lost the record" in why
+    assert elapsed_s < LONG_S / 4
+
+
 def test_replies_of_a_new_master_whose_clock_is_behind(own_redis: PrivateRedis, connect: Connect) -> None:
     """The new master has the reply stream without its last entry, and gives smaller ids."""
     client = connect(port=own_redis.port)

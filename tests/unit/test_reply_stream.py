@@ -159,7 +159,7 @@ def test_after_doubt_it_is_read_from_the_beginning() -> None:
         (1, [[found(b"5-0")], [0, 0, None]], True),
     ],
 )
-def test_it_is_silent_without_a_first_result_and_when_it_has_vanished(
+def test_it_is_silent_without_a_first_result_and_when_results_may_be_lost(
     block_s: float, replies: list[list[Any]], silent: bool
 ) -> None:
     stream = made()
@@ -169,6 +169,19 @@ def test_it_is_silent_without_a_first_result_and_when_it_has_vanished(
         stream.receive(each)
 
     assert stream.is_silent == silent
+
+
+def test_what_was_lost_does_not_count_once_nothing_is_waited_for() -> None:
+    stream = made()
+    stream.receive([found(b"5-0")])
+    stream.doubt()
+    stream.read(0, 1)
+    stream.receive([1, 0, None])
+    assert stream.is_silent
+
+    stream.settle()
+
+    assert not stream.is_silent
 
 
 @pytest.mark.parametrize("count", [63, 64])
