@@ -150,6 +150,11 @@ INCOMPLETE = object()
 
 def new_reader() -> Any:
     """Return a parser of replies. An error reply is a `RedisRefused`, returned and not raised."""
-    return hiredis.Reader(
-        protocolError=redis.exceptions.InvalidResponse, replyError=RedisRefused, notEnoughData=INCOMPLETE
+    return hiredis.Reader(protocolError=redis.exceptions.InvalidResponse, replyError=_refusal, notEnoughData=INCOMPLETE)
+
+
+def _refusal(text: str) -> RedisRefused:
+    is_cluster = text.startswith(("MOVED ", "CROSSSLOT "))
+    return RedisRefused(
+        f"{text} (a Redis Cluster cannot be used: the keys of a job need one server)" if is_cluster else text
     )
