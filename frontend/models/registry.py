@@ -81,6 +81,7 @@ class Registry:
         return min(_LONGEST_PAUSE_S, max(1, math.ceil(self.wait_s(job))))
 
     async def _look(self) -> None:
+        broken = not self.reachable or self._link.is_stale  # an outage may be shorter than the time between two looks
         try:
             jobs = await self._read_jobs()
             if not jobs or self.jobs.keys() - jobs.keys():
@@ -96,7 +97,7 @@ class Registry:
         for name, job in jobs.items():
             self._seen_s[name] = now_s
             self._paces.setdefault(name, _Pace()).observe(job, self._backlog.get(name, 0), now_s)
-        if self.jobs and not self.reachable:
+        if self.jobs and broken:
             self._settled_s = now_s + _SETTLING_S
         if now_s < self._settled_s:
             ready = {name for name, job in jobs.items() if job.ready}

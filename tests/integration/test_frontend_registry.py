@@ -49,6 +49,11 @@ async def until(condition: Any, timeout_s: float = 20) -> None:
             await asyncio.sleep(0.01)
 
 
+async def next_look(registry: Registry) -> None:
+    seen = registry.jobs
+    await until(lambda: registry.jobs is not seen)
+
+
 @pytest.mark.parametrize("state", [None, "unready"])
 def test_a_job_stays_ready_until_its_nodes_could_be_heard_after_an_outage(
     own_redis: PrivateRedis, monkeypatch: pytest.MonkeyPatch, state: str | None
@@ -69,6 +74,21 @@ def test_a_job_stays_ready_until_its_nodes_could_be_heard_after_an_outage(
             monkeypatch.setattr(registry, "_settled_s", 0.0)
 
             await until(lambda: JOB not in registry.jobs or not registry.jobs[JOB].ready)
+
+    asyncio.run(scenario())
+
+
+def test_a_job_stays_ready_after_an_outage_between_two_looks(redis_server: PrivateRedis) -> None:
+    async def scenario() -> None:
+        beat(redis_server)
+        async with registry_of(redis_server.port) as registry:
+            with redis_server.client() as client:
+                client.client_kill_filter(_type="normal", skipme=True)
+            beat(redis_server, state="unready")
+            for _ in range(2):
+                await next_look(registry)
+
+            assert registry.jobs[JOB].ready
 
     asyncio.run(scenario())
 
