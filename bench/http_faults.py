@@ -117,9 +117,13 @@ class Part:
             time.sleep(0.005)
         return time.monotonic()
 
+    def send(self, number: int) -> None:
+        """Send it a signal."""
+        self._process.send_signal(number)
+
     def end(self, number: int = signal.SIGTERM) -> None:
         """Send it a signal, and wait until it has ended."""
-        self._process.send_signal(number)
+        self.send(number)
         self._process.wait(_PATIENCE_S)
 
 
