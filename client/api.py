@@ -5,6 +5,7 @@ import secrets
 import uuid
 from difflib import get_close_matches
 from functools import cached_property
+from pathlib import Path
 from typing import TypedDict
 
 import redis
@@ -55,7 +56,7 @@ class Api:
 
     Raises:
         TypeError: a setting has another name than these and those of the queue.
-        ValueError: the name is not the name of a job, or the URL has another form.
+        ValueError: the name is not the name of a job, the host is more than a host, a file is missing, or the URL has another form.
     """
 
     def __init__(
@@ -84,10 +85,14 @@ class Api:
             self.name = keys.check_job(name)
         except ValueError as error:
             raise ValueError(f"name is {name!r}, but {error}") from None
+        files = {"ssl_certfile": ssl_certfile, "ssl_keyfile": ssl_keyfile, "ssl_ca_certs": ssl_ca_certs}
+        for setting, path in files.items():
+            if path and not Path(path).is_file():
+                raise ValueError(f"{setting} is {path!r}, but there is no such file")
         self.host = host or "localhost"
         self.port = str(port or DEFAULT_PORT)
         self.settings = RedisSettings.parse(
-            url or f"{self.host}:{self.port}",
+            url or self._address(),
             username=username,
             password=password,
             db=db,
@@ -110,6 +115,14 @@ class Api:
     def db(self) -> redis.Redis:
         """redis-py client of the same Redis, for programs of the original."""
         return self.settings.client()
+
+    def _address(self) -> str:
+        if "/" in self.host or self.host.count(":") == 1:  # not shown: a URL may have a password
+            raise ValueError(
+                "host is the name or the address of a machine alone; say port= beside it, or url= for a URL"
+            )
+        is_bare_ipv6 = ":" in self.host and not self.host.startswith("[")
+        return f"[{self.host}]:{self.port}" if is_bare_ipv6 else f"{self.host}:{self.port}"
 
     def _has_no(self, *unknown: str) -> str:
         """Return a sentence about unknown settings, each with the name of the nearest one that there is."""

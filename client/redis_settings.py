@@ -15,7 +15,7 @@ READ_BYTES = 1 << 18  # one recv reads 64 rows of 128 floats. With the default o
 _CONNECT_S = 2.0  # enough for a lost packet. The address of a removed container never answers
 
 # The message does not show the text, because the text may be the end of a password.
-_NO_NUMBER = "port or db of the Redis URL is not a number; in a password, write / as %2F and @ as %40"
+_NO_NUMBER = "port or db of the Redis URL is not a number, or the port is beyond 65535; in a password, write / as %2F and @ as %40"
 
 
 @dataclass(frozen=True)

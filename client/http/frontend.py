@@ -45,13 +45,19 @@ class Frontend:
             timeout: seconds.
 
         Raises:
+            InvalidValue: JSON cannot hold the request.
             RecordFailed: the frontend refused the request, or the record failed.
             QueueFull: the queue has no room now.
             ResultTimeout: no result came in time.
             ConnectionLost: the frontend cannot be reached, or no node serves now.
         """
         self._check()
-        body = request if isinstance(request, str) else json.dumps(request)
+        try:
+            body = request if isinstance(request, str) else json.dumps(request)
+        except (TypeError, ValueError) as error:
+            raise InvalidValue(
+                f"over HTTP, predict takes JSON text or the same as a dict, {{'instances': [{{'x': [1.0, 2.0]}}]}}: {error}"
+            ) from error
         try:
             # The frontend learns the timeout, so that no node runs an abandoned record. _GRACE_S is for the frontend's
             # answer that the time is over.

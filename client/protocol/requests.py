@@ -44,14 +44,16 @@ def as_inputs(request: Any) -> Mapping[str, Any]:
     """Return the inputs in the argument of `predict`: a dict, JSON text with `instances`, or the value of the single input `t`.
 
     Raises:
-        InvalidValue: the JSON text has no instance, or an invalid value.
+        InvalidValue: the JSON text is malformed, or has no instance or an invalid value.
     """
     if isinstance(request, dict):
         return cast(dict[str, Any], request)
     if isinstance(request, str):
         try:
             document = json.loads(request)
-        except ValueError:
+        except ValueError as error:
+            if request.lstrip().startswith("{"):
+                raise InvalidValue(f"the request is not JSON: {error}") from None
             return {"t": request}
         match document:
             case {"instances": [{} as instance, *_]}:

@@ -135,6 +135,8 @@ class Replies:
                         self._changed.wait(left_s)
                         self._followers -= 1
                         continue
+                    if left_s > 0 and self._stream.is_silent and (reason := self._hopeless(entries)):
+                        left_s = deadline_s = -math.inf  # after a last look
                     # Read after the deadline too, because the result may have come while no thread was reading.
                     if not self._reading:
                         self._read_for_all(min(left_s, BLOCK_S))
@@ -143,8 +145,6 @@ class Replies:
                     if left_s <= 0:
                         self.forget(uri)
                         raise self._stream.no_result(f"of {uri!r} in time", reason or self._reason())
-                    if self._stream.is_silent and (reason := self._hopeless(entries)):
-                        deadline_s = -math.inf  # after a last look
         self.forget(uri)
         return result
 

@@ -5,8 +5,10 @@ import json
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
-from typing import Any
+from pathlib import Path
+from typing import Any, Unpack, get_type_hints
 
+import numpy as np
 import pytest
 
 from cluster_serving.client import (
@@ -77,6 +79,11 @@ def test_predict_goes_over_http(url: str, capsys: pytest.CaptureFixture[str]) ->
 def test_an_error_of_the_frontend_is_raised(url: str) -> None:
     with pytest.raises(RecordFailed, match="Wrong content format"):
         InputQueue(frontend_url=url).predict("{}")
+
+
+def test_an_array_over_http_is_told_with_what_is_wanted(url: str) -> None:
+    with pytest.raises(InvalidValue, match=r"JSON text or the same as a dict, \{'instances': .* ndarray is not JSON"):
+        InputQueue(frontend_url=url).predict({"x": np.zeros(2)})
 
 
 @pytest.mark.parametrize(
@@ -152,6 +159,30 @@ def test_the_settings_that_type_checkers_know_are_all_settings() -> None:
     assert [each.name for each in written_out if each.kind is not each.VAR_KEYWORD] == [
         *ConnectionSettings.__annotations__
     ]
+    for queue in (InputQueue, OutputQueue, AsyncInputQueue, AsyncOutputQueue):
+        settings = inspect.signature(queue).parameters.get("settings")
+        assert settings is None or get_type_hints(queue.__init__)["settings"] == Unpack[ConnectionSettings]
+
+
+@pytest.mark.parametrize("host", ["localhost:6379", "redis://user:s3cret@localhost:6379/0", "localhost/0"])
+def test_a_host_is_a_host_alone(host: str) -> None:
+    with pytest.raises(ValueError, match="host is the name or the address of a machine alone; say port= ") as caught:
+        InputQueue(host=host)
+
+    assert "s3cret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("host", ["::1", "[::1]"])
+def test_an_ipv6_address_is_a_host(host: str) -> None:
+    settings = InputQueue(host=host, port=6380).settings
+
+    assert (settings.host, settings.port) == ("::1", 6380)
+
+
+@pytest.mark.parametrize("setting", ["ssl_certfile", "ssl_keyfile", "ssl_ca_certs"])
+def test_a_missing_file_of_tls_is_named(setting: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=f"{setting} is '{tmp_path}/none.pem', but there is no such file"):
+        InputQueue(ssl=True, **{setting: f"{tmp_path}/none.pem"})
 
 
 def test_a_queue_shows_its_job_and_redis() -> None:

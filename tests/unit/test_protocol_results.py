@@ -101,6 +101,11 @@ def test_json_text_without_an_instance(text: str) -> None:
         as_inputs(text)
 
 
+def test_json_text_that_is_malformed_is_no_path_of_an_image() -> None:
+    with pytest.raises(InvalidValue, match=r"the request is not JSON: Expecting .* line 1 column 2"):
+        as_inputs("{'instances': []}")
+
+
 def test_json_text_with_a_ragged_list_names_the_input() -> None:
     with pytest.raises(InvalidValue, match="input 'x': the nested list is ragged"):
         as_inputs('{"instances": [{"x": [[1], [1, 2]]}]}')
