@@ -162,6 +162,16 @@ def test_signals_reach_a_child_and_no_successor_of_its_pid(start: Start) -> None
     child.signal(signal.SIGTERM)
 
 
+def test_ctrl_c_spares_a_child_that_starts(start: Start) -> None:
+    """Ctrl-C and the end of a terminal reach the whole process group."""
+    child = start("import signal; parent.tell_ready(held=[*map(int, signal.pthread_sigmask(0, []))]); signal.pause()")
+    for left_to_parent in (signal.SIGINT, signal.SIGHUP):
+        child.signal(left_to_parent)
+
+    assert told(child).ready == {"held": []}
+    assert signal.pthread_sigmask(signal.SIG_BLOCK, []) == set()
+
+
 def test_a_closed_child_leaves_no_descriptor() -> None:
     before = descriptors()
 

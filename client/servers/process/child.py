@@ -23,6 +23,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from cluster_serving.client.servers.process.parent import LEFT_TO_PARENT
+
 
 class Child:
     """Running child process.
@@ -59,6 +61,8 @@ class Child:
         self._buffer = b""
         self._ready_fd, write_fd = os.pipe()
         os.set_blocking(self._ready_fd, False)
+        # Held back until the child leaves them to its parent: Ctrl-C would end a child in the middle of its imports.
+        held = signal.pthread_sigmask(signal.SIG_BLOCK, LEFT_TO_PARENT)
         try:
             self._process = subprocess.Popen(
                 [sys.executable, "-P", "-m", *command],
@@ -71,6 +75,7 @@ class Child:
             os.close(self._ready_fd)
             raise
         finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, held)
             os.close(write_fd)
         self.pid = self._process.pid
         try:

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+LEFT_TO_PARENT = frozenset({signal.SIGINT, signal.SIGHUP})
 _PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None)
 
@@ -23,8 +24,9 @@ def die_with_parent() -> None:
 
 def leave_signals_to_parent() -> None:
     """Ignore Ctrl-C and the end of a terminal: both reach the whole process group, and the parent decides what to do."""
-    for number in (signal.SIGINT, signal.SIGHUP):
+    for number in LEFT_TO_PARENT:
         signal.signal(number, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, LEFT_TO_PARENT)  # the parent starts its children with both held back
 
 
 class Parent:
