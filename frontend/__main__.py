@@ -21,6 +21,8 @@ def main() -> None:
     except NotInstalled as fault:
         print(fault, file=sys.stderr)
         sys.exit(fault.exit_code)
+    except KeyboardInterrupt:  # the imports take a second and more on a busy machine
+        sys.exit("Aborted!")  # as click says later
     frontend.main(prog_name="cluster-serving-http")
 
 

@@ -7,6 +7,8 @@ from cluster_serving import __version__
 from cluster_serving.client.servers.process.exit_codes import MEANINGS, ExitCode
 from cluster_serving.node.commands.installed import check_installed, client_alone, node_missing
 
+_ABORTED = "Aborted!"  # as click says later
+
 
 def _end(sentence: str) -> NoReturn:
     print(sentence, file=sys.stderr)
@@ -27,6 +29,8 @@ try:
 except ModuleNotFoundError as error:
     _check_foreign(error)
     _end(client_alone())
+except KeyboardInterrupt:
+    sys.exit(_ABORTED)
 
 _commands: list[click.Command] = []
 _of_the_original: dict[str, click.Command] = {}
@@ -50,6 +54,8 @@ except ModuleNotFoundError as error:
     _check_foreign(error)
     if not some_installed():
         _end(client_alone())
+except KeyboardInterrupt:  # the imports take a second and more on a busy machine
+    sys.exit(_ABORTED)
 else:
     _commands = [
         setup.init,

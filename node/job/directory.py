@@ -123,15 +123,19 @@ class Job:
         """Create the directory, for its owner only.
 
         Raises:
-            OSError: the directory cannot be created.
+            Fault: the directory cannot be created.
         """
-        self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        try:
+            self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            mend = "set CLUSTER_SERVING_HOME to a directory that this user can write"
+            raise Fault(f"{error.filename}: {error.strerror}; {mend}") from error
 
     def running(self) -> bool:
         """Return whether a supervisor of this job runs on this machine."""
         try:
             descriptor = os.open(self.lock_path, os.O_RDWR)
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return False
         try:
             return not _locked(descriptor)
@@ -164,8 +168,11 @@ class Job:
                 if time.monotonic() > deadline:
                     raise AlreadyRunning(f"Cluster Serving with name {self.name} already exists on this machine")
                 time.sleep(0.02)
-            os.ftruncate(descriptor, 0)
-            os.pwrite(descriptor, str(os.getpid()).encode(), 0)
+            try:
+                os.ftruncate(descriptor, 0)
+                os.pwrite(descriptor, str(os.getpid()).encode(), 0)
+            except OSError as error:  # of a full disk, which names no file
+                raise OSError(error.errno, error.strerror, str(self.lock_path)) from error
             # The file stays: after a removal, two processes could lock two files of the same name.
             yield
         finally:

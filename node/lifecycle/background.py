@@ -1,7 +1,6 @@
 """`start` without `--foreground`: start a node that outlives the command, and wait until the node can serve."""
 
 import os
-import shlex
 import signal
 import sys
 import time
@@ -18,6 +17,7 @@ from cluster_serving.client.servers.process.exit_codes import ExitCode, Fault
 from cluster_serving.client.servers.process.printable import printable
 from cluster_serving.node.job import detached
 from cluster_serving.node.job.directory import Job
+from cluster_serving.node.lifecycle.jobs_here import command_for
 from cluster_serving.node.lifecycle.options import StartOptions
 from cluster_serving.node.lifecycle.prepare import prepare, repair_redis
 from cluster_serving.node.lifecycle.progress_pipe import Event, follow
@@ -67,7 +67,7 @@ def say_ready(job: Job, text: str) -> None:
     """Say that a node serves, and show the path of its log and the command to stop the node."""
     say(f"Cluster Serving job {job.name} is ready: {text}")
     say(f"Log: {job.log_path}")
-    say(f"Stop it with: cluster-serving stop {shlex.quote(job.name)}")
+    say(f"Stop it with: {command_for(job, 'stop')}")
 
 
 def say_ignored(ignored: Mapping[str, str]) -> None:

@@ -1,11 +1,17 @@
-"""Sentence on a job that does not run, with the jobs that there are."""
+"""Words about jobs: the command for a job, and why a job does not run, with the jobs that there are."""
 
+import shlex
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from cluster_serving.node.job.directory import Job
 
 _MOST = 10
+
+
+def command_for(job: "Job", verb: str) -> str:
+    """Return the command line that stops a job, for instance: `cluster-serving stop digits`."""
+    return shlex.join(["cluster-serving", verb, *(["--"] if job.name.startswith("-") else []), job.name])
 
 
 def was_started(job: "Job") -> bool:

@@ -1,7 +1,6 @@
 """Checks of `start` before a node runs: no second node of the job, a model, and a Redis that answers."""
 
 import os
-import shlex
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -23,6 +22,7 @@ from cluster_serving.node.job.redis_kind import check_kind
 from cluster_serving.node.job.redis_program import check_version, find_server, redis_home_problem
 from cluster_serving.node.job.redis_server import Listener
 from cluster_serving.node.job.redis_watch import forget
+from cluster_serving.node.lifecycle.jobs_here import command_for
 
 if TYPE_CHECKING:
     from cluster_serving.node.models.detect import Detected
@@ -84,7 +84,7 @@ def check_free(job: Job) -> None:
         AlreadyRunning: a node of this job runs.
     """
     if job.running():
-        stop = f"cluster-serving stop {shlex.quote(job.name)}"
+        stop = command_for(job, "stop")
         raise AlreadyRunning(
             f"Cluster Serving with name {job.name} already exists on this machine; stop it with {stop}"
         )

@@ -1,6 +1,5 @@
 """Stop of a node, and of the Redis that was started for the node."""
 
-import shlex
 import time
 from contextlib import suppress
 from enum import Enum
@@ -8,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from cluster_serving.client.servers.process.command import say
 from cluster_serving.client.servers.process.exit_codes import Fault
-from cluster_serving.node.lifecycle.jobs_here import not_running
+from cluster_serving.node.lifecycle.jobs_here import command_for, not_running
 
 if TYPE_CHECKING:
     import psutil
@@ -104,8 +103,7 @@ def stop_redis(job: "Job") -> RedisEnd:
             and (record is None or redis_server.port_of(other.redis_directory) == record.local_redis_port)
         ]
         for owner in owners:
-            mend = f"cluster-serving shutdown {shlex.quote(owner.name)}"
-            say(f"Redis was started by job {owner.name}: stop it with {mend}")
+            say(f"Redis was started by job {owner.name}: stop it with {command_for(owner, 'shutdown')}")
         return RedisEnd.RUNS_ON if owners else RedisEnd.NONE
     port = redis_server.port_of(job.redis_directory)
     users: list[str] = []

@@ -26,6 +26,7 @@ from cluster_serving.node.job.directory import Job, NodeRecord
 from cluster_serving.node.job.redis_program import find_server
 from cluster_serving.node.lifecycle import background, stopping
 from cluster_serving.node.lifecycle import progress_pipe as reporting
+from cluster_serving.node.lifecycle.jobs_here import command_for
 from cluster_serving.node.lifecycle.log_rotation import rotate
 from cluster_serving.node.lifecycle.options import StartOptions, recorded_options
 from support.completion import completed
@@ -335,6 +336,14 @@ def test_password_is_not_on_the_command_line_of_the_node(monkeypatch: pytest.Mon
     assert "is ready: geheim None" in result.stdout
     assert command
     assert "geheim" not in " ".join(command)
+
+
+def test_the_command_for_a_job_can_be_typed() -> None:
+    assert [command_for(Job.of(name), "stop") for name in ("j", "a b", "--help")] == [
+        "cluster-serving stop j",
+        "cluster-serving stop 'a b'",
+        "cluster-serving stop -- --help",
+    ]
 
 
 def test_password_is_not_recorded() -> None:
@@ -705,6 +714,14 @@ def test_help_names_the_exit_codes() -> None:
         assert run(command, "-h").exit_code == 0
 
 
+def test_help_has_one_spelling_and_the_original_spelling_works() -> None:
+    told = run("start", "--help").output
+
+    assert "--config-path" in told
+    assert "config_path" not in told
+    assert "other.yaml: there is no such file" in run("start", "--config_path", "other.yaml").stderr
+
+
 def test_help_imports_nothing_heavy() -> None:
     program = "import sys, cluster_serving.node.cli; print(*{name.partition('.')[0] for name in sys.modules})"
     loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
@@ -768,3 +785,22 @@ from cluster_serving.node.cli import {function}
     (line,) = result.stderr.splitlines()
     assert "client of Cluster Serving alone" in line
     assert line.endswith(install_command("onnx"))
+
+
+@pytest.mark.parametrize(
+    ("program", "package"),
+    [("node.cli", "click"), ("node.cli", "cluster_serving.node.commands.tune"), ("frontend", "click")],
+)
+def test_ctrl_c_during_the_imports_leaves_no_traceback(program: str, package: str) -> None:
+    source = f"""
+import runpy, sys
+class Interrupter:
+    def find_spec(self, name, path=None, target=None):
+        if name == {package!r}:
+            raise KeyboardInterrupt
+sys.meta_path.insert(0, Interrupter())
+runpy.run_module("cluster_serving.{program}", run_name="__main__")
+"""
+    result = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, check=False)
+
+    assert (result.returncode, result.stdout, result.stderr) == (1, "", "Aborted!\n")

@@ -52,6 +52,15 @@ def test_every_name_gets_one_directory_in_the_home(home: dict[str, str], name: s
     assert job.directory.is_dir()
 
 
+def test_a_home_that_cannot_be_made_is_told_with_the_mend(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    job = Job.of("j", {"CLUSTER_SERVING_HOME": str(tmp_path / "file" / "home")})
+
+    assert not job.running()
+    with pytest.raises(Fault, match="file/home/j: Not a directory; set CLUSTER_SERVING_HOME to a directory that this"):
+        job.create()
+
+
 def test_record_is_private_and_comes_back(home: dict[str, str]) -> None:
     job = Job.of("a/b", home)
     job.record(RECORD)
