@@ -3,6 +3,7 @@
 import json
 import os
 import socket
+import subprocess
 import sys
 import types
 from collections.abc import Generator
@@ -79,6 +80,27 @@ def test_shutdown_stops_redis_only_when_nobody_uses_it(port: int) -> None:
     assert "Cluster Serving is shutdown." not in kept
     assert stopped.splitlines()[-1] == "Cluster Serving is shutdown."
     assert redis_server.listener(port) is redis_server.Listener.NOBODY
+
+
+def test_shutdown_of_a_job_leaves_the_redis_of_another_and_says_so(port: int) -> None:
+    program = """
+import signal
+from cluster_serving.node.job.directory import Job
+with Job.of("b").acquire():
+    print(flush=True)
+    signal.pause()
+"""
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as node:
+        assert node.stdout is not None
+        node.stdout.readline()
+        result = run("shutdown", "b")
+
+    assert result.exit_code == ExitCode.OK
+    assert result.stdout.splitlines()[-2:] == [
+        "Cluster Serving job b stopped.",
+        "Redis was started by job a: stop it with cluster-serving shutdown a",
+    ]
+    assert redis_server.listener(port) is redis_server.Listener.REDIS
 
 
 def test_status_tells_queue_and_heartbeat(port: int) -> None:

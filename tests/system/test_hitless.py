@@ -139,9 +139,11 @@ def test_sighup_changes_the_model_without_a_failed_call(
 def test_restart_changes_settings_and_remembers_them(node: RunningNode, own_redis: PrivateRedis) -> None:
     caller = Caller(own_redis, 2)
 
-    done = restart(node, "--set", "batchSize=7", CLUSTER_SERVING_MODEL_PARALLELISM="1")
+    environ = {"CLUSTER_SERVING_MODEL_PARALLELISM": "1", "CLUSTER_SERVING_BATCHSISE": "8"}
+    done = restart(node, "--set", "batchSize=7", **environ)
 
     assert done.returncode == 0, done.stderr
+    assert done.stderr.startswith("Ignored: CLUSTER_SERVING_BATCHSISE (no such variable; did you mean ")
     assert "beside the old one" in done.stdout
     assert f"Cluster Serving job {JOB} is ready: times_2.py" in done.stdout
     assert "Stop signal" not in done.stdout
