@@ -181,8 +181,10 @@ def test_an_ipv6_address_is_a_host(host: str) -> None:
 
 @pytest.mark.parametrize("setting", ["ssl_certfile", "ssl_keyfile", "ssl_ca_certs"])
 def test_a_missing_file_of_tls_is_named(setting: str, tmp_path: Path) -> None:
+    settings: Any = {setting: f"{tmp_path}/none.pem"}
+
     with pytest.raises(ValueError, match=f"{setting} is '{tmp_path}/none.pem', but there is no such file"):
-        InputQueue(ssl=True, **{setting: f"{tmp_path}/none.pem"})
+        InputQueue(ssl=True, **settings)
 
 
 def test_a_queue_shows_its_job_and_redis() -> None:
