@@ -21,7 +21,8 @@ class RowTimes:
     """Milliseconds of a worker per row: the mean of the last runs with a margin.
 
     Rows may cost unequally. Taken for as dear as the dearest row, all rows ahead of a record together would seem to take many
-    times as long as they take. The longest run does not count, because a single run may have been held up.
+    times as long as they take. The longest run does not count, because a single run may have been held up: the first run of a
+    worker often is.
     """
 
     def __init__(self) -> None:
@@ -29,12 +30,12 @@ class RowTimes:
         self._total_ms, self._total_rows = 0.0, 0
 
     def add(self, run_ms: float, rows: int) -> float:
-        """Note a run, and return the milliseconds that a row of the next runs may take."""
+        """Note a run, and return the milliseconds that a row of the next runs may take, 0 after the first run: not known."""
         self._runs.append((run_ms / rows, run_ms, rows))
         self._total_ms += run_ms
         self._total_rows += rows
         if len(self._runs) == 1:
-            return _MARGIN * run_ms / rows
+            return 0.0
         if len(self._runs) > _RUNS:
             _, oldest_ms, oldest_rows = self._runs.popleft()
             self._total_ms -= oldest_ms

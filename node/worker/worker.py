@@ -120,8 +120,8 @@ class Worker:
             slot.add(outcomes, next_row, area.used)
             if next_row < rows.stop:
                 break
-        if ran and slot.deadline_ms:
-            self._ring.row_ms = self._row_times.add(1000 * (time.perf_counter() - begun_s), ran)
+        if ran and slot.deadline_ms and (row_ms := self._row_times.add(1000 * (time.perf_counter() - begun_s), ran)):
+            self._ring.row_ms = row_ms
 
     def _too_late(self, slot: Slot, rows: range) -> list[Outcome]:
         """Return the outcomes of rows that are too late to be begun.
