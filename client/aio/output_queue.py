@@ -1,14 +1,24 @@
 """Output queue for asyncio: takes results off the queue."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from typing import Any, Self, Unpack
 
 from cluster_serving.client import keys
 from cluster_serving.client.aio.link import AsyncLink
 from cluster_serving.client.api import Api, ConnectionSettings
-from cluster_serving.client.errors import ConnectionLost
-from cluster_serving.client.protocol.results import TAKE, Answer, escape_glob, plain_or_failed, result_of, taken_result
+from cluster_serving.client.errors import ConnectionLost, RedisRefused
+from cluster_serving.client.protocol.results import (
+    DELETE,
+    READ_AT_ONCE,
+    Answer,
+    Found,
+    deletion,
+    escape_glob,
+    found_result,
+    plain_or_failed,
+    result_of,
+)
 from cluster_serving.client.wire.result import Result
 from cluster_serving.client.wire.values import encode_uri
 
@@ -24,15 +34,14 @@ class AsyncOutputQueue(Api):
         super().__init__(**settings)
         self._prefix = keys.result_prefix(self.name)
         self._link = AsyncLink(self.settings)
-        self._undelivered: list[Result] = []  # results that a cancelled `dequeue` had taken
+        self._undelivered: list[Result] = []  # results that a cancelled call had taken
 
     async def query(self, uri: str, delete: bool = False) -> Answer:
         """Return the result of one record, as `OutputQueue.query` does."""
         key = self._prefix.encode() + encode_uri(uri)
-        if delete:
-            (fields,) = await self._link.run(TAKE, [key], [])
-        else:
-            (fields,) = await self._link.call_checked(("HGETALL", key))
+        (fields,) = await self._link.call_checked(("HGETALL", key))
+        if delete and fields and not await self._take([(key, fields)]):
+            return "[]"  # another reader was quicker
         return plain_or_failed(result_of(fields, uri)) if fields else "[]"
 
     async def query_and_delete(self, uri: str) -> Answer:
@@ -44,8 +53,8 @@ class AsyncOutputQueue(Api):
         taken, self._undelivered = self._undelivered, []
         try:
             try:
-                async for found in self._pages():
-                    taken += await self._take(found)
+                async for names in self._pages():
+                    taken += await self._take(await self._read(names))
             except ConnectionLost:
                 if not taken:
                     raise
@@ -61,11 +70,15 @@ class AsyncOutputQueue(Api):
         quiet_since_s, pause_s = loop.time(), 0.005
         while loop.time() - quiet_since_s < timeout:
             any_came = False
-            async for found in self._pages():
-                for key in found:
-                    for result in await self._take([key]):
-                        any_came = True
-                        yield result
+            while self._undelivered:
+                any_came = True
+                yield self._undelivered.pop()
+            async for names in self._pages():
+                for start in range(0, len(names), READ_AT_ONCE):
+                    for found in await self._read(names[start : start + READ_AT_ONCE]):
+                        for result in await self._take([found]):
+                            any_came = True
+                            yield result
             if any_came:
                 quiet_since_s, pause_s = loop.time(), 0.005
             else:
@@ -95,7 +108,21 @@ class AsyncOutputQueue(Api):
             if int(cursor) == 0:
                 return
 
-    async def _take(self, found: list[bytes]) -> list[Result]:
-        """Take results off the queue in one step. Results that another reader has taken meanwhile are left out."""
-        taken = await self._link.run(TAKE, found, [])
-        return [taken_result(key, self._prefix, fields) for key, fields in zip(found, taken, strict=True) if fields]
+    async def _read(self, names: Sequence[bytes]) -> list[Found]:
+        """Return the results with these keys. Results that another reader has taken meanwhile are left out."""
+        replies = await self._link.call_checked(*(("HGETALL", name) for name in names))
+        return [(name, fields) for name, fields in zip(names, replies, strict=True) if fields]
+
+    async def _take(self, found: Sequence[Found]) -> list[Result]:
+        """Take results off the queue that were read, as `OutputQueue` does."""
+        results = [found_result(key, self._prefix, fields) for key, fields in found]
+        try:
+            deleted = await self._link.run(DELETE, *deletion(found))
+        except (ConnectionLost, RedisRefused) as error:
+            if isinstance(error, RedisRefused) or error.unsent:
+                raise
+            return results
+        except BaseException:
+            self._undelivered += results
+            raise
+        return [result for result, is_mine in zip(results, deleted, strict=True) if is_mine]

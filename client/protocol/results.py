@@ -1,4 +1,7 @@
-"""Results for programs: the script that takes results, and the conversion of results. No I/O, for threads and asyncio alike."""
+"""Results for programs: the script that deletes results, and the conversion of results. No I/O, for threads and asyncio alike.
+
+A result is read first, and then deleted: a connection that breaks in between loses nothing.
+"""
 
 import re
 from collections.abc import Sequence
@@ -13,7 +16,12 @@ from cluster_serving.client.protocol.resp import Script
 from cluster_serving.client.wire.original.result import decode_result as decode_original
 from cluster_serving.client.wire.result import Result, decode_result
 
-TAKE = Script(Path(__file__).with_name("take.lua").read_text())
+DELETE = Script(Path(__file__).with_name("delete.lua").read_text())
+READ_AT_ONCE = 16
+"""Results that `results` reads in one trip. Each one is deleted by itself, right before it is given."""
+
+Found = tuple[bytes, list[bytes]]
+"""Key and fields of a result hash."""
 
 Answer = NDArray[Any] | Any
 """Answer to a record: the ndarray of one output, a list of several outputs, text, or the JSON value of a filter.
@@ -59,8 +67,14 @@ def result_of(fields: Sequence[bytes], uri: str) -> Result:
     return result if result.error else Result(uri, {}, value)
 
 
-def taken_result(key: bytes, prefix: str, fields: Sequence[bytes]) -> Result:
-    """Return the result in a hash that was taken off the queue.
+def deletion(found: Sequence[Found]) -> tuple[list[bytes], list[bytes]]:
+    """Return the keys and arguments of `DELETE` for results that were read."""
+    receipts = [dict(zip(fields[::2], fields[1::2], strict=True)).get(keys.RECEIPT, b"") for _, fields in found]
+    return [key for key, _ in found], receipts
+
+
+def found_result(key: bytes, prefix: str, fields: Sequence[bytes]) -> Result:
+    """Return the result in a hash of the queue.
 
     An unreadable result becomes a failed result, and does not stop the remaining results.
     """

@@ -5,6 +5,7 @@ import time
 import uuid
 from collections import deque
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import cached_property
 from itertools import chain, count, islice
 from typing import Any, Self, Unpack
@@ -13,16 +14,17 @@ import numpy as np
 
 from cluster_serving.client import keys
 from cluster_serving.client.api import Api, ConnectionSettings
-from cluster_serving.client.errors import ResultTimeout
+from cluster_serving.client.errors import ConnectionLost, ResultTimeout
 from cluster_serving.client.http.frontend import Frontend
 from cluster_serving.client.protocol.admission import CHUNK, SENT, Admission, Send, check, chunks
 from cluster_serving.client.protocol.requests import Dialect, as_inputs, check_dialect, request_fields
 from cluster_serving.client.protocol.results import (
+    DELETE,
     PAUSE_S,
-    TAKE,
     WINDOW,
     Answer,
     begun_in_time,
+    deletion,
     plain,
     plain_or_error,
     result_of,
@@ -324,12 +326,14 @@ class InputQueue(Api):
     def _predict_by_polling(self, uri: str, data: Mapping[str, Any], deadline_s: float) -> Answer:
         """Poll for the result hash like the original, because the original's servers know no reply stream."""
         self._sender.put(request_fields(self._dialect, uri, data), deadline_s - time.monotonic())
-        key, pause_s = keys.result_prefix(self.name) + uri, 0.001
+        key, pause_s = (keys.result_prefix(self.name) + uri).encode(), 0.001
         while time.monotonic() < deadline_s:
             with self._sender.link() as link:
-                fields = link.run(TAKE, [key], [])[0]
-            if fields:
-                return plain(result_of(fields, ""))
+                fields = link.call("HGETALL", key)
+                if fields:
+                    with suppress(ConnectionLost):  # the result is here, and in Redis it expires
+                        link.run(DELETE, *deletion([(key, fields)]))
+                    return plain(result_of(fields, ""))
             time.sleep(pause_s)
             pause_s = min(2 * pause_s, 0.05)
         where = self.settings.describe()

@@ -2,13 +2,23 @@
 
 import threading
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from typing import Any, Self, Unpack
 
 from cluster_serving.client import keys
 from cluster_serving.client.api import Api, ConnectionSettings
-from cluster_serving.client.errors import ConnectionLost
-from cluster_serving.client.protocol.results import TAKE, Answer, escape_glob, plain_or_failed, result_of, taken_result
+from cluster_serving.client.errors import ConnectionLost, RedisRefused
+from cluster_serving.client.protocol.results import (
+    DELETE,
+    READ_AT_ONCE,
+    Answer,
+    Found,
+    deletion,
+    escape_glob,
+    found_result,
+    plain_or_failed,
+    result_of,
+)
 from cluster_serving.client.threads.link import Link
 from cluster_serving.client.wire.original.result import get_ndarray_from_b64, get_ndarray_from_record_batch
 from cluster_serving.client.wire.result import Result
@@ -32,7 +42,7 @@ class OutputQueue(Api):
         self._prefix = keys.result_prefix(self.name)
         self._link = Link(self.settings)
         self._lock = threading.Lock()
-        self._undelivered: list[Result] = []  # results that an interrupted `dequeue` had taken
+        self._undelivered: list[Result] = []  # results that an interrupted call had taken
 
     def query(self, uri: str, delete: bool = False) -> Answer:
         """Return the result of one record.
@@ -50,7 +60,9 @@ class OutputQueue(Api):
         """
         key = self._prefix.encode() + encode_uri(uri)
         with self._lock:
-            fields = self._link.run(TAKE, [key], [])[0] if delete else self._link.call("HGETALL", key)
+            fields = self._link.call("HGETALL", key)
+        if delete and fields and not self._take([(key, fields)]):
+            return "[]"  # another reader was quicker
         return plain_or_failed(result_of(fields, uri)) if fields else "[]"
 
     def query_and_delete(self, uri: str) -> Answer:
@@ -60,14 +72,14 @@ class OutputQueue(Api):
     def dequeue(self) -> dict[str, Any]:
         """Take all available results off the queue. Return the results by uri, each in the form of `query`.
 
-        An exception from outside, such as Ctrl-C, loses at most the page of results that is on its way from Redis. The next call
-        returns the pages that had arrived before. `results` never takes more than one result ahead.
+        Results are deleted once they have arrived. If the connection breaks at that moment, or Ctrl-C interrupts the call, results
+        may come a second time, and none is lost.
         """
         taken, self._undelivered = self._undelivered, []
         try:
             try:
-                for found in self._pages():
-                    taken += self._take(found)
+                for names in self._pages():
+                    taken += self._take(self._read(names))
             except ConnectionLost:
                 if not taken:
                     raise
@@ -93,11 +105,15 @@ class OutputQueue(Api):
         pause_s = 0.005
         while time.monotonic() - quiet_since_s < timeout:
             any_came = False
-            for found in self._pages():
-                for key in found:
-                    for result in self._take([key]):
-                        any_came = True
-                        yield result
+            while self._undelivered:
+                any_came = True
+                yield self._undelivered.pop()
+            for names in self._pages():
+                for start in range(0, len(names), READ_AT_ONCE):
+                    for found in self._read(names[start : start + READ_AT_ONCE]):
+                        for result in self._take([found]):
+                            any_came = True
+                            yield result
             if any_came:
                 quiet_since_s, pause_s = time.monotonic(), 0.005
             else:
@@ -129,8 +145,26 @@ class OutputQueue(Api):
             if int(cursor) == 0:
                 return
 
-    def _take(self, found: list[bytes]) -> list[Result]:
-        """Take results off the queue in one step. Results that another reader has taken meanwhile are left out."""
+    def _read(self, names: Sequence[bytes]) -> list[Found]:
+        """Return the results with these keys. Results that another reader has taken meanwhile are left out."""
         with self._lock:
-            taken = self._link.run(TAKE, found, [])
-        return [taken_result(key, self._prefix, fields) for key, fields in zip(found, taken, strict=True) if fields]
+            replies = self._link.exchange(*(("HGETALL", name) for name in names))
+            for reply in replies:
+                if isinstance(reply, RedisRefused):
+                    self._link.raise_for(reply)
+        return [(name, fields) for name, fields in zip(names, replies, strict=True) if fields]
+
+    def _take(self, found: Sequence[Found]) -> list[Result]:
+        """Take results off the queue that were read. Results that another reader has taken meanwhile are left out."""
+        results = [found_result(key, self._prefix, fields) for key, fields in found]
+        try:
+            with self._lock:
+                deleted = self._link.run(DELETE, *deletion(found))
+        except (ConnectionLost, RedisRefused) as error:
+            if isinstance(error, RedisRefused) or error.unsent:
+                raise
+            return results  # nobody knows whether Redis has deleted the results, and twice is better than never
+        except BaseException:
+            self._undelivered += results
+            raise
+        return [result for result, is_mine in zip(results, deleted, strict=True) if is_mine]

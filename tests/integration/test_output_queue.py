@@ -2,14 +2,16 @@
 
 import asyncio
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
-from cluster_serving.client import AsyncOutputQueue, InvalidValue, OutputQueue, keys
+from cluster_serving.client import AsyncOutputQueue, ConnectionLost, InvalidValue, OutputQueue, keys
 from cluster_serving.client.aio import output_queue as aio
 from cluster_serving.client.threads import output_queue as threads
 from support.private_redis import PrivateRedis
+from support.proxy import proxy
 
 MANY = 1500
 """More than a page."""
@@ -133,3 +135,53 @@ def test_a_uri_that_is_no_text_is_an_invalid_value(redis_server: PrivateRedis) -
         output.query("\ud800")
     with pytest.raises(InvalidValue, match="valid Unicode"):
         asyncio.run(query())
+
+
+Reader = Callable[[int], dict[str, Any]]
+
+
+def dequeue(port: int) -> dict[str, Any]:
+    with OutputQueue(port=port, name="cut") as output:
+        return output.dequeue()
+
+
+def dequeue_by_asyncio(port: int) -> dict[str, Any]:
+    async def run() -> dict[str, Any]:
+        async with AsyncOutputQueue(port=port, name="cut") as output:
+            return await output.dequeue()
+
+    return asyncio.run(run())
+
+
+def results(port: int) -> dict[str, Any]:
+    with OutputQueue(port=port, name="cut") as output:
+        return {result.uri: result.value for result in output.results(timeout=0.1)}
+
+
+def results_by_asyncio(port: int) -> dict[str, Any]:
+    async def run() -> dict[str, Any]:
+        async with AsyncOutputQueue(port=port, name="cut") as output:
+            return {result.uri: result.value async for result in output.results(timeout=0.1)}
+
+    return asyncio.run(run())
+
+
+def query_and_delete(port: int) -> dict[str, Any]:
+    with OutputQueue(port=port, name="cut") as output:
+        return {"u0": output.query_and_delete("u0")}
+
+
+@pytest.mark.parametrize("read", [dequeue, dequeue_by_asyncio, results, results_by_asyncio, query_and_delete])
+@pytest.mark.parametrize("told", ["values", "deletion"])
+def test_a_connection_that_breaks_loses_no_result(read: Reader, told: str, redis_server: PrivateRedis) -> None:
+    with redis_server.client() as client, proxy(redis_server.port) as address:
+        client.hset(keys.result_prefix("cut") + "u0", mapping={"value": "[1]", "receipt": "{}"})
+        read(redis_server.port)  # Redis knows the script
+        client.hset(keys.result_prefix("cut") + "u0", mapping={"value": "[1]", "receipt": "{}"})
+        cut = address.cut_reply(b"[1]" if told == "values" else b":1", 0)
+        seen: dict[str, Any] = {}
+        with suppress(ConnectionLost):
+            seen = read(address.port)
+
+        assert cut.happened.is_set()
+        assert (seen or read(address.port)) == {"u0": [1]}

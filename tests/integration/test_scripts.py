@@ -12,7 +12,7 @@ import redis
 from cluster_serving.client import InputQueue, QueueFull, keys
 from cluster_serving.client.protocol.admission import Records
 from cluster_serving.client.protocol.resp import Argument
-from cluster_serving.client.protocol.results import TAKE
+from cluster_serving.client.protocol.results import DELETE
 from cluster_serving.client.redis_settings import RedisSettings
 from cluster_serving.client.threads import admission
 from cluster_serving.client.threads.link import Link
@@ -361,28 +361,28 @@ def test_batches_larger_than_luas_stack(client: redis.Redis, link: Link, job: st
     assert left(client, job) == (0, 0)
 
 
-def test_of_two_takers_one_gets_it(client: redis.Redis, link: Link, job: str, redis_server: PrivateRedis) -> None:
-    client.hset(f"{job}:a", mapping={"value": "1"})
-    other = Link(RedisSettings(port=redis_server.port))
+def test_of_two_readers_one_deletes_a_result(client: redis.Redis, link: Link, job: str) -> None:
+    client.hset(f"{job}:a", mapping={"value": "1", "receipt": "{}"})
 
-    for taker in (link, other):
-        taker.send(("EVAL", TAKE.text, 1, f"{job}:a"))
-    found = [link.read(), other.read()]
-
-    assert sorted(map(repr, found)) == sorted(map(repr, [[[b"value", b"1"]], [[]]]))
-    assert client.exists(f"{job}:a") == 0
-    other.close()
+    assert [link.run(DELETE, [f"{job}:a"], ["{}"]) for _ in range(2)] == [[1], [0]]
 
 
-def test_take_many_at_once_and_leave_what_is_no_result(client: redis.Redis, link: Link, job: str) -> None:
+def test_a_result_that_another_one_has_replaced_stays(client: redis.Redis, link: Link, job: str) -> None:
+    client.hset(f"{job}:a", mapping={"value": "2", "receipt": "new"})
+    client.hset(f"{job}:b", mapping={"value": "2", "receipt": "new"})
+
+    assert link.run(DELETE, [f"{job}:a", f"{job}:b"], ["old", ""]) == [0, 0]
+    assert client.exists(f"{job}:a", f"{job}:b") == 2
+
+
+def test_delete_many_at_once_and_leave_what_is_no_result(client: redis.Redis, link: Link, job: str) -> None:
     client.hset(f"{job}:a", mapping={"value": "1"})
     client.set(f"{job}:text", "no hash")
     client.xadd(f"{job}:stream", {"no": "hash"})
     client.hset(f"{job}:b", mapping={"value": "2"})
+    names = [f"{job}:{name}" for name in ("a", "text", "none", "stream", "b")]
 
-    found = link.run(TAKE, [f"{job}:{name}" for name in ("a", "text", "none", "stream", "b")], [])
-
-    assert found == [[b"value", b"1"], [], [], [], [b"value", b"2"]]
+    assert link.run(DELETE, names, [""] * 5) == [1, 0, 0, 0, 1]
     assert sorted(client.keys(f"{job}:*")) == [f"{job}:stream".encode(), f"{job}:text".encode()]
 
 

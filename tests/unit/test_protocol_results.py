@@ -211,4 +211,4 @@ def test_keys_of_a_job() -> None:
 
 
 def test_the_scripts_are_in_the_package() -> None:
-    assert "HGETALL" in commands.TAKE.text
+    assert "DEL" in commands.DELETE.text
