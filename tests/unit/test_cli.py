@@ -640,7 +640,7 @@ def test_following_goes_on_over_a_rotation(monkeypatch: pytest.MonkeyPatch) -> N
     job = Job.of("a")
     job.create()
     job.log_path.write_text("one\n")
-    turns = iter(["two\n", "three\n", ""])
+    turns = iter(["two\x1b[2J\n", "three\n", ""])
 
     def meanwhile(_seconds: float) -> None:
         text = next(turns)
@@ -656,7 +656,7 @@ def test_following_goes_on_over_a_rotation(monkeypatch: pytest.MonkeyPatch) -> N
 
     result = run("logs", "a", "-f")
 
-    assert result.output == "one\ntwo\nafter two\nthree\nafter three\n"
+    assert result.output == "one\ntwo\\x1b[2J\nafter two\\x1b[2J\nthree\nafter three\n"
 
 
 def test_following_a_log_ends_quietly(monkeypatch: pytest.MonkeyPatch) -> None:
