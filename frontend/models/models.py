@@ -186,7 +186,8 @@ class Models:
             if not backend.registry.reachable:
                 raise NotReady(f"the Redis of the job {job} cannot be reached or cannot serve; {SEE_LOG}")
             if servable is not None or backend.registry.was_seen(job) or name == self._config.job_name:
-                raise NotReady(f"no node of the job {job} lives: start one, with jobName: {job}")
+                start = f"start one, with jobName: {job}"
+                raise NotReady(f"no node of the job {job} lives: {start}; models: {self._names()}")
             raise self._unknown(name, None)
         window_ms = servable.time_window if servable else self._config.time_window
         window_calls = servable.count_window if servable else self._config.count_window
@@ -201,8 +202,10 @@ class Models:
             return UnknownModel(
                 f"model not exist. Model Name: {name}, Model Version: {version}; versions: {', '.join(versions)}"
             )
-        names = ", ".join(sorted({served.name for served in self.all()})) or "none, for no node lives on this Redis"
-        return UnknownModel(f"model not exist. Model Name: {name}; models: {names}")
+        return UnknownModel(f"model not exist. Model Name: {name}; models: {self._names()}")
+
+    def _names(self) -> str:
+        return ", ".join(sorted({served.name for served in self.all()})) or "none, for no node lives on this Redis"
 
     def _versions(self, name: str) -> list[str]:
         return [version for known, version in self._servables if known == name]

@@ -251,6 +251,8 @@ def test_without_a_node_everything_is_503_or_404(own_redis: PrivateRedis, tmp_pa
 
     assert (ready.status, early.status, other.status, gone.status, away.status) == (503, 503, 404, 503, 503)
     assert JOB in other.body["error"]
+    start = f"no node of the job {JOB} lives: start one, with jobName: {JOB}"
+    assert early.body["error"] == f"{start}; models: none, for no node lives on this Redis"
     assert {"Retry-After"} <= gone.headers.keys() & away.headers.keys()
     told = [reply.body["error"] for reply in (ready, early, gone, away, lost)]
     assert not any(str(own_redis.port) in text for text in told)
