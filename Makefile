@@ -16,7 +16,7 @@ PYTEST = $(BIN)/python -m pytest -n $(TEST_PROCESSES) --max-worker-restart 0 --d
 # Compiled once, not by each of the thousand processes that tests start.
 export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: quickstart test test-fast test-redis test-swarm test-numa install format lint types architecture bench fuzz wheel images clean
+.PHONY: quickstart test test-fast test-redis test-swarm test-numa frozen install format lint types architecture bench fuzz wheel images clean
 
 quickstart: $(VENV)/installed-runtime ## serve a small model, send it images, show the answers
 	$(BIN)/python -m cluster_serving.node.quickstart
@@ -35,6 +35,13 @@ test-swarm: $(VENV)/installed-dev ## a stack on a real Swarm of three hosts, min
 
 test-numa: $(VENV)/installed-dev ## a node on two NUMA domains, emulated, minutes; skipped, with the reason, where that cannot be
 	$(BIN)/python -m pytest -m numa -s -rs tests/system/test_numa.py
+
+# Right after a release: make frozen RELEASE=v0.1.0
+RELEASE ?= HEAD
+FROZEN = src client frontend node swarm ':!node/quickstart' ':!frontend/metrics/grafana' ':!swarm/README.md'
+
+frozen: ## keeps the source of RELEASE as the release that tests run beside today's code
+	git archive $(RELEASE) $(FROZEN) | xz -9e > tests/frozen/release.tar.xz
 
 install: $(VENV)/installed-dev ## what a developer needs
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         RedisRefused,
         ResultTimeout,
         Unavailable,
+        Unreadable,
     )
     from cluster_serving.client.http.frontend import perdict
     from cluster_serving.client.http.reply import http_json_to_ndarray, http_response_to_ndarray
@@ -47,6 +48,7 @@ __all__ = [
     "Result",
     "ResultTimeout",
     "Unavailable",
+    "Unreadable",
     "http_json_to_ndarray",
     "http_response_to_ndarray",
     "perdict",
@@ -70,6 +72,7 @@ _MODULES = {
     "Result": "wire.result",
     "ResultTimeout": "errors",
     "Unavailable": "errors",
+    "Unreadable": "errors",
     "http_json_to_ndarray": "http.reply",
     "http_response_to_ndarray": "http.reply",
     "perdict": "http.frontend",

@@ -7,6 +7,7 @@ ClusterServingError
 ├── QueueFull           (also RuntimeError)      the job's stream holds `maxQueueLength` records, or Redis is short of memory
 ├── ResultTimeout       (also TimeoutError)      no result came in time
 ├── RecordFailed        (also RuntimeError)      the node answered with an error instead of a result
+│   └── Unreadable      (also CodecError)        the client cannot read the result
 ├── InvalidValue        (also TypeError)         no field of a record can carry the value
 └── CodecError          (also ValueError)        malformed bytes from the wire
 """
@@ -26,6 +27,9 @@ class ErrorCode(StrEnum):
     DEADLINE_EXCEEDED = "DeadlineExceeded"
     WORKER_HUNG = "WorkerHung"
     DELIVERED_TOO_OFTEN = "DeliveredTooOften"
+    OTHER_VERSION = "OtherVersion"
+    UNREADABLE = "Unreadable"
+    """Found by the client: the node's answer cannot be read."""
 
 
 class ClusterServingError(Exception):
@@ -114,3 +118,9 @@ class CodecError(ClusterServingError, ValueError):
     """Bytes from the wire are malformed. The message names the part and the reason."""
 
     http_status = 400
+
+
+class Unreadable(RecordFailed, CodecError):
+    """The client cannot read the result of the record: a node of another version has written the result, or it is damaged."""
+
+    http_status = 500

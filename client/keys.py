@@ -2,8 +2,8 @@
 
     <job>                                   stream    one entry per request. Finished entries are deleted: XLEN is the backlog
     cluster-serving_<job>:<uri>             hash      one result, until a client takes it or its time to live ends
-    cluster-serving.reply_<job>:<client>    stream    results for one waiting client, or for the calls of one frontend process.
-                                                      Expires with the client
+    cluster-serving.reply_<job>:<client>@1  stream    results for one waiting client, or for the calls of one frontend process.
+                                                      Expires with the client. Ends in the client's wire (below)
     cluster-serving.node_<job>:<node>       string    JSON heartbeat of one node, expires after three missed heartbeats
     cluster-serving.nodes                   zset      keys of all heartbeats, scored by the Unix time in s of the last heartbeat
     cluster-serving.reply_:<frontend>       stream    results for one frontend process of the release before, of every job
@@ -43,7 +43,9 @@ Result fields:
     bound                   `Receipt.bound` in a reply. In a hash, the receipt holds it
     receipt                 JSON, for native results only: `Receipt` in wire/receipt.py
 
-One entry of a reply stream holds the results of a batch: see wire/reply.py.
+One entry of a reply stream holds the results of a batch: see wire/reply.py. The wire is the number of the newest form of such
+entries that a release knows. A release reads and writes the form before too, so that releases with neighbouring wires understand
+each other: a node writes the older one of its own newest form and the client's.
 
 A dead letter begins with the field `dead_letter` (JSON: `Reason` in node/writer/dead_letters.py). The fields of the request follow
 unchanged, or after a field `dead_letter_cut` with their first bytes.
@@ -85,6 +87,11 @@ SALT: Final = "salt"
 
 MAX_URI_BYTES: Final = 4096
 
+WIRE: Final = 1
+"""Newest form of the entries of reply streams that this release reads and writes."""
+OLDEST_WIRE: Final = 1
+"""Oldest form of the entries of reply streams that this release reads and writes."""
+
 
 def check_job(name: str) -> str:
     """Return the name of a job.
@@ -105,12 +112,36 @@ def result_prefix(job: str) -> str:
     return f"cluster-serving_{job}:"
 
 
+def reply_prefix(job: str) -> str:
+    """Return the prefix of a job's reply streams."""
+    return f"cluster-serving.reply_{job}:"
+
+
 def reply_key(job: str, client: str) -> str:
-    """Return the key of a client's reply stream."""
-    return f"cluster-serving.reply_{job}:{client}"
+    """Return the key of the reply stream of a client of this release."""
+    return f"{reply_prefix(job)}{client}{_MARK}"
 
 
-OLD_FRONTENDS: Final = reply_key("", "")
+def wire_of(reply_key: bytes) -> int:
+    """Return the wire of the client that reads a reply stream. The first release, of wire 1, ends its keys without it."""
+    wire = reply_key.rpartition(b"@")[2]
+    return int(wire[:_DIGITS]) if wire.isdigit() else 1
+
+
+def understood(wire: int) -> bool:
+    """Return whether this release and a release of the given wire have a form of replies in common."""
+    return OLDEST_WIRE <= wire <= WIRE + 1
+
+
+def can_read(reply_key: bytes) -> bool:
+    """Return whether the client that reads a reply stream reads a form that this release writes."""
+    return reply_key.endswith(_OWN_END) or understood(wire_of(reply_key))
+
+
+_DIGITS: Final = 9
+_MARK: Final = f"@{WIRE}"
+_OWN_END: Final = _MARK.encode()  # nearly every key ends so, and the look is cheap
+OLD_FRONTENDS: Final = reply_prefix("")
 """Prefix of the reply streams of frontends of the release before."""
 
 

@@ -74,5 +74,7 @@ SEE_LOG = "the log of the frontend says why"
 STATUS_OF_RECORD: dict[str, int] = {
     ErrorCode.INVALID_INPUT: 400,
     ErrorCode.DEADLINE_EXCEEDED: 504,
+    ErrorCode.OTHER_VERSION: 503,
+    ErrorCode.UNREADABLE: 503,
 }
 """HTTP status of a failed record, by error code. All other codes are 500: the fault of the model or the node."""

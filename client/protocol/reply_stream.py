@@ -19,7 +19,7 @@ from cluster_serving.client.errors import RedisRefused, ResultTimeout
 from cluster_serving.client.protocol.admission import queue_full
 from cluster_serving.client.protocol.requests import Fields
 from cluster_serving.client.protocol.resp import Command, cannot_serve, is_out_of_memory
-from cluster_serving.client.wire.reply import Entry, Reply, read_replies
+from cluster_serving.client.wire.reply import Entry, Reply, is_known, read_replies, unknown_form
 from cluster_serving.client.wire.result import Result
 
 BLOCK_S = 1.0
@@ -55,6 +55,7 @@ class ReplyStream:
         self._untrimmed_bytes = 0
         self._blocking = False  # True if the last read was allowed to wait
         self._idle = False  # True if the last read waited and found no entry
+        self._unread = b""  # first field of the last entry, if the entry has an unknown form
 
     def is_unsure(self, now_s: float) -> bool:
         """Return whether the stream has to be made, or made sure of, before records are enqueued."""
@@ -137,6 +138,7 @@ class ReplyStream:
         for entry_id, fields in entries:
             self._last = entry_id
             self._untrimmed_bytes += sum(map(len, fields))
+            self._unread = b"" if is_known(fields) else fields[0]
         self.answered = self.answered or bool(entries)
         self._idle = self._blocking and not entries
         self.more = len(entries) == _ENTRIES_AT_ONCE
@@ -147,8 +149,12 @@ class ReplyStream:
         return list(map(Reply.result, read_replies(self.receive(replies))))
 
     def no_result(self, what: str, reason: str) -> ResultTimeout:
-        """Return the error for a result that does not come. A vanished stream is reason enough."""
-        why = "the reply stream was deleted meanwhile" if self.vanished else reason
+        """Return the error for a result that does not come. The stream may know the reason better."""
+        why = reason
+        if self._unread:
+            why = unknown_form(self._unread)
+        elif self.vanished:
+            why = "the reply stream was deleted meanwhile"
         return ResultTimeout(f"no result {what}; {why}")
 
     def _renewal(self) -> Command:

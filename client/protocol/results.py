@@ -11,7 +11,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from cluster_serving.client import keys
-from cluster_serving.client.errors import CodecError, ErrorCode, RecordFailed, ResultTimeout
+from cluster_serving.client.errors import CodecError, ErrorCode, RecordFailed, ResultTimeout, Unreadable
 from cluster_serving.client.protocol.resp import Script
 from cluster_serving.client.wire.original.result import decode_result as decode_original
 from cluster_serving.client.wire.result import Result, decode_result
@@ -82,17 +82,18 @@ def found_result(key: bytes, prefix: str, fields: Sequence[bytes]) -> Result:
     try:
         return result_of(fields, uri)
     except CodecError as error:
-        return Result(uri, {}, error=("Unreadable", str(error)))
+        return Result(uri, {}, error=(ErrorCode.UNREADABLE, str(error)))
 
 
 def plain(result: Result) -> Answer:
     """Return a result as programs get it: `Result.value`.
 
     Raises:
-        RecordFailed: the record failed.
+        RecordFailed: the record failed. `Unreadable` if the result cannot be read.
     """
     if result.error is not None:
-        raise RecordFailed(*result.error, result.uri)
+        failure = Unreadable if result.error[0] == ErrorCode.UNREADABLE else RecordFailed
+        raise failure(*result.error, result.uri)
     return result.value
 
 

@@ -5,17 +5,60 @@ from typing import Any
 
 import msgspec
 
+from cluster_serving import __version__
+from cluster_serving.client import keys
 from cluster_serving.client.tensor_spec import TensorSpec
 
 
-class Heartbeat(msgspec.Struct, frozen=True, kw_only=True):
+class Release(msgspec.Struct, frozen=True, kw_only=True):
+    """Release of a node: the part of a heartbeat that every release writes and reads.
+
+    Attributes:
+        job: name of the job.
+        node: name of the node.
+        version: version of Cluster Serving. The first heartbeats have none.
+        wire: newest form of replies that the node writes.
+    """
+
+    job: str
+    node: str
+    version: str = ""
+    wire: int = 1
+
+    @property
+    def is_own(self) -> bool:
+        """True if this process is of the same release."""
+        return (self.version, self.wire) == (__version__, keys.WIRE)
+
+    @property
+    def is_understood(self) -> bool:
+        """True if this process and the node have a form of replies in common."""
+        return keys.understood(self.wire)
+
+    def __str__(self) -> str:
+        return release(self.version, self.wire)
+
+    @classmethod
+    def read(cls, beat: bytes) -> "Release":
+        """Return the release in a heartbeat of any release.
+
+        Raises:
+            msgspec.MsgspecError: it is no heartbeat.
+        """
+        return msgspec.json.decode(beat, type=Release)
+
+
+def release(version: str = __version__, wire: int = keys.WIRE) -> str:
+    """Return a release in words. Default: this one."""
+    return f"{version or 'before 0.1.0'} (wire {wire})"
+
+
+class Heartbeat(Release, frozen=True, kw_only=True):
     """State of a node, and the figures since its start.
 
     Fields with a default may be missing in a heartbeat. Frontends need only the rest.
 
     Attributes:
-        job: name of the job.
-        node: name of the node.
         state: `starting`, `ready`, `unready` or `draining`.
         pid: process id of the supervisor.
         started_ms: Unix time of the start in milliseconds.
@@ -38,8 +81,6 @@ class Heartbeat(msgspec.Struct, frozen=True, kw_only=True):
         figures: every number of the heartbeat by name (`answered`, `workers_alive`, `backlog`, ...), and `histograms`.
     """
 
-    job: str
-    node: str
     state: str
     pid: int = 0
     started_ms: int
@@ -60,6 +101,11 @@ class Heartbeat(msgspec.Struct, frozen=True, kw_only=True):
     threads_computing: int = 0
     batch_size: int
     figures: Mapping[str, Any] = {}
+
+    @property
+    def is_callable(self) -> bool:
+        """True while the node takes records, and its answers can be read."""
+        return self.ready and self.is_understood
 
     @property
     def ready(self) -> bool:

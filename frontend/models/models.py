@@ -62,8 +62,7 @@ class Served:
             NotReady: no node takes records.
         """
         if not self.job.ready:
-            states = ", ".join(f"{node.node} {node.state}" for node in self.job.nodes)
-            raise NotReady(f"no node of {self.name} is ready: {states}")
+            raise NotReady(f"no node of {self.name} is ready: {self.job.states}")
 
     async def predict(self, records: Sequence[Fields], request: Request) -> list[Result]:
         """Enqueue records and return their results in order. The result of a failed record is its error.

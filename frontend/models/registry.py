@@ -11,7 +11,8 @@ from cluster_serving.client import keys
 from cluster_serving.client.aio.link import AsyncLink
 from cluster_serving.client.errors import ConnectionLost, RedisRefused
 from cluster_serving.client.redis_settings import RedisSettings
-from cluster_serving.frontend.job import Job, read_jobs
+from cluster_serving.client.wire.heartbeat import release
+from cluster_serving.frontend.job import Job, jobs_of, read_nodes
 
 log = structlog.get_logger(__name__)
 
@@ -31,11 +32,13 @@ class Registry:
     Attributes:
         jobs: jobs with a live node, by name. For some seconds after an outage of Redis, also the jobs that were ready before.
         reachable: whether Redis answered the last time.
+        releases: releases of the live nodes that are not this frontend's.
     """
 
     def __init__(self, settings: RedisSettings) -> None:
         self.jobs: dict[str, Job] = {}
         self.reachable = False
+        self.releases: list[str] = []
         self._told_reachable = True
         self.described = settings.describe()
         self._link = AsyncLink(settings)
@@ -108,7 +111,9 @@ class Registry:
     async def _read_jobs(self) -> dict[str, Job]:
         (names,) = await self._link.call_checked(("ZRANGE", keys.NODES, 0, -1))
         beats: list[bytes | None] = (await self._link.call_checked(("MGET", *names)))[0] if names else []
-        return read_jobs(beat for beat in beats if beat is not None)
+        nodes = read_nodes(beat for beat in beats if beat is not None)
+        self.releases = sorted({str(node) for node in nodes} - {release()})
+        return jobs_of(nodes)
 
     def _tell(self, reachable: bool, reason: str = "") -> None:
         self.reachable = reachable

@@ -56,8 +56,7 @@ def model_config(served: Served, most_rows: int) -> dict[str, Any]:
 
 def index_entry(served: Served) -> dict[str, str]:
     """Return the entry of a model in the repository index."""
-    node = served.job.described
-    state, reason = ("READY", "") if served.job.ready else ("UNAVAILABLE", f"{node.node} is {node.state}")
+    state, reason = ("READY", "") if served.job.ready else ("UNAVAILABLE", served.job.states)
     return {"name": served.name, "version": served.version, "state": state, "reason": reason}
 
 

@@ -23,7 +23,20 @@ UNKNOWN = "unknown"
 _SETTLED = ("state", "model", "backend", "engine", "precision", "threads", "budget", "batch_size")
 _NUMBERS = ("answered", "failed", "dead", "redelivered", "restarts", "recycled", "reconnects")
 _ORDER = (
-    *("job", "state", "node", "pid", "uptime", "model", "backend", "engine", "precision", "budget", "workers"),
+    *(
+        "job",
+        "state",
+        "node",
+        "version",
+        "pid",
+        "uptime",
+        "model",
+        "backend",
+        "engine",
+        "precision",
+        "budget",
+        "workers",
+    ),
     *("threads", "batch_size", *_NUMBERS, "backlog", "pending", "redis", "server", "log", "warning", "problem"),
 )
 
@@ -117,9 +130,10 @@ def _from_redis(record: "NodeRecord", is_running: bool) -> dict[str, Any]:
 
     from cluster_serving.client.keys import GROUP, node_key
     from cluster_serving.client.servers.process.exit_codes import Fault
-    from cluster_serving.client.wire.heartbeat import Heartbeat
+    from cluster_serving.client.wire.heartbeat import Heartbeat, release
     from cluster_serving.node.config.loading import load_config
     from cluster_serving.node.job.redis_kind import eviction
+    from cluster_serving.node.job.releases import other_releases
     from cluster_serving.node.lifecycle.options import recorded_options
 
     path = Path(record.config_path) if record.config_path else None
@@ -127,11 +141,11 @@ def _from_redis(record: "NodeRecord", is_running: bool) -> dict[str, Any]:
         config = load_config(path, os.environ, recorded_options(record).flags()).config
         with config.redis_settings(_FIRST_ANSWER_S).client() as client:
             server: str | None = None  # for a user without permission to ask
-            warning: dict[str, str] = {}
+            warnings: list[str] = []
             with suppress(redis.ResponseError):
                 memory: Any = client.info("memory")
                 if lost := eviction(memory):
-                    warning = {"warning": f"Redis does not keep all that it accepts: {lost}"}
+                    warnings.append(f"Redis does not keep all that it accepts: {lost}")
                 info: Any = client.info("server")
                 valkey = info.get("valkey_version")
                 server = f"Valkey {valkey}" if valkey else f"Redis {info.get('redis_version')}"
@@ -140,12 +154,18 @@ def _from_redis(record: "NodeRecord", is_running: bool) -> dict[str, Any]:
                 pending = summary["pending"]
             except redis.ResponseError:  # no group yet
                 pending = 0
-            found = {"redis_server": server, "backlog": client.xlen(record.job), "pending": pending, **warning}
+            if others := sorted({str(node) for node in other_releases(client, record.job)}):
+                warnings.append(f"nodes of the job are of version {', '.join(others)}, this command of {release()}")
+            found = {"redis_server": server, "backlog": client.xlen(record.job), "pending": pending}
+            if warnings:
+                found["warning"] = "; ".join(warnings)
             text: Any = client.get(node_key(record.job, record.node)) if is_running else None
         if not text:
             return found
         beat = Heartbeat.decode(text)
         return found | {
+            "version": beat.version or None,
+            "wire": beat.wire,
             **{name: beat.figures.get(name) for name in (*_SETTLED, "candidates", *_NUMBERS)},
             "workers": f"{beat.workers_alive} of {beat.workers}",
             "uptime_s": max(0, round(time.time() - beat.started_ms / 1000)),
@@ -160,11 +180,15 @@ def _from_redis(record: "NodeRecord", is_running: bool) -> dict[str, Any]:
 
 def rows(report: dict[str, Any]) -> dict[str, Any]:
     """Return name to value of the facts that people are shown about a job, in their order."""
+    from cluster_serving.client.wire.heartbeat import release
+
     found = {key: value for key, value in report.items() if value is not None}
     if "uptime_s" in found:
         days, rest = divmod(found["uptime_s"], 86_400)
         clock = f"{rest // 3600}:{rest // 60 % 60:02}:{rest % 60:02}"
         found["uptime"] = f"{days} d {clock}" if days else clock
+    if "wire" in found:
+        found["version"] = release(found.get("version", ""), found["wire"])
     # The row of the server has name and version, and for an embedded server also its pid and restarts.
     server = [report["redis_server"]] if report.get("redis_server") else []
     if "redis_restarts" in report:

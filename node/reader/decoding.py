@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import structlog
 
+from cluster_serving import __version__
 from cluster_serving.client import keys
 from cluster_serving.client.errors import CodecError, ErrorCode
 from cluster_serving.client.wire.binding import bind, listed
@@ -31,6 +32,7 @@ log = structlog.get_logger(__name__)
 _SPARSE = {keys.SPARSE_INDICES, keys.SPARSE_VALUES, keys.SPARSE_SHAPE}
 _KINDS = (keys.TENSOR, keys.BOOL, keys.IMAGE, keys.STRING, *sorted(_SPARSE))
 _MAX_FIELD_MAPS = 1024
+_MOST_TOLD = 16
 _MAX_NAMES_BYTES = 1 << 16  # the field map of longer field names is made anew for each entry, and not kept
 
 
@@ -65,6 +67,7 @@ class RecordDecoder:
         self._field_maps: dict[tuple[bytes, ...], FieldMap] = {}  # by field names
         self._bindings: dict[tuple[str, ...], tuple[Sequence[int], int]] = {}  # by input names
         self._told_order = False
+        self._told_wires: set[int] = set()
 
     def decode(
         self, entry_id: bytes, fields: Sequence[bytes], now_ms: float, expected: Forecast = NO_FORECAST
@@ -83,7 +86,9 @@ class RecordDecoder:
         try:
             _check_uri(uri)
             name = uri
-            if reply and not self._may_reply(reply):
+            if reply and not self._can_reply(reply):
+                if self._may_reply(reply):
+                    return Record(uri, reply, flags, (), (), self._other_version(reply), 0, traceparent)
                 raise CodecError(f"the reply stream must begin with {self._reply_prefixes[0].decode()}")
             until_ms = deadline_ms(entry_id, fields[at.deadline]) if at.deadline >= 0 else 0
             if at.deadline >= 0:
@@ -116,7 +121,7 @@ class RecordDecoder:
         field_map = self._field_maps.get(tuple([column[0] for column in names]))
         if field_map is None or not all(column.count(column[0]) == len(column) for column in names):
             return None
-        return field_map.alike(ids, columns, earliest_ms, self._may_reply)
+        return field_map.alike(ids, columns, earliest_ms, self._can_reply)
 
     def refuse(self, entry_id: bytes, fields: Sequence[bytes], error: tuple[str, str]) -> Record:
         """Return the record of an entry that is answered with an error. The inputs are not decoded."""
@@ -153,6 +158,21 @@ class RecordDecoder:
 
     def _may_reply(self, reply: bytes) -> bool:
         return reply.startswith(self._reply_prefixes) and len(reply) <= keys.MAX_URI_BYTES
+
+    def _can_reply(self, reply: bytes) -> bool:
+        return self._may_reply(reply) and keys.can_read(reply)
+
+    def _other_version(self, reply: bytes) -> tuple[str, str]:
+        """Return the error for a record of a client of a foreign wire, and log the first record of each wire."""
+        wire = keys.wire_of(reply)
+        error = (
+            f"the client is of another version (it reads answers of wire {wire}, and this node, of version {__version__}, "
+            f"writes wire {keys.OLDEST_WIRE} to {keys.WIRE}): upgrade one of them"
+        )
+        if wire not in self._told_wires and len(self._told_wires) < _MOST_TOLD:
+            self._told_wires.add(wire)
+            log.warning("records are refused", reason=error)
+        return ErrorCode.OTHER_VERSION, error
 
     def _field_map(self, names: tuple[bytes, ...]) -> FieldMap:
         """Make the field map of entries with the given field names, and keep the map for later entries."""

@@ -59,7 +59,7 @@ class Reader:
         self._worker_bells = [Bell(fd) for fd in lane.worker_bells]
         self._writer_bell = Bell(lane.writer_bell)
         self._link = Link(lane.redis, _BLOCK_MS / 1000 + lane.redis.timeout_s)
-        self._decoder = RecordDecoder(spec.inputs, keys.reply_key(lane.job, "").encode(), spec.decoding)
+        self._decoder = RecordDecoder(spec.inputs, keys.reply_prefix(lane.job).encode(), spec.decoding)
         self._counters = self._ring.counters[READER]
         self._read_size = ReadSize(lane.geometry.slot_bytes)
         self._read_command = ("XREADGROUP", "GROUP", keys.GROUP, spec.consumer, "COUNT")

@@ -3,16 +3,19 @@
 import os
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import redis
 import structlog
 
+from cluster_serving import __version__
 from cluster_serving.client import keys
-from cluster_serving.client.wire.heartbeat import Heartbeat
+from cluster_serving.client.wire.heartbeat import Heartbeat, release
 from cluster_serving.node.config.loading import Config
 from cluster_serving.node.job.redis_kind import eviction
+from cluster_serving.node.job.releases import other_releases
 from cluster_serving.node.reader.leases import leave
 from cluster_serving.node.ring.metrics import Figures
 from cluster_serving.node.supervisor.generation import Generation
@@ -52,6 +55,16 @@ class HeartbeatPublisher:
             if count:
                 log.info("inherited from lanes of an earlier run", records=count)
 
+    def tell_releases(self) -> None:
+        """Log the nodes of the job that are of another release. Called at the start."""
+        with suppress(redis.RedisError, OSError):
+            for node in other_releases(self._redis, self._config.job_name):
+                told = {"node": node.node, "version": str(node), "own": release()}
+                if node.is_understood:
+                    log.info("a node of the job is of another version", **told)
+                else:
+                    log.warning("a node of the job is of a version that does not understand this one", **told)
+
     def adopt(self, config: Config) -> None:
         """Use a new configuration from now on."""
         self._redis.close()
@@ -70,6 +83,8 @@ class HeartbeatPublisher:
         beat = Heartbeat(
             job=self._config.job_name,
             node=self._node,
+            version=__version__,
+            wire=keys.WIRE,
             state=state,
             pid=os.getpid(),
             started_ms=self._started_ms,

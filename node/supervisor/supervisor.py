@@ -88,6 +88,7 @@ class Supervisor:
         tell_tuned(self._lanes, self._report)
         tell_loading(self._lanes, self._report)
         self._heartbeat.inherit(self._lanes.consumers(0))
+        self._heartbeat.tell_releases()
         self._lanes.start()
         while not all(lanes.ended for lanes in self._generations()):
             longest_s = _DRAINING_TURN_S if self._retired or self._phase is Phase.DRAINING else _TURN_S

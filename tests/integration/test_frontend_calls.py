@@ -190,7 +190,7 @@ def test_no_key_tells_the_uris_under_way(redis_server: PrivateRedis) -> None:
             secrets = {uri.rpartition("-")[0] for uri in uris}
             assert len(secrets) == 2
             assert all(len(bytes.fromhex(secret)) == 8 and secret not in names for secret in secrets)
-            assert names.count(keys.reply_key(job, "")) == 2
+            assert names.count(keys.reply_prefix(job)) == 2
 
     asyncio.run(scenario())
 
