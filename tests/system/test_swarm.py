@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import pytest
 
+from cluster_serving import __version__
 from cluster_serving.client import InputQueue
 from support.swarm import images
 from support.swarm.callers import Callers, by_client, by_http
@@ -156,6 +157,21 @@ def test_new_images_are_rolled_out_without_a_failed_request(stack: Stack) -> Non
     assert flows.failed == []
     assert flows.versions() == {1, 2}
     assert stack.told("frontend", WANTED_IMAGE) == images.FRONTEND_2
+
+
+def test_a_release_and_the_one_before_take_turns_without_a_failed_request(stack: Stack) -> None:
+    """Nodes and frontends one after the other, with programs of this release all the time."""
+    stack.scale(2)
+    seen: list[set[str | None]] = []
+    with traffic(stack) as flows:
+        for node, frontend in ((images.FORMER_NODE, images.FORMER_FRONTEND), (images.node_image("1"), images.FRONTEND)):
+            stack.deploy("--node-image", node, "--frontend-image", frontend)
+            flows.load.await_answers(80)
+            seen.append(stack.versions())
+
+    told("releases took turns", flows)
+    assert flows.failed == []
+    assert seen == [{None}, {__version__}]
 
 
 def test_a_broken_image_is_rolled_back_without_a_failed_request(stack: Stack) -> None:

@@ -1,9 +1,13 @@
-"""Builds the project's images from the checkout, and node images with models baked in, and puts them on every host."""
+"""Builds the project's images from the checkout, and node images with models baked in, and puts them on every host.
+
+Beside them images of the release before: its source in the images of today, which Python imports first.
+"""
 
 import shutil
 from pathlib import Path
 from typing import Final
 
+from support import frozen
 from support.swarm.lab import ROOT, Lab
 
 _HERE: Final = Path(__file__).parent
@@ -11,6 +15,8 @@ _BASE: Final = "python:3.11-slim-bookworm"
 _NODE: Final = "cluster-serving-node:systemtest"
 FRONTEND: Final = "cluster-serving-frontend:systemtest"
 FRONTEND_2: Final = f"{FRONTEND}-2"
+FORMER_NODE: Final = f"{_NODE}-former"
+FORMER_FRONTEND: Final = f"{FRONTEND}-former"
 REDIS: Final = "lab-redis:1"
 _VERSIONS: Final = ("1", "2", "3")
 _BAKED: Final = ("1", "2", "broken")
@@ -36,7 +42,8 @@ def prepare(lab: Lab, directory: Path) -> None:
     lab("build", *common, "--target", "frontend", "-t", FRONTEND, str(ROOT))
     lab("build", "--quiet", "-f", str(_HERE / "redis.Dockerfile"), "-t", REDIS, str(_HERE))
     _bake(lab, directory)
-    lab("load", FRONTEND, FRONTEND_2, REDIS, *map(node_image, _BAKED))
+    _bake_former(lab, directory / "former")
+    lab("load", FRONTEND, FRONTEND_2, FORMER_NODE, FORMER_FRONTEND, REDIS, *map(node_image, _BAKED))
     for host in ("builder", *lab.hosts):
         lab.docker(host, "image", "prune", "--force")  # those that had these names before
 
@@ -60,3 +67,12 @@ def _bake(lab: Lab, directory: Path) -> None:
     dockerfile.write_text(f"FROM {_NODE}\nARG MODEL\nCOPY ${{MODEL}} /opt/model\n")
     for model in _BAKED:
         lab(*build, "--build-arg", f"MODEL={model}", "-t", node_image(model), str(models))
+
+
+def _bake_former(lab: Lab, directory: Path) -> None:
+    directory.mkdir()
+    frozen.unpack(directory / "release")
+    dockerfile = directory / "Dockerfile"
+    for today, former in ((node_image("1"), FORMER_NODE), (FRONTEND, FORMER_FRONTEND)):
+        dockerfile.write_text(f"FROM {today}\nCOPY release /opt/release\nENV PYTHONPATH=/opt/release/src\n")
+        lab("build", "--quiet", "-f", str(dockerfile), "-t", former, str(directory))

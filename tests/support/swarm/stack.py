@@ -108,12 +108,19 @@ class Stack:
 
     def nodes(self) -> list[str]:
         """The names of the nodes that are ready; they begin with that of the host. None while Redis is away."""
+        return [beat["node"] for beat in self._ready()]
+
+    def versions(self) -> set[str | None]:
+        """The versions of the nodes that are ready; None for the release that told none."""
+        return {beat.get("version") for beat in self._ready()}
+
+    def _ready(self) -> list[dict[str, Any]]:
         try:
             found = [self._redis.get(key) for key in self._redis.scan_iter(keys.node_key(_JOB, "*"))]
         except (redis.RedisError, OSError):
             return []
         beats = [json.loads(beat) for beat in found if beat]
-        return [beat["node"] for beat in beats if beat["state"] == "ready"]
+        return [beat for beat in beats if beat["state"] == "ready"]
 
     def await_nodes(self, count: int) -> None:
         """Wait until exactly so many nodes serve."""
