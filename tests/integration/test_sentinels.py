@@ -239,6 +239,7 @@ with InputQueue(url=sys.argv[1]) as queue:
 
 def test_a_child_of_fork_follows_too(tmp_path: Path) -> None:
     with failover(tmp_path) as servers, servers.master.client() as client:
+        serve_once(servers, "serving_stream")
         program = subprocess.Popen([sys.executable, "-c", FORKING, servers.url])
         wait_until(lambda: client.xlen("serving_stream") == 2, "the child waits")
         move(servers)

@@ -184,10 +184,11 @@ def test_a_terminal_that_is_closed_ends_it(redis_server: PrivateRedis) -> None:
 
 
 def test_a_process_that_hangs_is_replaced(frontend: RunningFrontend) -> None:
+    wait_until(lambda: "event=listening" in frontend.log, "all processes are ready")  # one that boots has two minutes
     victim, other = children(frontend)
     victim.suspend()
 
-    wait_until(lambda: len(now := children(frontend)) == 2 and victim not in now, "another one is started", 150)
+    wait_until(lambda: len(now := children(frontend)) == 2 and victim not in now, "another one is started", 100)
 
     wait_until(lambda: 'reason="it hung"' in frontend.log, "it is told")
     assert "no sign of life for 1" in frontend.log

@@ -91,7 +91,7 @@ def test_a_timeout_is_a_number_of_seconds(frontend: RunningFrontend, value: str)
 
 
 def test_what_is_not_there_in_time_is_504(frontend: RunningFrontend) -> None:
-    reply = call(frontend, f"/predict/{SLOW}?timeout=0.5", {"instances": [TENTH] * 30})
+    reply = call(frontend, f"/predict/{SLOW}?timeout=2", {"instances": [TENTH] * 60})
 
     # Some of the records have been answered by then, and are.
     assert reply.status == 200
