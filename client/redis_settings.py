@@ -152,7 +152,8 @@ class RedisSettings:
     def options(self) -> dict[str, Any]:
         """Return the options for any redis-py connection, sync or asyncio."""
         options: dict[str, Any] = {
-            "db": self.db,
+            # As text, because hiredis kills the interpreter if a signal handler raises an exception while a number is packed.
+            "db": str(self.db) if self.db else 0,
             "username": self.username,
             "password": self.password,
             "protocol": 2,

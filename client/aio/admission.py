@@ -9,6 +9,7 @@ from cluster_serving.client.aio.link import AsyncLink
 from cluster_serving.client.errors import ConnectionLost, RedisRefused
 from cluster_serving.client.protocol.admission import CHUNK, CHUNK_BYTES, HELD, TAKEN, Admission, Send, check
 from cluster_serving.client.protocol.requests import Fields
+from cluster_serving.client.protocol.resp import abandoned
 from cluster_serving.client.protocol.retrying import connect_s
 
 
@@ -76,9 +77,9 @@ class AsyncAdmission:
         return ids.cancelled()
 
     async def close(self) -> None:
-        """Cancel the calls that have not been sent, and the calls under way."""
+        """End the calls that have not been sent, and the calls under way, with `ConnectionLost`."""
         while self._unsent:
-            self._unsent.popleft().ids.cancel()
+            fail(self._unsent.popleft().ids, abandoned())
         if self._sender is not None:
             self._sender.cancel()
             await asyncio.gather(self._sender, return_exceptions=True)
@@ -102,8 +103,9 @@ class AsyncAdmission:
                 for call in calls:
                     fail(call.ids, error)
             finally:
-                for call in calls:
-                    call.ids.cancel()  # no effect on a finished call: every call is finished, unless `close` has ended the task
+                for call in calls:  # all are finished, unless `close` or an interrupt ended the task
+                    if not call.ids.done():
+                        fail(call.ids, abandoned())
 
     async def _put_until_done(self, calls: list[_Call]) -> None:
         """Enqueue the records of the calls in order, with retries."""

@@ -131,9 +131,9 @@ class AsyncInputQueue(Api):
             self._completing.remove(replies)
 
     async def close(self) -> None:
-        """Close the connections and cancel the waiting calls. A later call connects again."""
+        """Close the connections. The waiting calls get `ConnectionLost`. A later call connects again."""
         for replies in self._replies, *self._completing:
-            replies.cancel()
+            replies.abandon()
         await self._admission.close()
         await self._replies.close()
         await self._sending.close()

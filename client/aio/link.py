@@ -20,7 +20,6 @@ from cluster_serving.client.protocol.resp import (
     Script,
     cannot_serve,
     connection_lost,
-    count_replies,
     is_unknown_script,
     joined,
     new_reader,
@@ -74,6 +73,36 @@ class _Socket(asyncio.Protocol):
             self._all.set_exception(error)
 
 
+class _Open:
+    """One open connection.
+
+    Attributes:
+        busy: True while replies are due. Still True at the next call, if a call was cancelled or interrupted.
+    """
+
+    __slots__ = ("_news", "busy", "connection", "protocol", "transport")
+
+    def __init__(self, connection: Any) -> None:
+        self.connection = connection
+        self.transport = connection._writer.transport  # redis-py has no public way to the transport
+        self.protocol = _Socket()
+        self.transport.set_protocol(self.protocol)
+        self._news = select.poll()
+        self._news.register(self.transport.get_extra_info("socket"), select.POLLIN)
+        self.busy = False
+
+    @property
+    def is_cut(self) -> bool:
+        """True once the connection was cut because another Redis has become the master."""
+        return getattr(self.connection, "is_cut", False)
+
+    @property
+    def is_stale(self) -> bool:
+        """True once Redis has closed the connection, which a command would not survive. Only while no reply is due."""
+        # Once the event loop has noticed the end, the file descriptor is closed or reused, and a poll tells nothing.
+        return self.is_cut or self.transport.is_closing() or bool(self._news.poll(0))
+
+
 class AsyncLink:
     """`link.Link` for asyncio: one connection, one command or pipeline at a time.
 
@@ -83,10 +112,7 @@ class AsyncLink:
 
     def __init__(self, settings: RedisSettings) -> None:
         self._settings = settings
-        self._connection: Any = None
-        self._transport: Any = None
-        self._socket = _Socket()
-        self._news = select.poll()
+        self._open: _Open | None = None
         self._lock = asyncio.Lock()
 
     async def call(
@@ -103,25 +129,26 @@ class AsyncLink:
             ConnectionLost: Redis cannot be reached, or went away.
         """
         seconds = self._settings.timeout_s if timeout_s is None else timeout_s
+        packet, count = joined(commands)
         async with self._lock:
-            sent = False
+            kind: type[ConnectionLost] = Unavailable
             try:
-                await self._connect_if_needed(connect_s)
-                sent = True
-                replies = self._socket.next(count_replies(commands))
-                self._transport.write(joined(commands))
+                now = self._open
+                if now is None or now.busy or now.is_stale:
+                    now = await self._connect(connect_s)
+                now.busy, kind = True, ConnectionLost
+                coming = now.protocol.next(count)
+                now.transport.write(packet)
                 # `asyncio.timeout` costs a lone call four microseconds more.
-                expiry = asyncio.get_running_loop().call_later(seconds, self._socket.give_up)
+                expiry = asyncio.get_running_loop().call_later(seconds, now.protocol.give_up)
                 try:
-                    return await replies
+                    replies = await coming
                 finally:
                     expiry.cancel()
+                now.busy = False
+                return replies
             except (redis.RedisError, OSError) as error:
-                raise await self._lost(error, ConnectionLost if sent else Unavailable) from None
-            except BaseException:
-                # The replies are still to come, and the next command would take the replies for its own.
-                await self._drop()
-                raise
+                raise await self._lost(error, kind) from None
 
     async def call_checked(self, *commands: Command, timeout_s: float | None = None) -> list[Any]:
         """Send commands as `call` does, and raise an error reply once all replies are there.
@@ -157,29 +184,23 @@ class AsyncLink:
             return (await self.call_checked(("EVAL", script.text, len(names), *names, *arguments)))[0]
 
     async def close(self) -> None:
-        """Close the connection, if there is one."""
+        """Close the connection, if there is one. A call under way gets `ConnectionLost`."""
+        if self._open is not None:
+            self._open.protocol.connection_lost(ConnectionError("closed by this program"))
         await self._drop()
 
     @property
     def connected(self) -> bool:
         """True while there is a connection."""
-        return self._connection is not None
+        return self._open is not None
 
     @property
     def is_stale(self) -> bool:
         """True if there is a connection that Redis has closed. Only while no call is under way."""
-        # Once the event loop has noticed the end, the file descriptor is closed or reused, and a poll tells nothing.
-        connection = self._connection
-        if connection is None:
-            return False
-        return getattr(connection, "is_cut", False) or self._transport.is_closing() or bool(self._news.poll(0))
+        return self._open is not None and self._open.is_stale
 
-    async def _connect_if_needed(self, within_s: float | None) -> None:
-        """Connect, unless a connection is open. A command in a connection closed by Redis would have an unknown fate."""
-        if self.is_stale:
-            await self._drop()
-        if self._connection is not None:
-            return
+    async def _connect(self, within_s: float | None) -> _Open:
+        await self._drop()
         settings = self._settings
         connection = _new_connection(settings)
         try:
@@ -193,22 +214,19 @@ class AsyncLink:
             if isinstance(error, TimeoutError):
                 raise redis.TimeoutError(f"not connected to {settings.describe()} in time") from error
             raise
-        self._connection = connection
-        self._transport = connection._writer.transport  # redis-py has no public way to the transport
-        self._socket = _Socket()
-        self._transport.set_protocol(self._socket)
-        self._news = select.poll()
-        self._news.register(self._transport.get_extra_info("socket"), select.POLLIN)
+        self._open = now = _Open(connection)
+        return now
 
     async def _lost(self, error: Exception, kind: type[ConnectionLost]) -> ConnectionLost:
-        lost = connection_lost(self._settings, error, kind, is_cut=getattr(self._connection, "is_cut", False))
+        is_cut = self._open is not None and self._open.is_cut
         await self._drop()
-        return lost
+        return connection_lost(self._settings, error, kind, is_cut=is_cut)
 
     async def _drop(self) -> None:
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            await connection.disconnect(nowait=True)
+        last, self._open = self._open, None
+        if last is not None:
+            last.transport.abort()  # the end of TLS would wait for Redis, and the event loop may have ended by then
+            await last.connection.disconnect(nowait=True)
 
 
 def _new_connection(settings: RedisSettings) -> Any:

@@ -86,7 +86,7 @@ class AsyncOutputQueue(Api):
                 pause_s = min(2 * pause_s, 0.1)
 
     async def close(self) -> None:
-        """Close the connection. A later call connects again."""
+        """Close the connection. The waiting calls get `ConnectionLost`. A later call connects again."""
         await self._link.close()
 
     async def __aenter__(self) -> Self:

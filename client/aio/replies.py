@@ -20,7 +20,7 @@ from cluster_serving.client.errors import (
 )
 from cluster_serving.client.protocol.absence import Inquiry
 from cluster_serving.client.protocol.reply_stream import BLOCK_S, ReplyStream
-from cluster_serving.client.protocol.resp import connection_lost
+from cluster_serving.client.protocol.resp import abandoned, connection_lost
 from cluster_serving.client.protocol.retrying import Attempts, connect_s, restated
 from cluster_serving.client.redis_settings import RedisSettings
 from cluster_serving.client.wire.result import Result
@@ -61,6 +61,7 @@ class AsyncReplies:
         self._entries: dict[str, bytes] = {}
         self._opener: asyncio.Task[None] | None = None
         self._receiver: asyncio.Task[None] | None = None
+        self._handed_over = True
 
     def expect(self, uri: str) -> asyncio.Future[Result]:
         """Return a future for the result of a record. Call `expect` before the record is enqueued.
@@ -85,10 +86,10 @@ class AsyncReplies:
         del self._waiting[uri]
         self._entries.pop(uri, None)
 
-    def cancel(self) -> None:
-        """Cancel the waiting calls."""
+    def abandon(self) -> None:
+        """End the waiting calls with `ConnectionLost`."""
         for waiting in self._waiting.values():
-            waiting.cancel()
+            fail(waiting, abandoned())
 
     async def close(self) -> None:
         """Delete the stream and close the reading connection. `sending` stays open."""
@@ -121,7 +122,7 @@ class AsyncReplies:
 
         Raises:
             QueueFull: Redis has no memory for the stream.
-            ConnectionLost: Redis cannot be reached. `unsent` is true.
+            ConnectionLost: Redis cannot be reached, and `unsent` is true, or `close` was called.
             RedisRefused: the key of the stream holds another type.
         """
         loop = asyncio.get_running_loop()
@@ -129,8 +130,12 @@ class AsyncReplies:
         while not _is_running(self._receiver):
             if not _is_running(self._opener):
                 self._opener = asyncio.create_task(self._open(connect_s(give_up_s - loop.time())))
+            opener = self._opener
+            await asyncio.wait([opener])
+            if opener.cancelled():
+                raise abandoned()
             try:
-                await asyncio.shield(self._opener)
+                opener.result()
             except (QueueFull, ConnectionLost) as error:
                 await asyncio.sleep(attempts.pause_s(error, loop.time(), give_up_s))
 
@@ -163,10 +168,13 @@ class AsyncReplies:
                 fail(waiting, error)
 
     async def _read(self) -> None:
+        if not self._handed_over:
+            self._stream.doubt()
         now_s = monotonic()
         if self._stream.is_unsure(now_s):
             await self._make()
         commands = self._stream.read(now_s, BLOCK_S)
+        self._handed_over = False  # until the end, so that an interrupt loses no result
         replies = await self._receiving.call(*commands, timeout_s=BLOCK_S + self._settings.timeout_s)
         begun_s = perf_counter()
         try:
@@ -177,6 +185,7 @@ class AsyncReplies:
             future = self._waiting.get(result.uri)
             if future is not None and not future.done():
                 future.set_result(result)
+        self._handed_over = True
         self._on_read(perf_counter() - begun_s)
         if self._stream.is_silent and self._inquiry is not None:
             await self._end_hopeless(self._inquiry)

@@ -30,6 +30,7 @@ _LONGEST_PAUSE_S = 6 * 3600.0  # results of a client that was killed stay in Red
 _SURE_S = _LIFE_S / 6
 _RENEWAL_S = _SURE_S / 2  # a client that reads all the time never has to make sure of the stream
 _ENTRIES_AT_ONCE = 64
+_COUNT = b"%d" % _ENTRIES_AT_ONCE
 _UNTRIMMED_BYTES = 1 << 16
 
 
@@ -71,7 +72,7 @@ class ReplyStream:
         self._life_s = max(self._life_s, _LIFE_S + min(pause_s, _LONGEST_PAUSE_S))
 
     def doubt(self) -> None:
-        """Note that Redis may have lost the stream, and records too: the connection broke.
+        """Note that Redis may have lost the stream and records, or the client results: the connection broke, or an interrupt came.
 
         The next read begins at the first entry, because the ids of a new master may be smaller than the ids of the old one. The
         results that are read again have no waiting call any more.
@@ -111,8 +112,8 @@ class ReplyStream:
         When due, the commands also renew the stream's time to live, and delete the entries that have been read.
         """
         self._blocking = block_s > 0
-        block = ("BLOCK", max(1, round(1000 * block_s))) if self._blocking else ()
-        read = ("XREAD", "COUNT", _ENTRIES_AT_ONCE, *block, "STREAMS", self.key, self._last)
+        block = ("BLOCK", b"%d" % max(1, round(1000 * block_s))) if self._blocking else ()
+        read = ("XREAD", "COUNT", _COUNT, *block, "STREAMS", self.key, self._last)
         # After an idle read too, so that a vanished stream is noticed.
         if self._idle or self._untrimmed_bytes >= _UNTRIMMED_BYTES or now_s - self._renewed_s >= _RENEWAL_S:
             self._untrimmed_bytes, self._renewed_s = 0, now_s

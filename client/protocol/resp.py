@@ -20,6 +20,7 @@ Argument = bytes | str | int | float
 _SHORT = 4096
 _LENGTHS = [b"\r\n$%d\r\n" % size for size in range(_SHORT)]
 _MANY = 64
+_TEXTS = frozenset((bytes, str))
 
 
 def pack(command: Sequence[Argument]) -> bytes:
@@ -30,6 +31,9 @@ def pack(command: Sequence[Argument]) -> bytes:
     if len(command) >= _MANY:
         with suppress(TypeError):
             return b"".join((b"*%d" % len(command), *bulks(cast(Sequence[bytes], command)), b"\r\n"))
+    if not _TEXTS.issuperset(map(type, command)):
+        # hiredis kills the interpreter if a signal handler raises an exception while hiredis packs a number.
+        command = [str(value) if isinstance(value, (int, float)) else value for value in command]
     # hiredis annotates the argument as a tuple of exactly one item.
     packed: bytes = cast(Any, hiredis).pack_command(tuple(command))
     return packed
@@ -54,20 +58,18 @@ class Packet:
 Command = Sequence[Argument] | Packet
 
 
-def count_replies(commands: Iterable[Command]) -> int:
-    """Return the number of replies to the commands."""
-    return sum(command.replies if isinstance(command, Packet) else 1 for command in commands)
-
-
-def joined(commands: Iterable[Command]) -> bytes:
-    """Return the bytes of the commands."""
+def joined(commands: Iterable[Command]) -> tuple[bytes, int]:
+    """Return the bytes of the commands, and the number of the replies to them."""
     parts: list[bytes] = []
+    replies = 0
     for command in commands:
         if isinstance(command, Packet):
             parts += command.parts
+            replies += command.replies
         else:
             parts.append(pack(command))
-    return b"".join(parts)
+            replies += 1
+    return b"".join(parts), replies
 
 
 class Script:
@@ -105,6 +107,11 @@ def connection_lost(
     elif wants_password(error):
         why = "it wants a password: give it in the URL, or as `password`"
     return kind(f"Redis at {settings.describe()}: {why}", final=_is_final(error))
+
+
+def abandoned() -> ConnectionLost:
+    """Return the error of a call that waits for nothing any more, without a fault of Redis."""
+    return ConnectionLost("a `close` of the queue or an interrupt ended the call")
 
 
 def _is_final(error: BaseException | None) -> bool:

@@ -4,8 +4,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Generator, Iterable, Sequence
-from contextlib import contextmanager
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from cluster_serving.client.errors import ConnectionLost, QueueFull, RedisRefused
 from cluster_serving.client.protocol.admission import (
@@ -20,6 +19,7 @@ from cluster_serving.client.protocol.admission import (
     transaction,
 )
 from cluster_serving.client.protocol.requests import Fields
+from cluster_serving.client.protocol.resp import Argument, Script
 from cluster_serving.client.protocol.retrying import connect_s
 from cluster_serving.client.threads.link import Link
 from cluster_serving.client.threads.replies import Replies
@@ -40,7 +40,7 @@ class ThreadAdmission:
     """`protocol.admission.Admission` over one link. Safe for use by several threads.
 
     Args:
-        link: connection. Other users of the connection borrow it by `link()`.
+        link: connection, used by nothing else.
         admission: admission into one job's stream.
         patience_s: seconds to retry.
 
@@ -55,16 +55,22 @@ class ThreadAdmission:
         self._link = link
         self._admission = admission
         self._patience_s = patience_s
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal handler of the thread that holds the lock may use the queue
         self._under_way: deque[_UnderWay] = deque()
 
-    @contextmanager
-    def link(self) -> Generator[Link]:
-        """Lend the link to one thread, with no reply under way."""
+    def call(self, *command: Argument) -> Any:
+        """Send a command over the same connection and return its reply, as `Link.call` does."""
         with self._lock:
-            while self._under_way:
-                self._hear()
-            yield self._link
+            return self._idle_link().call(*command)
+
+    def run(self, script: Script, names: Sequence[Argument], arguments: Sequence[Argument]) -> Any:
+        """Run a script over the same connection, as `Link.run` does."""
+        with self._lock:
+            return self._idle_link().run(script, names, arguments)
+
+    def close(self) -> None:
+        """Close the connection. A call of another thread that uses the connection gets `ConnectionLost`."""
+        self._link.shut_down()
 
     def put_all(
         self, records: Iterable[Fields], life_s: float, replies: Replies | None = None
@@ -102,19 +108,16 @@ class ThreadAdmission:
         try:
             replies.have_stream(self._patience_s)
             with self._lock:
+                self._settle()
                 while self._under_way and self._link.has_news:
                     self._hear()
                 if not self._under_way:
                     self._link.drop_if_stale()
                 if self._link.connected and self._admission.room:
                     packet = self._admission.next([send], time.monotonic())
+                    self._link.send(packet)
                     patience_s = self._patience_of(send)
                     self._under_way.append(_UnderWay(send, self._link.connections, packet.replies, patience_s))
-                    try:
-                        self._link.send(packet)
-                    except ConnectionLost:
-                        self._under_way.pop()
-                        raise
         except (QueueFull, ConnectionLost) as error:
             send.fail(error)
         return send
@@ -123,6 +126,7 @@ class ThreadAdmission:
         """Make sure that all records of a send are enqueued. Retry with the records that Redis has not taken."""
         if send.state is SENT:
             with self._lock:
+                self._settle()
                 while send.state is SENT:
                     self._hear()
         give_up_s = min(min(send.begun_s, time.monotonic()) + self._patience_s, send.until_s)
@@ -136,8 +140,8 @@ class ThreadAdmission:
             try:
                 if replies is not None:
                     replies.have_stream(left_s)
-                with self.link() as link:
-                    link.drop_if_stale()
+                with self._lock:
+                    link = self._idle_link()
                     link.connect(connect_s(left_s))
                     link.set_patience(self._patience_of(send))
                     packet = self._admission.next([send], time.monotonic())
@@ -153,6 +157,20 @@ class ThreadAdmission:
     def _patience_of(self, send: Send) -> float:
         """Return the seconds to wait for the reply to a send."""
         return min(self._link.timeout_s, max(send.until_s - time.monotonic(), _LEAST_REPLY_S))
+
+    def _idle_link(self) -> Link:
+        """Return the link with no reply under way. Called with the lock."""
+        self._settle()
+        while self._under_way:
+            self._hear()
+        self._link.drop_if_stale()
+        return self._link
+
+    def _settle(self) -> None:
+        """Close the connection if an interrupted call has left other replies than those under way. Called with the lock."""
+        due = sum(each.replies for each in self._under_way if each.connection == self._link.connections)
+        if self._link.due != due:
+            self._link.close()
 
     def _hear(self) -> None:
         """Read the replies to the send that has been under way for longest. Called with the lock."""

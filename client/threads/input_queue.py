@@ -74,9 +74,8 @@ class InputQueue(Api):
         self._frontend = Frontend(frontend_url) if frontend_url else None
         self._dialect: Dialect = check_dialect(dialect)
         self._life_s = math.inf if deadline_s is None else deadline_s
-        self._link = Link(self.settings)
         self._admission = Admission(self.name)
-        self._sender = ThreadAdmission(self._link, self._admission, patience_s)
+        self._sender = ThreadAdmission(Link(self.settings), self._admission, patience_s)
         self._patience_s = patience_s
         self._replies = Replies(self.settings, self._admission, self._client_id, patience_s)
         self._numbers = count()
@@ -163,8 +162,8 @@ class InputQueue(Api):
         fields = encode_record(uri, as_inputs(request_data))
         check(fields)
         send = Send([fields], deadline_s, self._replies.reply, begun_s=begun_s)
-        self._replies.expect([uri])
         try:
+            self._replies.expect([uri])
             result = self._replies.ask(uri, send)
             if result is None:
                 self._sender.complete(send, self._replies)
@@ -260,9 +259,9 @@ class InputQueue(Api):
             replies.close()
 
     def close(self) -> None:
-        """Close the connections. A later call connects again."""
+        """Close the connections. Calls of other threads get `ConnectionLost`. A later call connects again."""
         self._replies.close()
-        self._link.close()
+        self._sender.close()
 
     def __enter__(self) -> Self:
         return self
@@ -297,10 +296,10 @@ class InputQueue(Api):
         sent: deque[tuple[Send, list[bytes]]],
     ) -> None:
         uris = [self._next_uri() for _ in requests]
-        self._replies.expect(uris)
         deadline_s = time.monotonic() + timeout
         ids: list[bytes] = []
         pending += [(uri, deadline_s, ids) for uri in uris]
+        self._replies.expect(uris)
         records = zip(uris, requests, strict=True)
         for part in chunks(encode_record(uri, as_inputs(request)) for uri, request in records):
             # The next records are encoded while Redis takes the sent records. With waiting, a record cost a tenth more of every
@@ -317,8 +316,9 @@ class InputQueue(Api):
             ids += send.ids
 
     def _next_answer(self, pending: deque[_Pending], number: int) -> Answer:
-        uri, deadline_s, ids = pending.popleft()
+        uri, deadline_s, ids = pending[0]
         result = self._replies.wait(uri, deadline_s, ids)
+        pending.popleft()
         if result.error is not None:
             result.uri = f"request {number}"
         return plain_or_error(begun_in_time(result))
@@ -328,12 +328,11 @@ class InputQueue(Api):
         self._sender.put(request_fields(self._dialect, uri, data), deadline_s - time.monotonic())
         key, pause_s = (keys.result_prefix(self.name) + uri).encode(), 0.001
         while time.monotonic() < deadline_s:
-            with self._sender.link() as link:
-                fields = link.call("HGETALL", key)
-                if fields:
-                    with suppress(ConnectionLost):  # the result is here, and in Redis it expires
-                        link.run(DELETE, *deletion([(key, fields)]))
-                    return plain(result_of(fields, ""))
+            fields = self._sender.call("HGETALL", key)
+            if fields:
+                with suppress(ConnectionLost):  # the result is here, and in Redis it expires
+                    self._sender.run(DELETE, *deletion([(key, fields)]))
+                return plain(result_of(fields, ""))
             time.sleep(pause_s)
             pause_s = min(2 * pause_s, 0.05)
         where = self.settings.describe()

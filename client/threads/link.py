@@ -1,7 +1,15 @@
 """One connection to Redis for raw commands and scripts.
 
-redis-py connects (password, TLS, Unix socket, Sentinel). hiredis packs the commands and parses the replies. No command is
+redis-py connects (password, TLS, Unix socket, Sentinel). From then on the link writes and reads the socket itself. No command is
 repeated behind the caller's back, because redis-py's own retries would send an XADD twice.
+
+A signal handler may raise an exception (Ctrl-C, an alarm) between any two instructions, in `except` and `finally` too. So each
+connection counts the replies that are due, and the number is unknown while bytes are written or read:
+
+    0 ──send──► UNKNOWN ──► n due ──read_all──► UNKNOWN ──► 0
+
+An interrupt leaves a number behind that no call expects. The next call then closes the connection, and no reply is taken for the
+reply to another command.
 """
 
 import select
@@ -24,20 +32,55 @@ from cluster_serving.client.protocol.resp import (
     Script,
     cannot_serve,
     connection_lost,
-    count_replies,
     is_unknown_script,
     joined,
     new_reader,
 )
 from cluster_serving.client.redis_settings import READ_BYTES, RedisSettings
 
+_UNKNOWN = -1
+_CLOSED = ConnectionError("closed by this program")
+
+
+class _Open:
+    """One open connection.
+
+    Attributes:
+        due: number of replies to come, or `_UNKNOWN`.
+        closed: True once this program has closed the connection.
+    """
+
+    __slots__ = ("buffer", "closed", "connection", "due", "news", "reader", "socket")
+
+    def __init__(self, connection: Any, patience_s: float) -> None:
+        self.connection = connection
+        self.socket = connection._sock  # redis-py has no public way to the socket
+        self.news = select.poll()
+        self.news.register(self.socket, select.POLLIN)
+        self.reader = new_reader()
+        self.buffer = bytearray(READ_BYTES)
+        self.due = 0
+        self.closed = False
+        self.set_patience(patience_s)
+
+    def set_patience(self, seconds: float) -> None:
+        """Set the seconds that a reply may take from now on."""
+        if isinstance(self.socket, ssl.SSLSocket):
+            self.socket.settimeout(seconds)
+            return
+        # The timeouts are the kernel's, because Python's timeouts poll before each read and write.
+        timeout = struct.pack("ll", int(seconds), int(seconds % 1 * 1e6))
+        self.socket.settimeout(None)
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, timeout)
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, timeout)
+
 
 class Link:
-    """One connection to Redis for raw commands, pipelined if wanted. Not for use by two threads at once.
+    """One connection to Redis for raw commands, pipelined if wanted. Only `shut_down` is for other threads.
 
-    redis-py connects and logs in. From then on the link reads and writes the socket itself, with one system call per packet. With
-    redis-py's own reading (poll, receive, set the timeout and set it back) the floor of bench/queue.py was a tenth lower.
-    The link connects at the first command, and again at the first command after `ConnectionLost`.
+    The link uses one system call per packet. With redis-py's own reading (poll, receive, set the timeout and set it back) the floor
+    of bench/queue.py was a tenth lower. The link connects at the first command, and again at the first command after
+    `ConnectionLost`.
 
     Args:
         settings: address of Redis, and login.
@@ -55,11 +98,7 @@ class Link:
     def __init__(self, settings: RedisSettings, patience_s: float | None = None) -> None:
         self._settings = settings
         self._patience_s = settings.timeout_s if patience_s is None else patience_s
-        self._connection: Any = None
-        self._socket: Any = None
-        self._news = select.poll()
-        self._reader = new_reader()
-        self._buffer = bytearray(READ_BYTES)
+        self._open: _Open | None = None
         self.connections = self.received_bytes = 0
 
     @property
@@ -70,39 +109,53 @@ class Link:
     @property
     def connected(self) -> bool:
         """True while there is a connection."""
-        return self._connection is not None
+        return self._open is not None and not self._open.closed
+
+    @property
+    def due(self) -> int:
+        """Number of replies to come. Negative if the connection cannot be used any more: an interrupt, or `shut_down`."""
+        now = self._open
+        if now is None:
+            return 0
+        return _UNKNOWN if now.closed else now.due
 
     def fileno(self) -> int:
         """Return the file descriptor of the socket, for `select`. Connect first if there is no connection."""
-        self.connect()
-        return int(self._socket.fileno())
+        return int((self._open or self._connect()).socket.fileno())
 
-    def send(self, *commands: Command) -> None:
-        """Send commands in one write. Each command has one reply to `read`, a packet has `Packet.replies` replies."""
-        if self._connection is None:
-            self.connect()
+    def send(self, *commands: Command) -> int:
+        """Send commands in one write, and return the number of their replies to `read`."""
+        packet, replies = joined(commands)
+        now = self._open
+        if now is None or now.closed or now.due == _UNKNOWN:
+            now = self._connect()
+        due, now.due = now.due, _UNKNOWN
         try:
-            self._socket.sendall(joined(commands))
+            now.socket.sendall(packet)
         except OSError as error:
-            raise self._lost(error) from None
-        except BaseException:
-            self.close()
-            raise
+            raise self._lost(_CLOSED if now.closed else error) from None
+        now.due = due + replies
+        return replies
 
     def read(self) -> Any:
         """Return the next reply. Bytes stay bytes."""
-        reply = self._next()
+        (reply,) = self.read_all(1)
         if isinstance(reply, RedisRefused):
             self.raise_for(reply)
         return reply
 
     def read_all(self, count: int) -> list[Any]:
         """Return the next `count` replies. An error reply stands in the list as `RedisRefused`."""
+        now = self._open
+        if now is None or now.due < count:
+            raise self._lost(_CLOSED)
+        due, now.due = now.due, _UNKNOWN
         try:
-            return [self._next() for _ in range(count)]
-        except BaseException:
-            self.close()  # interrupted between two replies: the remaining replies are still to come
-            raise
+            replies = [self._next(now) for _ in range(count)]
+        except (OSError, redis.exceptions.InvalidResponse) as error:
+            raise self._lost(_CLOSED if now.closed else error) from None
+        now.due = due - count
+        return replies
 
     def raise_for(self, refusal: RedisRefused) -> NoReturn:
         """Raise an error reply.
@@ -116,26 +169,29 @@ class Link:
         raise refusal
 
     def call(self, *command: Argument) -> Any:
-        """Send one command and read its reply."""
-        self.send(command)
-        return self.read()
+        """Send one command and return its reply."""
+        (reply,) = self.exchange(command)
+        if isinstance(reply, RedisRefused):
+            self.raise_for(reply)
+        return reply
 
     def exchange(self, *commands: Command) -> list[Any]:
         """Send commands and return their replies. An error reply stands in the list as `RedisRefused`."""
-        self.send(*commands)
-        return self.read_all(count_replies(commands))
+        if self.due:
+            self.close()
+        return self.read_all(self.send(*commands))
 
     @property
     def has_news(self) -> bool:
         """True if there is unread input: a reply, or the end of the connection."""
-        return self._connection is not None and bool(self._news.poll(0))
+        return self._open is not None and bool(self._open.news.poll(0))
 
     def drop_if_stale(self) -> None:
-        """Close the connection if Redis has already closed it. Only while no reply is under way.
+        """Close the connection if Redis has already closed it, or a call was interrupted. Only while no reply is under way.
 
         The next command then goes over a new connection. In the closed connection, the fate of the command would be unknown.
         """
-        if self.has_news:
+        if self.due or self.has_news:
             self.close()
 
     def run(self, script: Script, keys: Sequence[Argument], arguments: Sequence[Argument]) -> Any:
@@ -147,13 +203,34 @@ class Link:
                 raise
             return self.call("EVAL", script.text, len(keys), *keys, *arguments)
 
+    def set_patience(self, seconds: float) -> None:
+        """Set the seconds that a reply may take from now on."""
+        if seconds != self._patience_s:
+            self._patience_s = seconds
+            if self._open is not None:
+                with suppress(OSError):  # closed by another thread, as the next command finds out
+                    self._open.set_patience(seconds)
+
+    def shut_down(self) -> None:
+        """Close the connection, if there is one. A call that sends or reads meanwhile raises `ConnectionLost`, and closes."""
+        now = self._open
+        if now is None:
+            return
+        now.closed = True
+        due, now.due = now.due, _UNKNOWN
+        if due == _UNKNOWN:
+            with suppress(OSError):
+                # Not `SSLSocket.shutdown`, after which the other thread might send without TLS.
+                socket.socket.shutdown(now.socket, socket.SHUT_RDWR)
+        else:
+            now.connection.disconnect()
+
     def close(self) -> None:
         """Close the connection, if there is one."""
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            self._news.unregister(self._socket)
-            self._socket = None
-            connection.disconnect()
+        last, self._open = self._open, None
+        if last is not None:
+            last.closed = True
+            last.connection.disconnect()
 
     def connect(self, within_s: float | None = None) -> None:
         """Connect, unless there is a connection.
@@ -161,8 +238,11 @@ class Link:
         Args:
             within_s: seconds for each step: the connection itself, TLS, login. Default and most: the settings' timeout.
         """
-        if self._connection is not None:
-            return
+        if self._open is None:
+            self._connect(within_s)
+
+    def _connect(self, within_s: float | None = None) -> _Open:
+        self.close()
         settings = self._settings
         if within_s is not None and within_s < settings.timeout_s:
             settings = replace(settings, timeout_s=within_s)
@@ -174,57 +254,29 @@ class Link:
             connection.send_command("PING")
             with suppress(redis.exceptions.NoPermissionError):
                 connection.read_response()
+            now = _Open(connection, self._patience_s)
         except (redis.RedisError, OSError) as error:
             connection.disconnect()
             raise connection_lost(settings, error, Unavailable, is_cut=_is_cut(connection)) from None
         except BaseException:
             connection.disconnect()
             raise
-        self._connection = connection
         self.connections += 1
-        self._socket = self._connection._sock  # redis-py has no public way to the socket
-        self._news.register(self._socket, select.POLLIN)
-        self._reader = new_reader()
-        self._apply_patience()
+        self._open = now
+        return now
 
-    def set_patience(self, seconds: float) -> None:
-        """Set the seconds that a reply may take from now on."""
-        if seconds != self._patience_s:
-            self._patience_s = seconds
-            if self._socket is not None:
-                self._apply_patience()
-
-    def _apply_patience(self) -> None:
-        if isinstance(self._socket, ssl.SSLSocket):
-            self._socket.settimeout(self._patience_s)
-            return
-        # The timeouts are the kernel's, because Python's timeouts poll before each read and write.
-        timeout = struct.pack("ll", int(self._patience_s), int(self._patience_s % 1 * 1e6))
-        self._socket.settimeout(None)
-        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, timeout)
-        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, timeout)
-
-    def _next(self) -> Any:
-        if self._connection is None:
-            self.connect()
-        reader, buffer = self._reader, self._buffer
-        try:
-            while (reply := reader.gets(False)) is INCOMPLETE:
-                size = self._socket.recv_into(buffer)
-                if not size:
-                    raise ConnectionError("closed by Redis")
-                reader.feed(buffer, 0, size)
-                self.received_bytes += size
-        except (OSError, redis.exceptions.InvalidResponse) as error:
-            raise self._lost(error) from None
-        except BaseException:
-            # Interrupted: the reply is still to come, and the next command would take the reply for its own.
-            self.close()
-            raise
+    def _next(self, now: _Open) -> Any:
+        reader, buffer = now.reader, now.buffer
+        while (reply := reader.gets(False)) is INCOMPLETE:
+            size = now.socket.recv_into(buffer)
+            if not size:
+                raise ConnectionError("closed by Redis")
+            reader.feed(buffer, 0, size)
+            self.received_bytes += size
         return reply
 
     def _lost(self, error: Exception, kind: type[ConnectionLost] = ConnectionLost) -> ConnectionLost:
-        is_cut = _is_cut(self._connection)
+        is_cut = self._open is not None and _is_cut(self._open.connection)
         self.close()
         return connection_lost(self._settings, error, kind, is_cut=is_cut)
 

@@ -41,7 +41,7 @@ class OutputQueue(Api):
         super().__init__(**settings)
         self._prefix = keys.result_prefix(self.name)
         self._link = Link(self.settings)
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal handler of the thread that holds the lock may use the queue
         self._undelivered: list[Result] = []  # results that an interrupted call had taken
 
     def query(self, uri: str, delete: bool = False) -> Answer:
@@ -124,8 +124,8 @@ class OutputQueue(Api):
     get_ndarray_from_record_batch = staticmethod(get_ndarray_from_record_batch)
 
     def close(self) -> None:
-        """Close the connection. A later call connects again."""
-        self._link.close()
+        """Close the connection. Calls of other threads get `ConnectionLost`. A later call connects again."""
+        self._link.shut_down()
 
     def __enter__(self) -> Self:
         return self

@@ -1,29 +1,33 @@
-"""One reply stream for all waiting calls of a client.
+"""One reply stream for all waiting calls of a client, by leader and followers.
 
-The first waiting thread becomes the reader: it sends the blocking read and hands results to the other waiters. A waiter sleeps
-until its result is there, or until the reader has ended and a new reader is needed. No extra thread is needed, and a lone call
-has no waiter to wake.
+The first waiting call becomes the leader: it sends the blocking read and hands results to the followers. A follower sleeps until
+the leader has ended, then looks for its result or becomes the leader. No extra thread is needed, and a lone call has no follower
+to wake.
+
+A signal handler may raise an exception between any two instructions. So the leader gives up its part by the first instruction of
+`finally`, followers look again after `BLOCK_S` at the latest, and results that were read but not handed over are read again.
 """
 
 import math
 import threading
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, Final
 
 from cluster_serving.client import keys
 from cluster_serving.client.errors import ConnectionLost, InvalidValue, QueueFull, RedisRefused
 from cluster_serving.client.protocol.absence import LOST, Inquiry
 from cluster_serving.client.protocol.admission import TAKEN, Admission, Send
 from cluster_serving.client.protocol.reply_stream import BLOCK_S, ReplyStream
-from cluster_serving.client.protocol.resp import Command
+from cluster_serving.client.protocol.resp import Command, abandoned
 from cluster_serving.client.protocol.retrying import connect_s, restated
 from cluster_serving.client.redis_settings import RedisSettings
 from cluster_serving.client.threads.link import Link
 from cluster_serving.client.wire.result import Result
 
 _PATIENCE_S = 1.0  # added to the blocking time of a read, before Redis is taken for lost
+_GONE: Final = Result("", {})  # in the place of the result of a record that is not expected any more
 
 
 class Replies:
@@ -47,10 +51,10 @@ class Replies:
         self.reply = self._stream.reply
         self._link = Link(settings)
         self._results: dict[str, Result | None] = {}
-        self._lock = threading.Lock()
-        self._changed = threading.Condition(self._lock)
-        self._followers = 0
-        self._reading = False
+        self._lock = threading.RLock()  # a signal handler of the thread that holds the lock may use the queue
+        self._leader: object = None
+        self._followers: list[threading.Lock] = []
+        self._handed_over = True
 
     def expect(self, uris: list[str]) -> None:
         """Register records that a call will wait for. Call `expect` before the records are enqueued.
@@ -76,11 +80,8 @@ class Replies:
             ConnectionLost: Redis cannot be reached, or went away.
             RedisRefused: the key of the stream holds another type.
         """
-        with self._lock:
-            now_s = time.monotonic()
-            if not self._reading and self._stream.is_unsure(now_s):
-                self._connect(left_s)
-                self._make(now_s)
+        while self._stream.is_unsure(time.monotonic()) and not self._lead(self._make_sure, left_s):
+            self._follow(BLOCK_S)
 
     def outlive(self, pause_s: float) -> None:
         """Let the stream outlive pauses of the caller of up to `pause_s` seconds."""
@@ -102,12 +103,10 @@ class Replies:
 
         Raises:
             ResultTimeout: the result did not come in time.
-            ConnectionLost: Redis went away after it took the record.
+            ConnectionLost: Redis went away after it took the record, or the queue was closed.
             RedisRefused: the key of the reply stream holds another type.
         """
-        with self._lock:
-            if self._reading or not self._admission.room:
-                return None
+        if self._admission.room:
             self._read_for_all(min(send.until_s - time.monotonic(), BLOCK_S), send)
         return self.wait(uri, send.until_s, send.ids) if send.state is TAKEN else None
 
@@ -122,41 +121,32 @@ class Replies:
         Raises:
             ResultTimeout: the result did not come in time, or cannot come: no node has ever served the job, or Redis has lost the
                 record.
-            ConnectionLost: Redis went away.
+            ConnectionLost: Redis went away, or the queue was closed.
         """
-        result = self._results[uri]
-        if result is None:
-            reason = ""
-            with self._lock:
-                while (result := self._results[uri]) is None:
-                    left_s = deadline_s - time.monotonic()
-                    if self._reading and left_s > 0:
-                        self._followers += 1
-                        self._changed.wait(left_s)
-                        self._followers -= 1
-                        continue
-                    if left_s > 0 and self._stream.is_silent and (reason := self._hopeless(entries)):
-                        left_s = deadline_s = -math.inf  # after a last look
-                    # Read after the deadline too, because the result may have come while no thread was reading.
-                    if not self._reading:
-                        self._read_for_all(min(left_s, BLOCK_S))
-                        if self._results[uri] is not None or (left_s <= 0 and self._stream.more):
-                            continue
-                    if left_s <= 0:
-                        self.forget(uri)
-                        raise self._stream.no_result(f"of {uri!r} in time", reason or self._reason())
+        reason = ""
+        while (result := self._results.get(uri, _GONE)) is None:
+            left_s = deadline_s - time.monotonic()
+            if left_s > 0 and self._follow(left_s):
+                continue
+            if left_s > 0 and self._stream.is_silent and (reason := self._hopeless(entries)):
+                left_s = deadline_s = -math.inf  # after a last look
+            # Read after the deadline too, because the result may have come while no call was reading.
+            has_read = self._read_for_all(min(left_s, BLOCK_S))
+            if left_s <= 0 and self._results.get(uri, _GONE) is None and not (has_read and self._stream.more):
+                self.forget(uri)
+                raise self._stream.no_result(f"of {uri!r} in time", reason or self._reason())
+        if result is _GONE:
+            raise abandoned()
         self.forget(uri)
         return result
 
     def has(self, uri: str) -> bool:
-        """Return whether the result of a record is there."""
-        return self._results[uri] is not None
+        """Return whether `wait` for a record returns or raises at once."""
+        return self._results.get(uri, _GONE) is not None
 
     def look(self) -> None:
         """Read the results that have come, without waiting."""
-        with self._lock:
-            if not self._reading:
-                self._read_for_all(0)
+        self._read_for_all(0)
 
     def arrived(self, deadline_s: float, entries: Collection[bytes]) -> list[Result]:
         """Return all available results, and wait for at least one. Not for use beside calls of `wait`.
@@ -170,68 +160,76 @@ class Replies:
             ConnectionLost: Redis went away.
         """
         reason = ""
-        with self._lock:
-            while True:
-                found = [result for result in self._results.values() if result is not None]
-                if found:
-                    for result in found:
-                        self.forget(result.uri)
-                    return found
-                left_s = deadline_s - time.monotonic()
-                if left_s <= 0:
-                    raise self._stream.no_result("in time", reason or self._reason())
-                self._read_for_all(min(left_s, BLOCK_S))
-                if self._stream.is_silent and (reason := self._hopeless(entries)):
-                    deadline_s = -math.inf  # after a last look
+        while True:
+            found = [result for result in self._results.values() if result is not None]
+            if found:
+                for result in found:
+                    self.forget(result.uri)
+                return found
+            left_s = deadline_s - time.monotonic()
+            if left_s <= 0:
+                raise self._stream.no_result("in time", reason or self._reason())
+            self._read_for_all(min(left_s, BLOCK_S))
+            if self._stream.is_silent and (reason := self._hopeless(entries)):
+                deadline_s = -math.inf  # after a last look
 
     def close(self) -> None:
-        """Delete the stream and close the connection. A waiting call gets `ConnectionLost`."""
-        with self._lock:
-            self._stream.doubt()
-            # While another thread reads, the connection belongs to the other thread. The stream then expires by itself.
-            if self._link.connected and not self._reading:
-                with suppress(ConnectionLost, RedisRefused):
-                    self._link.call("DEL", self._stream.key)
-            self._link.close()
+        """Delete the stream and close the connection. Each waiting call gets `ConnectionLost`."""
+        if not self._lead(self._end):  # else the stream stays, and expires by itself
+            self._results = {}
+            self._link.shut_down()
 
-    def _read_for_all(self, block_s: float, send: Send | None = None) -> None:
-        """Read for all waiting calls. Called with the lock, which is released while Redis blocks the read.
+    def _lead(self, work: Callable[..., object], *arguments: Any) -> bool:
+        """Do work on the connection, unless another call is the leader. Return whether the work is done."""
+        me = object()
+        try:
+            with self._lock:
+                if self._leader is not None:
+                    return False
+                self._leader = me
+            work(*arguments)
+            return True
+        finally:
+            if self._leader is me:
+                self._leader = None
+                with self._lock:
+                    followers, self._followers = self._followers, []
+                for follower in followers:
+                    follower.release()
+
+    def _follow(self, seconds: float) -> bool:
+        """Wait until the leader has ended, or for `BLOCK_S`. Return False at once if there is no leader."""
+        with self._lock:
+            if self._leader is None:
+                return False
+            asleep = threading.Lock()
+            asleep.acquire()
+            self._followers.append(asleep)
+        asleep.acquire(timeout=min(seconds, BLOCK_S))
+        return True
+
+    def _read_for_all(self, block_s: float, send: Send | None = None) -> bool:
+        """Read for all waiting calls, unless another call is the leader. Return whether this call has read.
 
         An error before Redis has taken the records of `send` becomes an error of the send.
         """
-        self._reading = True
-        self._lock.release()
-        results: list[Result] = []
         try:
-            results = self._read(block_s, send)
+            return self._lead(self._read, block_s, send)
         except (QueueFull, ConnectionLost) as error:
             if send is not None and send.state is not TAKEN:
                 send.fail(error)
-            elif isinstance(error, ConnectionLost):
+                return True
+            if isinstance(error, ConnectionLost):
                 raise restated(error, ConnectionLost) from None  # the awaited records have been sent
-            else:
-                raise
-        except BaseException:
-            self._link.close()  # interrupted: a reply is still to come
             raise
-        finally:
-            self._lock.acquire()
-            self._reading = False
-            if self._followers:
-                self._changed.notify_all()
-        for result in results:
-            if result.uri in self._results:
-                self._results[result.uri] = result
 
-    def _read(self, block_s: float, send: Send | None) -> list[Result]:
-        """Return the results that have come: none if Redis has not taken the records of `send`."""
+    def _read(self, block_s: float, send: Send | None) -> None:
+        """Hand over the results that have come: none if Redis has not taken the records of `send`."""
         link, stream = self._link, self._stream
-        self._connect(self._patience_s)
         link.set_patience(_PATIENCE_S + math.ceil(max(block_s, 0)))
-        now_s = time.monotonic()
-        if stream.is_unsure(now_s):
-            self._make(now_s)
+        now_s = self._make_sure(self._patience_s)
         read = stream.read(now_s, block_s)
+        self._handed_over = False
         try:
             if send is None:
                 replies = link.exchange(*read)
@@ -241,16 +239,20 @@ class Replies:
                 self._admission.receive([send], link.read_all(enqueue.replies))
                 if send.state is not TAKEN:
                     link.close()  # the blocking read has been sent already, and no result will come
-                    return []
+                    return
                 replies = link.read_all(len(read))
-            return stream.results(replies)
+            results = stream.results(replies)
         except RedisRefused as refusal:
             link.raise_for(refusal)
+        for result in results:
+            if result.uri in self._results:
+                self._results[result.uri] = result
+        self._handed_over = True
 
     def _hopeless(self, entries: Collection[bytes]) -> str:
-        """Return the reason that no result can come, or an empty text. Called with the lock."""
-        with suppress(ConnectionLost):  # the next read finds out
-            hope = self._inquiry.read_hope(self._ask(self._inquiry.for_hope(entries)), entries)
+        """Return the reason that no result can come, or an empty text."""
+        if replies := self._ask(self._inquiry.for_hope(entries)):
+            hope = self._inquiry.read_hope(replies, entries)
             if entries and hope.lost.issuperset(entries):
                 return LOST
             if not (hope.served or self._stream.answered):
@@ -258,26 +260,48 @@ class Replies:
         return ""
 
     def _reason(self) -> str:
-        """Return the reason for a result that has not come. Called with the lock."""
-        if not self._reading:
-            with suppress(ConnectionLost):
-                return self._inquiry.read_reason(self._ask(self._inquiry.for_reason()))
-        return self._inquiry.unanswered
+        """Return the reason for a result that has not come."""
+        replies = self._ask(self._inquiry.for_reason())
+        return self._inquiry.read_reason(replies) if replies else self._inquiry.unanswered
 
     def _ask(self, commands: Sequence[Command]) -> list[Any]:
-        self._connect(_PATIENCE_S)
-        self._link.set_patience(_PATIENCE_S)
-        return self._link.exchange(*commands)
+        """Return the replies to commands: none if another call is the leader, or Redis is away."""
+        replies: list[Any] = []
+
+        def ask() -> None:
+            self._connect(_PATIENCE_S)
+            self._link.set_patience(_PATIENCE_S)
+            replies.extend(self._link.exchange(*commands))
+
+        with suppress(ConnectionLost):  # the next read finds out
+            self._lead(ask)
+        return replies
 
     def _connect(self, left_s: float) -> None:
-        """Connect, unless a connection is open. A new connection may reach another master, with other entries."""
+        """Connect, unless a connection is open."""
         self._link.drop_if_stale()
-        if not self._link.connected:
+        if not (self._link.connected and self._handed_over):
+            # A new connection may reach another master, with other entries. An interrupted read has left results behind.
             self._stream.doubt()
             self._link.connect(connect_s(left_s))
 
-    def _make(self, now_s: float) -> None:
-        try:
-            self._stream.made(self._link.exchange(*self._stream.make()), now_s)
-        except RedisRefused as refusal:
-            self._link.raise_for(refusal)
+    def _make_sure(self, left_s: float) -> float:
+        """Make sure of the connection and the stream, and return the time of that."""
+        self._connect(left_s)
+        now_s = time.monotonic()
+        if self._stream.is_unsure(now_s):
+            try:
+                self._stream.made(self._link.exchange(*self._stream.make()), now_s)
+            except RedisRefused as refusal:
+                self._link.raise_for(refusal)
+        return now_s
+
+    def _end(self) -> None:
+        # In this order, because a call expects its records before it makes sure of the stream: either the records are forgotten
+        # here, or the call finds the stream in doubt.
+        self._stream.doubt()
+        self._results = {}
+        if self._link.connected:
+            with suppress(ConnectionLost, RedisRefused):
+                self._link.call("DEL", self._stream.key)
+        self._link.close()

@@ -106,8 +106,8 @@ class Calls:
                 self._replies.forget(uri)
 
     async def close(self) -> None:
-        """Cancel the waiting calls, and delete the reply stream. The sending connection stays open."""
-        self._replies.cancel()
+        """End the waiting calls with `ConnectionLost`, and delete the reply stream. The sending connection stays open."""
+        self._replies.abandon()
         await self._admission.close()
         await cancel(self._tidying)
         await self._replies.close()

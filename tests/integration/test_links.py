@@ -1,16 +1,55 @@
 """Connections that are left in the middle of a call, closed beside calls, or moved by a failover; for threads and asyncio."""
 
+import threading
 import traceback
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
 
-from cluster_serving.client import ConnectionLost
-from support.clients import AsyncioClient, ThreadClient, answering, in_background
+from cluster_serving.client import ConnectionLost, InputQueue, OutputQueue, keys
+from cluster_serving.client.redis_settings import RedisSettings
+from cluster_serving.client.threads.link import Link
+from support.clients import ROW, AsyncioClient, ThreadClient, answering, in_background
 from support.private_redis import PrivateRedis, free_port
 from support.wait import wait_until
 
 CLIENTS = pytest.mark.parametrize("kind", [ThreadClient, AsyncioClient])
+
+
+@pytest.fixture
+def link(redis_server: PrivateRedis) -> Iterator[Link]:
+    link = Link(RedisSettings(port=redis_server.port))
+    yield link
+    link.close()
+
+
+def test_a_reply_that_nobody_has_read_is_not_taken_for_the_next(link: Link) -> None:
+    """An interrupted call leaves its replies behind."""
+    assert link.call("ECHO", "first") == b"first"
+    assert link.send(("ECHO", "a"), ("ECHO", "b")) == 2
+    assert link.read() == b"a"
+    assert link.due == 1
+
+    assert link.call("ECHO", "c") == b"c"
+
+    assert (link.due, link.connections) == (0, 2)
+
+
+def test_a_reply_to_nothing_is_an_error(link: Link) -> None:
+    for _ in range(2):
+        with pytest.raises(ConnectionLost):
+            link.read()
+        assert link.call("ECHO", "a") == b"a"
+
+
+def test_a_link_that_was_shut_down_connects_anew(link: Link) -> None:
+    assert link.call("ECHO", "a") == b"a"
+    link.shut_down()
+    assert link.call("ECHO", "b") == b"b"
+    assert link.connections == 2
 
 
 @CLIENTS
@@ -39,6 +78,65 @@ def test_a_user_who_may_delete_nothing_can_close(own_redis: PrivateRedis, kind: 
         client.predict()
 
     client.close()
+
+
+def test_close_ends_waiting_calls_with_one_error(own_redis: PrivateRedis) -> None:
+    queue, outcomes = InputQueue(port=own_redis.port), list[BaseException]()
+
+    def ask() -> None:
+        try:
+            queue.predict(ROW, timeout=30)
+        except BaseException as error:
+            outcomes.append(error)
+
+    threads = [threading.Thread(target=ask) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    with own_redis.client() as admin:
+        wait_until(lambda: admin.xlen(keys.DEFAULT_JOB) == 4, "all are sent")
+        queue.close()
+    for thread in threads:
+        thread.join(10)
+
+    assert [type(outcome) for outcome in outcomes] == [ConnectionLost] * 4
+
+
+def test_close_beside_calls(own_redis: PrivateRedis) -> None:
+    """Each call succeeds, or raises ConnectionLost."""
+    queue, output, over = InputQueue(port=own_redis.port), OutputQueue(port=own_redis.port), threading.Event()
+    kinds = Counter[str]()
+
+    def repeat(call: Callable[[], Any]) -> Callable[[], None]:
+        def run() -> None:
+            while not over.is_set():
+                try:
+                    call()
+                except ConnectionLost:
+                    kinds["lost"] += 1
+
+        return run
+
+    calls = [
+        lambda: queue.predict(ROW, timeout=10),
+        lambda: queue.predict(ROW, timeout=10),
+        lambda: list(queue.predict_many([ROW] * 30, timeout=10)),
+        lambda: queue.enqueue("a", t=ROW),
+        lambda: output.query("a"),
+        output.dequeue,
+    ]
+    with answering(own_redis), ExitStack() as threads:
+        for call in calls:
+            threads.enter_context(in_background(repeat(call)))
+        try:
+            while kinds["lost"] < 100:
+                queue.close()
+                output.close()
+                over.wait(0.003)
+        finally:
+            over.set()
+
+    queue.close()
+    output.close()
 
 
 @CLIENTS

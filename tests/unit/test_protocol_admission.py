@@ -28,7 +28,7 @@ LIMIT = FULL + "(the stream job holds maxQueueLength records)"
 def sent(packet: Packet) -> list[list[bytes]]:
     """Commands, as Redis reads them."""
     reader = hiredis.Reader()
-    reader.feed(joined([packet]))
+    reader.feed(joined([packet])[0])
     return list(iter(reader.gets, False))
 
 
@@ -66,7 +66,7 @@ def test_it_is_what_hiredis_makes_of_its_commands() -> None:
         (b"EVAL", script, 3, name, *keys, 3, 0),
         (b"EXEC",),
     ]
-    assert joined([packet]) == b"".join(map(hiredis.pack_command, commands))  # type: ignore[arg-type]
+    assert joined([packet])[0] == b"".join(map(hiredis.pack_command, commands))  # type: ignore[arg-type]
     assert packet.replies == len(commands)
 
 

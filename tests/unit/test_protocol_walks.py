@@ -32,7 +32,7 @@ class AdmissionWalk(RuleBasedStateMachine):
     def _execute(self, packet: Any) -> list[Any]:
         """Do as Redis does."""
         reader = hiredis.Reader()
-        reader.feed(joined([packet]))
+        reader.feed(joined([packet])[0])
         commands: list[list[bytes]] = list(iter(reader.gets, False))
         records = [command[-1] for command in commands if command[0] == b"XADD"]
         (planned,) = [int(command[-1]) for command in commands if command[0] == b"EVAL"]

@@ -146,7 +146,7 @@ def test_nothing_is_repeated_behind_the_callers_back() -> None:
 
     assert options["retry"].get_retries() == 0
     assert (options["socket_timeout"], options["socket_connect_timeout"]) == (2, 2)
-    assert (options["db"], options["username"], options["password"]) == (3, "u", SECRET)
+    assert (options["db"], options["username"], options["password"]) == ("3", "u", SECRET)
     assert options["ssl_ca_certs"] == "ca"
 
 

@@ -80,10 +80,11 @@ def test_it_cannot_be_made(replies: list[Any], error: ClusterServingError) -> No
 
 
 @pytest.mark.parametrize(
-    ("block_s", "block"), [(0, ()), (-1, ()), (1e-6, ("BLOCK", 1)), (0.0125, ("BLOCK", 12)), (1, ("BLOCK", 1000))]
+    ("block_s", "block"),
+    [(0, ()), (-1, ()), (1e-6, ("BLOCK", b"1")), (0.0125, ("BLOCK", b"12")), (1, ("BLOCK", b"1000"))],
 )
 def test_a_read_waits(block_s: float, block: tuple[Any, ...]) -> None:
-    assert made().read(0, block_s) == (("XREAD", "COUNT", 64, *block, "STREAMS", "key", b"0-0"),)
+    assert made().read(0, block_s) == (("XREAD", "COUNT", b"64", *block, "STREAMS", "key", b"0-0"),)
 
 
 def test_a_read_begins_after_the_last() -> None:
@@ -91,7 +92,7 @@ def test_a_read_begins_after_the_last() -> None:
 
     assert stream.receive([found(b"5-1", b"5-2")]) == found(b"5-1", b"5-2")[0][1]
 
-    assert stream.read(0, 0) == (("XREAD", "COUNT", 64, "STREAMS", "key", b"5-2"),)
+    assert stream.read(0, 0) == (("XREAD", "COUNT", b"64", "STREAMS", "key", b"5-2"),)
 
 
 @pytest.mark.parametrize(
@@ -146,7 +147,7 @@ def test_after_doubt_it_is_read_from_the_beginning() -> None:
     stream.doubt()
     stream.made([EXISTS, 1], 0)
 
-    assert stream.read(0, 0) == (("XREAD", "COUNT", 64, "STREAMS", "key", b"0-0"),)
+    assert stream.read(0, 0) == (("XREAD", "COUNT", b"64", "STREAMS", "key", b"0-0"),)
 
 
 @pytest.mark.parametrize(
