@@ -11,6 +11,7 @@ from typing import TypedDict
 import redis
 
 from cluster_serving.client import keys
+from cluster_serving.client.forks import begin_anew_in_child
 from cluster_serving.client.redis_settings import DEFAULT_PORT, RedisSettings
 
 
@@ -36,6 +37,8 @@ class ConnectionSettings(TypedDict, total=False):
 
 class Api:
     """A job on a Redis server. The first call that needs Redis makes the connection.
+
+    A queue may be used in the child of a fork, too. Calls under way at the fork belong to the parent.
 
     Args:
         host: host of Redis. Default: `localhost`.
@@ -104,6 +107,14 @@ class Api:
             sentinel_password=sentinel_password,
             timeout_s=timeout_s,
         )
+        begin_anew_in_child(self)
+
+    def after_fork(self) -> None:
+        """Begin anew in the child of a fork: own connections, reply stream, uris and locks."""
+        self._begin()
+
+    def _begin(self) -> None:
+        """Make all that belongs to one process."""
         self._client_id = uuid.uuid4().hex[:12]
         # No key has this secret in its name, which SCAN would show: who cannot read the stream does not guess the uris under way.
         self._uris = secrets.token_hex(8)

@@ -54,9 +54,13 @@ class AsyncInputQueue(Api):
         self._dialect: Dialect = check_dialect(dialect)
         self._patience_s = patience_s
         self._life_s = math.inf if deadline_s is None else deadline_s
-        self._sending = AsyncLink(self.settings)
-        self._admission = AsyncAdmission(self._sending, self.name, patience_s)
         self._inquiry = Inquiry(self.name, self.settings.describe())
+        self._begin()
+
+    def _begin(self) -> None:
+        super()._begin()
+        self._sending = AsyncLink(self.settings)
+        self._admission = AsyncAdmission(self._sending, self.name, self._patience_s)
         self._replies = self._replies_for(self._client_id)
         self._completing: set[AsyncReplies] = set()
         self._numbers = count()

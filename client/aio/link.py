@@ -13,6 +13,7 @@ from redis.backoff import NoBackoff
 
 from cluster_serving.client.aio.master_connection import AsyncMasterConnection, AsyncMasterTlsConnection
 from cluster_serving.client.errors import ConnectionLost, RedisRefused, Unavailable
+from cluster_serving.client.forks import begin_anew_in_child, let_go
 from cluster_serving.client.protocol.resp import (
     INCOMPLETE,
     Argument,
@@ -23,6 +24,7 @@ from cluster_serving.client.protocol.resp import (
     is_unknown_script,
     joined,
     new_reader,
+    of_parent,
 )
 from cluster_serving.client.redis_settings import RedisSettings
 
@@ -113,7 +115,9 @@ class AsyncLink:
     def __init__(self, settings: RedisSettings) -> None:
         self._settings = settings
         self._open: _Open | None = None
+        self._is_of_parent = False
         self._lock = asyncio.Lock()
+        begin_anew_in_child(self)
 
     async def call(
         self, *commands: Command, timeout_s: float | None = None, connect_s: float | None = None
@@ -128,6 +132,8 @@ class AsyncLink:
         Raises:
             ConnectionLost: Redis cannot be reached, or went away.
         """
+        if self._is_of_parent:
+            raise of_parent()
         seconds = self._settings.timeout_s if timeout_s is None else timeout_s
         packet, count = joined(commands)
         async with self._lock:
@@ -198,6 +204,13 @@ class AsyncLink:
     def is_stale(self) -> bool:
         """True if there is a connection that Redis has closed. Only while no call is under way."""
         return self._open is not None and self._open.is_stale
+
+    def after_fork(self) -> None:
+        """Leave the connection to the parent."""
+        self._is_of_parent = True
+        last, self._open = self._open, None
+        if last is not None and not last.transport.is_closing():
+            let_go(last.transport.get_extra_info("socket").fileno())
 
     async def _connect(self, within_s: float | None) -> _Open:
         await self._drop()

@@ -33,6 +33,10 @@ class AsyncOutputQueue(Api):
     def __init__(self, **settings: Unpack[ConnectionSettings]) -> None:
         super().__init__(**settings)
         self._prefix = keys.result_prefix(self.name)
+        self._begin()
+
+    def _begin(self) -> None:
+        super()._begin()
         self._link = AsyncLink(self.settings)
         self._undelivered: list[Result] = []  # results that a cancelled call had taken
 

@@ -111,7 +111,12 @@ def connection_lost(
 
 def abandoned() -> ConnectionLost:
     """Return the error of a call that waits for nothing any more, without a fault of Redis."""
-    return ConnectionLost("a `close` of the queue or an interrupt ended the call")
+    return ConnectionLost("a `close` of the queue, a fork, or an interrupt ended the call")
+
+
+def of_parent() -> ConnectionLost:
+    """Return the error of a link in the child of a fork: link and connection belong to the parent."""
+    return Unavailable("the call began before a fork, in the parent process", final=True)
 
 
 def _is_final(error: BaseException | None) -> bool:

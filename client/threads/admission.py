@@ -19,7 +19,7 @@ from cluster_serving.client.protocol.admission import (
     transaction,
 )
 from cluster_serving.client.protocol.requests import Fields
-from cluster_serving.client.protocol.resp import Argument, Script
+from cluster_serving.client.protocol.resp import Argument, Script, abandoned
 from cluster_serving.client.protocol.retrying import connect_s
 from cluster_serving.client.threads.link import Link
 from cluster_serving.client.threads.replies import Replies
@@ -127,8 +127,10 @@ class ThreadAdmission:
         if send.state is SENT:
             with self._lock:
                 self._settle()
-                while send.state is SENT:
+                while send.state is SENT and self._under_way:
                     self._hear()
+            if send.state is SENT:
+                send.fail(abandoned())  # sent before a fork, by the parent process
         give_up_s = min(min(send.begun_s, time.monotonic()) + self._patience_s, send.until_s)
         while send.state is HELD:
             if send.error is not None:

@@ -74,16 +74,20 @@ class InputQueue(Api):
         self._frontend = Frontend(frontend_url) if frontend_url else None
         self._dialect: Dialect = check_dialect(dialect)
         self._life_s = math.inf if deadline_s is None else deadline_s
-        self._admission = Admission(self.name)
-        self._sender = ThreadAdmission(Link(self.settings), self._admission, patience_s)
         self._patience_s = patience_s
-        self._replies = Replies(self.settings, self._admission, self._client_id, patience_s)
-        self._numbers = count()
         self.input_threshold = 0.6  # programs of the original read both attributes. `maxQueueLength` has their task now
         self.interval_if_error = 1
+        self._begin()
 
     def __repr__(self) -> str:
         return f"InputQueue(frontend_url={self.frontend_url!r})" if self.frontend_url else super().__repr__()
+
+    def _begin(self) -> None:
+        super()._begin()
+        self._admission = Admission(self.name)
+        self._sender = ThreadAdmission(Link(self.settings), self._admission, self._patience_s)
+        self._replies = Replies(self.settings, self._admission, self._client_id, self._patience_s)
+        self._numbers = count()
 
     @cached_property
     def output_queue(self) -> OutputQueue:

@@ -25,6 +25,7 @@ import redis
 import redis.exceptions
 
 from cluster_serving.client.errors import ConnectionLost, RedisRefused, Unavailable
+from cluster_serving.client.forks import begin_anew_in_child, let_go
 from cluster_serving.client.protocol.resp import (
     INCOMPLETE,
     Argument,
@@ -35,6 +36,7 @@ from cluster_serving.client.protocol.resp import (
     is_unknown_script,
     joined,
     new_reader,
+    of_parent,
 )
 from cluster_serving.client.redis_settings import READ_BYTES, RedisSettings
 
@@ -80,7 +82,7 @@ class Link:
 
     The link uses one system call per packet. With redis-py's own reading (poll, receive, set the timeout and set it back) the floor
     of bench/queue.py was a tenth lower. The link connects at the first command, and again at the first command after
-    `ConnectionLost`.
+    `ConnectionLost`. A link belongs to one process: in the child of a fork it does not connect any more.
 
     Args:
         settings: address of Redis, and login.
@@ -99,7 +101,9 @@ class Link:
         self._settings = settings
         self._patience_s = settings.timeout_s if patience_s is None else patience_s
         self._open: _Open | None = None
+        self._is_of_parent = False
         self.connections = self.received_bytes = 0
+        begin_anew_in_child(self)
 
     @property
     def timeout_s(self) -> float:
@@ -232,6 +236,13 @@ class Link:
             last.closed = True
             last.connection.disconnect()
 
+    def after_fork(self) -> None:
+        """Leave the connection to the parent."""
+        self._is_of_parent = True
+        last, self._open = self._open, None
+        if last is not None and not last.closed:
+            let_go(last.socket.fileno())
+
     def connect(self, within_s: float | None = None) -> None:
         """Connect, unless there is a connection.
 
@@ -243,6 +254,8 @@ class Link:
 
     def _connect(self, within_s: float | None = None) -> _Open:
         self.close()
+        if self._is_of_parent:
+            raise of_parent()
         settings = self._settings
         if within_s is not None and within_s < settings.timeout_s:
             settings = replace(settings, timeout_s=within_s)

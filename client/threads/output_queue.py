@@ -40,6 +40,10 @@ class OutputQueue(Api):
     def __init__(self, **settings: Unpack[ConnectionSettings]) -> None:
         super().__init__(**settings)
         self._prefix = keys.result_prefix(self.name)
+        self._begin()
+
+    def _begin(self) -> None:
+        super()._begin()
         self._link = Link(self.settings)
         self._lock = threading.RLock()  # a signal handler of the thread that holds the lock may use the queue
         self._undelivered: list[Result] = []  # results that an interrupted call had taken
