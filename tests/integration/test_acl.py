@@ -14,6 +14,8 @@ import redis
 
 from cluster_serving import node as node_package
 from cluster_serving.client import InputQueue, OutputQueue, QueueFull, RecordFailed, keys
+from cluster_serving.client.redis_settings import RedisSettings
+from cluster_serving.frontend.server.redis_kind import check_redis
 from cluster_serving.node.job.redis_program import find_server
 from support.models import MODELS, affine
 from support.private_redis import PrivateRedis
@@ -100,6 +102,12 @@ def test_a_client_does_all_that_it_does(node: RunningNode, server: GuardedRedis,
             admin.delete(keys.full_key(JOB))
     with server.user(user) as client:
         assert client.memory_usage(JOB) > 0  # asked for while a job has no limits yet
+    assert server.denied() == []
+
+
+def test_a_frontend_asks_whether_redis_is_a_cluster(server: GuardedRedis) -> None:
+    check_redis(RedisSettings(port=server.port, username="frontend", password=secret("frontend")))
+
     assert server.denied() == []
 
 
