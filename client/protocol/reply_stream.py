@@ -25,9 +25,9 @@ from cluster_serving.client.wire.result import Result
 BLOCK_S = 1.0
 """Longest wait of one read. Redis does not tell a waiting client that the stream has been deleted."""
 
-_LIFE_S = 60.0  # time to live of a stream after the last sign of a client that does not pause
+LIFE_S = 60.0  # time to live of a stream after the last sign of a client that does not pause
 _LONGEST_PAUSE_S = 6 * 3600.0  # results of a client that was killed stay in Redis for as long
-_SURE_S = _LIFE_S / 6
+_SURE_S = LIFE_S / 6
 _RENEWAL_S = _SURE_S / 2  # a client that reads all the time never has to make sure of the stream
 _ENTRIES_AT_ONCE = 64
 _COUNT = b"%d" % _ENTRIES_AT_ONCE
@@ -50,7 +50,7 @@ class ReplyStream:
         self.key = key
         self.reply: Fields = [keys.REPLY, key.encode()]
         self.vanished = self.doubted = self.answered = self.more = False
-        self._life_s = self._renewed_life_s = _LIFE_S
+        self._life_s = self._renewed_life_s = LIFE_S
         self._last = b"0-0"
         self._renewed_s = -math.inf
         self._untrimmed_bytes = 0
@@ -69,7 +69,7 @@ class ReplyStream:
 
     def outlive(self, pause_s: float) -> None:
         """Let the stream outlive pauses of the client of up to `pause_s`, at most six hours, from the next renewal on."""
-        self._life_s = max(self._life_s, _LIFE_S + min(pause_s, _LONGEST_PAUSE_S))
+        self._life_s = max(self._life_s, LIFE_S + min(pause_s, _LONGEST_PAUSE_S))
 
     def doubt(self) -> None:
         """Note that Redis may have lost the stream and records, or the client results: the connection broke, or an interrupt came.

@@ -10,12 +10,14 @@ import redis
 
 from cluster_serving.client import keys
 from cluster_serving.node.chaos import pace
+from cluster_serving.node.chaos.failover import fail_over
 from cluster_serving.node.chaos.nodes import Node, wait_for
 from cluster_serving.node.chaos.schedule import CHILDREN, Act, Fault, Target
 from cluster_serving.node.job.private_redis import PrivateRedis
 
 _CHILD_S = 20.0  # longest time until a dead child is started again
 _GATHER_S = 0.3
+_FAR_ID = "99999999999999999-0"
 
 
 class Faults:
@@ -25,13 +27,15 @@ class Faults:
         nodes: both nodes.
         server: Redis of the nodes.
         job: stream of the nodes.
+        reply: reply stream of the observer, which reads on through a failover.
         patience_s: longest time for a node to be ready again. After that time, `NodeEnded` is raised.
     """
 
-    def __init__(self, nodes: Sequence[Node], server: PrivateRedis, job: str, patience_s: float) -> None:
+    def __init__(self, nodes: Sequence[Node], server: PrivateRedis, job: str, reply: str, patience_s: float) -> None:
         self._nodes = nodes
         self._redis = server
         self._job = job
+        self._reply = reply
         self._patience_s = patience_s
         self.done = 0
 
@@ -39,7 +43,19 @@ class Faults:
         """Carry out one fault."""
         node = self._nodes[fault.node]
         whole = fault.target is Target.NODE
-        if fault.target in CHILDREN:
+        if fault.act is Act.SET_CLOCK:
+            node.clock.set_forward(pace.CLOCK_S)
+            time.sleep(pace.PAUSE_S)
+            node.clock.set_forward(0)
+        elif fault.act is Act.FAR_ID:
+            # The record has no inputs, and is answered InvalidInput. The ids of all later records are as far.
+            with suppress(redis.RedisError), self._redis.settings().client() as client:
+                client.xadd(self._job, {keys.URI: "far"}, id=_FAR_ID)
+        elif fault.act is Act.FAIL_OVER:
+            self._await_nodes()
+            with self._redis.settings().client() as client:
+                fail_over(client, self._job, but={self._reply.encode()})
+        elif fault.target in CHILDREN:
             node.await_ready(self._patience_s)  # a node whose child dies during the start gives up, as intended
             self._to_child(node, fault.target, fault.act)
         elif fault.target is Target.GROUP:

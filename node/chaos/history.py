@@ -7,7 +7,8 @@ from enum import StrEnum
 
 import msgspec
 
-from cluster_serving.node.chaos.records import EXPECTED, POISON, RIGHT, RecordKind, SentRecord
+from cluster_serving.node.chaos.callers.tally import Tally
+from cluster_serving.node.chaos.records import EXPECTED, NO_URI, POISON, RIGHT, RecordKind, SentRecord
 
 
 class Acceptance(StrEnum):
@@ -25,11 +26,13 @@ class SeenOutcome(msgspec.Struct, frozen=True):
         what: "right", "wrong" or an `ErrorCode`.
         detail: text for people.
         digest: digest of all bytes of the outcome.
+        deliveries: number of times that Redis gave the record to a node.
     """
 
     what: str
     detail: str
     digest: bytes
+    deliveries: int = 1
 
 
 class SeenDeadLetter(msgspec.Struct, frozen=True):
@@ -82,6 +85,8 @@ class History:
         self.calm: set[str] = set()  # records sent and answered before any fault
         self.disturbances = 0  # faults after which a record may run again without a counted delivery
         self.remains = Remains()
+        self.callers: dict[str, Tally] = {}
+        self.harvest = Tally()
 
     def sending(self, record: SentRecord) -> None:
         """Note a record before it is sent, because its outcome may come before Redis' answer."""
@@ -117,6 +122,18 @@ class History:
             known = self.acceptance[uri]
             if known is Acceptance.ACCEPTED or (known is Acceptance.UNKNOWN and uri in self.outcomes):
                 yield record
+
+    def result_name(self, record: SentRecord) -> str:
+        """Return the name of the record's result: its uri, or the id of its entry if it was sent without."""
+        return self.entries.get(record.uri, "-") if record.flaw == NO_URI else record.uri
+
+    def in_redis(self) -> dict[str, tuple[SentRecord, str]]:
+        """Return the records whose results lie in Redis and their outcomes, by the names of the results."""
+        return {
+            self.result_name(record): (record, self.outcomes[uri].what)
+            for uri, record in self.records.items()
+            if uri in self.outcomes and not record.replies
+        }
 
     def describe(self, uri: str) -> str:
         """Return a description of a record for people."""
@@ -155,6 +172,7 @@ def check(history: History) -> list[Verdict]:
         _verdict("a record that waits gets one reply", len(waiting), replies),
         *_dead_letters(history),
         *_runs(history),
+        *_callers(history),
         _verdict("nodes come back, and end only when they are told to, with exit code 0", 2, remains.endings),
         _verdict("no process is left", 0, remains.processes),
         _verdict("no memory segment is left", 0, remains.segments),
@@ -205,3 +223,33 @@ def _runs(history: History) -> Iterable[Verdict]:
         if history.runs.get(record.sample, 0) != 1
     ]
     yield _verdict("a slow record is run once: its lease is renewed", len(slow), again)
+    delivered = [
+        f"{history.describe(uri)}: {history.outcomes[uri].deliveries} deliveries"
+        for uri in history.calm
+        if uri in history.outcomes and history.outcomes[uri].deliveries > 1
+    ]
+    yield _verdict("before any fault, a record is delivered once", len(history.calm), delivered)
+
+
+def _callers(history: History) -> Iterable[Verdict]:
+    """Check the answers that callers got, and the results that they left."""
+    tallies = history.callers | {"harvest": history.harvest}
+    wrong = [f"{name}: {each}" for name, tally in tallies.items() for each in tally.wrong]
+    answers = sum(tally.right + len(tally.wrong) for tally in tallies.values())
+    yield _verdict("callers get the model's own answers", answers, wrong)
+    failed = [f"{name}: {each}" for name, tally in tallies.items() for each in tally.failed]
+    yield _verdict("callers get an answer, or an error that a fault may cause", answers, failed)
+    left = {uri: taken for tally in history.callers.values() for uri, taken in tally.left.items()}
+    due = {name: what for name, (_, what) in history.in_redis().items()} | {uri: RIGHT for uri in left if left[uri]}
+    taken = history.harvest.taken
+    other = [
+        f"the result of {name} was {what}, taken was {taken[name]}"
+        for name, what in due.items()
+        if taken.get(name, what) != what
+    ]
+    other += [f"the result of {uri}: {taken[uri]}" for uri in left if taken.get(uri, RIGHT) != RIGHT and uri not in due]
+    yield _verdict("results are taken as they were", len(taken), other)
+    lost = [f"the result of {name} is lost" for name in due if name not in taken]
+    yield _verdict(
+        "a loop that is left early loses no result, an interrupt one", len(due), lost[history.harvest.stopped :]
+    )

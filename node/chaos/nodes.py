@@ -21,6 +21,7 @@ from cluster_serving.client.servers.config.sources import ENVIRON_PREFIX
 from cluster_serving.client.servers.process.exit_codes import ExitCode, Fault
 from cluster_serving.client.wire.heartbeat import Heartbeat
 from cluster_serving.node.chaos import pace, processes
+from cluster_serving.node.chaos.clock import Clock
 from cluster_serving.node.config.loading import Config
 from cluster_serving.node.job.private_redis import PrivateRedis, spawn
 from cluster_serving.node.worker.poison import VARIABLE
@@ -77,7 +78,8 @@ class Node:
         self._config = config
         self._job = job
         self._redis = server
-        self._environment = node_environment(os.environ, self._home, poison)
+        self.clock = Clock(directory / f"clock-{number + 1}")
+        self._environment = self.clock.environment(node_environment(os.environ, self._home, poison))
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:

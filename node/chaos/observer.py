@@ -17,7 +17,7 @@ from cluster_serving.client.wire.heartbeat import Heartbeat
 from cluster_serving.client.wire.reply import read_replies
 from cluster_serving.node.chaos.history import History, SeenDeadLetter, SeenOutcome
 from cluster_serving.node.chaos.learn import Answers
-from cluster_serving.node.chaos.records import NO_URI, RIGHT, SentRecord
+from cluster_serving.node.chaos.records import RIGHT, SentRecord
 
 _TURN_S = 0.05
 _PAGE = 500
@@ -107,8 +107,7 @@ class Observer(threading.Thread):
             page = hashes[first : first + _PAGE]
             pipe = self._redis.pipeline(transaction=False)
             for record in page:
-                name = self._history.entries.get(record.uri, "-") if record.flaw == NO_URI else record.uri
-                pipe.hgetall(self._prefix + name)
+                pipe.hgetall(self._prefix + self._history.result_name(record))
             for record, found in zip(page, pipe.execute(), strict=True):
                 if found:
                     fields = [part for pair in found.items() for part in pair]
@@ -125,11 +124,12 @@ class Observer(threading.Thread):
         except CodecError as error:
             return SeenOutcome("wrong", f"cannot be read: {error}", digest)
         by = f" (node {receipt.node}, entry {receipt.entry})" if receipt else ""
+        deliveries = receipt.deliveries if receipt else 1
         if result.error is not None:
-            return SeenOutcome(result.error[0], result.error[1] + by, digest)
+            return SeenOutcome(result.error[0], result.error[1] + by, digest, deliveries)
         if self._answers.right(record.dialect, record.sample, result):
-            return SeenOutcome(RIGHT, by, digest)
-        return SeenOutcome("wrong", f"{result!r}"[:200] + by, digest)
+            return SeenOutcome(RIGHT, by, digest, deliveries)
+        return SeenOutcome("wrong", f"{result!r}"[:200] + by, digest, deliveries)
 
     def _count_replies(self) -> None:
         while streams := self._redis.xread({self._reply: self._last_reply}, count=_PAGE):

@@ -24,3 +24,7 @@ SETTLE_S: Final = 90.0
 """Longest wait in seconds for the last answers after all faults: hanging records are still being isolated, restarts back off."""
 STARTS: Final = 6
 """Multiple of the nodes' start time, added to `SETTLE_S`: a crashing record costs that many loads of the model."""
+REPLY_LIFE_S: Final = 2.0
+"""Seconds that a reply stream outlives the last sign of a client that does not pause. Shorter than a pause."""
+CLOCK_S: Final = 3600.0
+"""Seconds by which a node's clock is set forward. Longer than any record may wait."""

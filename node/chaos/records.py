@@ -150,18 +150,21 @@ class Encoder:
         samples: samples that the records refer to by index.
         reply: key of the reply stream.
         batched: every record has a batch dimension.
+
+    Attributes:
+        inputs: inputs of each sample, as a program passes them.
     """
 
     def __init__(self, samples: Sequence[Sample], reply: str, *, batched: bool) -> None:
-        self._samples = samples
+        self.inputs = [
+            {name: np.asarray(value)[np.newaxis] for name, value in sample.items()} if batched else sample
+            for sample in samples
+        ]
         self._reply = reply.encode()
-        self._batched = batched
 
     def fields(self, record: SentRecord) -> Fields:
         """Return the fields of a record's entry."""
-        uri, sample = record.uri, self._samples[record.sample]
-        if self._batched:
-            sample = {name: np.asarray(value)[np.newaxis] for name, value in sample.items()}
+        uri, sample = record.uri, self.inputs[record.sample]
         if record.flaw:
             return _FLAWS[record.flaw](uri, sample)
         # The original dialect has no arrays of strings, so its texts are sent as lists of strings.
@@ -188,7 +191,9 @@ def flaws_for(inputs: Sequence[TensorSpec], *, own_processing: bool) -> list[str
     if own_processing:
         return always
     of_input = _OF_TEXT if inputs and inputs[0].is_text else _OF_TENSOR if inputs else []
-    return [*always, "no inputs", *(["an unknown input"] if inputs else []), *of_input]
+    unknown = ["an unknown input"] if inputs else []
+    similar = ["names like the model's"] if len(inputs) > 1 else []
+    return [*always, "no inputs", *unknown, *similar, *of_input]
 
 
 def _first(sample: Sample) -> tuple[bytes, np.ndarray[tuple[int, ...], np.dtype[np.generic]]]:
@@ -199,6 +204,11 @@ def _first(sample: Sample) -> tuple[bytes, np.ndarray[tuple[int, ...], np.dtype[
 def _without_first(uri: str, sample: Sample) -> Fields:
     rest = dict(list(sample.items())[1:])
     return encode_record(uri, rest) if rest else [keys.URI, uri.encode()]
+
+
+def _alike(uri: str, sample: Sample) -> Fields:
+    """Return the inputs in reverse order, under names of other case."""
+    return encode_record(uri, {name.swapcase() + ":0": value for name, value in reversed(list(sample.items()))})
 
 
 def _truncated(uri: str, sample: Sample) -> Fields:
@@ -235,6 +245,7 @@ _FLAWS: Final[Mapping[str, Callable[[str, Sample], Fields]]] = {
     "broken JSON": lambda uri, _: [keys.URI, uri.encode(), keys.DATA, b'{"instances": [{', keys.SERDE, b"stream"],
     "no inputs": lambda uri, _: [keys.URI, uri.encode()],
     "an unknown input": lambda uri, sample: encode_record(uri, {**sample, "no_such_input": np.zeros(2, np.float32)}),
+    "names like the model's": _alike,
     "a truncated tensor": _truncated,
     "a shape that lies": _lying,
     "too many dimensions": _too_many_dimensions,

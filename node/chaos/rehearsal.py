@@ -13,6 +13,7 @@ from cluster_serving.client.servers.process.exit_codes import Fault
 from cluster_serving.client.wire.heartbeat import Heartbeat
 from cluster_serving.client.wire.result import Result
 from cluster_serving.node.chaos import pace
+from cluster_serving.node.chaos.callers.kit import Kit
 from cluster_serving.node.chaos.learn import Answers, ask
 from cluster_serving.node.chaos.records import Encoder, Pools, RecordKind, SentRecord, flaws_for
 from cluster_serving.node.chaos.samples import Sample, made_up, read
@@ -43,7 +44,7 @@ class Rehearsal:
         reply: key of the reply stream.
         pools: samples of each kind of record.
         probe: record that showed that poison works. None: poison does not work.
-        calm: records to send before the faults.
+        calm: records with an effect to send before the faults.
         record_bytes: largest size of a record.
         notes: omitted parts of the run, each with the reason.
     """
@@ -111,6 +112,12 @@ class Rehearsal:
             return
         self.probe, self.calm = probe, calm
         self.pools = Pools(left, magic, dialects, flaws)
+
+    def kit(self, seed: int, timeout_s: float) -> Kit:
+        """Return the kit of the callers. No record takes longer than `timeout_s`."""
+        place = self._place
+        inputs, good = self.encoder.inputs, self.pools.good
+        return Kit(place.redis.url, place.job, seed, timeout_s, inputs, good, self.answers)
 
     def _ask(self, records: Sequence[SentRecord]) -> Mapping[str, Result]:
         fields = [(record.uri, self.encoder.fields(record)) for record in records]

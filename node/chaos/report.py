@@ -7,6 +7,7 @@ import msgspec
 
 from cluster_serving.client.servers.process.printable import printable
 from cluster_serving.client.servers.process.table import Table
+from cluster_serving.node.chaos.callers.tally import Tally
 from cluster_serving.node.chaos.run import ChaosReport
 
 
@@ -15,6 +16,7 @@ def as_json(report: ChaosReport) -> str:
     told = {
         "seed": report.seed,
         "passed": report.passed,
+        "callers": {name: {**tally.counts(), "refused": tally.refused} for name, tally in report.callers.items()},
         "figures": report.figures,
         "checks": msgspec.to_builtins(report.verdicts),
         "notes": report.notes,
@@ -24,8 +26,10 @@ def as_json(report: ChaosReport) -> str:
 
 
 def show(report: ChaosReport) -> None:
-    """Print a line for each check, the figures, the notes and the seed."""
+    """Print a line for each check and for each caller, the figures, the notes and the seed."""
     checks(report).show()
+    click.echo()
+    callers(report).show()
     click.echo()
     figures(report).show()
     click.echo()
@@ -43,6 +47,16 @@ def checks(report: ChaosReport) -> Table:
         mark = ("pass", "green") if verdict.passed else ("FAIL", "bold red")
         count, failed = (f"{number:,}" if number else "" for number in (verdict.count, verdict.failed))
         table.add(mark, verdict.check, count, failed, verdict.first)
+    return table
+
+
+def callers(report: ChaosReport) -> Table:
+    """Return a table of the callers: records sent, answers, and rounds that ended otherwise."""
+    counts = list(Tally().counts())
+    table = Table("caller", *counts, "refused for", numbers=counts)
+    for name, tally in report.callers.items():
+        refused = ", ".join(f"{error} {count:,}" for error, count in tally.refused.items())
+        table.add(name, *(f"{count:,}" for count in tally.counts().values()), refused)
     return table
 
 

@@ -1,13 +1,15 @@
 """A run, from an empty directory to the verdicts.
 
-Redis, two nodes ──► rehearsal ──► calm: slow records ──► load and faults ──► settle ──► nodes told to stop
-    ──► everything read once more ──► verdicts
+Redis, two nodes ──► rehearsal ──► calm ──► load, callers and faults ──► settle ──► nodes told to stop
+    ──► everything read once more ──► all results taken ──► verdicts
 """
 
+import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from itertools import cycle, islice
 from pathlib import Path
 
 import msgspec
@@ -16,11 +18,15 @@ from cluster_serving.client.protocol.admission import Records
 from cluster_serving.client.threads.admission import enqueue
 from cluster_serving.client.threads.link import Link
 from cluster_serving.node.chaos import pace, processes
+from cluster_serving.node.chaos.callers.calls import sample_of
+from cluster_serving.node.chaos.callers.crew import CALLERS, HARVEST, Crew
+from cluster_serving.node.chaos.callers.kit import Kit
+from cluster_serving.node.chaos.callers.tally import Tally
 from cluster_serving.node.chaos.faults import Faults
 from cluster_serving.node.chaos.history import Acceptance, History, Remains, Verdict, check
-from cluster_serving.node.chaos.nodes import NodeEnded, wait_for
+from cluster_serving.node.chaos.nodes import NodeEnded, node_environment, wait_for
 from cluster_serving.node.chaos.observer import Observer
-from cluster_serving.node.chaos.records import Mix
+from cluster_serving.node.chaos.records import Mix, RecordKind, SentRecord
 from cluster_serving.node.chaos.rehearsal import Rehearsal, rehearse
 from cluster_serving.node.chaos.sandbox import Sandbox, sandbox
 from cluster_serving.node.chaos.schedule import Target, plan
@@ -30,6 +36,7 @@ from cluster_serving.node.worker.poison import runs_of
 
 _BYTES_A_SECOND = 16 << 20  # more would measure the disk of the append-only file
 _TURN_S = 0.2
+_AT_ONCE = 4 * pace.BATCH
 
 Say = Callable[[str], None]
 
@@ -53,12 +60,14 @@ class ChaosReport(msgspec.Struct):
     """Findings of a run.
 
     Attributes:
+        callers: report of each caller.
         notes: omitted parts of the run, each with the reason.
         directory: directory of the logs, if kept.
     """
 
     seed: int
     verdicts: list[Verdict]
+    callers: dict[str, Tally]
     figures: dict[str, float]
     notes: list[str]
     directory: str | None = None
@@ -107,9 +116,10 @@ class _Run:
             node.start()
         beats = [node.await_ready() for node in place.nodes]
         self._patience_s = pace.SETTLE_S + pace.STARTS * (time.monotonic() - begun_s)
-        self._faults = Faults(place.nodes, place.redis, place.job, self._patience_s)
         self._say("learning what the model answers")
         rehearsal = rehearse(place, beats[0], options.seed, options.samples)
+        self._faults = Faults(place.nodes, place.redis, place.job, rehearsal.reply, self._patience_s)
+        self._kit = rehearsal.kit(options.seed, self._patience_s)
         self._history = History(beats[0].batch_size)
         self._watch = Observer(place.redis.settings(), place.job, rehearsal.reply, rehearsal.answers, self._history)
         with ExitStack() as stack:
@@ -128,10 +138,12 @@ class _Run:
             for node in place.nodes:
                 node.end(signal.SIGTERM)
             self._watch.finish()
+        self._say("taking all results")
+        self._harvest()
         self._history.runs = runs_of(place.poison)
         self._history.remains = self._remains()
         figures = self._figures(storm_s, settled_s)
-        return ChaosReport(options.seed, check(self._history), figures, rehearsal.notes)
+        return ChaosReport(options.seed, check(self._history), self._history.callers, figures, rehearsal.notes)
 
     def _figures(self, storm_s: float, settled_s: float) -> dict[str, float]:
         history, total = self._history, self._watch.total
@@ -150,25 +162,27 @@ class _Run:
         }
 
     def _calm(self, rehearsal: Rehearsal) -> None:
-        """Send records that are slower than the lease, before any fault."""
+        """Send records at once, and records that are slower than the lease, before any fault."""
         history = self._history
-        if rehearsal.probe is None:
-            return
-        history.calm = {rehearsal.probe.uri, *(record.uri for record in rehearsal.calm)}
-        history.sending(rehearsal.probe)
-        history.sent(rehearsal.probe.uri, Acceptance.ACCEPTED)
-        self._say("calm: records that take longer than the lease")
+        if rehearsal.probe is not None:
+            history.sending(rehearsal.probe)
+            history.sent(rehearsal.probe.uri, Acceptance.ACCEPTED)
+        self._say("calm: records that come at once, and that take longer than the lease")
+        samples = islice(cycle(rehearsal.pools.good), _AT_ONCE)
+        burst = [SentRecord(f"burst-{at}", RecordKind.GOOD, sample) for at, sample in enumerate(samples)]
         link = Link(self._place.redis.settings())
-        for record in rehearsal.calm:
+        for record in (*burst, *rehearsal.calm):
             history.sending(record)
             (entry,) = enqueue(link, self._place.job, Records([rehearsal.encoder.fields(record)], []))
             history.sent(record.uri, Acceptance.ACCEPTED, entry.decode())
         link.close()
+        history.calm = set(history.records)
         wait_for(self._answered, self._patience_s)
 
     def _storm(self, rehearsal: Rehearsal) -> None:
-        """Send the load, and execute the faults."""
+        """Send the load beside the callers, and execute the faults."""
         options, history = self._options, self._history
+        crew = self._crew(self._kit, CALLERS)
         mix = Mix(options.seed, options.seconds, rehearsal.pools)
         rate = min(options.rate, _BYTES_A_SECOND / rehearsal.record_bytes)
         load = Load(self._place.redis.settings(), self._place.job, mix, rehearsal.encoder, history, rate)
@@ -187,7 +201,22 @@ class _Run:
             except NodeEnded as ended:
                 self._stuck.append(str(ended))  # reported together with the findings of the checks
             self._go_on_until(begun_s, options.seconds)
+            crew.tell_the_end()
             load.finish()
+            self._say("waiting for the last answers of the callers")
+            history.callers = crew.tallies(2 * self._patience_s)
+
+    def _harvest(self) -> None:
+        """Let a caller take all results."""
+        history = self._history
+        sent = {name: (record.dialect, record.sample) for name, (record, _) in history.in_redis().items()}
+        sent |= {uri: ("native", sample_of(uri)) for tally in history.callers.values() for uri in tally.left}
+        crew = self._crew(self._kit._replace(sent=sent), [HARVEST])
+        history.harvest = crew.tallies(self._patience_s)[HARVEST]
+
+    def _crew(self, kit: Kit, names: Sequence[str]) -> Crew:
+        place = self._place
+        return Crew(place.directory, node_environment(os.environ, place.directory, place.poison), kit, names)
 
     def _go_on_until(self, begun_s: float, until_s: float) -> None:
         """Wait, and report the progress."""

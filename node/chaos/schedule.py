@@ -1,12 +1,11 @@
 """Faults of a run, planned from its seed. Pure."""
 
+from collections.abc import Mapping
 from enum import StrEnum
 from random import Random
 from typing import Final
 
 import msgspec
-
-_SPACING_S = 3.0
 
 
 class Target(StrEnum):
@@ -19,6 +18,7 @@ class Target(StrEnum):
     NODE = "node"
     REDIS = "Redis"
     GROUP = "consumer group"
+    STREAM = "stream"
 
 
 class Act(StrEnum):
@@ -28,17 +28,38 @@ class Act(StrEnum):
     PAUSE = "pause"  # SIGSTOP for longer than the lease, then SIGCONT
     RESTART = "restart"  # SIGTERM, and started again
     DESTROY = "destroy"
+    FAIL_OVER = "fail over"  # to a master whose clock is behind
+    SET_CLOCK = "set clock"  # forward by an hour, and back
+    FAR_ID = "far id"  # a client gives a record an id of the far future
 
 
 CHILDREN: Final = (Target.READER, Target.WORKER, Target.WRITER)
 KINDS: Final = (
-    *((target, act) for target in Target if target is not Target.GROUP for act in Act if act is not Act.DESTROY),
+    *(
+        (target, act)
+        for target in (*CHILDREN, Target.SUPERVISOR, Target.NODE, Target.REDIS)
+        for act in (Act.KILL, Act.PAUSE, Act.RESTART)
+    ),
     (Target.GROUP, Act.DESTROY),
+    (Target.REDIS, Act.FAIL_OVER),
+    (Target.NODE, Act.SET_CLOCK),
+    (Target.STREAM, Act.FAR_ID),
 )
 """Every kind of fault."""
+_SPACING_S: Final = 60 / len(KINDS)
 
 # When a writer dies while Redis does not answer, the results that it has published are unknown.
-_MEANWHILE = {Act.PAUSE: Target.WRITER, Act.KILL: Target.READER, Act.RESTART: Target.WORKER}
+_MEANWHILE: Final[Mapping[Act, Target]] = {
+    Act.PAUSE: Target.WRITER,
+    Act.KILL: Target.READER,
+    Act.RESTART: Target.WORKER,
+}
+_TOLD: Final[Mapping[Act, str]] = {
+    Act.DESTROY: "the consumer group destroyed",
+    Act.FAIL_OVER: "Redis failed over to a clock that is behind",
+    Act.SET_CLOCK: "clock of node {} set forward by an hour and back",
+    Act.FAR_ID: "a record with an id of the far future",
+}
 
 
 class Fault(msgspec.Struct, frozen=True):
@@ -58,8 +79,8 @@ class Fault(msgspec.Struct, frozen=True):
 
     def describe(self) -> str:
         """Return a description for people."""
-        if self.target is Target.GROUP:
-            return "the consumer group destroyed"
+        if self.act in _TOLD:
+            return _TOLD[self.act].format(self.node + 1)
         done = {Act.KILL: "killed", Act.PAUSE: "paused", Act.RESTART: "restarted"}[self.act]
         if self.target is Target.REDIS:
             return f"Redis {done}, a {self.meanwhile} of node {self.node + 1} killed meanwhile"
@@ -68,7 +89,7 @@ class Fault(msgspec.Struct, frozen=True):
 
 
 def plan(seed: int, seconds: float) -> list[Fault]:
-    """Return the faults of a run by time, one each 3 s: every kind once in a random order, then every kind again.
+    """Return the faults of a run by time, one each 2.6 s: every kind once in a random order, then every kind again.
 
     A run of 60 s or more has every kind.
     """
@@ -79,7 +100,7 @@ def plan(seed: int, seconds: float) -> list[Fault]:
         kinds += rng.sample(KINDS, len(KINDS))
     faults: list[Fault] = []
     for at, (target, act) in enumerate(kinds[:count]):
-        meanwhile = _MEANWHILE[act] if target is Target.REDIS else None
+        meanwhile = _MEANWHILE.get(act) if target is Target.REDIS else None
         at_s = (at + rng.uniform(0.1, 0.9)) * seconds / count
         faults.append(Fault(round(at_s, 3), target, act, rng.randrange(2), meanwhile))
     return faults

@@ -30,7 +30,7 @@ class Effect(StrEnum):
     RAISE = "raise"
     CRASH = "crash"
     HANG = "hang"
-    SLEEP = "sleep"  # for `sleep_s`, then the model runs
+    SLEEP = "sleep"  # for `sleep_s`
 
 
 class MagicRow(msgspec.Struct, frozen=True):
@@ -96,7 +96,9 @@ class Poisoned:
         self._rows: dict[bytes, MagicRow] = {}
 
     def run(self, batch: dict[str, Array]) -> dict[str, Array]:
-        """Run the model, after the effects of the batch's magic rows.
+        """Run the model, then have the effects of the batch's magic rows.
+
+        Rows that run again do so after the model has run on them, so that a model that writes into its inputs has done so.
 
         Raises:
             ValueError: a magic row has the effect RAISE.
@@ -106,6 +108,7 @@ class Poisoned:
             self._sleep_s = poison.sleep_s
             self._rows = {row.key: row for row in poison.rows}
         found = [self._rows[key] for key in row_keys(batch) if key in self._rows] if self._rows else []
+        outputs = self._backend.run(batch)
         if found:
             line = f"{time.time():.3f} {os.getpid()} {' '.join(str(row.number) for row in found)}\n"
             descriptor = os.open(self._log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
@@ -124,7 +127,7 @@ class Poisoned:
                 time.sleep(self._sleep_s)
             if Effect.RAISE in effects:
                 raise ValueError("a record that raises, sent by cluster-serving chaos")
-        return self._backend.run(batch)
+        return outputs
 
 
 def as_batch(sample: Mapping[str, Array]) -> dict[str, Array]:

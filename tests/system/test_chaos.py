@@ -14,6 +14,7 @@ import psutil
 import pytest
 import yaml
 
+from cluster_serving.node.chaos.callers.crew import CALLERS
 from support.models import MODELS
 from support.wait import wait_until
 
@@ -33,7 +34,7 @@ class Chaos:
     def __init__(self, tmp_path: Path, place: Path, *arguments: str, **config: Any) -> None:
         self.place = place
         path = tmp_path / "config.yaml"
-        path.write_text(yaml.safe_dump({"modelPath": str(MODELS / "affine.py"), **config}))
+        path.write_text(yaml.safe_dump({"modelPath": str(MODELS / "careless.py"), "slotBytes": "64k", **config}))
         command = [sys.executable, "-P", "-m", "cluster_serving.node.cli", "chaos", "-c", str(path), *arguments]
         self.process = subprocess.Popen(
             command,
@@ -81,6 +82,8 @@ def test_a_short_run_passes_and_leaves_nothing(tmp_path: Path, place: Path) -> N
     assert f"Seed {SEED}" in errors
     assert report["figures"]["faults"] == 4
     assert report["figures"]["accepted"] > 200
+    assert set(report["callers"]) == set(CALLERS)
+    assert all(caller["right"] for caller in report["callers"].values())
     assert report["notes"] == []
     assert chaos.left() == []
 

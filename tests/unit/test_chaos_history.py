@@ -5,6 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from cluster_serving.client.errors import ErrorCode
+from cluster_serving.node.chaos.callers.tally import Tally
 from cluster_serving.node.chaos.history import Acceptance, History, SeenDeadLetter, SeenOutcome, check
 from cluster_serving.node.chaos.records import RIGHT, RecordKind, SentRecord
 
@@ -19,6 +20,9 @@ WHAT = {
     RecordKind.EXPIRED: ErrorCode.DEADLINE_EXCEEDED,
     RecordKind.MALFORMED: ErrorCode.INVALID_INPUT,
 }
+
+
+LEFT, BEGUN = "breaks.1.0.7", "breaks.1.1.7"  # accepted, and the result not taken; the taking was interrupted
 
 
 def outcome(what: str, digest: bytes = b"1") -> SeenOutcome:
@@ -41,10 +45,19 @@ def fine() -> History:
     for uri, acceptance in (("refused", Acceptance.REFUSED), ("unknown", Acceptance.UNKNOWN)):
         history.sending(SentRecord(uri, RecordKind.GOOD, 50))
         history.sent(uri, acceptance)
+    history.callers["breaks"] = Tally(right=3, left={LEFT: True, BEGUN: False})
     return history
 
 
+def taken(history: History) -> dict[str, str]:
+    """The results that the harvest took: all, unless a test takes some away."""
+    if not history.harvest.taken:
+        history.harvest.taken = {name: what for name, (_, what) in history.in_redis().items()} | {LEFT: RIGHT}
+    return history.harvest.taken
+
+
 def failed(history: History) -> set[str]:
+    taken(history)
     return {verdict.check for verdict in check(history) if not verdict.passed}
 
 
@@ -62,6 +75,14 @@ def test_a_record_of_unknown_acceptance_may_have_been_taken() -> None:
 def test_an_impatient_record_may_be_too_late() -> None:
     history = fine()
     history.outcomes[RecordKind.IMPATIENT] = outcome(ErrorCode.DEADLINE_EXCEEDED)
+
+    assert failed(history) == set()
+
+
+def test_an_interrupt_may_lose_one_result() -> None:
+    history = fine()
+    del taken(history)[LEFT]
+    history.harvest.stopped = 1
 
     assert failed(history) == set()
 
@@ -158,11 +179,48 @@ def leave_something_pending(history: History) -> None:
     history.remains.pending = 1
 
 
+def redeliver(history: History) -> None:
+    history.outcomes[RecordKind.SLOW] = SeenOutcome(RIGHT, "", b"1", deliveries=2)
+
+
+def answer_a_caller_wrongly(history: History) -> None:
+    history.callers["breaks"].wrong.append("sample 7: 8")
+
+
+def fail_a_caller(history: History) -> None:
+    history.callers["breaks"].failed.append("TypeError: an int")
+
+
+def crash_at_the_harvest(history: History) -> None:
+    history.harvest.failed.append("the program ended with -11")
+
+
+def lose_a_result_of_a_caller(history: History) -> None:
+    del taken(history)[LEFT]
+
+
+def lose_more_results_than_interrupts(history: History) -> None:
+    del taken(history)[LEFT], taken(history)[RecordKind.SLOW]
+    history.harvest.stopped = 1
+
+
+def give_another_result(history: History) -> None:
+    taken(history)[RecordKind.RAISING] = RIGHT
+
+
+def give_a_wrong_result(history: History) -> None:
+    taken(history)[BEGUN] = "wrong: 8"
+
+
 def end_by_itself(history: History) -> None:
     history.remains.endings.append("node 1 ended by itself")
 
 
 BURIED = "dead letters are the poison records, once each"
+CALLERS_RIGHT = "callers get the model's own answers"
+CALLERS_ANSWERED = "callers get an answer, or an error that a fault may cause"
+TAKEN = "results are taken as they were"
+TAKEN_ALL = "a loop that is left early loses no result, an interrupt one"
 RUNS = "a poison record is run log2(batch)+2 times a delivery, at most"
 
 
@@ -187,6 +245,14 @@ RUNS = "a poison record is run log2(batch)+2 times a delivery, at most"
         (bury_for_another_reason, "a dead letter says what the answer says"),
         (run_too_often, RUNS),
         (run_a_slow_one_twice, "a slow record is run once: its lease is renewed"),
+        (redeliver, "before any fault, a record is delivered once"),
+        (answer_a_caller_wrongly, CALLERS_RIGHT),
+        (fail_a_caller, CALLERS_ANSWERED),
+        (crash_at_the_harvest, CALLERS_ANSWERED),
+        (lose_a_result_of_a_caller, TAKEN_ALL),
+        (lose_more_results_than_interrupts, TAKEN_ALL),
+        (give_another_result, TAKEN),
+        (give_a_wrong_result, TAKEN),
         (leave_a_process, "no process is left"),
         (leave_a_segment, "no memory segment is left"),
         (leave_a_consumer, "no consumer is left in the group"),

@@ -1,0 +1,76 @@
+"""Crew of a run: starts the callers, ends them, and reads their tallies."""
+
+import pickle
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from cluster_serving.client.servers.process.parent import die_with_parent
+from cluster_serving.node.chaos.callers.kit import Kit
+from cluster_serving.node.chaos.callers.tally import Tally
+
+CALLERS: Final = ("threads", "forks", "pauses", "breaks", "interrupts", "cancels")
+"""Callers beside the load."""
+HARVEST: Final = "harvest"
+
+
+class Crew:
+    """Callers with one kit.
+
+    Args:
+        directory: place of the kit and of the logs.
+        environment: environment of the processes.
+        kit: kit of all callers.
+        names: names of the callers.
+    """
+
+    def __init__(self, directory: Path, environment: Mapping[str, str], kit: Kit, names: Sequence[str]) -> None:
+        self._directory = directory
+        path = directory / "callers.pickle"
+        path.write_bytes(pickle.dumps(kit))
+        self._processes = {name: self._start(name, path, environment) for name in names}
+
+    def _start(self, name: str, kit: Path, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-P", "-m", "cluster_serving.node.chaos.callers.program", name, str(kit)]
+        with self._log(name).open("wb") as log:
+            return subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                env=dict(environment),
+                start_new_session=True,
+                preexec_fn=die_with_parent,
+            )
+
+    def _log(self, name: str) -> Path:
+        return self._directory / f"caller-{name}.log"
+
+    def tell_the_end(self) -> None:
+        """Let each caller end its round, and make a last one."""
+        for process in self._processes.values():
+            process.send_signal(signal.SIGTERM)
+
+    def tallies(self, timeout_s: float) -> dict[str, Tally]:
+        """Wait for the end of all callers, and return their tallies. A caller that hangs or crashes has failed."""
+        deadline_s = time.monotonic() + timeout_s
+        return {name: self._tally(name, process, deadline_s) for name, process in self._processes.items()}
+
+    def _tally(self, name: str, process: subprocess.Popen[bytes], deadline_s: float) -> Tally:
+        ending = ""
+        try:
+            told, _ = process.communicate(timeout=max(0.0, deadline_s - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            ending = "the program hangs: the log has its stacks"
+            process.send_signal(signal.SIGABRT)
+            told, _ = process.communicate()
+        if process.returncode == 0:
+            return msgspec.json.decode(told, type=Tally)
+        lines = self._log(name).read_text(encoding="utf-8", errors="replace").splitlines()
+        return Tally(failed=[ending or f"the program ended with {process.returncode}: {(lines or [''])[-1]}"])

@@ -1,0 +1,51 @@
+"""Harvest of a run: all results are taken off the queue at the end, by loops that do not run to their end."""
+
+from cluster_serving.client.wire.result import Result
+from cluster_serving.node.chaos.callers.caller import Caller
+from cluster_serving.node.chaos.callers.interrupts import interrupted
+from cluster_serving.node.chaos.callers.kit import Kit
+from cluster_serving.node.chaos.records import RIGHT
+
+_QUIET_S = 0.05
+_MOST = 200
+_SHOWN = 200
+
+
+class Harvest(Caller):
+    """Takes all results with loops that are left early and interrupted."""
+
+    repeats = False
+
+    def __init__(self, name: str, kit: Kit) -> None:
+        super().__init__(name, kit)
+        self._more = True
+
+    def round(self) -> None:
+        """Take results until none is left."""
+        random = self.calls.random
+        while self._more:
+            if random.random() < 0.3:
+                self.tally.stopped += interrupted(random, self._take)
+                self._more = True
+            else:
+                self._take()
+
+    def _take(self) -> None:
+        most = self.calls.random.randint(1, _MOST)
+        self._more = False
+        for number, result in enumerate(self.calls.output.results(timeout=_QUIET_S)):
+            self._note(result)
+            if number == most:
+                self._more = True
+                return
+
+    def _note(self, result: Result) -> None:
+        kit, uri, taken = self.calls.kit, result.uri, self.tally.taken
+        if uri not in kit.sent:
+            return  # of the rehearsal, or of a call that was given up
+        if uri in taken:
+            self.tally.failed.append(f"the result of {uri} was taken twice")
+        if result.error is not None:
+            taken[uri] = result.error[0]
+        else:
+            taken[uri] = RIGHT if kit.answers.right(*kit.sent[uri], result) else f"wrong: {result!r}"[:_SHOWN]
