@@ -11,8 +11,9 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from rich.console import Console
 from rich.table import Table
@@ -20,35 +21,116 @@ from rich.table import Table
 from bench.variants import Patch, copy
 
 _ROOT = Path(__file__).resolve().parents[1]
-_MODEL = _ROOT / "tests" / "support" / "models" / "affine.py"
+_MODEL = _ROOT / "tests" / "support" / "models" / "careless.py"
+_SLOT_BYTES = "64k"  # a slot has room for the outputs of five rows
 
 
-MUTANTS = {
-    "no XACK fence in finish": Patch(
-        "node/writer/finish.lua",
-        "if redis.call('XACK', KEYS[1], group, id) == 1 then",
-        "if redis.call('XACK', KEYS[1], group, id) >= 0 then",
-    ),
-    "slot freed before Redis answered": Patch(
-        "node/writer/writer.py",
-        """\
+MUTANTS: Final[Mapping[str, Sequence[Patch]]] = {
+    # The node's promises.
+    "no XACK fence in finish": [
+        Patch(
+            "node/writer/finish.lua",
+            "if redis.call('XACK', KEYS[1], group, id) == 1 then",
+            "if redis.call('XACK', KEYS[1], group, id) >= 0 then",
+        )
+    ],
+    "slot freed before Redis answered": [
+        Patch(
+            "node/writer/writer.py",
+            """\
                 self._publish(slot)
                 if self._ring.slots[slot].unfinished:
                     self._give_back(slot)
                     continue
                 self._ring.move("writer", slot, State.FREE)
 """,
-        """\
+            """\
                 self._ring.move("writer", slot, State.FREE)
                 self._publish(slot)
 """,
-    ),
-    "no lease renewal": Patch("node/reader/reader.py", "self._leases.renew(list(self._held()))", "pass"),
-    "batch retried as a whole": Patch("node/ring/isolation.py", "limit=running // 2", "limit=running"),
-    "group re-created at $": Patch(
-        "node/reader/reader.py", 'keys.GROUP, "0", "MKSTREAM"', 'keys.GROUP, "$", "MKSTREAM"'
-    ),
-    "deadline ignored": Patch("node/reader/decoding.py", "deadline=at.get(keys.DEADLINE, -1)", "deadline=-1"),
+        )
+    ],
+    "no lease renewal": [Patch("node/reader/reader.py", "self._leases.renew(list(self._held()))", "pass")],
+    "batch retried as a whole": [Patch("node/ring/isolation.py", "limit=running // 2", "limit=running")],
+    "group re-created at $": [
+        Patch("node/reader/reader.py", 'keys.GROUP, "0", "MKSTREAM"', 'keys.GROUP, "$", "MKSTREAM"')
+    ],
+    "deadline ignored": [Patch("node/reader/decoding.py", "deadline=at.get(keys.DEADLINE, -1)", "deadline=-1")],
+    "a model runs on the slot's own memory": [
+        Patch(
+            "node/models/python.py", "predict({name: array.copy() for name, array in batch.items()})", "predict(batch)"
+        )
+    ],
+    "rows without room wait for their lease": [
+        Patch("node/writer/writer.py", "if self._ring.slots[slot].unfinished:", "if False:")
+    ],
+    "names like the model's are bound by order": [
+        Patch("client/wire/binding.py", "reason = _slip(names, known)", 'reason = ""')
+    ],
+    "deadlines by a clock that is set": [
+        Patch("node/reader/redis_clock.py", "before_ms = time.monotonic()", "before_ms = time.time()"),
+        Patch("node/reader/redis_clock.py", "after_ms = time.monotonic()", "after_ms = time.time()"),
+        Patch("node/ring/ring.py", "return time.monotonic() * 1000 +", "return time.time() * 1000 +"),
+    ],
+    "a far id is a fault of the record": [
+        Patch(
+            "node/ring/deadline.py",
+            "    return made_ms if made_ms < _LATEST_MS else _LATEST_MS",
+            """\
+    if made_ms >= _LATEST_MS:
+        raise CodecError("the record's deadline is beyond all time")
+    return made_ms""",
+        )
+    ],
+    # The client's.
+    "results are taken by the page": [
+        Patch(
+            "client/threads/output_queue.py",
+            """\
+                for key in found:
+                    for result in self._take([key]):
+""",
+            """\
+                for page in [found]:
+                    for result in self._take(page):
+""",
+        )
+    ],
+    "a reply stream does not outlive a pause": [
+        Patch(
+            "client/protocol/reply_stream.py",
+            "self._life_s = max(self._life_s, LIFE_S + min(pause_s, _LONGEST_PAUSE_S))",
+            "self._life_s = max(self._life_s, LIFE_S)",
+        )
+    ],
+    "a new master's replies are read behind the old one's": [
+        Patch(
+            "client/protocol/reply_stream.py",
+            """\
+        self._renewed_s = -math.inf
+        self._last = b"0-0"
+""",
+            "        self._renewed_s = -math.inf\n",
+        )
+    ],
+    "a call that a failover unblocks is refused": [
+        Patch("client/protocol/resp.py", "|BUSY|UNBLOCKED|CLUSTERDOWN|", "|BUSY|CLUSTERDOWN|")
+    ],
+    "parent and child of a fork share a connection": [
+        Patch("client/forks.py", "        forkable.after_fork()\n", "        pass\n")
+    ],
+    "an interrupt leaves a reply behind": [
+        Patch(
+            "client/threads/link.py",
+            "if now is None or now.closed or now.due == _UNKNOWN:",
+            "if now is None or now.closed:",
+        ),
+        Patch("client/threads/link.py", "return _UNKNOWN if now.closed else now.due", "return 0"),
+        Patch("client/threads/link.py", "if now is None or now.due < count:", "if now is None:"),
+    ],
+    "numbers are packed by hiredis": [
+        Patch("client/protocol/resp.py", "if not _TEXTS.issuperset(map(type, command)):", "if False:")
+    ],
 }
 
 
@@ -86,9 +168,9 @@ def hunt(name: str, seeds: range, seconds: float) -> list[Run]:
     """Run a mutant with one seed after the other until a run fails."""
     with tempfile.TemporaryDirectory(prefix="cluster-serving-mutant-") as directory:
         place = Path(directory)
-        environment = copy(place, [MUTANTS[name]] if name in MUTANTS else [])
+        environment = copy(place, MUTANTS.get(name, []))
         config = place / "config.yaml"
-        config.write_text(f"modelPath: {_MODEL}\njobName: mutant\n", encoding="utf-8")
+        config.write_text(f"modelPath: {_MODEL}\njobName: mutant\nslotBytes: {_SLOT_BYTES}\n", encoding="utf-8")
         runs: list[Run] = []
         for seed in seeds:
             runs.append(run(place, environment, config, seed, seconds))

@@ -2,6 +2,8 @@
 
     plan (schedule.py) ──► faults.py ──► two nodes (nodes.py) and a Redis (private_redis.py) of the run's own
     records (records.py) ──► traffic.py ──► Redis ──► nodes, with poison (poison.py) beside the model ──► observer.py
+                                │                  ▲                                                     │
+    programs (callers/) ────────┼──► queues ───────┘                                                     │
                                 └───────────────► history.py ◄──────────────────────────────────────────┘
                                                      └──► verdicts ──► report.py
 

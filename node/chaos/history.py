@@ -251,5 +251,5 @@ def _callers(history: History) -> Iterable[Verdict]:
     yield _verdict("results are taken as they were", len(taken), other)
     lost = [f"the result of {name} is lost" for name in due if name not in taken]
     yield _verdict(
-        "a loop that is left early loses no result, an interrupt one", len(due), lost[history.harvest.stopped :]
+        "loops left early lose no result, and each interrupt at most one", len(due), lost[history.harvest.stopped :]
     )

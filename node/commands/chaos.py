@@ -31,7 +31,9 @@ from cluster_serving.node.lifecycle.options import StartOptions, start_options
     help="Inputs to send: an .npz file with an array for each input, records first; unset: made up.",
 )
 @click.option("--keep", is_flag=True, help="Keep the logs, even of a run that passes.")
-@click.option("--json", "as_json", is_flag=True, help="JSON: an object with seed, passed, figures, checks and notes.")
+@click.option(
+    "--json", "as_json", is_flag=True, help="JSON: an object with seed, passed, figures, checks, callers and notes."
+)
 @click.pass_context
 def chaos(
     context: click.Context,
@@ -46,10 +48,15 @@ def chaos(
 ) -> None:
     """Serve the model while processes die, and check every answer.
 
-    Two nodes with a private Redis run this configuration. Node processes and Redis are killed, paused and restarted. Among the
-    records are records that raise, crash, hang or are malformed. At the end every record must have exactly one outcome, the right
-    outcome, and nothing of the run may be left. The command reads your model and touches no other data of yours. Settings of
-    Redis and the name of the job are not used.
+    Two nodes with a private Redis run this configuration. Node processes and Redis are killed, paused and restarted, Redis fails
+    over, and clocks are set. Among the records are records that raise, crash, hang or are malformed. Beside the load, six callers
+    use the queues as programs do: one shares them between threads, one forks, one pauses, one leaves loops early, one is
+    interrupted by signals, one cancels its tasks. Every answer is compared with the model's own. At the end every record must have
+    exactly one outcome, the right outcome, and nothing of the run may be left. The command reads your model and touches no other
+    data of yours. Settings of Redis and the name of the job are not used.
+
+    In the table of the callers, "stopped" counts rounds that the caller itself did not end, and "refused for" rounds that ended
+    with an error that a fault may cause.
 
     Exits with 0 when every check passes, with 1 when a check fails.
     """

@@ -6,7 +6,7 @@ from bench.mutants import MUTANTS
 from bench.overhead import PATCHES
 from bench.variants import Patch, copy
 
-VARIANTS: dict[str, Sequence[Patch]] = {**{name: [patch] for name, patch in MUTANTS.items()}, "overhead": PATCHES}
+VARIANTS: dict[str, Sequence[Patch]] = {**MUTANTS, "overhead": PATCHES}
 
 
 @pytest.mark.parametrize("name", VARIANTS)

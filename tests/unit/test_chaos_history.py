@@ -220,7 +220,7 @@ BURIED = "dead letters are the poison records, once each"
 CALLERS_RIGHT = "callers get the model's own answers"
 CALLERS_ANSWERED = "callers get an answer, or an error that a fault may cause"
 TAKEN = "results are taken as they were"
-TAKEN_ALL = "a loop that is left early loses no result, an interrupt one"
+TAKEN_ALL = "loops left early lose no result, and each interrupt at most one"
 RUNS = "a poison record is run log2(batch)+2 times a delivery, at most"
 
 
