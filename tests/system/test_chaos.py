@@ -18,7 +18,7 @@ from cluster_serving.node.chaos.callers.crew import CALLERS
 from support.models import MODELS
 from support.wait import wait_until
 
-SEED = 4
+SEED = 141  # the first faults set a clock, fail over, and give a far id
 
 
 @pytest.fixture

@@ -28,7 +28,7 @@ def checks() -> Checks:
     for sample in (3, 4):
         answers.learn("native", sample, Result("", {"y": np.array([2.0 * sample])}))
     kit = Kit("unix:///a", "job", 1, 1.0, [{}] * 5, [3, 4], answers)
-    return Checks("forks", pickle.loads(pickle.dumps(kit)))
+    return Checks("forks", pickle.loads(pickle.dumps(kit)))  # noqa: S301 - made here
 
 
 def test_an_answer_is_the_model_s_own_or_wrong_or_a_failure(checks: Checks) -> None:
