@@ -171,10 +171,12 @@ class _Run:
         samples = islice(cycle(rehearsal.pools.good), _AT_ONCE)
         burst = [SentRecord(f"burst-{at}", RecordKind.GOOD, sample) for at, sample in enumerate(samples)]
         link = Link(self._place.redis.settings())
-        for record in (*burst, *rehearsal.calm):
-            history.sending(record)
-            (entry,) = enqueue(link, self._place.job, Records([rehearsal.encoder.fields(record)], []))
-            history.sent(record.uri, Acceptance.ACCEPTED, entry.decode())
+        for records in (burst, *([record] for record in rehearsal.calm)):
+            for record in records:
+                history.sending(record)
+            fields = [rehearsal.encoder.fields(record) for record in records]
+            for record, entry in zip(records, enqueue(link, self._place.job, Records(fields, [])), strict=True):
+                history.sent(record.uri, Acceptance.ACCEPTED, entry.decode())
         link.close()
         history.calm = set(history.records)
         wait_for(self._answered, self._patience_s)

@@ -24,7 +24,7 @@ class Crew:
     """Callers with one kit.
 
     Args:
-        directory: place of the kit and of the logs.
+        directory: place of the kit, of the logs and of the whole tallies.
         environment: environment of the processes.
         kit: kit of all callers.
         names: names of the callers.
@@ -70,6 +70,7 @@ class Crew:
             ending = "the program hangs: the log has its stacks"
             process.send_signal(signal.SIGABRT)
             told, _ = process.communicate()
+        (self._directory / f"caller-{name}.json").write_bytes(told)
         if process.returncode == 0:
             return msgspec.json.decode(told, type=Tally)
         lines = self._log(name).read_text(encoding="utf-8", errors="replace").splitlines()
