@@ -41,7 +41,7 @@ class Crew:
         with self._log(name).open("wb") as log:
             return subprocess.Popen(
                 command,
-                stdin=subprocess.DEVNULL,
+                stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
                 env=dict(environment),
@@ -55,7 +55,8 @@ class Crew:
     def tell_the_end(self) -> None:
         """Let each caller end its round, and make a last one."""
         for process in self._processes.values():
-            process.send_signal(signal.SIGTERM)
+            if process.stdin is not None:
+                process.stdin.close()
 
     def tallies(self, timeout_s: float) -> dict[str, Tally]:
         """Wait for the end of all callers, and return their tallies. A caller that hangs or crashes has failed."""

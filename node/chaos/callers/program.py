@@ -1,13 +1,12 @@
 """A caller as a program: `python -m cluster_serving.node.chaos.callers.program NAME KIT`.
 
-The caller makes rounds until SIGTERM, and then prints its tally as JSON.
+The caller makes rounds until the end of its standard input, and then prints its tally as JSON.
 """
 
 import faulthandler
 import pickle
-import signal
+import select
 import sys
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
@@ -35,31 +34,17 @@ _CALLERS: Final[Mapping[str, type[Caller]]] = {
 }
 
 
-class _Over:
-    """Whether the run has ended the caller."""
-
-    told = False
-
-    def tell(self, *_: object) -> None:
-        """Note the end. A signal handler."""
-        self.told = True
-
-
 def main() -> None:
     """Make rounds, and print the tally."""
     name, path = sys.argv[1:]
     kit: Kit = pickle.loads(Path(path).read_bytes())  # noqa: S301 - written by the run
     faulthandler.enable()  # the stacks of a caller that crashes, or hangs and gets SIGABRT
-    over = _Over()
-    signal.signal(signal.SIGTERM, over.tell)
     caller = _CALLERS[name](name, kit)
+    caller.round()
     if caller.repeats:
-        while not over.told:
+        while not select.select([sys.stdin], [], [], caller.rest_s)[0]:
             caller.round()
-            time.sleep(caller.rest_s)
         caller.last_round()
-    else:
-        caller.round()
     sys.stdout.buffer.write(msgspec.json.encode(caller.tally))
 
 
