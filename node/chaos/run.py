@@ -214,6 +214,7 @@ class _Run:
         sent = {name: (record.dialect, record.sample) for name, (record, _) in history.in_redis().items()}
         sent |= {uri: ("native", sample_of(uri)) for tally in history.callers.values() for uri in tally.left}
         crew = self._crew(self._kit._replace(sent=sent), [HARVEST])
+        crew.tell_the_end()
         history.harvest = crew.tallies(self._patience_s)[HARVEST]
 
     def _crew(self, kit: Kit, names: Sequence[str]) -> Crew:

@@ -1,5 +1,6 @@
 """Crew of a run: starts the callers, ends them, and reads their tallies."""
 
+import os
 import pickle
 import signal
 import subprocess
@@ -34,14 +35,16 @@ class Crew:
         self._directory = directory
         path = directory / "callers.pickle"
         path.write_bytes(pickle.dumps(kit))
-        self._processes = {name: self._start(name, path, environment) for name in names}
+        end, self._end = os.pipe()  # the callers read the end of one input
+        self._processes = {name: self._start(name, path, environment, end) for name in names}
+        os.close(end)
 
-    def _start(self, name: str, kit: Path, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    def _start(self, name: str, kit: Path, environment: Mapping[str, str], end: int) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-P", "-m", "cluster_serving.node.chaos.callers.program", name, str(kit)]
         with self._log(name).open("wb") as log:
             return subprocess.Popen(
                 command,
-                stdin=subprocess.PIPE,
+                stdin=end,
                 stdout=subprocess.PIPE,
                 stderr=log,
                 env=dict(environment),
@@ -54,9 +57,7 @@ class Crew:
 
     def tell_the_end(self) -> None:
         """Let each caller end its round, and make a last one."""
-        for process in self._processes.values():
-            if process.stdin is not None:
-                process.stdin.close()
+        os.close(self._end)
 
     def tallies(self, timeout_s: float) -> dict[str, Tally]:
         """Wait for the end of all callers, and return their tallies. A caller that hangs or crashes has failed."""
