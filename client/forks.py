@@ -32,9 +32,8 @@ def let_go(descriptor: int) -> None:
     The former owners of the descriptor then shut down, unregister or close the null device, and the parent is not disturbed. Even
     the registration with an event loop would be the parent's: parent and child share the epoll instance.
     """
-    with suppress(
-        OSError
-    ):  # without a free descriptor, the child closes the connection later, which the parent survives
+    # Without a free descriptor, the child closes the connection later, which the parent survives.
+    with suppress(OSError):
         null = os.open(os.devnull, os.O_RDWR)
         os.dup2(null, descriptor, inheritable=False)
         os.close(null)
