@@ -7,8 +7,8 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
-from contextlib import ExitStack
+from collections.abc import Generator, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -102,21 +102,26 @@ def test_this_frontend_calls_nodes_of_both_and_tells_the_releases(
         assert [post(frontend, job) for job in nodes] == [RIGHT, RIGHT]
         assert ready(frontend)["releases"] == {"frontend": OWN, "others": ["before 0.1.0 (wire 1)"]}
         assert "nodes are of another version" in frontend.log
-        foreign(redis_server, "releases_foreign")
-        wait_until(lambda: "0.9.0 (wire 9)" in ready(frontend)["releases"]["others"], "its release is told", 10)
-        assert "releases_foreign" not in ready(frontend)["models"]
-        with pytest.raises(urllib.error.HTTPError, match="503") as refused:
-            post(frontend, "releases_foreign")
-        assert "cannot read version 0.9.0 (wire 9)" in json.loads(refused.value.read())["error"]
-        assert "whose answers cannot be read" in frontend.log
+        with foreign(redis_server, "releases_foreign"):
+            wait_until(lambda: "0.9.0 (wire 9)" in ready(frontend)["releases"]["others"], "its release is told", 10)
+            assert "releases_foreign" not in ready(frontend)["models"]
+            with pytest.raises(urllib.error.HTTPError, match="503") as refused:
+                post(frontend, "releases_foreign")
+            assert "cannot read version 0.9.0 (wire 9)" in json.loads(refused.value.read())["error"]
+            assert "whose answers cannot be read" in frontend.log
 
 
-def foreign(server: PrivateRedis, job: str) -> None:
-    """Write the heartbeat of a node of a release far ahead."""
+@contextmanager
+def foreign(server: PrivateRedis, job: str) -> Generator[None]:
+    """Keep the heartbeat of a node of a release far ahead for a block."""
     key = keys.node_key(job, "n")
     with server.client() as client:
-        client.set(key, described(job=job, version="0.9.0", wire=9).encode(), ex=60)
+        client.set(key, described(job=job, version="0.9.0", wire=9).encode())
         client.zadd(keys.NODES, {key: time.time()})
+        try:
+            yield
+        finally:
+            client.delete(key)
 
 
 @pytest.mark.parametrize("job", [OURS, THEIRS])
