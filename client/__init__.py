@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from cluster_serving.client.aio.input_queue import AsyncInputQueue
     from cluster_serving.client.aio.output_queue import AsyncOutputQueue
-    from cluster_serving.client.encryption import RecordCipher
     from cluster_serving.client.errors import (
         ClusterServingError,
         CodecError,
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
     from cluster_serving.client.protocol.results import Failed
     from cluster_serving.client.threads.input_queue import InputQueue
     from cluster_serving.client.threads.output_queue import OutputQueue
+    from cluster_serving.client.wire.encryption import RecordCipher
     from cluster_serving.client.wire.result import Result
 
 __all__ = [
@@ -66,7 +66,7 @@ _MODULES = {
     "InvalidValue": "errors",
     "OutputQueue": "threads.output_queue",
     "QueueFull": "errors",
-    "RecordCipher": "encryption",
+    "RecordCipher": "wire.encryption",
     "RecordFailed": "errors",
     "RedisRefused": "errors",
     "Result": "wire.result",

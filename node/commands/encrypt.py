@@ -35,7 +35,7 @@ def encrypt(source: Path, target: Path, secret_file: Path | None, salt_file: Pat
     Secret and salt come from the files given, from CLUSTER_SERVING_MODEL_SECRET[_FILE] and CLUSTER_SERVING_MODEL_SALT[_FILE],
     or are asked for. Subdirectories are encrypted too. Hidden files are left out.
     """
-    from cluster_serving.client.encryption import ModelCipher
+    from cluster_serving.client.wire.encryption import ModelCipher
     from cluster_serving.node.config.loading import load_config
     from cluster_serving.node.models.sealed import is_sealed, model_files
 

@@ -1,6 +1,6 @@
 """Encrypted models, decrypted in memory while they are loaded.
 
-    modelPath/small.xml       base64 of AES-CBC (client/encryption.py)      the only file on disk
+    modelPath/small.xml       base64 of AES-CBC (client/wire/encryption.py)      the only file on disk
     memfd                     decrypted content                             in no file system, gone with its file descriptor
     /dev/shm/.../small.xml -> /proc/self/fd/9                               a link: libraries find the content by the file's name
 
@@ -20,9 +20,9 @@ from typing import Any
 import redis
 
 from cluster_serving.client import keys
-from cluster_serving.client.encryption import SEALED_HEAD_BYTES, ModelCipher, looks_sealed
 from cluster_serving.client.redis_settings import RedisSettings
 from cluster_serving.client.servers.process.redaction import hide
+from cluster_serving.client.wire.encryption import SEALED_HEAD_BYTES, ModelCipher, looks_sealed
 from cluster_serving.node.models.base import ModelError
 from cluster_serving.node.models.detect import SAVED_MODEL, Detected
 from cluster_serving.node.models.secrets import Secrets

@@ -61,7 +61,7 @@ class SlotInputs:
         self._images = images
         self._open: Callable[[bytes], bytes] = bytes  # images that are not encrypted stay as they are
         if secrets is not None:
-            from cluster_serving.client.encryption import RecordCipher
+            from cluster_serving.client.wire.encryption import RecordCipher
 
             try:
                 self._open = RecordCipher(secrets.secret, secrets.salt).open

@@ -16,9 +16,9 @@ import pytest
 from click.testing import CliRunner, Result
 from onnx import TensorProto, helper, numpy_helper
 
-from cluster_serving.client.encryption import ModelCipher
 from cluster_serving.client.redis_settings import RedisSettings
 from cluster_serving.client.servers.process.exit_codes import ExitCode
+from cluster_serving.client.wire.encryption import ModelCipher
 from cluster_serving.node.cli import main
 from cluster_serving.node.models import sealed
 from cluster_serving.node.models.base import Backend, LoadOptions, ModelError, open_inputs

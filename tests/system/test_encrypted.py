@@ -16,9 +16,9 @@ import yaml
 from numpy.typing import NDArray
 
 from cluster_serving.client import ErrorCode, InputQueue, OutputQueue, RecordFailed, keys
-from cluster_serving.client.encryption import ModelCipher, RecordCipher
 from cluster_serving.client.redis_settings import RedisSettings
 from cluster_serving.client.servers.process.exit_codes import ExitCode
+from cluster_serving.client.wire.encryption import ModelCipher, RecordCipher
 from cluster_serving.node import quickstart
 from cluster_serving.node.models import sealed
 from cluster_serving.node.models.base import LoadOptions

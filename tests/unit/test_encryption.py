@@ -10,7 +10,7 @@ import pytest
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from cluster_serving.client.encryption import SEALED_HEAD_BYTES, ModelCipher, RecordCipher, looks_sealed
+from cluster_serving.client.wire.encryption import SEALED_HEAD_BYTES, ModelCipher, RecordCipher, looks_sealed
 
 KEY = hashlib.pbkdf2_hmac("sha256", b"secret", b"salt", 65536, 16)
 IV = bytes(range(16))

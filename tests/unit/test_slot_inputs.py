@@ -9,8 +9,8 @@ import cv2
 import numpy as np
 import pytest
 
-from cluster_serving.client.encryption import RecordCipher
 from cluster_serving.client.errors import ErrorCode
+from cluster_serving.client.wire.encryption import RecordCipher
 from cluster_serving.client.wire.values import encode_record
 from cluster_serving.node.models.base import Array, Backend, LoadOptions, ModelError, TensorSpec
 from cluster_serving.node.models.detect import detect, load
