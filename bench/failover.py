@@ -46,10 +46,9 @@ _FOLLOWED_S = 2.0
 _COLUMNS = {
     "promoted_s": "promoted",
     "running_s": "running",
-    "starting_s": "starting",
+    "starting_s": "new",
     "http_s": "HTTP",
     "followed_s": "followed",
-    "accepted": "records",
     "lost": "lost",
     "lost_safe": "safe",
 }
@@ -62,6 +61,10 @@ class Failure:
     make: Callable[[Servers], None]
     options: tuple[str, ...] = ()
     gap_s: float = _GAP_S
+
+
+def _leave(*_signal: object) -> None:
+    sys.exit("terminated")  # not at once, so that the servers end too
 
 
 def _kill(servers: Servers) -> None:
@@ -98,6 +101,7 @@ def main() -> int:
     parser.add_argument("--kinds", nargs="+", choices=FAILURES, default=list(FAILURES))
     parser.add_argument("--json", type=Path, help="file to write the figures to")
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, _leave)
     figures: report.Figures = {}
     problems: list[str] = []
     table = Table("failure", title="A master behind Sentinels that fails", title_justify="left")
