@@ -113,7 +113,9 @@ class Sentinels:
                     master = self._ask(client)
                 except (redis.RedisError, OSError) as error:
                     problems.append(f"{address[0]}:{address[1]} {self._reason(error)}")
-                    cause = error if cause is None or _is_refusal(error) else cause
+                    certificate = isinstance(error.__context__, ssl.SSLCertVerificationError)
+                    if cause is None or certificate or isinstance(error, redis.AuthenticationError):
+                        cause = error
                 else:
                     self._clients.insert(0, self._clients.pop(place))
                     return master
@@ -199,9 +201,7 @@ class Sentinels:
                 news = client.pubsub()
                 news.subscribe(*_EVENTS)
             news.get_message(timeout=_INTERVAL_S)
-        except (
-            Exception
-        ):  # redis-py raises more than its own errors for a Sentinel that is away, and the watch must go on
+        except Exception:  # redis-py raises more than its own errors for a Sentinel that is away, and the watch goes on
             if news is not None:
                 news.close()
             time.sleep(_INTERVAL_S)
@@ -216,10 +216,6 @@ os.register_at_fork(after_in_child=_known.clear)  # a child has none of the thre
 def tls_options(ca_file: str | None, cert_file: str | None, key_file: str | None) -> dict[str, Any]:
     """Return the TLS options of redis-py connections."""
     return {"ssl_ca_certs": ca_file, "ssl_certfile": cert_file, "ssl_keyfile": key_file}
-
-
-def _is_refusal(error: Exception) -> bool:
-    return isinstance(error, redis.AuthenticationError) or isinstance(error.__context__, ssl.SSLCertVerificationError)
 
 
 class MasterConnection(redis.Connection):

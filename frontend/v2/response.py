@@ -48,8 +48,10 @@ def encode_response(
             data = _binary(array)
             binary.append(data)
             tensor["parameters"] = {"binary_data_size": len(data)}
+        elif array.dtype.kind == "O":
+            tensor["data"] = [text.encode(errors="replace").decode() for text in array.reshape(-1)]
         else:
-            tensor["data"] = _json(array)
+            tensor["data"] = np.ascontiguousarray(array).reshape(-1)
         described.append(tensor)
     named = {**head, "id": asked.id} if asked.id else head
     text = orjson.dumps({**named, "outputs": described}, option=orjson.OPT_SERIALIZE_NUMPY)
@@ -61,10 +63,3 @@ def _binary(array: Array) -> bytes:
         return array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes()
     texts = [text.encode(errors="replace") for text in array.reshape(-1)]
     return b"".join(part for text in texts for part in (_LENGTH.pack(len(text)), text))
-
-
-def _json(array: Array) -> Any:
-    """Return the data, flat."""
-    if array.dtype.kind == "O":
-        return [text.encode(errors="replace").decode() for text in array.reshape(-1)]
-    return np.ascontiguousarray(array).reshape(-1)

@@ -25,7 +25,8 @@ def encode_instance(instance: Any, job: Job) -> Fields:
         BadRequest: the instance does not follow the grammar, or does not fit the model. The message names the input.
     """
     if not isinstance(instance, dict):
-        raise BadRequest(f"it is not a JSON object that has a value for each input: {_takes(job.inputs)}")
+        wanted = ", ".join(spec.describe() for spec in job.inputs) or "one or more tensors"
+        raise BadRequest(f"it is not a JSON object that has a value for each input: {wanted}")
     if len(instance) > _MAX_INPUTS:
         raise BadRequest(f"it has {len(instance)} inputs; at most {_MAX_INPUTS} are taken")
     node = job.described
@@ -59,7 +60,3 @@ def _plan(
 
 
 _kept_plan = lru_cache(maxsize=1024)(_plan)
-
-
-def _takes(inputs: tuple[TensorSpec, ...]) -> str:
-    return ", ".join(spec.describe() for spec in inputs) or "one or more tensors"
