@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from cluster_serving.client import keys
 from support.private_redis import PrivateRedis
 
 _SEED = 1
@@ -33,7 +34,7 @@ CLOSED = """
 import signal, sys
 from cluster_serving.client import ConnectionLost, InputQueue, OutputQueue
 
-queue, output = InputQueue(port=sys.argv[1]), OutputQueue(port=sys.argv[1])
+queue, output = (kind(port=sys.argv[1], name="closed_by_handler") for kind in (InputQueue, OutputQueue))
 signal.signal(signal.SIGALRM, lambda *_: (queue.close(), output.close()))
 signal.setitimer(signal.ITIMER_REAL, 0.5)
 try:
@@ -55,14 +56,17 @@ def test_an_interrupt_while_a_number_is_packed_does_not_kill_the_interpreter(red
 
 
 def test_a_signal_handler_may_close_the_queue_that_it_interrupts(redis_server: PrivateRedis) -> None:
+    with redis_server.client() as client:
+        client.hset(keys.limits_key("closed_by_handler"), "maxQueueLength", 0)
     assert run(CLOSED, redis_server) == "[]"
 
 
 def test_no_interrupt_makes_an_answer_wrong_or_a_call_hang_or_python_crash(own_redis: PrivateRedis) -> None:
-    command = [sys.executable, "-m", "bench.interrupts", "--calls=2000", f"--seed={_SEED}", f"--port={own_redis.port}"]
+    limits = "--calls=2000", "--seconds=30"
+    command = [sys.executable, "-m", "bench.interrupts", *limits, f"--seed={_SEED}", f"--port={own_redis.port}"]
 
     done = subprocess.run(
-        command, cwd=Path(__file__).parents[2], capture_output=True, text=True, timeout=120, check=False
+        command, cwd=Path(__file__).parents[2], capture_output=True, text=True, timeout=240, check=False
     )
 
     assert done.returncode == 0, done.stderr

@@ -20,6 +20,14 @@ CLIENTS = pytest.mark.parametrize("kind", [ThreadClient, AsyncioClient])
 
 
 @pytest.fixture
+def served_redis(own_redis: PrivateRedis) -> PrivateRedis:
+    """A Redis of its own with a job that a node has served, so that a call waits for its whole time."""
+    with own_redis.client() as admin:
+        admin.hset(keys.limits_key(keys.DEFAULT_JOB), "maxQueueLength", 0)
+    return own_redis
+
+
+@pytest.fixture
 def link(redis_server: PrivateRedis) -> Iterator[Link]:
     link = Link(RedisSettings(port=redis_server.port))
     yield link
@@ -53,11 +61,11 @@ def test_a_link_that_was_shut_down_connects_anew(link: Link) -> None:
 
 
 @CLIENTS
-def test_a_call_that_a_failover_unblocks_has_lost_its_connection(own_redis: PrivateRedis, kind: Any) -> None:
-    client = kind(port=own_redis.port)
+def test_a_call_that_a_failover_unblocks_has_lost_its_connection(served_redis: PrivateRedis, kind: Any) -> None:
+    client = kind(port=served_redis.port)
 
     def unblock() -> None:
-        with own_redis.client() as admin:
+        with served_redis.client() as admin:
             found = wait_until(lambda: [each for each in admin.client_list() if "b" in each["flags"]], "a client waits")
             admin.client_unblock(int(found[0]["id"]), error=True)
 
@@ -69,19 +77,19 @@ def test_a_call_that_a_failover_unblocks_has_lost_its_connection(own_redis: Priv
 
 
 @CLIENTS
-def test_a_user_who_may_delete_nothing_can_close(own_redis: PrivateRedis, kind: Any) -> None:
-    with own_redis.client() as admin:
+def test_a_user_who_may_delete_nothing_can_close(served_redis: PrivateRedis, kind: Any) -> None:
+    with served_redis.client() as admin:
         admin.execute_command("ACL", "SETUSER", "u", "on", ">p", "~*", "+@all", "-del")
-    client = kind(port=own_redis.port, username="u", password="p")  # noqa: S106 - of this test alone
+    client = kind(port=served_redis.port, username="u", password="p")  # noqa: S106 - of this test alone
 
-    with answering(own_redis):
+    with answering(served_redis):
         client.predict()
 
     client.close()
 
 
-def test_close_ends_waiting_calls_with_one_error(own_redis: PrivateRedis) -> None:
-    queue, outcomes = InputQueue(port=own_redis.port), list[BaseException]()
+def test_close_ends_waiting_calls_with_one_error(served_redis: PrivateRedis) -> None:
+    queue, outcomes = InputQueue(port=served_redis.port), list[BaseException]()
 
     def ask() -> None:
         try:
@@ -92,7 +100,7 @@ def test_close_ends_waiting_calls_with_one_error(own_redis: PrivateRedis) -> Non
     threads = [threading.Thread(target=ask) for _ in range(4)]
     for thread in threads:
         thread.start()
-    with own_redis.client() as admin:
+    with served_redis.client() as admin:
         wait_until(lambda: admin.xlen(keys.DEFAULT_JOB) == 4, "all are sent")
         queue.close()
     for thread in threads:
@@ -101,9 +109,9 @@ def test_close_ends_waiting_calls_with_one_error(own_redis: PrivateRedis) -> Non
     assert [type(outcome) for outcome in outcomes] == [ConnectionLost] * 4
 
 
-def test_close_beside_calls(own_redis: PrivateRedis) -> None:
+def test_close_beside_calls(served_redis: PrivateRedis) -> None:
     """Each call succeeds, or raises ConnectionLost."""
-    queue, output, over = InputQueue(port=own_redis.port), OutputQueue(port=own_redis.port), threading.Event()
+    queue, output, over = InputQueue(port=served_redis.port), OutputQueue(port=served_redis.port), threading.Event()
     kinds = Counter[str]()
 
     def repeat(call: Callable[[], Any]) -> Callable[[], None]:
@@ -124,7 +132,7 @@ def test_close_beside_calls(own_redis: PrivateRedis) -> None:
         lambda: output.query("a"),
         output.dequeue,
     ]
-    with answering(own_redis), ExitStack() as threads:
+    with answering(served_redis), ExitStack() as threads:
         for call in calls:
             threads.enter_context(in_background(repeat(call)))
         try:
