@@ -87,12 +87,12 @@ MUTANTS: Final[Mapping[str, Sequence[Patch]]] = {
         Patch(
             "client/threads/output_queue.py",
             """\
-                for key in found:
-                    for result in self._take([key]):
+                    for found in self._read(names[start : start + READ_AT_ONCE]):
+                        for result in self._take([found]):
 """,
             """\
-                for page in [found]:
-                    for result in self._take(page):
+                    for page in [self._read(names[start : start + READ_AT_ONCE])]:
+                        for result in self._take(page):
 """,
         )
     ],
@@ -129,7 +129,7 @@ MUTANTS: Final[Mapping[str, Sequence[Patch]]] = {
         Patch("client/threads/link.py", "if now is None or now.due < count:", "if now is None:"),
     ],
     "a cancelled call leaves a reply behind": [
-        Patch("client/aio/link.py", "return not (self.busy or self.is_cut or", "return not (self.is_cut or")
+        Patch("client/aio/link.py", "if now is None or now.busy or now.is_stale:", "if now is None or now.is_stale:")
     ],
     "numbers are packed by hiredis": [
         Patch("client/protocol/resp.py", "if not _TEXTS.issuperset(map(type, command)):", "if False:")

@@ -9,17 +9,17 @@ import redis
 
 from cluster_serving.client import keys
 
-_AHEAD_MS: Final = 4000
+_AHEAD_MS: Final = 10_000
 _SEEN_S: Final = 0.2  # clients that wait for an entry have it by then
 _READ_ONLY_S: Final = 1.0
 _BACK_IN_TIME: Final = Path(__file__).with_name("back_in_time.lua").read_text(encoding="utf-8")
 
 
 def fail_over(client: "redis.Redis", job: str, but: Collection[bytes]) -> None:
-    """Let Redis be a read-only replica for a second, then a master again, with a clock that is 4 s behind.
+    """Let Redis be a read-only replica for a second, then a master again, with a clock that is 10 s behind.
 
     The data stay, because the replica finds no master to copy from. Blocked readers get UNBLOCKED, writers READONLY. Clocks cannot
-    be set back, but ids can: clients read an entry of 4 s ahead in their reply streams. The new master lacks the entry, and gives
+    be set back, but ids can: clients read an entry of 10 s ahead in their reply streams. The new master lacks the entry, and gives
     later entries smaller ids.
 
     Args:
