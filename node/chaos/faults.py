@@ -17,6 +17,7 @@ from cluster_serving.node.job.private_redis import PrivateRedis
 
 _CHILD_S = 20.0  # longest time until a dead child is started again
 _GATHER_S = 0.3
+_PATIENCE_S = 20.0
 _FAR_ID = "99999999999999999-0"
 
 
@@ -53,7 +54,7 @@ class Faults:
                 client.xadd(self._job, {keys.URI: "far"}, id=_FAR_ID)
         elif fault.act is Act.FAIL_OVER:
             self._await_nodes()
-            with self._redis.settings().client() as client:
+            with suppress(redis.RedisError), self._redis.settings(_PATIENCE_S).client() as client:
                 fail_over(client, self._job, but={self._reply.encode()})
         elif fault.target in CHILDREN:
             node.await_ready(self._patience_s)  # a node whose child dies during the start gives up, as intended

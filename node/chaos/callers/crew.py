@@ -22,7 +22,7 @@ HARVEST: Final = "harvest"
 
 
 class Crew:
-    """Callers with one kit.
+    """Callers with one kit, all ready.
 
     Args:
         directory: place of the kit, of the logs and of the whole tallies.
@@ -38,12 +38,16 @@ class Crew:
         end, self._end = os.pipe()  # the callers read the end of one input
         self._processes = {name: self._start(name, path, environment, end) for name in names}
         os.close(end)
+        for process in self._processes.values():
+            if process.stdout is not None:
+                process.stdout.readline()  # the caller is ready, or has ended
 
     def _start(self, name: str, kit: Path, environment: Mapping[str, str], end: int) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-P", "-m", "cluster_serving.node.chaos.callers.program", name, str(kit)]
         with self._log(name).open("wb") as log:
             return subprocess.Popen(
                 command,
+                bufsize=0,
                 stdin=end,
                 stdout=subprocess.PIPE,
                 stderr=log,

@@ -1,6 +1,6 @@
 """A caller as a program: `python -m cluster_serving.node.chaos.callers.program NAME KIT`.
 
-The caller makes rounds until the end of its standard input, and then prints its tally as JSON.
+The caller prints an empty line, makes rounds until the end of its standard input, and then prints its tally as JSON.
 """
 
 import faulthandler
@@ -40,6 +40,7 @@ def main() -> None:
     kit: Kit = pickle.loads(Path(path).read_bytes())  # noqa: S301 - written by the run
     faulthandler.enable()  # the stacks of a caller that crashes, or hangs and gets SIGABRT
     caller = _CALLERS[name](name, kit)
+    print(flush=True)
     caller.round()
     if caller.repeats:
         while not select.select([sys.stdin], [], [], caller.rest_s)[0]:
