@@ -167,13 +167,13 @@ class AsyncReplies:
             for waiting in self._waiting.values():
                 fail(waiting, error)
 
-    async def _read(self) -> None:
+    async def _read(self, block_s: float = BLOCK_S) -> None:
         if not self._handed_over:
             self._stream.doubt()
         now_s = monotonic()
         if self._stream.is_unsure(now_s):
             await self._make()
-        commands = self._stream.read(now_s, BLOCK_S)
+        commands = self._stream.read(now_s, block_s)
         self._handed_over = False  # until the end, so that an interrupt loses no result
         replies = await self._receiving.call(*commands, timeout_s=BLOCK_S + self._settings.timeout_s)
         begun_s = perf_counter()
@@ -197,6 +197,7 @@ class AsyncReplies:
         no_node = not (hope.served or self._stream.answered)
         lost = [uri for uri in self._waiting if no_node or self._entries.get(uri) in hope.lost]
         if lost:
+            await self._read(0)  # a result may have come before Redis was asked
             reason = inquiry.read_reason(await self._receiving.call(*inquiry.for_reason()))
             for uri in lost:
                 if (waiting := self._waiting.get(uri)) is not None:

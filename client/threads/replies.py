@@ -171,7 +171,8 @@ class Replies:
                 raise self._stream.no_result("in time", reason or self._reason())
             self._read_for_all(min(left_s, BLOCK_S))
             if self._stream.is_silent and (reason := self._hopeless(entries)):
-                deadline_s = -math.inf  # after a last look
+                self._read_for_all(0)  # a result may have come before Redis was asked
+                deadline_s = -math.inf
 
     def close(self) -> None:
         """Delete the stream and close the connection. Each waiting call gets `ConnectionLost`."""

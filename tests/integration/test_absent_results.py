@@ -3,7 +3,7 @@
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from typing import Any
 
@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from cluster_serving.client import AsyncInputQueue, ConnectionLost, InputQueue, ResultTimeout, keys
+from cluster_serving.client.protocol.absence import Inquiry
 from cluster_serving.client.wire.tensors import encode_tensor
 from cluster_serving.node.supervisor.heartbeat import LISTING
 from support.clients import ROW, AsyncioClient, Client, ThreadClient, answer_all, answering, in_background, replied
@@ -180,6 +181,24 @@ def test_replies_of_a_new_master_whose_clock_is_behind(own_redis: PrivateRedis, 
             client.predict()
 
         assert np.array_equal(client.predict(), ROW)
+
+
+def test_a_result_that_comes_before_redis_is_asked_for_its_record_is_given(
+    own_redis: PrivateRedis, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last read waited in vain. When Redis is asked, the record has left the stream, because its result has come."""
+    ask = Inquiry.for_hope
+    client = connect(port=own_redis.port)
+    with own_redis.client() as admin, InputQueue(port=own_redis.port) as queue:
+
+        def ask_late(inquiry: Inquiry, entries: Collection[bytes]) -> list[Any]:
+            answer_all(admin, keys.DEFAULT_JOB)
+            return ask(inquiry, entries)
+
+        monkeypatch.setattr(Inquiry, "for_hope", ask_late)
+
+        assert np.array_equal(client.predict(LONG_S), ROW)
+        assert [result.uri for result in queue.as_completed([("a", {"t": ROW})], LONG_S)] == ["a"]
 
 
 def life_ms(admin: Any) -> int:
