@@ -1,6 +1,9 @@
 -- Make a stream that has no id of some time or later: entries with later ids get ids of now. An entry of one field is left out.
 -- KEYS[1] the stream
 -- ARGV[1] the time, Unix ms
+if redis.call('EXISTS', KEYS[1]) == 0 then
+  return
+end
 local life_ms, entries = redis.call('PTTL', KEYS[1]), redis.call('XRANGE', KEYS[1], '-', '+')
 redis.call('DEL', KEYS[1])
 redis.call('XGROUP', 'CREATE', KEYS[1], 'client', '$', 'MKSTREAM')

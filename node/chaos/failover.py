@@ -35,12 +35,13 @@ def fail_over(client: "redis.Redis", job: str, but: Collection[bytes]) -> None:
         with suppress(redis.ResponseError):  # on a busy machine, 10 s may have passed
             raw.xadd(stream, {keys.BATCH: b"{}"}, id=f"{ahead_ms}-0", nomkstream=True)
     time.sleep(_SEEN_S)
-    for stream in streams:
-        if raw.exists(stream):
-            raw.eval(_BACK_IN_TIME, 1, stream, ahead_ms)
     raw.execute_command("REPLICAOF", "127.0.0.1", "1")
     try:
         time.sleep(_READ_ONLY_S)
     finally:
         raw.execute_command("REPLICAOF", "NO", "ONE")
-        raw.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+    with raw.pipeline(transaction=True) as commands:  # no connection to the old master writes to the new one
+        for stream in streams:
+            commands.eval(_BACK_IN_TIME, 1, stream, ahead_ms)
+        commands.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+        commands.execute()
