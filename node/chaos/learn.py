@@ -21,16 +21,20 @@ _NUMBER = re.compile(r"-?\d+\.?\d*(?:[eE][+-]?\d+)?")
 
 
 class Answers:
-    """Right answers of each sample in each dialect."""
+    """Right answers of each sample in each dialect.
+
+    Attributes:
+        known: right results by dialect and sample.
+    """
 
     def __init__(self) -> None:
-        self._right: dict[tuple[Dialect, int], list[Result]] = {}
+        self.known: dict[tuple[Dialect, int], list[Result]] = {}
 
     def learn(self, dialect: Dialect, sample: int, result: Result) -> bool:
         """Store a result as right, and return True. Return False for an error, or a result unlike the sample's earlier ones."""
         if result.error is not None:
             return False
-        known = self._right.setdefault((dialect, sample), [])
+        known = self.known.setdefault((dialect, sample), [])
         if known and not self.right(dialect, sample, result):
             return False
         known.append(result)
@@ -38,11 +42,11 @@ class Answers:
 
     def right(self, dialect: Dialect, sample: int, result: Result) -> bool:
         """Return whether a result is right."""
-        return any(alike(_answer(result), _answer(each)) for each in self._right.get((dialect, sample), ()))
+        return any(alike(_answer(result), _answer(each)) for each in self.known.get((dialect, sample), ()))
 
     def own(self, sample: int, answer: object) -> bool:
         """Return whether an answer of the client, such as that of `predict`, is the model's own."""
-        return any(alike(answer, each.value) for each in self._right.get(("native", sample), ()))
+        return any(alike(answer, each.value) for each in self.known.get(("native", sample), ()))
 
 
 def _answer(result: Result) -> object:

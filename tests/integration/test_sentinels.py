@@ -197,6 +197,8 @@ def test_a_planned_failover_is_followed_by_asyncio(tmp_path: Path) -> None:
             serve_once(servers, queue.name)
             await queue.enqueue("before", t=ROW)
             call = asyncio.create_task(queue.predict(ROW, timeout=60))
+            with servers.master.client() as client:
+                await asyncio.to_thread(wait_until, lambda: client.xlen(queue.name) == 2, "the call waits")
             await asyncio.to_thread(move, servers)
             with pytest.raises(ConnectionLost, match="another Redis has become the master"):
                 await call

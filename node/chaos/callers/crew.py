@@ -1,7 +1,6 @@
 """Crew of a run: starts the callers, ends them, and reads their tallies."""
 
 import os
-import pickle
 import signal
 import subprocess
 import sys
@@ -33,8 +32,8 @@ class Crew:
 
     def __init__(self, directory: Path, environment: Mapping[str, str], kit: Kit, names: Sequence[str]) -> None:
         self._directory = directory
-        path = directory / "callers.pickle"
-        path.write_bytes(pickle.dumps(kit))
+        path = directory / "callers.kit"
+        path.write_bytes(kit.encode())
         end, self._end = os.pipe()  # the callers read the end of one input
         self._processes = {name: self._start(name, path, environment, end) for name in names}
         os.close(end)
