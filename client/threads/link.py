@@ -195,7 +195,8 @@ class Link:
 
         The next command then goes over a new connection. In the closed connection, the fate of the command would be unknown.
         """
-        if self.due or self.has_news:
+        now = self._open
+        if now is not None and (now.due or now.closed or now.news.poll(0)):
             self.close()
 
     def run(self, script: Script, keys: Sequence[Argument], arguments: Sequence[Argument]) -> Any:
