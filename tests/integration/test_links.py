@@ -1,5 +1,6 @@
 """Connections that are left in the middle of a call, closed beside calls, or moved by a failover; for threads and asyncio."""
 
+import asyncio
 import threading
 import traceback
 from collections import Counter
@@ -9,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from cluster_serving.client import ConnectionLost, InputQueue, OutputQueue, keys
+from cluster_serving.client import AsyncOutputQueue, ConnectionLost, InputQueue, OutputQueue, keys
 from cluster_serving.client.redis_settings import RedisSettings
 from cluster_serving.client.threads.link import Link
 from support.clients import ROW, AsyncioClient, ThreadClient, answering, in_background
@@ -147,14 +148,29 @@ def test_close_beside_calls(served_redis: PrivateRedis) -> None:
     output.close()
 
 
-@CLIENTS
-def test_a_refused_connection_has_a_short_traceback(kind: Any) -> None:
-    client = kind(port=free_port(), patience_s=0)
+def query(port: int) -> None:
+    with OutputQueue(port=port) as output:
+        output.query("a")
 
+
+def query_by_asyncio(port: int) -> None:
+    async def run() -> None:
+        async with AsyncOutputQueue(port=port) as output:
+            await output.query("a")
+
+    asyncio.run(run())
+
+
+def predict(port: int) -> None:
+    with InputQueue(port=port, patience_s=0) as queue:
+        queue.predict(ROW)
+
+
+@pytest.mark.parametrize("call", [query, query_by_asyncio, predict])
+def test_a_refused_connection_has_a_short_traceback(call: Callable[[int], None]) -> None:
     with pytest.raises(ConnectionLost, match="Error 111 connecting") as raised:
-        client.predict()
+        call(free_port())
 
     told = "".join(traceback.format_exception(raised.value))
     assert "redis/" not in told
     assert len(told.splitlines()) < 50
-    client.close()
