@@ -68,11 +68,11 @@ class Chaos:
             return False
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(600)
 def test_a_short_run_passes_and_leaves_nothing(tmp_path: Path, place: Path) -> None:
     chaos = Chaos(tmp_path, place, "--seconds", "12", "--seed", str(SEED), "--json")
 
-    code, output, errors = chaos.ended(380)
+    code, output, errors = chaos.ended(580)
 
     assert output, errors
     report = json.loads(output)
