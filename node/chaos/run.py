@@ -37,6 +37,7 @@ from cluster_serving.node.worker.poison import runs_of
 _BYTES_A_SECOND = 16 << 20  # more would measure the disk of the append-only file
 _TURN_S = 0.2
 _AT_ONCE = 4 * pace.BATCH
+_RESULT_S = 0.03  # longest time to take a result, on a busy machine
 
 Say = Callable[[str], None]
 
@@ -215,7 +216,7 @@ class _Run:
         sent |= {uri: ("native", sample_of(uri)) for tally in history.callers.values() for uri in tally.left}
         crew = self._crew(self._kit._replace(sent=sent), [HARVEST])
         crew.tell_the_end()
-        history.harvest = crew.tallies(self._patience_s)[HARVEST]
+        history.harvest = crew.tallies(self._patience_s + _RESULT_S * len(sent))[HARVEST]
 
     def _crew(self, kit: Kit, names: Sequence[str]) -> Crew:
         place = self._place

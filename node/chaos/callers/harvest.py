@@ -7,7 +7,8 @@ from cluster_serving.node.chaos.callers.kit import Kit
 from cluster_serving.node.chaos.records import RIGHT
 
 _QUIET_S = 0.05
-_MOST = 200
+_MOST = 1000
+_INTERRUPTED = 0.2
 _SHOWN = 200
 
 
@@ -25,7 +26,7 @@ class Harvest(Caller):
         """Take results until none is left."""
         random = self.calls.random
         while self._more:
-            if random.random() < 0.3:
+            if random.random() < _INTERRUPTED:
                 self.tally.stopped += interrupted(random, self._take)
                 self._more = True
             else:
