@@ -128,9 +128,6 @@ MUTANTS: Final[Mapping[str, Sequence[Patch]]] = {
         Patch("client/threads/link.py", "return _UNKNOWN if now.closed else now.due", "return 0"),
         Patch("client/threads/link.py", "if now is None or now.due < count:", "if now is None:"),
     ],
-    "a cancelled call leaves a reply behind": [
-        Patch("client/aio/link.py", "if now is None or now.busy or now.is_stale:", "if now is None or now.is_stale:")
-    ],
     "numbers are packed by hiredis": [
         Patch("client/protocol/resp.py", "if not _TEXTS.issuperset(map(type, command)):", "if False:")
     ],
