@@ -68,6 +68,7 @@ class Chaos:
             return False
 
 
+@pytest.mark.usefixtures("unmeasured")
 @pytest.mark.timeout(600)
 def test_a_short_run_passes_and_leaves_nothing(tmp_path: Path, place: Path) -> None:
     chaos = Chaos(tmp_path, place, "--seconds", "12", "--seed", str(SEED), "--json")
