@@ -22,7 +22,8 @@ from bench.variants import Patch, copy
 
 _ROOT = Path(__file__).resolve().parents[1]
 _MODEL = _ROOT / "tests" / "support" / "models" / "careless.py"
-_SLOT_BYTES = "64k"  # a slot has room for the outputs of five rows
+# A slot has room for the outputs of three rows, and the first batch has more.
+_SETTINGS = "slotBytes: 64k\nmaxBatchDelayMs: 100\n"
 
 
 MUTANTS: Final[Mapping[str, Sequence[Patch]]] = {
@@ -170,7 +171,7 @@ def hunt(name: str, seeds: range, seconds: float) -> list[Run]:
         place = Path(directory)
         environment = copy(place, MUTANTS.get(name, []))
         config = place / "config.yaml"
-        config.write_text(f"modelPath: {_MODEL}\njobName: mutant\nslotBytes: {_SLOT_BYTES}\n", encoding="utf-8")
+        config.write_text(f"modelPath: {_MODEL}\njobName: mutant\n{_SETTINGS}", encoding="utf-8")
         runs: list[Run] = []
         for seed in seeds:
             runs.append(run(place, environment, config, seed, seconds))

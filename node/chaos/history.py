@@ -83,6 +83,7 @@ class History:
         self.dead_letters: list[SeenDeadLetter] = []
         self.runs: dict[int, int] = {}
         self.calm: set[str] = set()  # records sent and answered before any fault
+        self.redelivered: list[str] = []  # records of the rehearsal that were delivered more than once
         self.disturbances = 0  # faults after which a record may run again without a counted delivery
         self.remains = Remains()
         self.callers: dict[str, Tally] = {}
@@ -228,6 +229,7 @@ def _runs(history: History) -> Iterable[Verdict]:
         for uri in history.calm
         if uri in history.outcomes and history.outcomes[uri].deliveries > 1
     ]
+    delivered += history.redelivered
     yield _verdict("before any fault, a record is delivered once", len(history.calm), delivered)
 
 

@@ -47,6 +47,7 @@ class Rehearsal:
         calm: records with an effect to send before the faults.
         record_bytes: largest size of a record.
         notes: omitted parts of the run, each with the reason.
+        redelivered: descriptions of records that were delivered more than once.
     """
 
     def __init__(self, place: Sandbox, samples: Sequence[Sample]) -> None:
@@ -57,6 +58,7 @@ class Rehearsal:
         self.probe: SentRecord | None = None
         self.calm: list[SentRecord] = []
         self.notes: list[str] = []
+        self.redelivered: list[str] = []
         self._place = place
         self._samples = samples
 
@@ -77,6 +79,10 @@ class Rehearsal:
             records = [SentRecord(f"{dialect}-{times}-{turn}-{at}", RecordKind.GOOD, at, dialect) for at in samples]
             found = self._ask(records)
             results += [(record.sample, found.get(record.uri)) for record in records]
+            receipts = [(uri, result.receipt) for uri, result in found.items()]
+            self.redelivered += [
+                f"record {uri}: {each.deliveries} deliveries" for uri, each in receipts if each and each.deliveries > 1
+            ]
         bad = {at for at, result in results if result is None or not self.answers.learn(dialect, at, result)}
         good = [at for at in samples if at not in bad]
         if not good:

@@ -122,6 +122,7 @@ class _Run:
         self._faults = Faults(place.nodes, place.redis, place.job, rehearsal.reply, self._patience_s)
         self._kit = rehearsal.kit(options.seed, self._patience_s)
         self._history = History(beats[0].batch_size)
+        self._history.redelivered = rehearsal.redelivered
         self._watch = Observer(place.redis.settings(), place.job, rehearsal.reply, rehearsal.answers, self._history)
         with ExitStack() as stack:
             stack.callback(self._watch.cease)

@@ -34,7 +34,11 @@ class Chaos:
     def __init__(self, tmp_path: Path, place: Path, *arguments: str, **config: Any) -> None:
         self.place = place
         path = tmp_path / "config.yaml"
-        path.write_text(yaml.safe_dump({"modelPath": str(MODELS / "careless.py"), "slotBytes": "64k", **config}))
+        path.write_text(
+            yaml.safe_dump(
+                {"modelPath": str(MODELS / "careless.py"), "slotBytes": "64k", "maxBatchDelayMs": 100, **config}
+            )
+        )
         command = [sys.executable, "-P", "-m", "cluster_serving.node.cli", "chaos", "-c", str(path), *arguments]
         self.process = subprocess.Popen(
             command,
