@@ -22,7 +22,7 @@ from bench.variants import Patch, copy
 
 _ROOT = Path(__file__).resolve().parents[1]
 _MODEL = _ROOT / "tests" / "support" / "models" / "careless.py"
-# A slot has room for the outputs of three rows, and the first batch has more.
+# A slot has room for the outputs of five rows, and the first batch has more.
 _SETTINGS = "slotBytes: 64k\nmaxBatchDelayMs: 100\n"
 
 

@@ -36,6 +36,7 @@ from cluster_serving.node.worker.poison import runs_of
 
 _BYTES_A_SECOND = 16 << 20  # more would measure the disk of the append-only file
 _TURN_S = 0.2
+_PATIENCE_S = 20.0  # of the observer, which reads megabytes at once
 _AT_ONCE = 4 * pace.BATCH
 _RESULT_S = 0.03  # longest time to take a result, on a busy machine
 
@@ -123,7 +124,9 @@ class _Run:
         self._kit = rehearsal.kit(options.seed, self._patience_s)
         self._history = History(beats[0].batch_size)
         self._history.redelivered = rehearsal.redelivered
-        self._watch = Observer(place.redis.settings(), place.job, rehearsal.reply, rehearsal.answers, self._history)
+        self._watch = Observer(
+            place.redis.settings(_PATIENCE_S), place.job, rehearsal.reply, rehearsal.answers, self._history
+        )
         with ExitStack() as stack:
             stack.callback(self._watch.cease)
             self._watch.open()

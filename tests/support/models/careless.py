@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 
 class Model:
-    """y = (2 first + second) / 255, repeated to 20 KB unless all is zero. Two inputs tell whether they were exchanged."""
+    """y = (2 first + second) / 255, repeated to 12 KB unless all is zero. Two inputs tell whether they were exchanged."""
 
     inputs = [("first", "float32", (None, 4)), ("second", "float32", (None, 4))]  # noqa: RUF012 - read only
     outputs = [("y", "float32", (None, None))]  # noqa: RUF012 - read only
@@ -17,5 +17,5 @@ class Model:
         first, second = batch["first"], batch["second"]
         first /= 255
         second /= 255
-        times = 1300 if first.any() else 1  # a warm-up with zeros tells too little
+        times = 768 if first.any() else 1  # a warm-up with zeros tells too little
         return {"y": np.tile(2 * first + second, (1, times))}
