@@ -87,17 +87,18 @@ def test_a_worker_is_profiled_by_its_number_or_pid_into_a_file(node: RunningNode
 
 
 def test_an_idle_worker_has_no_profile(node: RunningNode, run: Run, tmp_path: Path) -> None:
-    def idle_second() -> bool:
-        """Whether a run found nothing. An idle worker wakes now and then."""
-        nonlocal done
+    runs: list[Any] = []
+
+    def found_nothing() -> bool:
+        """Whether the worker did nothing. An idle worker wakes now and then."""
         for profile in tmp_path.iterdir():
             profile.unlink()
-        done = run("profile", JOB, "worker", "--seconds", "1", "--rate", "10")
-        return done.returncode != 0
+        runs.append(run("profile", JOB, "worker", "--seconds", "1", "--rate", "10"))
+        return bool(runs[-1].returncode)
 
-    done: Any = None
-    wait_until(idle_second, "a second in which the worker does nothing")
+    wait_until(found_nothing, "a second in which the worker does nothing")
 
+    done = runs[-1]
     pid = node.children("worker")[0].pid
     assert done.stderr.splitlines()[-1] == (
         f"worker-0 (pid {pid}) did nothing for 1 s: send records meanwhile, or give --idle"
