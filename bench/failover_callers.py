@@ -189,7 +189,7 @@ class Records(Caller):
 
     @property
     def lost_safe(self) -> int:
-        """How many of the lost records both replicas had."""
+        """Number of lost records that both replicas had."""
         return len(set(self.lost) & set(self.accepted[: self.safe]))
 
     def _results(self) -> None:

@@ -26,9 +26,7 @@ from redis.retry import Retry
 Address = tuple[str, int]
 """Host and port."""
 
-_ANSWER_S = (
-    0.5  # for each step: a Sentinel that hangs costs a process half a second once, and is asked last from then on
-)
+_ANSWER_S = 0.5  # for each step: a Sentinel that hangs costs a process half a second once, and is asked last afterwards
 _INTERVAL_S = 1.0
 _EVENTS = ("+failover-state-reconf-slaves", "+switch-master")
 """Events with a new master: of the Sentinel that leads the failover, and of the others."""

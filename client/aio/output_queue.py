@@ -122,8 +122,10 @@ class AsyncOutputQueue(Api):
         results = [found_result(key, self._prefix, fields) for key, fields in found]
         try:
             deleted = await self._link.run(DELETE, *deletion(found))
-        except (ConnectionLost, RedisRefused) as error:
-            if isinstance(error, RedisRefused) or error.unsent:
+        except RedisRefused:
+            raise
+        except ConnectionLost as error:
+            if error.unsent:
                 raise
             return results
         except BaseException:

@@ -164,8 +164,10 @@ class OutputQueue(Api):
         try:
             with self._lock:
                 deleted = self._link.run(DELETE, *deletion(found))
-        except (ConnectionLost, RedisRefused) as error:
-            if isinstance(error, RedisRefused) or error.unsent:
+        except RedisRefused:
+            raise
+        except ConnectionLost as error:
+            if error.unsent:
                 raise
             return results  # nobody knows whether Redis has deleted the results, and twice is better than never
         except BaseException:

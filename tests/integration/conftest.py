@@ -1,8 +1,15 @@
-"""Marks for the tests of one part and Redis."""
+"""Marks and fixtures for the tests of one part and Redis."""
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+from cluster_serving.client.redis_settings import RedisSettings
+from cluster_serving.client.threads.link import Link
+from support.clients import AsyncioClient, Client, Connect, ThreadClient
+from support.private_redis import PrivateRedis
 
 HERE = Path(__file__).parent
 
@@ -12,3 +19,25 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if HERE in item.path.parents and not {"models", "squeezenet"} & set(item.path.stem.split("_")):
             item.add_marker(pytest.mark.redis)
+
+
+@pytest.fixture(params=[ThreadClient, AsyncioClient], ids=["threads", "asyncio"])
+def connect(request: pytest.FixtureRequest) -> Iterator[Connect]:
+    """Makes clients of one kind, and closes them."""
+    made: list[Client] = []
+
+    def make(**settings: Any) -> Client:
+        made.append(request.param(**settings))
+        return made[-1]
+
+    yield make
+    for client in made:
+        client.close()
+
+
+@pytest.fixture
+def link(redis_server: PrivateRedis) -> Iterator[Link]:
+    """A link to the server that tests share."""
+    link = Link(RedisSettings(port=redis_server.port))
+    yield link
+    link.close()

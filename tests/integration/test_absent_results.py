@@ -14,29 +14,13 @@ from cluster_serving.client import AsyncInputQueue, ConnectionLost, InputQueue, 
 from cluster_serving.client.protocol.absence import Inquiry
 from cluster_serving.client.wire.tensors import encode_tensor
 from cluster_serving.node.supervisor.heartbeat import LISTING
-from support.clients import ROW, AsyncioClient, Client, ThreadClient, answer_all, answering, in_background, replied
+from support.clients import ROW, Connect, answer_all, answering, in_background, replied
 from support.private_redis import PrivateRedis
 from support.wait import wait_until
 
 LONG_S = 60.0
 """Timeout that no call of these tests waits for."""
 PAUSE_MS = 600_000
-
-Connect = Callable[..., Client]
-
-
-@pytest.fixture(params=[ThreadClient, AsyncioClient], ids=["threads", "asyncio"])
-def connect(request: pytest.FixtureRequest) -> Iterator[Connect]:
-    """Makes clients of one kind, and closes them."""
-    made: list[Client] = []
-
-    def make(**settings: Any) -> Client:
-        made.append(request.param(**settings))
-        return made[-1]
-
-    yield make
-    for client in made:
-        client.close()
 
 
 def timed_out(call: Callable[[], Any]) -> tuple[str, float]:

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from cluster_serving.client import keys
 from support.private_redis import PrivateRedis
 
 _SEED = 1
@@ -56,8 +55,7 @@ def test_an_interrupt_while_a_number_is_packed_does_not_kill_the_interpreter(red
 
 
 def test_a_signal_handler_may_close_the_queue_that_it_interrupts(redis_server: PrivateRedis) -> None:
-    with redis_server.client() as client:
-        client.hset(keys.limits_key("closed_by_handler"), "maxQueueLength", 0)
+    redis_server.serve_once("closed_by_handler")
     assert run(CLOSED, redis_server) == "[]"
 
 

@@ -4,14 +4,13 @@ import asyncio
 import threading
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
 
 import pytest
 
 from cluster_serving.client import AsyncOutputQueue, ConnectionLost, InputQueue, OutputQueue, keys
-from cluster_serving.client.redis_settings import RedisSettings
 from cluster_serving.client.threads.link import Link
 from support.clients import ROW, AsyncioClient, ThreadClient, answering, in_background
 from support.private_redis import PrivateRedis, free_port
@@ -23,16 +22,8 @@ CLIENTS = pytest.mark.parametrize("kind", [ThreadClient, AsyncioClient])
 @pytest.fixture
 def served_redis(own_redis: PrivateRedis) -> PrivateRedis:
     """A Redis of its own with a job that a node has served, so that a call waits for its whole time."""
-    with own_redis.client() as admin:
-        admin.hset(keys.limits_key(keys.DEFAULT_JOB), "maxQueueLength", 0)
+    own_redis.serve_once(keys.DEFAULT_JOB)
     return own_redis
-
-
-@pytest.fixture
-def link(redis_server: PrivateRedis) -> Iterator[Link]:
-    link = Link(RedisSettings(port=redis_server.port))
-    yield link
-    link.close()
 
 
 def test_a_reply_that_nobody_has_read_is_not_taken_for_the_next(link: Link) -> None:

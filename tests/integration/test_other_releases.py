@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -20,29 +20,13 @@ from cluster_serving.client import (
 from cluster_serving.client.redis_settings import RedisSettings
 from cluster_serving.frontend.models.registry import Registry
 from cluster_serving.node.job.releases import other_releases
-from support.clients import ANSWER, ROW, AsyncioClient, Client, ThreadClient, in_background, replied
+from support.clients import ANSWER, ROW, Connect, in_background, replied
 from support.heartbeats import described
 from support.private_redis import PrivateRedis
 from support.wait import wait_until
 
 LONG_S = 60.0
 """Timeout that no call of these tests waits for."""
-
-Connect = Callable[..., Client]
-
-
-@pytest.fixture(params=[ThreadClient, AsyncioClient], ids=["threads", "asyncio"])
-def connect(request: pytest.FixtureRequest) -> Iterator[Connect]:
-    """Makes clients of one kind, and closes them."""
-    made: list[Client] = []
-
-    def make(**settings: Any) -> Client:
-        made.append(request.param(**settings))
-        return made[-1]
-
-    yield make
-    for client in made:
-        client.close()
 
 
 def former(uri: bytes, _result: Any = None) -> dict[Any, Any]:

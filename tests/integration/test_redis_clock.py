@@ -8,7 +8,6 @@ import pytest
 import redis
 
 from cluster_serving.client import keys
-from cluster_serving.client.redis_settings import RedisSettings
 from cluster_serving.client.threads.link import Link
 from cluster_serving.node.reader.redis_clock import offset_ms, restart_ids
 from cluster_serving.node.ring.ring import Ring
@@ -19,13 +18,6 @@ JOB = "redis_clock"
 LAST_ID = f"{(1 << 64) - 1}-{(1 << 64) - 1}"
 HOUR_S = 3600
 NEAR_MS = 1000  # a busy machine may hold up a call
-
-
-@pytest.fixture
-def link(redis_server: PrivateRedis) -> Iterator[Link]:
-    link = Link(RedisSettings(port=redis_server.port))
-    yield link
-    link.close()
 
 
 @pytest.fixture

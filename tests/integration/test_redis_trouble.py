@@ -17,28 +17,13 @@ import pytest
 import redis
 
 from cluster_serving.client import ConnectionLost, InputQueue, QueueFull, RedisRefused, ResultTimeout, keys
-from support.clients import ROW, AsyncioClient, Client, ThreadClient, answering, in_background
+from support.clients import ROW, Client, Connect, answering, in_background
 from support.failover import failover
 from support.private_redis import PrivateRedis, fill, free_port, hurry, private_redis, slow_loading
 from support.proxy import Proxy, proxy
 from support.wait import wait_until
 
 JOB = keys.DEFAULT_JOB
-Connect = Callable[..., Client]
-
-
-@pytest.fixture(params=[ThreadClient, AsyncioClient], ids=["threads", "asyncio"])
-def connect(request: pytest.FixtureRequest) -> Iterator[Connect]:
-    """Makes clients of one kind, and closes them."""
-    made: list[Client] = []
-
-    def make(**settings: Any) -> Client:
-        made.append(request.param(**settings))
-        return made[-1]
-
-    yield make
-    for client in made:
-        client.close()
 
 
 @pytest.fixture

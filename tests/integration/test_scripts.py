@@ -33,13 +33,6 @@ def client(redis_server: PrivateRedis) -> Iterator[redis.Redis]:
 
 
 @pytest.fixture
-def link(redis_server: PrivateRedis) -> Iterator[Link]:
-    link = Link(RedisSettings(port=redis_server.port))
-    yield link
-    link.close()
-
-
-@pytest.fixture
 def job(client: redis.Redis) -> Iterator[str]:
     job = f"scripts-{next(_jobs)}"
     yield job

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cluster_serving.client import AsyncInputQueue, AsyncOutputQueue, ConnectionLost, InputQueue, OutputQueue, keys
+from cluster_serving.client import AsyncInputQueue, AsyncOutputQueue, ConnectionLost, InputQueue, OutputQueue
 from cluster_serving.client.redis_settings import RedisSettings
 from support.certificates import tls_of_redis, write_certificates
 from support.clients import in_background
@@ -159,17 +159,11 @@ def test_the_reason_is_told_why_no_sentinel_names_a_master(
         own_redis.start()
 
 
-def serve_once(servers: Failover, job: str) -> None:
-    """Leave the limits of a job that a node has served: a call waits for the node's return."""
-    with servers.master.client() as client:
-        client.hset(keys.limits_key(job), "maxQueueLength", 0)
-
-
 def test_a_planned_failover_is_followed_while_the_former_master_still_is_one(tmp_path: Path) -> None:
     with failover(tmp_path) as servers, InputQueue(url=servers.url) as queue, InputQueue(url=servers.url) as waiting:
         client: Any = RedisSettings.parse(servers.url).client()  # as the heartbeat's
         client.set("beat", "before")
-        serve_once(servers, queue.name)
+        servers.master.serve_once(queue.name)
         queue.enqueue("before", t=ROW)
         lost: list[str] = []
 
@@ -194,7 +188,7 @@ def test_a_planned_failover_is_followed_while_the_former_master_still_is_one(tmp
 def test_a_planned_failover_is_followed_by_asyncio(tmp_path: Path) -> None:
     async def run(servers: Failover) -> None:
         async with AsyncInputQueue(url=servers.url) as queue:
-            serve_once(servers, queue.name)
+            servers.master.serve_once(queue.name)
             await queue.enqueue("before", t=ROW)
             call = asyncio.create_task(queue.predict(ROW, timeout=60))
             with servers.master.client() as client:
@@ -241,7 +235,7 @@ with InputQueue(url=sys.argv[1]) as queue:
 
 def test_a_child_of_fork_follows_too(tmp_path: Path) -> None:
     with failover(tmp_path) as servers, servers.master.client() as client:
-        serve_once(servers, "serving_stream")
+        servers.master.serve_once("serving_stream")
         program = subprocess.Popen([sys.executable, "-c", FORKING, servers.url])
         wait_until(lambda: client.xlen("serving_stream") == 2, "the child waits")
         move(servers)

@@ -42,6 +42,10 @@ class Client(Protocol):
         ...
 
 
+Connect = Callable[..., Client]
+"""Makes a client with settings, as the fixture `connect` does."""
+
+
 class ThreadClient:
     """An `InputQueue`."""
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import redis
 
+from cluster_serving.client import keys
 from cluster_serving.node.job.redis_program import find_server
 from support.wait import wait_until
 
@@ -82,6 +83,11 @@ class PrivateRedis:
     def client(self) -> Any:
         """A redis-py client of it; untyped, because its replies are annotated as anything from str to None."""
         return redis.Redis(port=self.port)
+
+    def serve_once(self, job: str) -> None:
+        """Leave the limits of a job, as a node does that has served it: calls wait for the node's return."""
+        with self.client() as client:
+            client.hset(keys.limits_key(job), "maxQueueLength", 0)
 
     def start(self, *arguments: str) -> None:
         """Start it, this time with these arguments too, and wait until it answers."""

@@ -5,7 +5,6 @@ import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 
-from cluster_serving.client import keys
 from cluster_serving.node.config.arrangement import Arrangement
 from cluster_serving.node.config.choice import Choice
 from cluster_serving.node.config.loading import Config
@@ -37,8 +36,7 @@ class Turning:
     """Generations of lanes that serve `affine.py` in this process's charge. Calls wait for them as for those of a node."""
 
     def __init__(self, server: PrivateRedis, job: str) -> None:
-        with server.client() as client:
-            client.hset(keys.limits_key(job), "maxQueueLength", 0)
+        server.serve_once(job)
         path = str(MODELS / "affine.py")
         self._config = Config(model_path=path, job_name=job, redis_url=server.url, batch_size=4, slot_bytes=1 << 16)
         self._bell = Bell()

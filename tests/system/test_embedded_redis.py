@@ -100,10 +100,10 @@ def test_it_is_started_again_and_every_record_is_answered(site: Site) -> None:
     before, since = watched(site.directory).restarts, len(site.log())
     for kill in range(3):
         numbers = range(kill * 3000, (kill + 1) * 3000)
-        with redis.Redis(
-            port=site.port
-        ) as client:  # with everysec, a busy disk may hold back a second or two of the file
-            client.config_set("appendfsync", "always")
+        with redis.Redis(port=site.port) as client:
+            client.config_set(
+                "appendfsync", "always"
+            )  # with everysec, a busy disk may hold back two seconds of the file
         with in_background(partial(enqueue, site.port, numbers)), OutputQueue(port=site.port, name=JOB) as output:
             wait_until(partial(answer, output, numbers[0]), "answers come")
             site.kill_redis()
@@ -124,9 +124,9 @@ def test_it_is_started_again_and_every_record_is_answered(site: Site) -> None:
 
 def test_a_start_beside_it_repairs_what_the_node_cannot(site: Site) -> None:
     with redis.Redis(port=site.port) as client:
+        client.config_set("appendfsync", "always")
         client.set("second", "broken here")
         client.set("third", "so that this is not the end")
-        wait_until(lambda: client.info("persistence")["aof_pending_bio_fsync"] == 0, "it is on disk")
     damage(site.directory, b"broken here")
     site.kill_redis()
     wait_until(lambda: "is damaged" in watched(site.directory).problem, "the node cannot start it")

@@ -1,5 +1,6 @@
 """Base of every caller."""
 
+from abc import ABC, abstractmethod
 from typing import ClassVar
 
 from cluster_serving.node.chaos.callers.calls import Calls
@@ -7,7 +8,7 @@ from cluster_serving.node.chaos.callers.kit import Kit
 from cluster_serving.node.chaos.callers.tally import Tally
 
 
-class Caller:
+class Caller(ABC):
     """Program with a habit, which is its round of calls.
 
     Attributes:
@@ -26,9 +27,9 @@ class Caller:
         """Report of the caller."""
         return self.calls.tally
 
+    @abstractmethod
     def round(self) -> None:
         """Make some calls."""
-        raise NotImplementedError
 
     def last_round(self) -> None:
         """Make a call without the habit, after all faults: the queues are still good."""
