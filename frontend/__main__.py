@@ -5,10 +5,12 @@ import signal
 import sys
 
 from cluster_serving.client.servers.process.installed import NotInstalled
+from cluster_serving.client.servers.process.numpy_alone import keep_numpy_alone
 
 
 def main() -> None:
     """Run the frontend."""
+    keep_numpy_alone()
 
     def end(_number: int, _frame: object) -> None:
         sys.exit(0)

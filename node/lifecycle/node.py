@@ -9,7 +9,6 @@ from cluster_serving.node.config.loading import Config
 from cluster_serving.node.config.tuned import Store
 from cluster_serving.node.job.directory import Job
 from cluster_serving.node.job.redis_watch import RedisWatch
-from cluster_serving.node.lifecycle.tune_first import tune_if_wanted
 from cluster_serving.node.models.base import ModelError
 from cluster_serving.node.models.detect import detect
 from cluster_serving.node.processing.topn import parse_filter
@@ -41,7 +40,10 @@ def serve(config: Config, job: Job, report: Report, changes: ChangeSource, redis
         report("failed", str(error))
         return ExitCode.MODEL if isinstance(error, ModelError) else ExitCode.CONFIG
     allow_descriptors()
-    tune_if_wanted(config, model, Share().budget, Store(job.directory), report)
+    if config.tuning == "start":
+        from cluster_serving.node.lifecycle.tune_first import tune_first  # with pyarrow, which takes 20 MB
+
+        tune_first(config, model, Share().budget, Store(job.directory), report)
     try:
         supervisor = Supervisor(config, job, model, report, changes, redis)
     except OSError as error:

@@ -15,12 +15,12 @@ from cluster_serving.node.tuning.tuner import Terms, keep, tune
 log = structlog.get_logger(__name__)
 
 
-def tune_if_wanted(config: Config, model: Detected, budget: Budget, store: Store, report: Report) -> None:
-    """Measure and keep the result, if `tuning` is `start` and no kept result fits.
+def tune_first(config: Config, model: Detected, budget: Budget, store: Store, report: Report) -> None:
+    """Measure and keep the result, if no kept result fits.
 
     A failed measurement is logged and reported, and the node serves without a result.
     """
-    if config.tuning != "start" or not is_open(config, model.backend) or store.find(config, model, budget):
+    if not is_open(config, model.backend) or store.find(config, model, budget):
         return
     try:
         keep(store, config, model, budget, tune(config, model, budget, Terms(), _Progress(report)))
