@@ -5,6 +5,7 @@ import gzip
 import json
 import zlib
 from collections.abc import Callable
+from functools import cache
 from random import Random
 from typing import Any, NamedTuple
 
@@ -263,8 +264,13 @@ def _many_headers(random: Random, routes: Routes) -> Sent:
 def _gzip_bomb(random: Random, routes: Routes) -> Sent:
     path, _ = _any(random, routes)
     encoding = random.choice(["gzip", "deflate"])
-    packed = _BOMBS[encoding]
-    return _sent(post(path, packed, f"Content-Encoding: {encoding}"))
+    return _sent(post(path, _bomb(encoding), f"Content-Encoding: {encoding}"))
+
+
+@cache
+def _bomb(encoding: str) -> bytes:
+    compress = gzip.compress if encoding == "gzip" else zlib.compress
+    return compress(bytes(300 << 20), 9)
 
 
 def _large_promise(random: Random, routes: Routes) -> Sent:
@@ -289,7 +295,6 @@ def _many_instances(random: Random, routes: Routes) -> Sent:
     return _sent(post(routes.predict, b'{"instances":[' + b",".join([b"{}"] * random.choice([5000, 100_000])) + b"]}"))
 
 
-_BOMBS = {"gzip": gzip.compress(bytes(300 << 20), 9), "deflate": zlib.compress(bytes(300 << 20), 9)}
 _COMMON: tuple[Maker, ...] = (
     _truncated_json,
     _mutated_json,
