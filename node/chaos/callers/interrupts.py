@@ -33,18 +33,21 @@ class Interrupts(Caller):
 
 def interrupted(random: Random, call: Callable[[], None]) -> bool:
     """Make a call, and interrupt it at a random instant. Return whether the call was interrupted."""
-    signal.signal(signal.SIGALRM, _interrupt)
+    calls = True
+
+    def interrupt(*_: object) -> None:
+        if calls:  # another thread may get the signal, and the handler runs here a moment after the timer was stopped
+            raise Interrupted
+
+    signal.signal(signal.SIGALRM, interrupt)
     wait_s = math.exp(random.uniform(math.log(_SHORTEST_S), math.log(_LONGEST_S)))
     try:
         try:
             signal.setitimer(signal.ITIMER_REAL, wait_s)
             call()
         finally:
+            calls = False
             signal.setitimer(signal.ITIMER_REAL, 0)
     except Interrupted:
         return True
     return False
-
-
-def _interrupt(*_: object) -> None:
-    raise Interrupted
