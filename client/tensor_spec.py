@@ -23,17 +23,23 @@ class TensorSpec(msgspec.Struct, frozen=True):
     """One input or output of a model.
 
     `dtype` is a numpy dtype, or "str" for text. `shape` includes the batch dimension. A dimension of `None` is free. A shape of
-    `None` is unknown: any number of dimensions, the batch dimension first.
+    `None` is unknown: any number of dimensions.
+
+    `batch_axis` is the place of the batch dimension in `shape`. `None`: there is no batch dimension. An input without a batch
+    dimension is shared by the rows of a batch, or belongs to a call that is no batch.
     """
 
     name: str
     dtype: str
     shape: tuple[int | None, ...] | None
+    batch_axis: int | None = 0
 
     @property
     def row_shape(self) -> tuple[int | None, ...] | None:
         """Shape of one row, without the batch dimension."""
-        return None if self.shape is None else self.shape[1:]
+        if self.shape is None or self.batch_axis is None:
+            return self.shape
+        return self.shape[: self.batch_axis] + self.shape[self.batch_axis + 1 :]
 
     @property
     def row_bytes(self) -> int:
@@ -46,7 +52,31 @@ class TensorSpec(msgspec.Struct, frozen=True):
     @property
     def batch(self) -> int | None:
         """Batch size that the model was made for, if the model has a fixed batch size."""
-        return self.shape[0] if self.shape else None
+        return self.shape[self.batch_axis] if self.shape and self.batch_axis is not None else None
+
+    def batch_shape(self, rows: int) -> tuple[int, ...] | None:
+        """Return the shape of a batch of `rows` rows, or `None` if a row has no certain shape.
+
+        Without a batch axis, a free first dimension has the size 1.
+        """
+        if self.shape is None:
+            return None
+        dims = list(self.shape)
+        if self.batch_axis is not None:
+            dims[self.batch_axis] = rows
+        elif dims and dims[0] is None:
+            dims[0] = 1
+        return None if None in dims else tuple(dim or 0 for dim in dims)
+
+    def take(self, batch: Array, rows: slice) -> Array:
+        """Return rows of a batch, as a view. A tensor without a batch dimension is returned as it is."""
+        return batch if self.batch_axis is None else batch[(slice(None),) * self.batch_axis + (rows,)]
+
+    def rows_of(self, batch: Array) -> int | None:
+        """Return the number of rows of a batch, or `None` without a batch dimension. An array of too low a rank has 0."""
+        if self.batch_axis is None:
+            return None
+        return batch.shape[self.batch_axis] if batch.ndim > self.batch_axis else 0
 
     @property
     def is_text(self) -> bool:
@@ -61,18 +91,21 @@ class TensorSpec(msgspec.Struct, frozen=True):
     def kind(self) -> str:
         """Dtype and shape for people: `float32 [N,3,227,227]`.
 
-        A free first dimension is N, any other free dimension is ?, an unknown shape is [N,...].
+        A free batch dimension is N, any other free dimension is ?, an unknown shape is [N,...] or [...].
         """
         if self.shape is None:
-            return f"{self.dtype} [N,...]"
+            return f"{self.dtype} [{'...' if self.batch_axis is None else 'N,...'}]"
         dims = [
-            "N" if dim is None and at == 0 else "?" if dim is None else str(dim) for at, dim in enumerate(self.shape)
+            "N" if dim is None and at == self.batch_axis else "?" if dim is None else str(dim)
+            for at, dim in enumerate(self.shape)
         ]
         return f"{self.dtype} [{','.join(dims)}]"
 
     @classmethod
     def parse(cls, text: str) -> Self:
         """Read `ids`, `ids int64` or `ids int64 [N,12]`. The defaults are float32 and an unknown shape.
+
+        The batch dimension stands where the first N stands, else in front. A shape without dimensions, [], has none.
 
         Raises:
             ValueError: the text has another form.
@@ -86,39 +119,40 @@ class TensorSpec(msgspec.Struct, frozen=True):
             raise ValueError(f"{text!r}: there is no dtype {match['dtype']}") from error
         if dtype.kind not in _NUMBERS and dtype.name != "str":
             raise ValueError(f"{text!r}: {match['dtype']} is neither numbers nor str")
-        dims = match["dims"]
-        if dims is None or [dim.strip() for dim in dims.split(",")][1:] == ["..."]:
+        if match["dims"] is None:
+            return cls(match["name"], dtype.name, None)
+        dims = [dim.strip() for dim in match["dims"].split(",")] if match["dims"].strip() else []
+        if dims == ["..."]:
+            return cls(match["name"], dtype.name, None, None)
+        if dims[1:] == ["..."]:
             return cls(match["name"], dtype.name, None)
         try:
-            shape = tuple(None if dim.strip() in ("N", "?", "None") else int(dim) for dim in dims.split(","))
+            shape = tuple(None if dim in ("N", "?", "None") else int(dim) for dim in dims)
         except ValueError as error:
             raise ValueError(f"{text!r}: a dimension is a number, N or ?") from error
-        return cls(match["name"], dtype.name, shape)
+        axis = dims.index("N") if "N" in dims else 0 if dims else None
+        return cls(match["name"], dtype.name, shape, axis)
 
-    def is_row(self, shape: tuple[int, ...], already_batched: bool = False) -> bool:
-        """Return whether a tensor of the given shape is one row, without a batch dimension.
+    def is_row(self, shape: tuple[int, ...]) -> bool:
+        """Return whether a tensor of the given shape is one row, without a batch dimension."""
+        return self.row_shape is None or matches(shape, self.row_shape)
 
-        `already_batched` decides if the shape of a row is unknown: True means that no tensor is a row.
-        """
-        return not already_batched if self.row_shape is None else matches(shape, self.row_shape)
-
-    def fitted(self, array: Array, already_batched: bool = False) -> tuple[int | None, tuple[int, ...]]:
+    def fitted(self, array: Array) -> tuple[int | None, tuple[int, ...]]:
         """Return the batch dimension of a tensor, or None for a single row, and the shape of one row.
 
         Raises:
             CodecError: the tensor is neither a row nor a batch of rows.
         """
-        row, shape = self.row_shape, array.shape
-        if self.is_row(shape, already_batched):
+        row, shape, axis = self.row_shape, array.shape, self.batch_axis
+        if row is None or matches(shape, row):
             return None, shape
-        if shape and shape[0] > 0 and (row is None or matches(shape[1:], row)):
-            return shape[0], shape[1:]
-        if row is not None and array.size == 1 and all(dim in (1, None) for dim in row):
+        if axis is not None and shape[axis:] and shape[axis] > 0:
+            dims = shape[:axis] + shape[axis + 1 :]
+            if matches(dims, row):
+                return shape[axis], dims
+        if array.size == 1 and all(dim in (1, None) for dim in row):
             return None, (1,) * len(row)
-        if row is None:
-            takes = "tensors with a batch dimension (inputAlreadyBatched)"
-        else:
-            takes = f"{self.dtype} [{','.join('?' if dim is None else str(dim) for dim in row)}] a record"
+        takes = f"{self.dtype} [{','.join('?' if dim is None else str(dim) for dim in row)}] a record"
         raise CodecError(f"input {self.name!r} takes {takes}, not {array.dtype} {list(shape)}")
 
     def converted(self, array: Array) -> Array:

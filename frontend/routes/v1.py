@@ -14,7 +14,7 @@ from cluster_serving.frontend.models.results import check_all
 from cluster_serving.frontend.routes.routes import Routes
 from cluster_serving.frontend.routes.state import Frontend
 from cluster_serving.frontend.v1 import described, results
-from cluster_serving.frontend.v1.requests import read_examples, read_predict
+from cluster_serving.frontend.v1.requests import Rows, read_examples, read_predict
 
 routes = Routes()
 
@@ -77,17 +77,18 @@ async def predict(request: Request, model: str, version: str | None = None) -> H
     check_no_file(request, model)
     begun_s = perf_counter()
 
-    def read_rows(body: bytes) -> tuple[bool, list[Fields]]:
+    def read_rows(body: bytes) -> tuple[Rows, list[Fields]]:
         document, most = parse(body), frontend.config.max_instances
-        rows = read_predict(document, served.job, most) if verb == "predict" else read_examples(document, most)
-        return rows.columns, rows.records(served.job)
+        read_body = read_predict if verb == "predict" else read_examples
+        rows = read_body(document, served.job, most)
+        return rows, rows.records(served.job)
 
-    is_columns, records = await read(request, frontend.config.max_body_size, read_rows)
+    rows, records = await read(request, frontend.config.max_body_size, read_rows)
     frontend.timers.observe(Timer.MAKE_RECORDS, perf_counter() - begun_s)
     found = await served.predict(records, request)
     predicted_s = perf_counter()
     check_all(found)
-    document = _DOCUMENTS[verb, is_columns](found, served.job.described.already_batched)
+    document = _DOCUMENTS[verb, rows.columns](found, rows.is_batch)
     response = HTTPResponse(write(document), content_type="application/json")
     ended_s = perf_counter()
     frontend.timers.observe(Timer.MAKE_RESPONSE, ended_s - predicted_s)

@@ -142,7 +142,7 @@ async def infer(request: Request, model: str, version: str | None = None) -> HTT
     predicted_s = perf_counter()
     head = {"model_name": served.name, "model_version": served.version}
     batched = stacked or node.already_batched
-    body, head_bytes = encode_response(head, joined(results, stacked), asked, batched)
+    body, head_bytes = encode_response(head, joined(results, stacked, node.outputs), asked, batched)
     headers = {} if head_bytes is None else {_HEAD_BYTES: str(head_bytes)}
     body, encoding = deflate(body, request.headers.get("accept-encoding", ""))
     if encoding:

@@ -6,10 +6,12 @@
     {"inputs": [[1, 2], ...]}                          a tensor, for a model with one input
     {"context": {...}, "examples": [{...}, ...]}       of classify and regress: the context belongs to every example
 
-Each row is a record, which the node puts into a batch with records of other requests. For a node that takes batched inputs
-(`inputAlreadyBatched`), all rows are one record.
+Each row is a record, which the node puts into a batch with records of other requests. Where each record is a call of the model
+(`batching: none`), columns are the tensors of the call as they are, and all rows together are a call. A row whose values have
+the dimensions of the model is a call by itself.
 """
 
+from collections.abc import Sequence
 from typing import Any, cast
 
 from cluster_serving.client.protocol.requests import Fields
@@ -27,13 +29,15 @@ class Rows:
     """Rows of a request.
 
     Attributes:
-        rows: value of each input by name, for each row, in column format too.
+        rows: value of each input by name, for each row, in column format too. The columns of a call are its only row.
         columns: whether the request has column format.
+        is_batch: whether all rows are one record, so that the only result has all rows.
     """
 
-    def __init__(self, rows: list[Row], columns: bool = False) -> None:
+    def __init__(self, rows: list[Row], columns: bool = False, is_batch: bool = False) -> None:
         self.rows = rows
         self.columns = columns
+        self.is_batch = is_batch
 
     def records(self, job: Job) -> list[Fields]:
         """Return the records of the rows.
@@ -41,7 +45,7 @@ class Rows:
         Raises:
             BadRequest: a value does not fit the model. The message names row and input.
         """
-        if job.described.already_batched:
+        if self.is_batch and not self.columns:
             names = self.rows[0].keys()
             for at, row in enumerate(self.rows):
                 if row.keys() != names:
@@ -68,9 +72,11 @@ def read_predict(document: Any, job: Job, most: int) -> Rows:
         inputs = fields["inputs"]
         if not isinstance(inputs, dict) or _is_bytes(cast(Row, inputs), job):
             inputs = {_only_input("inputs", job): inputs}
-        columns = {name: _listed(f"input {name!r}", column, most) for name, column in cast(Row, inputs).items()}
-        if not columns:
+        if not inputs:
             raise BadRequest("inputs is an empty object")
+        if job.described.already_batched:
+            return Rows([cast(Row, inputs)], columns=True, is_batch=True)
+        columns = {name: _listed(f"input {name!r}", column, most) for name, column in cast(Row, inputs).items()}
         lengths = {name: len(column) for name, column in columns.items()}
         if len({*lengths.values()}) > 1:
             told = ", ".join(f"{name} has {length}" for name, length in lengths.items())
@@ -82,10 +88,10 @@ def read_predict(document: Any, job: Job, most: int) -> Rows:
             rows.append(cast(Row, instance))
         else:
             rows.append({_only_input(f"row {at}", job): instance})
-    return Rows(rows)
+    return Rows(rows, is_batch=_is_batch(rows, job))
 
 
-def read_examples(document: Any, most: int) -> Rows:
+def read_examples(document: Any, job: Job, most: int) -> Rows:
     """Return the rows of a request to `:classify` or `:regress`.
 
     Raises:
@@ -96,7 +102,24 @@ def read_examples(document: Any, most: int) -> Rows:
         raise BadRequest("the body has examples: a list of objects that have a value for each input")
     context = _object("context", fields.get("context", {}))
     examples = _listed("examples", fields["examples"], most)
-    return Rows([{**context, **_object(f"example {at}", example)} for at, example in enumerate(examples)])
+    rows = [{**context, **_object(f"example {at}", example)} for at, example in enumerate(examples)]
+    return Rows(rows, is_batch=_is_batch(rows, job))
+
+
+def _is_batch(rows: Sequence[Row], job: Job) -> bool:
+    """Return whether all rows together are a call of the model, so that each value lacks the first dimension of its input."""
+    if not job.described.already_batched:
+        return False
+    shapes = {spec.name: spec.shape for spec in job.inputs}
+    ranks = [(_rank(value), shape) for name, value in rows[0].items() if (shape := shapes.get(name)) is not None]
+    return not ranks or any(rank != len(shape) for rank, shape in ranks)
+
+
+def _rank(value: Any) -> int:
+    rank = 0
+    while isinstance(value, list):
+        rank, value = rank + 1, value[0] if value else None
+    return rank
 
 
 def _fields(document: Any) -> Row:

@@ -41,7 +41,8 @@ def predictions(results: Sequence[Result], batched: bool) -> dict[str, Any]:
 
 def outputs(results: Sequence[Result], batched: bool) -> dict[str, Any]:
     """Return the answer to columns. The arguments are as in `predictions`."""
-    columns = _columns(results, batched)
+    columns = {name: _whole(name, value) for name, value in results[0].outputs.items()} if batched else {}
+    columns = columns or _columns(results, batched)
     return {"outputs": next(iter(columns.values())) if len(columns) == 1 else columns}
 
 
@@ -121,6 +122,13 @@ def _columns(results: Sequence[Result], batched: bool) -> dict[str, list[Any]]:
         else:
             columns[name] = _as_bytes(values) if name.endswith(_BYTES_NAME) else values
     return columns
+
+
+def _whole(name: str, value: Any) -> Any:
+    """Return an output of a call."""
+    if isinstance(value, np.ndarray):
+        return value[()] if value.ndim == 0 else value
+    return _as_bytes(value) if name.endswith(_BYTES_NAME) else value
 
 
 def _as_bytes(text: Any) -> Any:

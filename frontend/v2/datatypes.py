@@ -31,16 +31,14 @@ def datatype_of(dtype: str) -> str:
     return _DATATYPES.get(dtype, BYTES)
 
 
-def shape_of(spec: TensorSpec, *, batched: bool = False) -> list[int]:
+def shape_of(spec: TensorSpec) -> list[int]:
     """Return the shape of an input or output, with -1 for a free dimension. An unknown shape is [-1].
 
     The batch dimension is free too, regardless of the model's own batch size, because the queue gathers its own batches.
-    Records that are `batched` already keep the model's batch dimension.
     """
     if spec.shape is None:
         return [-1]
-    dims = spec.shape if batched else (None, *spec.shape[1:])
-    return [-1 if dim is None else dim for dim in dims]
+    return [-1 if dim is None or at == spec.batch_axis else dim for at, dim in enumerate(spec.shape)]
 
 
 def described(spec: TensorSpec) -> str:

@@ -36,6 +36,6 @@ def read_headless(body: bytes, node: Heartbeat) -> dict[str, Tensor]:
             f"a body without a head has whole rows of a fixed size; this body has {len(body)} bytes, and the model takes "
             f"{described(spec)}"
         )
-    shape = (len(body) // spec.row_bytes, *(dim or 0 for dim in spec.shape[1:]))
+    shape = spec.batch_shape(len(body) // spec.row_bytes) or ()
     head = InputHead(spec.name, shape, datatype_of(spec.dtype))
     return {spec.name: read_tensor(head, memoryview(body))}

@@ -30,8 +30,8 @@ def model_metadata(served: Served) -> dict[str, Any]:
         "name": served.name,
         "versions": [served.version],
         "platform": _PLATFORMS.get(node.backend, node.backend),
-        "inputs": [_tensor(spec, node.already_batched) for spec in node.inputs],
-        "outputs": [_tensor(spec, node.already_batched) for spec in node.outputs],
+        "inputs": [_tensor(spec) for spec in node.inputs],
+        "outputs": [_tensor(spec) for spec in node.outputs],
     }
 
 
@@ -48,8 +48,8 @@ def model_config(served: Served, most_rows: int) -> dict[str, Any]:
         "platform": _PLATFORMS.get(node.backend, node.backend),
         "backend": _TRITON_BACKENDS.get(node.backend, node.backend),
         "max_batch_size": 0 if node.already_batched else most_rows,
-        "input": [_configured(spec, node.already_batched) for spec in node.inputs],
-        "output": [_configured(spec, node.already_batched) for spec in node.outputs],
+        "input": [_configured(spec) for spec in node.inputs],
+        "output": [_configured(spec) for spec in node.outputs],
         "dynamic_batching": {"preferred_batch_size": [node.batch_size]},
     }
 
@@ -60,16 +60,16 @@ def index_entry(served: Served) -> dict[str, str]:
     return {"name": served.name, "version": served.version, "state": state, "reason": reason}
 
 
-def _tensor(spec: TensorSpec, batched: bool) -> dict[str, Any]:
-    return {"name": spec.name, "datatype": datatype_of(spec.dtype), "shape": shape_of(spec, batched=batched)}
+def _tensor(spec: TensorSpec) -> dict[str, Any]:
+    return {"name": spec.name, "datatype": datatype_of(spec.dtype), "shape": shape_of(spec)}
 
 
-def _configured(spec: TensorSpec, batched: bool) -> dict[str, Any]:
+def _configured(spec: TensorSpec) -> dict[str, Any]:
     """Return an input or output for the configuration, without the batch dimension if the queue gathers batches."""
     datatype = datatype_of(spec.dtype)
-    dims = shape_of(spec, batched=batched)
+    dims = [-1] if spec.row_shape is None else [-1 if dim is None else dim for dim in spec.row_shape]
     return {
         "name": spec.name,
         "data_type": f"TYPE_{'STRING' if datatype == 'BYTES' else datatype}",
-        "dims": dims if batched or spec.shape is None else dims[1:],
+        "dims": dims,
     }

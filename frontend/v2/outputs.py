@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from cluster_serving.client.tensor_spec import TensorSpec
 from cluster_serving.client.wire.result import Result
 from cluster_serving.client.wire.tensors import Array
 from cluster_serving.frontend.errors import BadRequest
@@ -14,12 +15,13 @@ VALUE = "value"
 """Output of a job whose filter or `postprocess` makes a JSON document of each record."""
 
 
-def joined(results: Sequence[Result], stacked: bool) -> dict[str, Array]:
+def joined(results: Sequence[Result], stacked: bool, outputs: Sequence[TensorSpec] = ()) -> dict[str, Array]:
     """Return the outputs of a request by name, in the model's order. Text is `str` objects.
 
     Args:
         results: results of the records, in order.
         stacked: whether each result is a row. Otherwise the only result is the whole answer.
+        outputs: outputs of the model. The rows of an output that is not named are put in front.
 
     Raises:
         RecordFailed: a record failed.
@@ -39,16 +41,19 @@ def joined(results: Sequence[Result], stacked: bool) -> dict[str, Array]:
         )
     if not stacked:
         return columns[0]
-    return {name: _stack(name, [column[name] for column in columns]) for name in columns[0]}
+    axes = {spec.name: spec.batch_axis for spec in outputs}
+    return {name: _stack(name, [column[name] for column in columns], axes.get(name, 0)) for name in columns[0]}
 
 
-def _stack(name: str, rows: Sequence[Array]) -> Array:
+def _stack(name: str, rows: Sequence[Array], axis: int | None) -> Array:
+    if axis is None:
+        return rows[0]
     if len(rows) == 1:
-        return rows[0][np.newaxis]
+        return np.expand_dims(rows[0], axis)
     shapes = {row.shape for row in rows}
     if len(shapes) > 1:
         named = " and ".join(str(list(shape)) for shape in sorted(shapes)[:2])
         raise BadRequest(
             f"the rows of output {name!r} have different shapes, {named}, which no tensor holds: ask for them one by one"
         )
-    return np.stack(rows)
+    return np.stack(rows, axis)

@@ -1,12 +1,12 @@
 """Tensors of a request to records, one for each row.
 
 A record is one row, so that rows of many requests share a batch. All of the request is one record where a row is not defined:
-the model takes whole batches (`inputAlreadyBatched`), or a user's `preprocess` reads the record.
+each record is a call of the model (`batching: none`), or a user's `preprocess` reads the record.
 """
 
 import base64
 import binascii
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -32,12 +32,16 @@ class Rows(NamedTuple):
 
 
 class _Column(NamedTuple):
-    """Values of one input for all rows. `size` is the batch dimension, or None for a tensor that is a row without it."""
+    """Values of one input for all rows.
+
+    `size` is the batch dimension, or None for a tensor that is a row without it. `is_shared`: the only content belongs to all rows.
+    """
 
     name: str
     field: bytes
     size: int | None
-    contents: Callable[[], Sequence[bytes]]
+    contents: Callable[[], list[bytes]]
+    is_shared: bool = False
 
 
 def split(tensors: Mapping[str, Tensor], node: Heartbeat, most: int) -> Rows:
@@ -54,7 +58,8 @@ def split(tensors: Mapping[str, Tensor], node: Heartbeat, most: int) -> Rows:
     """
     if node.raw:
         return Rows([[part for tensor in tensors.values() for part in _raw(tensor)]], stacked=False)
-    specs = node.inputs or tuple(TensorSpec(name, "float32", None) for name in tensors)
+    axis = None if node.already_batched else 0
+    specs = node.inputs or tuple(TensorSpec(name, "float32", None, axis) for name in tensors)
     if set(tensors) != {spec.name for spec in specs}:
         has = ", ".join(f"{tensor.name!r} {tensor.described}" for tensor in tensors.values())
         takes = ", ".join(f"{spec.name!r} {described(spec)}" for spec in specs)
@@ -63,14 +68,14 @@ def split(tensors: Mapping[str, Tensor], node: Heartbeat, most: int) -> Rows:
         hint = f"; {slips[0][0]!r} is none of these, and the nearest is {slips[0][1]!r}" if slips else ""
         raise BadRequest(f"the request has the inputs {has[:2000]}; the model takes {takes}{hint}")
     columns = [_column(spec, tensors[spec.name], node.already_batched) for spec in specs]
-    counts = {column.size for column in columns}
+    counts = {column.size for column in columns if not column.is_shared}
     if len(counts - {None}) > 1 or (None in counts and len(counts) > 1 and 1 not in counts):
         named = ", ".join(f"{column.name!r} {column.size or 'one, without a batch dimension'}" for column in columns)
         raise BadRequest(f"all inputs must have the same number of rows, and they have: {named}")
     rows = max(count or 1 for count in counts)
     if rows > most:
         raise BadRequest(f"the request has {rows} rows; at most {most} are taken at once (maxInstances)")
-    contents = zip(*(column.contents() for column in columns), strict=True)
+    contents = zip(*((column.contents() * (rows if column.is_shared else 1)) for column in columns), strict=True)
     records = [
         [part for column, content in zip(columns, row, strict=True) for part in (column.field, content)]
         for row in contents
@@ -78,32 +83,34 @@ def split(tensors: Mapping[str, Tensor], node: Heartbeat, most: int) -> Rows:
     return Rows(records, stacked=counts != {None})
 
 
-def _column(spec: TensorSpec, tensor: Tensor, already_batched: bool) -> _Column:
+def _column(spec: TensorSpec, tensor: Tensor, calls: bool) -> _Column:
     if spec.is_text != (tensor.datatype == BYTES):
         if not spec.is_text:
-            return _images(spec, tensor)
+            return _images(spec, tensor, calls)
         raise _misfit(spec, tensor)
-    size, row = (None, tensor.array.shape) if already_batched else _fit(spec, tensor)
+    size, row = _fit(spec, tensor)
     array = tensor.array
     if spec.is_text:
         array = _text(tensor)
     elif array.dtype != spec.dtype:
         array = spec.converted(array)
-    rows = array.reshape((size or 1, *row))
+    is_shared = spec.batch_axis is None and not calls
+    rows = np.moveaxis(array, spec.batch_axis, 0) if size and spec.batch_axis else array.reshape((size or 1, *row))
     if spec.is_text:
-        return _Column(spec.name, _field(keys.STRING, spec.name), size, lambda: [*map(orjson.dumps, rows.tolist())])
-    return _Column(spec.name, _field(_kind(array), spec.name), size, lambda: _messages(rows))
+        field = _field(keys.STRING, spec.name)
+        return _Column(spec.name, field, size, lambda: [*map(orjson.dumps, rows.tolist())], is_shared)
+    return _Column(spec.name, _field(_kind(array), spec.name), size, lambda: _messages(rows), is_shared)
 
 
 def _fit(spec: TensorSpec, tensor: Tensor) -> tuple[int | None, tuple[int, ...]]:
     """Return the batch dimension of a tensor, or None, and the shape of its rows."""
     shape = tensor.array.shape
-    if spec.shape is None and shape:  # the protocol's tensors begin with the batch dimension
+    if spec.batch_axis == 0 and spec.shape is None and shape:  # the protocol's tensors begin with the batch dimension
         if shape[0] == 0:
             raise _misfit(spec, tensor)
         return shape[0], shape[1:]
-    if spec.shape is not None and shape[:1] > (0,) and shape[1:] == spec.shape[1:]:  # as below, in a tenth of the time
-        return shape[0], shape[1:]
+    if spec.batch_axis == 0 and spec.shape is not None and shape[:1] > (0,) and shape[1:] == spec.shape[1:]:
+        return shape[0], shape[1:]  # as below, in a tenth of the time
     try:
         return spec.fitted(tensor.array)
     except CodecError as error:
@@ -114,10 +121,10 @@ def _misfit(spec: TensorSpec, tensor: Tensor) -> BadRequest:
     return BadRequest(f"input {spec.name!r} is {tensor.described}, and the model takes {described(spec)}")
 
 
-def _images(spec: TensorSpec, tensor: Tensor) -> _Column:
-    """Return a column of encoded images, one a row, from BYTES for an input of numbers."""
+def _images(spec: TensorSpec, tensor: Tensor, calls: bool) -> _Column:
+    """Return a column of encoded images, one a row or the only one of a call, from BYTES for an input of numbers."""
     array = tensor.array
-    if array.size == 0 or any(dim != 1 for dim in array.shape[1:]):
+    if array.size == 0 or (calls and array.size > 1) or any(dim != 1 for dim in array.shape[1:]):
         raise BadRequest(
             f"input {spec.name!r} is {tensor.described}, and the model takes {described(spec)}, or BYTES [-1] with an "
             "encoded image for each row"
@@ -130,7 +137,9 @@ def _images(spec: TensorSpec, tensor: Tensor) -> _Column:
             raise BadRequest(
                 f"input {spec.name!r}: in JSON an image is base64 text, and this is not: {error}"
             ) from error
-    return _Column(spec.name, _field(keys.IMAGE, spec.name), len(images) if array.ndim else None, lambda: images)
+    return _Column(
+        spec.name, _field(keys.IMAGE, spec.name), len(images) if array.ndim and not calls else None, lambda: images
+    )
 
 
 def _text(tensor: Tensor) -> Array:

@@ -42,7 +42,7 @@ def encode_instance(instance: Any, job: Job) -> Fields:
 
 
 def _plan(
-    inputs: tuple[TensorSpec, ...], raw: bool, already_batched: bool, names: tuple[str, ...]
+    inputs: tuple[TensorSpec, ...], raw: bool, calls: bool, names: tuple[str, ...]
 ) -> list[tuple[str, JsonInput]]:
     """Return the input for the value of each name in a record.
 
@@ -50,13 +50,14 @@ def _plan(
         CodecError: the names do not fit the inputs.
     """
     if names and raw:
-        return [(name, JsonInput(None, name, already_batched)) for name in names]
+        return [(name, JsonInput(None, name)) for name in names]
     if names and not inputs:
-        return [(name, JsonInput(TensorSpec(name, "float32", None), name, already_batched)) for name in names]
+        axis = None if calls else 0
+        return [(name, JsonInput(TensorSpec(name, "float32", None, axis), name)) for name in names]
     places, by_order = bind(names, inputs)
     bound = [(names[place], spec) for place, spec in zip(places, inputs, strict=True)]
     # Values bound by order keep their names, so that the node sees the order too.
-    return [(name, JsonInput(spec, name if by_order else spec.name, already_batched)) for name, spec in bound]
+    return [(name, JsonInput(spec, name if by_order else spec.name)) for name, spec in bound]
 
 
 _kept_plan = lru_cache(maxsize=1024)(_plan)

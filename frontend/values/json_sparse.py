@@ -13,14 +13,13 @@ from cluster_serving.frontend.values.json_numbers import MAX_RANK, flatten, natu
 
 
 def sparse_fields(
-    spec: TensorSpec | None, name: str, already_batched: bool, shape: list[Any], data: list[Any], indices: list[Any]
+    spec: TensorSpec | None, name: str, shape: list[Any], data: list[Any], indices: list[Any]
 ) -> list[bytes]:
     """Return `field, value, ...` of a sparse tensor.
 
     Args:
         spec: input of the model, or `None` to check nothing.
         name: name of the input on the wire.
-        already_batched: whether tensors always have the batch dimension.
         shape: dimensions of the dense tensor.
         data: values that are not zero.
         indices: a row of indices for each value, or a row of all values' indices for each dimension.
@@ -37,9 +36,7 @@ def sparse_fields(
     if math.prod(shape) * values.itemsize > MAX_DENSE_BYTES:
         raise CodecError(f"input {name!r}: a tensor of shape {shape} would have more than {MAX_DENSE_BYTES} bytes")
     if spec is not None:
-        spec.fitted(
-            np.broadcast_to(values[:1].reshape(-1) if values.size else values.dtype.type(0), shape), already_batched
-        )
+        spec.fitted(np.broadcast_to(values[:1].reshape(-1) if values.size else values.dtype.type(0), shape))
     places = _places(name, indices, len(shape), values.size)
     outside = ((places < 0) | (places >= np.array(shape).reshape(-1, 1))).any(axis=0)
     if outside.any():

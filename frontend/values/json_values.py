@@ -39,19 +39,17 @@ class JsonInput:
     Args:
         spec: input of the model, or `None` for the user's own `preprocess`, which takes everything. Nothing is checked then.
         name: name of the input on the wire.
-        already_batched: whether tensors always have the batch dimension.
     """
 
-    def __init__(self, spec: TensorSpec | None, name: str, already_batched: bool) -> None:
+    def __init__(self, spec: TensorSpec | None, name: str) -> None:
         self._spec = spec
         self._name = name
         self._wire_name = name.encode()
-        self._already_batched = already_batched
         self._is_text = spec is not None and spec.is_text
         self._is_open = spec is None or spec.shape is None
         self._tensor = keys.TENSOR + self._wire_name
         self._length = -1
-        row = None if spec is None or already_batched else spec.row_shape
+        row = None if spec is None else spec.row_shape
         if spec is not None and row is not None and len(row) == 1 and row[0] is not None:
             code = PACKED.get(spec.dtype)
             if code is not None and np.dtype(spec.dtype) == np.dtype(code):
@@ -124,7 +122,9 @@ class JsonInput:
 
     def _check_image_fits(self) -> None:
         row = None if self._spec is None else self._spec.row_shape
-        if self._is_text or (row is not None and len(row) not in _IMAGE_RANKS):
+        # A call has the batch dimension of the model, which a node adds to an image.
+        ranks = _IMAGE_RANKS if self._spec is None or self._spec.batch_axis is not None else (*_IMAGE_RANKS, 4)
+        if self._is_text or (row is not None and len(row) not in ranks):
             self._refuse("an image, or text")
 
     def _string(self, texts: Any, shape: tuple[int, ...]) -> Fields:
@@ -143,7 +143,7 @@ class JsonInput:
                 return self._image(from_base64(text, f"the 'b64' of input {self._name!r}"))
             case {"shape": list() as shape, "data": list() as data, "indices": list() as indices}:
                 self._refuse_for_text("a sparse tensor")
-                return sparse_fields(self._spec, self._name, self._already_batched, shape, data, indices)
+                return sparse_fields(self._spec, self._name, shape, data, indices)
             case _:
                 found = ", ".join(f"{key[:_SHOWN]!r}" for key in list(value)[:4]) or "no keys"
                 raise CodecError(
@@ -153,7 +153,7 @@ class JsonInput:
 
     def _check_shape(self, found: Array) -> None:
         if self._spec is not None:
-            self._spec.fitted(found, self._already_batched)
+            self._spec.fitted(found)
 
     @property
     def _kind(self) -> str:

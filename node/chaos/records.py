@@ -149,17 +149,13 @@ class Encoder:
     Args:
         samples: samples that the records refer to by index.
         reply: key of the reply stream.
-        batched: every record has a batch dimension.
 
     Attributes:
         inputs: inputs of each sample, as a program passes them.
     """
 
-    def __init__(self, samples: Sequence[Sample], reply: str, *, batched: bool) -> None:
-        self.inputs = [
-            {name: np.asarray(value)[np.newaxis] for name, value in sample.items()} if batched else sample
-            for sample in samples
-        ]
+    def __init__(self, samples: Sequence[Sample], reply: str) -> None:
+        self.inputs = samples
         self._reply = reply.encode()
 
     def fields(self, record: SentRecord) -> Fields:

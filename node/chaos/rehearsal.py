@@ -18,6 +18,7 @@ from cluster_serving.node.chaos.learn import Answers, ask
 from cluster_serving.node.chaos.records import Encoder, Pools, RecordKind, SentRecord, flaws_for
 from cluster_serving.node.chaos.samples import Sample, made_up, read
 from cluster_serving.node.chaos.sandbox import Sandbox
+from cluster_serving.node.models.base import TensorSpec
 from cluster_serving.node.worker.poison import Effect, MagicRow, Poison, as_batch, row_keys
 
 _SAMPLES = 48
@@ -50,9 +51,9 @@ class Rehearsal:
         redelivered: descriptions of records that were delivered more than once.
     """
 
-    def __init__(self, place: Sandbox, samples: Sequence[Sample]) -> None:
+    def __init__(self, place: Sandbox, samples: Sequence[Sample], inputs: Sequence[TensorSpec]) -> None:
         self.reply = keys.reply_key(place.job, "chaos")
-        self.encoder = Encoder(samples, self.reply, batched=place.config.input_already_batched)
+        self.encoder = Encoder(samples, self.reply)
         self.answers = Answers()
         self.pools = Pools([], {}, [], [])
         self.probe: SentRecord | None = None
@@ -61,6 +62,7 @@ class Rehearsal:
         self.redelivered: list[str] = []
         self._place = place
         self._samples = samples
+        self._inputs = inputs
 
     @property
     def record_bytes(self) -> int:
@@ -110,7 +112,7 @@ class Rehearsal:
         magic = {kind: [left.pop() for _ in range(count)] for kind, count in _LOAD.items()}
         rows = [(record.sample, record.kind) for record in (probe, *calm)]
         rows += [(sample, kind) for kind, found in magic.items() for sample in found]
-        keyed = [(sample, row_keys(as_batch(self._samples[sample]))[0], _EFFECTS[kind]) for sample, kind in rows]
+        keyed = [(sample, self._key(sample), _EFFECTS[kind]) for sample, kind in rows]
         Poison(pace.SLOW_S, [MagicRow(*row) for row in keyed]).write(self._place.poison)
         result = self._ask([probe]).get(probe.uri)
         if result is not None and self.answers.right(probe.dialect, probe.sample, result):
@@ -124,6 +126,10 @@ class Rehearsal:
         place = self._place
         inputs, good = self.encoder.inputs, self.pools.good
         return Kit(place.redis.url, place.job, seed, timeout_s, inputs, good, self.answers)
+
+    def _key(self, sample: int) -> bytes:
+        [key] = row_keys(as_batch(self._samples[sample], self._inputs), self._inputs)
+        return key
 
     def _ask(self, records: Sequence[SentRecord]) -> Mapping[str, Result]:
         fields = [(record.uri, self.encoder.fields(record)) for record in records]
@@ -143,8 +149,8 @@ def rehearse(place: Sandbox, beat: Heartbeat, seed: int, file: Path | None) -> R
         Fault: the model answers none of the samples, or never gives the same answer twice.
     """
     inputs = beat.inputs
-    samples = read(file, _SAMPLES) if file else made_up(inputs, np.random.default_rng(seed), _SAMPLES)
-    rehearsal = Rehearsal(place, samples)
+    samples = read(file, inputs, _SAMPLES) if file else made_up(inputs, np.random.default_rng(seed), _SAMPLES)
+    rehearsal = Rehearsal(place, samples, inputs)
     good = rehearsal.learn("native", range(len(samples)), 1)[:_SAMPLES]
     good = rehearsal.learn("native", good, _TIMES - 1)
     dialects: list[Dialect] = ["native"]

@@ -11,7 +11,7 @@ from cluster_serving.node.models.base import Array, TensorSpec
 from cluster_serving.node.worker.poison import as_batch, row_keys
 
 Sample = Mapping[str, Array]
-"""Value of a record for each input of the model, without a batch dimension."""
+"""Value of a record for each input of the model: a row without a batch dimension, or a part of a call."""
 
 _SIZES = (8, 16, 32, 64, 224)  # for a free dimension. At least one size works for most models.
 _HIGHEST = (2, 10, 100)  # exclusive bounds for whole numbers, which may be indices
@@ -38,7 +38,7 @@ def made_up(inputs: Sequence[TensorSpec], rng: np.random.Generator, count: int) 
     for attempt in range(4 * count):
         size, highest = _SIZES[attempt % len(_SIZES)], _HIGHEST[attempt % len(_HIGHEST)]
         sample = {spec.name: _value(spec, rng, size, highest) for spec in inputs}
-        (known,) = row_keys(as_batch(sample))
+        (known,) = row_keys(as_batch(sample, inputs), inputs)
         if known not in seen:
             seen.add(known)
             samples.append(sample)
@@ -60,8 +60,10 @@ def _value(spec: TensorSpec, rng: np.random.Generator, size: int, highest: int) 
     return rng.integers(0, highest, shape).astype(dtype)
 
 
-def read(path: Path, count: int) -> list[Sample]:
+def read(path: Path, inputs: Sequence[TensorSpec], count: int) -> list[Sample]:
     """Read at most `count` samples from an .npz file: an array for each input, records first. Texts are arrays of `str`.
+
+    A part of a call that lacks the first dimension of its input gets it.
 
     Raises:
         Fault: the file is no .npz file of arrays, or the arrays have different numbers of records.
@@ -76,4 +78,8 @@ def read(path: Path, count: int) -> list[Sample]:
         named = ", ".join(f"{name} {size}" for name, size in sizes.items()) or "there is none"
         raise Fault(f"{path}: all arrays must have the same number of records, at least one ({named})")
     texts = {name: column.astype(object) if column.dtype.kind == "U" else column for name, column in columns.items()}
+    for spec in inputs:
+        column = texts.get(spec.name)
+        if column is not None and spec.batch_axis is None and spec.shape is not None and column.ndim == len(spec.shape):
+            texts[spec.name] = column[:, np.newaxis]
     return [{name: column[at] for name, column in texts.items()} for at in range(min(count, *sizes.values()))]

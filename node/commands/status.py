@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _FIRST_ANSWER_S = 2.0
 NOT_RUNNING = "not running"
 UNKNOWN = "unknown"
-_SETTLED = ("state", "model", "backend", "engine", "precision", "threads", "budget", "batch_size")
+_SETTLED = ("state", "model", "backend", "engine", "precision", "threads", "budget", "batching", "batch_size")
 _NUMBERS = ("answered", "failed", "dead", "redelivered", "restarts", "recycled", "reconnects")
 _ORDER = (
     *(
@@ -37,7 +37,19 @@ _ORDER = (
         "budget",
         "workers",
     ),
-    *("threads", "batch_size", *_NUMBERS, "backlog", "pending", "redis", "server", "log", "warning", "problem"),
+    *(
+        "threads",
+        "batching",
+        "batch_size",
+        *_NUMBERS,
+        "backlog",
+        "pending",
+        "redis",
+        "server",
+        "log",
+        "warning",
+        "problem",
+    ),
 )
 
 

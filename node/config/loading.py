@@ -90,5 +90,9 @@ def _check_together(config: Config) -> None:
         )
     if config.model_checksum and not config.model_is_remote:
         raise ConfigError("modelChecksum is for a model from a URL, and modelPath is no URL: take modelChecksum away")
+    if config.input_already_batched and config.batching == "rows":
+        raise ConfigError(
+            "inputAlreadyBatched is true, which means batching: none, and batching is rows: take one of them away"
+        )
     if config.labels and not config.post_processing.strip().startswith("topN"):
         raise ConfigError("labels has names for the classes that topN finds: set postProcessing to topN(n) as well")

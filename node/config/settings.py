@@ -148,9 +148,13 @@ class Settings(BaseModel):
         description="Several inputs of which no name is like any of the model's: order (bound in order, with a warning) or name "
         "(refused).",
     )
+    batching: Annotated[Literal["auto", "rows", "none"], BeforeValidator(_lower)] = Field(
+        default="auto",
+        description="rows (records share a batch), none (each record is a call by itself, with tensors as they came), or auto "
+        "(rows if every input and output has a batch dimension).",
+    )
     input_already_batched: bool = Field(
-        default=False,
-        description="Run every record by itself, as a batch. false: decided by the record's rank, if the model tells a rank.",
+        default=False, description="true: the same as batching: none, as the original called it."
     )
     legacy_filter_text: bool = Field(
         default=False,

@@ -44,7 +44,15 @@ _SETTINGS = {
     *("model_parallelism", "thread_per_model", "core_number_per_machine", "batch_size", "objective", "pinning"),
     *("engine", "precision", "accuracy_tolerance", "calibration_data"),
     *("model_inputs", "model_outputs", "model_signature"),
-    *("post_processing", "labels", "processing", "input_already_batched", "max_batch_delay_ms", "slot_bytes"),
+    *(
+        "post_processing",
+        "labels",
+        "processing",
+        "batching",
+        "input_already_batched",
+        "max_batch_delay_ms",
+        "slot_bytes",
+    ),
     *("image_resize", "image_channels", "image_channel_order", "image_layout", "image_mean", "image_scale"),
 }
 

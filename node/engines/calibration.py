@@ -1,8 +1,10 @@
 """Batches for the trial runs of a model: random numbers, or the user's own data.
 
-calibrationData: samples.npz     an array for each input, by the input's name, rows first
-calibrationData: samples.npy     an array for a model with a single input, rows first
+calibrationData: samples.npz     an array for each input, by the input's name, with the rows along the batch dimension
+calibrationData: samples.npy     an array for a model with a single input
 calibrationData: photos/         images (JPEG, PNG, ...), decoded like the images of records
+
+Without a batch dimension, the arrays are one call.
 """
 
 import zipfile
@@ -38,7 +40,7 @@ def random_batch(inputs: Sequence[TensorSpec], rows: int) -> dict[str, Array] | 
 
 
 def samples(path: Path, inputs: Sequence[TensorSpec], images: ImageOptions, rows: int) -> dict[str, Array]:
-    """Return the first rows of the user's own data, by the names of the inputs.
+    """Return the first rows of the user's own data, or a call, by the names of the inputs.
 
     Args:
         path: value of `calibrationData`.
@@ -82,20 +84,28 @@ def _fitted(arrays: Mapping[str, Array], inputs: Sequence[TensorSpec], rows: int
     inputs = inputs or open_inputs(len(arrays))
     if set(arrays) != {spec.name for spec in inputs}:
         raise ValueError(f"arrays for {', '.join(arrays) or 'nothing'}, and the model takes {_taken(inputs)}")
-    counts = {name: len(array) if array.ndim else 0 for name, array in arrays.items()}
-    if len(set(counts.values())) > 1 or not all(counts.values()):
-        told = ", ".join(f"{name!r} {count}" for name, count in counts.items())
+    rows_of = {spec.name: count for spec in inputs if (count := spec.rows_of(arrays[spec.name])) is not None}
+    if len(set(rows_of.values())) > 1 or not all(rows_of.values()):
+        told = ", ".join(f"{name!r} {count}" for name, count in rows_of.items())
         raise ValueError(f"each input must have the same number of rows, and one at least: {told}")
     fitted: dict[str, Array] = {}
     for spec in inputs:
-        array = arrays[spec.name][:rows]
+        array = spec.take(arrays[spec.name], slice(rows))
         is_text = array.dtype.kind == "U"
-        if is_text != spec.is_text or (spec.row_shape is not None and not matches(array.shape[1:], spec.row_shape)):
+        if is_text != spec.is_text or not _fits(array, spec):
             raise ValueError(
                 f"{spec.name!r} is {array.dtype} {list(array.shape)}, and the model takes {spec.describe()}"
             )
-        fitted[spec.name] = array.astype(object) if is_text else np.ascontiguousarray(spec.converted(array))
+        fitted[spec.name] = array.astype(object) if is_text else np.asarray(spec.converted(array), order="C")
     return fitted
+
+
+def _fits(array: Array, spec: TensorSpec) -> bool:
+    if spec.shape is None:
+        return True
+    axis = spec.batch_axis
+    shape = [None if at == axis else dim for at, dim in enumerate(spec.shape)]
+    return matches(array.shape, tuple(shape))
 
 
 def _from_images(folder: Path, inputs: Sequence[TensorSpec], images: ImageOptions, rows: int) -> dict[str, Array]:

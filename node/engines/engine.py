@@ -13,6 +13,7 @@ import msgspec
 import structlog
 
 from cluster_serving.client.extras import install_command
+from cluster_serving.node.engines.batching import Batching, declare, settle
 from cluster_serving.node.engines.chosen_outputs import ChosenOutputs
 from cluster_serving.node.engines.precision import has_bfloat16, possible
 from cluster_serving.node.engines.trials import REFERENCE, Trials, best, try_all
@@ -28,10 +29,11 @@ _DEFAULT_TRIALS = Trials()
 
 
 class Loaded(NamedTuple):
-    """Loaded model, its runtime, and the runtimes that were tried. `candidates` is empty where there was no choice."""
+    """Loaded model, its runtime and batching, and the runtimes that were tried. `candidates` is empty without a choice."""
 
     backend: Backend
     runtime: Runtime
+    batching: Batching
     candidates: tuple[TriedRuntime, ...] = ()
 
 
@@ -62,24 +64,33 @@ def load(
         log.warning("this CPU has no bfloat16: it is imitated, slower than float32; set precision: auto")
     maker = _Maker(detected, options)
     if len(wanted) == 1:
-        return Loaded(maker.make(wanted[0]), wanted[0])
+        return _settled(maker.make(wanted[0]), wanted[0], maker.batching, options)
     maker.keep_native()
     candidates = try_all(maker.make, wanted, batch, trials)
     chosen = best(candidates) or wanted[0]
     log.info("runtime chosen", engine=chosen.engine, precision=chosen.precision)
-    loaded = Loaded(maker.make(chosen), chosen, candidates)
+    loaded = _settled(maker.make(chosen), chosen, maker.batching, options)._replace(candidates=candidates)
     del maker  # frees the native backend, unless it was chosen
     give_back()
     return loaded
 
 
+def _settled(backend: Backend, runtime: Runtime, declared: Batching, options: LoadOptions) -> Loaded:
+    return Loaded(backend, runtime, settle(backend, declared, options))
+
+
 class _Maker:
-    """Loader of one model for several runtimes in turn."""
+    """Loader of one model for several runtimes in turn.
+
+    Attributes:
+        batching: batching by the inputs, known once the native backend has been loaded.
+    """
 
     def __init__(self, detected: Detected, options: LoadOptions) -> None:
         self._detected = detected
         self._options = options
         self._native: Backend | None = None
+        self.batching = Batching("rows")
 
     def keep_native(self) -> None:
         """Load the native backend in float32 now, once for all conversions."""
@@ -89,7 +100,7 @@ class _Maker:
         """Load the model for a runtime, ready to run."""
         backend = self._load(runtime)
         if self._options.outputs and self._detected.backend != "tensorflow":  # tensorflow cuts its graph to them
-            return ChosenOutputs(backend, self._options.outputs)
+            return ChosenOutputs(backend, self._options.output_names)
         return backend
 
     def _load(self, runtime: Runtime) -> Backend:
@@ -97,8 +108,8 @@ class _Maker:
         if self._native is not None and runtime == REFERENCE:
             return self._native
         if runtime.engine == "native" or self._detected.backend == "openvino":
-            return detect.load(self._detected, options)
-        native = self._native or detect.load(self._detected, options)
+            return self._declared(options)
+        native = self._native or self._declared(options)
         try:
             from cluster_serving.node.engines import conversion
         except ImportError as error:
@@ -107,3 +118,8 @@ class _Maker:
                 f"{install_command('openvino')}, or set engine: native"
             ) from error
         return conversion.convert(self._detected, native, options)
+
+    def _declared(self, options: LoadOptions) -> Backend:
+        backend = detect.load(self._detected, options)
+        self.batching = declare(backend, options)
+        return backend

@@ -99,11 +99,16 @@ def _batches(reference: Backend, batch: int, trials: Trials) -> Batches:
         made_up = random_batch(reference.inputs, batch)
         return [] if made_up is None else [made_up]
     arrays = samples(Path(trials.data), reference.inputs, trials.images, _MOST_ROWS)
-    rows = len(next(iter(arrays.values())))
-    return [
-        {name: array.take(range(start, start + batch), axis=0, mode="wrap") for name, array in arrays.items()}
-        for start in range(0, rows, batch)
-    ]
+    axes = {spec.name: spec.batch_axis for spec in reference.inputs}
+    rows = next((array.shape[axis] for name, array in arrays.items() if (axis := axes.get(name, 0)) is not None), None)
+    if rows is None:
+        return [arrays]
+
+    def some(name: str, start: int) -> Array:
+        axis, array = axes.get(name, 0), arrays[name]
+        return array if axis is None else array.take(range(start, start + batch), axis=axis, mode="wrap")
+
+    return [{name: some(name, start) for name in arrays} for start in range(0, rows, batch)]
 
 
 def _expected(reference: Backend, batches: Batches, data: str) -> Batches:

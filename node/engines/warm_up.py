@@ -5,8 +5,11 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
+import structlog
 
 from cluster_serving.node.models.base import Array, Backend, ModelError, TensorSpec
+
+log = structlog.get_logger(__name__)
 
 _WARM_UP_S = 1.0
 
@@ -18,44 +21,62 @@ class TrialRun(NamedTuple):
     outputs: dict[str, Array]
 
 
+class MadeUpRunFailed(ModelError):
+    """The model fails on made-up inputs.
+
+    `is_certain`: the model can hardly run at all. Otherwise whole numbers or truth values, which may be indices, sizes or
+    switches, can be the cause.
+    """
+
+    def __init__(self, message: str, *, is_certain: bool) -> None:
+        super().__init__(message)
+        self.is_certain = is_certain
+
+
 def warm_up(backend: Backend, batch: int) -> int:
     """Run the model on zeros, so that no request meets a first run.
 
     The batch sizes are 1, 2, 4, ... `batch`, and then the sizes between until a second is over. A model with a free dimension
-    besides the batch, or with text as input, is left cold, because no shape is sure to be valid.
+    besides the batch, or with text as input, is left cold, because no shape is sure to be valid. A model without a batch
+    dimension runs once.
 
     Returns:
-        Bytes of the outputs of one row. 0: the model was left cold.
+        Bytes of the outputs of one row, or of one call without a batch dimension. 0: the model was left cold.
 
     Raises:
         ModelError: the model cannot run.
     """
-    row_bytes = 0
     fixed = fixed_batch(backend)
-    first = {fixed} if fixed else {batch, *(1 << power for power in range(batch.bit_length()))}
+    try:
+        tried = trial(backend, fixed or 1)
+    except MadeUpRunFailed as error:
+        if error.is_certain:
+            raise
+        log.info("the model is not warmed up", reason=str(error))
+        tried = None
+    if tried is None:
+        return 0
+    if all(spec.batch_axis is None for spec in backend.inputs):
+        return _bytes(tried.outputs)
+    row_bytes = _bytes(tried.outputs) // (fixed or 1)
+    first = set[int]() if fixed else {batch, *(1 << power for power in range(1, batch.bit_length()))} - {1}
     for size in sorted(first):
         if (tried := trial(backend, size)) is not None:
-            row_bytes = sum(array.nbytes for array in tried.outputs.values()) // size
+            row_bytes = _bytes(tried.outputs) // size
     until_s = time.monotonic() + _WARM_UP_S
-    for size in range(1, 1 if fixed else batch):
+    for size in range(2, 2 if fixed else batch):
         if size not in first and time.monotonic() < until_s:
             trial(backend, size)
     return row_bytes
 
 
-def fixed_batch(backend: Backend) -> int | None:
-    """Return the fixed batch size of the model, or `None` for a free batch size.
+def _bytes(outputs: dict[str, Array]) -> int:
+    return sum(array.nbytes for array in outputs.values())
 
-    Raises:
-        ModelError: the inputs are made for different batch sizes.
-    """
-    fixed = {spec.batch: spec.name for spec in backend.inputs if spec.batch}
-    if len(fixed) > 1:
-        made = " and ".join(f"{name!r} for batches of {size}" for size, name in sorted(fixed.items()))
-        raise ModelError(
-            f"the inputs are made for different batch sizes, {made}: export the model with one, or a free one."
-        )
-    return next(iter(fixed), None)
+
+def fixed_batch(backend: Backend) -> int | None:
+    """Return the fixed batch size of the model, or `None` for a free batch size."""
+    return next((spec.batch for spec in backend.inputs if spec.batch), None)
 
 
 def filled(
@@ -64,10 +85,10 @@ def filled(
     """Return a batch of `rows` made by `fill(shape, dtype)`, or `None` unless all row shapes are known and all inputs numeric."""
     batch: dict[str, Array] = {}
     for spec in inputs:
-        shape = spec.row_shape
-        if spec.is_text or shape is None or None in shape:
+        shape = spec.batch_shape(rows)
+        if spec.is_text or shape is None:
             return None
-        batch[spec.name] = fill((rows, *(dim for dim in shape if dim is not None)), spec.dtype)
+        batch[spec.name] = fill(shape, spec.dtype)
     return batch or None
 
 
@@ -78,7 +99,7 @@ def trial(backend: Backend, rows: int) -> TrialRun | None:
         The batch with the outputs, or `None` where no shape is sure to be valid.
 
     Raises:
-        ModelError: the model cannot run.
+        MadeUpRunFailed: the model fails on both.
     """
     failures: list[Exception] = []
     for fill in (np.zeros, np.ones):
@@ -90,4 +111,6 @@ def trial(backend: Backend, rows: int) -> TrialRun | None:
         except Exception as error:  # a model may raise anything
             failures.append(error)
     reason = " ".join(str(failures[0]).split())
-    raise ModelError(f"the model fails on a batch of {rows} rows of zeros: {reason}") from failures[0]
+    zeros = "zeros" if all(spec.batch_axis is None for spec in backend.inputs) else f"a batch of {rows} rows of zeros"
+    is_certain = all(np.dtype(spec.dtype).kind == "f" and None not in (spec.row_shape or ()) for spec in backend.inputs)
+    raise MadeUpRunFailed(f"the model fails on {zeros}: {reason}", is_certain=is_certain) from failures[0]

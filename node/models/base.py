@@ -14,9 +14,9 @@ __all__ = ["Array", "Backend", "LoadOptions", "ModelError", "TensorSpec", "numbe
 Array = NDArray[Any]
 
 
-def open_inputs(count: int) -> tuple[TensorSpec, ...]:
+def open_inputs(count: int, batch_axis: int | None = 0) -> tuple[TensorSpec, ...]:
     """Return the float32 inputs of a model that takes any number of inputs, for a record with `count` tensors."""
-    return tuple(TensorSpec(name, "float32", None) for name in numbered("input", count))
+    return tuple(TensorSpec(name, "float32", None, batch_axis) for name in numbered("input", count))
 
 
 def numbered(word: str, count: int) -> list[str]:
@@ -29,9 +29,11 @@ class LoadOptions(msgspec.Struct, frozen=True):
 
     - `threads`: number of threads for a call.
     - `precision`: of the arithmetic, "f32" or "bf16".
-    - `inputs` and `outputs`: tensors as configured, in the words of `TensorSpec.describe`. Empty: the model states the tensors.
+    - `inputs` and `outputs`: tensors as configured, in the words of `TensorSpec.describe`, outputs also by name alone. Empty: the
+      model states the tensors.
     - `signature`: of a TensorFlow SavedModel.
     - `allow_pickle`: whether a file may run its own code while it is read.
+    - `batching`: whether records are rows of a batch: "auto", "rows" or "none".
     """
 
     threads: int = 1
@@ -40,11 +42,30 @@ class LoadOptions(msgspec.Struct, frozen=True):
     outputs: tuple[str, ...] = ()
     signature: str = ""
     allow_pickle: bool = False
+    batching: str = "auto"
 
     @property
     def stated(self) -> tuple[TensorSpec, ...]:
         """Specs parsed from `inputs`."""
         return tuple(TensorSpec.parse(text) for text in self.inputs)
+
+    @property
+    def names_batch_axis(self) -> bool:
+        """True if the configured inputs say where the batch dimension is."""
+        return any(spec.shape and spec.batch_axis is not None and spec.batch is None for spec in self.stated)
+
+    @property
+    def stated_outputs(self) -> tuple[TensorSpec, ...]:
+        """Specs parsed from `outputs`. A text that is a name alone has an unknown dtype and shape."""
+        return tuple(
+            TensorSpec.parse(text) if text.rstrip().endswith("]") else TensorSpec(text, "", None)
+            for text in self.outputs
+        )
+
+    @property
+    def output_names(self) -> tuple[str, ...]:
+        """Names of the outputs to return. Empty: all."""
+        return tuple(spec.name for spec in self.stated_outputs)
 
     def declared(self, names: Sequence[str]) -> dict[str, TensorSpec]:
         """Return the configured specs of the inputs called `names`. A spec is bound by name, or else by position.
@@ -83,7 +104,7 @@ class LoadOptions(msgspec.Struct, frozen=True):
                 free = all(dim in (None, wanted) for dim, wanted in zip(spec.shape, stated.shape, strict=True))
             if not free:
                 raise ModelError(f"modelInputs says {stated.describe()}, and the model takes {spec.describe()}.")
-            shaped[at] = TensorSpec(spec.name, spec.dtype, stated.shape)
+            shaped[at] = TensorSpec(spec.name, spec.dtype, stated.shape, stated.batch_axis)
         return tuple(shaped)
 
 
@@ -101,13 +122,14 @@ class Backend(Protocol):
         """Run the model once.
 
         Args:
-            batch: an array for each input, rows first, in the order of `inputs`. Arrays are in C order and have the dtype of
-                the input's spec. Text is an array of `str` objects. The arrays are valid only during the call. `run` leaves
-                the arrays as they are, because rows run again on the same arrays after a failure: a backend whose model may
-                work in place runs the model on a copy.
+            batch: an array for each input, rows along the input's `batch_axis`, in the order of `inputs`. Arrays are in C
+                order and have the dtype of the input's spec. Text is an array of `str` objects. The arrays are valid only
+                during the call. `run` leaves the arrays as they are, because rows run again on the same arrays after a
+                failure: a backend whose model may work in place runs the model on a copy.
 
         Returns:
-            An array for each output, rows first, in the order of `outputs`. Text is an array of `str` objects.
+            An array for each output, rows along the output's `batch_axis`, in the order of `outputs`. Text is an array of
+            `str` objects.
         """
         ...
 

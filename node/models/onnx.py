@@ -13,6 +13,7 @@ os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 import onnxruntime as ort
 
 from cluster_serving.node.models.base import Array, LoadOptions, ModelError, TensorSpec
+from cluster_serving.node.models.batch_axes import axes_of_inputs, axes_of_outputs
 from cluster_serving.node.models.detect import Detected
 from cluster_serving.node.models.sealed import in_memory
 
@@ -31,7 +32,7 @@ _DTYPES = {
     "tensor(uint32)": "uint32",
     "tensor(uint64)": "uint64",
 }
-_ERRORS_ONLY = 3
+_FATAL_ONLY = 4  # every error is an exception too
 _NO_MODEL = ("Protobuf parsing failed", "No graph was found")
 # Place in ONNX Runtime's source at which an error arose: `/onnxruntime_src/x.h:46 void f(const T&) ` or `x.cc:461 Function `.
 _SOURCE = re.compile(r"\S*\.(?:cc|h):\d+ (?:[^()]*\(.*?\) |\w+ )")
@@ -42,8 +43,16 @@ class OnnxBackend:
 
     def __init__(self, session: ort.InferenceSession, options: LoadOptions, path: Path) -> None:
         # get_inputs() leaves out initializers that may be overridden, for every IR version of the file.
-        self.inputs = options.shaped([_spec(value, path) for value in session.get_inputs()])
-        self.outputs = tuple(_spec(value, path) for value in session.get_outputs())
+        takes, gives = session.get_inputs(), session.get_outputs()
+        dims_in, dims_out = [value.shape for value in takes], [value.shape for value in gives]
+        self.inputs = options.shaped(
+            [_spec(value, axis, path) for value, axis in zip(takes, axes_of_inputs(dims_in), strict=True)]
+        )
+        elsewhere = any(spec.batch_axis for spec in self.inputs)
+        self.outputs = tuple(
+            _spec(value, axis, path)
+            for value, axis in zip(gives, axes_of_outputs(dims_out, dims_in, rows_elsewhere=elsewhere), strict=True)
+        )
         if not self.inputs:
             raise ModelError(f"{path} has no inputs: there is nothing to send it; export the model with its inputs.")
         self._session = session
@@ -69,7 +78,7 @@ def load(detected: Detected, options: LoadOptions) -> OnnxBackend:
     settings.intra_op_num_threads = options.threads
     settings.inter_op_num_threads = 1
     settings.execution_mode = ort.ExecutionMode.ORT_SEQUENTIAL
-    settings.log_severity_level = _ERRORS_ONLY
+    settings.log_severity_level = _FATAL_ONLY
     # A thread that spins while waiting takes a core away from the reader, the writer and the other workers.
     settings.add_session_config_entry("session.intra_op.allow_spinning", "0")
     path = detected.definition
@@ -96,7 +105,7 @@ def load(detected: Detected, options: LoadOptions) -> OnnxBackend:
     return OnnxBackend(session, options, path)
 
 
-def _spec(value: Any, path: Path) -> TensorSpec:
+def _spec(value: Any, batch_axis: int | None, path: Path) -> TensorSpec:
     dtype = _DTYPES.get(value.type)
     if dtype is None:
         # Classifiers converted from scikit-learn give maps by default.
@@ -104,6 +113,6 @@ def _spec(value: Any, path: Path) -> TensorSpec:
         raise ModelError(
             f"{path}: {value.name!r} is a {value.type}, and only tensors of numbers or text can be served{hint}."
         )
-    # A free dimension is a name, None, or in old files 0 or -1. A shape without dimensions leaves the rank open.
+    # A free dimension is a name, None, or in old files 0 or -1. No dimensions are those of a number, or leave the rank open.
     shape = tuple(dim if isinstance(dim, int) and dim > 0 else None for dim in value.shape)
-    return TensorSpec(value.name, dtype, shape or None)
+    return TensorSpec(value.name, dtype, shape or None, batch_axis)

@@ -45,12 +45,6 @@ class OpenvinoBackend:
         self.outputs = _specs(model.outputs, path)
         if not self.inputs:
             raise ModelError(f"{path} has no inputs: there is nothing to send it; convert the model with its inputs.")
-        for spec in self.inputs:
-            if spec.shape == ():
-                raise ModelError(
-                    f"{path}: the input {spec.name!r} is a single number for the whole batch; convert the model with a batch "
-                    "dimension in front of it, or with this number fixed."
-                )
         self._request = compiled.create_infer_request()
 
     def run(self, batch: dict[str, Array]) -> dict[str, Array]:
@@ -145,5 +139,5 @@ def _specs(ports: Iterable[Any], path: Path) -> tuple[TensorSpec, ...]:
         shape = [None if dim.is_dynamic else dim.get_length() for dim in port.partial_shape]
         if shape and (batch := port.partial_shape[0]).is_dynamic and batch.get_max_length() > 0:
             shape[0] = batch.get_max_length()  # `1..4`: every batch is padded to 4 rows
-        specs.append(TensorSpec(name, dtype, tuple(shape)))
+        specs.append(TensorSpec(name, dtype, tuple(shape), 0 if shape else None))
     return tuple(specs)

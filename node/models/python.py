@@ -10,6 +10,8 @@
         def predict(self, batch):      # {"image": array} -> {"probability": array}, rows first
             ...
 
+A row stands along N, wherever N stands in a shape, else in front. A tensor without N beside tensors with N is shared by a batch.
+
 The class is called `Model`, or it is the only public class of the file with a method `predict`. Inputs of dtype `str` arrive as
 arrays of `str` objects. In a shape, N and ? in text, or `None` in a tuple, stand for any size. `predict` may change the arrays
 of the batch, which are its own.
@@ -22,6 +24,7 @@ from typing import Any, cast
 import msgspec
 import numpy as np
 
+from cluster_serving.client.tensor_spec import matches
 from cluster_serving.node.models.base import Array, LoadOptions, ModelError, TensorSpec
 from cluster_serving.node.models.detect import Detected
 from cluster_serving.node.models.user_code import execute, faults_of, place_of, public_classes
@@ -46,7 +49,8 @@ class PythonBackend:
             ValueError: an output is missing, or has a wrong shape or a wrong number of rows.
             Exception: any exception of `predict`.
         """
-        rows = len(batch[self.inputs[0].name])
+        counts = [rows for spec in self.inputs if (rows := spec.rows_of(batch[spec.name])) is not None]
+        rows = counts[0] if counts else 1
         # The user's code may write into its input. Read-only views would stop `x /= 255`, and torch writes into them all the same.
         answer = self._model.predict({name: array.copy() for name, array in batch.items()})
         if not isinstance(answer, dict):
@@ -59,11 +63,8 @@ class PythonBackend:
                     f"predict did not return {spec.name!r}, only {', '.join(map(repr, returned)) or 'nothing'}"
                 )
             array = np.asarray(returned[spec.name], dtype=object if spec.is_text else spec.dtype)
-            expected = (rows, *(spec.row_shape or ()))
-            fits = array.ndim == len(expected) and all(
-                dim in (None, size) for dim, size in zip(expected, array.shape, strict=True)
-            )
-            if not fits:
+            expected = tuple(rows if at == spec.batch_axis else dim for at, dim in enumerate(spec.shape or ()))
+            if not matches(array.shape, expected):
                 raise ValueError(
                     f"predict returned {spec.name!r} with shape {list(array.shape)} for {rows} rows of {spec.describe()}"
                 )
@@ -119,10 +120,8 @@ def _specs(model: Any, attribute: str, path: Path) -> tuple[TensorSpec, ...]:
             spec = _spec(each)
         except (TypeError, ValueError) as error:
             raise ModelError(f"{place} must be {_FORM}, but has {each!r}: {error}") from error
-        if not spec.shape:
-            raise ModelError(
-                f"{place}: the shape of {spec.name!r} must begin with the batch dimension, as in (None, 10) or [N,10]."
-            )
+        if spec.shape is None:
+            raise ModelError(f"{place}: {spec.name!r} must have a shape, as in (None, 10), [N,10] or [].")
         if any(dim is not None and dim < 1 for dim in spec.shape):
             raise ModelError(
                 f"{place}: the shape of {spec.name!r} is {spec.shape}; write None for a dimension that may be any size."
@@ -144,4 +143,5 @@ def _spec(entry: Any) -> TensorSpec:
             dtype = np.dtype(dtype_like)
             if not isinstance(name, str) or not (dtype.kind in _NUMBERS or dtype == np.dtype(str)):
                 raise ValueError("each has a name, and a dtype of numbers, or str for text")
-            return TensorSpec(name, dtype.name, tuple(None if dim is None else int(dim) for dim in shape))
+            dims = tuple(None if dim is None else int(dim) for dim in shape)
+            return TensorSpec(name, dtype.name, dims, 0 if dims else None)

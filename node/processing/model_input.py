@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from hashlib import blake2b
 from itertools import repeat
 from typing import NamedTuple
 
@@ -23,24 +24,32 @@ _TEXT: Key = ("string", "", ())
 _TEXTS: Key = ("strings", "", ())
 _RECORD: Key = ("record", "", ())
 _MAX_HEADERS = 4096
+SHARED = "tensor:"
+"""Kind of a shared tensor in a signature. The digest of its content follows."""
 
 
 class InputValue(NamedTuple):
     """Value of a record for one model input, ready for the slot.
 
     `key` is the input's part of the slot's signature. `content` goes into the slot. `rows` is the batch dimension that the value
-    carried, or `None` for a value without a batch dimension.
+    carried, or `None` for a value without a batch dimension. `shape` is the shape of the value with this dimension.
     """
 
     key: Key
     content: Content
     rows: int | None = None
+    shape: tuple[int, ...] = ()
+
+    @property
+    def is_shared(self) -> bool:
+        """True if the value belongs to a whole batch."""
+        return self.key[0].startswith(SHARED)
 
     @property
     def whole_key(self) -> Key:
         """Part of the signature for a record that is a batch by itself."""
         kind, dtype, shape = self.key
-        return ("whole", dtype, (self.rows or 0, *shape)) if kind == "tensor" else _TEXTS
+        return _TEXTS if kind == "string" else ("whole", dtype, shape if self.rows is None else self.shape)
 
 
 class ModelInput:
@@ -48,6 +57,7 @@ class ModelInput:
 
     def __init__(self, spec: TensorSpec, options: DecodeOptions) -> None:
         self.spec = spec
+        self._kind = "whole" if options.calls else "tensor"
         self._options = options
         self._is_text = spec.is_text
         self._dtype = np.dtype(object if spec.is_text else spec.dtype)
@@ -62,9 +72,9 @@ class ModelInput:
             CodecError: the message holds no tensor, or a tensor that does not fit the input.
         """
         layout = tensor_layout(message)
-        if layout is None or self._is_text or layout.dtype != self._dtype or not self._is_row(layout.shape):
+        if layout is None or self._is_text or layout.dtype != self._dtype or not self.spec.is_row(layout.shape):
             return self.tensor(decode_tensor(message))
-        key, end = ("tensor", layout.dtype.str, layout.shape), layout.offset + layout.nbytes
+        key, end = (self._kind, layout.dtype.str, layout.shape), layout.offset + layout.nbytes
         if len(self._exact) < _MAX_HEADERS:
             self._exact[message[: layout.offset]] = (key, layout.offset, end)
         return InputValue(key, memoryview(message)[layout.offset : end])
@@ -92,13 +102,11 @@ class ModelInput:
         """
         if self._is_text:
             raise CodecError(f"input {self.spec.name!r} takes text, not a tensor of {array.dtype}")
-        rows, shape = self.spec.fitted(array, self._options.already_batched)
+        rows, shape = self.spec.fitted(array)
         converted = np.ascontiguousarray(self.spec.converted(array))
         # memoryview.cast would refuse arrays without elements.
-        return InputValue(("tensor", converted.dtype.str, shape), converted.reshape(-1).view(np.uint8).data, rows)
-
-    def _is_row(self, shape: tuple[int, ...]) -> bool:
-        return self.spec.is_row(shape, self._options.already_batched)
+        content = converted.reshape(-1).view(np.uint8).data
+        return InputValue((self._kind, converted.dtype.str, shape), content, rows, array.shape)
 
     def image(self, encoded: bytes) -> InputValue:
         """Return an encoded image as it is. A worker decodes the image.
@@ -130,7 +138,10 @@ class ModelInput:
             shape = np.array(texts, dtype=object).shape
         except ValueError:  # ragged: the worker reports the error
             return InputValue(_TEXT, encoded)
-        if self._is_row(shape) or not shape or (self._row is not None and not matches(shape[1:], self._row)):
+        if self._options.calls:
+            self.spec.fitted(np.broadcast_to(np.empty((), object), shape))
+            return InputValue(_TEXTS, encoded)
+        if self.spec.is_row(shape) or not shape or (self._row is not None and not matches(shape[1:], self._row)):
             return InputValue(_TEXT, encoded)  # without a batch dimension
         return InputValue(_TEXT, encoded, shape[0] or None)
 
@@ -177,6 +188,39 @@ class ModelInput:
                 return self.image(text.encode())  # base64 of an encrypted image, decrypted by the worker
             case original.StringTensor(strings, shape):
                 return self.text(_json(strings, shape))
+
+
+class SharedInput(ModelInput):
+    """Model input without a batch dimension, for a model of rows. Records with equal values share a batch."""
+
+    def tensor_message(self, message: bytes) -> InputValue:
+        """Return the tensor of a message, as `ModelInput.tensor_message` does."""
+        return _shared(super().tensor_message(message))
+
+    def alike(self, messages: Sequence[bytes]) -> tuple[Key, list[Content]] | None:
+        """Return the key and the data of equal messages, as `ModelInput.alike` does."""
+        found = super().alike(messages) if messages.count(messages[0]) == len(messages) else None
+        if found is None:
+            return None
+        key, contents = found
+        return _shared(InputValue(key, contents[0])).key, contents
+
+    def tensor(self, array: Array) -> InputValue:
+        """Convert a tensor, as `ModelInput.tensor` does."""
+        return _shared(super().tensor(array))
+
+
+def _shared(value: InputValue) -> InputValue:
+    """Return a value whose key tells its content, so that only equal values meet in a slot."""
+    kind, dtype, shape = value.key
+    if kind.startswith(SHARED):
+        return value
+    return value._replace(key=(SHARED + blake2b(value.content, digest_size=16).hexdigest(), dtype, shape))
+
+
+def model_input(spec: TensorSpec, options: DecodeOptions) -> ModelInput:
+    """Return the input for a spec: shared if it has no batch dimension, and the records are rows."""
+    return (SharedInput if spec.batch_axis is None and not options.calls else ModelInput)(spec, options)
 
 
 def raw_record(fields: Mapping[bytes, bytes]) -> InputValue:

@@ -18,7 +18,14 @@ from cluster_serving.client.wire.original.decode import decode_record
 from cluster_serving.client.wire.original.json_record import decode_json_record
 from cluster_serving.client.wire.tensors import decode_tensor
 from cluster_serving.node.models.base import TensorSpec, open_inputs
-from cluster_serving.node.processing.model_input import Content, InputValue, ModelInput, original_field, raw_record
+from cluster_serving.node.processing.model_input import (
+    Content,
+    InputValue,
+    ModelInput,
+    model_input,
+    original_field,
+    raw_record,
+)
 from cluster_serving.node.processing.options import DecodeOptions
 from cluster_serving.node.reader.columns import Columns, FieldMap
 from cluster_serving.node.ring.deadline import deadline_ms, life_ms, too_late
@@ -62,7 +69,8 @@ class RecordDecoder:
     def __init__(self, inputs: Sequence[TensorSpec], reply_prefix: bytes, options: DecodeOptions | None = None) -> None:
         self._options = options or DecodeOptions()
         self._specs = tuple(inputs)
-        self._inputs = [ModelInput(spec, self._options) for spec in inputs]
+        self._inputs = [model_input(spec, self._options) for spec in inputs]
+        self._has_shared = not self._options.calls and any(spec.batch_axis is None for spec in inputs)
         self._reply_prefixes = (reply_prefix, keys.OLD_FRONTENDS.encode())
         self._field_maps: dict[tuple[bytes, ...], FieldMap] = {}  # by field names
         self._bindings: dict[tuple[str, ...], tuple[Sequence[int], int]] = {}  # by input names
@@ -138,23 +146,22 @@ class RecordDecoder:
 
     def _signature(self, values: Sequence[InputValue], dialect: int) -> tuple[Signature, int]:
         """Return the signature of a record, and the flag BATCHED if the record carries a batch dimension of 1."""
-        rows = [value.rows for value in values]
-        # A record that is declared to be a batch is run as a batch, because the model may not work row by row.
-        exact = self._options.already_batched and None not in rows
-        if set(rows) <= {None, 1} and not exact:
+        rows = [value.rows for value in values if not (self._has_shared and value.is_shared)]
+        if set(rows) <= {None, 1}:
             # Where a row is a single value, an array with a single item may be the value or a batch of 1. The remaining inputs
             # decide. Without such inputs the array is the value in the original dialect, because the dialect has arrays only.
             telling = [value.rows for value in values if value.key[2] != ()]
             batched = 1 in (telling or ([] if dialect == ORIGINAL else rows))
             return tuple(value.key for value in values), BATCHED if batched else 0
-        if None in rows or (len(set(rows)) > 1 and not self._options.already_batched):
+        if len(set(rows)) > 1:
             named = ", ".join(str(each) for each in rows)
             raise CodecError(f"all inputs of a record must have the same number of rows, and they have {named}")
         return tuple(value.whole_key for value in values), 0
 
     def _model_inputs(self, count: int) -> list[ModelInput]:
         """Return the model's inputs. For a model that takes any number of tensors: `count` inputs."""
-        return self._inputs or [ModelInput(spec, self._options) for spec in open_inputs(count)]
+        axis = None if self._options.calls else 0
+        return self._inputs or [model_input(spec, self._options) for spec in open_inputs(count, axis)]
 
     def _may_reply(self, reply: bytes) -> bool:
         return reply.startswith(self._reply_prefixes) and len(reply) <= keys.MAX_URI_BYTES

@@ -17,7 +17,8 @@ from cluster_serving.node.ring.slot import LARGEST_ROW_ENTRY, SIGNATURE_BYTES
 Signature = tuple[tuple[str, str, tuple[int, ...]], ...]
 """Kind, dtype and row shape of each model input.
 
-A `tensor` is one row of the model's batch. A `whole` is a batch by itself, and its shape begins with the batch dimension. An
+A `tensor` is one row of the model's batch. A `tensor:<digest>` is shared by the rows of a batch: the digest of its content is
+equal for all of them. A `whole` is a call by itself, and its shape is that of the whole tensor. An
 `image`, a `string`, `strings` (the text of a batch by itself) and a `record` (all inputs in one) have a variable length, and
 neither dtype nor shape.
 """
@@ -86,6 +87,7 @@ def plan(signature: Signature, batch: int, slot_bytes: int) -> Layout:
     Inputs of variable length get at least half of the slot. A model that takes any number of inputs may be sent more inputs than
     a slot has room to describe. In this case no row fits.
     """
+    signature = tuple((kind.partition(":")[0], dtype, shape) for kind, dtype, shape in signature)
     sizes = [
         math.prod(shape) * np.dtype(dtype).itemsize if kind in _IN_PLACE else 0 for kind, dtype, shape in signature
     ]

@@ -84,6 +84,8 @@ class StoredOutput(msgspec.Struct, frozen=True, array_like=True):
     """Output of one or several rows: a C-ordered array (rows, *row_shape) at `offset` of the outputs.
 
     Text has the dtype "str", and `spans` instead of shape and offset: the JSON of each row (offset and length in the outputs).
+    `batch_axis` is the place of the batch dimension in the model's output, which an answer with this dimension gets back. -1: the
+    output has none.
     """
 
     name: str
@@ -91,6 +93,14 @@ class StoredOutput(msgspec.Struct, frozen=True, array_like=True):
     row_shape: tuple[int, ...] = ()
     offset: int = 0
     spans: list[tuple[int, int]] = []
+    batch_axis: int = 0
+
+    @property
+    def batched_shape(self) -> tuple[int, ...]:
+        """Shape of one row with a batch dimension of 1."""
+        if self.batch_axis < 0:
+            return self.row_shape
+        return (*self.row_shape[: self.batch_axis], 1, *self.row_shape[self.batch_axis :])
 
     @property
     def is_text(self) -> bool:

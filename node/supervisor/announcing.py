@@ -45,9 +45,12 @@ def tell_serving(lanes: Generation, report: Report) -> None:
     served, arrangement = lanes.served_model, lanes.arrangement
     model, budget = served.model.definition.name, arrangement.budget.described()
     runtime = served.runtime.described(served.model.backend)
-    log.info("serving", job=served.config.job_name, model=model, runtime=runtime, workers=lanes.workers, budget=budget)
+    batching = served.batching.described()
+    job, workers = served.config.job_name, lanes.workers
+    log.info("serving", job=job, model=model, runtime=runtime, batching=batching, workers=workers, budget=budget)
     takes = ", ".join(spec.describe() for spec in served.inputs)
     gives = ", ".join(spec.describe() for spec in served.outputs)
     many = Shape(lanes.workers, arrangement.threads).described()
     tuned = f" (measured {arrangement.measured})" if arrangement.measured else ""
-    report("ready", f"{model} ({runtime}): {takes} -> {gives}; {many}, batch {arrangement.choice.batch}{tuned}")
+    batch = f"batch {arrangement.choice.batch}" if served.batching.mode == "rows" else f"batching {batching}"
+    report("ready", f"{model} ({runtime}): {takes} -> {gives}; {many}, {batch}{tuned}")

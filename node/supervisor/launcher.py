@@ -105,7 +105,7 @@ class Launcher:
             inputs=self._served_model.inputs,
             max_batch_delay_ms=config.max_batch_delay_ms,
             decoding=DecodeOptions(
-                already_batched=config.input_already_batched,
+                calls=self._served_model.batching.mode == "none",
                 sparse_layout=config.sparse_layout,
                 raw=self._served_model.raw,
                 encrypted=config.record_encrypted,

@@ -11,6 +11,7 @@ import msgspec
 import structlog
 
 from cluster_serving.node.config.loading import Config
+from cluster_serving.node.engines.batching import Batching
 from cluster_serving.node.models.base import ModelError, TensorSpec
 from cluster_serving.node.models.detect import Detected
 from cluster_serving.node.models.fingerprint import fingerprint
@@ -36,6 +37,7 @@ class ServedModel:
         self.outputs: tuple[TensorSpec, ...] = ()
         self.candidates: tuple[TriedRuntime, ...] = ()
         """Runtimes that the first worker tried, empty if there was no choice."""
+        self.batching = Batching("rows")
         self.raw = False
         """True if records go to the workers unchanged."""
         self.threads_computing = 0
@@ -55,6 +57,7 @@ class ServedModel:
         """Store the facts that a worker has reported after loading the model."""
         self.inputs = msgspec.convert(told["inputs"], tuple[TensorSpec, ...])
         self.outputs = msgspec.convert(told["outputs"], tuple[TensorSpec, ...])
+        self.batching = msgspec.convert(told["batching"], Batching)
         self.raw = bool(told["raw"])
         self.runtime = msgspec.convert(told["runtime"], Runtime)
         self.candidates = msgspec.convert(told["candidates"], tuple[TriedRuntime, ...]) or self.candidates

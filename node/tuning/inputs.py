@@ -3,24 +3,27 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import numpy as np
+
 from cluster_serving.client.servers.process.exit_codes import ModelFault
 from cluster_serving.client.wire.values import encode_record
 from cluster_serving.node.config.loading import Config
 from cluster_serving.node.engines.calibration import image_files, random_batch, samples
-from cluster_serving.node.models.base import Array, ModelError, TensorSpec
+from cluster_serving.node.models.base import Array, ModelError, TensorSpec, open_inputs
 from cluster_serving.node.tuning.errors import TuningError
 
 _MOST_RECORDS = 16
 _MOST_BYTES = 8 << 20
 
 
-def records(config: Config, inputs: Sequence[TensorSpec]) -> list[list[bytes]]:
+def records(config: Config, inputs: Sequence[TensorSpec], *, calls: bool = False) -> list[list[bytes]]:
     """Return a few records in wire format, without a uri.
 
     Args:
         config: names `calibrationData`, if the user has calibration data. Images in a folder stay encoded, for the workers to
             decode.
         inputs: inputs of the model.
+        calls: each record is a call of the model by itself.
 
     Raises:
         TuningError: there is no calibration data, and the model does not declare the shape of a row.
@@ -36,22 +39,27 @@ def records(config: Config, inputs: Sequence[TensorSpec]) -> list[list[bytes]]:
                 f"no records can be made up for a model that takes {told}: say its sizes in modelInputs, or name records in "
                 "calibrationData"
             )
-        return _encoded(made_up, config.input_already_batched)
+        return _encoded(made_up, inputs, calls)
     path = Path(config.calibration_data)
     try:
         batch = samples(path, inputs, config.image_options(), rows)
     except ModelError as error:
         raise ModelFault(str(error)) from error
-    if not path.is_dir() or config.input_already_batched or config.record_encrypted:
-        return _encoded(batch, config.input_already_batched)
+    if not path.is_dir() or config.record_encrypted:
+        return _encoded(batch, inputs, calls)
     (name,) = batch
     return [encode_record("-", {name: file.read_bytes()})[2:] for file in image_files(path)[:rows]]
 
 
-def _encoded(batch: Mapping[str, Array], already_batched: bool) -> list[list[bytes]]:
+def _encoded(batch: Mapping[str, Array], inputs: Sequence[TensorSpec], calls: bool) -> list[list[bytes]]:
+    """Return a record for each row of the batch, or the one record that is the call."""
+    specs = inputs or open_inputs(len(batch), None if calls else 0)
+    counts = [rows for spec, array in zip(specs, batch.values(), strict=True) if (rows := spec.rows_of(array))]
     encoded: list[list[bytes]] = []
-    for at in range(len(next(iter(batch.values())))):
-        # A record is a row, or a batch of one row when every record is a batch.
-        record = {name: array[at : at + 1] if already_batched else array[at] for name, array in batch.items()}
+    for at in range(counts[0] if counts else 1):
+        record: dict[str, Array] = {}
+        for spec, (name, array) in zip(specs, batch.items(), strict=True):
+            axis = spec.batch_axis
+            record[name] = array if axis is None else np.asarray(array.take(at, axis))
         encoded.append(encode_record("-", record)[2:])
     return encoded

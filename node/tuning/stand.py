@@ -86,6 +86,8 @@ class Stand:
         self.runtime = config.runtime
         """Engine and precision that run the model: first the setting, later the choice of the first worker."""
         self.inputs: tuple[TensorSpec, ...] = ()
+        self.calls = False
+        """True if each record is a call of the model by itself, so that the size of a batch means little."""
         self.runtimes: tuple[TriedRuntime, ...] = ()
         """Runtimes that the first worker tried, if the setting left a choice."""
         self.model_hash = ""
@@ -212,7 +214,8 @@ class Stand:
         served = lanes.served_model
         self.runtime, self.runtimes = served.runtime, served.candidates
         self.inputs, self.model_hash = served.inputs, served.model_hash
-        sent = records(self._config, served.inputs)
+        self.calls = served.batching.mode == "none"
+        sent = records(self._config, served.inputs, calls=self.calls)
         self._row_bytes = max(sum(map(len, fields)) for fields in sent)
         private_bytes: list[int] = []
         for child in lanes.children():

@@ -4,6 +4,7 @@ import time
 
 import msgspec
 
+from cluster_serving.node.config.arrangement import DEFAULT_BATCH
 from cluster_serving.node.config.choice import Choice, Given, Shape
 from cluster_serving.node.config.loading import Config
 from cluster_serving.node.config.objective import Objective
@@ -95,5 +96,7 @@ def _sizes(stand: Stand, shape: Shape, given: Given, config: Config, terms: Term
         made_up = "" if config.calibration_data else "; these records were made up: name your own in calibrationData"
         raise TuningError(f"no record is answered: {refused}{made_up}") from None
     stand.close(shape)
+    if stand.calls:
+        return [given.batch or DEFAULT_BATCH]
     sizes = batches(given, stand.inputs, config.slot_bytes)
     return [size for size in sizes if len(sizes) == 1 or size <= max(small, rate * _LARGEST_S)]

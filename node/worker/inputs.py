@@ -45,6 +45,7 @@ class SlotInputs:
         images: settings for making rows of encoded images.
         secrets: secrets that open encrypted images. `None`: images are not encrypted.
         processing: user code. Its `preprocess`, if present, makes rows of undecoded records.
+        calls: each record is a call of the model by itself, and no row of a batch.
 
     Raises:
         ModelError: no image can be opened with the secrets.
@@ -56,8 +57,12 @@ class SlotInputs:
         images: ImageOptions,
         secrets: Secrets | None = None,
         processing: Processing | None = None,
+        *,
+        calls: bool = False,
     ) -> None:
         self._inputs = backend.inputs
+        self._calls = calls
+        self._shared = [at for at, spec in enumerate(backend.inputs) if spec.batch_axis is None and not calls]
         self._images = images
         self._open: Callable[[bytes], bytes] = bytes  # images that are not encrypted stay as they are
         if secrets is not None:
@@ -74,7 +79,7 @@ class SlotInputs:
         """Return runs of rows with equal shapes, and errors for rows with broken contents. Rows in `without` are left out."""
         layout = _layout_of(slot.signature)
         specs = self._inputs or open_inputs(len(layout.inputs))
-        whole = any(place.kind in _WHOLE for place in layout.inputs)
+        whole = self._calls or any(place.kind in _WHOLE for place in layout.inputs)
         if not layout.has_heap and not whole:
             inputs = {spec.name: _view(slot, place, rows) for spec, place in zip(specs, layout.inputs, strict=True)}
             if not without:
@@ -83,7 +88,7 @@ class SlotInputs:
             at = [row - rows.start for row in kept]
             return [ModelRun(kept, {name: array[at] for name, array in inputs.items()})] if kept else [], []
         spans = {row.place: row.spans for row in slot.table() if row.place in rows}
-        groups: dict[tuple[tuple[int, ...], ...], list[tuple[int, list[Array]]]] = defaultdict(list)
+        groups: dict[tuple[tuple[object, ...], ...], list[tuple[int, list[Array]]]] = defaultdict(list)
         runs: list[ModelRun] = []
         broken: list[Outcome] = []
         for row in rows:
@@ -100,7 +105,8 @@ class SlotInputs:
                         ModelRun([row], {spec.name: array for spec, array in zip(specs, arrays, strict=True)}, whole)
                     )
                 else:
-                    groups[tuple([array.shape for array in arrays])].append((row, arrays))
+                    shared = tuple([str(arrays[at].tolist()) for at in self._shared])
+                    groups[(*[array.shape for array in arrays], shared)].append((row, arrays))
         for members in groups.values():
             columns = list(zip(*[arrays for _, arrays in members], strict=True))
             named = zip(self._inputs or open_inputs(len(columns)), columns, strict=True)
@@ -121,7 +127,7 @@ class SlotInputs:
         arrays: list[Array] = []
         for spec, place in zip(specs, places, strict=True):
             if place.kind in ("tensor", "whole"):
-                arrays.append(_view(slot, place, range(row, row + 1))[0])
+                arrays.append(_view(slot, place, range(row, row + 1))[0, ...])
             elif place.kind == "string":
                 arrays.append(text_row(spec, msgspec.json.decode(next(contents))))
             elif place.kind == "strings":
@@ -136,11 +142,15 @@ class SlotInputs:
             # Imported with the first image, because OpenCV takes 40 MB. A worker without images does not need OpenCV.
             from cluster_serving.node.processing.image import ImageFit
 
-            fit = self._fits[spec.name] = ImageFit(spec, self._images)
+            shape = spec.shape
+            if self._calls and shape is not None and len(shape) == 3:  # a single image, without a batch dimension
+                shape = (None, *shape)
+            fit = self._fits[spec.name] = ImageFit(TensorSpec(spec.name, spec.dtype, shape), self._images)
         try:
-            return fit(self._open(content))
+            image = fit(self._open(content))
         except ValueError as error:
             raise ValueError(f"input {spec.name!r}: {error}") from error
+        return image[np.newaxis] if self._calls and (spec.shape is None or len(spec.shape) == 4) else image
 
 
 def _view(slot: Slot, place: InputArea, rows: range) -> Array:

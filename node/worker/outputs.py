@@ -2,14 +2,15 @@
 
 import json
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 
 import msgspec
 import numpy as np
 
 from cluster_serving.client.errors import ErrorCode
 from cluster_serving.client.servers.process.redaction import redact
-from cluster_serving.node.models.base import Array, ModelError
+from cluster_serving.node.models.base import Array, ModelError, TensorSpec
 from cluster_serving.node.models.user_code import UserFault
 from cluster_serving.node.processing.custom import Processing
 from cluster_serving.node.processing.topn import Filter, apply, apply_to_rows
@@ -58,18 +59,18 @@ class OutputArea:
         self._memory[start : self.used] = content
         return start, len(content)
 
-    def place(self, outputs: Outputs) -> list[StoredOutput]:
-        """Store the outputs of one or several rows."""
+    def place(self, outputs: Outputs, axes: Mapping[str, int] = MappingProxyType({})) -> list[StoredOutput]:
+        """Store the outputs of one or several rows. `axes` has the batch axes that are not 0 (`StoredOutput.batch_axis`)."""
         stored: list[StoredOutput] = []
         for name, array in outputs.items():
             if array.dtype.kind not in _NUMBERS:
                 spans = [self.put(json.dumps(text).encode()) for text in array.tolist()]
-                stored.append(StoredOutput(name, "str", spans=spans))
+                stored.append(StoredOutput(name, "str", spans=spans, batch_axis=axes.get(name, 0)))
                 continue
             dtype = array.dtype.newbyteorder("=").str
             offset = self._take(-(-self.used // _ALIGNMENT) * _ALIGNMENT, array.nbytes)
             array_at(self._memory, dtype, array.shape, offset)[...] = array
-            stored.append(StoredOutput(name, dtype, array.shape[1:], offset))
+            stored.append(StoredOutput(name, dtype, array.shape[1:], offset, batch_axis=axes.get(name, 0)))
         return stored
 
     def _take(self, start: int, size: int) -> int:
@@ -87,13 +88,17 @@ class SlotOutputs:
     Args:
         keep: a filter, or `None`.
         processing: user code. Its `postprocess`, if present, makes the results.
+        outputs: outputs of the model.
 
     Raises:
         ModelError: both a filter and a `postprocess` are given.
     """
 
-    def __init__(self, keep: Filter | None, processing: Processing | None) -> None:
+    def __init__(self, keep: Filter | None, processing: Processing | None, outputs: Sequence[TensorSpec] = ()) -> None:
         self._filter = keep
+        self._axes = {
+            spec.name: -1 if spec.batch_axis is None else spec.batch_axis for spec in outputs if spec.batch_axis != 0
+        }
         self._postprocess: Postprocess | None = None
         if processing is not None and processing.has_postprocess:
             self._postprocess = processing.postprocess
@@ -127,7 +132,7 @@ class SlotOutputs:
             return _customized(run, outputs, area, self._postprocess)
         if self._filter is not None:
             return _filtered(run, outputs, area, self._filter)
-        return _stored(run, outputs, area)
+        return _stored(run, outputs, area, self._axes)
 
 
 def failed(row: int, error: BaseException, hint: str = "") -> Outcome:
@@ -160,12 +165,12 @@ def _record(outputs: Outputs, index: int) -> dict[str, Array]:
     return {name: array[index, ...] for name, array in outputs.items()}
 
 
-def _stored(run: ModelRun, outputs: Outputs, area: OutputArea) -> list[Outcome]:
+def _stored(run: ModelRun, outputs: Outputs, area: OutputArea, axes: Mapping[str, int]) -> list[Outcome]:
     """Store the arrays of all rows, or else of the first half, quarter, ... of the rows."""
     used, count = area.used, len(run.rows)
     while True:
         try:
-            stored = area.place({name: array[:count] for name, array in outputs.items()})
+            stored = area.place({name: array[:count] for name, array in outputs.items()}, axes)
         except ResultTooLargeError as error:
             area.used = used
             if count > 1:

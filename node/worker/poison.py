@@ -9,7 +9,7 @@ import os
 import resource
 import signal
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Final
@@ -54,11 +54,17 @@ class Poison(msgspec.Struct, frozen=True):
         draft.replace(path)
 
 
-def row_keys(batch: Mapping[str, Array]) -> list[bytes]:
-    """Return the key of each row of a batch: the first values of every input."""
+def row_keys(batch: Mapping[str, Array], inputs: Sequence[TensorSpec]) -> list[bytes]:
+    """Return the key of each row of a batch, or of a call: the first values of every input that has rows, or of every input."""
+    axes = {spec.name: spec.batch_axis for spec in inputs}
+    is_call = all(axis is None for axis in axes.values()) and bool(axes)
     columns: list[list[bytes]] = []
-    for array in batch.values():
-        flat = array.reshape(len(array), -1)[:, :_LEADING]
+    for name, array in batch.items():
+        axis = 0 if is_call else axes.get(name, 0)
+        if axis is None:
+            continue
+        rows = array[np.newaxis] if is_call else np.moveaxis(array, axis, 0)
+        flat = rows.reshape(len(rows), -1)[:, :_LEADING] if rows.size else rows.reshape(len(rows), 0)
         columns.append([str(row.tolist()).encode() if row.dtype == object else row.tobytes() for row in flat])
     return [b"\0".join(parts) for parts in zip(*columns, strict=False)]
 
@@ -107,7 +113,7 @@ class Poisoned:
             poison = msgspec.json.decode(self._path.read_bytes(), type=Poison)
             self._sleep_s = poison.sleep_s
             self._rows = {row.key: row for row in poison.rows}
-        found = [self._rows[key] for key in row_keys(batch) if key in self._rows] if self._rows else []
+        found = [self._rows[key] for key in row_keys(batch, self.inputs) if key in self._rows] if self._rows else []
         outputs = self._backend.run(batch)
         if found:
             line = f"{time.time():.3f} {os.getpid()} {' '.join(str(row.number) for row in found)}\n"
@@ -130,9 +136,14 @@ class Poisoned:
         return outputs
 
 
-def as_batch(sample: Mapping[str, Array]) -> dict[str, Array]:
-    """Return a sample as a batch of one row, as a backend gets it."""
-    return {name: np.asarray(value)[np.newaxis] for name, value in sample.items()}
+def as_batch(sample: Mapping[str, Array], inputs: Sequence[TensorSpec]) -> dict[str, Array]:
+    """Return a sample as a batch of one row, or as a call, as a backend gets it."""
+    axes = {spec.name: spec.batch_axis for spec in inputs}
+    batch: dict[str, Array] = {}
+    for name, value in sample.items():
+        axis = axes.get(name, 0)
+        batch[name] = np.asarray(value) if axis is None else np.expand_dims(value, axis)
+    return batch
 
 
 def poisoned(backend: Backend, environ: Mapping[str, str]) -> Backend:

@@ -14,6 +14,7 @@ from contextlib import ExitStack
 import numpy as np
 import structlog
 
+from cluster_serving.node.engines.batching import Batching, rows_first
 from cluster_serving.node.engines.engine import load
 from cluster_serving.node.engines.trials import Trials
 from cluster_serving.node.engines.warm_up import fixed_batch, warm_up
@@ -37,7 +38,7 @@ from cluster_serving.node.worker.spec import WorkerSpec
 log = structlog.get_logger(__name__)
 
 
-_HINT = "; the model does not state its input shapes: if records carry the batch dimension, set inputAlreadyBatched"
+_HINT = "; the model does not state its input shapes: if records carry the batch dimension, set batching: none"
 
 
 class Worker:
@@ -46,16 +47,18 @@ class Worker:
     Args:
         spec: settings of the worker.
         backend: loaded model.
+        batching: whether records are rows of a batch.
         row_output_bytes: bytes of the outputs of one row in the warm-up. 0: not known.
 
     Attributes:
         raw: records are to come undecoded, for the user's `preprocess`.
     """
 
-    def __init__(self, spec: WorkerSpec, backend: Backend, row_output_bytes: int = 0) -> None:
+    def __init__(self, spec: WorkerSpec, backend: Backend, batching: Batching, row_output_bytes: int = 0) -> None:
         lane = spec.lane
         self._me = spec.worker
         self._backend = backend
+        self._run_rows = rows_first(backend)
         self._ring = Ring(lane.geometry, lane.ring_fd)
         self._bell = Bell(lane.worker_bells[spec.worker])
         self._writer_bell = Bell(lane.writer_bell)
@@ -65,13 +68,16 @@ class Worker:
         self._measures = self._ring.measures[self._process]
         processing = load_processing(spec.processing) if spec.processing else None
         self.raw = processing is not None and processing.has_preprocess
-        self._contents = SlotInputs(backend, spec.images, spec.record_secrets, processing)
-        self._store = SlotOutputs(with_labels(parse_filter(spec.post_processing), spec.labels), processing)
-        self._fixed = fixed_batch(backend)
+        calls = batching.mode == "none"
+        self._contents = SlotInputs(backend, spec.images, spec.record_secrets, processing, calls=calls)
+        keep = with_labels(parse_filter(spec.post_processing), spec.labels)
+        self._store = SlotOutputs(keep, processing, backend.outputs)
+        self._fixed = fixed_batch(backend) or batching.calls_of or None
         if self._store.keeps_all:
-            told = sum(spec.row_bytes for spec in backend.outputs)
+            told = sum(spec.row_bytes for spec in backend.outputs)  # a call's own, without a batch dimension
             self._ring.row_output_bytes = max(self._ring.row_output_bytes, row_output_bytes, told)
-        self._hint = _HINT if any(spec.shape is None for spec in backend.inputs) else ""
+        self._shared = {spec.name for spec in backend.inputs if spec.batch_axis is None and not calls}
+        self._hint = _HINT if not calls and any(spec.shape is None for spec in backend.inputs) else ""
         self._row_times = RowTimes()
         self._stopping = False
 
@@ -183,24 +189,29 @@ class Worker:
                 padded[name] = np.full((expected, *array.shape[1:]), fill, array.dtype)
                 padded[name][: len(array)] = array
             inputs = padded
-        outputs = self._backend.run(inputs)
+        outputs = self._run_rows(inputs)
         for name, array in outputs.items():
             if array.ndim == 0 or array.shape[0] != expected:
                 raise ModelError(
                     f"output {name!r} has shape {list(array.shape)} for a batch of {expected} rows; if the model does not "
-                    "work row by row, send whole batches and set inputAlreadyBatched"
+                    "work row by row, set batching: none"
                 )
         return {name: array[:rows] for name, array in outputs.items()} if rows < expected else outputs
 
     def _run_whole(self, inputs: dict[str, Array]) -> dict[str, Array]:
         """Run the model on a batch as it is. A model with a fixed number of rows runs as often as necessary."""
-        if not self._fixed:
+        fixed = self._fixed
+        if not fixed or all(array.shape[:1] == (fixed,) for name, array in inputs.items() if name not in self._shared):
             return self._backend.run(inputs)
-        rows = max(len(array) for array in inputs.values())
+        rows = max(len(array) for name, array in inputs.items() if name not in self._shared)
+        batch = {
+            name: np.broadcast_to(array, (rows, *array.shape)) if name in self._shared else array
+            for name, array in inputs.items()
+        }
         parts: list[dict[str, Array]] = []
-        for start in range(0, rows, self._fixed):
-            part = {name: array[start : start + self._fixed] for name, array in inputs.items()}
-            outputs = self._run_padded(part, min(self._fixed, rows - start))
+        for start in range(0, rows, fixed):
+            part = {name: array[start : start + fixed] for name, array in batch.items()}
+            outputs = self._run_padded(part, min(fixed, rows - start))
             parts.append({name: array.copy() for name, array in outputs.items()})  # the next run may reuse the memory
         return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
@@ -213,17 +224,18 @@ def main(spec: WorkerSpec, ready: Callable[..., None]) -> None:
         if spec.model_secrets is not None:
             model = stack.enter_context(opened(model, wait_for_secrets(spec.lane.redis, log.info, spec.model_secrets)))
         trials = Trials(spec.calibration_data, spec.accuracy_tolerance, spec.images)
-        backend, runtime, candidates = load(model, spec.options, spec.runtime, batch, trials)
+        backend, runtime, batching, candidates = load(model, spec.options, spec.runtime, batch, trials)
         before = threads.times()
         row_output_bytes = warm_up(backend, batch)
     seen = threads.look(before)
     check_threads(seen, spec.options.threads)
-    worker = Worker(spec, poisoned(backend, os.environ), row_output_bytes)
+    worker = Worker(spec, poisoned(backend, os.environ), batching, row_output_bytes)
     signal.signal(signal.SIGTERM, worker.stop)
     ready(
         inputs=backend.inputs,
         outputs=backend.outputs,
         runtime=runtime,
+        batching=batching,
         candidates=candidates,
         raw=worker.raw,
         threads=seen._asdict(),

@@ -135,7 +135,7 @@ class ResultFields:
 def _column(output: StoredOutput, *, batched: bool) -> _Column:
     if output.is_text:
         return _Column(keys.STRING + output.name.encode(), b"", 0, 0, output.spans)
-    field, header, size = _head(output.name, output.dtype, (1, *output.row_shape) if batched else output.row_shape)
+    field, header, size = _head(output.name, output.dtype, output.batched_shape if batched else output.row_shape)
     return _Column(field, header, output.offset, size, [])
 
 
@@ -152,8 +152,8 @@ def _array(slot: Slot, output: StoredOutput, index: int, flags: int) -> Array:
     if output.is_text:
         raise CodecError(f"output {output.name!r} is text, which cannot be sent in the original dialect")
     size = np.dtype(output.dtype).itemsize * math.prod(output.row_shape)
-    array = array_at(slot.outputs, output.dtype, output.row_shape, output.offset + index * size)
-    return array[np.newaxis] if flags & BATCHED else array
+    shape = output.batched_shape if flags & BATCHED else output.row_shape
+    return array_at(slot.outputs, output.dtype, shape, output.offset + index * size)
 
 
 def _error(error: tuple[str, str], flags: int) -> Fields:

@@ -88,7 +88,7 @@ def test_openvino_gives_an_onnx_model_the_names_and_answers_of_onnx_runtime(tmp_
     model = detect.detect(str(write_classifier(tmp_path / "small.onnx")))
 
     native, *_ = load(model, OPTIONS, NATIVE, 8)
-    other, runtime, tried = load(model, OPTIONS, OPENVINO, 8)
+    other, runtime, _, tried = load(model, OPTIONS, OPENVINO, 8)
 
     assert (runtime, type(other).__name__, tried) == (OPENVINO, "ConvertedBackend", ())
     for rows in (3, 1, 8):
@@ -254,7 +254,7 @@ def test_openvino_models_have_one_engine(tmp_path: Path) -> None:
 
     engines: tuple[Engine, ...] = ("native", "auto", "openvino")
     for engine in engines:
-        backend, taken, _ = load(model, OPTIONS, Runtime(engine, "f32"), 8)
+        backend, taken, *_ = load(model, OPTIONS, Runtime(engine, "f32"), 8)
         assert type(backend).__name__ == "OpenvinoBackend"
         assert taken == (OPENVINO if engine == "openvino" else NATIVE)
 

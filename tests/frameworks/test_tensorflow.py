@@ -139,11 +139,19 @@ def test_an_unknown_rank_that_the_configuration_knows(saved: Path) -> None:
     assert backend.inputs == (TensorSpec("x", "bool", (None, 2)),)
 
 
+def test_a_single_number(saved: Path) -> None:
+    backend = load_from(saved, signature="scalar")
+
+    [spec] = backend.inputs
+    assert (spec.shape, spec.batch_axis) == ((), None)
+    [output] = backend.run({"x": np.array(3, spec.dtype)}).values()
+    assert output.shape == ()
+
+
 @pytest.mark.parametrize(
     ("signature", "reason"),
     [
         ("half", "'x' holds bfloat16 values, and only plain numbers and text can be served."),
-        ("scalar", "the input 'x' is a single value for the whole batch"),
         ("nothing", "takes no input"),
         (
             "train",

@@ -566,9 +566,13 @@ def test_exported_with_keys_and_a_constant(tmp_path: Path) -> None:
 
 
 def test_exported_with_a_single_number(tmp_path: Path) -> None:
-    path = save_exported(tmp_path / "model.pt2", _Weigh(), torch.zeros(2, 3), torch.tensor(2.0), free=False)
+    backend = load_from(
+        save_exported(tmp_path / "model.pt2", _Weigh(), torch.zeros(2, 3), torch.tensor(2.0), free=False)
+    )
 
-    assert "'weight' is a single number" in failure(path)
+    assert backend.inputs[1] == TensorSpec("weight", "float32", (), None)
+    [output] = backend.run({"x": np.ones((2, 3), np.float32), "weight": np.array(5, np.float32)}).values()
+    np.testing.assert_array_equal(output, np.full((2, 3), 5))
 
 
 def test_exported_with_an_output_that_is_no_tensor(tmp_path: Path) -> None:

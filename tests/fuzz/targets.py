@@ -165,7 +165,7 @@ _PIPELINES = [
     _Pipeline(PIXELS),
     _Pipeline(X, Y),
     _Pipeline(),
-    _Pipeline(FREE, options=DecodeOptions(already_batched=True)),
+    _Pipeline(FREE, options=DecodeOptions(calls=True)),
     _Pipeline(X, options=DecodeOptions(sparse_layout="nnz-major", encrypted=True)),
     _Pipeline(X, options=DecodeOptions(raw=True)),
 ]

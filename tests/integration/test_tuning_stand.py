@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from cluster_serving.client.servers.process.exit_codes import ModelFault
+from cluster_serving.client.wire.tensors import decode_tensor
 from cluster_serving.node.config.choice import Shape
 from cluster_serving.node.config.loading import Config
 from cluster_serving.node.config.objective import Objective
@@ -76,10 +77,19 @@ def test_images_of_the_user_are_sent_as_they_are(tmp_path: Path) -> None:
     assert cv2.imwrite(str(tmp_path / "a.png"), pixels)
 
     sent = records(Config(calibration_data=str(tmp_path)), [IMAGE])
-    whole = records(Config(calibration_data=str(tmp_path), input_already_batched=True), [IMAGE])
 
     assert sent == [[b"image:image", (tmp_path / "a.png").read_bytes()]]
-    assert [fields[0] for fields in whole] == [b"tensor:image"]
+
+
+def test_a_call_is_one_record_with_its_arrays_as_they_are(tmp_path: Path) -> None:
+    inputs = [TensorSpec("x", "float32", (None, 3), None), TensorSpec("rate", "int64", (), None)]
+    np.savez(tmp_path / "call.npz", x=np.zeros((5, 3), np.float32), rate=np.int64(8))
+
+    [made_up] = records(Config(), inputs, calls=True)
+    [own] = records(Config(calibration_data=str(tmp_path / "call.npz")), inputs, calls=True)
+
+    assert [decode_tensor(value).shape for value in made_up[1::2]] == [(1, 3), ()]
+    assert [decode_tensor(value).shape for value in own[1::2]] == [(5, 3), ()]
 
 
 def test_samples_that_do_not_fit_are_a_fault(tmp_path: Path) -> None:

@@ -41,9 +41,9 @@ def path(tmp_path: Path) -> Path:
 
 def write(path: Path) -> None:
     rows = [(1, RAISES, Effect.RAISE), (2, SLEEPS, Effect.SLEEP)]
-    Poison(0.05, [MagicRow(number, row_keys(as_batch({"x": row}))[0], effect) for number, row, effect in rows]).write(
-        path
-    )
+    Poison(
+        0.05, [MagicRow(number, row_keys(as_batch({"x": row}, ()), ())[0], effect) for number, row, effect in rows]
+    ).write(path)
 
 
 def batch(*rows: Any) -> dict[str, Array]:
@@ -94,10 +94,10 @@ def test_each_run_of_a_magic_row_is_noted(path: Path) -> None:
 
 def test_rows_are_told_apart_by_all_inputs_and_by_text() -> None:
     words = np.array([["a"], ["b"]], dtype=object)
-    known = row_keys({"n": np.array([1, 1]), "words": words})
+    known = row_keys({"n": np.array([1, 1]), "words": words}, ())
 
     assert len(set(known)) == 2
-    assert row_keys({"n": np.array([1]), "words": words[:1]}) == known[:1]
+    assert row_keys({"n": np.array([1]), "words": words[:1]}, ()) == known[:1]
 
 
 def test_answers_are_alike_but_for_rounding() -> None:

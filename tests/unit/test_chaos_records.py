@@ -23,8 +23,8 @@ def samples_of(inputs: tuple[TensorSpec, ...], count: int = 12) -> list[Sample]:
     return made_up(inputs, np.random.default_rng(1), count)
 
 
-def encoder_of(inputs: tuple[TensorSpec, ...], *, batched: bool = False) -> Encoder:
-    return Encoder(samples_of(inputs), PREFIX.decode() + "chaos", batched=batched)
+def encoder_of(inputs: tuple[TensorSpec, ...]) -> Encoder:
+    return Encoder(samples_of(inputs), PREFIX.decode() + "chaos")
 
 
 def sent(seed: int, seconds: float, pools: Pools) -> list[SentRecord]:
@@ -144,7 +144,7 @@ def test_samples_are_read_from_a_file(tmp_path: Path) -> None:
     path = tmp_path / "samples.npz"
     np.savez(path, x=np.arange(6).reshape(3, 2), words=np.array(["a", "b", "c"]))
 
-    samples = read(path, 2)
+    samples = read(path, (), 2)
 
     assert [sample["x"].tolist() for sample in samples] == [[0, 1], [2, 3]]
     assert [sample["words"] for sample in samples] == ["a", "b"]
@@ -155,7 +155,7 @@ def test_a_file_of_arrays_of_different_lengths_is_refused(tmp_path: Path) -> Non
     np.savez(path, x=np.zeros(3), y=np.zeros(2))
 
     with pytest.raises(Fault, match="x 3, y 2"):
-        read(path, 2)
+        read(path, (), 2)
 
 
 def test_a_file_that_is_none_of_arrays_is_refused(tmp_path: Path) -> None:
@@ -163,4 +163,4 @@ def test_a_file_that_is_none_of_arrays_is_refused(tmp_path: Path) -> None:
     path.write_text("x")
 
     with pytest.raises(Fault, match=r"no \.npz file"):
-        read(path, 2)
+        read(path, (), 2)

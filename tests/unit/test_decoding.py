@@ -2,6 +2,7 @@
 
 import base64
 import json
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -23,6 +24,7 @@ from cluster_serving.node.models.base import TensorSpec
 from cluster_serving.node.processing.options import DecodeOptions
 from cluster_serving.node.reader.decoding import Record, RecordDecoder
 from cluster_serving.node.ring.forecast import Forecast
+from cluster_serving.node.ring.input_layout import Signature
 from cluster_serving.node.ring.slot import BATCHED, BY_ORDER, LARGEST_MESSAGE, ORIGINAL
 
 PREFIX = b"cluster-serving.reply_job:"
@@ -350,7 +352,8 @@ def test_all_inputs_of_a_record_are_batches_or_none_is() -> None:
 
 JPEG = b"\xff\xd8\xff" + bytes(20)
 UNKNOWN = TensorSpec("x", "float32", None)
-BATCHED_ALREADY = DecodeOptions(already_batched=True)
+UNKNOWN_CALL = TensorSpec("x", "float32", None, None)
+CALLS = DecodeOptions(calls=True)
 
 
 @pytest.mark.parametrize("shape", [(), (1,), (3, 2), (1, 3, 2)])
@@ -360,25 +363,71 @@ def test_an_unknown_shape_takes_every_row(shape: tuple[int, ...]) -> None:
     assert (record.signature, record.flags) == ((("tensor", "<f4", shape),), 0)
 
 
-@pytest.mark.parametrize("shape", [(1,), (3, 2), (1, 3, 2)])
-def test_an_unknown_shape_that_is_already_batched_is_taken_whole(shape: tuple[int, ...]) -> None:
-    record = decode(native(x=np.ones(shape, np.float32)), UNKNOWN, options=BATCHED_ALREADY)
+@pytest.mark.parametrize("shape", [(), (0,), (1,), (3, 2), (0, 2), (1, 3, 2)])
+def test_a_call_is_taken_as_it_came(shape: tuple[int, ...]) -> None:
+    record = decode(native(x=np.ones(shape, np.float32)), UNKNOWN_CALL, options=CALLS)
 
     assert (record.signature, record.flags) == ((("whole", "<f4", shape),), 0)
+    assert arrays(record)[0].tolist() == np.ones(shape).tolist()
 
 
-def test_an_unknown_shape_that_is_already_batched_takes_no_scalar() -> None:
-    record = decode(native(x=np.float32(1)), UNKNOWN, options=BATCHED_ALREADY)
+def test_a_call_has_the_dimensions_of_the_model() -> None:
+    call = TensorSpec("x", "float32", (None, 2), None)
 
-    assert refusal(record) == ("input 'x' takes tensors with a batch dimension (inputAlreadyBatched), not float32 []")
+    assert decode(native(x=np.ones((1, 2), np.float32)), call, options=CALLS).signature == (("whole", "<f4", (1, 2)),)
+    assert decode(native(x=np.ones((0, 2), np.float32)), call, options=CALLS).signature == (("whole", "<f4", (0, 2)),)
+    assert "takes float32 [?,2] a record, not float32 [2]" in refusal(
+        decode(native(x=np.ones(2, np.float32)), call, options=CALLS)
+    )
 
 
-def test_a_batch_of_one_shares_a_batch_unless_records_are_said_to_be_batches() -> None:
-    fields = native(x=np.ones((1, 2), np.float32))
-    shared, whole = decode(fields), decode(fields, options=BATCHED_ALREADY)
+def test_texts_of_a_call_are_taken_as_they_came() -> None:
+    call = TensorSpec("x", "str", (None, 1), None)
 
-    assert (shared.signature, shared.flags) == ((("tensor", "<f4", (2,)),), BATCHED)
-    assert (whole.signature, whole.flags) == ((("whole", "<f4", (1, 2)),), 0)
+    assert decode(native(x=[["a"], ["b"]]), call, options=CALLS).signature == (("strings", "", ()),)
+    assert "input 'x' takes str [?,1] a record" in refusal(decode(native(x=["a", "b"]), call, options=CALLS))
+
+
+STATE = TensorSpec("s", "float32", (2, None, 3), 1)
+RATE = TensorSpec("rate", "int64", (), None)
+
+
+def state(*shape: int) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
+    return np.arange(math.prod(shape), dtype=np.float32).reshape(shape)
+
+
+def test_rows_stand_along_the_batch_axis() -> None:
+    row = decode(native(x=np.ones(2, np.float32), s=state(2, 3)), X, STATE)
+    one = decode(native(x=np.ones((1, 2), np.float32), s=state(2, 1, 3)), X, STATE)
+    four = decode(native(x=np.ones((4, 2), np.float32), s=state(2, 4, 3)), X, STATE)
+
+    assert row.signature == one.signature == (("tensor", "<f4", (2,)), ("tensor", "<f4", (2, 3)))
+    assert (row.flags, one.flags, four.flags) == (0, BATCHED, 0)
+    assert four.signature == (("whole", "<f4", (4, 2)), ("whole", "<f4", (2, 4, 3)))
+
+
+def test_only_equal_values_of_a_shared_input_share_a_batch() -> None:
+    decoder = RecordDecoder((X, RATE), PREFIX)
+
+    def signature(rate: int) -> Signature:
+        return decoder.decode(b"5-1", native(x=np.ones(2, np.float32), rate=np.int64(rate)), 0).signature
+
+    assert signature(8000) == signature(8000) != signature(16000)
+    batch = decoder.decode(b"5-1", native(x=np.ones((4, 2), np.float32), rate=np.int64(8000)), 0)
+    assert batch.signature == (("whole", "<f4", (4, 2)), ("whole", "<i8", ()))
+
+
+def test_records_of_one_shared_value_are_decoded_together() -> None:
+    decoder = RecordDecoder((X, RATE), PREFIX)
+    entries = [native(x=np.full(2, at, np.float32), rate=np.int64(8)) for at in range(3)]
+    first = decoder.decode(b"5-1", entries[0], 0)
+
+    together = decoder.decode_alike([b"5-1", b"5-2", b"5-3"], entries, 0)
+
+    assert together is not None
+    assert together.signature == first.signature
+    other = native(x=np.ones(2, np.float32), rate=np.int64(9))
+    assert decoder.decode_alike([b"5-1", b"5-2"], [entries[0], other], 0) is None
 
 
 @pytest.mark.parametrize("write", [native, in_original])

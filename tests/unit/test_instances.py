@@ -4,6 +4,7 @@ import base64
 import json
 from typing import Any
 
+import msgspec
 import numpy as np
 import orjson
 import pytest
@@ -308,11 +309,12 @@ def test_a_model_that_takes_any_tensors_gets_float32_under_the_names_of_the_clie
     }
 
 
-def test_where_all_tensors_have_a_batch_dimension_a_row_is_one() -> None:
-    spec = TensorSpec("x", "float32", (None,))
+def test_the_tensors_of_a_call_have_the_dimensions_of_the_model() -> None:
+    spec, scalar = TensorSpec("x", "float32", (None, 2), None), TensorSpec("x", "float32", (), None)
 
-    assert decode_tensor(encoded('{"x": [1, 2]}', spec, already_batched=True)[b"tensor:x"]).tolist() == [1, 2]
-    assert "takes tensors with a batch dimension" in refusal('{"x": 1}', OPEN, already_batched=True)
+    assert decode_tensor(encoded('{"x": [[1, 2]]}', spec, already_batched=True)[b"tensor:x"]).tolist() == [[1, 2]]
+    assert decode_tensor(encoded('{"x": 1}', scalar, already_batched=True)[b"tensor:x"]).tolist() == 1
+    assert "takes float32 [?,2] a record" in refusal('{"x": [1, 2]}', spec, already_batched=True)
 
 
 def test_long_names_are_not_kept() -> None:
@@ -344,15 +346,16 @@ SPECS = st.builds(
 @pytest.mark.slow
 @settings(max_examples=1500)
 @given(st.one_of(LISTS, LISTS, SPARSE, st.dictionaries(st.text(max_size=3), LEAVES)), SPECS, st.booleans())
-def test_what_is_let_through_a_node_takes(value: Any, spec: TensorSpec, already_batched: bool) -> None:
+def test_what_is_let_through_a_node_takes(value: Any, spec: TensorSpec, calls: bool) -> None:
     """Or it is refused before the queue, with nothing but a `BadRequest`; images and ragged text are a worker's business."""
     instance = orjson.loads(json.dumps({"x": value}))
+    spec = msgspec.structs.replace(spec, batch_axis=None) if calls else spec
     try:
-        fields = encode_instance(instance, job(spec, already_batched=already_batched))
+        fields = encode_instance(instance, job(spec, already_batched=calls))
     except BadRequest:
         return
 
-    record = RecordDecoder([spec], b"reply", DecodeOptions(already_batched)).decode(b"1-1", [b"uri", b"u", *fields], 0)
+    record = RecordDecoder([spec], b"reply", DecodeOptions(calls)).decode(b"1-1", [b"uri", b"u", *fields], 0)
 
     assert record.error is None or (fields[0] == b"string:x" and not spec.is_text), record.error
 

@@ -63,16 +63,42 @@ def test_rows_and_columns_are_a_record_a_row(document: dict[str, Any]) -> None:
 
 
 def test_all_rows_are_one_record_where_inputs_are_batched_already() -> None:
-    (record,) = predicted({"instances": [[1, 2], [3, 4]]}).records(job(X, already_batched=True))
+    whole = job(X, already_batched=True)
+    (record,) = read_predict({"instances": [[1, 2], [3, 4]]}, whole, 4).records(whole)
 
     assert decode_tensor(record[1]).tolist() == [[1, 2], [3, 4]]
 
 
 def test_rows_of_one_batch_have_the_same_inputs() -> None:
-    rows = predicted({"instances": [{"x": [1, 2]}, {"y": [3, 4]}]})
+    whole = job(X, already_batched=True)
+    rows = read_predict({"instances": [{"x": [1, 2]}, {"y": [3, 4]}]}, whole, 4)
 
     with pytest.raises(BadRequest, match="row 1 has other inputs than row 0"):
-        rows.records(job(X, already_batched=True))
+        rows.records(whole)
+
+
+def test_a_row_with_the_dimensions_of_the_model_is_a_call() -> None:
+    calls = job(
+        TensorSpec("x", "float32", (None, 2), None), TensorSpec("rate", "int64", (), None), already_batched=True
+    )
+    rows = read_predict({"instances": [{"x": [[1, 2]], "rate": 8}, {"x": [[3, 4], [5, 6]], "rate": 16}]}, calls, 4)
+
+    found = [[decode_tensor(value).tolist() for value in record[1::2]] for record in rows.records(calls)]
+
+    assert (rows.is_batch, found) == (False, [[[[1, 2]], 8], [[[3, 4], [5, 6]], 16]])
+
+
+def test_the_columns_of_a_call_go_as_they_are() -> None:
+    calls = job(
+        TensorSpec("x", "float32", (None, 2), None), TensorSpec("rate", "int64", (), None), already_batched=True
+    )
+    rows = read_predict({"inputs": {"x": [[1, 2], [3, 4], [5, 6]], "rate": 8}}, calls, 1)
+
+    [record] = rows.records(calls)
+
+    assert [decode_tensor(value).tolist() for value in record[1::2]] == [[[1, 2], [3, 4], [5, 6]], 8]
+    result = Result("u", {"y": np.zeros((2, 3), np.float32), "score": np.float32(2).reshape(())})
+    assert results.outputs([result], batched=True)["outputs"]["score"] == 2
 
 
 def test_columns_of_several_inputs() -> None:
@@ -127,7 +153,9 @@ def test_a_row_that_the_model_does_not_take_is_named() -> None:
 
 
 def test_examples_have_the_context() -> None:
-    rows = read_examples({"context": {"flag": 1}, "examples": [{"x": [1, 2]}, {"x": [3, 4], "flag": 0}]}, 4)
+    rows = read_examples(
+        {"context": {"flag": 1}, "examples": [{"x": [1, 2]}, {"x": [3, 4], "flag": 0}]}, job(X, FLAG), 4
+    )
 
     assert rows.rows == [{"x": [1, 2], "flag": 1}, {"x": [3, 4], "flag": 0}]
 
@@ -142,7 +170,7 @@ def test_examples_have_the_context() -> None:
 )
 def test_what_is_wrong_with_examples_is_said(document: Any, message: str) -> None:
     with pytest.raises(BadRequest, match=message):
-        read_examples(document, 4)
+        read_examples(document, job(X, FLAG), 4)
 
 
 def test_one_output_is_a_bare_value() -> None:

@@ -3,6 +3,7 @@
 from types import SimpleNamespace
 from typing import Any, cast
 
+import msgspec
 import pytest
 
 from cluster_serving.client.tensor_spec import TensorSpec
@@ -38,7 +39,8 @@ def test_free_and_unknown_dimensions_are_minus_one() -> None:
 
 
 def test_whole_batches_have_the_models_own_batch_dimension() -> None:
-    described = served(node(already_batched=True, backend="bigdl"))
+    specs = tuple(msgspec.structs.replace(spec, batch_axis=None) for spec in INPUTS)
+    described = served(node(already_batched=True, backend="bigdl", inputs=specs))
 
     assert model_metadata(described)["inputs"][0]["shape"] == [8, 3, -1]
     assert model_metadata(described)["platform"] == "bigdl"

@@ -117,9 +117,18 @@ def test_bytes_for_numbers_are_encoded_images() -> None:
 
 
 def test_a_batch_that_belongs_together_is_one_record() -> None:
-    rows = rows_of(node(X, already_batched=True), x=np.zeros((20, 2), np.float32))
+    call = TensorSpec("x", "float32", (None, 2), None)
+    rows = rows_of(node(call, already_batched=True), x=np.zeros((20, 2), np.float32))
 
     assert (values(rows), rows.stacked) == ([{b"tensor:x": [[0, 0]] * 20}], False)
+
+
+def test_rows_stand_along_the_batch_axis_and_what_has_none_is_of_every_row() -> None:
+    inputs = (TensorSpec("s", "float32", (2, None, 1), 1), TensorSpec("rate", "int64", (), None))
+    rows = rows_of(node(*inputs), s=np.arange(6, dtype=np.float32).reshape(2, 3, 1), rate=np.array(8))
+
+    assert [record[b"tensor:s"] for record in values(rows)] == [[[0], [3]], [[1], [4]], [[2], [5]]]
+    assert [record[b"tensor:rate"] for record in values(rows)] == [8, 8, 8]
 
 
 def test_a_record_for_preprocess_is_as_it_came() -> None:

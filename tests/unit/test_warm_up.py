@@ -5,8 +5,9 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from cluster_serving.node.engines.batching import declare
 from cluster_serving.node.engines.warm_up import trial, warm_up
-from cluster_serving.node.models.base import Array, ModelError, TensorSpec
+from cluster_serving.node.models.base import Array, LoadOptions, ModelError, TensorSpec
 
 ROWS_OF_4 = TensorSpec("x", "float32", (None, 4))
 
@@ -80,4 +81,4 @@ def test_inputs_made_for_different_batch_sizes() -> None:
     with pytest.raises(
         ModelError, match="different batch sizes, 'y' for batches of 1 and 'x' for batches of 4: export"
     ):
-        warm_up(model, 6)
+        declare(model, LoadOptions(batching="rows"))

@@ -69,12 +69,6 @@ class TensorflowBackend:
     ) -> None:
         if not inputs:
             raise ModelError(f"{path} takes no input: there is nothing to serve.")
-        for spec in inputs:
-            if spec.shape == ():
-                raise ModelError(
-                    f"{path}: the input {spec.name!r} is a single value for the whole batch, and every record brings its own: "
-                    "export the model with a constant in its place."
-                )
         self.inputs = tuple(inputs)
         self.outputs = tuple(outputs)
         self._function = function
@@ -158,7 +152,7 @@ def spec_of(name: str, tensor: Any, path: Path) -> TensorSpec:
         raise ModelError(f"{path}: {name!r} holds {dtype.name} values, and only plain numbers and text can be served.")
     shape = tf.TensorShape(tensor.shape)
     dims = None if shape.rank is None else tuple(shape.as_list())
-    return TensorSpec(name, "str" if dtype == tf.string else dtype.name, dims)
+    return TensorSpec(name, "str" if dtype == tf.string else dtype.name, dims, None if dims == () else 0)
 
 
 def inputs_of(tensors: Mapping[str, Any], options: LoadOptions, path: Path) -> list[TensorSpec]:

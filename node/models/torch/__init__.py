@@ -51,8 +51,9 @@ class TorchBackend:
             # If inputs have free dimensions, the shapes of the outputs stay open.
             rows = [spec.row_shape for spec in self.inputs]
             fixed = bool(rows) and all(row is not None and None not in row for row in rows)
+            axis = 0 if not self.inputs or any(spec.batch_axis is not None for spec in self.inputs) else None
             self.outputs = tuple(
-                TensorSpec(name, array.dtype.name, (None, *array.shape[1:]) if fixed and array.ndim else None)
+                TensorSpec(name, array.dtype.name, (None, *array.shape[1:]) if fixed and array.ndim else None, axis)
                 for name, array in outputs.items()
             )
         return outputs

@@ -27,13 +27,13 @@ def exported_program(program: ExportedProgram, options: LoadOptions, path: Path)
         if each.kind != InputKind.USER_INPUT:
             continue
         value = values[each.arg.name]
-        if isinstance(each.arg, TensorArgument) and value.dim() > 0:
+        if isinstance(each.arg, TensorArgument):
             taken[len(leaves)] = value
             known.append(to_spec(each.arg.name, value))
         elif not isinstance(each.arg, ConstantArgument):
             raise ModelError(
-                f"{path}: {each.arg.name!r} is a single number, and only tensors with a batch dimension can be served; export "
-                "the model with a constant in its place."
+                f"{path}: {each.arg.name!r} is no tensor, and only tensors can be served; export the model with a constant in "
+                "its place."
             )
         leaves.append(each.arg.value if isinstance(each.arg, ConstantArgument) else None)
     if not known:

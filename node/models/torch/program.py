@@ -39,8 +39,11 @@ def declared(known: Sequence[TensorSpec], options: LoadOptions, path: Path) -> t
     for spec in stated.values():
         if spec.is_text:
             raise ModelError(f"{path}: modelInputs has text for {spec.name!r}, and PyTorch has only numbers.")
-    pairs = [(stated.get(spec.name, spec), spec.shape) for spec in known]
-    return tuple(TensorSpec(spec.name, spec.dtype, spec.shape or shape) for spec, shape in pairs)
+    pairs = [(stated.get(spec.name, spec), spec) for spec in known]
+    return tuple(
+        spec if spec.shape is not None else TensorSpec(spec.name, spec.dtype, own.shape, own.batch_axis)
+        for spec, own in pairs
+    )
 
 
 def casts(inputs: Sequence[TensorSpec], needs: Sequence[torch.dtype | None]) -> tuple[torch.dtype | None, ...]:

@@ -43,7 +43,7 @@ def to_spec(name: str, tensor: torch.Tensor) -> TensorSpec:
     """Return the spec of a tensor of an exported program. A dimension that is a symbol is free."""
     dims: Any = tensor.shape  # of int and torch.SymInt, contrary to the stubs
     shape = tuple(dim if isinstance(dim, int) else None for dim in dims)
-    return TensorSpec(name, numpy_dtype(tensor.dtype), shape)
+    return TensorSpec(name, numpy_dtype(tensor.dtype), shape, 0 if shape else None)
 
 
 def numpy_dtype(dtype: torch.dtype) -> str:
