@@ -70,11 +70,19 @@ _IGNORED: Final[dict[str, str]] = {
     "data.type": _CLIENT,
     "data.resize": "batches of every size are allowed",
     "kafkaurl": "the queue is Redis",
+    "dynamicbatching": "records share batches without it: see batching, batchSize and maxBatchDelayMs",
+    "sequencebatching": "a node keeps no state: let the model return its state, and send the state with the next record",
 }
 
 # In the original, `on` asked for the speed of the whole machine. Today `on` asks for a measurement at the start.
 _MEASURED: Final = {"on": ("tuning", "start")}
-_SWITCHES: Final = {"performancemode": _MEASURED, "params.performance_mode": _MEASURED}
+# In Triton, a model without batches has the size 0.
+_MOST_ROWS: Final = {"0": ("batching", "none"), "1": ("batching", "none"), "*": ("batchSize", "*")}
+_SWITCHES: Final = {
+    "performancemode": _MEASURED,
+    "params.performance_mode": _MEASURED,
+    "maxbatchsize": _MOST_ROWS,
+}
 
 # Keys that are refused unless the value asks for nothing, folded flat -> (values that ask for nothing, reason of the refusal).
 _REFUSED: Final[dict[str, tuple[frozenset[str], str]]] = {

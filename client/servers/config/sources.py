@@ -61,10 +61,11 @@ class Found:
                 raise ConfigError(f"{where}: {written} is {value}, but {why}")
             self.ignored[written] = f"{value} is the only choice" if value is not None else "it has no value"
             return True
-        switched = self.spellings.switches.get(folded, {}).get(str(value).strip().lower())
+        switches = self.spellings.switches.get(folded, {})
+        switched = switches.get(str(value).strip().lower()) or (switches.get("*") if value is not None else None)
         if switched is not None:
             key, meant = switched
-            self.settings.setdefault(key, Setting(key, meant, where, where))
+            self.settings.setdefault(key, Setting(key, value if meant == "*" else meant, where, where))
             return True
         why_ignored = self.spellings.ignored.get(folded)
         if why_ignored and value not in (None, ""):

@@ -23,7 +23,8 @@ class Spellings:
         flags: folded flag to flat key, if the two differ.
         ignored: nested or folded flat key without a meaning any more, to the reason.
         switches: nested or folded flat key to its old values, in small letters, and each old value to a new key with a value. If
-            the new key is set too, the new key wins. With any other value the old key is `ignored`.
+            the new key is set too, the new key wins. With any other value the old key is `ignored`, or means what stands at `*`,
+            where the value `*` is the old value itself.
         refused: folded flat key to the harmless values, which ask for nothing, and to the error text for all other values.
         own: section of a file for the server alone. Its keys win over keys outside. Empty: the whole file is for the server.
         shared: flat keys that may stand outside the own section too. All other keys outside are for other servers.
