@@ -22,8 +22,8 @@ _NUMBERS = "biuf"
 class TensorSpec(msgspec.Struct, frozen=True):
     """One input or output of a model.
 
-    `dtype` is a numpy dtype, or "str" for text. `shape` includes the batch dimension. A dimension of `None` is free. A shape of
-    `None` is unknown: any number of dimensions.
+    `dtype` is a numpy dtype, or "str" for text. A nested value has "map", or "sequence(<dtype>)" with the dtype of its arrays.
+    `shape` includes the batch dimension. A dimension of `None` is free. A shape of `None` is unknown: any number of dimensions.
 
     `batch_axis` is the place of the batch dimension in `shape`. `None`: there is no batch dimension. An input without a batch
     dimension is shared by the rows of a batch, or belongs to a call that is no batch.
@@ -45,7 +45,7 @@ class TensorSpec(msgspec.Struct, frozen=True):
     def row_bytes(self) -> int:
         """Bytes of one row, or 0 if the size depends on the record."""
         shape = self.row_shape
-        if self.is_text or shape is None or None in shape:
+        if not self.is_numeric or shape is None or None in shape:
             return 0
         return np.dtype(self.dtype).itemsize * math.prod(dim or 0 for dim in shape)
 
@@ -82,6 +82,16 @@ class TensorSpec(msgspec.Struct, frozen=True):
     def is_text(self) -> bool:
         """True if the input or output holds strings."""
         return self.dtype == "str"
+
+    @property
+    def is_nested(self) -> bool:
+        """True if the input or output holds lists or maps of arrays."""
+        return self.dtype == "map" or self.dtype.startswith("sequence")
+
+    @property
+    def is_numeric(self) -> bool:
+        """True if the input or output is an array of numbers."""
+        return not self.is_text and not self.is_nested
 
     def describe(self) -> str:
         """Return a text for people: `data float32 [N,3,227,227]`. `parse` reads the same form."""

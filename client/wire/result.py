@@ -9,6 +9,7 @@ import numpy as np
 
 from cluster_serving.client import keys
 from cluster_serving.client.errors import CodecError
+from cluster_serving.client.wire.nested import decode_nested
 from cluster_serving.client.wire.receipt import Receipt, SplitReceipt, decode_receipt
 from cluster_serving.client.wire.tensors import decode_tensor
 
@@ -20,7 +21,7 @@ class Result:
 
     Attributes:
         uri: the record's name.
-        outputs: array of each output. Text is a str or nested lists of str.
+        outputs: array of each output. Text is a str or nested lists of str. Sequences and maps are lists and dicts of arrays.
         filtered: JSON value that a filter or `postprocess` made of the outputs, or None. In the original dialect, whose results
             do not name outputs: the value of each result.
         error: reason for a missing result (code, message), or None.
@@ -107,6 +108,8 @@ def decode_result(uri: str, fields: Sequence[bytes], receipt: SplitReceipt | Non
             outputs[_name(field)] = decode_tensor(content).astype(np.bool_)
         elif field.startswith(keys.STRING):
             outputs[_name(field)] = _json(field, content)
+        elif field.startswith(keys.NESTED):
+            outputs[_name(field)] = decode_nested(content)
         elif field == keys.VALUE:
             filtered = _json(field, content)
         elif field == keys.ERROR:

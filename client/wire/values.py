@@ -6,6 +6,7 @@
 | `str`, `{"path": …}` | image: the file's bytes |
 | `bytes`, `{"b64": text}`, `{"image": bytes}`, `{"image": ndarray}` | image, an array (height, width[, BGR], uint8) as PNG |
 | `{"string": text}`, (nested) list of `str`, ndarray of strings | string |
+| `{"sequence": [ndarray, …]}`, for an input that is a sequence; `{"sequence": None}` if it may be absent | nested value |
 | list of three ndarrays: indices (rank, nnz), values (nnz,), shape (rank,) | sparse tensor |
 """
 
@@ -21,6 +22,7 @@ import numpy as np
 
 from cluster_serving.client import keys
 from cluster_serving.client.errors import CodecError, InvalidValue
+from cluster_serving.client.wire.nested import encode_nested
 from cluster_serving.client.wire.tensors import Array, encode_tensor
 
 
@@ -135,11 +137,20 @@ def _string_or_image(name: str, value: str | bytes | dict[str, Any]) -> tuple[by
             return keys.IMAGE, _png(name, pixels)
         case {"string": str() as text}:
             return keys.STRING, json.dumps(text).encode()
+        case {"sequence": list() | tuple() | None as items}:
+            return keys.NESTED, _nested(name, items)
         case _:
             raise InvalidValue(
                 f"input {name!r}: empty bytes, or a dict with none of 'path' (file), 'b64' (text), "
-                "'image' (bytes or ndarray) and 'string' (text)"
+                "'image' (bytes or ndarray), 'string' (text) and 'sequence' (list of arrays)"
             )
+
+
+def _nested(name: str, items: Any) -> bytes:
+    try:
+        return encode_nested(items)
+    except CodecError as error:
+        raise InvalidValue(f"input {name!r}: {error}") from error
 
 
 def _file(name: str, path: Any) -> bytes:

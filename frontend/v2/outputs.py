@@ -1,10 +1,12 @@
 """Results of a request's records to the tensors of the answer."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from cluster_serving.client.tensor_spec import TensorSpec
+from cluster_serving.client.wire.nested import is_nested
 from cluster_serving.client.wire.result import Result
 from cluster_serving.client.wire.tensors import Array
 from cluster_serving.frontend.errors import BadRequest
@@ -35,7 +37,7 @@ def joined(results: Sequence[Result], stacked: bool, outputs: Sequence[TensorSpe
             continue
         columns.append(
             {
-                name: output if isinstance(output, np.ndarray) else np.array(output, object)
+                name: output if isinstance(output, np.ndarray) else _text(output)
                 for name, output in result.outputs.items()
             }
         )
@@ -43,6 +45,11 @@ def joined(results: Sequence[Result], stacked: bool, outputs: Sequence[TensorSpe
         return columns[0]
     axes = {spec.name: spec.batch_axis for spec in outputs}
     return {name: _stack(name, [column[name] for column in columns], axes.get(name, 0)) for name in columns[0]}
+
+
+def _text(output: Any) -> Array:
+    """Return text, or the JSON of a sequence or map."""
+    return np.array(write(output).decode() if is_nested(output) else output, object)
 
 
 def _stack(name: str, rows: Sequence[Array], axis: int | None) -> Array:

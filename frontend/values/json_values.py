@@ -8,6 +8,7 @@
            | {"b64": text}                          image, or the UTF-8 of a text for an input of text
            | {"shape": [..], "data": [..], "indices": [[..], ..]}    sparse tensor, with a row of indices for each value
            | bytes                                  uploaded file: image
+           | list of (nested) lists of numbers, or null           sequence of tensors, for an input that is a sequence
 
 For an input that is not known, a text is an image if the text is the base64 of an image.
 """
@@ -21,6 +22,7 @@ import orjson
 from cluster_serving.client import keys
 from cluster_serving.client.errors import CodecError
 from cluster_serving.client.tensor_spec import TensorSpec
+from cluster_serving.client.wire.nested import encode_nested
 from cluster_serving.client.wire.original.base64_text import from_base64
 from cluster_serving.client.wire.original.values import EncodedImage, text_value
 from cluster_serving.client.wire.tensors import Array, encode_tensor, tensor_header
@@ -46,6 +48,7 @@ class JsonInput:
         self._name = name
         self._wire_name = name.encode()
         self._is_text = spec is not None and spec.is_text
+        self._is_nested = spec is not None and spec.is_nested
         self._is_open = spec is None or spec.shape is None
         self._tensor = keys.TENSOR + self._wire_name
         self._length = -1
@@ -68,6 +71,8 @@ class JsonInput:
                 return [self._tensor, self._header + self._pack(*value)]  # a third of numpy's time
             except (struct.error, OverflowError):
                 pass  # the row is not of the usual form, and needs a closer look
+        if self._is_nested:
+            return self._sequence(value)
         match value:
             case str():
                 return self._text(value)
@@ -101,6 +106,17 @@ class JsonInput:
         if found.dtype == np.bool_:
             return [keys.BOOL + self._wire_name, encode_tensor(found.view(np.uint8))]
         return [self._tensor, encode_tensor(found)]
+
+    def _sequence(self, value: Any) -> Fields:
+        """Return the fields of a list of arrays, or of null. The node gives the arrays the dtype of the input."""
+        if value is not None and not isinstance(value, list):
+            self._refuse("a value that is no list")
+        items: list[Any] = value or []
+        arrays: list[Array] = []
+        for item in items:
+            leaves, shape = flatten(self._name, item)
+            arrays.append(natural(self._name, leaves).reshape(shape))
+        return [keys.NESTED + self._wire_name, encode_nested(None if value is None else arrays)]
 
     def _text(self, text: str) -> Fields:
         if self._is_text:

@@ -13,8 +13,10 @@ from typing import Any
 import numpy as np
 import orjson
 
+from cluster_serving.client.wire.nested import is_nested
 from cluster_serving.client.wire.result import Result
 from cluster_serving.client.wire.tensors import Array
+from cluster_serving.frontend.http.json_body import write
 
 _FAILED = '{"value":"NaN"}'
 _NOT_FINITE = {"nan": b"NaN", "inf": b"Infinity", "-inf": b"-Infinity"}
@@ -32,6 +34,8 @@ def prediction_text(result: Result) -> str:
 def _output(value: Any) -> str:
     """Return `{"data":[..],"shape":[..]}` for use within a text: quotes are escaped."""
     if not isinstance(value, np.ndarray):
+        if is_nested(value):
+            return json.dumps(write({"data": value}).decode())[1:-1]
         # Text, or nested lists of text, is written as ASCII, because UTF-8 has no bytes for some texts.
         texts = np.array(value, object)
         document = {"data": texts.reshape(-1).tolist(), "shape": list(texts.shape)}

@@ -95,7 +95,8 @@ class Settings(BaseModel):
     )
     model_outputs: Words = Field(
         default=(),
-        description="Names of the outputs to return, in this order. For a TensorFlow graph: any tensors. Unset: all.",
+        description="Outputs to return, in this order: names, or name dtype [2,N,128]. For a TensorFlow graph: any tensors. Unset: "
+        "all.",
     )
     model_signature: str = Field(
         default="", description="Signature of a TensorFlow SavedModel. Unset: serving_default, or the only signature."

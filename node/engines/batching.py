@@ -47,7 +47,9 @@ def declare(backend: Backend, options: LoadOptions) -> Batching:
     Raises:
         ModelError: the configuration wants rows, and the inputs are made for different numbers of rows.
     """
-    inputs = [spec if spec.shape != () else replace(spec, batch_axis=None) for spec in backend.inputs]
+    inputs = [
+        replace(spec, batch_axis=None) if spec.shape == () or spec.batch == 0 else spec for spec in backend.inputs
+    ]
     stated = {spec.name: spec for spec in options.stated_outputs if spec.dtype}
     backend.outputs = tuple(_stated(spec, stated.get(spec.name)) for spec in backend.outputs)
     batched = [spec for spec in inputs if spec.batch_axis is not None]

@@ -86,7 +86,7 @@ def filled(
     batch: dict[str, Array] = {}
     for spec in inputs:
         shape = spec.batch_shape(rows)
-        if spec.is_text or shape is None:
+        if not spec.is_numeric or shape is None:
             return None
         batch[spec.name] = fill(shape, spec.dtype)
     return batch or None
@@ -112,5 +112,8 @@ def trial(backend: Backend, rows: int) -> TrialRun | None:
             failures.append(error)
     reason = " ".join(str(failures[0]).split())
     zeros = "zeros" if all(spec.batch_axis is None for spec in backend.inputs) else f"a batch of {rows} rows of zeros"
-    is_certain = all(np.dtype(spec.dtype).kind == "f" and None not in (spec.row_shape or ()) for spec in backend.inputs)
+    is_certain = all(
+        spec.is_numeric and np.dtype(spec.dtype).kind == "f" and None not in (spec.row_shape or ())
+        for spec in backend.inputs
+    )
     raise MadeUpRunFailed(f"the model fails on {zeros}: {reason}", is_certain=is_certain) from failures[0]

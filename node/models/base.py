@@ -1,5 +1,6 @@
 """Interface of every backend, with the options and the error of loading a model."""
 
+import re
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -12,6 +13,7 @@ from cluster_serving.client.wire.binding import like
 __all__ = ["Array", "Backend", "LoadOptions", "ModelError", "TensorSpec", "numbered", "open_inputs"]
 
 Array = NDArray[Any]
+_WITH_SHAPE = re.compile(r"\S+\s+\w+\s*\[[^\[\]]*\]")
 
 
 def open_inputs(count: int, batch_axis: int | None = 0) -> tuple[TensorSpec, ...]:
@@ -58,7 +60,7 @@ class LoadOptions(msgspec.Struct, frozen=True):
     def stated_outputs(self) -> tuple[TensorSpec, ...]:
         """Specs parsed from `outputs`. A text that is a name alone has an unknown dtype and shape."""
         return tuple(
-            TensorSpec.parse(text) if text.rstrip().endswith("]") else TensorSpec(text, "", None)
+            TensorSpec.parse(text) if _WITH_SHAPE.fullmatch(text) else TensorSpec(text, "", None)
             for text in self.outputs
         )
 

@@ -12,9 +12,11 @@ os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 import onnxruntime as ort
 
+from cluster_serving.node.models import narrow
 from cluster_serving.node.models.base import Array, LoadOptions, ModelError, TensorSpec
 from cluster_serving.node.models.batch_axes import axes_of_inputs, axes_of_outputs
 from cluster_serving.node.models.detect import Detected
+from cluster_serving.node.models.narrow import NARROW
 from cluster_serving.node.models.sealed import in_memory
 
 _DTYPES = {
@@ -33,6 +35,8 @@ _DTYPES = {
     "tensor(uint64)": "uint64",
 }
 _FATAL_ONLY = 4  # every error is an exception too
+_MAPS = re.compile(r"seq\(map\(.*\)\)")
+_SEQUENCE = re.compile(r"(?:optional\()?(?:seq\()?(tensor\(\w+\))\)+")
 _NO_MODEL = ("Protobuf parsing failed", "No graph was found")
 # Place in ONNX Runtime's source at which an error arose: `/onnxruntime_src/x.h:46 void f(const T&) ` or `x.cc:461 Function `.
 _SOURCE = re.compile(r"\S*\.(?:cc|h):\d+ (?:[^()]*\(.*?\) |\w+ )")
@@ -57,11 +61,27 @@ class OnnxBackend:
             raise ModelError(f"{path} has no inputs: there is nothing to send it; export the model with its inputs.")
         self._session = session
         self._names = [spec.name for spec in self.outputs]
+        self._narrow_inputs = {value.name: NARROW[value.type] for value in takes if value.type in NARROW}
+        self._narrow_outputs = {value.name: NARROW[value.type] for value in gives if value.type in NARROW}
+        self._nested_inputs = [spec.name for spec in self.inputs if spec.is_nested]
+        self._nested_outputs = [spec for spec in self.outputs if spec.is_nested]
 
     def run(self, batch: dict[str, Array]) -> dict[str, Array]:
-        """Run the model once on `batch`, which is read in place. Text is an array of `str` objects. The results are new."""
-        results: Any = self._session.run(self._names, batch)
-        return dict(zip(self._names, results, strict=True))
+        """Run the model once on `batch`, which is read in place. Text is an array of `str` objects. The results are new.
+
+        A sequence is the only item of an array of objects. The maps of the rows are an array of objects.
+        """
+        if self._nested_inputs:
+            batch = {**batch, **{name: batch[name].item() for name in self._nested_inputs}}
+        results: Any
+        if self._narrow_inputs or self._narrow_outputs:
+            results = narrow.run(self._session, batch, self._narrow_inputs, self._narrow_outputs, self._names)
+        else:
+            results = self._session.run(self._names, batch)
+        outputs = dict(zip(self._names, results, strict=True))
+        for spec in self._nested_outputs:
+            outputs[spec.name] = _objects(outputs[spec.name], spec)
+        return outputs
 
 
 def load(detected: Detected, options: LoadOptions) -> OnnxBackend:
@@ -105,14 +125,24 @@ def load(detected: Detected, options: LoadOptions) -> OnnxBackend:
     return OnnxBackend(session, options, path)
 
 
+def _objects(value: Any, spec: TensorSpec) -> Array:
+    """Return a nested value as an array of objects: the maps of the rows, or the value as the only item."""
+    is_rows = spec.dtype == "map"
+    items: list[Any] = value if is_rows else [value]
+    array = np.empty(len(items), object)
+    for at, item in enumerate(items):
+        array[at] = item
+    return array if is_rows else array.reshape(())
+
+
 def _spec(value: Any, batch_axis: int | None, path: Path) -> TensorSpec:
-    dtype = _DTYPES.get(value.type)
+    if _MAPS.fullmatch(value.type):  # of classifiers converted from scikit-learn: a map for each row
+        return TensorSpec(value.name, "map", (None,))
+    if (sequence := _SEQUENCE.fullmatch(value.type)) and (dtype := _DTYPES.get(sequence[1])):
+        return TensorSpec(value.name, f"sequence({dtype})", None, None)
+    dtype = NARROW[value.type].dtype if value.type in NARROW else _DTYPES.get(value.type)
     if dtype is None:
-        # Classifiers converted from scikit-learn give maps by default.
-        hint = "; export the model with the option zipmap=False" if value.type.startswith("seq(map") else ""
-        raise ModelError(
-            f"{path}: {value.name!r} is a {value.type}, and only tensors of numbers or text can be served{hint}."
-        )
-    # A free dimension is a name, None, or in old files 0 or -1. No dimensions are those of a number, or leave the rank open.
-    shape = tuple(dim if isinstance(dim, int) and dim > 0 else None for dim in value.shape)
+        raise ModelError(f"{path}: {value.name!r} is a {value.type}, which cannot be served.")
+    # A free dimension is a name or None. No dimensions are those of a single number, or leave the rank open.
+    shape = tuple(dim if isinstance(dim, int) and dim >= 0 else None for dim in value.shape)
     return TensorSpec(value.name, dtype, shape or None, batch_axis)

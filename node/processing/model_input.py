@@ -23,6 +23,7 @@ _IMAGE: Key = ("image", "", ())
 _TEXT: Key = ("string", "", ())
 _TEXTS: Key = ("strings", "", ())
 _RECORD: Key = ("record", "", ())
+_NESTED: Key = ("nested", "", ())
 _MAX_HEADERS = 4096
 SHARED = "tensor:"
 """Kind of a shared tensor in a signature. The digest of its content follows."""
@@ -60,7 +61,8 @@ class ModelInput:
         self._kind = "whole" if options.calls else "tensor"
         self._options = options
         self._is_text = spec.is_text
-        self._dtype = np.dtype(object if spec.is_text else spec.dtype)
+        self._is_numeric = spec.is_numeric
+        self._dtype = np.dtype(spec.dtype if spec.is_numeric else object)
         self._row = spec.row_shape
         # For the header of each tensor message that needs no conversion: its key, and the begin and end of the data.
         self._exact: dict[bytes, tuple[Key, int, int]] = {}
@@ -72,7 +74,7 @@ class ModelInput:
             CodecError: the message holds no tensor, or a tensor that does not fit the input.
         """
         layout = tensor_layout(message)
-        if layout is None or self._is_text or layout.dtype != self._dtype or not self.spec.is_row(layout.shape):
+        if layout is None or layout.dtype != self._dtype or not self.spec.is_row(layout.shape):
             return self.tensor(decode_tensor(message))
         key, end = (self._kind, layout.dtype.str, layout.shape), layout.offset + layout.nbytes
         if len(self._exact) < _MAX_HEADERS:
@@ -100,8 +102,9 @@ class ModelInput:
         Raises:
             CodecError: the shape does not fit the input, or the values do not convert to the input's dtype without loss.
         """
-        if self._is_text:
-            raise CodecError(f"input {self.spec.name!r} takes text, not a tensor of {array.dtype}")
+        if not self._is_numeric:
+            takes = "text" if self._is_text else f"a {self.spec.dtype}"
+            raise CodecError(f"input {self.spec.name!r} takes {takes}, not a tensor of {array.dtype}")
         rows, shape = self.spec.fitted(array)
         converted = np.ascontiguousarray(self.spec.converted(array))
         # memoryview.cast would refuse arrays without elements.
@@ -114,8 +117,10 @@ class ModelInput:
         Raises:
             CodecError: the input takes text.
         """
-        if self._is_text:
-            raise CodecError(f"input {self.spec.name!r} takes text, not an image")
+        if not self.spec.is_numeric:
+            raise CodecError(
+                f"input {self.spec.name!r} takes {'text' if self._is_text else self.spec.kind}, not an image"
+            )
         return InputValue(_IMAGE, encoded)
 
     def text(self, encoded: bytes) -> InputValue:
@@ -144,6 +149,16 @@ class ModelInput:
         if self.spec.is_row(shape) or not shape or (self._row is not None and not matches(shape[1:], self._row)):
             return InputValue(_TEXT, encoded)  # without a batch dimension
         return InputValue(_TEXT, encoded, shape[0] or None)
+
+    def nested(self, encoded: bytes) -> InputValue:
+        """Return a nested value as it is. A worker decodes the value.
+
+        Raises:
+            CodecError: the input takes an array.
+        """
+        if not self.spec.is_nested:
+            raise CodecError(f"input {self.spec.name!r} takes {self.spec.kind}, not a sequence")
+        return InputValue(_NESTED, encoded)
 
     def sparse(self, indices: Array, values: Array, shape: Array) -> InputValue:
         """Convert a sparse tensor to a dense tensor.

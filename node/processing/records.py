@@ -9,6 +9,7 @@ import numpy as np
 from cluster_serving.client import keys
 from cluster_serving.client.errors import CodecError
 from cluster_serving.client.tensor_spec import matches
+from cluster_serving.client.wire.nested import decode_nested
 from cluster_serving.client.wire.original.values import MAX_JSON_BYTES
 from cluster_serving.client.wire.tensors import decode_tensor
 from cluster_serving.node.models.base import Array, TensorSpec, open_inputs
@@ -125,6 +126,32 @@ def text_array(spec: TensorSpec, value: object) -> Array:
     if not all(isinstance(item, str) for item in array.flat):
         raise ValueError(f"input {spec.name!r} takes text, and nested lists of text only if all have the same length")
     return array
+
+
+def nested_value(spec: TensorSpec, content: bytes) -> Array:
+    """Return a nested value as the only item of an array of objects. Its arrays have the dtype of the input.
+
+    Raises:
+        ValueError: the value is no sequence, or has items of another dtype.
+    """
+    value = np.empty(1, object)
+    value[0] = _converted(spec, decode_nested(content))
+    return value.reshape(())
+
+
+def _converted(spec: TensorSpec, value: Any) -> Any:
+    dtype = spec.dtype.removeprefix("sequence(").removesuffix(")")
+    match value:
+        case None:
+            return None
+        case list():
+            return [_converted(spec, item) for item in value]
+        case np.ndarray() if value.dtype.kind == "O" and dtype == "str":
+            return value
+        case np.ndarray() | int() | float() if dtype != "str":
+            return TensorSpec(spec.name, dtype, None).converted(np.asarray(value))
+        case _:
+            raise ValueError(f"input {spec.name!r} takes a {spec.dtype}, and the value holds a {type(value).__name__}")
 
 
 def _array(value: InputValue) -> Array:

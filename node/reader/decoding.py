@@ -37,7 +37,7 @@ from cluster_serving.node.ring.traceparent import bounded
 log = structlog.get_logger(__name__)
 
 _SPARSE = {keys.SPARSE_INDICES, keys.SPARSE_VALUES, keys.SPARSE_SHAPE}
-_KINDS = (keys.TENSOR, keys.BOOL, keys.IMAGE, keys.STRING, *sorted(_SPARSE))
+_KINDS = (keys.TENSOR, keys.BOOL, keys.IMAGE, keys.STRING, keys.NESTED, *sorted(_SPARSE))
 _MAX_FIELD_MAPS = 1024
 _MOST_TOLD = 16
 _MAX_NAMES_BYTES = 1 << 16  # the field map of longer field names is made anew for each entry, and not kept
@@ -146,7 +146,9 @@ class RecordDecoder:
 
     def _signature(self, values: Sequence[InputValue], dialect: int) -> tuple[Signature, int]:
         """Return the signature of a record, and the flag BATCHED if the record carries a batch dimension of 1."""
-        rows = [value.rows for value in values if not (self._has_shared and value.is_shared)]
+        rows = [value.rows for value in values]
+        if self._has_shared:
+            rows = [value.rows for value in values if not value.is_shared]
         if set(rows) <= {None, 1}:
             # Where a row is a single value, an array with a single item may be the value or a batch of 1. The remaining inputs
             # decide. Without such inputs the array is the value in the original dialect, because the dialect has arrays only.
@@ -301,6 +303,8 @@ def _no_tensor(model_input: ModelInput, parts: Mapping[bytes, int], fields: Sequ
             return model_input.image(encoded)
         case {keys.STRING: encoded}:
             return model_input.text(encoded)
+        case {keys.NESTED: encoded}:
+            return model_input.nested(encoded)
         case {keys.SPARSE_INDICES: indices, keys.SPARSE_VALUES: values, keys.SPARSE_SHAPE: shape}:
             return model_input.sparse(decode_tensor(indices), decode_tensor(values), decode_tensor(shape))
         case _:

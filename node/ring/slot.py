@@ -84,6 +84,7 @@ class StoredOutput(msgspec.Struct, frozen=True, array_like=True):
     """Output of one or several rows: a C-ordered array (rows, *row_shape) at `offset` of the outputs.
 
     Text has the dtype "str", and `spans` instead of shape and offset: the JSON of each row (offset and length in the outputs).
+    Nested values have the dtype "nested", and the spans of the value of each row (`client/wire/nested.py`).
     `batch_axis` is the place of the batch dimension in the model's output, which an answer with this dimension gets back. -1: the
     output has none.
     """

@@ -14,7 +14,7 @@ from cluster_serving.node.models.secrets import Secrets
 from cluster_serving.node.models.user_code import UserFault
 from cluster_serving.node.processing.custom import Processing
 from cluster_serving.node.processing.options import ImageOptions
-from cluster_serving.node.processing.records import Preprocessor, text_array, text_row
+from cluster_serving.node.processing.records import Preprocessor, nested_value, text_array, text_row
 from cluster_serving.node.ring.input_layout import InputArea, decode_layout
 from cluster_serving.node.ring.slot import Outcome, Slot, array_at, cut
 
@@ -130,6 +130,8 @@ class SlotInputs:
                 arrays.append(_view(slot, place, range(row, row + 1))[0, ...])
             elif place.kind == "string":
                 arrays.append(text_row(spec, msgspec.json.decode(next(contents))))
+            elif place.kind == "nested":
+                arrays.append(nested_value(spec, next(contents)))
             elif place.kind == "strings":
                 arrays.append(text_array(spec, msgspec.json.decode(next(contents))))
             else:

@@ -10,6 +10,7 @@ import numpy as np
 
 from cluster_serving.client.errors import ErrorCode
 from cluster_serving.client.servers.process.redaction import redact
+from cluster_serving.client.wire.nested import encode_nested
 from cluster_serving.node.models.base import Array, ModelError, TensorSpec
 from cluster_serving.node.models.user_code import UserFault
 from cluster_serving.node.processing.custom import Processing
@@ -64,8 +65,11 @@ class OutputArea:
         stored: list[StoredOutput] = []
         for name, array in outputs.items():
             if array.dtype.kind not in _NUMBERS:
-                spans = [self.put(json.dumps(text).encode()) for text in array.tolist()]
-                stored.append(StoredOutput(name, "str", spans=spans, batch_axis=axes.get(name, 0)))
+                nested = holds_nested(array)
+                rows = array.tolist()
+                spans = [self.put(encode_nested(row) if nested else json.dumps(row).encode()) for row in rows]
+                dtype = "nested" if nested else "str"
+                stored.append(StoredOutput(name, dtype, spans=spans, batch_axis=axes.get(name, 0)))
                 continue
             dtype = array.dtype.newbyteorder("=").str
             offset = self._take(-(-self.used // _ALIGNMENT) * _ALIGNMENT, array.nbytes)
@@ -135,6 +139,13 @@ class SlotOutputs:
         return _stored(run, outputs, area, self._axes)
 
 
+def holds_nested(array: Array) -> bool:
+    """Return whether the items of an array are nested values."""
+    if array.dtype.kind != "O" or not array.size:
+        return False
+    return any(isinstance(item, (list, dict)) for item in array.flat) or all(item is None for item in array.flat)
+
+
 def failed(row: int, error: BaseException, hint: str = "") -> Outcome:
     """Return the outcome of a record that failed in the model or after the model. `hint` follows an exception of the model."""
     code = ErrorCode.RESULT_TOO_LARGE if isinstance(error, ResultTooLargeError) else ErrorCode.INFERENCE_FAILED
@@ -153,6 +164,8 @@ def _check(outputs: Outputs) -> None:
             continue
         if dtype.kind not in "OUT":
             raise ModelError(f"output {name!r} is of dtype {dtype}, which cannot be sent")
+        if holds_nested(array):
+            continue
         others = {type(item).__name__ for item in array.flat if not isinstance(item, str)}
         if others:
             raise ModelError(
@@ -161,8 +174,8 @@ def _check(outputs: Outputs) -> None:
 
 
 def _record(outputs: Outputs, index: int) -> dict[str, Array]:
-    """Return one record's outputs without the batch dimension. A single item stays an array."""
-    return {name: array[index, ...] for name, array in outputs.items()}
+    """Return one record's outputs without the batch dimension. A single item stays an array. A nested value is a list or dict."""
+    return {name: array[index] if holds_nested(array) else array[index, ...] for name, array in outputs.items()}
 
 
 def _stored(run: ModelRun, outputs: Outputs, area: OutputArea, axes: Mapping[str, int]) -> list[Outcome]:

@@ -25,6 +25,8 @@ from cluster_serving.node.writer.outcome import RowOutcome
 # With names and receipt within the 512 MiB of a value, beyond which Redis closes the connection (proto-max-bulk-len).
 _MOST_BYTES = 511 << 20
 
+_LIST_OF_ONE = b"\x91"  # of msgpack
+
 Fields = list[bytes]
 """`field, value, field, value, ...`"""
 
@@ -34,14 +36,17 @@ class _Column(NamedTuple):
 
     Attributes:
         field: name of the field.
-        header: tensor message before the data, equal for all rows. Empty for text.
+        header: tensor message before the data, equal for all rows. Of text and nested values: the beginning of the list of a
+            batch of one row.
+        footer: the end of this list.
         offset: position of the first row's data in the outputs of the slot.
         size: bytes of a row's data.
-        spans: offset and length of the JSON of each row's text. Empty for numbers.
+        spans: offset and length of each row's text or nested value. Empty for numbers.
     """
 
     field: bytes
     header: bytes
+    footer: bytes
     offset: int
     size: int
     spans: list[tuple[int, int]]
@@ -121,11 +126,10 @@ class ResultFields:
             self._columns = [_column(output, batched=batched) for output in outcome.outputs]
             self._outcome, self._batched = outcome, batched
         fields: Fields = []
-        for field, header, offset, size, spans in self._columns:
+        for field, header, footer, offset, size, spans in self._columns:
             if spans:
                 start, length = spans[index]
-                json = bytes(outputs[start : start + length])
-                fields += field, msgspec.json.encode([msgspec.Raw(json)]) if batched else json
+                fields += field, header + outputs[start : start + length] + footer
             else:
                 start = offset + index * size
                 fields += field, header + outputs[start : start + size]
@@ -133,10 +137,13 @@ class ResultFields:
 
 
 def _column(output: StoredOutput, *, batched: bool) -> _Column:
-    if output.is_text:
-        return _Column(keys.STRING + output.name.encode(), b"", 0, 0, output.spans)
+    if output.spans:
+        kind, header, footer = (keys.STRING, b"[", b"]") if output.is_text else (keys.NESTED, _LIST_OF_ONE, b"")
+        if not batched or output.batch_axis < 0:
+            header = footer = b""
+        return _Column(kind + output.name.encode(), header, footer, 0, 0, output.spans)
     field, header, size = _head(output.name, output.dtype, output.batched_shape if batched else output.row_shape)
-    return _Column(field, header, output.offset, size, [])
+    return _Column(field, header, b"", output.offset, size, [])
 
 
 @lru_cache(maxsize=1024)
@@ -149,8 +156,9 @@ def _head(name: str, dtype: str, shape: tuple[int, ...]) -> tuple[bytes, bytes, 
 
 
 def _array(slot: Slot, output: StoredOutput, index: int, flags: int) -> Array:
-    if output.is_text:
-        raise CodecError(f"output {output.name!r} is text, which cannot be sent in the original dialect")
+    if output.spans:
+        what = "text" if output.is_text else "a sequence or map"
+        raise CodecError(f"output {output.name!r} is {what}, which cannot be sent in the original dialect")
     size = np.dtype(output.dtype).itemsize * math.prod(output.row_shape)
     shape = output.batched_shape if flags & BATCHED else output.row_shape
     return array_at(slot.outputs, output.dtype, shape, output.offset + index * size)

@@ -117,7 +117,7 @@ def _signature_backend(root: Any, signature: Signature, options: LoadOptions, pa
     _, takes = root.signatures[name].structured_input_signature
     gives = root.signatures[name].structured_outputs
     inputs = _keys(signature.inputs, options.inputs, "input", path)
-    outputs = _keys(signature.outputs, options.outputs, "output", path)
+    outputs = _keys(signature.outputs, options.output_names, "output", path)
     if left_out := sorted(takes.keys() - inputs):
         raise ModelError(f"{path}: the signature {name!r} needs the input {left_out[0]!r} as well.")
 

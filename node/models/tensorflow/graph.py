@@ -58,7 +58,7 @@ class Graph:
             ModelError: a name is unknown, nothing can be served, or an output needs further inputs.
         """
         feeds = self._find([spec.name for spec in options.stated], inputs, named_in)
-        fetches = self._find(options.outputs, outputs, named_in) or self._sinks(
+        fetches = self._find(options.output_names, outputs, named_in) or self._sinks(
             [tensor.op for tensor in feeds.values()]
         )
         needed = self._placeholders_before(fetches.values(), feeds.values())
