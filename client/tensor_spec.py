@@ -143,10 +143,6 @@ class TensorSpec(msgspec.Struct, frozen=True):
         axis = dims.index("N") if "N" in dims else 0 if dims else None
         return cls(match["name"], dtype.name, shape, axis)
 
-    def is_row(self, shape: tuple[int, ...]) -> bool:
-        """Return whether a tensor of the given shape is one row, without a batch dimension."""
-        return self.row_shape is None or matches(shape, self.row_shape)
-
     def fitted(self, array: Array) -> tuple[int | None, tuple[int, ...]]:
         """Return the batch dimension of a tensor, or None for a single row, and the shape of one row.
 

@@ -71,7 +71,7 @@ class Heartbeat(Release, frozen=True, kw_only=True):
         inputs: inputs of the model. Empty: any number of float32 tensors, or no worker has loaded the model yet.
         outputs: outputs of the model. Empty: known only after a run.
         raw: True if records go to the user's own `preprocess` as they are.
-        already_batched: True if each record is a call of the model by itself, with tensors as they are.
+        already_batched: True if each record is a call of the model by itself.
         batching: `rows`, or `none` with the reason, for people.
         workers_alive: number of workers that are ready.
         workers: number of workers that are wanted.
@@ -133,11 +133,4 @@ class Heartbeat(Release, frozen=True, kw_only=True):
             msgspec.MsgspecError: the heartbeat is not of this version.
         """
         fields = msgspec.json.decode(beat, type=dict[str, Any])
-        decoded = msgspec.convert({**fields, "figures": fields}, cls)
-        if decoded.already_batched and not decoded.batching:  # of a node that does not tell axes
-            inputs, outputs = (
-                tuple(msgspec.structs.replace(spec, batch_axis=None) for spec in specs)
-                for specs in (decoded.inputs, decoded.outputs)
-            )
-            return msgspec.structs.replace(decoded, inputs=inputs, outputs=outputs)
-        return decoded
+        return msgspec.convert({**fields, "figures": fields}, cls)

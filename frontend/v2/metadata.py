@@ -48,8 +48,8 @@ def model_config(served: Served, most_rows: int) -> dict[str, Any]:
         "platform": _PLATFORMS.get(node.backend, node.backend),
         "backend": _TRITON_BACKENDS.get(node.backend, node.backend),
         "max_batch_size": 0 if node.already_batched else most_rows,
-        "input": [_configured(spec) for spec in node.inputs],
-        "output": [_configured(spec) for spec in node.outputs],
+        "input": [_configured(spec, node.already_batched) for spec in node.inputs],
+        "output": [_configured(spec, node.already_batched) for spec in node.outputs],
         "dynamic_batching": {"preferred_batch_size": [node.batch_size]},
     }
 
@@ -64,10 +64,12 @@ def _tensor(spec: TensorSpec) -> dict[str, Any]:
     return {"name": spec.name, "datatype": datatype_of(spec.dtype), "shape": shape_of(spec)}
 
 
-def _configured(spec: TensorSpec) -> dict[str, Any]:
+def _configured(spec: TensorSpec, calls: bool) -> dict[str, Any]:
     """Return an input or output for the configuration, without the batch dimension if the queue gathers batches."""
     datatype = datatype_of(spec.dtype)
-    dims = [-1] if spec.row_shape is None else [-1 if dim is None else dim for dim in spec.row_shape]
+    dims = shape_of(spec)
+    if spec.shape is not None and spec.batch_axis is not None and not calls:
+        del dims[spec.batch_axis]
     return {
         "name": spec.name,
         "data_type": f"TYPE_{'STRING' if datatype == 'BYTES' else datatype}",

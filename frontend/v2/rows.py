@@ -86,9 +86,11 @@ def split(tensors: Mapping[str, Tensor], node: Heartbeat, most: int) -> Rows:
 def _column(spec: TensorSpec, tensor: Tensor, calls: bool) -> _Column:
     if spec.is_text != (tensor.datatype == BYTES):
         if not spec.is_text:
-            return _images(spec, tensor, calls)
+            return _images(spec, tensor, calls and spec.batch_axis is None)
         raise _misfit(spec, tensor)
     size, row = _fit(spec, tensor)
+    if calls:
+        size, row = None, tensor.array.shape
     array = tensor.array
     if spec.is_text:
         array = _text(tensor)

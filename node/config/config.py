@@ -52,7 +52,7 @@ class Config(Settings):
     def load_options(self, threads: int) -> LoadOptions:
         """Return the options for loading the model in a worker with `threads` threads."""
         given = (self.model_inputs, self.model_outputs, self.model_signature, self.allow_pickle)
-        return LoadOptions(threads, "f32", *given, "none" if self.input_already_batched else self.batching)
+        return LoadOptions(threads, "f32", *given, "batches" if self.input_already_batched else self.batching)
 
     def image_options(self) -> "ImageOptions":
         """Return the options for turning images into rows."""

@@ -5,6 +5,9 @@ none    a record is a call: tensors go in as they came, and outputs come back as
 auto    rows if every input and output has a batch dimension, or every output and the inputs for which the configuration says where
         it is. Otherwise none.
 
+A model of rows whose records are declared to be `batches` (`inputAlreadyBatched`) keeps its batch axes, although each record is a
+call: such a call may have any number of rows, and a record may also be a row, which is then a call by itself.
+
 `declare` decides about the inputs, from their specs. `settle` decides about the outputs, by a run if one can be made up. Both
 write the batch axes into the specs of the backend (`TensorSpec.batch_axis`), and all else follows from there.
 """
@@ -26,15 +29,10 @@ _ROWS = (2, 3)  # two sizes show which dimension of an output is the batch
 
 
 class Batching(msgspec.Struct, frozen=True):
-    """Batching of a model, and the reason where it was chosen.
-
-    `calls_of`: a model of rows that takes exactly so many rows at once is called repeatedly for a record with more of them. 0: a
-    call has any size.
-    """
+    """Batching of a model, and the reason where it was chosen."""
 
     mode: Literal["rows", "none"]
     why: str = ""
-    calls_of: int = 0
 
     def described(self) -> str:
         """Return the batching for people, such as `none: output 'y' has no batch dimension`."""
@@ -59,11 +57,17 @@ def declare(backend: Backend, options: LoadOptions) -> Batching:
             raise ModelError(_unclear("input", replace(unclear[0], batch_axis=None), "modelInputs"))
         inputs = [spec if spec.batch is None else replace(spec, batch_axis=None) for spec in inputs]
     sizes = {spec.batch: spec.name for spec in inputs if spec.batch}
-    if options.batching == "none":
-        has_rows = len(sizes) == 1 and len(batched) == len(inputs)
-        backend.inputs = tuple(map(_any_rows, inputs)) if has_rows else _without_axis(inputs)
-        backend.outputs = _without_axis(backend.outputs)
-        return Batching("none", calls_of=(next(iter(sizes)) or 0) if has_rows else 0)
+    has_rows = (
+        bool(inputs)
+        and len(sizes) <= 1
+        and all(spec.shape is not None and spec.batch_axis is not None for spec in inputs)
+    )
+    if options.batching == "batches" and has_rows:
+        backend.inputs = tuple(inputs)
+        backend.outputs = tuple(replace(spec, batch_axis=spec.batch_axis or 0) for spec in backend.outputs)
+        return Batching("none")
+    if options.batching in ("batches", "none"):
+        return _none(backend, "")
     if len(sizes) > 1:
         made = " and ".join(f"{name!r} for batches of {size}" for size, name in sorted(sizes.items()))
         why = f"the inputs are made for different batch sizes, {made}"
@@ -131,14 +135,6 @@ def _none(backend: Backend, why: str) -> Batching:
 
 def _without_axis(specs: Sequence[TensorSpec]) -> tuple[TensorSpec, ...]:
     return tuple(replace(spec, batch_axis=None) for spec in specs)
-
-
-def _any_rows(spec: TensorSpec) -> TensorSpec:
-    """Return the spec of an input for calls with any number of rows."""
-    axis, shape = spec.batch_axis, spec.shape
-    if shape and axis is not None:
-        shape = (*shape[:axis], None, *shape[axis + 1 :])
-    return replace(spec, shape=shape, batch_axis=None)
 
 
 def _stated(spec: TensorSpec, stated: TensorSpec | None) -> TensorSpec:

@@ -35,7 +35,8 @@ class LoadOptions(msgspec.Struct, frozen=True):
       model states the tensors.
     - `signature`: of a TensorFlow SavedModel.
     - `allow_pickle`: whether a file may run its own code while it is read.
-    - `batching`: whether records are rows of a batch: "auto", "rows" or "none".
+    - `batching`: whether records are rows of a batch: "auto", "rows" or "none". "batches": each record is a call, like "none", and
+      a model of rows also takes a record that lacks the batch dimension.
     """
 
     threads: int = 1

@@ -42,11 +42,6 @@ class InputValue(NamedTuple):
     shape: tuple[int, ...] = ()
 
     @property
-    def is_shared(self) -> bool:
-        """True if the value belongs to a whole batch."""
-        return self.key[0].startswith(SHARED)
-
-    @property
     def whole_key(self) -> Key:
         """Part of the signature for a record that is a batch by itself."""
         kind, dtype, shape = self.key
@@ -58,7 +53,8 @@ class ModelInput:
 
     def __init__(self, spec: TensorSpec, options: DecodeOptions) -> None:
         self.spec = spec
-        self._kind = "whole" if options.calls else "tensor"
+        self._is_call = options.calls and spec.batch_axis is None
+        self._kind = "whole" if self._is_call else "tensor"
         self._options = options
         self._is_text = spec.is_text
         self._is_numeric = spec.is_numeric
@@ -74,7 +70,9 @@ class ModelInput:
             CodecError: the message holds no tensor, or a tensor that does not fit the input.
         """
         layout = tensor_layout(message)
-        if layout is None or layout.dtype != self._dtype or not self.spec.is_row(layout.shape):
+        if layout is None or layout.dtype != self._dtype:
+            return self.tensor(decode_tensor(message))
+        if self._row is not None and not matches(layout.shape, self._row):
             return self.tensor(decode_tensor(message))
         key, end = (self._kind, layout.dtype.str, layout.shape), layout.offset + layout.nbytes
         if len(self._exact) < _MAX_HEADERS:
@@ -143,12 +141,15 @@ class ModelInput:
             shape = np.array(texts, dtype=object).shape
         except ValueError:  # ragged: the worker reports the error
             return InputValue(_TEXT, encoded)
-        if self._options.calls:
-            self.spec.fitted(np.broadcast_to(np.empty((), object), shape))
+        array = np.broadcast_to(np.empty((), object), shape)
+        if self._is_call:
+            self.spec.fitted(array)
             return InputValue(_TEXTS, encoded)
-        if self.spec.is_row(shape) or not shape or (self._row is not None and not matches(shape[1:], self._row)):
-            return InputValue(_TEXT, encoded)  # without a batch dimension
-        return InputValue(_TEXT, encoded, shape[0] or None)
+        try:
+            rows, _ = self.spec.fitted(array)
+        except CodecError:  # the worker reports the error
+            rows = None
+        return InputValue(_TEXT, encoded, rows)
 
     def nested(self, encoded: bytes) -> InputValue:
         """Return a nested value as it is. A worker decodes the value.

@@ -10,7 +10,7 @@ from cluster_serving.client.wire.original.values import SparseLayout
 class DecodeOptions(msgspec.Struct, frozen=True):
     """Options for decoding entries into rows.
 
-    `calls`: each record is a call of the model by itself, with tensors as they came. `sparse_layout`: layout of the indices of a
+    `calls`: each record is a call of the model by itself. `sparse_layout`: layout of the indices of a
     sparse tensor with as many values as dimensions. `raw`: records go to the workers unchanged, for the user's own `preprocess`.
     `encrypted`: images are encrypted. `may_order`: several inputs are bound by order if no name is like any of the model's.
     """

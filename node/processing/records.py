@@ -8,7 +8,6 @@ import numpy as np
 
 from cluster_serving.client import keys
 from cluster_serving.client.errors import CodecError
-from cluster_serving.client.tensor_spec import matches
 from cluster_serving.client.wire.nested import decode_nested
 from cluster_serving.client.wire.original.values import MAX_JSON_BYTES
 from cluster_serving.client.wire.tensors import decode_tensor
@@ -106,14 +105,13 @@ def text_row(spec: TensorSpec, value: object) -> Array:
         ValueError: the value is not text throughout, or does not have the shape of the input.
     """
     array = text_array(spec, value)
-    row = spec.row_shape
-    if row is None or matches(array.shape, row):
-        return array
-    if array.shape[:1] == (1,) and matches(array.shape[1:], row):
-        return array.reshape(array.shape[1:])
-    if array.size == 1 and all(dim in (1, None) for dim in row):
-        return array.reshape((1,) * len(row))
-    raise ValueError(f"input {spec.name!r} takes {spec.kind}, not text of shape {list(array.shape)}")
+    try:
+        rows, row = spec.fitted(array)
+    except CodecError:
+        rows, row = 0, ()
+    if rows not in (None, 1):
+        raise ValueError(f"input {spec.name!r} takes {spec.kind}, not text of shape {list(array.shape)}")
+    return array.reshape(row)
 
 
 def text_array(spec: TensorSpec, value: object) -> Array:

@@ -22,6 +22,7 @@ from cluster_serving.node.processing.model_input import (
     Content,
     InputValue,
     ModelInput,
+    SharedInput,
     model_input,
     original_field,
     raw_record,
@@ -70,7 +71,7 @@ class RecordDecoder:
         self._options = options or DecodeOptions()
         self._specs = tuple(inputs)
         self._inputs = [model_input(spec, self._options) for spec in inputs]
-        self._has_shared = not self._options.calls and any(spec.batch_axis is None for spec in inputs)
+        self._shared = {at for at, each in enumerate(self._inputs) if isinstance(each, SharedInput)}
         self._reply_prefixes = (reply_prefix, keys.OLD_FRONTENDS.encode())
         self._field_maps: dict[tuple[bytes, ...], FieldMap] = {}  # by field names
         self._bindings: dict[tuple[str, ...], tuple[Sequence[int], int]] = {}  # by input names
@@ -147,15 +148,17 @@ class RecordDecoder:
     def _signature(self, values: Sequence[InputValue], dialect: int) -> tuple[Signature, int]:
         """Return the signature of a record, and the flag BATCHED if the record carries a batch dimension of 1."""
         rows = [value.rows for value in values]
-        if self._has_shared:
-            rows = [value.rows for value in values if not value.is_shared]
-        if set(rows) <= {None, 1}:
+        if self._shared:
+            rows = [value.rows for at, value in enumerate(values) if at not in self._shared]
+        # A record that is declared to be a batch is run as a batch, because the model may not work row by row.
+        exact = self._options.calls and None not in rows
+        if set(rows) <= {None, 1} and not exact:
             # Where a row is a single value, an array with a single item may be the value or a batch of 1. The remaining inputs
             # decide. Without such inputs the array is the value in the original dialect, because the dialect has arrays only.
             telling = [value.rows for value in values if value.key[2] != ()]
             batched = 1 in (telling or ([] if dialect == ORIGINAL else rows))
             return tuple(value.key for value in values), BATCHED if batched else 0
-        if len(set(rows)) > 1:
+        if None in rows or (len(set(rows)) > 1 and not self._options.calls):
             named = ", ".join(str(each) for each in rows)
             raise CodecError(f"all inputs of a record must have the same number of rows, and they have {named}")
         return tuple(value.whole_key for value in values), 0

@@ -62,6 +62,7 @@ class SlotInputs:
     ) -> None:
         self._inputs = backend.inputs
         self._calls = calls
+        self._has_rows = any(spec.batch_axis is not None for spec in backend.inputs)
         self._shared = [at for at, spec in enumerate(backend.inputs) if spec.batch_axis is None and not calls]
         self._images = images
         self._open: Callable[[bytes], bytes] = bytes  # images that are not encrypted stay as they are
@@ -79,8 +80,8 @@ class SlotInputs:
         """Return runs of rows with equal shapes, and errors for rows with broken contents. Rows in `without` are left out."""
         layout = _layout_of(slot.signature)
         specs = self._inputs or open_inputs(len(layout.inputs))
-        whole = self._calls or any(place.kind in _WHOLE for place in layout.inputs)
-        if not layout.has_heap and not whole:
+        whole = any(place.kind in _WHOLE for place in layout.inputs) or (self._calls and not self._has_rows)
+        if not layout.has_heap and not whole and not self._calls:
             inputs = {spec.name: _view(slot, place, rows) for spec, place in zip(specs, layout.inputs, strict=True)}
             if not without:
                 return [ModelRun(list(rows), inputs)], []
@@ -100,9 +101,12 @@ class SlotInputs:
                 kind = "" if isinstance(error, (ValueError, UserFault)) else f"{type(error).__name__}: "
                 broken.append(Outcome([row], error=(ErrorCode.INVALID_INPUT, cut(f"{kind}{error}"))))
             else:
-                if whole:
+                if whole or self._calls:
+                    named = zip(specs, arrays, strict=True)
                     runs.append(
-                        ModelRun([row], {spec.name: array for spec, array in zip(specs, arrays, strict=True)}, whole)
+                        ModelRun(
+                            [row], {spec.name: array if whole else array[np.newaxis] for spec, array in named}, whole
+                        )
                     )
                 else:
                     shared = tuple([str(arrays[at].tolist()) for at in self._shared])
@@ -144,15 +148,16 @@ class SlotInputs:
             # Imported with the first image, because OpenCV takes 40 MB. A worker without images does not need OpenCV.
             from cluster_serving.node.processing.image import ImageFit
 
-            shape = spec.shape
-            if self._calls and shape is not None and len(shape) == 3:  # a single image, without a batch dimension
-                shape = (None, *shape)
-            fit = self._fits[spec.name] = ImageFit(TensorSpec(spec.name, spec.dtype, shape), self._images)
+            rows = spec
+            if spec.batch_axis is None:  # the shape is that of a batch of images, or of an image
+                shape = (None, *spec.shape) if spec.shape is not None and len(spec.shape) == 3 else spec.shape
+                rows = TensorSpec(spec.name, spec.dtype, shape)
+            fit = self._fits[spec.name] = ImageFit(rows, self._images)
         try:
             image = fit(self._open(content))
         except ValueError as error:
             raise ValueError(f"input {spec.name!r}: {error}") from error
-        return image[np.newaxis] if self._calls and (spec.shape is None or len(spec.shape) == 4) else image
+        return image[np.newaxis] if spec.batch_axis is None and (spec.shape is None or len(spec.shape) == 4) else image
 
 
 def _view(slot: Slot, place: InputArea, rows: range) -> Array:

@@ -72,7 +72,7 @@ class Worker:
         self._contents = SlotInputs(backend, spec.images, spec.record_secrets, processing, calls=calls)
         keep = with_labels(parse_filter(spec.post_processing), spec.labels)
         self._store = SlotOutputs(keep, processing, backend.outputs)
-        self._fixed = fixed_batch(backend) or batching.calls_of or None
+        self._fixed = fixed_batch(backend)
         if self._store.keeps_all:
             told = sum(spec.row_bytes for spec in backend.outputs)  # a call's own, without a batch dimension
             self._ring.row_output_bytes = max(self._ring.row_output_bytes, row_output_bytes, told)

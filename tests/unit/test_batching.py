@@ -123,11 +123,22 @@ def test_outputs_have_the_axis_that_is_configured() -> None:
     assert model.outputs == (TensorSpec("next", "float32", (2, None, 128), 1),)
 
 
-def test_none_takes_calls_of_any_number_of_rows() -> None:
+def test_none_takes_calls_alone() -> None:
     model = Model([TensorSpec("x", "float32", (4, 2))], [Y], same)
 
-    assert decided(model, "none") == Batching("none", calls_of=4)
-    assert model.inputs == (TensorSpec("x", "float32", (None, 2), None),)
+    assert (decided(model, "none"), axes(model)) == (Batching("none"), [None, None])
+
+
+@pytest.mark.parametrize(
+    ("inputs", "kept"),
+    [((X,), 0), ((X, STATE), 0), ((TensorSpec("x", "float32", (4, 2)),), 0), ((X, RATE), None), ((), None)],
+)
+def test_batches_are_calls_of_a_model_that_may_know_rows(inputs: tuple[TensorSpec, ...], kept: int | None) -> None:
+    model = Model(inputs, [Y], same)
+
+    assert decided(model, "batches") == Batching("none")
+    assert model.outputs[0].batch_axis == kept
+    assert [spec.batch_axis is None for spec in model.inputs] == [kept is None] * len(inputs)
 
 
 def test_whole_numbers_may_be_sizes_that_no_run_can_make_up() -> None:

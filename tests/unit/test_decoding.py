@@ -22,6 +22,7 @@ from cluster_serving.client.wire.tensors import encode_tensor
 from cluster_serving.client.wire.values import encode_record
 from cluster_serving.node.models.base import TensorSpec
 from cluster_serving.node.processing.options import DecodeOptions
+from cluster_serving.node.processing.records import text_row
 from cluster_serving.node.reader.decoding import Record, RecordDecoder
 from cluster_serving.node.ring.forecast import Forecast
 from cluster_serving.node.ring.input_layout import Signature
@@ -381,6 +382,14 @@ def test_a_call_has_the_dimensions_of_the_model() -> None:
     )
 
 
+def test_a_batch_of_one_shares_a_batch_unless_records_are_said_to_be_batches() -> None:
+    row, one = native(x=np.ones(2, np.float32)), native(x=np.ones((1, 2), np.float32))
+
+    assert (decode(one).signature, decode(one).flags) == ((("tensor", "<f4", (2,)),), BATCHED)
+    assert (decode(one, options=CALLS).signature, decode(one, options=CALLS).flags) == ((("whole", "<f4", (1, 2)),), 0)
+    assert decode(row, options=CALLS).signature == (("tensor", "<f4", (2,)),)
+
+
 def test_texts_of_a_call_are_taken_as_they_came() -> None:
     call = TensorSpec("x", "str", (None, 1), None)
 
@@ -415,6 +424,22 @@ def test_only_equal_values_of_a_shared_input_share_a_batch() -> None:
     assert signature(8000) == signature(8000) != signature(16000)
     batch = decoder.decode(b"5-1", native(x=np.ones((4, 2), np.float32), rate=np.int64(8000)), 0)
     assert batch.signature == (("whole", "<f4", (4, 2)), ("whole", "<i8", ()))
+
+
+def test_a_text_that_is_shared_has_no_rows() -> None:
+    language = TensorSpec("language", "str", (), None)
+    batch = decode(native(x=np.ones((4, 2), np.float32), language=["en"]), X, language)
+
+    assert batch.signature == (("whole", "<f4", (4, 2)), ("strings", "", ()))
+
+
+def test_texts_stand_along_the_batch_axis() -> None:
+    words = TensorSpec("x", "str", (2, None), 1)
+
+    assert decode(native(x=[["a", "b", "c"], ["d", "e", "f"]]), words).signature == (("strings", "", ()),)
+    one = decode(native(x=[["a"], ["b"]]), words)
+    assert (one.signature, one.flags) == ((("string", "", ()),), BATCHED)
+    assert text_row(words, [["a"], ["b"]]).tolist() == ["a", "b"]
 
 
 def test_records_of_one_shared_value_are_decoded_together() -> None:
