@@ -115,7 +115,7 @@ class ModelInput:
         Raises:
             CodecError: the input takes text.
         """
-        if not self.spec.is_numeric:
+        if not self._is_numeric:
             raise CodecError(
                 f"input {self.spec.name!r} takes {'text' if self._is_text else self.spec.kind}, not an image"
             )

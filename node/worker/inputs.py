@@ -89,7 +89,7 @@ class SlotInputs:
             at = [row - rows.start for row in kept]
             return [ModelRun(kept, {name: array[at] for name, array in inputs.items()})] if kept else [], []
         spans = {row.place: row.spans for row in slot.table() if row.place in rows}
-        groups: dict[tuple[tuple[object, ...], ...], list[tuple[int, list[Array]]]] = defaultdict(list)
+        groups: dict[tuple[object, ...], list[tuple[int, list[Array]]]] = defaultdict(list)
         runs: list[ModelRun] = []
         broken: list[Outcome] = []
         for row in rows:
@@ -101,16 +101,14 @@ class SlotInputs:
                 kind = "" if isinstance(error, (ValueError, UserFault)) else f"{type(error).__name__}: "
                 broken.append(Outcome([row], error=(ErrorCode.INVALID_INPUT, cut(f"{kind}{error}"))))
             else:
-                if whole or self._calls:
-                    named = zip(specs, arrays, strict=True)
+                if whole:
                     runs.append(
-                        ModelRun(
-                            [row], {spec.name: array if whole else array[np.newaxis] for spec, array in named}, whole
-                        )
+                        ModelRun([row], {spec.name: array for spec, array in zip(specs, arrays, strict=True)}, whole)
                     )
                 else:
-                    shared = tuple([str(arrays[at].tolist()) for at in self._shared])
-                    groups[(*[array.shape for array in arrays], shared)].append((row, arrays))
+                    shapes = [array.shape for array in arrays]
+                    shared = [str(arrays[at].tolist()) for at in self._shared]
+                    groups[row if self._calls else None, *shapes, *shared].append((row, arrays))
         for members in groups.values():
             columns = list(zip(*[arrays for _, arrays in members], strict=True))
             named = zip(self._inputs or open_inputs(len(columns)), columns, strict=True)
