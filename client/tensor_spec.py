@@ -19,7 +19,7 @@ _SPEC = re.compile(r"(?P<name>\S+)(?:\s+(?P<dtype>\w+))?(?:\s*\[(?P<dims>[^\[\]]
 _NUMBERS = "biuf"
 
 
-class TensorSpec(msgspec.Struct, frozen=True):
+class TensorSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     """One input or output of a model.
 
     `dtype` is a numpy dtype, or "str" for text. A nested value has "map", or "sequence(<dtype>)" with the dtype of its arrays.

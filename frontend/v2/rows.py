@@ -84,8 +84,8 @@ def split(tensors: Mapping[str, Tensor], node: Heartbeat, most: int) -> Rows:
 
 
 def _column(spec: TensorSpec, tensor: Tensor, calls: bool) -> _Column:
-    if spec.is_text != (tensor.datatype == BYTES):
-        if not spec.is_text:
+    if spec.is_text != (tensor.datatype == BYTES) or spec.is_nested:
+        if spec.is_numeric:
             return _images(spec, tensor, calls and spec.batch_axis is None)
         raise _misfit(spec, tensor)
     size, row = _fit(spec, tensor)

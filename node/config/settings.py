@@ -155,7 +155,7 @@ class Settings(BaseModel):
         "(rows if every input and output has a batch dimension).",
     )
     input_already_batched: bool = Field(
-        default=False, description="true: the same as batching: none, as the original called it."
+        default=False, description="true: batching: none, where a record may also lack the batch dimension."
     )
     legacy_filter_text: bool = Field(
         default=False,

@@ -115,7 +115,7 @@ def settle(backend: Backend, batching: Batching, options: LoadOptions) -> Batchi
         return batching
     rows = fixed or _ROWS[0]
     specs = {spec.name: spec for spec in backend.outputs}
-    axes = {name: _axis_of_run(specs.get(name), array, rows) for name, array in tried.outputs.items()}
+    axes = {name: _axis_of_run(specs.get(name), array, rows, fixed) for name, array in tried.outputs.items()}
     if None in axes.values() and not fixed:
         axes |= _axes_by_growth(backend, tried.outputs, [name for name, axis in axes.items() if axis is None])
     lacking = [name for name, axis in axes.items() if axis is None]
@@ -159,9 +159,11 @@ def _settled(spec: TensorSpec, fixed: int | None) -> TensorSpec:
     return spec if _may_have_rows(spec, fixed) else replace(spec, batch_axis=None)
 
 
-def _axis_of_run(spec: TensorSpec | None, array: Array, rows: int) -> int | None:
-    """Return the declared batch axis of an output if the output of a run has the rows there."""
+def _axis_of_run(spec: TensorSpec | None, array: Array, rows: int, fixed: int | None) -> int | None:
+    """Return the declared batch axis of an output if the output of a run has the rows there, and not as a fixed size."""
     axis = 0 if spec is None else spec.batch_axis
+    if spec is not None and spec.batch not in (None, fixed):
+        return None
     return axis if axis is not None and array.shape[axis : axis + 1] == (rows,) else None
 
 

@@ -23,6 +23,7 @@ class ChosenOutputs:
 
     def run(self, batch: dict[str, Array]) -> dict[str, Array]:
         """Run the model once."""
+        self._backend.inputs = self.inputs  # their batch axes are settled after loading
         chosen = self._choose(self._backend.run(batch))
         self.outputs = self.outputs or self._specs()
         return chosen

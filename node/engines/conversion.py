@@ -64,8 +64,8 @@ def convert(detected: Detected, native: Backend, options: LoadOptions) -> Conver
     """
     path = detected.definition
     # Refuse a model that OpenVINO certainly cannot run, before the trial run.
-    if any(spec.is_text for spec in (*native.inputs, *native.outputs)):
-        raise ModelError(f"{path}: OpenVINO cannot take or give text; set engine: native")
+    if not all(spec.is_numeric for spec in (*native.inputs, *native.outputs)):
+        raise ModelError(f"{path}: OpenVINO cannot take or give text, sequences and maps; set engine: native")
     if not isinstance(native, Convertible) and detected.format not in _READ_FROM_DISK:
         title = FORMATS[detected.format].title
         raise ModelError(f"{path}: OpenVINO cannot read the format {title}; set engine: native")

@@ -50,7 +50,7 @@ class PythonBackend:
             Exception: any exception of `predict`.
         """
         counts = [rows for spec in self.inputs if (rows := spec.rows_of(batch[spec.name])) is not None]
-        rows = counts[0] if counts else 1
+        rows = counts[0] if counts else None
         # The user's code may write into its input. Read-only views would stop `x /= 255`, and torch writes into them all the same.
         answer = self._model.predict({name: array.copy() for name, array in batch.items()})
         if not isinstance(answer, dict):
@@ -65,9 +65,8 @@ class PythonBackend:
             array = np.asarray(returned[spec.name], dtype=object if spec.is_text else spec.dtype)
             expected = tuple(rows if at == spec.batch_axis else dim for at, dim in enumerate(spec.shape or ()))
             if not matches(array.shape, expected):
-                raise ValueError(
-                    f"predict returned {spec.name!r} with shape {list(array.shape)} for {rows} rows of {spec.describe()}"
-                )
+                told = spec.describe() if rows is None else f"{rows} rows of {spec.describe()}"
+                raise ValueError(f"predict returned {spec.name!r} with shape {list(array.shape)} for {told}")
             arrays[spec.name] = array
         return arrays
 

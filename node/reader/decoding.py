@@ -147,15 +147,14 @@ class RecordDecoder:
 
     def _signature(self, values: Sequence[InputValue], dialect: int) -> tuple[Signature, int]:
         """Return the signature of a record, and the flag BATCHED if the record carries a batch dimension of 1."""
-        rows = [value.rows for value in values]
-        if self._shared:
-            rows = [value.rows for at, value in enumerate(values) if at not in self._shared]
+        own = values if not self._shared else [value for at, value in enumerate(values) if at not in self._shared]
+        rows = [value.rows for value in own]
         # A record that is declared to be a batch is run as a batch, because the model may not work row by row.
         exact = self._options.calls and None not in rows
         if set(rows) <= {None, 1} and not exact:
             # Where a row is a single value, an array with a single item may be the value or a batch of 1. The remaining inputs
             # decide. Without such inputs the array is the value in the original dialect, because the dialect has arrays only.
-            telling = [value.rows for value in values if value.key[2] != ()]
+            telling = [value.rows for value in own if value.key[2] != ()]
             batched = 1 in (telling or ([] if dialect == ORIGINAL else rows))
             return tuple(value.key for value in values), BATCHED if batched else 0
         if None in rows or (len(set(rows)) > 1 and not self._options.calls):

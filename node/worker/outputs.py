@@ -141,7 +141,7 @@ class SlotOutputs:
 
 def holds_nested(array: Array) -> bool:
     """Return whether the items of an array are nested values."""
-    if array.dtype.kind != "O" or not array.size:
+    if array.dtype.kind != "O" or not array.size or isinstance(array.flat[0], str):
         return False
     return any(isinstance(item, (list, dict)) for item in array.flat) or all(item is None for item in array.flat)
 

@@ -84,6 +84,12 @@ def test_a_batch_of_one_size_has_rows_of_that_size() -> None:
 ONE = np.zeros((1, 2), np.float32)
 
 
+def test_an_output_of_a_fixed_size_has_no_rows() -> None:
+    two = Model([X], [TensorSpec("y", "float32", (2, 5))], lambda _: {"y": np.zeros((2, 5), np.float32)})
+
+    assert decided(two).why == "output 'y' has shape [2, 5] for a batch of 2 rows"
+
+
 def test_a_run_shows_the_axis_that_the_file_does_not_tell() -> None:
     unknown = TensorSpec("y", "float32", None, None)
     model = Model([X], [unknown], lambda batch: {"y": np.zeros((2, len(batch["x"]), 3), np.float32)})

@@ -1,5 +1,7 @@
 """Some of a model's outputs."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from onnx import TensorProto, helper
@@ -64,6 +66,20 @@ def test_outputs_that_are_known_after_a_run() -> None:
 
     assert {name: array.tolist() for name, array in backend.run(BATCH).items()} == {"b": [[-1, 2]]}
     assert [spec.name for spec in backend.outputs] == ["b"]
+
+
+def test_a_call_may_give_any_number_of_rows(tmp_path: Path) -> None:
+    path = tmp_path / "found.py"
+    path.write_text(
+        "class Found:\n"
+        "    inputs, outputs = ['x float32 [N,2]'], ['y float32 [N,2]', 'n int64 []']\n"
+        "    def predict(self, batch):\n"
+        "        return {'y': batch['x'][batch['x'][:, 0] > 0], 'n': 1}\n"
+    )
+    backend, _, batching, _ = load(detect(str(path)), LoadOptions(outputs=("y",), batching="none"), NATIVE, 1)
+
+    assert batching.mode == "none"
+    assert backend.run({"x": np.zeros((3, 2), np.float32)})["y"].shape == (0, 2)
 
 
 def test_free_dimensions_may_be_stated(model: str) -> None:
