@@ -132,3 +132,33 @@ def test_a_batch_for_a_model_of_one_row_and_a_shared_input(tmp_path: Path) -> No
 
     np.testing.assert_array_equal(y, 3 * x)
     np.testing.assert_array_equal(row, 3 * x[1])
+
+
+@pytest.mark.parametrize("rows", [4, "N"])
+def test_batches_are_calls_and_a_record_without_the_batch_dimension_is_one_of_a_row(
+    tmp_path: Path, rows: int | str
+) -> None:
+    nodes = [helper.make_node("Neg", ["x"], ["y"])]
+    path = save(tmp_path / "model.onnx", nodes, [value("x", [rows, 3, 2, 2])], [value("y", [rows, 3, 2, 2])])
+    x = np.arange(108, dtype=np.float32).reshape(9, 3, 2, 2)
+    with Serving(path, LoadOptions(batching="batches")) as serving:
+        for batch in (x, x[:4], x[:1], x[0]):
+            [y] = serving.predict({"x": batch})
+            np.testing.assert_array_equal(y, -batch)
+        found = [next(iter(result.outputs.values())) for result in serving.results([{"x": row} for row in x])]
+        [image] = serving.predict({"x": {"image": np.ones((2, 2, 3), np.uint8)}})
+
+    assert serving.batching.described() == "none"
+    np.testing.assert_array_equal(found, -x)
+    assert image.shape == (3, 2, 2)
+
+
+def test_an_image_of_a_call_has_the_batch_dimension(tmp_path: Path) -> None:
+    nodes = [helper.make_node("Neg", ["x"], ["y"])]
+    path = save(tmp_path / "model.onnx", nodes, [value("x", ["N", 3, 2, 2])], [value("y", ["N", 3, 2, 2])])
+    with Serving(path, LoadOptions(batching="none")) as serving:
+        [y] = serving.predict({"x": {"image": np.ones((2, 2, 3), np.uint8)}})
+        [row] = serving.results([{"x": np.ones((3, 2, 2), np.float32)}])
+
+    assert y.shape == (1, 3, 2, 2)
+    assert row.error is not None
