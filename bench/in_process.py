@@ -6,10 +6,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+import msgspec
+
 from cluster_serving.client.redis_settings import RedisSettings
 from cluster_serving.client.wire.result import Result, decode_result
 from cluster_serving.client.wire.values import encode_record
 from cluster_serving.node.engines.engine import load
+from cluster_serving.node.engines.proof import Proof
 from cluster_serving.node.engines.warm_up import warm_up
 from cluster_serving.node.models.base import LoadOptions
 from cluster_serving.node.models.detect import detect
@@ -48,7 +51,7 @@ class Serving:
         reader, writer, worker = (bell.fileno() for bell in self._bells)
         lane = LaneSpec("job", "node", RedisSettings(), geometry, self._ring.fd, reader, writer, (worker,))
         spec = WorkerSpec(lane, 0, model, options, runtime, "", 0.01, ImageOptions(), "", "", "", None, None)
-        self._worker = Worker(spec, backend, self.batching, warm_up(backend, _BATCH))
+        self._worker = Worker(spec, backend, self.batching, warm_up(backend, 1 if self.batching.one_by_one else _BATCH))
         self._worker.stop()  # each run ends when no slot waits
         self._ring.set_serving(0, True)
         decoding = DecodeOptions(calls=self.batching.mode == "none")
@@ -64,6 +67,11 @@ class Serving:
         os.close(self._ring.fd)
         for bell in self._bells:
             bell.close()
+
+    @property
+    def proof(self) -> Proof | None:
+        """Proof by the first records, or else by made-up rows, that rows may share a batch."""
+        return msgspec.json.decode(self._ring.proof, type=Proof) if self._ring.proof else self.batching.proof
 
     def predict(self, record: Mapping[str, Any]) -> list[Any]:
         """Return the outputs of a record in the model's order.

@@ -32,6 +32,7 @@ def model_metadata(served: Served) -> dict[str, Any]:
         "platform": _PLATFORMS.get(node.backend, node.backend),
         "inputs": [_tensor(spec) for spec in node.inputs],
         "outputs": [_tensor(spec) for spec in node.outputs],
+        "parameters": {"batching": node.batching},
     }
 
 
@@ -51,6 +52,7 @@ def model_config(served: Served, most_rows: int) -> dict[str, Any]:
         "input": [_configured(spec, node.already_batched) for spec in node.inputs],
         "output": [_configured(spec, node.already_batched) for spec in node.outputs],
         "dynamic_batching": {"preferred_batch_size": [node.batch_size]},
+        "parameters": {"batching": {"string_value": node.batching}},
     }
 
 

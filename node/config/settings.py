@@ -157,6 +157,10 @@ class Settings(BaseModel):
     input_already_batched: bool = Field(
         default=False, description="true: batching: none, where a record may also lack the batch dimension."
     )
+    deterministic: bool = Field(
+        default=False,
+        description="true: every batch is padded to batchSize rows, so that the last bits of a result do not change with its size.",
+    )
     legacy_filter_text: bool = Field(
         default=False,
         description="Send the original's filter text, [[1,0.5][2,0.25]], in the original dialect. false: valid JSON.",

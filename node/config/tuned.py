@@ -50,6 +50,7 @@ _SETTINGS = {
         "processing",
         "batching",
         "input_already_batched",
+        "deterministic",
         "max_batch_delay_ms",
         "slot_bytes",
     ),

@@ -43,21 +43,35 @@ def compare(expected: Mapping[str, Array], found: Mapping[str, Array], tolerance
     return Difference(max(one.relative_error for one in each), min(one.arg_max_agreement for one in each))
 
 
+def apart(expected: Array, found: Array) -> Array:
+    """Return the difference of each two values, as a share of the largest finite value expected. Infinite: other kinds of values.
+
+    Both arrays have the same shape. Values other than floats are equal (0), or infinitely far apart.
+    """
+    if expected.dtype.kind != "f":
+        return np.where(expected == found, 0.0, np.inf)
+    a, b = expected.astype(np.float64), found.astype(np.float64)
+    with np.errstate(invalid="ignore", divide="ignore"):  # infinity minus infinity, which a == b finds equal
+        share = np.abs(a - b) / _largest(a)
+    return np.where((a == b) | (np.isnan(a) & np.isnan(b)), 0, np.nan_to_num(share, nan=np.inf, posinf=np.inf))
+
+
 def _compare(expected: Array, found: Array, tolerance: float) -> Difference:
     if expected.shape != found.shape or expected.dtype != found.dtype:
         return _INCOMPARABLE
-    if expected.dtype.kind != "f":
-        return EQUAL if np.array_equal(expected, found) else _INCOMPARABLE
-    a, b = expected.astype(np.float64), found.astype(np.float64)
-    with np.errstate(invalid="ignore"):  # infinity minus infinity, which a == b finds equal
-        apart = np.where((a == b) | (np.isnan(a) & np.isnan(b)), 0, np.abs(a - b))
-    error = float(np.nan_to_num(apart, nan=np.inf, posinf=np.inf).max(initial=0))
+    error = float(apart(expected, found).max(initial=0))
     if error == 0:
         return EQUAL
-    largest = float(np.abs(a[np.isfinite(a)]).max(initial=0))
+    if np.isinf(error) and expected.dtype.kind != "f":
+        return _INCOMPARABLE
     agreement = 1.0
-    if a.ndim >= 2:
-        best, other = (array.argmax(axis=-1, keepdims=True) for array in (a, b))
+    if expected.ndim >= 2:
+        a = expected.astype(np.float64)
+        best, other = (array.argmax(axis=-1, keepdims=True) for array in (expected, found))
         lost = np.take_along_axis(a, best, -1) - np.take_along_axis(a, other, -1)
-        agreement = float(np.mean((best == other) | (lost <= tolerance * largest)))
-    return Difference(error / largest if largest else np.inf, agreement)
+        agreement = float(np.mean((best == other) | (lost <= tolerance * _largest(a))))
+    return Difference(error, agreement)
+
+
+def _largest(values: Array) -> float:
+    return float(np.abs(values[np.isfinite(values)]).max(initial=0))

@@ -9,7 +9,7 @@ Without a batch dimension, the arrays are one call.
 
 import zipfile
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -37,6 +37,42 @@ def random_batch(inputs: Sequence[TensorSpec], rows: int) -> dict[str, Array] | 
         return generator.integers(0, 2, shape).astype(dtype)
 
     return filled(inputs, rows, fill)
+
+
+def different_rows(inputs: Sequence[TensorSpec], rows: int) -> Iterator[dict[str, Array]]:
+    """Yield made-up arrays with up to `rows` rows in front, no two rows alike, first for most models, then for models of indices.
+
+    The rows differ in their level and in their spread too, because long rows of the same noise look alike to most models. All rows
+    have the same value of an input without a batch dimension. Nothing is yielded unless the shapes of all inputs are known and all
+    inputs are numeric.
+    """
+    generator = np.random.default_rng(0)
+    levels, spreads = np.resize([0, 0.5, 0, 0.75], rows), np.resize([1, 0.5, 0.25, 0.25], rows)
+
+    def fill(spec: TensorSpec, shape: Sequence[int], has_pixels: bool, lowest: int | None) -> Array:
+        noise, dtype = generator.random((rows, *shape), np.float32), np.dtype(spec.dtype)
+        level, spread = (each.reshape(rows, *[1] * len(shape)).astype(np.float32) for each in (levels, spreads))
+        if dtype.kind == "f" and lowest is None:
+            return (level + spread * noise).astype(dtype)
+        if dtype == np.uint8 and has_pixels:
+            return (255 * (level + spread * noise)).astype(dtype)
+        return ((noise < level + spread / 2) + (lowest or 0)).astype(dtype)
+
+    shapes = {spec.name: spec.batch_shape(1) for spec in inputs}
+    if not shapes or None in shapes.values() or not all(spec.is_numeric for spec in inputs):
+        return
+    for has_pixels, lowest in ((True, None), (False, None), (False, 1)):
+        made: dict[str, Array] = {}
+        for spec in inputs:
+            if spec.batch_axis is None:
+                shared = fill(spec, shapes[spec.name] or (), has_pixels, lowest)
+                made[spec.name] = np.broadcast_to(shared[:1], shared.shape)
+            else:
+                made[spec.name] = fill(spec, [dim or 0 for dim in spec.row_shape or ()], has_pixels, lowest)
+        contents = [b"".join(array[row].tobytes() for array in made.values()) for row in range(rows)]
+        kept = sorted({content: row for row, content in enumerate(contents)}.values())
+        if len(kept) > 1:
+            yield {name: array[kept] for name, array in made.items()}
 
 
 def samples(path: Path, inputs: Sequence[TensorSpec], images: ImageOptions, rows: int) -> dict[str, Array]:

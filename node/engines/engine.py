@@ -7,25 +7,33 @@ auto       all possible runtimes run the same batches, and the fastest is chosen
            the outputs of native in f32
 """
 
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
+import numpy as np
 import structlog
 
 from cluster_serving.client.extras import install_command
-from cluster_serving.node.engines.batching import Batching, declare, settle
+from cluster_serving.node.engines.batching import Batching, declare, rows_first, settle, sized
+from cluster_serving.node.engines.calibration import different_rows, samples
 from cluster_serving.node.engines.chosen_outputs import ChosenOutputs
 from cluster_serving.node.engines.precision import has_bfloat16, possible
+from cluster_serving.node.engines.proof import ROWS, Proof, prove
 from cluster_serving.node.engines.trials import REFERENCE, Trials, best, try_all
+from cluster_serving.node.engines.warm_up import fixed_batch
 from cluster_serving.node.models import detect
 from cluster_serving.node.models.allocator import give_back
-from cluster_serving.node.models.base import Backend, LoadOptions, ModelError
+from cluster_serving.node.models.base import Array, Backend, LoadOptions, ModelError
 from cluster_serving.node.models.detect import Detected
 from cluster_serving.node.models.runtime import Runtime, TriedRuntime
 
 log = structlog.get_logger(__name__)
 
 _DEFAULT_TRIALS = Trials()
+_LARGE_ROW_BYTES = 16 << 20
 
 
 class Loaded(NamedTuple):
@@ -44,6 +52,7 @@ def load(
     batch: int,
     trials: Trials = _DEFAULT_TRIALS,
     bfloat16: bool | None = None,
+    proof: Proof | None = None,
 ) -> Loaded:
     """Load a model with the configured runtime, or with the best runtime for `auto`.
 
@@ -54,6 +63,7 @@ def load(
         batch: rows of a trial batch. A model made for a fixed batch gets the fixed batch.
         trials: data and tolerance of the trials.
         bfloat16: whether the CPU has bfloat16. `None`: ask the kernel.
+        proof: proof for the same model by another worker. `None`: rows are run alone and together here.
 
     Raises:
         ModelError: the native backend cannot load the model, no configured runtime can load it, or the data do not fit the model.
@@ -63,20 +73,56 @@ def load(
     if runtime.precision == "bf16" and not bfloat16:
         log.warning("this CPU has no bfloat16: it is imitated, slower than float32; set precision: auto")
     maker = _Maker(detected, options)
-    if len(wanted) == 1:
-        return _settled(maker.make(wanted[0]), wanted[0], maker.batching, options)
-    maker.keep_native()
-    candidates = try_all(maker.make, wanted, batch, trials)
-    chosen = best(candidates) or wanted[0]
-    log.info("runtime chosen", engine=chosen.engine, precision=chosen.precision)
-    loaded = _settled(maker.make(chosen), chosen, maker.batching, options)._replace(candidates=candidates)
+    candidates: tuple[TriedRuntime, ...] = ()
+    chosen = wanted[0]
+    if len(wanted) > 1:
+        maker.keep_native()
+        candidates = try_all(maker.make, wanted, batch, trials)
+        chosen = best(candidates) or chosen
+        log.info("runtime chosen", engine=chosen.engine, precision=chosen.precision)
+    backend = maker.make(chosen)
+    batching = settle(backend, maker.batching, options)
     del maker  # frees the native backend, unless it was chosen
-    give_back()
-    return loaded
+    if len(wanted) > 1:
+        give_back()
+    if batching.mode == "rows" and batch > 1:
+        proof = proof or _proof(backend, trials)
+        batching = batching if proof is None else batching.proven(proof, options.batching)
+    return Loaded(backend, chosen, batching, candidates)
 
 
-def _settled(backend: Backend, runtime: Runtime, declared: Batching, options: LoadOptions) -> Loaded:
-    return Loaded(backend, runtime, settle(backend, declared, options))
+def _proof(backend: Backend, trials: Trials) -> Proof | None:
+    """Return whether rows of the user's own data, or made-up rows, may share a batch. `None`: the rows tell nothing."""
+    fixed = fixed_batch(backend)
+    count = min(ROWS, fixed or ROWS)
+    run_rows = sized(rows_first(backend), fixed)
+    for rows in _rows(backend, trials, count) if count > 1 else ():
+        try:
+            proof = prove(run_rows, rows, trials.tolerance)
+        except Exception as error:  # a model may raise anything on made-up rows
+            log.debug("batching is not proven with made-up rows", reason=" ".join(str(error).split()))
+            continue
+        if proof is not None:
+            return proof
+    return None
+
+
+def _rows(backend: Backend, trials: Trials, count: int) -> Iterator[dict[str, Array]]:
+    """Yield arrays of different rows, rows in front: of the user's own data, then made up."""
+    if trials.data:
+        with suppress(ModelError):  # without a choice of runtimes, the data need not fit
+            arrays = samples(Path(trials.data), backend.inputs, trials.images, count)
+            axes = {spec.name: spec.batch_axis for spec in backend.inputs}
+            batched = {
+                name: np.moveaxis(array, axis, 0)
+                for name, array in arrays.items()
+                if (axis := axes.get(name, 0)) is not None
+            }
+            rows = len(next(iter(batched.values())))
+            shared = {name: np.broadcast_to(array, (rows, *array.shape)) for name, array in arrays.items()}
+            yield {name: batched.get(name, shared[name]) for name in arrays}
+    large = sum(spec.row_bytes for spec in backend.inputs) > _LARGE_ROW_BYTES
+    yield from different_rows(backend.inputs, 2 if large else count)
 
 
 class _Maker:

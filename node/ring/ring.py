@@ -9,6 +9,7 @@
     pulses       int64 a process: ns of the monotonic clock at the last sign of life, or ahead while the process connects
     numbers      int64 each: properties of `Ring` with a setter
     row_ms       float64: the property of the same name
+    proof        uint16, number of bytes, and the bytes: the property of the same name
     counters     int64, a row a process: columns as in `Count` of `metrics.py`
     measures     float64, a row a process: histograms of `metrics.py`
     slot         header, inputs, outputs and more: `slot.py`
@@ -45,6 +46,7 @@ from operator import itemgetter
 from cluster_serving.node.ring.metrics import COUNTER_CELLS, MEASURE_CELLS
 from cluster_serving.node.ring.slot import Geometry, Slot, areas, paged
 
+_PROOF_BYTES = 2048
 _CONNECTING_NS = 120 * 10**9
 
 
@@ -108,6 +110,7 @@ class Ring:
             8 * processes,  # pulses
             8 * 6,  # numbers
             8,  # row_ms
+            _PROOF_BYTES,  # proof
             8 * COUNTER_CELLS * processes,  # counters
             8 * MEASURE_CELLS * processes,  # measures
             *repeat(geometry.slot_stride, geometry.slots),
@@ -123,7 +126,9 @@ class Ring:
         except OSError:  # a mapping has a descriptor of its own, and the process may have none left
             os.close(fd)
             raise
-        states, owners, sequences, serving, pulses, numbers, row_ms, counters, measures, *slots = areas(segment, sizes)
+        states, owners, sequences, serving, pulses, numbers, row_ms, proof, counters, measures, *slots = areas(
+            segment, sizes
+        )
         self._states, self._owners, self._sequences = states, owners, sequences.cast("q")
         self._serving, self._pulses = serving, pulses.cast("q")
         (
@@ -135,6 +140,7 @@ class Ring:
             self._clock_offset,
         ) = (numbers[at : at + 8].cast("q") for at in range(0, len(numbers), 8))
         self._row_ms = row_ms.cast("d")
+        self._proof = proof
         row = 8 * COUNTER_CELLS
         self.counters = [counters[at : at + row].cast("q") for at in range(0, len(counters), row)]
         row = 8 * MEASURE_CELLS
@@ -305,6 +311,17 @@ class Ring:
     @row_ms.setter
     def row_ms(self, row_ms: float) -> None:
         self._row_ms[0] = row_ms
+
+    @property
+    def proof(self) -> bytes:
+        """JSON of the proof by a worker that served rows may share a batch or not (`engines/proof.py`). Empty: none yet."""
+        return bytes(self._proof[2 : 2 + int.from_bytes(self._proof[:2])])
+
+    @proof.setter
+    def proof(self, content: bytes) -> None:
+        self._proof[:2] = bytes(2)
+        self._proof[2 : 2 + len(content)] = content
+        self._proof[:2] = len(content).to_bytes(2)
 
     @property
     def clock_offset_ms(self) -> int:

@@ -48,9 +48,16 @@ def tell_serving(lanes: Generation, report: Report) -> None:
     batching = served.batching.described()
     job, workers = served.config.job_name, lanes.workers
     log.info("serving", job=job, model=model, runtime=runtime, batching=batching, workers=workers, budget=budget)
+    if (proof := served.batching.proof) is not None and proof.fault:
+        how = (
+            "runs rows one by one" if served.batching.one_by_one else "runs them together all the same (batching: rows)"
+        )
+        text = f"rows that share a batch get other results: {proof.fault}; the node {how}"
+        log.warning(text)
+        report("warning", text)
     takes = ", ".join(spec.describe() for spec in served.inputs)
     gives = ", ".join(spec.describe() for spec in served.outputs)
     many = Shape(lanes.workers, arrangement.threads).described()
     tuned = f" (measured {arrangement.measured})" if arrangement.measured else ""
-    batch = f"batch {arrangement.choice.batch}" if served.batching.mode == "rows" else f"batching {batching}"
+    batch = f"batch {arrangement.choice.batch}" if batching.startswith("rows") else f"batching {batching}"
     report("ready", f"{model} ({runtime}): {takes} -> {gives}; {many}, {batch}{tuned}")

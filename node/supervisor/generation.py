@@ -14,6 +14,8 @@ import msgspec
 from cluster_serving.client.servers.process.child import wait
 from cluster_serving.node.config.arrangement import Arrangement
 from cluster_serving.node.config.loading import Config
+from cluster_serving.node.engines.batching import Batching
+from cluster_serving.node.engines.proof import Proof
 from cluster_serving.node.models.detect import Detected
 from cluster_serving.node.ring.bell import Bell
 from cluster_serving.node.ring.metrics import Figures
@@ -67,6 +69,15 @@ class Generation:
     def workers_ready(self) -> int:
         """Number of workers that have loaded the model and run."""
         return sum(lane.workers_ready for lane in self._lanes)
+
+    @property
+    def batching(self) -> Batching:
+        """Batching of the model, as the first records have shown, or else as a worker has found at the start."""
+        batching = self.served_model.batching
+        proofs = [msgspec.json.decode(lane.ring.proof, type=Proof) for lane in self._lanes if lane.ring.proof]
+        if not proofs:
+            return batching
+        return batching.proven(max(proofs, key=lambda proof: bool(proof.fault)), self.served_model.config.batching)
 
     @property
     def serving(self) -> bool:

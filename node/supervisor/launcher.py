@@ -92,6 +92,8 @@ class Launcher:
             processing=config.processing,
             model_secrets=config.model_secrets(),
             record_secrets=config.record_secrets(),
+            deterministic=config.deterministic,
+            proof=self._served_model.batching.proof,
         )
         placement = Placement(self.places.workers[index], threads, self.places.domain)
         return self._started("worker", self.name_of_worker(index), spec, placement, _WORKER_ENVIRONMENT)

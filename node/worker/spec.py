@@ -2,6 +2,7 @@
 
 import msgspec
 
+from cluster_serving.node.engines.proof import Proof
 from cluster_serving.node.models.base import LoadOptions
 from cluster_serving.node.models.detect import Detected
 from cluster_serving.node.models.runtime import Runtime
@@ -16,7 +17,8 @@ class WorkerSpec(msgspec.Struct, frozen=True):
     `model` is the result of `models.detect`. `runtime` is the setting, or the choice of the first worker. Where the runtime is
     open, the candidates are tried on `calibration_data`, and refused beyond `accuracy_tolerance`. `model_secrets` is `None` for
     an unencrypted model, `record_secrets` for unencrypted records. `labels`, `processing` and `calibration_data` come from the
-    configuration, as absolute paths.
+    configuration, as absolute paths. `deterministic`: every batch is padded to the same size. `proof` that rows may share a batch
+    is the result of an earlier worker. None: to be found.
     """
 
     lane: LaneSpec
@@ -32,3 +34,5 @@ class WorkerSpec(msgspec.Struct, frozen=True):
     processing: str
     model_secrets: Secrets | None
     record_secrets: Secrets | None
+    deterministic: bool = False
+    proof: Proof | None = None

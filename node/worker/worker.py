@@ -11,14 +11,16 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 
+import msgspec
 import numpy as np
 import structlog
 
-from cluster_serving.node.engines.batching import Batching, rows_first
+from cluster_serving.node.engines.batching import Batching, rows_first, sized
 from cluster_serving.node.engines.engine import load
+from cluster_serving.node.engines.proof import Proof
 from cluster_serving.node.engines.trials import Trials
 from cluster_serving.node.engines.warm_up import fixed_batch, warm_up
-from cluster_serving.node.models.base import Array, Backend, ModelError
+from cluster_serving.node.models.base import Array, Backend
 from cluster_serving.node.models.sealed import opened, wait_for_secrets
 from cluster_serving.node.processing.custom import load as load_processing
 from cluster_serving.node.processing.labels import with_labels
@@ -30,6 +32,7 @@ from cluster_serving.node.ring.metrics import BATCH_ROWS, FIRST_WORKER, INFERENC
 from cluster_serving.node.ring.ring import Ring, State
 from cluster_serving.node.ring.slot import Outcome, Slot
 from cluster_serving.node.topology import cpulist, threads
+from cluster_serving.node.worker.first_rows import FirstRows
 from cluster_serving.node.worker.inputs import ModelRun, SlotInputs
 from cluster_serving.node.worker.outputs import OutputArea, SlotOutputs, failed
 from cluster_serving.node.worker.poison import poisoned
@@ -39,6 +42,10 @@ log = structlog.get_logger(__name__)
 
 
 _HINT = "; the model does not state its input shapes: if records carry the batch dimension, set batching: none"
+
+
+class RowsDifferError(Exception):
+    """The rows of a batch have other outputs than the same rows alone."""
 
 
 class Worker:
@@ -73,6 +80,15 @@ class Worker:
         keep = with_labels(parse_filter(spec.post_processing), spec.labels)
         self._store = SlotOutputs(keep, processing, backend.outputs)
         self._fixed = fixed_batch(backend)
+        self._at_once = self._padded_to = self._fixed or (
+            lane.geometry.batch if spec.deterministic and not calls else None
+        )
+        self._run_padded = sized(self._run_rows, self._padded_to)
+        self._first_rows: FirstRows | None = None
+        if batching.one_by_one:
+            self._run_one_by_one()
+        elif not calls and spec.options.batching == "auto":
+            self._first_rows = FirstRows(self._run_alone, spec.accuracy_tolerance)
         if self._store.keeps_all:
             told = sum(spec.row_bytes for spec in backend.outputs)  # a call's own, without a batch dimension
             self._ring.row_output_bytes = max(self._ring.row_output_bytes, row_output_bytes, told)
@@ -111,7 +127,7 @@ class Worker:
         area = OutputArea(slot)
         while rows := slot.progress.next_run:
             self._ring.beat(self._process)
-            rows = rows[: self._fixed]
+            rows = rows[: self._at_once]
             if row_bytes := self._ring.row_output_bytes:
                 rows = rows[: area.rows(row_bytes)]
                 if not rows:
@@ -119,7 +135,7 @@ class Worker:
             expired = self._too_late(slot, rows)
             runs, outcomes = self._contents.decode(slot, rows, [outcome.rows[0] for outcome in expired])
             outcomes += expired
-            ran += sum(max(len(run.rows), self._fixed or 0) for run in runs)
+            ran += sum(max(len(run.rows), self._padded_to or 0) for run in runs)
             for run in runs:
                 outcomes += self._outcomes(run, area)
             next_row = _first_without(outcomes, rows) if area.full else rows.stop
@@ -151,6 +167,8 @@ class Worker:
         """Run the model on the rows of a run, in halves after a failure, and return the outcomes of the rows that had room."""
         if area.full:
             return []
+        if self._at_once and len(run.rows) > self._at_once:
+            return self._halved(run, area)
         used = area.used
         self._ring.beat(self._process)
         self._count[Count.RUNS] += 1
@@ -162,6 +180,8 @@ class Worker:
                 outputs = self._run_whole(run.inputs) if run.whole else self._run_padded(run.inputs, len(run.rows))
             finally:
                 INFERENCE.observe(self._measures, time.perf_counter() - begun_s)
+            if self._first_rows is not None and len(run.rows) > 1:
+                outputs = self._proven(self._first_rows, run, outputs)
             outcomes = self._store.store(area, run, outputs)
             ended = sum(len(outcome.rows) for outcome in outcomes)
             if ended and not run.whole:
@@ -171,7 +191,40 @@ class Worker:
             area.used = used
             if len(run.rows) == 1:
                 return [failed(run.rows[0], error, self._hint)]
+        return self._halved(run, area)
+
+    def _halved(self, run: ModelRun, area: OutputArea) -> list[Outcome]:
         return [outcome for half in run.halves() for outcome in self._outcomes(half, area)]
+
+    def _proven(self, first_rows: FirstRows, run: ModelRun, outputs: dict[str, Array]) -> dict[str, Array]:
+        """Return the outputs of one of the first batches.
+
+        Raises:
+            RowsDifferError: rows alone have other outputs. From now on, rows are run one by one.
+        """
+        known = msgspec.json.decode(self._ring.proof or b"{}", type=Proof)
+        outputs = {name: array.copy() for name, array in outputs.items()}  # the next run may reuse the memory
+        proof = known if known.fault else first_rows.proof(run.inputs, outputs)
+        if proof is None:
+            return outputs
+        self._first_rows = None
+        if not proof.fault:
+            self._ring.proof = self._ring.proof or msgspec.json.encode(proof)
+            return outputs
+        if proof != known:
+            self._ring.proof = msgspec.json.encode(proof)
+            log.warning("rows are run one by one, because a batch gives other results", why=proof.fault)
+        self._run_one_by_one()
+        raise RowsDifferError(proof.fault)
+
+    def _run_alone(self, inputs: dict[str, Array], rows: int) -> dict[str, Array]:
+        """Run the model on a row for a proof."""
+        self._ring.beat(self._process)
+        return sized(self._run_rows, self._fixed)(inputs, rows)
+
+    def _run_one_by_one(self) -> None:
+        self._at_once, self._padded_to, self._first_rows = 1, self._fixed, None
+        self._run_padded = sized(self._run_rows, self._fixed)
 
     def _learn(self, row_bytes: int) -> None:
         """Note the bytes that the outputs of a row take, so that later batches fit. Larger earlier values fade step by step."""
@@ -179,29 +232,11 @@ class Worker:
         if row_bytes != known:
             self._ring.row_output_bytes = max(row_bytes, known - known // 8 - 1)
 
-    def _run_padded(self, inputs: dict[str, Array], rows: int) -> dict[str, Array]:
-        """Run the model on at most as many rows as the model takes at once."""
-        expected = self._fixed or rows
-        if rows < expected:
-            padded: dict[str, Array] = {}
-            for name, array in inputs.items():
-                fill = "" if array.dtype == object else 0
-                padded[name] = np.full((expected, *array.shape[1:]), fill, array.dtype)
-                padded[name][: len(array)] = array
-            inputs = padded
-        outputs = self._run_rows(inputs)
-        for name, array in outputs.items():
-            if array.ndim == 0 or array.shape[0] != expected:
-                raise ModelError(
-                    f"output {name!r} has shape {list(array.shape)} for a batch of {expected} rows; if the model does not "
-                    "work row by row, set batching: none"
-                )
-        return {name: array[:rows] for name, array in outputs.items()} if rows < expected else outputs
-
     def _run_whole(self, inputs: dict[str, Array]) -> dict[str, Array]:
-        """Run the model on a batch as it is. A model with a fixed number of rows runs as often as necessary."""
-        fixed = self._fixed
-        if not fixed or all(array.shape[:1] == (fixed,) for name, array in inputs.items() if name not in self._shared):
+        """Run the model on a batch as it is. A model with a limited number of rows runs as often as necessary."""
+        at_once = self._at_once
+        sizes = {array.shape[:1] for name, array in inputs.items() if name not in self._shared}
+        if not at_once or (sizes == {(at_once,)} and self._fixed in (None, at_once)):
             return self._backend.run(inputs)
         rows = max(len(array) for name, array in inputs.items() if name not in self._shared)
         batch = {
@@ -209,9 +244,9 @@ class Worker:
             for name, array in inputs.items()
         }
         parts: list[dict[str, Array]] = []
-        for start in range(0, rows, fixed):
-            part = {name: array[start : start + fixed] for name, array in batch.items()}
-            outputs = self._run_padded(part, min(fixed, rows - start))
+        for start in range(0, rows, at_once):
+            part = {name: array[start : start + at_once] for name, array in batch.items()}
+            outputs = self._run_padded(part, min(at_once, rows - start))
             parts.append({name: array.copy() for name, array in outputs.items()})  # the next run may reuse the memory
         return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
@@ -224,9 +259,11 @@ def main(spec: WorkerSpec, ready: Callable[..., None]) -> None:
         if spec.model_secrets is not None:
             model = stack.enter_context(opened(model, wait_for_secrets(spec.lane.redis, log.info, spec.model_secrets)))
         trials = Trials(spec.calibration_data, spec.accuracy_tolerance, spec.images)
-        backend, runtime, batching, candidates = load(model, spec.options, spec.runtime, batch, trials)
+        backend, runtime, batching, candidates = load(
+            model, spec.options, spec.runtime, batch, trials, proof=spec.proof
+        )
         before = threads.times()
-        row_output_bytes = warm_up(backend, batch)
+        row_output_bytes = warm_up(backend, 1 if batching.one_by_one else batch)
     seen = threads.look(before)
     check_threads(seen, spec.options.threads)
     worker = Worker(spec, poisoned(backend, os.environ), batching, row_output_bytes)
