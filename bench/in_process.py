@@ -40,7 +40,14 @@ class Serving:
         batches: number of records in each batch that went to the worker.
     """
 
-    def __init__(self, path: Path, options: LoadOptions | None = None, slot_bytes: int = 16 << 20) -> None:
+    def __init__(
+        self,
+        path: Path,
+        options: LoadOptions | None = None,
+        slot_bytes: int = 16 << 20,
+        *,
+        deterministic: bool = False,
+    ) -> None:
         options = options or LoadOptions()
         model, runtime = detect(str(path)), Runtime("native", "f32")
         backend, _, self.batching, _ = load(model, options, runtime, _BATCH)
@@ -50,7 +57,9 @@ class Serving:
         self._bells = [Bell() for _ in range(3)]
         reader, writer, worker = (bell.fileno() for bell in self._bells)
         lane = LaneSpec("job", "node", RedisSettings(), geometry, self._ring.fd, reader, writer, (worker,))
-        spec = WorkerSpec(lane, 0, model, options, runtime, "", 0.01, ImageOptions(), "", "", "", None, None)
+        spec = WorkerSpec(
+            lane, 0, model, options, runtime, "", 0.01, ImageOptions(), "", "", "", None, None, deterministic
+        )
         self._worker = Worker(spec, backend, self.batching, warm_up(backend, 1 if self.batching.one_by_one else _BATCH))
         self._worker.stop()  # each run ends when no slot waits
         self._ring.set_serving(0, True)

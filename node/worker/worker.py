@@ -92,7 +92,7 @@ class Worker:
         if self._store.keeps_all:
             told = sum(spec.row_bytes for spec in backend.outputs)  # a call's own, without a batch dimension
             self._ring.row_output_bytes = max(self._ring.row_output_bytes, row_output_bytes, told)
-        self._shared = {spec.name for spec in backend.inputs if spec.batch_axis is None and not calls}
+        self._axes = {spec.name: spec.batch_axis for spec in backend.inputs}
         self._hint = _HINT if not calls and any(spec.shape is None for spec in backend.inputs) else ""
         self._row_times = RowTimes()
         self._stopping = False
@@ -180,7 +180,7 @@ class Worker:
                 outputs = self._run_whole(run.inputs) if run.whole else self._run_padded(run.inputs, len(run.rows))
             finally:
                 INFERENCE.observe(self._measures, time.perf_counter() - begun_s)
-            if self._first_rows is not None and len(run.rows) > 1:
+            if self._first_rows is not None and len(run.rows) > 1 and self._first_rows.is_due():
                 outputs = self._proven(self._first_rows, run, outputs)
             outcomes = self._store.store(area, run, outputs)
             ended = sum(len(outcome.rows) for outcome in outcomes)
@@ -234,21 +234,28 @@ class Worker:
 
     def _run_whole(self, inputs: dict[str, Array]) -> dict[str, Array]:
         """Run the model on a batch as it is. A model with a limited number of rows runs as often as necessary."""
-        at_once = self._at_once
-        sizes = {array.shape[:1] for name, array in inputs.items() if name not in self._shared}
-        if not at_once or (sizes == {(at_once,)} and self._fixed in (None, at_once)):
+        at_once, axes = self._at_once, self._axes
+        sizes = {array.shape[axis] for name, array in inputs.items() if (axis := axes.get(name, 0)) is not None}
+        if not at_once or (sizes == {at_once} and self._fixed in (None, at_once)):
             return self._backend.run(inputs)
-        rows = max(len(array) for name, array in inputs.items() if name not in self._shared)
+        rows = max(sizes)
         batch = {
-            name: np.broadcast_to(array, (rows, *array.shape)) if name in self._shared else array
+            name: np.broadcast_to(array, (rows, *array.shape))
+            if (axis := axes.get(name, 0)) is None
+            else np.moveaxis(array, axis, 0)
             for name, array in inputs.items()
         }
         parts: list[dict[str, Array]] = []
         for start in range(0, rows, at_once):
-            part = {name: array[start : start + at_once] for name, array in batch.items()}
+            part = {name: np.ascontiguousarray(array[start : start + at_once]) for name, array in batch.items()}
             outputs = self._run_padded(part, min(at_once, rows - start))
             parts.append({name: array.copy() for name, array in outputs.items()})  # the next run may reuse the memory
-        return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+        joined = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+        axes = {spec.name: spec.batch_axis for spec in self._backend.outputs}
+        return {
+            name: array[0, ...] if (axis := axes.get(name, 0)) is None else np.moveaxis(array, 0, axis)
+            for name, array in joined.items()
+        }
 
 
 def main(spec: WorkerSpec, ready: Callable[..., None]) -> None:

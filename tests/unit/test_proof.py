@@ -251,3 +251,27 @@ def test_a_batch_of_one_size_is_checked_in_that_size(tmp_path: Path) -> None:
     assert serving.batching.one_by_one
     for row, result in zip(ROWS, results, strict=True):
         np.testing.assert_allclose(next(iter(result.outputs.values())), row[:, 0] * 7 / 8, rtol=1e-6)
+
+
+ROWS_OF_BATCH = """
+import numpy
+
+class Model:
+    inputs = {"x": "float32 [N,3,4]"}
+    outputs = {"rows": "int64 [N]"}
+
+    def predict(self, batch):
+        return {"rows": numpy.full(len(batch["x"]), len(batch["x"]))}
+"""
+
+
+def test_deterministic_batches_have_one_size(tmp_path: Path) -> None:
+    path = tmp_path / "model.py"
+    path.write_text(ROWS_OF_BATCH)
+    with Serving(path, LoadOptions(batching="rows"), deterministic=True) as serving:
+        results = serving.results(RECORDS)
+        [one] = serving.predict(RECORDS[0])
+        [batch] = serving.predict({"x": ROWS})
+
+    assert serving.batching.described() == "rows (row 0 differs: another whole number, text or NaN)"
+    assert {result.outputs["rows"].item() for result in results} == {one.item()} == set(batch.tolist()) == {32}
