@@ -70,7 +70,7 @@ def test_the_node_says_which_and_why(served: Served) -> None:
     beats = {job: node.heartbeat() for job, node in served.nodes.items()}
 
     assert beats["calls"]["batching"] == "none: input 'rate' has no batch dimension"
-    assert beats["rows"]["batching"] == "rows"
+    assert beats["rows"]["batching"] == "rows (checked: largest difference 0)"
     assert "none: input 'rate' has no batch dimension" in served.nodes["calls"].log
 
 

@@ -72,7 +72,8 @@ def test_three_kinds_of_poison_among_ten_thousand(node: RunningNode, own_redis: 
     assert nothing_is_left(own_redis)
     with own_redis.client() as client:
         assert client.xlen(keys.dead_key(JOB)) == 3
-    times = Counter(value for file in runs.iterdir() for value in map(float, file.read_text().split()) if value)
+    values = [float(value) for file in runs.iterdir() for value in file.read_text().split()]
+    times = Counter(value for value in values if value and value.is_integer())  # not of rows that were made up
     assert len(times) == 10_000
     assert max(times.values()) - 1 <= math.log2(BATCH) + 1
 
