@@ -169,8 +169,10 @@ def test_a_model_that_is_wrong_in_a_batch_answers_each_row_as_alone(
 ) -> None:
     path = make(tmp_path / "model.onnx")
     records, at_load = WRONG[make]
-    session = ort.InferenceSession(str(path), providers=["CPUExecutionProvider"])
-    alone = [session.run(None, {name: array[np.newaxis] for name, array in record.items()})[0] for record in records]
+    session: Any = ort.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    alone: list[Any] = [
+        session.run(None, {name: array[np.newaxis] for name, array in record.items()})[0] for record in records
+    ]
     together = session.run(None, {name: np.stack([record[name] for record in records]) for name in records[0]})[0]
     assert not np.allclose(np.concatenate(alone), together)
 
