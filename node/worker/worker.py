@@ -236,7 +236,7 @@ class Worker:
         """Run the model on a batch as it is. A model with a limited number of rows runs as often as necessary."""
         at_once, axes = self._at_once, self._axes
         sizes = {array.shape[axis] for name, array in inputs.items() if (axis := axes.get(name, 0)) is not None}
-        if not at_once or (sizes == {at_once} and self._fixed in (None, at_once)):
+        if not at_once or sizes == {self._fixed or at_once}:  # a model made for so many rows may mix them by design
             return self._backend.run(inputs)
         rows = max(sizes)
         batch = {
