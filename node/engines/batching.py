@@ -62,7 +62,10 @@ def declare(backend: Backend, options: LoadOptions) -> Batching:
         replace(spec, batch_axis=None) if spec.shape == () or spec.batch == 0 else spec for spec in backend.inputs
     ]
     stated = {spec.name: spec for spec in options.stated_outputs if spec.dtype}
-    backend.outputs = tuple(_stated(spec, stated.get(spec.name)) for spec in backend.outputs)
+    backend.outputs = tuple(
+        replace(spec, shape=told.shape, batch_axis=told.batch_axis) if (told := stated.get(spec.name)) else spec
+        for spec in backend.outputs
+    )
     batched = [spec for spec in inputs if spec.batch_axis is not None]
     if any(spec.batch is None for spec in batched):  # a number in front is then no batch size
         unclear = [spec for spec in batched if spec.batch is not None and None in (spec.shape or ())]
@@ -124,7 +127,9 @@ def settle(backend: Backend, batching: Batching, options: LoadOptions) -> Batchi
                 return _none(backend, f"output {spec.name!r} has no batch dimension{hint}")
             if unclear:
                 raise ModelError(_unclear("output", spec, "modelOutputs"))
-        backend.outputs = tuple(_settled(spec, fixed) for spec in backend.outputs)
+        backend.outputs = tuple(
+            spec if _may_have_rows(spec, fixed) else replace(spec, batch_axis=None) for spec in backend.outputs
+        )
         return batching
     rows = fixed or _ROWS[0]
     specs = {spec.name: spec for spec in backend.outputs}
@@ -150,11 +155,6 @@ def _without_axis(specs: Sequence[TensorSpec]) -> tuple[TensorSpec, ...]:
     return tuple(replace(spec, batch_axis=None) for spec in specs)
 
 
-def _stated(spec: TensorSpec, stated: TensorSpec | None) -> TensorSpec:
-    """Return the spec of an output with the configured shape and batch axis."""
-    return spec if stated is None else replace(spec, shape=stated.shape, batch_axis=stated.batch_axis)
-
-
 def _may_have_rows(spec: TensorSpec, fixed: int | None) -> bool:
     """Return whether an output can have a row for each row of the inputs."""
     return spec.shape != () and spec.batch_axis is not None and spec.batch in (None, fixed)
@@ -166,10 +166,6 @@ def _unclear(kind: str, spec: TensorSpec, key: str) -> str:
         f"{kind} {spec.describe()} does not tell where its rows stand: say it in {key}, as in {spec.name} {spec.dtype} {shape}, "
         "or set batching: none."
     )
-
-
-def _settled(spec: TensorSpec, fixed: int | None) -> TensorSpec:
-    return spec if _may_have_rows(spec, fixed) else replace(spec, batch_axis=None)
 
 
 def _axis_of_run(spec: TensorSpec | None, array: Array, rows: int, fixed: int | None) -> int | None:
@@ -225,6 +221,19 @@ def rows_first(backend: Backend) -> Callable[[dict[str, Array]], dict[str, Array
         return outputs
 
     return run
+
+
+def with_rows_first(batch: Mapping[str, Array], specs: Sequence[TensorSpec]) -> dict[str, Array]:
+    """Return the arrays of a batch with the rows of each in front, as views. An input without rows is repeated for every row."""
+    axes = {spec.name: spec.batch_axis for spec in specs}
+    batched = {
+        name: np.moveaxis(array, axis, 0) for name, array in batch.items() if (axis := axes.get(name, 0)) is not None
+    }
+    rows = max(map(len, batched.values()))
+    return {
+        name: batched[name] if name in batched else np.broadcast_to(array, (rows, *array.shape))
+        for name, array in batch.items()
+    }
 
 
 def sized(run: Callable[[dict[str, Array]], dict[str, Array]], size: int | None) -> Callable[..., dict[str, Array]]:

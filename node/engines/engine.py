@@ -13,11 +13,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
-import numpy as np
 import structlog
 
 from cluster_serving.client.extras import install_command
-from cluster_serving.node.engines.batching import Batching, declare, rows_first, settle, sized
+from cluster_serving.node.engines.batching import Batching, declare, rows_first, settle, sized, with_rows_first
 from cluster_serving.node.engines.calibration import different_rows, samples
 from cluster_serving.node.engines.chosen_outputs import ChosenOutputs
 from cluster_serving.node.engines.precision import has_bfloat16, possible
@@ -112,15 +111,7 @@ def _rows(backend: Backend, trials: Trials, count: int) -> Iterator[dict[str, Ar
     if trials.data:
         with suppress(ModelError):  # without a choice of runtimes, the data need not fit
             arrays = samples(Path(trials.data), backend.inputs, trials.images, count)
-            axes = {spec.name: spec.batch_axis for spec in backend.inputs}
-            batched = {
-                name: np.moveaxis(array, axis, 0)
-                for name, array in arrays.items()
-                if (axis := axes.get(name, 0)) is not None
-            }
-            rows = len(next(iter(batched.values())))
-            shared = {name: np.broadcast_to(array, (rows, *array.shape)) for name, array in arrays.items()}
-            yield {name: batched.get(name, shared[name]) for name in arrays}
+            yield with_rows_first(arrays, backend.inputs)
     large = sum(spec.row_bytes for spec in backend.inputs) > _LARGE_ROW_BYTES
     yield from different_rows(backend.inputs, 2 if large else count)
 

@@ -21,6 +21,7 @@ ROWS = 4
 Run = Callable[[dict[str, Array], int], Mapping[str, Array]]
 _SLOW_S, _FEW = 0.1, (0, 1)  # seconds of a row from which on few rows are run
 _LONGEST = 200  # characters of an error
+_LONGEST_FAULT = 300  # characters: a name in it may be of any length, and the ring keeps 2 KiB
 _TELLING = 1e-4  # rows with outputs this far apart, as a share of the largest value, show whether a batch mixes rows
 
 
@@ -66,7 +67,7 @@ def prove(
         batches = [together] if together is not None else _both_orders(run, rows, count)
     except Exception as error:  # a model may raise anything
         reason = " ".join(str(error).split()) or type(error).__name__
-        return Proof(fault=f"{count} rows fail together: {reason[:_LONGEST]}")
+        return _fault(f"{count} rows fail together: {reason[:_LONGEST]}")
     found = [_compared(alone, batch, tolerance) for batch in batches]
     faults = [proof for proof in found if proof is not None and proof.fault]
     if not faults:
@@ -74,7 +75,7 @@ def prove(
         return Proof(max(telling)) if telling else None
     again = _compared(alone[:1], _kept(run(taken(rows, [0]), 1)), tolerance)
     if again is not None and again.fault:
-        return Proof(fault=f"{again.fault} from run to run")
+        return _fault(f"{again.fault} from run to run")
     return faults[0]
 
 
@@ -100,24 +101,28 @@ def _compared(alone: Sequence[Mapping[str, Array]], together: Mapping[str, Array
         found = together[name]
         for row, outputs in enumerate(alone):
             if (shape := outputs[name].shape[1:]) != found.shape[1:]:
-                return Proof(fault=f"row {row} of {name!r} has shape {[*shape]}, and {[*found.shape[1:]]} in a batch")
+                return _fault(f"row {row} of {name!r} has shape {[*shape]}, and {[*found.shape[1:]]} in a batch")
         expected, found = _numbers(np.concatenate([outputs[name] for outputs in alone])), _numbers(found)
         if expected.shape != found.shape:
-            return Proof(fault=f"the rows of {name!r} have other keys in a batch")
+            return _fault(f"the rows of {name!r} have other keys in a batch")
         differences = _by_row(np.minimum(apart(expected, found), apart(found, expected)))
         largest = max(largest, float(differences.max()))
         if largest > tolerance:
             row = int(differences.argmax())
             by = f" by {largest:.2g}" if np.isfinite(largest) else ": another whole number, text or NaN"
-            return Proof(fault=f"row {row} differs{by}")
+            return _fault(f"row {row} differs{by}")
         for further in range(1, len(alone)):
             differ = _by_row(apart(expected, np.roll(expected, further, axis=0))) > _TELLING
             same = differ & (_by_row(apart(found, np.roll(found, further, axis=0))) == 0)
             if same.any():
                 row = int(same.argmax())
-                return Proof(fault=f"rows {(row - further) % len(alone)} and {row} get the same in a batch")
+                return _fault(f"rows {(row - further) % len(alone)} and {row} get the same in a batch")
             is_telling |= bool(differ.any())
     return Proof(largest) if is_telling else None
+
+
+def _fault(reason: str) -> Proof:
+    return Proof(fault=reason[:_LONGEST_FAULT])
 
 
 def _by_row(differences: Array) -> Array:

@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 import structlog
 
-from cluster_serving.node.engines.batching import Batching, rows_first, sized
+from cluster_serving.node.engines.batching import Batching, rows_first, sized, with_rows_first
 from cluster_serving.node.engines.engine import load
 from cluster_serving.node.engines.proof import Proof
 from cluster_serving.node.engines.trials import Trials
@@ -238,13 +238,7 @@ class Worker:
         sizes = {array.shape[axis] for name, array in inputs.items() if (axis := axes.get(name, 0)) is not None}
         if not at_once or sizes == {self._fixed or at_once}:  # a model made for so many rows may mix them by design
             return self._backend.run(inputs)
-        rows = max(sizes)
-        batch = {
-            name: np.broadcast_to(array, (rows, *array.shape))
-            if (axis := axes.get(name, 0)) is None
-            else np.moveaxis(array, axis, 0)
-            for name, array in inputs.items()
-        }
+        batch, rows = with_rows_first(inputs, self._backend.inputs), max(sizes)
         parts: list[dict[str, Array]] = []
         for start in range(0, rows, at_once):
             part = {name: np.ascontiguousarray(array[start : start + at_once]) for name, array in batch.items()}
