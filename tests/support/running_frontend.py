@@ -34,11 +34,16 @@ class RunningFrontend:
         self.start()
 
     def start(self) -> None:
-        """Start it, and wait until it answers."""
+        """Start it, and wait until all its processes are ready, and it answers."""
         command = [sys.executable, "-P", "-m", "cluster_serving.frontend", "-c", str(self.config_path), *self._options]
         with self.log_path.open("ab") as log:
+            listened = self._listened
             self.process = subprocess.Popen(command, stdout=log, stderr=log)
-        wait_until(lambda: self.process.poll() is not None or self.answers(), "the frontend answers", 60)
+        wait_until(
+            lambda: self.process.poll() is not None or (self._listened > listened and self.answers()),
+            "the frontend answers",
+            60,
+        )
         if self.process.poll() is not None:
             raise AssertionError(f"the frontend ended with {self.process.returncode}:\n{self.log}")
 
@@ -46,6 +51,11 @@ class RunningFrontend:
     def log(self) -> str:
         """What it has printed."""
         return self.log_path.read_text()
+
+    @property
+    def _listened(self) -> int:
+        """How often all its processes have been ready."""
+        return self.log.count("event=listening")
 
     def answers(self) -> bool:
         """Whether GET /livez is answered with 200."""

@@ -33,16 +33,17 @@ class Interrupts(Caller):
 
 def interrupted(random: Random, call: Callable[[], None]) -> bool:
     """Make a call, and interrupt it at a random instant. Return whether the call was interrupted."""
-    calls = True
+    calls = False
 
     def interrupt(*_: object) -> None:
-        if calls:  # another thread may get the signal, and the handler runs here a moment after the timer was stopped
+        if calls:  # another thread may get the signal, and the handler runs here after the timer was stopped, or in the next call
             raise Interrupted
 
     signal.signal(signal.SIGALRM, interrupt)
     wait_s = math.exp(random.uniform(math.log(_SHORTEST_S), math.log(_LONGEST_S)))
     try:
         try:
+            calls = True
             signal.setitimer(signal.ITIMER_REAL, wait_s)
             call()
         finally:
