@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -12,6 +13,8 @@ from cluster_serving.client.redis_settings import RedisSettings
 from cluster_serving.client.wire.result import Result, decode_result
 from cluster_serving.client.wire.values import encode_record
 from cluster_serving.node.engines.engine import load
+from cluster_serving.node.engines.kept_proofs import NOTHING_KEPT, KeptProofs
+from cluster_serving.node.engines.padding import Padding
 from cluster_serving.node.engines.proof import Proof
 from cluster_serving.node.engines.warm_up import warm_up
 from cluster_serving.node.models.base import LoadOptions
@@ -47,10 +50,12 @@ class Serving:
         slot_bytes: int = 16 << 20,
         *,
         deterministic: bool = False,
+        padding: Mapping[str, float] | None = None,
+        kept: KeptProofs = NOTHING_KEPT,
     ) -> None:
         options = options or LoadOptions()
         model, runtime = detect(str(path)), Runtime("native", "f32")
-        backend, _, self.batching, _ = load(model, options, runtime, _BATCH)
+        backend, _, self.batching, _ = load(model, options, runtime, _BATCH, kept=kept)
         self.inputs, self.outputs = backend.inputs, backend.outputs
         geometry = Geometry(slots=8, batch=_BATCH, slot_bytes=slot_bytes, workers=1)
         self._ring = Ring(geometry)
@@ -60,10 +65,12 @@ class Serving:
         spec = WorkerSpec(
             lane, 0, model, options, runtime, "", 0.01, ImageOptions(), "", "", "", None, None, deterministic
         )
-        self._worker = Worker(spec, backend, self.batching, warm_up(backend, 1 if self.batching.one_by_one else _BATCH))
+        padded = Padding(backend, padding) if padding else None
+        row_bytes = warm_up(backend, 1 if self.batching.one_by_one else _BATCH)
+        self._worker = Worker(spec, backend, self.batching, padded, row_bytes, partial(kept.keep, runtime))
         self._worker.stop()  # each run ends when no slot waits
         self._ring.set_serving(0, True)
-        decoding = DecodeOptions(calls=self.batching.mode == "none")
+        decoding = DecodeOptions(calls=self.batching.mode == "none", padded=tuple(padding or ()))
         self._decoder = RecordDecoder(backend.inputs, b"reply", decoding)
         self.batches: list[int] = []
 

@@ -17,13 +17,13 @@ if TYPE_CHECKING:
         InvalidValue,
         QueueFull,
         RecordFailed,
-        RedisRefused,
         ResultTimeout,
         Unavailable,
         Unreadable,
     )
     from cluster_serving.client.http.frontend import perdict
     from cluster_serving.client.http.reply import http_json_to_ndarray, http_response_to_ndarray
+    from cluster_serving.client.protocol.redis_refused import RedisRefused
     from cluster_serving.client.protocol.results import Failed
     from cluster_serving.client.threads.input_queue import InputQueue
     from cluster_serving.client.threads.output_queue import OutputQueue
@@ -68,7 +68,7 @@ _MODULES = {
     "QueueFull": "errors",
     "RecordCipher": "wire.encryption",
     "RecordFailed": "errors",
-    "RedisRefused": "errors",
+    "RedisRefused": "protocol.redis_refused",
     "Result": "wire.result",
     "ResultTimeout": "errors",
     "Unavailable": "errors",

@@ -3,7 +3,7 @@
 ClusterServingError
 ├── ConnectionLost      (also ConnectionError)   the connection to Redis broke during a call
 │   └── Unavailable                              Redis cannot be reached, or cannot serve: nothing was enqueued
-├── RedisRefused        (also redis-py's)        Redis answered a command with an error: wrong type of key, no permission
+├── RedisRefused        (also redis-py's)        Redis answered with an error: wrong type of key (protocol/redis_refused.py)
 ├── QueueFull           (also RuntimeError)      the job's stream holds `maxQueueLength` records, or Redis is short of memory
 ├── ResultTimeout       (also TimeoutError)      no result came in time
 ├── RecordFailed        (also RuntimeError)      the node answered with an error instead of a result
@@ -13,8 +13,6 @@ ClusterServingError
 """
 
 from enum import StrEnum
-
-import redis
 
 
 class ErrorCode(StrEnum):
@@ -62,12 +60,6 @@ class Unavailable(ConnectionLost):
     """Redis cannot be reached, or cannot serve (loading, or a read-only replica). Redis certainly took no record."""
 
     unsent = True
-
-
-class RedisRefused(ClusterServingError, redis.ResponseError):
-    """Redis answered a command with an error, and waiting does not help. The message is the text of Redis."""
-
-    http_status = 503
 
 
 class QueueFull(ClusterServingError, RuntimeError):

@@ -94,12 +94,14 @@ OLDEST_WIRE: Final = 1
 """Oldest form of the entries of reply streams that this release reads and writes."""
 
 
-def check_job(name: str) -> str:
+def check_job(name: object) -> str:
     """Return the name of a job.
 
     Raises:
-        ValueError: the name is empty, or has a colon. The message goes on behind "name is ..., but".
+        ValueError: the name is no text, is empty, or has a colon. The message goes on behind "name is ..., but".
     """
+    if not isinstance(name, str):
+        raise ValueError("must be a text")
     if not name.strip():
         raise ValueError("must not be empty")
     if ":" in name:

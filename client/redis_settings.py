@@ -1,14 +1,16 @@
-"""Address of Redis, and login."""
+"""Address of Redis, and login.
+
+redis-py is imported with the first connection: it takes a tenth of a second, and workers have settings without a connection.
+"""
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, unquote, urlparse
 
-import redis
-from redis.backoff import NoBackoff
-from redis.retry import Retry
+from cluster_serving.client.sentinels.settings import SentinelSettings
 
-from cluster_serving.client.sentinels import MasterConnection, MasterTlsConnection, SentinelSettings, tls_options
+if TYPE_CHECKING:
+    import redis
 
 DEFAULT_PORT = 6379
 READ_BYTES = 1 << 18  # one recv reads 64 rows of 128 floats. With the default of 32 KiB, seven are needed
@@ -133,8 +135,10 @@ class RedisSettings:
         scheme = "rediss" if self.tls else "redis"
         return f"{scheme}://{self.host}:{self.port}/{self.db}"
 
-    def client(self) -> redis.Redis:
+    def client(self) -> "redis.Redis":
         """Return a redis-py client for occasional commands. A command is sent once, and times out after `timeout_s`."""
+        import redis
+
         return redis.Redis.from_pool(redis.ConnectionPool(self._connection_class, **self.options()))
 
     def connection(self) -> Any:
@@ -143,6 +147,10 @@ class RedisSettings:
 
     @property
     def _connection_class(self) -> type[Any]:
+        import redis
+
+        from cluster_serving.client.sentinels.master import MasterConnection, MasterTlsConnection
+
         if self.unix_path:
             return redis.UnixDomainSocketConnection
         if self.sentinels:
@@ -151,6 +159,11 @@ class RedisSettings:
 
     def options(self) -> dict[str, Any]:
         """Return the options for any redis-py connection, sync or asyncio."""
+        from redis.backoff import NoBackoff
+        from redis.retry import Retry
+
+        from cluster_serving.client.sentinels.master import tls_options
+
         options: dict[str, Any] = {
             # As text, because hiredis kills the interpreter if a signal handler raises an exception while a number is packed.
             "db": str(self.db) if self.db else 0,

@@ -8,6 +8,7 @@ import click
 
 from cluster_serving.client.servers.config.spellings import fold
 from cluster_serving.client.servers.process.command import SETTINGS, Command, say
+from cluster_serving.client.servers.process.exit_codes import Fault
 from cluster_serving.frontend.config.installed import check_installed
 
 if TYPE_CHECKING:
@@ -51,8 +52,18 @@ class _Frontend(Command):
 @click.command(cls=_Frontend, context_settings=SETTINGS | {"token_normalize_func": fold})
 @click.option("-c", "--config-path", metavar="PATH", help="Config file. Default: config.yaml, if the file exists.")
 @click.option("--print-config", is_flag=True, help="Print a config file with every setting and its source, and exit.")
+@click.option("--report-fd", type=int, hidden=True)
+@click.option("--parent", type=int, hidden=True)
 @click.pass_context
-def frontend(context: click.Context, /, config_path: str | None, print_config: bool, **values: Any) -> None:
+def frontend(
+    context: click.Context,
+    /,
+    config_path: str | None,
+    print_config: bool,
+    report_fd: int | None,
+    parent: int | None,
+    **values: Any,
+) -> None:
     """Answer requests over HTTP with the predictions of the nodes.
 
     Every setting can come from an option, the environment (CLUSTER_SERVING_PORT), or the section `frontend:` of config.yaml, in
@@ -79,6 +90,16 @@ def frontend(context: click.Context, /, config_path: str | None, print_config: b
         for line in describe(load()):
             say(line)
         return
+    if parent is not None:
+        from cluster_serving.client.servers.process.parent import stop_with_parent
+
+        stop_with_parent(parent)
+    from cluster_serving.client.servers.process.progress_pipe import Reporter
     from cluster_serving.frontend.server.server import serve
 
-    context.exit(serve(load))
+    report = Reporter(report_fd)
+    try:
+        context.exit(serve(load, report))
+    except Fault as fault:
+        report("failed", str(fault), fault.exit_code)
+        raise

@@ -27,7 +27,10 @@ class Job(msgspec.Struct, frozen=True):
     @property
     def states(self) -> str:
         """State of each node, for people."""
-        return ", ".join(map(_state, self.nodes))
+        unread = f", but this frontend, of version {release()}, cannot read version"
+        return ", ".join(
+            f"{node.node} is {node.state}{'' if node.is_understood else f'{unread} {node}'}" for node in self.nodes
+        )
 
     @property
     def described(self) -> Heartbeat:
@@ -81,15 +84,6 @@ def jobs_of(nodes: Iterable[Release]) -> dict[str, Job]:
     for each in found.values():
         each.sort(key=lambda node: (not node.is_callable, not node.inputs, -node.started_ms, node.node))
     return {name: Job(name, tuple(found[name])) for name in sorted(found)}
-
-
-def _state(node: Heartbeat) -> str:
-    state = f"{node.node} is {node.state}"
-    return (
-        state
-        if node.is_understood
-        else f"{state}, but this frontend, of version {release()}, cannot read version {node}"
-    )
 
 
 @lru_cache

@@ -6,8 +6,9 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 from cluster_serving.client.aio.link import AsyncLink
-from cluster_serving.client.errors import ConnectionLost, RedisRefused
+from cluster_serving.client.errors import ConnectionLost
 from cluster_serving.client.protocol.admission import CHUNK, CHUNK_BYTES, HELD, TAKEN, Admission, Send, check
+from cluster_serving.client.protocol.redis_refused import RedisRefused
 from cluster_serving.client.protocol.requests import Fields
 from cluster_serving.client.protocol.resp import abandoned
 from cluster_serving.client.protocol.retrying import connect_s

@@ -148,15 +148,13 @@ class AsyncInputQueue(Api):
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    def _next_uri(self) -> str:
-        return f"{self._uris}-{next(self._numbers)}"
-
     def _replies_for(self, client: str) -> AsyncReplies:
         key = keys.reply_key(self.name, client)
         return AsyncReplies(self.settings, key, self._sending, inquiry=self._inquiry)
 
     async def _answer(self, request: Any, timeout: float) -> Result:
-        return await self._result(self._next_uri(), request, timeout, timeout, self._replies)
+        uri = f"{self._uris}-{next(self._numbers)}"
+        return await self._result(uri, request, timeout, timeout, self._replies)
 
     async def _result(self, uri: str, request: Any, timeout: float, life_s: float, replies: AsyncReplies) -> Result:
         if self._dialect == "original":

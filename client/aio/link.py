@@ -12,8 +12,9 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
 from cluster_serving.client.aio.master_connection import AsyncMasterConnection, AsyncMasterTlsConnection
-from cluster_serving.client.errors import ConnectionLost, RedisRefused, Unavailable
+from cluster_serving.client.errors import ConnectionLost, Unavailable
 from cluster_serving.client.forks import begin_anew_in_child, let_go
+from cluster_serving.client.protocol.redis_refused import RedisRefused
 from cluster_serving.client.protocol.resp import (
     INCOMPLETE,
     Argument,
@@ -215,7 +216,12 @@ class AsyncLink:
     async def _connect(self, within_s: float | None) -> _Open:
         await self._drop()
         settings = self._settings
-        connection = _new_connection(settings)
+        kind: type[Any] = redis.asyncio.SSLConnection if settings.tls else redis.asyncio.Connection
+        if settings.unix_path:
+            kind = redis.asyncio.UnixDomainSocketConnection
+        elif settings.sentinels:
+            kind = AsyncMasterTlsConnection if settings.tls else AsyncMasterConnection
+        connection = kind(**settings.options() | {"retry": Retry(NoBackoff(), 0)})
         try:
             async with asyncio.timeout(min(settings.timeout_s, settings.timeout_s if within_s is None else within_s)):
                 await connection.connect()
@@ -240,12 +246,3 @@ class AsyncLink:
         if last is not None:
             last.transport.abort()  # the end of TLS would wait for Redis, and the event loop may have ended by then
             await last.connection.disconnect(nowait=True)
-
-
-def _new_connection(settings: RedisSettings) -> Any:
-    kind: type[Any] = redis.asyncio.SSLConnection if settings.tls else redis.asyncio.Connection
-    if settings.unix_path:
-        kind = redis.asyncio.UnixDomainSocketConnection
-    elif settings.sentinels:
-        kind = AsyncMasterTlsConnection if settings.tls else AsyncMasterConnection
-    return kind(**settings.options() | {"retry": Retry(NoBackoff(), 0)})

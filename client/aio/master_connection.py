@@ -6,7 +6,8 @@ from typing import Any, cast
 
 from redis.asyncio.connection import Connection, SSLConnection
 
-from cluster_serving.client.sentinels import Sentinels, SentinelSettings
+from cluster_serving.client.sentinels.master import Sentinels
+from cluster_serving.client.sentinels.settings import SentinelSettings
 
 
 class AsyncMasterConnection(Connection):

@@ -7,7 +7,8 @@ from typing import Any, Self, Unpack
 from cluster_serving.client import keys
 from cluster_serving.client.aio.link import AsyncLink
 from cluster_serving.client.api import Api, ConnectionSettings
-from cluster_serving.client.errors import ConnectionLost, RedisRefused
+from cluster_serving.client.errors import ConnectionLost
+from cluster_serving.client.protocol.redis_refused import RedisRefused
 from cluster_serving.client.protocol.results import (
     DELETE,
     READ_AT_ONCE,

@@ -10,15 +10,9 @@ import redis
 
 from cluster_serving.client.aio.admission import fail
 from cluster_serving.client.aio.link import AsyncLink
-from cluster_serving.client.errors import (
-    ConnectionLost,
-    InvalidValue,
-    QueueFull,
-    RedisRefused,
-    ResultTimeout,
-    Unavailable,
-)
+from cluster_serving.client.errors import ConnectionLost, InvalidValue, QueueFull, ResultTimeout, Unavailable
 from cluster_serving.client.protocol.absence import Inquiry
+from cluster_serving.client.protocol.redis_refused import RedisRefused
 from cluster_serving.client.protocol.reply_stream import BLOCK_S, ReplyStream
 from cluster_serving.client.protocol.resp import abandoned, connection_lost
 from cluster_serving.client.protocol.retrying import Attempts, connect_s, restated

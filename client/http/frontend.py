@@ -1,10 +1,10 @@
-"""Predictions over HTTP, for programs written for the original's frontend."""
+"""HTTP frontend: its routes, and predictions for programs written for the original's frontend."""
 
 import json
 import urllib.error
 import urllib.request
 from http.client import HTTPException
-from typing import Any
+from typing import Any, NamedTuple, Self
 
 from cluster_serving.client.errors import (
     ClusterServingError,
@@ -21,21 +21,39 @@ from cluster_serving.client.http.reply import parse_prediction
 _GRACE_S = 1.0
 
 
+class Reply(NamedTuple):
+    """Answer of a route: the document in the body, and the header `Server-Timing`, which may be empty."""
+
+    document: Any
+    server_timing: str
+
+
 class Frontend:
-    """HTTP frontend of a cluster. The constructor prints whether the frontend can be reached.
+    """HTTP frontend of a cluster.
+
+    Args:
+        url: `http://…` or `https://…`.
+        api_key: API key, where the frontend wants one.
 
     Raises:
-        InvalidValue: from `predict`: the URL is none of `http://` or `https://`. Programs of the original make such queues.
+        InvalidValue: from every call: the URL is none of `http://` or `https://`. Programs of the original make such queues.
     """
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, api_key: str | None = None) -> None:
         self._url = url.rstrip("/")
+        self._key = {"X-API-Key": api_key} if api_key else {}
+
+    @classmethod
+    def greeted(cls, url: str) -> Self:
+        """Return the frontend at a URL, and print whether it can be reached."""
+        frontend = cls(url)
         try:
-            self._check()
-            self._open(self._request(""), timeout=5).close()
+            frontend._check()
+            frontend._open(frontend._request(""), timeout=5).close()
             print("Attempt connecting to Cluster Serving frontend success")
         except (OSError, ValueError, HTTPException, InvalidValue) as error:
             print(f"Connection error, please check your HTTP server. Error msg is  {error}")
+        return frontend
 
     def predict(self, request: str | dict[str, Any], timeout: float) -> Any:
         """Post a request to `/predict` and return the first prediction, parsed.
@@ -45,24 +63,40 @@ class Frontend:
             timeout: seconds.
 
         Raises:
+            CodecError: the answer has no predictions.
+            ClusterServingError: an error of `ask`.
+        """
+        return self.prediction(self.ask("/predict", timeout, request))
+
+    def ask(self, path: str, timeout: float, request: str | dict[str, Any] | None = None) -> Reply:
+        """Get a path, or post a request to the path.
+
+        Args:
+            path: path of a route, quoted.
+            timeout: seconds.
+            request: the JSON text of a request, or the same as a dict. None: get.
+
+        Raises:
             InvalidValue: JSON cannot hold the request.
             RecordFailed: the frontend refused the request, or the record failed.
             QueueFull: the queue has no room now.
             ResultTimeout: no result came in time.
             ConnectionLost: the frontend cannot be reached, or no node serves now.
+            CodecError: the answer is not JSON.
         """
         self._check()
         try:
-            body = request if isinstance(request, str) else json.dumps(request)
+            text = request if isinstance(request, str | None) else json.dumps(request)
         except (TypeError, ValueError) as error:
             raise InvalidValue(
                 f"over HTTP, predict takes JSON text or the same as a dict, {{'instances': [{{'x': [1.0, 2.0]}}]}}: {error}"
             ) from error
+        body = None if text is None else text.encode()
         try:
             # The frontend learns the timeout, so that no node runs an abandoned record. _GRACE_S is for the frontend's
             # answer that the time is over.
-            with self._open(self._request("/predict", body.encode(), timeout), timeout + _GRACE_S) as reply:
-                first = str(json.load(reply)["predictions"][0])
+            with self._open(self._request(path, body, timeout), timeout + _GRACE_S) as reply:
+                return Reply(json.load(reply), reply.headers.get("Server-Timing", ""))
         except urllib.error.HTTPError as error:
             with error:
                 raise self._refusal(error.code, error.read().decode(errors="replace")) from error
@@ -70,7 +104,18 @@ class Frontend:
             raise ResultTimeout(f"no answer of the frontend at {self._url} in {timeout:g} s") from error
         except (OSError, HTTPException) as error:
             raise ConnectionLost(f"frontend at {self._url}: {error}") from error
-        except (ValueError, LookupError, TypeError) as error:
+        except ValueError as error:
+            raise CodecError(f"the frontend at {self._url} answered without JSON: {error!r}") from error
+
+    def prediction(self, reply: Reply) -> Any:
+        """Return the first prediction in the answer of a route that predicts, parsed.
+
+        Raises:
+            CodecError: the answer has no predictions.
+        """
+        try:
+            first = str(reply.document["predictions"][0])
+        except (LookupError, TypeError) as error:
             raise CodecError(f"the frontend at {self._url} answered without predictions: {error!r}") from error
         return parse_prediction(first)
 
@@ -98,7 +143,7 @@ class Frontend:
                 return RecordFailed(f"HTTP {status}", reason, self._url)
 
     def _request(self, path: str, body: bytes | None = None, timeout: float | None = None) -> urllib.request.Request:
-        headers = {"Content-Type": "application/json"}
+        headers = {"Content-Type": "application/json", **self._key}
         if timeout is not None:
             headers["X-Request-Timeout"] = f"{timeout:g}"
         return urllib.request.Request(self._url + path, data=body, headers=headers)  # noqa: S310 - the user's own URL
@@ -109,4 +154,4 @@ class Frontend:
 
 def perdict(frontend_url: str, request_str: str) -> Any:
     """Call `Frontend.predict` under the name that the original's programs use."""
-    return Frontend(frontend_url).predict(request_str, timeout=5)
+    return Frontend.greeted(frontend_url).predict(request_str, timeout=5)

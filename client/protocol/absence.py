@@ -12,7 +12,7 @@ from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
 from cluster_serving.client import keys
-from cluster_serving.client.errors import RedisRefused
+from cluster_serving.client.protocol.redis_refused import RedisRefused
 from cluster_serving.client.protocol.resp import Command
 
 LOST = "Redis has lost the record, as a failover or a restart can"

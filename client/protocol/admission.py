@@ -32,7 +32,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from cluster_serving.client import keys
-from cluster_serving.client.errors import ConnectionLost, InvalidValue, QueueFull, RedisRefused, Unavailable
+from cluster_serving.client.errors import ConnectionLost, InvalidValue, QueueFull, Unavailable
+from cluster_serving.client.protocol.redis_refused import RedisRefused
 from cluster_serving.client.protocol.requests import Fields
 from cluster_serving.client.protocol.resp import Packet, bulks, cannot_serve, is_out_of_memory, pack
 from cluster_serving.client.protocol.retrying import Attempts, restated

@@ -15,8 +15,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from cluster_serving.client import keys
-from cluster_serving.client.errors import RedisRefused, ResultTimeout
+from cluster_serving.client.errors import ResultTimeout
 from cluster_serving.client.protocol.admission import queue_full
+from cluster_serving.client.protocol.redis_refused import RedisRefused
 from cluster_serving.client.protocol.requests import Fields
 from cluster_serving.client.protocol.resp import Command, cannot_serve, is_out_of_memory
 from cluster_serving.client.wire.reply import Entry, Reply, is_known, read_replies, unknown_form

@@ -12,7 +12,8 @@ import hiredis
 import redis
 import redis.exceptions
 
-from cluster_serving.client.errors import ConnectionLost, RedisRefused, Unavailable
+from cluster_serving.client.errors import ConnectionLost, Unavailable
+from cluster_serving.client.protocol.redis_refused import RedisRefused
 from cluster_serving.client.redis_settings import RedisSettings
 
 Argument = bytes | str | int | float

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Generator, Iterable, Sequence
 from typing import Any, NamedTuple
 
-from cluster_serving.client.errors import ConnectionLost, QueueFull, RedisRefused
+from cluster_serving.client.errors import ConnectionLost, QueueFull
 from cluster_serving.client.protocol.admission import (
     HELD,
     SENT,
@@ -18,6 +18,7 @@ from cluster_serving.client.protocol.admission import (
     chunks,
     transaction,
 )
+from cluster_serving.client.protocol.redis_refused import RedisRefused
 from cluster_serving.client.protocol.requests import Fields
 from cluster_serving.client.protocol.resp import Argument, Script, abandoned
 from cluster_serving.client.protocol.retrying import connect_s

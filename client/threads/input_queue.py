@@ -71,7 +71,7 @@ class InputQueue(Api):
         super().__init__(**settings)
         self._arguments = settings
         self.frontend_url = frontend_url
-        self._frontend = Frontend(frontend_url) if frontend_url else None
+        self._frontend = Frontend.greeted(frontend_url) if frontend_url else None
         self._dialect: Dialect = check_dialect(dialect)
         self._life_s = math.inf if deadline_s is None else deadline_s
         self._patience_s = patience_s

@@ -24,8 +24,9 @@ from typing import Any, NoReturn
 import redis
 import redis.exceptions
 
-from cluster_serving.client.errors import ConnectionLost, RedisRefused, Unavailable
+from cluster_serving.client.errors import ConnectionLost, Unavailable
 from cluster_serving.client.forks import begin_anew_in_child, let_go
+from cluster_serving.client.protocol.redis_refused import RedisRefused
 from cluster_serving.client.protocol.resp import (
     INCOMPLETE,
     Argument,
@@ -139,6 +140,8 @@ class Link:
         except OSError as error:
             raise self._lost(_CLOSED if now.closed else error) from None
         now.due = due + replies
+        if now.closed:
+            now.connection.disconnect()
         return replies
 
     def read(self) -> Any:
@@ -154,11 +157,24 @@ class Link:
         if now is None or now.due < count:
             raise self._lost(_CLOSED)
         due, now.due = now.due, _UNKNOWN
+        reader, buffer = now.reader, now.buffer
+        replies: list[Any] = []
         try:
-            replies = [self._next(now) for _ in range(count)]
+            while len(replies) < count:
+                reply = reader.gets(False)
+                if reply is not INCOMPLETE:
+                    replies.append(reply)
+                    continue
+                size = now.socket.recv_into(buffer)
+                if not size:
+                    raise ConnectionError("closed by Redis")
+                reader.feed(buffer, 0, size)
+                self.received_bytes += size
         except (OSError, redis.exceptions.InvalidResponse) as error:
             raise self._lost(_CLOSED if now.closed else error) from None
         now.due = due - count
+        if now.closed:
+            now.connection.disconnect()
         return replies
 
     def raise_for(self, refusal: RedisRefused) -> NoReturn:
@@ -222,8 +238,8 @@ class Link:
         if now is None:
             return
         now.closed = True
-        due, now.due = now.due, _UNKNOWN
-        if due == _UNKNOWN:
+        if now.due == _UNKNOWN:
+            # The call under way is woken, and disconnects: it looks at `closed` after its last change of `due`.
             with suppress(OSError):
                 # Not `SSLSocket.shutdown`, after which the other thread might send without TLS.
                 socket.socket.shutdown(now.socket, socket.SHUT_RDWR)
@@ -278,16 +294,6 @@ class Link:
         self.connections += 1
         self._open = now
         return now
-
-    def _next(self, now: _Open) -> Any:
-        reader, buffer = now.reader, now.buffer
-        while (reply := reader.gets(False)) is INCOMPLETE:
-            size = now.socket.recv_into(buffer)
-            if not size:
-                raise ConnectionError("closed by Redis")
-            reader.feed(buffer, 0, size)
-            self.received_bytes += size
-        return reply
 
     def _lost(self, error: Exception, kind: type[ConnectionLost] = ConnectionLost) -> ConnectionLost:
         is_cut = self._open is not None and _is_cut(self._open.connection)

@@ -16,9 +16,10 @@ from contextlib import suppress
 from typing import Any, Final
 
 from cluster_serving.client import keys
-from cluster_serving.client.errors import ConnectionLost, InvalidValue, QueueFull, RedisRefused
+from cluster_serving.client.errors import ConnectionLost, InvalidValue, QueueFull
 from cluster_serving.client.protocol.absence import LOST, Inquiry
 from cluster_serving.client.protocol.admission import TAKEN, Admission, Send
+from cluster_serving.client.protocol.redis_refused import RedisRefused
 from cluster_serving.client.protocol.reply_stream import BLOCK_S, ReplyStream
 from cluster_serving.client.protocol.resp import Command, abandoned
 from cluster_serving.client.protocol.retrying import connect_s, restated

@@ -8,6 +8,7 @@ import msgspec
 from cluster_serving import __version__
 from cluster_serving.client import keys
 from cluster_serving.client.tensor_spec import TensorSpec
+from cluster_serving.client.wire.load import Load
 
 
 class Release(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,6 +80,7 @@ class Heartbeat(Release, frozen=True, kw_only=True):
         budget: cores that the node uses, for people.
         threads_computing: number of threads that compute, over all workers.
         batch_size: most rows of a batch.
+        load: work of the last seconds. None: the node is of a release that does not tell.
         figures: every number of the heartbeat by name (`answered`, `workers_alive`, `backlog`, ...), and `histograms`.
     """
 
@@ -102,6 +104,7 @@ class Heartbeat(Release, frozen=True, kw_only=True):
     budget: str = ""
     threads_computing: int = 0
     batch_size: int
+    load: Load | None = None
     figures: Mapping[str, Any] = {}
 
     @property

@@ -11,13 +11,8 @@ from pydantic.alias_generators import to_camel
 
 from cluster_serving.client.keys import DEFAULT_JOB, check_job
 from cluster_serving.client.redis_settings import RedisSettings
-from cluster_serving.client.servers.config.values import parse_size, parse_words
+from cluster_serving.client.servers.config.values import parse_digits, parse_size, parse_words
 from cluster_serving.frontend.config.tls import trusted_file
-
-
-def _number(value: object) -> object:
-    return int(value) if isinstance(value, str) and value.strip().isdecimal() else value
-
 
 Size = Annotated[int, BeforeValidator(parse_size)]
 Words = Annotated[tuple[str, ...], BeforeValidator(parse_words)]
@@ -90,7 +85,7 @@ class Limits(_Group):
     token_acquire_timeout: float = Field(
         default=100, ge=0, description="Milliseconds that a request waits for its token, at most."
     )
-    rate_limit_status: Annotated[Literal[429, 500], BeforeValidator(_number)] = Field(
+    rate_limit_status: Annotated[Literal[429, 500], BeforeValidator(parse_digits)] = Field(
         default=429, description="HTTP status of a request without a token. The original's was 500."
     )
     api_keys_file: str = Field(default="", description="File of API keys, one a line. Empty: everybody may call.")

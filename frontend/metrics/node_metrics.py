@@ -49,6 +49,7 @@ _NODE_HISTOGRAMS = {
     ),
     "inference": ("inference_seconds", "Runs of the model, one for each batch."),
     "write": ("write_seconds", "Publishing results: one call of Redis, for a batch or a part of it."),
+    "answer": ("answer_seconds", "From the moment a record is enqueued until its result is published."),
     "batch_rows": ("batch_rows", "Rows in the batches that were run."),
 }
 

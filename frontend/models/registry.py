@@ -9,7 +9,8 @@ import structlog
 
 from cluster_serving.client import keys
 from cluster_serving.client.aio.link import AsyncLink
-from cluster_serving.client.errors import ConnectionLost, RedisRefused
+from cluster_serving.client.errors import ConnectionLost
+from cluster_serving.client.protocol.redis_refused import RedisRefused
 from cluster_serving.client.redis_settings import RedisSettings
 from cluster_serving.client.wire.heartbeat import release
 from cluster_serving.frontend.job import Job, jobs_of, read_nodes

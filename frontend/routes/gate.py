@@ -7,7 +7,6 @@ from typing import Any
 from sanic import HTTPResponse, Request
 
 from cluster_serving.client.errors import ClusterServingError
-from cluster_serving.frontend.config.api_keys import ApiKeys
 from cluster_serving.frontend.errors import Unauthorized
 from cluster_serving.frontend.metrics.timers import Count, Timer
 from cluster_serving.frontend.models.limits import take_token
@@ -31,7 +30,9 @@ def gated(handler: Handler, name: str, *, is_open: bool, is_limited: bool) -> Ha
             visit = request.ctx.visit = Visit(request, frontend.config.request_timeout_s)
             if not is_open:
                 if frontend.api_keys is not None:
-                    _check_key(request, frontend.api_keys)
+                    key = str(request.headers.get("x-api-key") or request.token or "")
+                    if not frontend.api_keys.allows(key, monotonic()):
+                        raise Unauthorized("this needs an API key: the header X-API-Key, or Authorization: Bearer")
                 if is_limited and frontend.bucket is not None:
                     await take_token(frontend.bucket, timers)
             response = await handler(request, **arguments)
@@ -50,9 +51,3 @@ def gated(handler: Handler, name: str, *, is_open: bool, is_limited: bool) -> Ha
         return response
 
     return pass_gate
-
-
-def _check_key(request: Request, api_keys: ApiKeys) -> None:
-    key = str(request.headers.get("x-api-key") or request.token or "")
-    if not api_keys.allows(key, monotonic()):
-        raise Unauthorized("this needs an API key: the header X-API-Key, or Authorization: Bearer")

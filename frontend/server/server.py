@@ -23,6 +23,7 @@ import structlog
 from cluster_serving.client.servers.process import log as logs
 from cluster_serving.client.servers.process.child import wait
 from cluster_serving.client.servers.process.exit_codes import ExitCode, Fault
+from cluster_serving.client.servers.process.progress_pipe import Reporter
 from cluster_serving.client.servers.process.redaction import hide, secrets_of_config
 from cluster_serving.frontend.config.loading import LoadedFrontendConfig, check_files
 from cluster_serving.frontend.server.child import Child
@@ -38,11 +39,12 @@ _TURN_S = 1.0
 Load = Callable[[], LoadedFrontendConfig]
 
 
-def serve(load: Load) -> int:
+def serve(load: Load, report: Reporter) -> int:
     """Serve until SIGTERM or SIGINT.
 
     Args:
         load: reads the settings, at the start and at each reload.
+        report: pipe to a waiting command. `ready` comes with the URL.
 
     Returns:
         The exit code.
@@ -53,14 +55,15 @@ def serve(load: Load) -> int:
     """
     loaded = load()
     logs.configure("frontend", loaded.config.log_level)
-    return Server(load, loaded).run()
+    return Server(load, loaded, report).run()
 
 
 class Server:
     """Generations of one frontend's processes: the current one, the next one during a reload, and the old ones that drain."""
 
-    def __init__(self, load: Load, loaded: LoadedFrontendConfig) -> None:
+    def __init__(self, load: Load, loaded: LoadedFrontendConfig, report: Reporter) -> None:
         self._load = load
+        self._report = report
         self._on_terminal = sys.stdout.isatty()  # asked now, because a closed terminal is no terminal any more
         self._current = _generation(loaded, {})
         self._next: Generation | None = None
@@ -147,6 +150,7 @@ class Server:
             reason, code = failure
             if generation is self._current:  # a frontend that cannot start at all ends
                 log.error("cannot start", reason=reason)
+                self._report("failed", reason, code)
                 self._exit = ExitCode(code)
                 self._stop(signal.SIGKILL)
             else:
@@ -176,14 +180,11 @@ class Server:
             self._retired.append(old)
         if self._reload_requested and self._current.served and self._next is None:
             self._reload_requested = False
-            self._reload()
-
-    def _reload(self) -> None:
-        log.info("reloading", signal="SIGHUP")
-        try:
-            self._next = _generation(self._load(), self._current.listeners)
-        except (Fault, OSError) as error:
-            log.error("not reloaded, the settings of before stay", reason=str(error))
+            log.info("reloading", signal="SIGHUP")
+            try:
+                self._next = _generation(self._load(), self._current.listeners)
+            except (Fault, OSError) as error:
+                log.error("not reloaded, the settings of before stay", reason=str(error))
 
     def _give_up(self, generation: Generation, reason: str) -> None:
         """Go on with the current generation, because the next generation cannot start."""
@@ -198,6 +199,7 @@ class Server:
         urls = {listener.scheme: listener.url for listener in self._current.listeners.values()}
         redis, job = config.redis_settings().describe(), config.job_name
         log.info("listening", **urls, redis=redis, job=job, processes=config.workers)
+        self._report("ready", urls["http"])
 
     def _reap_orphans(self) -> None:
         """Reap the orphans of other processes, as process 1 of a container."""

@@ -14,7 +14,7 @@ from cluster_serving.client.protocol.requests import Dialect, Fields, request_fi
 from cluster_serving.client.wire.tensors import encode_tensor, tensor_header
 from cluster_serving.client.wire.values import encode_record
 from cluster_serving.node.chaos.samples import Sample
-from cluster_serving.node.models.base import TensorSpec
+from cluster_serving.node.models.base import Array, TensorSpec
 
 
 class RecordKind(StrEnum):
@@ -192,44 +192,16 @@ def flaws_for(inputs: Sequence[TensorSpec], *, own_processing: bool) -> list[str
     return [*always, "no inputs", *unknown, *similar, *of_input]
 
 
-def _first(sample: Sample) -> tuple[bytes, np.ndarray[tuple[int, ...], np.dtype[np.generic]]]:
-    name, value = next(iter(sample.items()))
-    return name.encode(), np.asarray(value)
+def _first_as(kind: bytes, content: Callable[[Array], bytes]) -> Callable[[str, Sample], Fields]:
+    """Return a flaw: the first input goes into a field of this kind, with content made of its array."""
 
+    def fields(uri: str, sample: Sample) -> Fields:
+        (name, value), *others = sample.items()
+        rest = encode_record(uri, dict(others)) if others else [keys.URI, uri.encode()]
+        array = np.asarray(value)
+        return [*rest, kind + name.encode(), content(array.view(np.uint8) if array.dtype == np.bool_ else array)]
 
-def _without_first(uri: str, sample: Sample) -> Fields:
-    rest = dict(list(sample.items())[1:])
-    return encode_record(uri, rest) if rest else [keys.URI, uri.encode()]
-
-
-def _alike(uri: str, sample: Sample) -> Fields:
-    """Return the inputs in reverse order, under names of other case."""
-    return encode_record(uri, {name.swapcase() + ":0": value for name, value in reversed(list(sample.items()))})
-
-
-def _truncated(uri: str, sample: Sample) -> Fields:
-    name, value = _first(sample)
-    message = encode_tensor(_sendable(value))
-    return [*_without_first(uri, sample), keys.TENSOR + name, message[: -max(1, value.nbytes // 2)]]
-
-
-def _lying(uri: str, sample: Sample) -> Fields:
-    name, value = _first(sample)
-    array = _sendable(value)
-    header = tensor_header(array.dtype, (1000, *array.shape))
-    return [*_without_first(uri, sample), keys.TENSOR + name, header + array.tobytes()]
-
-
-def _too_many_dimensions(uri: str, sample: Sample) -> Fields:
-    name, value = _first(sample)
-    array = np.stack([_sendable(value)] * 2)[:, np.newaxis]
-    return [*_without_first(uri, sample), keys.TENSOR + name, encode_tensor(array)]
-
-
-def _sendable(
-    value: np.ndarray[tuple[int, ...], np.dtype[np.generic]],
-) -> np.ndarray[tuple[int, ...], np.dtype[np.generic]]:
-    return value.view(np.uint8) if value.dtype == np.bool_ else value
+    return fields
 
 
 _OF_TENSOR: Final = ["a truncated tensor", "a shape that lies", "too many dimensions", "text for a number"]
@@ -241,19 +213,15 @@ _FLAWS: Final[Mapping[str, Callable[[str, Sample], Fields]]] = {
     "broken JSON": lambda uri, _: [keys.URI, uri.encode(), keys.DATA, b'{"instances": [{', keys.SERDE, b"stream"],
     "no inputs": lambda uri, _: [keys.URI, uri.encode()],
     "an unknown input": lambda uri, sample: encode_record(uri, {**sample, "no_such_input": np.zeros(2, np.float32)}),
-    "names like the model's": _alike,
-    "a truncated tensor": _truncated,
-    "a shape that lies": _lying,
-    "too many dimensions": _too_many_dimensions,
-    "text for a number": lambda uri, sample: [
-        *_without_first(uri, sample),
-        keys.STRING + _first(sample)[0],
-        b'"seven"',
-    ],
-    "a tensor for text": lambda uri, sample: [
-        *_without_first(uri, sample),
-        keys.TENSOR + _first(sample)[0],
-        encode_tensor(np.zeros(3, np.float32)),
-    ],
-    "text that is no JSON": lambda uri, sample: [*_without_first(uri, sample), keys.STRING + _first(sample)[0], b'["'],
+    "names like the model's": lambda uri, sample: encode_record(
+        uri, {name.swapcase() + ":0": value for name, value in reversed(list(sample.items()))}
+    ),
+    "a truncated tensor": _first_as(keys.TENSOR, lambda array: encode_tensor(array)[: -max(1, array.nbytes // 2)]),
+    "a shape that lies": _first_as(
+        keys.TENSOR, lambda array: tensor_header(array.dtype, (1000, *array.shape)) + array.tobytes()
+    ),
+    "too many dimensions": _first_as(keys.TENSOR, lambda array: encode_tensor(np.stack([array] * 2)[:, np.newaxis])),
+    "text for a number": _first_as(keys.STRING, lambda _: b'"seven"'),
+    "a tensor for text": _first_as(keys.TENSOR, lambda _: encode_tensor(np.zeros(3, np.float32))),
+    "text that is no JSON": _first_as(keys.STRING, lambda _: b'["'),
 }

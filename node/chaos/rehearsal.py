@@ -112,8 +112,11 @@ class Rehearsal:
         magic = {kind: [left.pop() for _ in range(count)] for kind, count in _LOAD.items()}
         rows = [(record.sample, record.kind) for record in (probe, *calm)]
         rows += [(sample, kind) for kind, found in magic.items() for sample in found]
-        keyed = [(sample, self._key(sample), _EFFECTS[kind]) for sample, kind in rows]
-        Poison(pace.SLOW_S, [MagicRow(*row) for row in keyed]).write(self._place.poison)
+        magic_rows = [
+            MagicRow(sample, row_keys(as_batch(self._samples[sample], self._inputs), self._inputs)[0], _EFFECTS[kind])
+            for sample, kind in rows
+        ]
+        Poison(pace.SLOW_S, magic_rows).write(self._place.poison)
         result = self._ask([probe]).get(probe.uri)
         if result is not None and self.answers.right(probe.dialect, probe.sample, result):
             self.notes.append("no poison is tried: rows do not reach the model as they were sent (preprocess)")
@@ -126,10 +129,6 @@ class Rehearsal:
         place = self._place
         inputs, good = self.encoder.inputs, self.pools.good
         return Kit(place.redis.url, place.job, seed, timeout_s, inputs, good, self.answers)
-
-    def _key(self, sample: int) -> bytes:
-        [key] = row_keys(as_batch(self._samples[sample], self._inputs), self._inputs)
-        return key
 
     def _ask(self, records: Sequence[SentRecord]) -> Mapping[str, Result]:
         fields = [(record.uri, self.encoder.fields(record)) for record in records]

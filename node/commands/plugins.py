@@ -44,6 +44,16 @@ def some_installed() -> bool:
     return any(not isinstance(_load(name), _Missing) for name in _entries().names)
 
 
+def check_installed(name: str) -> None:
+    """Check that the packages of an entry point's command are installed.
+
+    Raises:
+        Fault: a package is missing.
+    """
+    for entry in _entries().select(name=name):
+        entry.load()
+
+
 def _entries() -> EntryPoints:
     return entry_points(group=_GROUP)
 

@@ -119,13 +119,17 @@ def _columns(content: bytes, is_json: bool) -> Iterator[FieldView]:
 
 
 def _array(name: str, kind: str, array: Array, size: int) -> FieldView:
-    first = array.reshape(-1)[:_VALUES]
     if kind == "bool":
-        first = first.astype(np.bool_)
-    values = [f"{value:.6g}" if isinstance(value, float) else str(value) for value in first.tolist()]
+        array = array.astype(np.bool_)
+    return FieldView(name, kind, size, str(array.dtype), list(array.shape), first_values(array))
+
+
+def first_values(array: Array) -> str:
+    """Return the beginning of an array of numbers or bools, in C order."""
+    first = array.reshape(-1)[:_VALUES].tolist()
+    values = [f"{value:.6g}" if isinstance(value, float) else str(value) for value in first]
     more = ["..."] if math.prod(array.shape) > len(values) else []
-    dtype = "bool" if kind == "bool" else str(array.dtype)
-    return FieldView(name, kind, size, dtype, list(array.shape), ", ".join(values + more))
+    return ", ".join(values + more)
 
 
 def image_kind(content: bytes) -> str:

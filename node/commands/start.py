@@ -7,6 +7,7 @@ import click
 from cluster_serving.client.servers.process.command import SETTINGS, Command, say
 from cluster_serving.client.servers.process.exit_codes import Fault, NotStarted
 from cluster_serving.client.servers.process.structlog_alone import import_structlog
+from cluster_serving.node.commands.plugins import check_installed
 from cluster_serving.node.commands.which_job import chosen_job, job_argument
 from cluster_serving.node.lifecycle.options import TIMEOUT_S, StartOptions, recorded_options, start_options
 
@@ -29,7 +30,10 @@ from cluster_serving.node.lifecycle.options import TIMEOUT_S, StartOptions, reco
     metavar="S",
     help="With --foreground: seconds to wait for a Redis that does not answer yet; 0.",
 )
+@click.option("--http", "with_http", is_flag=True, help="Start a frontend for HTTP too; stop ends both.")
+@click.option("--port", type=click.IntRange(0, 65_535), metavar="N", help="With --http: port of HTTP; 10020.")
 @click.option("--report-fd", type=int, hidden=True)
+@click.option("--parent", type=int, hidden=True)
 @click.pass_context
 def start(
     context: click.Context,
@@ -37,13 +41,24 @@ def start(
     foreground: bool,
     timeout_s: float,
     patience_s: float,
+    with_http: bool,
+    port: int | None,
     report_fd: int | None,
+    parent: int | None,
     **values: Any,
 ) -> None:
     """Start serving a model, and return when it can answer.
 
     Every setting can come from a flag, the environment (CLUSTER_SERVING_MODEL_PATH), or config.yaml, in this order.
     """
+    if port is not None and not with_http:
+        raise click.UsageError("--port is the port of HTTP: give --http too.")
+    if with_http and foreground:
+        raise click.UsageError("--foreground serves without HTTP; cluster-serving serve has both in the foreground.")
+    if parent is not None:
+        from cluster_serving.client.servers.process.parent import stop_with_parent
+
+        stop_with_parent(parent)
     import_structlog()
     options = StartOptions.of(values)
     if foreground:
@@ -51,8 +66,11 @@ def start(
 
         context.exit(here.run(options, report_fd, patience_s))
     from cluster_serving.node.lifecycle import background
+    from cluster_serving.node.lifecycle.frontend import Http
 
-    background.run(options, timeout_s)
+    if with_http:
+        check_installed("frontend")
+    background.run(options, timeout_s, Http(port) if with_http else None)
 
 
 @click.command(cls=Command, context_settings=SETTINGS)
@@ -109,7 +127,7 @@ def restart(name: str | None, timeout_s: float, cold: bool, **values: Any) -> No
     if not cold and can_change(job, record, loaded.config):
         background.say_ignored(loaded.ignored)
         complete = options if path is None else StartOptions(config_path=str(path)).over(options)
-        request_change(job, complete, timeout_s)
+        background.say_ready(job, request_change(job, complete, timeout_s))
         return
     if loaded.config.model_is_remote:  # while the old node still serves
         fetched(loaded.config, new, say)

@@ -3,6 +3,7 @@
 import json
 import os
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +23,7 @@ NOT_RUNNING = "not running"
 UNKNOWN = "unknown"
 _SETTLED = ("state", "model", "backend", "engine", "precision", "threads", "budget", "batching", "batch_size")
 _NUMBERS = ("answered", "failed", "dead", "redelivered", "restarts", "recycled", "reconnects")
+_LOAD = ("rec/s", "p50", "p99", "oldest", "fill", "busy", "err/s", "dead letters")
 _ORDER = (
     *(
         "job",
@@ -44,6 +46,8 @@ _ORDER = (
         *_NUMBERS,
         "backlog",
         "pending",
+        *_LOAD,
+        "limit",
         "redis",
         "server",
         "log",
@@ -62,7 +66,10 @@ def status(context: click.Context, name: str | None, placement: bool, as_json: b
     """Show the state of the jobs of this machine.
 
     Exits with 0 when every running job is ready, with 3 when no job runs, and with 1 otherwise. Without NAME, the command shows
-    the running jobs, and every stopped job with records waiting in its queue.
+    a line for each running job, and each stopped job with records waiting in its queue. With NAME it shows all of one job.
+
+    rec/s, err/s, fill (of a batch) and busy (workers) are of the last 10 s, p50 and p99 (from enqueueing to the result) of the last
+    minute, of all nodes of the job. oldest: age of the oldest waiting record. dead: dead letters.
 
     Counts begin at the start of the node. dead: failed records that are kept as dead letters. redelivered: records taken again
     after a process or a node had died. restarts: restarts of the node's processes. recycled: workers replaced because of their
@@ -91,8 +98,12 @@ def status(context: click.Context, name: str | None, placement: bool, as_json: b
         click.echo("No job runs on this machine." if known else "No job was ever started on this machine.")
     else:
         from cluster_serving.client.servers.process.table import facts, output_width
+        from cluster_serving.node.commands.load_text import jobs_table
 
-        click.echo("\n\n".join("\n".join(facts(rows(report)).lines(output_width())) for report in reports))
+        if name is None:
+            jobs_table(reports).show()
+        else:
+            click.echo("\n".join(facts(rows(reports[0])).lines(output_width())))
     states = {str(report["state"]) for report in reports} - {NOT_RUNNING}
     if not states:
         context.exit(ExitCode.NOT_RUNNING)
@@ -145,7 +156,7 @@ def _from_redis(record: "NodeRecord", is_running: bool) -> dict[str, Any]:
     from cluster_serving.client.wire.heartbeat import Heartbeat, release
     from cluster_serving.node.config.loading import load_config
     from cluster_serving.node.job.redis_kind import eviction
-    from cluster_serving.node.job.releases import other_releases
+    from cluster_serving.node.job.releases import heartbeats, other_releases
     from cluster_serving.node.lifecycle.options import recorded_options
 
     path = Path(record.config_path) if record.config_path else None
@@ -172,6 +183,7 @@ def _from_redis(record: "NodeRecord", is_running: bool) -> dict[str, Any]:
             if warnings:
                 found["warning"] = "; ".join(warnings)
             text: Any = client.get(node_key(record.job, record.node)) if is_running else None
+            found |= _load(heartbeats(client, record.job))
         if not text:
             return found
         beat = Heartbeat.decode(text)
@@ -190,9 +202,28 @@ def _from_redis(record: "NodeRecord", is_running: bool) -> dict[str, Any]:
         return {"problem": f"the heartbeat in Redis at {record.redis} cannot be read: {error}"}
 
 
+def _load(beats: Sequence[bytes]) -> dict[str, Any]:
+    """Return the load of all nodes of a job, and the part that limits the job. Empty: no node tells its load."""
+    import msgspec
+
+    from cluster_serving.client.servers.picture import JobPicture, limit
+    from cluster_serving.client.wire.heartbeat import Heartbeat
+
+    nodes: list[Heartbeat] = []
+    for beat in beats:
+        with suppress(msgspec.MsgspecError):  # of another release
+            nodes.append(Heartbeat.decode(beat))
+    picture = JobPicture.of(nodes)
+    if picture is None:
+        return {}
+    return {"load": picture._asdict(), "limit": limit(picture)._asdict()}
+
+
 def rows(report: dict[str, Any]) -> dict[str, Any]:
     """Return name to value of the facts that people are shown about a job, in their order."""
+    from cluster_serving.client.servers.picture import JobPicture
     from cluster_serving.client.wire.heartbeat import release
+    from cluster_serving.node.commands.load_text import cells
 
     found = {key: value for key, value in report.items() if value is not None}
     if "uptime_s" in found:
@@ -201,6 +232,9 @@ def rows(report: dict[str, Any]) -> dict[str, Any]:
         found["uptime"] = f"{days} d {clock}" if days else clock
     if "wire" in found:
         found["version"] = release(found.get("version", ""), found["wire"])
+    if "load" in found:
+        load = cells(JobPicture(**found["load"]))
+        found |= {"dead letters": load.pop("dead"), **load, "limit": found["limit"]["sentence"]}
     # The row of the server has name and version, and for an embedded server also its pid and restarts.
     server = [report["redis_server"]] if report.get("redis_server") else []
     if "redis_restarts" in report:

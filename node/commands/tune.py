@@ -39,7 +39,7 @@ LOG = "tune.log"  # in the job's directory
 @click.option(
     "--plot", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE.png", help="Draw a picture (extra plot)."
 )
-@click.option("--json", "as_json", is_flag=True, help="JSON: an object with chosen, tried and runtimes.")
+@click.option("--json", "as_json", is_flag=True, help="JSON: an object with chosen, batching, tried and runtimes.")
 @click.pass_context
 def tune(
     context: click.Context,
@@ -131,7 +131,7 @@ def _measured(config: "Config", job: "Job", terms: "Terms") -> "tuple[TuningRepo
         budget = Share().budget
         with diverted(job.directory / LOG) as terminal, display(terminal, signals) as watch:
             log.configure("tuner", local.log_level)
-            report = measure(local, model, budget, terms, watch)
+            report = measure(local, model, budget, terms, watch, str(job.proof_directory))
         return report, keep(Store(job.directory), local, model, budget, report)
 
 

@@ -94,5 +94,10 @@ def _check_together(config: Config) -> None:
         raise ConfigError(
             "inputAlreadyBatched is true, which means batching: none, and batching is rows: take one of them away"
         )
+    if config.padding and config.deterministic:
+        raise ConfigError(
+            "padding and deterministic exclude each other, because the last bits of a result change with the padding: take one "
+            "of them away"
+        )
     if config.labels and not config.post_processing.strip().startswith("topN"):
         raise ConfigError("labels has names for the classes that topN finds: set postProcessing to topN(n) as well")

@@ -16,7 +16,14 @@ from pydantic import (
 from pydantic.alias_generators import to_camel
 
 from cluster_serving.client.keys import DEFAULT_JOB, check_job
-from cluster_serving.client.servers.config.values import parse_numbers, parse_pair, parse_size, parse_words
+from cluster_serving.client.servers.config.values import (
+    parse_digits,
+    parse_fills,
+    parse_numbers,
+    parse_pair,
+    parse_size,
+    parse_words,
+)
 from cluster_serving.node.models.base import TensorSpec
 from cluster_serving.node.models.detect import MODEL_TYPES
 
@@ -25,10 +32,6 @@ PLACEHOLDER_PATH = "/path/to/model/directory"  # as in the template config.yaml
 
 def _auto(value: object) -> object:
     return None if isinstance(value, str) and value.strip().lower() in {"auto", ""} else value
-
-
-def _number(value: object) -> object:
-    return int(value) if isinstance(value, str) and value.strip().isdecimal() else value
 
 
 def _lower(value: object) -> object:
@@ -123,7 +126,7 @@ class Settings(BaseModel):
         default=None,
         description="Size in pixels of every resized image, as height,width. Unset: the model's size, else the image's own.",
     )
-    image_channels: Annotated[Literal[1, 3, 4] | None, BeforeValidator(_number), BeforeValidator(_auto)] = Field(
+    image_channels: Annotated[Literal[1, 3, 4] | None, BeforeValidator(parse_digits), BeforeValidator(_auto)] = Field(
         default=None,
         description="Channels of an image, if the model does not tell: 1 (grey), 3 or 4 (with alpha). Unset: 3.",
     )
@@ -160,6 +163,11 @@ class Settings(BaseModel):
     deterministic: bool = Field(
         default=False,
         description="true: every batch is padded to batchSize rows, so that the last bits of a result do not change with its size.",
+    )
+    padding: Annotated[dict[str, float], BeforeValidator(parse_fills)] = Field(
+        default={},
+        description="Fill value by input, as in ids=0,mask=0: rows of different length are padded to the longest of a batch. "
+        "Unset: a batch for each length.",
     )
     legacy_filter_text: bool = Field(
         default=False,

@@ -6,40 +6,24 @@ The conditions are hashed: processor, budget, versions, and every setting that c
 conditions costs nothing. The model, which may have gigabytes, is read only if the conditions fit.
 """
 
-import hashlib
 import os
-import platform
 import time
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import structlog
 
-from cluster_serving import __version__
 from cluster_serving.node.config.choice import Choice, Given
+from cluster_serving.node.config.conditions import CPUINFO, key_of, of_runtime
 from cluster_serving.node.config.loading import Config
 from cluster_serving.node.models.base import ModelError
 from cluster_serving.node.models.detect import Detected
 from cluster_serving.node.models.fingerprint import fingerprint
 from cluster_serving.node.topology.budget import Budget
-from cluster_serving.node.topology.cpulist import text_of
 
 log = structlog.get_logger(__name__)
 
-_CPUINFO = Path("/proc/cpuinfo")
-_DIGITS = 16
-_DISTRIBUTIONS = {
-    "onnx": ("onnxruntime",),
-    "openvino": ("openvino",),
-    "tensorflow": ("tensorflow-cpu", "tensorflow"),
-    "keras": ("keras", "tensorflow-cpu", "tensorflow"),
-    "torch": ("torch",),
-    "caffe": ("opencv-python-headless",),
-    "bigdl": ("torch",),
-    "python": (),
-}
 _SETTINGS = {
     *("model_parallelism", "thread_per_model", "core_number_per_machine", "batch_size", "objective", "pinning"),
     *("engine", "precision", "accuracy_tolerance", "calibration_data"),
@@ -72,33 +56,15 @@ class Tuned(msgspec.Struct, frozen=True):
         return time.strftime("%Y-%m-%d", time.gmtime(self.measured_ms / 1000))
 
 
-def conditions(config: Config, backend: str, budget: Budget, cpuinfo: Path = _CPUINFO) -> dict[str, Any]:
-    """Return everything that decides the best choice, except the model.
-
-    The features of the processor are included, because virtual machines may give a processor any name.
-    """
-    names = {"numpy", *_DISTRIBUTIONS.get(backend, ()), *(["openvino"] if config.engine != "native" else [])}
-    versions = {"cluster-serving": __version__, "python": platform.python_version()}
-    for name in sorted(names):
-        try:
-            versions[name] = version(name)
-        except PackageNotFoundError:
-            continue
-    return {
-        "processor": _of_processor("model name", cpuinfo) or platform.machine(),
-        "features": hashlib.sha256(_of_processor("flags", cpuinfo).encode()).hexdigest()[:_DIGITS],
+def conditions(config: Config, backend: str, budget: Budget, cpuinfo: Path = CPUINFO) -> dict[str, Any]:
+    """Return everything that decides the best choice, except the model."""
+    return of_runtime(config, backend, cpuinfo) | {
         "cores": len(budget.cores),
         "physical": budget.physical,
         "domains": len({core.domain for core in budget.cores}),
         "quota": budget.quota,
-        "versions": versions,
         "settings": config.model_dump(mode="json", include=_SETTINGS),
     }
-
-
-def key_of(found: dict[str, Any]) -> str:
-    """Return the conditions as part of a file name."""
-    return hashlib.sha256(msgspec.json.encode(found, order="deterministic")).hexdigest()[:_DIGITS]
 
 
 class Store:
@@ -150,9 +116,3 @@ def is_open(config: Config, backend: str) -> bool:
 
 def _hash(model_hash: str) -> str:
     return model_hash.rpartition(":")[2]
-
-
-def _of_processor(wanted: str, cpuinfo: Path) -> str:
-    """Return a field of the first core in /proc/cpuinfo. Empty: the kernel does not report the field."""
-    lines = (line.partition(":") for line in text_of(cpuinfo).splitlines())
-    return next((value.strip() for name, _, value in lines if name.strip() == wanted), "")

@@ -134,15 +134,22 @@ def settle(backend: Backend, batching: Batching, options: LoadOptions) -> Batchi
     rows = fixed or _ROWS[0]
     specs = {spec.name: spec for spec in backend.outputs}
     axes = {name: _axis_of_run(specs.get(name), array, rows, fixed) for name, array in tried.outputs.items()}
-    if None in axes.values() and not fixed:
-        axes |= _axes_by_growth(backend, tried.outputs, [name for name, axis in axes.items() if axis is None])
+    unsure = {name: axis for name, axis in axes.items() if axis is None or tried.outputs[name].shape.count(rows) > 1}
+    if unsure and not fixed:
+        axes |= _axes_by_growth(backend, tried.outputs, unsure)
     lacking = [name for name, axis in axes.items() if axis is None]
     if lacking and may_change:
         shape = list(tried.outputs[lacking[0]].shape)
         return _none(backend, f"output {lacking[0]!r} has shape {shape} for a batch of {rows} rows")
     if lacking:
         log.warning("every record of a batch gets the same of outputs without a batch dimension", outputs=lacking)
-    backend.outputs = tuple(replace(spec, batch_axis=axes.get(spec.name, 0)) for spec in backend.outputs)
+    settled: list[TensorSpec] = []
+    for spec in backend.outputs:
+        axis, dims = axes.get(spec.name, 0), spec.shape
+        if dims and axis and not fixed and dims[axis] == rows:  # a backend took the rows of the run for a fixed size
+            dims = (*tried.outputs[spec.name].shape[:axis], None, *dims[axis + 1 :])
+        settled.append(replace(spec, shape=dims, batch_axis=axis))
+    backend.outputs = tuple(settled)
     return batching
 
 
@@ -176,8 +183,13 @@ def _axis_of_run(spec: TensorSpec | None, array: Array, rows: int, fixed: int | 
     return axis if axis is not None and array.shape[axis : axis + 1] == (rows,) else None
 
 
-def _axes_by_growth(backend: Backend, outputs: Mapping[str, Array], names: Sequence[str]) -> dict[str, int | None]:
-    """Return the dimension of each output that has the size of the batch for batches of two sizes, or `None`."""
+def _axes_by_growth(
+    backend: Backend, outputs: Mapping[str, Array], axes: Mapping[str, int | None]
+) -> dict[str, int | None]:
+    """Return the dimension of each output that has the size of the batch for batches of two sizes, or `None`.
+
+    An axis of `axes` that grows with the batch is kept. Of other outputs, only one dimension may grow.
+    """
     few, more = _ROWS
     try:
         again = trial(backend, more)
@@ -185,13 +197,13 @@ def _axes_by_growth(backend: Backend, outputs: Mapping[str, Array], names: Seque
         again = None
     if again is None:
         return {}
-    axes: dict[str, int | None] = {}
-    for name in names:
+    found: dict[str, int | None] = {}
+    for name, axis in axes.items():
         before, after = outputs[name].shape, again.outputs[name].shape
         grown = [at for at, dims in enumerate(zip(before, after, strict=False)) if dims == (few, more)]
         same = len(before) == len(after) and len(grown) == sum(a != b for a, b in zip(before, after, strict=False)) == 1
-        axes[name] = grown[0] if same else None
-    return axes
+        found[name] = axis if axis in grown else grown[0] if same else None
+    return found
 
 
 def rows_first(backend: Backend) -> Callable[[dict[str, Array]], dict[str, Array]]:

@@ -19,6 +19,7 @@ from cluster_serving.client.extras import install_command
 from cluster_serving.node.engines.batching import Batching, declare, rows_first, settle, sized, with_rows_first
 from cluster_serving.node.engines.calibration import different_rows, samples
 from cluster_serving.node.engines.chosen_outputs import ChosenOutputs
+from cluster_serving.node.engines.kept_proofs import NOTHING_KEPT, KeptProofs
 from cluster_serving.node.engines.precision import has_bfloat16, possible
 from cluster_serving.node.engines.proof import ROWS, Proof, prove
 from cluster_serving.node.engines.trials import REFERENCE, Trials, best, try_all
@@ -51,7 +52,7 @@ def load(
     batch: int,
     trials: Trials = _DEFAULT_TRIALS,
     bfloat16: bool | None = None,
-    proof: Proof | None = None,
+    kept: KeptProofs = NOTHING_KEPT,
 ) -> Loaded:
     """Load a model with the configured runtime, or with the best runtime for `auto`.
 
@@ -62,7 +63,7 @@ def load(
         batch: rows of a trial batch. A model made for a fixed batch gets the fixed batch.
         trials: data and tolerance of the trials.
         bfloat16: whether the CPU has bfloat16. `None`: ask the kernel.
-        proof: proof for the same model by another worker. `None`: rows are run alone and together here.
+        kept: kept proofs of the model. Without a kept proof for the runtime, rows are run alone and together here.
 
     Raises:
         ModelError: the native backend cannot load the model, no configured runtime can load it, or the data do not fit the model.
@@ -85,7 +86,9 @@ def load(
     if len(wanted) > 1:
         give_back()
     if batching.mode == "rows" and batch > 1:
-        proof = proof or _proof(backend, trials)
+        proof = kept.find(chosen)
+        if proof is None and (proof := _proof(backend, trials)) is not None:
+            kept.keep(chosen, proof)
         batching = batching if proof is None else batching.proven(proof, options.batching)
     return Loaded(backend, chosen, batching, candidates)
 

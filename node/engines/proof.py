@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from cluster_serving.node.engines.accuracy import apart
 from cluster_serving.node.models.base import Array
@@ -29,11 +30,12 @@ class Proof(msgspec.Struct, frozen=True):
     """Result of a proof.
 
     `difference`: largest difference, as a share of the largest value of an output. `fault`: reason why rows must not share a
-    batch, or empty.
+    batch, or empty. `is_lasting`: False for rows that failed together, because lack of memory, say, may have been the cause.
     """
 
     difference: float = 0.0
     fault: str = ""
+    is_lasting: bool = True
 
     def described(self) -> str:
         """Return the result for people, such as `checked: largest difference 2e-07` or `row 2 differs by 0.9`."""
@@ -67,7 +69,7 @@ def prove(
         batches = [together] if together is not None else _both_orders(run, rows, count)
     except Exception as error:  # a model may raise anything
         reason = " ".join(str(error).split()) or type(error).__name__
-        return _fault(f"{count} rows fail together: {reason[:_LONGEST]}")
+        return replace(_fault(f"{count} rows fail together: {reason[:_LONGEST]}"), is_lasting=False)
     found = [_compared(alone, batch, tolerance) for batch in batches]
     faults = [proof for proof in found if proof is not None and proof.fault]
     if not faults:

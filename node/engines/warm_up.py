@@ -92,8 +92,13 @@ def filled(
     return batch or None
 
 
-def trial(backend: Backend, rows: int) -> TrialRun | None:
+def trial(backend: Backend, rows: int, inputs: Sequence[TensorSpec] = ()) -> TrialRun | None:
     """Run the model on zeros, or on ones if the model fails on zeros: indices may count from one.
+
+    Args:
+        backend: the model.
+        rows: rows of the batch.
+        inputs: inputs with certain shapes. Default: those of the model.
 
     Returns:
         The batch with the outputs, or `None` where no shape is sure to be valid.
@@ -103,11 +108,11 @@ def trial(backend: Backend, rows: int) -> TrialRun | None:
     """
     failures: list[Exception] = []
     for fill in (np.zeros, np.ones):
-        inputs = filled(backend.inputs, rows, fill)
-        if inputs is None:
+        batch = filled(inputs or backend.inputs, rows, fill)
+        if batch is None:
             return None
         try:
-            return TrialRun(inputs, backend.run(inputs))
+            return TrialRun(batch, backend.run(batch))
         except Exception as error:  # a model may raise anything
             failures.append(error)
     reason = " ".join(str(failures[0]).split())

@@ -4,6 +4,8 @@
         lock                      lock of the supervisor, with the supervisor's pid: a held lock means "running"
         node_id                   name of this machine in the job, never changed
         node.json                 record of the node's last start
+        frontend.json             process of the frontend that was started beside the node
+        frontend.log              output of that frontend
         node.log                  output of a node that was started in the background
         node.log.<n>              older output, 1 is the newest
         change.json               request of `restart` to the node, removed as soon as the node has read the request
@@ -14,6 +16,7 @@
         redis/                    the embedded Redis: redis.conf, redis.pid, redis.log and the data
             watch.json            restarts of the embedded Redis
             redis-check-aof       repairs the append-only file
+    <home>/.proofs/               proofs that rows of a model may share a batch, of all jobs (`engines/kept_proofs.py`)
     <home>/.redis-<port>.lock     lock of the process that looks for a Redis on this port and starts one
 
 Home is `$CLUSTER_SERVING_HOME`, else `$XDG_STATE_HOME/cluster-serving`, else `~/.local/state/cluster-serving`.
@@ -75,6 +78,13 @@ class NodeRecord(msgspec.Struct, frozen=True):
     version: str = ""  # of the package: a node of a different version cannot be changed, only stopped
 
 
+class FrontendRecord(msgspec.Struct, frozen=True):
+    """Process of a frontend that was started beside a node. The time of its creation tells a reused pid."""
+
+    pid: int
+    created_s: float
+
+
 def state_home(environ: Mapping[str, str]) -> Path:
     """Return the directory of all job directories."""
     if environ.get("CLUSTER_SERVING_HOME"):
@@ -115,9 +125,19 @@ class Job:
         return self.directory / "node.log"
 
     @property
+    def frontend_log_path(self) -> Path:
+        """File with the output of a frontend that was started beside the node."""
+        return self.directory / "frontend.log"
+
+    @property
     def redis_directory(self) -> Path:
         """Directory of the embedded Redis."""
         return self.directory / "redis"
+
+    @property
+    def proof_directory(self) -> Path:
+        """Directory of the proofs that workers of all jobs of this machine keep."""
+        return self.directory.parent / ".proofs"
 
     def create(self) -> None:
         """Create the directory, for its owner only.
@@ -187,6 +207,17 @@ class Job:
         """Read the record of the node's last start. None: there is no record, or a different version wrote the record."""
         try:
             return msgspec.json.decode((self.directory / "node.json").read_bytes(), type=NodeRecord)
+        except (OSError, msgspec.DecodeError):
+            return None
+
+    def record_frontend(self, record: FrontendRecord) -> None:
+        """Write the record of the frontend beside the node."""
+        self._write("frontend.json", msgspec.json.encode(record))
+
+    def read_frontend(self) -> FrontendRecord | None:
+        """Read the record of the last frontend beside the node. None: there is no record that this version can read."""
+        try:
+            return msgspec.json.decode((self.directory / "frontend.json").read_bytes(), type=FrontendRecord)
         except (OSError, msgspec.DecodeError):
             return None
 
@@ -268,7 +299,7 @@ class Job:
 def all_jobs(environ: Mapping[str, str] = os.environ) -> list[Job]:
     """Return every job that this machine knows, running or not, sorted by name."""
     home = state_home(environ)
-    jobs = [Job(unquote(path.name), path) for path in home.iterdir() if path.is_dir()] if home.is_dir() else []
+    jobs = [Job(unquote(path.name), path) for path in home.glob("[!.]*") if path.is_dir()]
     named = [Job(record.job, job.directory) if (record := job.read()) else job for job in jobs]
     return sorted(named, key=lambda job: job.name)
 

@@ -17,11 +17,20 @@ def other_releases(client: redis.Redis, job: str) -> list[Release]:
         redis.RedisError: Redis cannot be reached.
     """
     found: list[Release] = []
+    for beat in heartbeats(client, job):
+        with suppress(msgspec.MsgspecError):
+            found.append(Release.read(beat))
+    return [node for node in found if not node.is_own]
+
+
+def heartbeats(client: redis.Redis, job: str) -> list[bytes]:
+    """Return the heartbeats of the live nodes of a job, of any release. Empty if the user may not ask.
+
+    Raises:
+        redis.RedisError: Redis cannot be reached.
+    """
     with suppress(redis.ResponseError):
         listed: Any = client.zrange(keys.NODES, 0, -1)
-        for key in listed:
-            if key.startswith(keys.node_key(job, "").encode()):
-                beat: Any = client.get(key)
-                with suppress(msgspec.MsgspecError):
-                    found.append(Release.read(beat or b""))
-    return [node for node in found if not node.is_own]
+        beats: list[Any] = [client.get(key) for key in listed if key.startswith(keys.node_key(job, "").encode())]
+        return [beat for beat in beats if beat]
+    return []

@@ -1,52 +1,60 @@
 """`start` without `--foreground`: start a node that outlives the command, and wait until the node can serve."""
 
-import os
-import signal
 import sys
 import time
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import psutil
-
 from cluster_serving.client.servers.process.command import say
-from cluster_serving.client.servers.process.exit_codes import ExitCode, Fault
 from cluster_serving.client.servers.process.printable import printable
+from cluster_serving.client.servers.process.progress_pipe import Event
 from cluster_serving.node.job import detached
 from cluster_serving.node.job.directory import Job
+from cluster_serving.node.lifecycle.frontend import Http, launch_frontend, stop_frontend
 from cluster_serving.node.lifecycle.jobs_here import command_for
+from cluster_serving.node.lifecycle.launch import Launch, environ_with
 from cluster_serving.node.lifecycle.options import StartOptions
 from cluster_serving.node.lifecycle.prepare import prepare, repair_redis
-from cluster_serving.node.lifecycle.progress_pipe import Event, follow
 from cluster_serving.node.lifecycle.stopping import stop_redis
 
 if TYPE_CHECKING:
     from rich.status import Status
     from rich.text import Text
 
-_END_S = 5.0
+    from cluster_serving.node.config.loading import LoadedConfig
 
 
-class NotReady(Fault):
-    """The started node did not get ready."""
+@dataclass(frozen=True)
+class Started:
+    """Servers of a job that are ready. `text` describes the node. `url`: address of the frontend, if there is one."""
 
-    def __init__(self, message: str, exit_code: int) -> None:
-        super().__init__(message)
-        known = exit_code in list(ExitCode)
-        self.exit_code = ExitCode(exit_code) if known else ExitCode.FAILED
+    node: Launch
+    text: str
+    frontend: Launch | None = None
+    url: str = ""
+
+    def stop(self) -> None:
+        """Stop the frontend, so that no more requests come, and then the node."""
+        for server in filter(None, (self.frontend, self.node)):
+            server.stop()
 
 
-def run(options: StartOptions, timeout_s: float) -> None:
+def run(options: StartOptions, timeout_s: float, http: Http | None = None) -> None:
     """Start a node, and wait until the node is ready.
+
+    Args:
+        options: options of `start`.
+        timeout_s: seconds to wait.
+        http: wish for a frontend beside the node. None: no frontend.
 
     Raises:
         Fault: the config, the model or Redis is at fault.
-        NotReady: the node did not get ready, and has been stopped.
+        NotReady: node or frontend did not get ready, and both have been stopped.
     """
-    loaded, _ = options.load()
+    loaded, path = options.load()
     say_ignored(loaded.ignored)
     job = Job.of(loaded.config.job_name)
     if job.running() and repair_redis(loaded.config.redis_settings(), say):
@@ -55,12 +63,55 @@ def run(options: StartOptions, timeout_s: float) -> None:
     say("Starting new Cluster Serving job.")
     started_redis = prepare(loaded.config, job, say)
     try:
-        text = _start_node(options, job, timeout_s, loaded.config.drain_timeout_s + _END_S)
+        started = start_servers(options, loaded, path, job, timeout_s, http)
     except BaseException:
         if started_redis:
             stop_redis(job)
         raise
-    say_ready(job, text)
+    say_ready(job, started.text)
+    if started.url:
+        say(f"HTTP: {started.url}")
+
+
+def start_servers(
+    options: StartOptions,
+    loaded: "LoadedConfig",
+    path: Path | None,
+    job: Job,
+    timeout_s: float,
+    http: Http | None,
+    extra: Sequence[str] = (),
+) -> Started:
+    """Start a node, and perhaps a frontend beside it, and wait until both are ready. Redis is there.
+
+    Args:
+        options: options of `start`.
+        loaded: config of the node.
+        path: config file of the node.
+        job: job of the node.
+        timeout_s: seconds to wait for each.
+        http: wish for a frontend. None: no frontend.
+        extra: further arguments of both.
+
+    Raises:
+        NotReady: node or frontend did not get ready, and both have been stopped.
+    """
+    public, secrets = options.without_secrets()
+    with ExitStack() as undo:
+        drain_s = loaded.config.drain_timeout_s
+        node = Launch("node", [*_command(public), *extra], job.log_path, environ_with(secrets), drain_s)
+        undo.callback(node.stop)
+        frontend, url = None, ""
+        if http is not None:
+            stop_frontend(job)  # left by a node that has died
+            frontend = launch_frontend(http, loaded, path, job, extra)
+            undo.callback(frontend.stop)
+        with StartDisplay() as display:
+            if frontend is not None:  # ready first, as a rule
+                url = frontend.wait(timeout_s, display.show)
+            text = node.wait(timeout_s, display.show)
+        undo.pop_all()
+    return Started(node, text, frontend, url)
 
 
 def say_ready(job: Job, text: str) -> None:
@@ -78,70 +129,11 @@ def say_ignored(ignored: Mapping[str, str]) -> None:
         say(f"Ignored: {'; '.join(parts)}.", err=True)
 
 
-def _start_node(options: StartOptions, job: Job, timeout_s: float, stop_timeout_s: float) -> str:
-    """Start the node, wait until the node is ready, and return the text of the node."""
-    log_start = job.log_path.stat().st_size if job.log_path.exists() else 0
-    public, secrets = options.without_secrets()
-    reading, writing = os.pipe()
-    try:
-        pid = detached.spawn(_command(public), job.log_path, environ_with(secrets), writing)
-        os.close(writing)
-        try:
-            with StartDisplay() as display:
-                event = follow(reading, timeout_s, display.show)
-        except (KeyboardInterrupt, TimeoutError) as error:
-            _stop(pid, stop_timeout_s)
-            if isinstance(error, KeyboardInterrupt):
-                raise
-            raise NotReady(f"not ready after {timeout_s:g} s, stopped; see {job.log_path}", ExitCode.FAILED) from error
-    finally:
-        os.close(reading)
-        with suppress(OSError):  # closed already, unless the node could not be started
-            os.close(writing)
-    if event is None or event.event != "ready":
-        raise _failure(event, pid, job.log_path, log_start)
-    return event.text
-
-
-def environ_with(secrets: dict[str, str]) -> dict[str, str]:
-    """Return the environment of a node: the variables of this process, with secrets in place of the variables for their files."""
-    files = {f"{name}_FILE" for name in secrets}
-    return {name: value for name, value in os.environ.items() if name not in files} | secrets
-
-
 def _command(options: StartOptions) -> list[str]:
     path = [f"--config-path={options.config_path}"] if options.config_path else []
     # -P: a file `click.py` in the working directory must not become part of the server.
     node = [sys.executable, "-P", "-m", "cluster_serving.node.cli", "start", "--foreground"]
     return [*node, f"--report-fd={detached.PASSED_FD}", *path, *options.argv()]
-
-
-def _stop(pid: int, timeout_s: float) -> None:
-    """Stop the node with SIGTERM. After `timeout_s`, stop the node with SIGKILL."""
-    with suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGTERM)
-        if not detached.ended(pid, timeout_s):
-            os.killpg(pid, signal.SIGKILL)  # the node leads a session of its own, so its children end too
-            detached.ended(pid, _END_S)
-
-
-def _failure(event: Event | None, pid: int, log: Path, log_start: int) -> NotReady:
-    """Return the fault of a node that did not get ready. A node that does not end is stopped."""
-    try:
-        exit_code: int | None = psutil.Process(pid).wait(_END_S)
-    except psutil.NoSuchProcess:
-        exit_code = None
-    except psutil.TimeoutExpired:
-        _stop(pid, _END_S)
-        exit_code = None
-    code = exit_code if exit_code is not None and exit_code > 0 else ExitCode.FAILED
-    if event is not None:
-        return NotReady(event.text, event.code or code)
-    with log.open("rb") as stream:
-        stream.seek(log_start if log.stat().st_size >= log_start else 0)  # the log may have been rotated
-        lines = [line for line in stream.read()[-8192:].decode(errors="replace").splitlines() if line.strip()]
-    last = f"; its log ends with: {lines[-1]}" if lines else ""
-    return NotReady(f"the node ended before it was ready{last} (see {log})", code)
 
 
 class StartDisplay:

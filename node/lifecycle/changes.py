@@ -10,6 +10,7 @@ import structlog
 from msgspec.structs import replace
 
 from cluster_serving.client.servers.process.exit_codes import ExitCode, Fault
+from cluster_serving.client.servers.process.progress_pipe import Reporter
 from cluster_serving.client.servers.process.redaction import hide, secrets_of_config
 from cluster_serving.node.config.loading import Config
 from cluster_serving.node.fetching.cache import Entry
@@ -17,7 +18,6 @@ from cluster_serving.node.fetching.placing import begin, placed
 from cluster_serving.node.job.directory import ChangeRequest, Job
 from cluster_serving.node.lifecycle.options import TIMEOUT_S, StartOptions, options_of
 from cluster_serving.node.lifecycle.prepare import find_model
-from cluster_serving.node.lifecycle.progress_pipe import Reporter
 from cluster_serving.node.supervisor.change import STOPPED, Change, refuse
 
 log = structlog.get_logger(__name__)

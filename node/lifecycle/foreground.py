@@ -11,13 +11,13 @@ import structlog
 from cluster_serving import __version__
 from cluster_serving.client.servers.process import log
 from cluster_serving.client.servers.process.exit_codes import ExitCode, Fault
+from cluster_serving.client.servers.process.progress_pipe import Event, Reporter
 from cluster_serving.client.servers.process.redaction import hide, secrets_of_config
 from cluster_serving.node.config.loading import Config
 from cluster_serving.node.job import redis_server
 from cluster_serving.node.job.directory import ChangeRequest, Job, NodeRecord
 from cluster_serving.node.lifecycle.options import TIMEOUT_S, StartOptions
 from cluster_serving.node.lifecycle.prepare import find_model, prepare
-from cluster_serving.node.lifecycle.progress_pipe import Event, Reporter
 from cluster_serving.node.lifecycle.stopping import stop_redis
 
 

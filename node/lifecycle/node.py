@@ -6,7 +6,6 @@ import structlog
 
 from cluster_serving.client.servers.process.exit_codes import ExitCode
 from cluster_serving.node.config.loading import Config
-from cluster_serving.node.config.tuned import Store
 from cluster_serving.node.job.directory import Job
 from cluster_serving.node.job.redis_watch import RedisWatch
 from cluster_serving.node.models.base import ModelError
@@ -43,7 +42,7 @@ def serve(config: Config, job: Job, report: Report, changes: ChangeSource, redis
     if config.tuning == "start":
         from cluster_serving.node.lifecycle.tune_first import tune_first  # with pyarrow, which takes 20 MB
 
-        tune_first(config, model, Share().budget, Store(job.directory), report)
+        tune_first(config, model, Share().budget, job, report)
     try:
         supervisor = Supervisor(config, job, model, report, changes, redis)
     except OSError as error:

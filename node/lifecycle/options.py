@@ -151,28 +151,43 @@ def _keys(context: click.Context, parameter: click.Parameter, incomplete: str) -
     return [f"{key}=" for key in keys if fold(key).startswith(fold(incomplete))]
 
 
+_MODEL_PATH = click.option("--model-path", metavar="PATH", help="Directory of the model (modelPath).")
+_OPTIONS = [
+    click.option("-c", "--config-path", metavar="PATH", help="Config file; default: config.yaml."),
+    click.option(
+        *("-p", "--parallelism", "--workers", "parallelism"),
+        type=int,
+        metavar="N",
+        help="Worker processes (modelParallelism).",
+    ),
+    click.option("-t", "-o", "--omp", type=int, metavar="N", help="Threads of one worker (threadPerModel)."),
+    _MODEL_PATH,
+    click.option("--job-name", help="Name of the job (jobName)."),
+    click.option("--redis-url", help="host:port or URL of Redis (redisUrl)."),
+    click.option(
+        "--set",
+        "settings",
+        multiple=True,
+        metavar="KEY=VALUE",
+        callback=_pairs,
+        shell_complete=_keys,
+        help="Any config key; repeatable.",
+    ),
+]
+
+
 def start_options(function: Callable[..., None]) -> Callable[..., None]:
     """Give a command the options of `start`."""
-    options = [
-        click.option("-c", "--config-path", metavar="PATH", help="Config file; default: config.yaml."),
-        click.option("-p", "--parallelism", type=int, metavar="N", help="Worker processes (modelParallelism)."),
-        click.option("-t", "-o", "--omp", type=int, metavar="N", help="Threads of one worker (threadPerModel)."),
-        click.option("--model-path", metavar="PATH", help="Directory of the model (modelPath)."),
-        click.option("--job-name", help="Name of the job (jobName)."),
-        click.option("--redis-url", help="host:port or URL of Redis (redisUrl)."),
-        click.option(
-            "--set",
-            "settings",
-            multiple=True,
-            metavar="KEY=VALUE",
-            callback=_pairs,
-            shell_complete=_keys,
-            help="Any config key; repeatable.",
-        ),
-    ]
-    for option in reversed(options):
+    for option in reversed(_OPTIONS):
         function = option(function)
     return function
+
+
+def serve_options(function: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options of `start`, with the model as an argument instead."""
+    for option in reversed([each for each in _OPTIONS if each is not _MODEL_PATH]):
+        function = option(function)
+    return click.argument("model_path", metavar="MODEL")(function)
 
 
 @click.command(context_settings=SETTINGS)

@@ -12,13 +12,14 @@ import psutil
 from cluster_serving import __version__
 from cluster_serving.client.servers.config.sources import ENVIRON_PREFIX
 from cluster_serving.client.servers.process.exit_codes import ExitCode, Fault
+from cluster_serving.client.servers.process.progress_pipe import follow
 from cluster_serving.node.config.loading import Config
 from cluster_serving.node.job.directory import ChangeRequest, Job, NodeRecord
 from cluster_serving.node.job.redis_errors import RedisUnavailable
-from cluster_serving.node.lifecycle.background import NotReady, StartDisplay, environ_with, say_ready
+from cluster_serving.node.lifecycle.background import StartDisplay
+from cluster_serving.node.lifecycle.launch import NotReady, environ_with
 from cluster_serving.node.lifecycle.options import StartOptions
 from cluster_serving.node.lifecycle.prepare import check_redis
-from cluster_serving.node.lifecycle.progress_pipe import follow
 
 _END_S = 10.0  # time for the node to see that the timeout has passed, and to report the failure
 
@@ -37,8 +38,8 @@ def can_change(job: Job, record: NodeRecord | None, config: Config) -> bool:
     return True
 
 
-def request_change(job: Job, options: StartOptions, timeout_s: float) -> None:
-    """Request a change of a running node to new options, and wait until the node has changed.
+def request_change(job: Job, options: StartOptions, timeout_s: float) -> str:
+    """Request a change of a running node to new options, wait until the node has changed, and return its description.
 
     Raises:
         Fault: the request cannot reach the node.
@@ -69,7 +70,7 @@ def request_change(job: Job, options: StartOptions, timeout_s: float) -> None:
         raise NotReady(f"the node ended before it had changed; see {job.log_path}", ExitCode.FAILED)
     if event.event != "ready":
         raise NotReady(event.text, event.code or ExitCode.FAILED)
-    say_ready(job, event.text)
+    return event.text
 
 
 def _signal(job: Job) -> None:

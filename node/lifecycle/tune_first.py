@@ -6,6 +6,7 @@ from cluster_serving.client.servers.process.exit_codes import Fault
 from cluster_serving.node.config.choice import Shape
 from cluster_serving.node.config.loading import Config
 from cluster_serving.node.config.tuned import Store, is_open
+from cluster_serving.node.job.directory import Job
 from cluster_serving.node.models.detect import Detected
 from cluster_serving.node.supervisor.change import Report
 from cluster_serving.node.topology.budget import Budget
@@ -15,15 +16,17 @@ from cluster_serving.node.tuning.tuner import Terms, keep, tune
 log = structlog.get_logger(__name__)
 
 
-def tune_first(config: Config, model: Detected, budget: Budget, store: Store, report: Report) -> None:
+def tune_first(config: Config, model: Detected, budget: Budget, job: Job, report: Report) -> None:
     """Measure and keep the result, if no kept result fits.
 
     A failed measurement is logged and reported, and the node serves without a result.
     """
+    store = Store(job.directory)
     if not is_open(config, model.backend) or store.find(config, model, budget):
         return
     try:
-        keep(store, config, model, budget, tune(config, model, budget, Terms(), _Progress(report)))
+        found = tune(config, model, budget, Terms(), _Progress(report), str(job.proof_directory))
+        keep(store, config, model, budget, found)
     except (Fault, OSError) as error:
         log.warning("not tuned", reason=str(error))
         report("warning", f"not tuned: {error}")

@@ -19,7 +19,11 @@ def axes_of_inputs(inputs: Sequence[Dims]) -> list[int | None]:
     name stands in front anywhere, or else the first dimension.
     """
     batch = _names(inputs)
-    return [_axis(dims, batch) for dims in inputs]
+    axes: list[int | None] = []
+    for dims in inputs:
+        first = 0 if dims and not batch and not isinstance(dims[0], str) else None
+        axes.append(next((at for at, dim in enumerate(dims) if dim in batch), first))
+    return axes
 
 
 def axes_of_outputs(
@@ -55,11 +59,3 @@ def _names(inputs: Sequence[Dims]) -> set[str]:
     if len(named) > 1 and len(shared) == 1:
         return shared
     return {name for name in front if _MADE_UP.fullmatch(name)} or (front if len(front) == 1 else set())
-
-
-def _axis(dims: Dims, batch: set[str]) -> int | None:
-    """Return the place of the batch among the dimensions. Without a named batch, the first dimension counts."""
-    found = [at for at, dim in enumerate(dims) if dim in batch]
-    if found:
-        return found[0]
-    return 0 if dims and not batch and not isinstance(dims[0], str) else None

@@ -62,7 +62,7 @@ FORMATS = {
     "tensorflowFrozenModel": _Format("TensorFlow frozen graph (.pb)", "tensorflow", (".pb",)),
     "tensorflowCheckpoint": _Format("TensorFlow checkpoint (.meta + .index)", "tensorflow", (".meta",), ".index"),
     "keras": _Format("Keras (.keras, .h5)", "keras", (".keras", ".h5", ".hdf5")),
-    "pytorch": _Format("PyTorch (.pt, .pt2, .pth)", "torch", (".pt", ".pt2", ".pth", ".ckpt")),
+    "pytorch": _Format("PyTorch (.pt, .pt2, .pth)", "torch", (".pt", ".pt2", ".pth", ".ckpt", ".jit", ".torchscript")),
     "caffe": _Format("Caffe (.prototxt + .caffemodel)", "caffe", (".prototxt",), ".caffemodel", "only"),
     "bigdl": _Format("BigDL (.model)", "bigdl", (".model",), ".bin", "optional"),
     "python": _Format("Python (.py)", "python", (".py",)),

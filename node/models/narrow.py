@@ -48,15 +48,21 @@ def run(
     values: dict[str, Any] = {}
     for name, array in batch.items():
         if name in inputs:
-            stored, number = pack(array, inputs[name]), inputs[name].number
-            values[name] = ort.OrtValue.ortvalue_from_numpy_with_onnx_type(stored, number)
+            packed = pack(array, inputs[name])
+            values[name] = ort.OrtValue.ortvalue_from_numpy_with_onnx_type(packed, inputs[name].number)
         else:
             values[name] = ort.OrtValue.ortvalue_from_numpy(array)
     results: Any = session.run_with_ort_values(list(names), values)
-    return [
-        _read(value, outputs[name]) if name in outputs else value.numpy()
-        for name, value in zip(names, results, strict=True)
-    ]
+    arrays: list[Array] = []
+    for name, value in zip(names, results, strict=True):
+        if name in outputs:
+            shape: list[int] = value.shape()
+            size = -(-math.prod(shape) * outputs[name].bits // 8)
+            stored = ctypes.string_at(value.data_ptr(), size) if size else b""
+            arrays.append(unpack(stored, shape, outputs[name]))
+        else:
+            arrays.append(value.numpy())
+    return arrays
 
 
 def pack(array: Array, narrow: Narrow) -> Array:
@@ -94,9 +100,3 @@ def unpack(stored: bytes, shape: Sequence[int], narrow: Narrow) -> Array:
         sign = 1 << (narrow.bits - 1)
         return ((flat ^ sign).astype(np.int8) - np.int8(sign)).reshape(shape)
     return flat.reshape(shape)
-
-
-def _read(value: Any, narrow: Narrow) -> Array:
-    shape: list[int] = value.shape()
-    size = -(-math.prod(shape) * narrow.bits // 8)
-    return unpack(ctypes.string_at(value.data_ptr(), size) if size else b"", shape, narrow)

@@ -17,8 +17,6 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-import redis
-
 from cluster_serving.client import keys
 from cluster_serving.client.redis_settings import RedisSettings
 from cluster_serving.client.servers.process.redaction import hide
@@ -106,6 +104,8 @@ def wait_for_secrets(settings: RedisSettings, say: Callable[[str], object], give
     """
     if given.secret and given.salt:
         return given
+    import redis  # imported here, because a worker has no other use for it
+
     while True:
         try:
             with settings.client() as client:

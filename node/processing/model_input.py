@@ -27,6 +27,7 @@ _NESTED: Key = ("nested", "", ())
 _MAX_HEADERS = 4096
 SHARED = "tensor:"
 """Kind of a shared tensor in a signature. The digest of its content follows."""
+_PADDED = "padded"
 
 
 class InputValue(NamedTuple):
@@ -45,7 +46,11 @@ class InputValue(NamedTuple):
     def whole_key(self) -> Key:
         """Part of the signature for a record that is a batch by itself."""
         kind, dtype, shape = self.key
-        return _TEXTS if kind == "string" else ("whole", dtype, shape if self.rows is None else self.shape)
+        return (
+            _TEXTS
+            if kind == "string"
+            else ("whole", dtype, shape if self.rows is None and -1 not in shape else self.shape)
+        )
 
 
 class ModelInput:
@@ -226,6 +231,29 @@ class SharedInput(ModelInput):
         return _shared(super().tensor(array))
 
 
+class PaddedInput(ModelInput):
+    """Model input whose rows may have different lengths in a batch: the only free dimension of a row is the length."""
+
+    def tensor_message(self, message: bytes) -> InputValue:
+        """Return the tensor of a message, as `ModelInput.tensor_message` does."""
+        return self._padded(super().tensor_message(message))
+
+    def alike(self, messages: Sequence[bytes]) -> None:
+        """Return None: rows of variable length are put into a slot one by one."""
+
+    def tensor(self, array: Array) -> InputValue:
+        """Convert a tensor, as `ModelInput.tensor` does."""
+        return self._padded(super().tensor(array))
+
+    def _padded(self, value: InputValue) -> InputValue:
+        """Return a value whose key leaves the length open."""
+        kind, dtype, shape = value.key
+        row = tuple([-1 if dim is None else dim for dim in self.spec.row_shape or ()])
+        if kind == _PADDED or 0 in row:  # an array without elements does not tell its length
+            return value
+        return value._replace(key=(_PADDED, dtype, row), shape=value.shape or shape)
+
+
 def _shared(value: InputValue) -> InputValue:
     """Return a value whose key tells its content, so that only equal values meet in a slot."""
     kind, dtype, shape = value.key
@@ -236,6 +264,8 @@ def _shared(value: InputValue) -> InputValue:
 
 def model_input(spec: TensorSpec, options: DecodeOptions) -> ModelInput:
     """Return the input for a spec: shared if it has no batch dimension, and the records are rows."""
+    if spec.name in options.padded:
+        return PaddedInput(spec, options)
     return (SharedInput if spec.batch_axis is None and not options.calls else ModelInput)(spec, options)
 
 

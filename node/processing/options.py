@@ -13,6 +13,7 @@ class DecodeOptions(msgspec.Struct, frozen=True):
     `calls`: each record is a call of the model by itself. `sparse_layout`: layout of the indices of a
     sparse tensor with as many values as dimensions. `raw`: records go to the workers unchanged, for the user's own `preprocess`.
     `encrypted`: images are encrypted. `may_order`: several inputs are bound by order if no name is like any of the model's.
+    `padded`: names of the inputs whose rows may have different lengths in a batch.
     """
 
     calls: bool = False
@@ -20,6 +21,7 @@ class DecodeOptions(msgspec.Struct, frozen=True):
     raw: bool = False
     encrypted: bool = False
     may_order: bool = True
+    padded: tuple[str, ...] = ()
 
 
 class ImageOptions(msgspec.Struct, frozen=True):

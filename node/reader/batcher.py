@@ -14,7 +14,7 @@ from cluster_serving.node.reader.open_batch import OpenBatch
 from cluster_serving.node.ring.deadline import life_ms
 from cluster_serving.node.ring.forecast import rows_of
 from cluster_serving.node.ring.input_layout import Layout, Signature, plan
-from cluster_serving.node.ring.metrics import READER, observe_waits
+from cluster_serving.node.ring.metrics import QUEUE_WAIT, READER, observe_ages
 from cluster_serving.node.ring.ring import Ring, State
 
 _MAX_LAYOUTS = 4096
@@ -181,7 +181,7 @@ class Batcher:
 
     def _finish(self, open_batch: OpenBatch) -> OpenBatch:
         open_batch.close()
-        observe_waits(self._measures, open_batch.ids, self._ring.redis_ms())
+        observe_ages(QUEUE_WAIT, self._measures, open_batch.ids, self._ring.redis_ms())
         return open_batch
 
 

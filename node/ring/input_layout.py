@@ -18,8 +18,9 @@ Signature = tuple[tuple[str, str, tuple[int, ...]], ...]
 """Kind, dtype and row shape of each model input.
 
 A `tensor` is one row of the model's batch. A `tensor:<digest>` is shared by the rows of a batch: the digest of its content is
-equal for all of them. A `whole` is a call by itself, and its shape is that of the whole tensor. An `image`, a `string`, `strings`
-(the text of a call), a `nested` value and a `record` (all inputs in one) have a variable length, and neither dtype nor shape.
+equal for all of them. A `padded` is a row of variable length, which is -1 in its shape. A `whole`
+is a call by itself, and its shape is that of the whole tensor. An `image`, a `string`, `strings` (the text of a call), a `nested`
+value and a `record` (all inputs in one) have a variable length, and neither dtype nor shape.
 """
 
 _ALIGNMENT = 64

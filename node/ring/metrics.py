@@ -4,6 +4,7 @@ from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from enum import IntEnum
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 READER, WRITER, FIRST_WORKER = 0, 1, 2
@@ -25,6 +26,7 @@ class Count(IntEnum):
     EXPIRED = 9  # writer: failed records whose deadline had passed
     RECONNECTS = 10  # reader, writer: connections to Redis after the first one
     BOUND_BY_ORDER = 11  # reader: records whose several inputs were bound by order, because no name was the model's
+    BUSY_US = 12  # worker: microseconds of work on batches
 
 
 COUNTER_CELLS = 16
@@ -70,8 +72,11 @@ WRITE = Measure("write", _SECONDS, INFERENCE.sum + 1)
 BATCH_ROWS = Measure("batch_rows", _ROWS, WRITE.sum + 1)
 """Worker: rows of one run."""
 
-MEASURES = (QUEUE_WAIT, INFERENCE, WRITE, BATCH_ROWS)
-MEASURE_CELLS = BATCH_ROWS.sum + 1
+ANSWER = Measure("answer", _SECONDS, BATCH_ROWS.sum + 1)
+"""Writer: seconds from the XADD of a record until its result was published."""
+
+MEASURES = (QUEUE_WAIT, INFERENCE, WRITE, BATCH_ROWS, ANSWER)
+MEASURE_CELLS = ANSWER.sum + 1
 """Number of cells in a row of `Ring.measures`."""
 
 
@@ -94,6 +99,25 @@ class Figures:
         counts.update(other.counts)
         return Figures(counts, _summed((self._cells, other._cells)))
 
+    def since(self, earlier: "Figures") -> "Figures":
+        """Return the figures that have come since earlier figures."""
+        counts = {name: count - earlier.counts[name] for name, count in self.counts.items()}
+        pairs = zip(self._cells, earlier._cells, strict=True)
+        return Figures(counts, [cell - before for cell, before in pairs])
+
+    def quantile(self, measure: Measure, share: float) -> float:
+        """Return the value that a share of a measure's values did not exceed, interpolated within its bucket.
+
+        The highest bound stands for all values above. Without values the result is 0.
+        """
+        counts = self._cells[measure.first : measure.sum - 1]
+        rank = share * sum(self._cells[measure.first : measure.sum])
+        for (lower, upper), count in zip(pairwise((0.0, *measure.bounds)), counts, strict=True):
+            if count and rank <= count:
+                return lower + (upper - lower) * rank / count
+            rank -= count
+        return measure.bounds[-1] if rank > 0 else 0.0
+
     @classmethod
     def of(cls, counters: Sequence[Sequence[int]], measures: Sequence[Sequence[float]]) -> "Figures":
         """Return the figures of all processes of a lane."""
@@ -109,13 +133,13 @@ def _summed(rows: Sequence[Sequence[float]]) -> list[float]:
     return [sum(column) for column in zip(*rows, strict=True)]
 
 
-def observe_waits(cells: "memoryview[float]", ids: Sequence[bytes], now_ms: float) -> None:
-    """Count the waiting times of a closed batch's entries, at `now_ms` on Redis' clock."""
+def observe_ages(measure: Measure, cells: "memoryview[float]", ids: Sequence[bytes], now_ms: float) -> None:
+    """Count the seconds since the XADD of each entry, at `now_ms` on Redis' clock."""
     ids, at = sorted(ids), 0
     while at < len(ids):
         # The milliseconds of an id have 13 digits until the year 2286. Few ids differ there, as clients enqueue many at a time.
         head = ids[at][:13]
         end = bisect_right(ids, head + b"~", at)
         waited_ms = now_ms - int(head.partition(b"-")[0])
-        QUEUE_WAIT.observe(cells, max(0.0, waited_ms / 1000), end - at)
+        measure.observe(cells, max(0.0, waited_ms / 1000), end - at)
         at = end

@@ -1,6 +1,7 @@
 """A ring of batch slots in one shared-memory segment.
 
-    | states | owners | sequences | serving | pulses | numbers | row_ms | counters | measures | slot 0 | slot 1 | ...
+    | states | owners | sequences | serving | pulses | numbers | row_ms | proof | model_hash | counters | measures |
+    | slot 0 | slot 1 | ...
 
     states       uint8 a slot: a `State`
     owners       uint8 a slot: the worker that got the slot last
@@ -10,6 +11,7 @@
     numbers      int64 each: properties of `Ring` with a setter
     row_ms       float64: the property of the same name
     proof        uint16, number of bytes, and the bytes: the property of the same name
+    model_hash   uint8, 0 or 1 + number of bytes, and the bytes: the property of the same name
     counters     int64, a row a process: columns as in `Count` of `metrics.py`
     measures     float64, a row a process: histograms of `metrics.py`
     slot         header, inputs, outputs and more: `slot.py`
@@ -46,7 +48,7 @@ from operator import itemgetter
 from cluster_serving.node.ring.metrics import COUNTER_CELLS, MEASURE_CELLS
 from cluster_serving.node.ring.slot import Geometry, Slot, areas, paged
 
-_PROOF_BYTES = 2048
+_PROOF_BYTES, _HASH_BYTES = 2048, 64
 _CONNECTING_NS = 120 * 10**9
 
 
@@ -111,6 +113,7 @@ class Ring:
             8 * 6,  # numbers
             8,  # row_ms
             _PROOF_BYTES,  # proof
+            _HASH_BYTES,  # model_hash
             8 * COUNTER_CELLS * processes,  # counters
             8 * MEASURE_CELLS * processes,  # measures
             *repeat(geometry.slot_stride, geometry.slots),
@@ -126,8 +129,8 @@ class Ring:
         except OSError:  # a mapping has a descriptor of its own, and the process may have none left
             os.close(fd)
             raise
-        states, owners, sequences, serving, pulses, numbers, row_ms, proof, counters, measures, *slots = areas(
-            segment, sizes
+        states, owners, sequences, serving, pulses, numbers, row_ms, proof, model_hash, counters, measures, *slots = (
+            areas(segment, sizes)
         )
         self._states, self._owners, self._sequences = states, owners, sequences.cast("q")
         self._serving, self._pulses = serving, pulses.cast("q")
@@ -140,7 +143,7 @@ class Ring:
             self._clock_offset,
         ) = (numbers[at : at + 8].cast("q") for at in range(0, len(numbers), 8))
         self._row_ms = row_ms.cast("d")
-        self._proof = proof
+        self._proof, self._model_hash = proof, model_hash
         row = 8 * COUNTER_CELLS
         self.counters = [counters[at : at + row].cast("q") for at in range(0, len(counters), row)]
         row = 8 * MEASURE_CELLS
@@ -319,9 +322,21 @@ class Ring:
 
     @proof.setter
     def proof(self, content: bytes) -> None:
-        self._proof[:2] = bytes(2)
-        self._proof[2 : 2 + len(content)] = content
-        self._proof[:2] = len(content).to_bytes(2)
+        self._proof[: 2 + len(content)] = (
+            len(content).to_bytes(2) + content
+        )  # at once: any worker of the lane may write it
+
+    @property
+    def model_hash(self) -> str | None:
+        """Fingerprint of the model, written by the supervisor. None: not known yet. Empty: the model has none."""
+        length = self._model_hash[0]
+        return bytes(self._model_hash[1:length]).decode() if length else None
+
+    @model_hash.setter
+    def model_hash(self, model_hash: str) -> None:
+        length = 1 + len(model_hash)
+        self._model_hash[1:length] = model_hash.encode()
+        self._model_hash[0] = length
 
     @property
     def clock_offset_ms(self) -> int:

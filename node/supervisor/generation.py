@@ -6,10 +6,13 @@ The lanes read the same stream under consumer names of their own, and are otherw
 in its lane, while the remaining lanes go on.
 """
 
+import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from itertools import chain
 
 import msgspec
+import psutil
 
 from cluster_serving.client.servers.process.child import wait
 from cluster_serving.node.config.arrangement import Arrangement
@@ -22,7 +25,9 @@ from cluster_serving.node.ring.metrics import Figures
 from cluster_serving.node.supervisor.child import Child
 from cluster_serving.node.supervisor.inheritance import LaneName
 from cluster_serving.node.supervisor.lane import Lane
+from cluster_serving.node.supervisor.recent import Sample
 from cluster_serving.node.supervisor.served_model import ServedModel
+from cluster_serving.node.topology.cgroups import throttled_s
 
 
 class Generation:
@@ -34,13 +39,22 @@ class Generation:
         node: name of the node.
         number: number of earlier generations of the node.
         arrangement: number of workers, and the cores of each process.
+        proof_directory: store of the workers' proofs that rows may share a batch. Empty: nothing is kept.
 
     Raises:
         OSError: there are no more file descriptors.
     """
 
-    def __init__(self, config: Config, model: Detected, node: str, number: int, arrangement: Arrangement) -> None:
-        self.served_model = ServedModel(config, model, arrangement.choice.runtime)
+    def __init__(
+        self,
+        config: Config,
+        model: Detected,
+        node: str,
+        number: int,
+        arrangement: Arrangement,
+        proof_directory: str = "",
+    ) -> None:
+        self.served_model = ServedModel(config, model, arrangement.choice.runtime, proof_directory)
         self.number = number
         self.arrangement = arrangement
         self._node = node
@@ -55,6 +69,7 @@ class Generation:
         except OSError:
             self.close()
             raise
+        self.served_model.start_hashing([lane.ring for lane in self._lanes])
 
     def consumers(self, generation: int) -> list[str]:
         """Return the consumer names of the same number of lanes in generation number `generation`."""
@@ -74,7 +89,10 @@ class Generation:
     def batching(self) -> Batching:
         """Batching of the model, as the first records have shown, or else as a worker has found at the start."""
         batching = self.served_model.batching
-        proofs = [msgspec.json.decode(lane.ring.proof, type=Proof) for lane in self._lanes if lane.ring.proof]
+        proofs: list[Proof] = []
+        for lane in self._lanes:
+            with suppress(msgspec.DecodeError):  # there is none, or a worker is writing it
+                proofs.append(msgspec.json.decode(lane.ring.proof, type=Proof))
         if not proofs:
             return batching
         return batching.proven(max(proofs, key=lambda proof: bool(proof.fault)), self.served_model.config.batching)
@@ -108,6 +126,29 @@ class Generation:
     def figures(self) -> Figures:
         """Counts and measurements of all processes."""
         return sum((lane.figures for lane in self._lanes), Figures())
+
+    def sample(self, figures: Figures, redis_s: float) -> Sample:
+        """Return the sample of this moment.
+
+        Args:
+            figures: counts and measurements of the node.
+            redis_s: seconds of processor time of Redis.
+        """
+        used_s: dict[str, dict[int, float]] = {"reader": {}, "writer": {}, "worker": {}}
+        for child in self.children():
+            with suppress(psutil.Error):
+                times = psutil.Process(child.pid).cpu_times()
+                used_s[child.name.partition("-")[0]][child.pid] = times.user + times.system
+        return Sample(
+            time.monotonic(),
+            figures,
+            busy_s={name: busy_s for lane in self._lanes for name, busy_s in lane.busy_s.items()},
+            readers_s=used_s["reader"],
+            writers_s=used_s["writer"],
+            redis_s=redis_s,
+            machine_s=_machine_s(),
+            throttled_s=throttled_s(),
+        )
 
     @property
     def row_output_bytes(self) -> int:
@@ -229,3 +270,9 @@ def take_turn(generations: Sequence[Generation], bell: Bell, longest_s: float) -
             if reason is not None:
                 lanes.bury(child, reason)
         lanes.look_after()
+
+
+def _machine_s() -> float:
+    """Return the seconds of processor time that all processes of the machine have used, for each core."""
+    times = psutil.cpu_times()
+    return (sum(times) - times.idle - times.iowait - times.guest - times.guest_nice) / (psutil.cpu_count() or 1)

@@ -20,6 +20,7 @@ from cluster_serving.node.reader.leases import leave
 from cluster_serving.node.ring.metrics import Figures
 from cluster_serving.node.supervisor.generation import Generation
 from cluster_serving.node.supervisor.inheritance import inherit
+from cluster_serving.node.supervisor.recent import Recent
 
 log = structlog.get_logger(__name__)
 
@@ -43,6 +44,7 @@ class HeartbeatPublisher:
         self._told_eviction = ""
         self._may_look = self._is_listed = True
         self._config = config
+        self._recent = Recent()
         self._redis = config.redis_settings(timeout_s=_TIMEOUT_S).client()
 
     def inherit(self, consumers: Sequence[str]) -> None:
@@ -105,6 +107,7 @@ class HeartbeatPublisher:
             budget=lanes.arrangement.budget.described(),
             threads_computing=served.threads_computing,
             batch_size=lanes.arrangement.choice.batch,
+            load=self._recent.add(lanes.sample(figures, self._redis_processor_s())),
             figures=figures.described(),
         )
         try:
@@ -130,27 +133,32 @@ class HeartbeatPublisher:
         self._redis.close()
 
     def _write(self, beat: Heartbeat) -> None:
-        """Write the heartbeat, and close or open admission."""
+        """Write the heartbeat, add its key to the list of nodes, and close or open admission."""
         full, job = self._full(), self._config.job_name
         me = keys.node_key(job, self._node)
         names = (me, keys.limits_key(job), keys.full_key(job), job, keys.dead_key(job))
         told = (beat.encode()[:-1], _LIFE_MS, self._config.max_queue_length, full, keys.GROUP)
         self._redis.eval(HEARTBEAT, len(names), *names, *told)
-        self._list(me)
-        if bool(full) != self._told_full:
-            log.warning("nothing is admitted", reason=full) if full else log.info("records are admitted again")
-        self._told_full = bool(full)
-
-    def _list(self, key: str) -> None:
-        """Add the heartbeat's key to the list of nodes, in a script of its own: a user may lack the right to write the list."""
         try:
-            self._redis.eval(LISTING, 1, keys.NODES, key)
+            self._redis.eval(LISTING, 1, keys.NODES, me)  # by itself: a user may lack the right to write the list
         except redis.ResponseError as error:
             if self._is_listed:
                 log.warning("frontends cannot find this node", reason=str(error))
             self._is_listed = False
         else:
             self._is_listed = True
+        if bool(full) != self._told_full:
+            log.warning("nothing is admitted", reason=full) if full else log.info("records are admitted again")
+        self._told_full = bool(full)
+
+    def _redis_processor_s(self) -> float:
+        """Return the seconds of processor time of Redis' main thread, or of all threads before Redis 7. 0: not known."""
+        with suppress(redis.RedisError, OSError):
+            cpu: dict[str, Any] = self._redis.info("cpu")
+            for thread in ("_main_thread", ""):
+                if f"used_cpu_user{thread}" in cpu:
+                    return float(cpu[f"used_cpu_user{thread}"]) + float(cpu[f"used_cpu_sys{thread}"])
+        return 0.0
 
     def _full(self) -> str:
         """Return the reason for admitting no more records: Redis has little memory left, even without dead letters.

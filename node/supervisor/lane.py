@@ -17,7 +17,7 @@ from cluster_serving.client.errors import ErrorCode
 from cluster_serving.client.servers.process.exit_codes import ExitCode
 from cluster_serving.node.config.arrangement import Arrangement
 from cluster_serving.node.ring.bell import Bell
-from cluster_serving.node.ring.metrics import FIRST_WORKER, READER, WRITER, Figures
+from cluster_serving.node.ring.metrics import FIRST_WORKER, READER, WRITER, Count, Figures
 from cluster_serving.node.ring.ring import HANDED_OVER, Ring, State
 from cluster_serving.node.ring.slot import Geometry
 from cluster_serving.node.supervisor.child import Child
@@ -122,6 +122,12 @@ class Lane:
         """Counts and measurements of the lane's processes, and the number of replacements."""
         replaced = Figures({"restarts": self._restarts, "recycled": self._recycled})
         return replaced + Figures.of(self.ring.counters, self.ring.measures)
+
+    @property
+    def busy_s(self) -> dict[str, float]:
+        """Seconds that each wanted worker has worked on batches, by name."""
+        rows = self.ring.counters[FIRST_WORKER:]
+        return {seat.name: row[Count.BUSY_US] / 1e6 for seat, row in zip(self._wanted_workers(), rows, strict=False)}
 
     def children(self) -> Iterator[Child]:
         """Return the running children."""

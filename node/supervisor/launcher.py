@@ -93,7 +93,9 @@ class Launcher:
             model_secrets=config.model_secrets(),
             record_secrets=config.record_secrets(),
             deterministic=config.deterministic,
-            proof=self._served_model.batching.proof,
+            padding=config.padding,
+            proof_directory=self._served_model.proof_directory,
+            proof_conditions=self._served_model.proof_conditions,
         )
         placement = Placement(self.places.workers[index], threads, self.places.domain)
         return self._started("worker", self.name_of_worker(index), spec, placement, _WORKER_ENVIRONMENT)
@@ -112,6 +114,7 @@ class Launcher:
                 raw=self._served_model.raw,
                 encrypted=config.record_encrypted,
                 may_order=config.bind_inputs == "order",
+                padded=tuple(config.padding),
             ),
             lease_s=config.lease_s,
             max_deliveries=config.max_deliveries,

@@ -46,6 +46,15 @@ def read_limits(root: Path) -> Limits:
     return Limits(frozenset.intersection(*cpusets) if cpusets else frozenset(), min(quotas, default=None))
 
 
+def throttled_s(root: Path = Path("/")) -> float:
+    """Return the seconds during which the quotas of the groups on the path to this process have held processes back."""
+    found = 0.0
+    for group in _groups(root):
+        fields = dict(line.split(maxsplit=1) for line in cpulist.text_of(group / "cpu.stat").splitlines())
+        found += int(fields.get("throttled_usec", 0)) / 1e6 + int(fields.get("throttled_time", 0)) / 1e9
+    return found
+
+
 def free_bytes(root: Path = Path("/")) -> int | None:
     """Return the bytes of memory that the groups on the path to this process leave free, or None without a limit."""
     found: list[int] = []

@@ -18,6 +18,7 @@ class TuningReport(msgspec.Struct):
         tried: candidates, cheapest first.
         busiest_load: largest share of a core that the load used.
         runtimes: engines and precisions that the first worker tried, if the configuration left engine or precision open.
+        batching: batching of the model for people, as the lanes measured last have found.
     """
 
     model_hash: str
@@ -28,6 +29,7 @@ class TuningReport(msgspec.Struct):
     took_s: float
     busiest_load: float
     runtimes: tuple[TriedRuntime, ...]
+    batching: str
 
     @property
     def chosen(self) -> Tried:
@@ -65,5 +67,6 @@ def described(report: TuningReport) -> dict[str, Any]:
         "took_s": round(report.took_s, 1),
         "load_used_of_a_core": round(report.busiest_load, 3),
         "tried": rows,
+        "batching": report.batching,
         "runtimes": msgspec.to_builtins(report.runtimes),
     }

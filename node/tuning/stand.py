@@ -22,6 +22,7 @@ from cluster_serving.node.config.arrangement import arrange
 from cluster_serving.node.config.choice import Choice, Shape
 from cluster_serving.node.config.loading import Config
 from cluster_serving.node.config.objective import Measured, Objective
+from cluster_serving.node.engines.batching import Batching
 from cluster_serving.node.job.redis_errors import RedisUnavailable
 from cluster_serving.node.models.base import TensorSpec
 from cluster_serving.node.models.detect import Detected
@@ -66,16 +67,24 @@ class Stand:
         budget: share of the machine that the lanes of a shape may use.
         objective: decides how many records the load keeps under way.
         check: called again and again during start and measurement. An exception from `check` ends the tuning.
+        proof_directory: store of the workers' proofs that rows may share a batch. Empty: nothing is kept.
     """
 
     def __init__(
-        self, config: Config, model: Detected, budget: Budget, objective: Objective, check: Callable[[], None]
+        self,
+        config: Config,
+        model: Detected,
+        budget: Budget,
+        objective: Objective,
+        check: Callable[[], None],
+        proof_directory: str = "",
     ) -> None:
         self._config = config
         self._model = model
         self._budget = budget
         self._objective = objective
         self._check = check
+        self._proof_directory = proof_directory
         self._prefix = f"{config.job_name}.tune-{secrets.token_hex(4)}"
         self._count = 0
         self._bell = Bell()
@@ -86,8 +95,8 @@ class Stand:
         self.runtime = config.runtime
         """Engine and precision that run the model: first the setting, later the choice of the first worker."""
         self.inputs: tuple[TensorSpec, ...] = ()
-        self.calls = False
-        """True if each record is a call of the model by itself, so that the size of a batch means little."""
+        self.batching = Batching("rows")
+        """Batching of the model, as the lanes measured last have found."""
         self.runtimes: tuple[TriedRuntime, ...] = ()
         """Runtimes that the first worker tried, if the setting left a choice."""
         self.model_hash = ""
@@ -122,7 +131,8 @@ class Stand:
         self._count += 1
         config = self._config.model_copy(update={"job_name": f"{self._prefix}-{self._count}"})
         choice = Choice(shape.workers, shape.threads, batch, self.runtime)
-        lanes = Generation(config, self._model, _NAME, 0, arrange(config, self._budget, choice))
+        arrangement = arrange(config, self._budget, choice)
+        lanes = Generation(config, self._model, _NAME, 0, arrangement, self._proof_directory)
         self._trials[shape] = ServingTrial(lanes)
         with suppress(redis.RedisError, OSError), self._config.redis_settings().client() as client:
             client.hset(keys.limits_key(config.job_name), "maxQueueLength", 0)  # as the heartbeat of a node does
@@ -174,6 +184,7 @@ class Stand:
             trial.restarts = restarts
             raise Refused(seen.error or "a process died under load")
         trial.rate = seen.rate
+        self.batching = trial.lanes.batching
         self.busiest_load = max(self.busiest_load, seen.busy)
         return Measured(seen.rate, seen.p50_ms, seen.p99_ms)
 
@@ -214,8 +225,7 @@ class Stand:
         served = lanes.served_model
         self.runtime, self.runtimes = served.runtime, served.candidates
         self.inputs, self.model_hash = served.inputs, served.model_hash
-        self.calls = served.batching.mode == "none"
-        sent = records(self._config, served.inputs, calls=self.calls)
+        sent = records(self._config, served.inputs, calls=served.batching.mode == "none")
         self._row_bytes = max(sum(map(len, fields)) for fields in sent)
         private_bytes: list[int] = []
         for child in lanes.children():

@@ -69,6 +69,7 @@ def summary(report: TuningReport) -> str:
     shape, middle = Shape(choice.workers, choice.threads).described(), chosen.middle
     lines = [
         f"Best: {shape}, batch {choice.batch}: {_figure(middle.rate)} records/s, p99 {_figure(middle.p99_ms)} ms.",
+        f"Batching {report.batching}.",
         f"Objective {report.objective}, within {report.budget}, {report.took_s:.0f} s.",
     ]
     if report.fastest is not chosen:

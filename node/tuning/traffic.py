@@ -15,8 +15,9 @@ import msgspec
 import numpy as np
 
 from cluster_serving.client import keys
-from cluster_serving.client.errors import ConnectionLost, RedisRefused
+from cluster_serving.client.errors import ConnectionLost
 from cluster_serving.client.protocol.admission import CHUNK, TAKEN, Admission, Send
+from cluster_serving.client.protocol.redis_refused import RedisRefused
 from cluster_serving.client.protocol.reply_stream import BLOCK_S, ReplyStream
 from cluster_serving.client.redis_settings import RedisSettings
 from cluster_serving.client.servers.process.parent import die_with_parent, leave_signals_to_parent

@@ -31,7 +31,9 @@ class Terms(msgspec.Struct, frozen=True):
     exhaustive: bool = False
 
 
-def tune(config: Config, model: Detected, budget: Budget, terms: Terms, watch: SearchProgress) -> TuningReport:
+def tune(
+    config: Config, model: Detected, budget: Budget, terms: Terms, watch: SearchProgress, proof_directory: str = ""
+) -> TuningReport:
     """Measure the settings that the configuration leaves open.
 
     Args:
@@ -40,6 +42,7 @@ def tune(config: Config, model: Detected, budget: Budget, terms: Terms, watch: S
         budget: share of the machine for the model.
         terms: duration and number of measurements.
         watch: receives the progress.
+        proof_directory: store of the workers' proofs that rows may share a batch. Empty: nothing is kept.
 
     Raises:
         ModelFault: the model cannot be loaded.
@@ -50,7 +53,10 @@ def tune(config: Config, model: Detected, budget: Budget, terms: Terms, watch: S
     given, objective = Given.by(config, model.backend), Objective.parse(config.objective)
     todo = shapes(budget, given)
     watch.begin(todo)
-    with on_trial_redis(config) as trial, Stand(trial, model, budget, objective, watch.check) as stand:
+    with (
+        on_trial_redis(config) as trial,
+        Stand(trial, model, budget, objective, watch.check, proof_directory) as stand,
+    ):
         sizes = _sizes(stand, todo[0], given, config, terms)
         search = Search(stand, objective, sizes, terms.seconds, watch, exhaustive=terms.exhaustive)
         (workers, threads), batch = search.run(todo)
@@ -63,6 +69,7 @@ def tune(config: Config, model: Detected, budget: Budget, terms: Terms, watch: S
             took_s=time.monotonic() - begun_s,
             busiest_load=stand.busiest_load,
             runtimes=stand.runtimes,
+            batching=stand.batching.described(),
         )
 
 
@@ -96,7 +103,7 @@ def _sizes(stand: Stand, shape: Shape, given: Given, config: Config, terms: Term
         made_up = "" if config.calibration_data else "; these records were made up: name your own in calibrationData"
         raise TuningError(f"no record is answered: {refused}{made_up}") from None
     stand.close(shape)
-    if stand.calls:
+    if stand.batching.mode == "none" or stand.batching.one_by_one:
         return [given.batch or DEFAULT_BATCH]
     sizes = batches(given, stand.inputs, config.slot_bytes)
     return [size for size in sizes if len(sizes) == 1 or size <= max(small, rate * _LARGEST_S)]

@@ -9,6 +9,7 @@ import msgspec
 import numpy as np
 
 from cluster_serving.client.errors import ErrorCode
+from cluster_serving.node.engines.padding import Padding
 from cluster_serving.node.models.base import Array, Backend, ModelError, TensorSpec, open_inputs
 from cluster_serving.node.models.secrets import Secrets
 from cluster_serving.node.models.user_code import UserFault
@@ -23,7 +24,10 @@ _WHOLE = ("whole", "strings")
 
 
 class ModelRun(NamedTuple):
-    """Rows of a slot that go through the model together, or a single record that is a `whole` batch by itself."""
+    """Rows of a slot that go through the model together, or a single record that is a `whole` batch by itself.
+
+    Rows of different length are padded, and `inputs` has their `LENGTHS` too.
+    """
 
     rows: list[int]
     inputs: dict[str, Array]
@@ -46,6 +50,7 @@ class SlotInputs:
         secrets: secrets that open encrypted images. `None`: images are not encrypted.
         processing: user code. Its `preprocess`, if present, makes rows of undecoded records.
         calls: each record is a call of the model by itself, and no row of a batch.
+        padding: padding of rows of different length. None: such rows run apart.
 
     Raises:
         ModelError: no image can be opened with the secrets.
@@ -59,9 +64,11 @@ class SlotInputs:
         processing: Processing | None = None,
         *,
         calls: bool = False,
+        padding: Padding | None = None,
     ) -> None:
         self._inputs = backend.inputs
         self._calls = calls
+        self._padding = padding
         self._has_rows = any(spec.batch_axis is not None for spec in backend.inputs)
         self._shared = [at for at, spec in enumerate(backend.inputs) if spec.batch_axis is None and not calls]
         self._images = images
@@ -77,7 +84,7 @@ class SlotInputs:
         self._fits: dict[str, Callable[[bytes], Array]] = {}
 
     def decode(self, slot: Slot, rows: range, without: Collection[int] = ()) -> tuple[list[ModelRun], list[Outcome]]:
-        """Return runs of rows with equal shapes, and errors for rows with broken contents. Rows in `without` are left out."""
+        """Return runs of rows of one group, and errors for rows with broken contents. Rows in `without` are left out."""
         layout = _layout_of(slot.signature)
         specs = self._inputs or open_inputs(len(layout.inputs))
         whole = any(place.kind in _WHOLE for place in layout.inputs) or (self._calls and not self._has_rows)
@@ -106,13 +113,18 @@ class SlotInputs:
                         ModelRun([row], {spec.name: array for spec, array in zip(specs, arrays, strict=True)}, whole)
                     )
                 else:
-                    shapes = [array.shape for array in arrays]
+                    shapes = self._padding.key(arrays) if self._padding else [array.shape for array in arrays]
                     shared = [str(arrays[at].tolist()) for at in self._shared]
                     groups[row if self._calls else None, *shapes, *shared].append((row, arrays))
         for members in groups.values():
-            columns = list(zip(*[arrays for _, arrays in members], strict=True))
+            numbers, contents = [row for row, _ in members], [arrays for _, arrays in members]
+            if self._padding:
+                batches = self._padding.batches(contents)
+                runs += (ModelRun([numbers[at] for at in places], batch) for places, batch in batches)
+                continue
+            columns = list(zip(*contents, strict=True))
             named = zip(self._inputs or open_inputs(len(columns)), columns, strict=True)
-            runs.append(ModelRun([row for row, _ in members], {spec.name: np.stack(column) for spec, column in named}))
+            runs.append(ModelRun(numbers, {spec.name: np.stack(column) for spec, column in named}))
         return runs, broken
 
     def _row(
@@ -130,6 +142,8 @@ class SlotInputs:
         for spec, place in zip(specs, places, strict=True):
             if place.kind in ("tensor", "whole"):
                 arrays.append(_view(slot, place, range(row, row + 1))[0, ...])
+            elif place.kind == "padded":
+                arrays.append(np.frombuffer(next(contents), place.dtype).reshape(place.row_shape))
             elif place.kind == "string":
                 arrays.append(text_row(spec, msgspec.json.decode(next(contents))))
             elif place.kind == "nested":

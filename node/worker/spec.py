@@ -2,7 +2,6 @@
 
 import msgspec
 
-from cluster_serving.node.engines.proof import Proof
 from cluster_serving.node.models.base import LoadOptions
 from cluster_serving.node.models.detect import Detected
 from cluster_serving.node.models.runtime import Runtime
@@ -17,8 +16,9 @@ class WorkerSpec(msgspec.Struct, frozen=True):
     `model` is the result of `models.detect`. `runtime` is the setting, or the choice of the first worker. Where the runtime is
     open, the candidates are tried on `calibration_data`, and refused beyond `accuracy_tolerance`. `model_secrets` is `None` for
     an unencrypted model, `record_secrets` for unencrypted records. `labels`, `processing` and `calibration_data` come from the
-    configuration, as absolute paths. `deterministic`: every batch is padded to the same size. `proof` that rows may share a batch
-    is the result of an earlier worker. None: to be found.
+    configuration, as absolute paths. `deterministic`: every batch is padded to the same size. `padding`: fill
+    value of each input whose rows may have different lengths in a batch. Proofs that rows may share a batch
+    are kept in `proof_directory`, under `proof_conditions`. An empty directory: not kept.
     """
 
     lane: LaneSpec
@@ -35,4 +35,6 @@ class WorkerSpec(msgspec.Struct, frozen=True):
     model_secrets: Secrets | None
     record_secrets: Secrets | None
     deterministic: bool = False
-    proof: Proof | None = None
+    padding: dict[str, float] = {}
+    proof_directory: str = ""
+    proof_conditions: str = ""

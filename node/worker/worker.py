@@ -10,6 +10,7 @@ import signal
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from functools import partial
 
 import msgspec
 import numpy as np
@@ -17,10 +18,12 @@ import structlog
 
 from cluster_serving.node.engines.batching import Batching, rows_first, sized, with_rows_first
 from cluster_serving.node.engines.engine import load
+from cluster_serving.node.engines.kept_proofs import KeptProofs
+from cluster_serving.node.engines.padding import LENGTHS, Padding
 from cluster_serving.node.engines.proof import Proof
 from cluster_serving.node.engines.trials import Trials
 from cluster_serving.node.engines.warm_up import fixed_batch, warm_up
-from cluster_serving.node.models.base import Array, Backend
+from cluster_serving.node.models.base import Array, Backend, ModelError
 from cluster_serving.node.models.sealed import opened, wait_for_secrets
 from cluster_serving.node.processing.custom import load as load_processing
 from cluster_serving.node.processing.labels import with_labels
@@ -31,6 +34,7 @@ from cluster_serving.node.ring.forecast import RowTimes
 from cluster_serving.node.ring.metrics import BATCH_ROWS, FIRST_WORKER, INFERENCE, Count
 from cluster_serving.node.ring.ring import Ring, State
 from cluster_serving.node.ring.slot import Outcome, Slot
+from cluster_serving.node.ring.spec import LaneSpec
 from cluster_serving.node.topology import cpulist, threads
 from cluster_serving.node.worker.first_rows import FirstRows
 from cluster_serving.node.worker.inputs import ModelRun, SlotInputs
@@ -40,7 +44,7 @@ from cluster_serving.node.worker.spec import WorkerSpec
 
 log = structlog.get_logger(__name__)
 
-
+_HASH_TURN_S = 0.005
 _HINT = "; the model does not state its input shapes: if records carry the batch dimension, set batching: none"
 
 
@@ -55,17 +59,28 @@ class Worker:
         spec: settings of the worker.
         backend: loaded model.
         batching: whether records are rows of a batch.
+        padding: padding of rows of different length. None: such rows run apart.
         row_output_bytes: bytes of the outputs of one row in the warm-up. 0: not known.
+        keep_proof: keeps the proof by the first rows, for later workers.
 
     Attributes:
         raw: records are to come undecoded, for the user's `preprocess`.
     """
 
-    def __init__(self, spec: WorkerSpec, backend: Backend, batching: Batching, row_output_bytes: int = 0) -> None:
+    def __init__(
+        self,
+        spec: WorkerSpec,
+        backend: Backend,
+        batching: Batching,
+        padding: Padding | None,
+        row_output_bytes: int,
+        keep_proof: Callable[[Proof], None],
+    ) -> None:
         lane = spec.lane
         self._me = spec.worker
         self._backend = backend
-        self._run_rows = rows_first(backend)
+        self._padding = padding
+        self._run_rows = padding.around(rows_first(backend)) if padding else rows_first(backend)
         self._ring = Ring(lane.geometry, lane.ring_fd)
         self._bell = Bell(lane.worker_bells[spec.worker])
         self._writer_bell = Bell(lane.writer_bell)
@@ -76,7 +91,7 @@ class Worker:
         processing = load_processing(spec.processing) if spec.processing else None
         self.raw = processing is not None and processing.has_preprocess
         calls = batching.mode == "none"
-        self._contents = SlotInputs(backend, spec.images, spec.record_secrets, processing, calls=calls)
+        self._contents = SlotInputs(backend, spec.images, spec.record_secrets, processing, calls=calls, padding=padding)
         keep = with_labels(parse_filter(spec.post_processing), spec.labels)
         self._store = SlotOutputs(keep, processing, backend.outputs)
         self._fixed = fixed_batch(backend)
@@ -84,11 +99,13 @@ class Worker:
             lane.geometry.batch if spec.deterministic and not calls else None
         )
         self._run_padded = sized(self._run_rows, self._padded_to)
-        self._first_rows: FirstRows | None = None
+        self._first_rows: dict[bool, FirstRows] = {}  # by whether a batch is padded: a model may ignore its mask
+        self._keep_proof = keep_proof
         if batching.one_by_one:
             self._run_one_by_one()
         elif not calls and spec.options.batching == "auto":
-            self._first_rows = FirstRows(self._run_alone, spec.accuracy_tolerance)
+            kinds = (False, True) if padding else (False,)
+            self._first_rows = {kind: FirstRows(self._run_alone, spec.accuracy_tolerance) for kind in kinds}
         if self._store.keeps_all:
             told = sum(spec.row_bytes for spec in backend.outputs)  # a call's own, without a batch dimension
             self._ring.row_output_bytes = max(self._ring.row_output_bytes, row_output_bytes, told)
@@ -142,7 +159,9 @@ class Worker:
             slot.add(outcomes, next_row, area.used)
             if next_row < rows.stop:
                 break
-        if ran and slot.deadline_ms and (row_ms := self._row_times.add(1000 * (time.perf_counter() - begun_s), ran)):
+        took_s = time.perf_counter() - begun_s
+        self._count[Count.BUSY_US] += round(took_s * 1e6)
+        if ran and slot.deadline_ms and (row_ms := self._row_times.add(1000 * took_s, ran)):
             self._ring.row_ms = row_ms
 
     def _too_late(self, slot: Slot, rows: range) -> list[Outcome]:
@@ -180,9 +199,10 @@ class Worker:
                 outputs = self._run_whole(run.inputs) if run.whole else self._run_padded(run.inputs, len(run.rows))
             finally:
                 INFERENCE.observe(self._measures, time.perf_counter() - begun_s)
-            if self._first_rows is not None and len(run.rows) > 1 and self._first_rows.is_due():
-                outputs = self._proven(self._first_rows, run, outputs)
-            outcomes = self._store.store(area, run, outputs)
+            first_rows = self._first_rows.get(LENGTHS in run.inputs)
+            if first_rows is not None and len(run.rows) > 1 and first_rows.is_due():
+                outputs = self._proven(first_rows, run, outputs)
+            outcomes = self._stored(run, outputs, area)
             ended = sum(len(outcome.rows) for outcome in outcomes)
             if ended and not run.whole:
                 self._learn((area.used - used) // ended)
@@ -196,6 +216,17 @@ class Worker:
     def _halved(self, run: ModelRun, area: OutputArea) -> list[Outcome]:
         return [outcome for half in run.halves() for outcome in self._outcomes(half, area)]
 
+    def _stored(self, run: ModelRun, outputs: dict[str, Array], area: OutputArea) -> list[Outcome]:
+        """Store the outputs of a run, of each length apart, and return the outcomes of the rows that had room."""
+        if self._padding is None or LENGTHS not in run.inputs:
+            return self._store.store(area, run, outputs)
+        outcomes: list[Outcome] = []
+        for places, arrays in self._padding.parts(run.inputs[LENGTHS], outputs):
+            if area.full:
+                break
+            outcomes += self._store.store(area, ModelRun([run.rows[place] for place in places], {}), arrays)
+        return outcomes
+
     def _proven(self, first_rows: FirstRows, run: ModelRun, outputs: dict[str, Array]) -> dict[str, Array]:
         """Return the outputs of one of the first batches.
 
@@ -207,7 +238,8 @@ class Worker:
         proof = known if known.fault else first_rows.proof(run.inputs, outputs)
         if proof is None:
             return outputs
-        self._first_rows = None
+        del self._first_rows[LENGTHS in run.inputs]
+        self._keep_proof(proof)
         if not proof.fault:
             self._ring.proof = self._ring.proof or msgspec.json.encode(proof)
             return outputs
@@ -223,7 +255,7 @@ class Worker:
         return sized(self._run_rows, self._fixed)(inputs, rows)
 
     def _run_one_by_one(self) -> None:
-        self._at_once, self._padded_to, self._first_rows = 1, self._fixed, None
+        self._at_once, self._padded_to, self._first_rows = 1, self._fixed, {}
         self._run_padded = sized(self._run_rows, self._fixed)
 
     def _learn(self, row_bytes: int) -> None:
@@ -259,15 +291,18 @@ def main(spec: WorkerSpec, ready: Callable[..., None]) -> None:
         model = spec.model
         if spec.model_secrets is not None:
             model = stack.enter_context(opened(model, wait_for_secrets(spec.lane.redis, log.info, spec.model_secrets)))
+        kept = KeptProofs(spec.proof_directory, spec.proof_conditions, partial(_model_hash, spec.lane))
         trials = Trials(spec.calibration_data, spec.accuracy_tolerance, spec.images)
-        backend, runtime, batching, candidates = load(
-            model, spec.options, spec.runtime, batch, trials, proof=spec.proof
-        )
+        backend, runtime, batching, candidates = load(model, spec.options, spec.runtime, batch, trials, kept=kept)
+        if spec.padding and batching.mode == "none":
+            raise ModelError(f"padding needs rows that share a batch, and this model has {batching.described()}.")
+        padding = Padding(backend, spec.padding) if spec.padding else None
         before = threads.times()
         row_output_bytes = warm_up(backend, 1 if batching.one_by_one else batch)
     seen = threads.look(before)
     check_threads(seen, spec.options.threads)
-    worker = Worker(spec, poisoned(backend, os.environ), batching, row_output_bytes)
+    model_backend, keep_proof = poisoned(backend, os.environ), partial(kept.keep, runtime)
+    worker = Worker(spec, model_backend, batching, padding, row_output_bytes, keep_proof)
     signal.signal(signal.SIGTERM, worker.stop)
     ready(
         inputs=backend.inputs,
@@ -279,6 +314,14 @@ def main(spec: WorkerSpec, ready: Callable[..., None]) -> None:
         threads=seen._asdict(),
     )
     worker.run()
+
+
+def _model_hash(lane: LaneSpec) -> str:
+    """Wait for the fingerprint of the model, which the supervisor computes while workers load. No record is served before."""
+    ring = Ring(lane.geometry, lane.ring_fd)
+    while (model_hash := ring.model_hash) is None:
+        time.sleep(_HASH_TURN_S)
+    return model_hash
 
 
 def _first_without(outcomes: Sequence[Outcome], rows: range) -> int:

@@ -18,11 +18,12 @@ from collections.abc import Callable, Sequence
 
 import structlog
 
-from cluster_serving.client.errors import ConnectionLost, ErrorCode, RedisRefused
+from cluster_serving.client.errors import ConnectionLost, ErrorCode
+from cluster_serving.client.protocol.redis_refused import RedisRefused
 from cluster_serving.client.servers.process.backoff import Backoff
 from cluster_serving.client.threads.link import Link
 from cluster_serving.node.ring.bell import Bell, Ear
-from cluster_serving.node.ring.metrics import WRITE, WRITER, Count
+from cluster_serving.node.ring.metrics import ANSWER, WRITE, WRITER, Count, observe_ages
 from cluster_serving.node.ring.ring import Ring, State
 from cluster_serving.node.ring.slot import Row
 from cluster_serving.node.ring.traceparent import traced
@@ -114,9 +115,14 @@ class Writer:
         batch = receipt.encode()
         ended = list(row_outcomes(held, now_ms))
         if not self._answer(ended, results, batch):
+            observe_ages(ANSWER, self._measures, [each.row.id for each in ended], ring.redis_ms())
             return
         for each in ended:
-            while (refusal := self._answer([each], results, batch)) and self._bury(each.row, refusal, batch):
+            while refusal := self._answer([each], results, batch):
+                call = FinishCall(self._job, batch)
+                call.bury(each.row, _DEAD, self._reason(each.row, UNPUBLISHED, f"Redis refuses the result: {refusal}"))
+                if not self._finish(call):
+                    break
                 self._wait(refusal)
 
     def _answer(self, ended: Sequence[RowOutcome], results: ResultFields, batch: bytes) -> str:
@@ -139,12 +145,6 @@ class Writer:
                     return refusal
                 call = FinishCall(self._job, batch)
         return self._finish(call) if call.counts else ""
-
-    def _bury(self, row: Row, refusal: str, batch: bytes) -> str:
-        """Make a record whose result Redis refuses a dead letter, and return the refusal of the letter, or an empty text."""
-        call = FinishCall(self._job, batch)
-        call.bury(row, _DEAD, self._reason(row, UNPUBLISHED, f"Redis refuses the result: {refusal}"))
-        return self._finish(call)
 
     def _reason(self, row: Row, code: str, message: str, traceback: str = "") -> Reason:
         return Reason(

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 import torch
+from structlog.testing import capture_logs
 from torch import Tensor, nn
 
 from cluster_serving.node.models.base import Array, Backend, LoadOptions, ModelError, TensorSpec
@@ -374,6 +375,36 @@ def test_other_arguments_than_tensors_are_refused(tmp_path: Path, model: nn.Modu
 
     assert reason in failure(save_script(tmp_path / "scripted.pth", model))
     assert reason.lower() in failure(tmp_path / "pickled.pt", ALLOWED).lower()
+
+
+class _Memory(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.last = torch.zeros(1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.last = x + self.last
+        return self.last
+
+
+class _MemoryAtARate(_Memory):
+    def forward(self, x: Tensor, rate: int) -> Tensor:  # type: ignore[override]
+        if rate == 8:
+            self.last = x
+        return self.last
+
+
+def test_state_kept_from_call_to_call_is_told(tmp_path: Path) -> None:
+    with capture_logs() as logs:
+        load_from(save_script(tmp_path / "model.jit", _Memory()))
+
+    [warning] = logs
+    assert warning["log_level"] == "warning"
+    assert warning["values"] == ["last"]
+    assert failure(save_script(tmp_path / "model.torchscript", _MemoryAtARate())).endswith(
+        "forward is of type int, and only tensors can be served; save a module whose forward takes tensors one by one, and takes "
+        "and returns last instead of keeping them from call to call."
+    )
 
 
 def test_a_script_without_forward(tmp_path: Path) -> None:

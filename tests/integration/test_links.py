@@ -1,11 +1,12 @@
 """Connections that are left in the middle of a call, closed beside calls, or moved by a failover; for threads and asyncio."""
 
 import asyncio
+import os
 import threading
 import traceback
 from collections import Counter
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import Any
 
 import pytest
@@ -50,6 +51,28 @@ def test_a_link_that_was_shut_down_connects_anew(link: Link) -> None:
     link.shut_down()
     assert link.call("ECHO", "b") == b"b"
     assert link.connections == 2
+
+
+def test_no_socket_stays_open_when_a_link_is_shut_down_beside_its_last_call(link: Link) -> None:
+    """Shut down at many instants of a call: the call may still end well, and then nobody uses the link again."""
+    for instant in range(300):
+        link.call("ECHO", "a")
+        number = link.fileno()
+        connection = os.fstat(number).st_ino
+        over = threading.Event()
+
+        def call(over: threading.Event = over) -> None:
+            with suppress(ConnectionLost):
+                while not over.is_set():
+                    link.call("ECHO", "b")
+
+        with in_background(call):
+            over.wait(instant % 40 * 2e-5)
+            over.set()
+            link.shut_down()
+
+        with suppress(OSError):
+            assert os.fstat(number).st_ino != connection, f"open after shut_down {instant}"
 
 
 @CLIENTS

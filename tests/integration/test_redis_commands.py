@@ -115,13 +115,16 @@ def test_status_tells_queue_and_heartbeat(port: int) -> None:
         client.set(keys.node_key("a", job.node_id()), beat.encode())
         ready = run("status", "a", "--json")
         table = run("status").stdout
+        facts = run("status", "a").stdout
 
     assert (json.loads(starting.stdout)[0]["state"], starting.exit_code) == ("starting", 1)
     (shown,) = json.loads(ready.stdout)
     assert ready.exit_code == 0
     assert (shown["state"], shown["backlog"], shown["pending"]) == ("ready", 3, 2)
     assert (shown["workers"], shown["answered"], shown["failed"]) == ("1 of 2", 5, 1)
-    assert ["backlog", "3"] in [line.split() for line in table.splitlines()]
+    headings, row = (line.split() for line in table.splitlines())
+    assert dict(zip(headings, row, strict=True))["backlog"] == "3"
+    assert ["backlog", "3"] in [line.split() for line in facts.splitlines()]
 
 
 def test_status_of_a_stopped_job_with_records_waiting(port: int) -> None:

@@ -1,6 +1,8 @@
-"""A node imports the framework of its model and no other."""
+"""A node imports the framework of its model and no other, and a worker nothing that only its neighbours need."""
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -23,3 +25,13 @@ def test_an_onnx_job_imports_onnx_runtime_alone(
 
     assert {"cluster_serving", "redis", "numpy"} <= imported
     assert imported & FRAMEWORKS == {"onnxruntime"}
+
+
+def test_a_worker_imports_no_redis() -> None:
+    program = "import sys, cluster_serving.node.worker.worker; print(*sys.modules)"
+
+    ran = subprocess.run([sys.executable, "-P", "-c", program], capture_output=True, text=True, check=True)
+
+    imported = set(ran.stdout.split())
+    assert "cluster_serving.node.worker.worker" in imported
+    assert not imported & {"redis", "hiredis"}

@@ -4,11 +4,12 @@ import json
 import os
 import pty
 import re
+import select
 import subprocess
 import sys
 import termios
-from collections.abc import Collection, Iterator
-from contextlib import suppress
+from collections.abc import Collection, Generator, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import numpy as np
@@ -27,7 +28,7 @@ JOB = "a-job-with-a-very-long-name-" + "x" * 60 + "\x1bc\n数"
 ESCAPED = JOB.replace("\x1b", "\\x1b").replace("\n", "\\n")
 MESSAGE = "ValueError: \x9b2J\u202e" + "a very long reason " * 30
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")
-SENTENCES = ("Dead letters of job ", "Job name: ", "Redis: ")
+SENTENCES = ("record 1: answered by job ", "Dead letters of job ", "Job name: ", "Redis: ")
 COMMANDS = [
     ("status",),
     ("status", "--placement"),
@@ -35,6 +36,7 @@ COMMANDS = [
     ("config",),
     ("dead-letters", "list"),
     ("dead-letters", "show", "5-0"),
+    ("predict", "[1, 1, 1, 1]"),
     ("trace", "long"),
 ]
 
@@ -66,8 +68,24 @@ class Shell:
         assert process.returncode in expected, written
         return written.decode().replace("\r\n", "\n")
 
+    @contextmanager
+    def typed(self, *words: str) -> Generator[tuple[int, int, subprocess.Popen[bytes]]]:
+        """Run a command whose keyboard and screen are a terminal: its ends for a person and for a program, and the process."""
+        person, program = pty.openpty()
+        termios.tcsetwinsize(program, (24, 80))
+        command = self._command(words)
+        with subprocess.Popen(command, env=self._environ(), stdin=program, stdout=program, stderr=program) as process:
+            try:
+                yield person, program, process
+            finally:
+                process.kill()
+        os.close(person)
+        os.close(program)
+
     def _command(self, words: tuple[str, ...]) -> list[str]:
-        where = ["--job", JOB, "--redis-url", self._server.url] if words[0] in {"dead-letters", "trace"} else []
+        where = (
+            ["--job", JOB, "--redis-url", self._server.url] if words[0] in {"dead-letters", "predict", "trace"} else []
+        )
         return [sys.executable, "-P", "-m", "cluster_serving.node.cli", *words, *where]
 
     def _environ(self) -> dict[str, str]:
@@ -139,3 +157,28 @@ def test_table_is_whole_and_plain_in_a_pipe(words: tuple[str, ...], shell: Shell
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
 def test_json_is_one_document(words: tuple[str, ...], shell: Shell) -> None:
     assert json.loads(shell.piped(*words, "--json"))
+
+
+def test_top_shows_the_jobs_and_the_workers_of_one_until_q(shell: Shell) -> None:
+    shown = b""
+
+    with shell.typed("top", "--interval", "0.2") as (person, program, process):
+
+        def has(text: bytes) -> bool:
+            nonlocal shown
+            if select.select([person], [], [], 0)[0]:
+                shown += os.read(person, 1 << 16)
+            return text in shown
+
+        wait_until(lambda: has(b"rec/s"), "the table is shown")
+        assert b"worker 0" not in shown
+        os.write(person, b"\r")
+        wait_until(lambda: has(b"worker 0"), "the workers are shown")
+        shown = b""
+        os.write(person, b"\x7f")
+        wait_until(lambda: has(b"choose a job") and b"worker 0" not in shown, "the table is shown again")
+        os.write(person, b"q")
+        wait_until(lambda: has(b"") and process.poll() is not None, "it has ended")
+
+        assert process.returncode == 0
+        assert termios.tcgetattr(program)[3] & termios.ECHO  # what is typed later is shown again

@@ -97,12 +97,34 @@ def test_choice_is_kept_and_used_by_the_next_start(tmp_path: Path, redis_server:
     tried = {(row["workers"], row["threads"], row["batch"]) for row in report["tried"]}
     assert (1, 1, chosen["batch"]) in tried
     assert len(tried) > 1
+    assert report["batching"] == "rows (checked: largest difference 0)"
     assert tune.left() == []
     with redis_server.client() as client:
         assert set(client.scan_iter("*tuned*")) <= before  # it had one of its own
     with running_node(tmp_path, redis_server, **CONFIG) as node:
         assert shape_of(node) == (1, 1, chosen["batch"])
         assert f"tuned: 1 worker x 1 thread, batch {chosen['batch']} (measured " in node.log
+
+
+MEAN_OF_BATCH = """
+class Model:
+    inputs = outputs = {"x": "float32 [N,2]"}
+
+    def predict(self, batch):
+        return {"x": batch["x"] - batch["x"].mean(axis=0)}
+"""
+
+
+def test_rows_that_run_one_by_one_have_one_batch_size(tmp_path: Path, redis_server: PrivateRedis) -> None:
+    (tmp_path / "model.py").write_text(MEAN_OF_BATCH)
+
+    code, output, errors = Tune(tmp_path, redis_server, "--json", modelPath=str(tmp_path / "model.py")).ended()
+
+    assert code == 0, errors
+    report = json.loads(output)
+    assert report["batching"].startswith("none: row ")
+    assert {row["batch"] for row in report["tried"]} == {32}
+    assert len(list((tmp_path / "state" / ".proofs").iterdir())) == 1
 
 
 @pytest.mark.parametrize(("config", "batch"), [({"batchSize": 3}, 3), ({"tuning": "off"}, 32)])

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from cluster_serving.client import keys
-from cluster_serving.client.errors import RedisRefused
 from cluster_serving.client.protocol.absence import Hope, Inquiry
+from cluster_serving.client.protocol.redis_refused import RedisRefused
 
 REDIS = "redis://host:1/0"
 NOW = [b"1000", b"999999"]

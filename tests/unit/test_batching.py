@@ -97,6 +97,18 @@ def test_a_run_shows_the_axis_that_the_file_does_not_tell() -> None:
     assert (decided(model), axes(model)) == (Batching("rows"), [0, 1])
 
 
+def test_a_dimension_of_two_is_not_taken_for_two_rows() -> None:
+    first_run = TensorSpec(
+        "next", "float32", (None, 2, 3)
+    )  # a backend may know no more than the shape of its first run
+    model = Model([X], [first_run], lambda batch: {"next": np.zeros((2, len(batch["x"]), 3), np.float32)})
+    pairs = Model([X], [Y], lambda batch: {"y": np.ones((len(batch["x"]), len(batch["x"])), np.float32)})
+
+    assert decided(model) == Batching("rows")
+    assert model.outputs == (TensorSpec("next", "float32", (2, None, 3), 1),)
+    assert (decided(pairs), axes(pairs)) == (Batching("rows"), [0, 0])
+
+
 def test_a_configuration_that_says_where_the_rows_are_means_rows() -> None:
     free = TensorSpec("state", "float32", (2, None, 3), 1)
     model = Model(

@@ -17,6 +17,7 @@ import structlog
 from click.testing import CliRunner, Result
 
 from cluster_serving.client.extras import install_command
+from cluster_serving.client.servers.process import progress_pipe as reporting
 from cluster_serving.client.servers.process.exit_codes import ExitCode
 from cluster_serving.node.cli import main
 from cluster_serving.node.commands.list_and_logs import cli_of_the_original
@@ -24,8 +25,7 @@ from cluster_serving.node.commands.processes import ROLES
 from cluster_serving.node.config.loading import Config
 from cluster_serving.node.job.directory import Job, NodeRecord
 from cluster_serving.node.job.redis_program import find_server
-from cluster_serving.node.lifecycle import background, stopping
-from cluster_serving.node.lifecycle import progress_pipe as reporting
+from cluster_serving.node.lifecycle import background, launch, stopping
 from cluster_serving.node.lifecycle.jobs_here import command_for
 from cluster_serving.node.lifecycle.log_rotation import rotate
 from cluster_serving.node.lifecycle.options import StartOptions, recorded_options
@@ -302,7 +302,7 @@ def test_interrupted_start_stops_the_node(monkeypatch: pytest.MonkeyPatch) -> No
         time.sleep(0.2)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(background, "follow", interrupt)
+    monkeypatch.setattr(launch, "follow", interrupt)
     result = start_with(monkeypatch, "print(os.getpid(), flush=True); time.sleep(60)")
 
     assert result.exit_code == ExitCode.FAILED
@@ -600,7 +600,7 @@ def test_status_without_redis() -> None:
     assert (shown["state"], shown["node"], shown["redis"]) == ("not running", "n-1", NOBODY)
     assert shown["problem"].startswith(f"Redis at {NOBODY}")
     assert stopped.exit_code == ExitCode.NOT_RUNNING
-    assert ["state", "unknown"] in [line.split() for line in running.stdout.splitlines()]
+    assert ["a", "unknown"] in [line.split()[:2] for line in running.stdout.splitlines()]
     assert f"Redis at {NOBODY}: Error 111" in running.stdout
     assert running.exit_code == ExitCode.FAILED
     unnamed = run("status")
@@ -749,8 +749,18 @@ def test_commands_without_a_table_do_not_import_rich(words: list[str]) -> None:
     assert "rich.console" not in imports
 
 
+@pytest.mark.parametrize("words", [["status"], ["list", "--json"]], ids=" ".join)
+def test_a_full_disk_is_one_sentence(words: list[str]) -> None:
+    command = [sys.executable, "-P", "-m", "cluster_serving.node.cli", *words]
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+
+    assert done.stderr == "standard output: No space left on device\n"
+    assert done.returncode == ExitCode.FAILED
+
+
 def test_commands_with_tables_take_json() -> None:
-    tables = {"status", "list", "config", "tune", "trace", "chaos", "dead-letters list", "dead-letters show"}
+    tables = {"status", "list", "config", "tune", "predict", "trace", "chaos", "dead-letters list", "dead-letters show"}
     for words in tables:
         assert "--json" in run(*words.split(), "-h").output, words
 

@@ -158,6 +158,7 @@ def test_half_of_an_openvino_model(tmp_path: Path) -> None:
         (("net.h5", "labels.txt"), "keras", "net.h5", None),
         (("net.pt",), "pytorch", "net.pt", None),
         (("net.pt2",), "pytorch", "net.pt2", None),
+        (("net.jit",), "pytorch", "net.jit", None),
         (("deploy.prototxt", "net_v1.caffemodel"), "caffe", "deploy.prototxt", "net_v1.caffemodel"),
         (("net.model",), "bigdl", "net.model", None),
         (("net.model", "weights.bin"), "bigdl", "net.model", "weights.bin"),

@@ -138,6 +138,7 @@ def test_lock_held_without_a_pid_names_nobody(home: dict[str, str]) -> None:
 
 def test_all_jobs(home: dict[str, str]) -> None:
     assert all_jobs(home) == []
+    (state_home(home) / ".proofs").mkdir(parents=True)
     for name in ("b", "a/b", "x" * 300):
         job = Job.of(name, home)
         job.record(NodeRecord(name, "n", 1, None, [], "", None, 1, 1))

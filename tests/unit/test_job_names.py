@@ -28,7 +28,9 @@ def test_no_prefix_of_a_job_begins_as_one_of_another(one: str, other: str) -> No
 
 
 @pytest.mark.parametrize("queue", [InputQueue, AsyncOutputQueue])
-@pytest.mark.parametrize(("name", "why"), [("a:b", "results of the job a too"), ("", "must not be empty")])
-def test_a_queue_says_what_is_wrong_with_its_name(queue: type, name: str, why: str) -> None:
-    with pytest.raises(ValueError, match=f"^name is '{name}', but .*{why}$"):
+@pytest.mark.parametrize(
+    ("name", "why"), [("a:b", "results of the job a too"), ("", "must not be empty"), (5, "must be a text")]
+)
+def test_a_queue_says_what_is_wrong_with_its_name(queue: type, name: object, why: str) -> None:
+    with pytest.raises(ValueError, match=f"^name is {name!r}, but .*{why}$"):
         queue(name=name)

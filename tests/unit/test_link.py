@@ -3,7 +3,7 @@
 import hiredis
 import pytest
 
-from cluster_serving.client.errors import RedisRefused
+from cluster_serving.client.protocol.redis_refused import RedisRefused
 from cluster_serving.client.protocol.resp import Argument, new_reader, pack
 
 

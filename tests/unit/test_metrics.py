@@ -12,7 +12,7 @@ from cluster_serving.node.ring.metrics import (
     Count,
     Figures,
     Measure,
-    observe_waits,
+    observe_ages,
 )
 
 NOW_MS = 1_763_657_000_000.0
@@ -75,7 +75,7 @@ def test_every_record_of_a_batch_has_waited_for_itself() -> None:
     waited_ms = [3, 0, 700, 3, 3]
     ids = [b"%d-%d" % (NOW_MS - waited, number) for number, waited in enumerate(waited_ms)]
 
-    observe_waits(cells, ids, NOW_MS + 0.25)
+    observe_ages(QUEUE_WAIT, cells, ids, NOW_MS + 0.25)
 
     assert by_bound(cells, QUEUE_WAIT) == {0.0005: 1, 0.005: 3, 1: 1}
     assert QUEUE_WAIT.described(cells.tolist())["sum"] == pytest.approx(0.709 + 5 * 0.00025)
@@ -93,7 +93,7 @@ def test_every_record_of_a_batch_has_waited_for_itself() -> None:
 def test_no_id_is_too_strange_to_be_counted(entry_id: bytes, bound: float) -> None:
     cells = new_cells()
 
-    observe_waits(cells, [entry_id], NOW_MS)
+    observe_ages(QUEUE_WAIT, cells, [entry_id], NOW_MS)
 
     assert by_bound(cells, QUEUE_WAIT) == {bound: 1}
 
@@ -101,7 +101,7 @@ def test_no_id_is_too_strange_to_be_counted(entry_id: bytes, bound: float) -> No
 def test_nothing_has_waited_in_an_empty_batch() -> None:
     cells = new_cells()
 
-    observe_waits(cells, [], NOW_MS)
+    observe_ages(QUEUE_WAIT, cells, [], NOW_MS)
 
     assert by_bound(cells, QUEUE_WAIT) == {}
 
@@ -119,7 +119,7 @@ def test_the_figures_of_a_lane_are_those_of_its_processes_together() -> None:
     assert found["runs"] == 0
     assert found["histograms"]["inference"]["sum"] == 1.5
     assert sum(found["histograms"]["inference"]["counts"]) == 3
-    assert found["histograms"].keys() == {"queue_wait", "inference", "write", "batch_rows"}
+    assert found["histograms"].keys() == {"queue_wait", "inference", "write", "batch_rows", "answer"}
 
 
 def test_figures_add_up_and_stay_as_they_are() -> None:

@@ -6,7 +6,7 @@ import sys
 
 import msgspec
 
-from cluster_serving.node.lifecycle.progress_pipe import Event, Reporter
+from cluster_serving.client.servers.process.progress_pipe import Event, Reporter
 
 NAME = os.fsdecode(b"caf\xe9.onnx")
 _LOG = """

@@ -12,7 +12,10 @@ import pytest
 from bench.in_process import Serving
 from onnx import TensorProto, helper, numpy_helper
 
+from cluster_serving.node.engines.kept_proofs import KeptProofs
 from cluster_serving.node.models.base import LoadOptions
+from cluster_serving.node.models.detect import detect
+from cluster_serving.node.models.fingerprint import fingerprint
 
 FLOAT, INT64 = TensorProto.FLOAT, TensorProto.INT64
 ROWS = np.random.default_rng(5).random((7, 3, 4)).astype(np.float32)
@@ -191,6 +194,46 @@ def test_a_model_that_is_wrong_in_a_batch_answers_each_row_as_alone(
 def test_noise_is_called_noise(tmp_path: Path) -> None:
     with Serving(with_noise(tmp_path / "model.onnx")) as serving:
         assert re.fullmatch(r"none: row 0 differs by \d.* from run to run", serving.batching.described())
+
+
+def test_a_fault_that_the_first_records_show_holds_from_the_next_start_on(tmp_path: Path) -> None:
+    path = nothing_in_noise(tmp_path / "model.onnx")
+    records, _ = WRONG[nothing_in_noise]
+    kept = KeptProofs(str(tmp_path / "proofs"), "conditions", lambda: fingerprint(detect(str(path))))
+    with Serving(path, kept=kept) as serving:
+        serving.results(records)
+    assert serving.proof is not None
+
+    with Serving(path, kept=kept) as again:
+        results = again.results(records)
+    with Serving(path, LoadOptions(batching="rows"), kept=kept) as wanted:
+        wanted.results(records)
+    path.write_bytes(path.read_bytes().replace(b"graph", b"Graph"))
+    with Serving(path, kept=kept) as changed:
+        pass
+
+    assert serving.batching.described() == "rows"
+    assert again.batching.described() == f"none: {serving.proof.fault}"
+    for record, result in zip(records, results, strict=True):
+        np.testing.assert_allclose(next(iter(result.outputs.values())), record["x"].sum(axis=0), rtol=1e-6)
+    assert wanted.batching.described() == f"rows ({serving.proof.fault})"
+    assert changed.batching.described() == "rows"
+
+
+def test_a_kept_proof_of_rows_is_checked_by_the_first_records(tmp_path: Path) -> None:
+    path = best_boxes_of_all_rows(tmp_path / "model.onnx")
+    kept = KeptProofs(str(tmp_path / "proofs"), "conditions", lambda: fingerprint(detect(str(path))))
+    with Serving(path, kept=kept) as first:
+        pass
+
+    with Serving(path, kept=kept) as serving:
+        serving.results(same_boxes())
+    with Serving(path, kept=kept) as last:
+        pass
+
+    assert first.batching.described() == serving.batching.described()
+    assert first.batching.described().startswith("rows (checked: ")
+    assert last.batching.described().startswith("none: row ")
 
 
 def test_rows_that_are_wanted_ride_together_all_the_same(tmp_path: Path) -> None:

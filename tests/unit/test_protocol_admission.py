@@ -5,7 +5,7 @@ from typing import Any
 import hiredis
 import pytest
 
-from cluster_serving.client.errors import ConnectionLost, InvalidValue, QueueFull, RedisRefused, Unavailable
+from cluster_serving.client.errors import ConnectionLost, InvalidValue, QueueFull, Unavailable
 from cluster_serving.client.protocol.admission import (
     Admission,
     Records,
@@ -17,6 +17,7 @@ from cluster_serving.client.protocol.admission import (
     question,
     transaction,
 )
+from cluster_serving.client.protocol.redis_refused import RedisRefused
 from cluster_serving.client.protocol.resp import Packet, joined
 
 QUEUED = [b"OK", b"QUEUED"]

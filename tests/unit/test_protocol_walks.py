@@ -8,8 +8,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from cluster_serving.client.errors import ConnectionLost, QueueFull, RedisRefused, Unavailable
+from cluster_serving.client.errors import ConnectionLost, QueueFull, Unavailable
 from cluster_serving.client.protocol.admission import Admission, Send, State
+from cluster_serving.client.protocol.redis_refused import RedisRefused
 from cluster_serving.client.protocol.reply_stream import ReplyStream
 from cluster_serving.client.protocol.resp import joined
 

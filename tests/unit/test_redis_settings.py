@@ -9,7 +9,7 @@ import redis
 from cluster_serving.client.errors import ConnectionLost
 from cluster_serving.client.protocol.resp import Script, is_out_of_memory, pack
 from cluster_serving.client.redis_settings import RedisSettings
-from cluster_serving.client.sentinels import SentinelSettings
+from cluster_serving.client.sentinels.settings import SentinelSettings
 from cluster_serving.client.threads.link import Link
 
 SECRET = "s3cr3t"  # noqa: S105 - of no server

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from cluster_serving.client.errors import ClusterServingError, QueueFull, RedisRefused
+from cluster_serving.client.errors import ClusterServingError, QueueFull
+from cluster_serving.client.protocol.redis_refused import RedisRefused
 from cluster_serving.client.protocol.reply_stream import ReplyStream
 from cluster_serving.client.wire.reply import pack
 

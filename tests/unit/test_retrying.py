@@ -5,7 +5,8 @@ import ssl
 import pytest
 import redis
 
-from cluster_serving.client.errors import ConnectionLost, QueueFull, RedisRefused, Unavailable
+from cluster_serving.client.errors import ConnectionLost, QueueFull, Unavailable
+from cluster_serving.client.protocol.redis_refused import RedisRefused
 from cluster_serving.client.protocol.resp import cannot_serve, connection_lost
 from cluster_serving.client.protocol.retrying import Attempts, may_pass
 from cluster_serving.client.redis_settings import RedisSettings

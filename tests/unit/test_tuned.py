@@ -5,10 +5,11 @@ from typing import Any
 
 import pytest
 
-from cluster_serving.node.config import tuned as module
+from cluster_serving.node.config import conditions as module
 from cluster_serving.node.config.choice import Choice
+from cluster_serving.node.config.conditions import key_of
 from cluster_serving.node.config.loading import Config
-from cluster_serving.node.config.tuned import Store, conditions, is_open, key_of
+from cluster_serving.node.config.tuned import Store, conditions, is_open
 from cluster_serving.node.models.detect import Detected
 from cluster_serving.node.models.fingerprint import fingerprint
 from cluster_serving.node.models.runtime import Runtime

@@ -28,6 +28,7 @@ def report(latency_ms: float = 0.0, busiest_load: float = 0.2) -> TuningReport:
             TriedRuntime("native", "f32", 4.0, 0.0, 1.0),
             TriedRuntime("openvino", "bf16", 1.0, 0.3, 0.9, "differs by 30 %"),
         ),
+        batching="rows (checked: largest difference 2e-07)",
     )
 
 
@@ -57,6 +58,8 @@ def test_report_is_printed_with_its_result(capsys: pytest.CaptureFixture[str]) -
 
     assert "16 copies of the model take 16.0 GB, 3.0 GB are free" in printed  # one line, because no terminal cuts it
     assert "Best: 1 worker x 1 thread, batch 8: 1,000 records/s, p99 10 ms." in printed
+    assert "\nBatching rows (checked: largest difference 2e-07).\n" in printed
+    assert described(report())["batching"] == "rows (checked: largest difference 2e-07)"
 
 
 def test_better_figure_than_that_of_the_best_is_explained() -> None:

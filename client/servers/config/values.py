@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import cast
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?", re.IGNORECASE)
@@ -24,6 +25,11 @@ def parse_size(value: object) -> int:
     if match is None or isinstance(value, bool):
         raise ValueError("must be a size such as 64m, 4g or a number of bytes")
     return int(float(match[1]) * 1024 ** _POWERS[match[2].lower()])
+
+
+def parse_digits(value: object) -> object:
+    """Return the number that a text of digits stands for. Any other value stays, for a field with a few allowed numbers."""
+    return int(value) if isinstance(value, str) and value.strip().isdecimal() else value
 
 
 def parse_pair(value: object) -> tuple[int, int] | None:
@@ -64,6 +70,21 @@ def parse_numbers(value: object) -> tuple[float, ...]:
         return tuple(float(part) for part in parse_words(value))
     except ValueError as error:
         raise ValueError("must be numbers, such as 104, 117, 123") from error
+
+
+def parse_fills(value: object) -> object:
+    """Return the numbers by name of `ids=0, mask=0` or `{ids: 0, mask: 0}`. A mapping stays as it is.
+
+    Raises:
+        ValueError: a part is not a name with a number.
+    """
+    if isinstance(value, dict):
+        return cast("dict[str, object]", value)
+    parts = [re.split(r"[=:](?=[^=:]*$)", part) for part in parse_words(str(value or "").strip("{} "))]
+    try:
+        return {name.strip(): float(fill) for name, fill in parts}
+    except ValueError as error:
+        raise ValueError("must be a number by name, such as ids=0, mask=0") from error
 
 
 def local_path(text: str, base: Path) -> str:

@@ -1,5 +1,8 @@
 """Base of every command: a fault ends the command with one sentence and an exit code, and `-h` works."""
 
+import errno
+import os
+import sys
 from typing import Any
 
 import click
@@ -26,14 +29,19 @@ class Command(click.Command):
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command."""
         try:
-            return super().invoke(ctx)
+            found = super().invoke(ctx)
+            if sys.stdout is not None:  # None: closed by the caller
+                sys.stdout.flush()
+            return found
         except Fault as fault:
             click.echo(printable_lines(str(fault)), err=True)
             ctx.exit(fault.exit_code)
         except OSError as error:
-            if error.filename is None:
+            if error.filename is None and error.errno != errno.ENOSPC:
                 raise
-            say(f"{error.filename}: {error.strerror}", err=True)
+            if error.filename is None:
+                os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # standard output, for the text that is still buffered
+            say(f"{error.filename or 'standard output'}: {error.strerror}", err=True)
             ctx.exit(Fault.exit_code)
 
 

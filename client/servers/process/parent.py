@@ -12,6 +12,7 @@ import msgspec
 LEFT_TO_PARENT = frozenset({signal.SIGINT, signal.SIGHUP})
 _PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None)
+_NO_PARENT = "the parent died while this process started"
 
 
 def die_with_parent() -> None:
@@ -20,6 +21,17 @@ def die_with_parent() -> None:
     One system call: safe between fork and exec.
     """
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def stop_with_parent(pid: int) -> None:
+    """Let the kernel send SIGTERM to the process when its parent ends, so that the process stops in an orderly way.
+
+    Args:
+        pid: the parent. If the parent has ended already, the process exits.
+    """
+    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    if os.getppid() != pid:
+        sys.exit(_NO_PARENT)
 
 
 def leave_signals_to_parent() -> None:
@@ -47,7 +59,7 @@ class Parent:
         self.child_name: str = head["name"]
         self._ready_fd: int = head["ready_fd"]
         if os.getppid() != self.pid:
-            sys.exit("the parent died while this process started")
+            sys.exit(_NO_PARENT)
 
     def tell_ready(self, **facts: Any) -> None:
         """Tell the parent that this process is ready."""

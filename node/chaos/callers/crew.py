@@ -35,25 +35,23 @@ class Crew:
         path = directory / "callers.kit"
         path.write_bytes(kit.encode())
         end, self._end = os.pipe()  # the callers read the end of one input
-        self._processes = {name: self._start(name, path, environment, end) for name in names}
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        for name in names:
+            with self._log(name).open("wb") as log:
+                self._processes[name] = subprocess.Popen(
+                    [sys.executable, "-P", "-m", "cluster_serving.node.chaos.callers.program", name, str(path)],
+                    bufsize=0,
+                    stdin=end,
+                    stdout=subprocess.PIPE,
+                    stderr=log,
+                    env=dict(environment),
+                    start_new_session=True,
+                    preexec_fn=die_with_parent,
+                )
         os.close(end)
         for process in self._processes.values():
             if process.stdout is not None:
                 process.stdout.readline()  # the caller is ready, or has ended
-
-    def _start(self, name: str, kit: Path, environment: Mapping[str, str], end: int) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-P", "-m", "cluster_serving.node.chaos.callers.program", name, str(kit)]
-        with self._log(name).open("wb") as log:
-            return subprocess.Popen(
-                command,
-                bufsize=0,
-                stdin=end,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                env=dict(environment),
-                start_new_session=True,
-                preexec_fn=die_with_parent,
-            )
 
     def _log(self, name: str) -> Path:
         return self._directory / f"caller-{name}.log"
@@ -65,18 +63,20 @@ class Crew:
     def tallies(self, timeout_s: float) -> dict[str, Tally]:
         """Wait for the end of all callers, and return their tallies. A caller that hangs or crashes has failed."""
         deadline_s = time.monotonic() + timeout_s
-        return {name: self._tally(name, process, deadline_s) for name, process in self._processes.items()}
-
-    def _tally(self, name: str, process: subprocess.Popen[bytes], deadline_s: float) -> Tally:
-        ending = ""
-        try:
-            told, _ = process.communicate(timeout=max(0.0, deadline_s - time.monotonic()))
-        except subprocess.TimeoutExpired:
-            ending = "the program hangs: the log has its stacks"
-            process.send_signal(signal.SIGABRT)
-            told, _ = process.communicate()
-        (self._directory / f"caller-{name}.json").write_bytes(told)
-        if process.returncode == 0:
-            return msgspec.json.decode(told, type=Tally)
-        lines = self._log(name).read_text(encoding="utf-8", errors="replace").splitlines()
-        return Tally(failed=[ending or f"the program ended with {process.returncode}: {(lines or [''])[-1]}"])
+        found: dict[str, Tally] = {}
+        for name, process in self._processes.items():
+            ending = ""
+            try:
+                told, _ = process.communicate(timeout=max(0.0, deadline_s - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                ending = "the program hangs: the log has its stacks"
+                process.send_signal(signal.SIGABRT)
+                told, _ = process.communicate()
+            (self._directory / f"caller-{name}.json").write_bytes(told)
+            if process.returncode == 0:
+                found[name] = msgspec.json.decode(told, type=Tally)
+                continue
+            lines = self._log(name).read_text(encoding="utf-8", errors="replace").splitlines()
+            ending = ending or f"the program ended with {process.returncode}: {(lines or [''])[-1]}"
+            found[name] = Tally(failed=[ending])
+        return found

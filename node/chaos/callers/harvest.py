@@ -1,6 +1,5 @@
 """Harvest of a run: all results are taken off the queue at the end, by loops that do not run to their end."""
 
-from cluster_serving.client.wire.result import Result
 from cluster_serving.node.chaos.callers.caller import Caller
 from cluster_serving.node.chaos.callers.interrupts import interrupted
 from cluster_serving.node.chaos.callers.kit import Kit
@@ -33,22 +32,19 @@ class Harvest(Caller):
                 self._take()
 
     def _take(self) -> None:
+        kit, taken = self.calls.kit, self.tally.taken
         most = self.calls.random.randint(1, _MOST)
         self._more = False
         for number, result in enumerate(self.calls.output.results(timeout=_QUIET_S)):
-            self._note(result)
+            uri = result.uri
+            if uri in kit.sent:  # else of the rehearsal, or of a call that was given up
+                self._again += uri in taken
+                if self._again > self.tally.stopped:  # an interrupt may bring a result a second time
+                    self.tally.failed.append(f"the result of {uri} was taken twice")
+                if result.error is not None:
+                    taken[uri] = result.error[0]
+                else:
+                    taken[uri] = RIGHT if kit.answers.right(*kit.sent[uri], result) else f"wrong: {result!r}"[:_SHOWN]
             if number == most:
                 self._more = True
                 return
-
-    def _note(self, result: Result) -> None:
-        kit, uri, taken = self.calls.kit, result.uri, self.tally.taken
-        if uri not in kit.sent:
-            return  # of the rehearsal, or of a call that was given up
-        self._again += uri in taken
-        if self._again > self.tally.stopped:  # an interrupt may bring a result a second time
-            self.tally.failed.append(f"the result of {uri} was taken twice")
-        if result.error is not None:
-            taken[uri] = result.error[0]
-        else:
-            taken[uri] = RIGHT if kit.answers.right(*kit.sent[uri], result) else f"wrong: {result!r}"[:_SHOWN]

@@ -3,12 +3,13 @@
 import inspect
 import re
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import msgspec
+import structlog
 import torch
 
 from cluster_serving.node.models.base import LoadOptions, ModelError, TensorSpec
@@ -16,6 +17,8 @@ from cluster_serving.node.models.torch.files import no_deprecations
 from cluster_serving.node.models.torch.indices import dtypes_of_inputs
 from cluster_serving.node.models.torch.program import Program, casts, declared, has_images
 from cluster_serving.node.models.torch.values import numpy_dtype
+
+log = structlog.get_logger(__name__)
 
 _MODULES = re.compile(r"\b(torch|typing|collections\.abc)\.")
 _LISTS = ("List[Tensor]", "list[Tensor]", "Sequence[Tensor]")
@@ -66,7 +69,11 @@ def script_program(model: torch.jit.ScriptModule, options: LoadOptions, path: Pa
         torch.jit.set_fusion_strategy([])
         with suppress(RuntimeError):
             run = torch.jit.freeze(model)
-    return _program(run, model, arguments, options, path)
+    state = sorted(set(_attributes_set(run.inlined_graph)))
+    program = _program(run, model, arguments, options, path, state)
+    if state:
+        log.warning("forward keeps values from call to call: answers may depend on the records before", values=state)
+    return program
 
 
 def module_program(model: torch.nn.Module, options: LoadOptions, path: Path) -> Program:
@@ -95,15 +102,25 @@ def module_program(model: torch.nn.Module, options: LoadOptions, path: Path) -> 
     return _program(model, model, arguments, options, path)
 
 
+def _attributes_set(block: Any) -> Iterator[str]:
+    """Yield the names of the attributes of the module that a block of a graph sets."""
+    for node in block.nodes():
+        if node.kind() == "prim::SetAttr":
+            yield node.s("name")
+        for inner in node.blocks():
+            yield from _attributes_set(inner)
+
+
 def _program(
     run: Callable[..., Any],
     model: torch.nn.Module,
     arguments: Sequence[_Argument],
     options: LoadOptions,
     path: Path,
+    state: Sequence[str] = (),
 ) -> Program:
     images = has_images(model.parameters())
-    chosen = _chosen(arguments, options, path)
+    chosen = _chosen(arguments, options, path, state)
     if chosen[0].takes_any_number:
         inputs = options.stated
         spread = chosen[0].kind == _ANY_NUMBER
@@ -122,8 +139,11 @@ def _program(
     return Program(call, inputs, (), casts(inputs, [None if each.dtype else floating for each in chosen]), images)
 
 
-def _chosen(arguments: Sequence[_Argument], options: LoadOptions, path: Path) -> list[_Argument]:
-    """Return the arguments that are inputs: the required arguments, and the optional arguments that the configuration names."""
+def _chosen(arguments: Sequence[_Argument], options: LoadOptions, path: Path, state: Sequence[str]) -> list[_Argument]:
+    """Return the arguments that are inputs: the required arguments, and the optional arguments that the configuration names.
+
+    `state`: attributes that `forward` sets, for the message of a refusal.
+    """
     configured = {spec.name for spec in options.stated}
     chosen = [each for each in arguments if not each.optional or each.name in configured]
     if len(chosen) == 1 and chosen[0].takes_any_number:
@@ -135,8 +155,9 @@ def _chosen(arguments: Sequence[_Argument], options: LoadOptions, path: Path) ->
         raise ModelError(f"{path}: forward requires no argument; {hint}.")
     for each in chosen:
         if _NOT_TENSORS.match(each.kind):
+            stateless = f", and takes and returns {', '.join(state)} instead of keeping them from call to call"
             raise ModelError(
                 f"{path}: {each.name!r} of forward is of type {each.kind}, and only tensors can be served; save a module whose "
-                "forward takes tensors one by one."
+                f"forward takes tensors one by one{stateless if state else ''}."
             )
     return chosen

@@ -1,4 +1,4 @@
-"""Pipe from a node to the waiting `start` or `restart`, with JSON lines.
+"""Pipe from a node or a frontend to the waiting command (`start`, `restart`, `serve`), with JSON lines.
 
 {"event": "progress", "text": ...}              any number of times, the present step
 {"event": "warning", "text": ...}               any number of times, to be read later too
@@ -27,13 +27,13 @@ class Event(msgspec.Struct, omit_defaults=True):
 
 
 class Reporter:
-    """Node's end of the pipe, silent without a descriptor. Callable as `report(event, text, code)`."""
+    """Sender's end of the pipe, silent without a descriptor. Callable as `report(event, text, code)`."""
 
     def __init__(self, descriptor: int | None) -> None:
         self._descriptor = descriptor
         self.was_ready = False
         if descriptor is not None:
-            os.set_inheritable(descriptor, False)  # a child with the descriptor would hide the node's death
+            os.set_inheritable(descriptor, False)  # a child with the descriptor would hide the sender's death
 
     def __call__(self, event: str, text: str, code: int = 0) -> None:
         """Send an event."""
@@ -54,19 +54,19 @@ class Reporter:
 def follow(
     descriptor: int, timeout_s: float, show: Callable[[Event], None], alive: Callable[[], bool] = lambda: True
 ) -> Event | None:
-    """Read the pipe at the waiting end, and show the progress until the node is ready or has failed.
+    """Read the pipe at the waiting end, and show the progress until the sender is ready or has failed.
 
     Args:
         descriptor: the pipe.
         timeout_s: seconds to wait in all.
         show: called with each event of the progress, and each warning.
-        alive: returns whether the node lives. Called now and then, because the node may not have opened the pipe yet.
+        alive: returns whether the sender lives. Called now and then, because the sender may not have opened the pipe yet.
 
     Returns:
-        The last event. None: the pipe ended without a last event, or the node is not alive.
+        The last event. None: the pipe ended without a last event, or the sender is not alive.
 
     Raises:
-        TimeoutError: the node was neither ready nor failed within `timeout_s`.
+        TimeoutError: the sender was neither ready nor failed within `timeout_s`.
     """
     deadline = time.monotonic() + timeout_s
     buffer = b""

@@ -15,7 +15,6 @@ import ssl
 import threading
 import time
 from contextlib import suppress
-from dataclasses import dataclass, field
 from typing import Any, Protocol, cast
 from weakref import WeakSet
 
@@ -23,31 +22,12 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-Address = tuple[str, int]
-"""Host and port."""
+from cluster_serving.client.sentinels.settings import Address, SentinelSettings
 
 _ANSWER_S = 0.5  # for each step: a Sentinel that hangs costs a process half a second once, and is asked last afterwards
 _INTERVAL_S = 1.0
 _EVENTS = ("+failover-state-reconf-slaves", "+switch-master")
 """Events with a new master: of the Sentinel that leads the failover, and of the others."""
-
-
-@dataclass(frozen=True)
-class SentinelSettings:
-    """Addresses of the Sentinels that watch one master, the master's name, and the login at the Sentinels."""
-
-    addresses: tuple[Address, ...]
-    service: str
-    username: str | None = None
-    password: str | None = field(default=None, repr=False)
-    tls: bool = False
-    ca_file: str | None = None
-    cert_file: str | None = None
-    key_file: str | None = None
-
-    def describe(self) -> str:
-        """Return the part of a URL after the scheme and before the database."""
-        return f"{','.join(f'{host}:{port}' for host, port in self.addresses)}/{self.service}"
 
 
 class Connection(Protocol):

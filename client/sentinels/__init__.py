@@ -1,0 +1,1 @@
+"""Redis Sentinels: their addresses, and connections to the master that they name."""

@@ -1,0 +1,180 @@
+"""`top`: the table of `status`, live, and the workers of one job."""
+
+import os
+import select
+import sys
+import termios
+import time
+import tty
+from collections import defaultdict, deque
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from cluster_serving.client.servers.process.command import SETTINGS, Command, say
+from cluster_serving.node.commands.status import NOT_RUNNING, describe
+from cluster_serving.node.commands.which_job import job_argument
+
+if TYPE_CHECKING:
+    from cluster_serving.client.servers.picture import JobPicture
+
+_MINUTE = 60
+_BAR, _PARTS = 30, "▏▎▍▌▋▊▉█"
+_LEVELS = "▁▂▃▄▅▆▇█"
+_UP, _DOWN, _ENTER, _BACK, _END = ("\x1b[A", "k"), ("\x1b[B", "j"), ("\r", "\n"), ("\x1b", "\x7f"), ("q", "Q")
+_HELP = "up, down: choose a job   enter: its workers   esc: back   q: end"
+
+Report = Mapping[str, Any]
+
+
+@click.command(cls=Command, context_settings=SETTINGS)
+@job_argument
+@click.option(
+    "--interval",
+    "interval_s",
+    type=click.FloatRange(min=0.1),
+    default=1.0,
+    metavar="S",
+    help="Seconds between two looks; 1.",
+)
+def top(name: str | None, interval_s: float) -> None:
+    """Show the running jobs live: rates, latencies, backlog, workers, and what limits each job.
+
+    With NAME, or Enter on a job, it shows the workers of one job and its last minute. q ends. Where standard output is no
+    terminal, a line for each job is printed at each look.
+    """
+    try:
+        if sys.stdin.isatty() and sys.stdout.isatty():
+            _on_terminal(name, interval_s)
+        while True:
+            _print_lines(name)
+            time.sleep(interval_s)
+    except (KeyboardInterrupt, _Ended):
+        pass
+
+
+class _Ended(Exception):
+    """The person has pressed the key that ends."""
+
+
+class _View:
+    """Choice of a person: the job that is marked, and whether it alone is shown. Keeps the last minute of each job."""
+
+    def __init__(self, name: str | None) -> None:
+        self._name = name
+        self._alone = name is not None
+        self._reports: Sequence[Report] = ()
+        self._history: defaultdict[str, deque[JobPicture]] = defaultdict(lambda: deque(maxlen=_MINUTE))
+
+    def look(self) -> None:
+        """Read the state of the jobs."""
+        from cluster_serving.client.servers.picture import JobPicture
+
+        self._reports = _reports(self._name if self._alone else None)
+        for report in self._reports:
+            if "load" in report:
+                self._history[report["job"]].append(JobPicture(**report["load"]))
+
+    def press(self, key: str) -> None:
+        """Follow a key.
+
+        Raises:
+            _Ended: the key ends the command.
+        """
+        names = [report["job"] for report in self._reports]
+        place = names.index(self._name) if self._name in names else 0
+        if key in _END:
+            raise _Ended
+        if key in _UP + _DOWN and names:
+            self._name = names[(place + (1 if key in _DOWN else -1)) % len(names)]
+        elif key in _ENTER and names:
+            self._name, self._alone = names[place], True
+        elif key in _BACK:
+            self._alone = False
+
+    def lines(self, width: int) -> Iterator[str]:
+        """Yield the lines of the screen."""
+        from cluster_serving.node.commands.load_text import jobs_table
+
+        if not self._reports:
+            yield "No job runs on this machine."
+            return
+        yield from jobs_table(self._reports, None if self._alone else self._name or self._reports[0]["job"]).lines(
+            width
+        )
+        if self._alone and (history := self._history[self._reports[0]["job"]]):
+            yield ""
+            yield from _details(history, width)
+
+
+def _reports(name: str | None) -> list[Report]:
+    from cluster_serving.node.job.directory import Job, all_jobs
+
+    found = [describe(job) for job in ([Job.of(name)] if name is not None else all_jobs())]
+    return [report for report in found if name is not None or report["state"] != NOT_RUNNING]
+
+
+def _details(history: Sequence["JobPicture"], width: int) -> Iterator[str]:
+    from cluster_serving.client.servers.process.table import Table
+    from cluster_serving.node.commands.load_text import duration, number
+
+    now = history[-1]
+    table = Table("", "", "")
+    for name, values, text in (
+        ("records/s", [each.records_s for each in history], number(now.records_s)),
+        ("p99", [each.p99_s for each in history], duration(now.p99_s)),
+        ("backlog", [float(each.backlog) for each in history], f"{now.backlog:,}"),
+    ):
+        table.add(name, sparkline(values[-(width - 24) :]), text)
+    shares = {f"worker {number}": share for number, share in enumerate(now.busy)}
+    for name, share in {**shares, "reader": now.reader, "Redis": now.redis, "machine": now.machine}.items():
+        table.add(name, bar(share), f"{share:.0%}")
+    yield from table.lines(width)
+
+
+def sparkline(values: Sequence[float]) -> str:
+    """Return values as a line of bars, of which the highest has full height."""
+    highest = max(values, default=0.0) or 1.0
+    return "".join(_LEVELS[round(value / highest * (len(_LEVELS) - 1))] for value in values)
+
+
+def bar(share: float) -> str:
+    """Return a share from 0 to 1 as a bar of up to 30 characters."""
+    eighths = round(min(1.0, share) * _BAR * len(_PARTS))
+    return "█" * (eighths // len(_PARTS)) + (_PARTS[eighths % len(_PARTS) - 1] if eighths % len(_PARTS) else "")
+
+
+def _on_terminal(name: str | None, interval_s: float) -> None:
+    from rich.live import Live
+    from rich.text import Text
+
+    from cluster_serving.client.servers.process.table import output_width
+
+    view, keyboard = _View(name), sys.stdin.fileno()
+    before = termios.tcgetattr(keyboard)
+    try:
+        tty.setcbreak(keyboard)
+        with Live(auto_refresh=False, screen=True) as live:
+            while True:
+                view.look()
+                until_s = time.monotonic() + interval_s
+                while True:
+                    shown = [*view.lines(output_width()), "", _HELP]
+                    live.update(Text.from_ansi("\n".join(shown)), refresh=True)
+                    left_s = until_s - time.monotonic()
+                    if left_s <= 0 or not select.select([keyboard], [], [], left_s)[0]:
+                        break
+                    view.press(os.read(keyboard, 16).decode(errors="replace"))
+    finally:
+        termios.tcsetattr(keyboard, termios.TCSADRAIN, before)
+
+
+def _print_lines(name: str | None) -> None:
+    from cluster_serving.client.servers.picture import JobPicture
+    from cluster_serving.node.commands.load_text import cells
+
+    for report in _reports(name):
+        figures = cells(JobPicture(**report["load"])) if "load" in report else {}
+        told = "   ".join(f"{heading} {value}" for heading, value in figures.items())
+        say(f"{time.strftime('%H:%M:%S')}   {report['job']}   {report['state']}   {told}".rstrip())

@@ -1,0 +1,84 @@
+"""Store of proofs that rows may share a batch, for all jobs of this machine.
+
+    <home>/.proofs/<conditions>-<fingerprint of the model>-<engine>-<precision>.json
+
+The worker that has found a proof keeps the proof, and every later worker under the same conditions loads the model without a proof
+of its own. Several processes may write at once: the first proof stays, until a fault shows up. A fault stays.
+"""
+
+import os
+import tempfile
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+import structlog
+
+from cluster_serving.node.engines.proof import Proof
+from cluster_serving.node.models.runtime import Runtime
+
+log = structlog.get_logger(__name__)
+
+
+class KeptProofs:
+    """Kept proofs of one model.
+
+    Args:
+        directory: directory of the store. Empty: nothing is kept or found.
+        conditions: hash of everything else that decides about a proof: versions, processor, settings.
+        model_hash: returns the fingerprint of the model, or an empty text for a model without a fingerprint.
+    """
+
+    def __init__(self, directory: str, conditions: str, model_hash: Callable[[], str]) -> None:
+        self._directory = directory
+        self._conditions = conditions
+        self._model_hash = model_hash
+
+    def find(self, runtime: Runtime) -> Proof | None:
+        """Return the proof that was kept for a runtime, or `None`."""
+        file = self._file(runtime)
+        if file is None:
+            return None
+        try:
+            return msgspec.json.decode(file.read_bytes(), type=Proof)
+        except FileNotFoundError:
+            return None
+        except msgspec.DecodeError:
+            with suppress(OSError):
+                file.unlink()  # damaged: the next proof takes its place
+        except OSError as error:
+            log.info("the kept proof cannot be read", reason=str(error))
+        return None
+
+    def keep(self, runtime: Runtime, proof: Proof) -> None:
+        """Keep a proof. Without the right to write, the next worker proves the model anew."""
+        file = self._file(runtime)
+        if file is None or not proof.is_lasting:
+            return
+        try:
+            file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            descriptor, name = tempfile.mkstemp(dir=file.parent, prefix=".")
+            draft = Path(name)
+            try:
+                with os.fdopen(descriptor, "wb") as stream:
+                    stream.write(msgspec.json.encode(proof))
+                if proof.fault:
+                    draft.replace(file)
+                else:
+                    file.hardlink_to(draft)  # fails beside an earlier proof, which may be a fault
+            finally:
+                draft.unlink(missing_ok=True)
+        except FileExistsError:
+            pass
+        except OSError as error:
+            log.info("the proof is not kept", reason=str(error))
+
+    def _file(self, runtime: Runtime) -> Path | None:
+        model = self._directory and self._model_hash().rpartition(":")[2]
+        name = f"{self._conditions}-{model}-{runtime.engine}-{runtime.precision}.json"
+        return Path(self._directory, name) if model else None
+
+
+NOTHING_KEPT = KeptProofs("", "", str)
+"""Store that keeps nothing."""

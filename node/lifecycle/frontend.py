@@ -1,0 +1,81 @@
+"""The frontend beside a node, of `serve` and `start --http`.
+
+Node and frontend share no code. Here the frontend is a program: a command line, a pipe for its start, and a process.
+"""
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from cluster_serving.client.servers.config.sources import ENVIRON_PREFIX
+from cluster_serving.client.servers.config.spellings import snake
+from cluster_serving.client.servers.process.command import say
+from cluster_serving.client.servers.process.exit_codes import Fault
+from cluster_serving.node.config.loading import LoadedConfig
+from cluster_serving.node.job import detached
+from cluster_serving.node.job.directory import FrontendRecord, Job
+from cluster_serving.node.lifecycle.launch import Launch, environ_with
+
+_COMMAND = (sys.executable, "-P", "-m", "cluster_serving.frontend", f"--report-fd={detached.PASSED_FD}")
+_DRAIN_S = 15.0  # default of the frontend's drainTimeout
+_GRACE_S = 5.0
+
+
+@dataclass(frozen=True)
+class Http:
+    """Wish for a frontend. `port`: port of HTTP, or None for the port of the frontend's own settings."""
+
+    port: int | None = None
+
+
+def launch_frontend(http: Http, loaded: LoadedConfig, path: Path | None, job: Job, extra: Sequence[str]) -> Launch:
+    """Start a frontend for a node's job, on the same Redis. The last event of the frontend is its URL.
+
+    Args:
+        http: port.
+        loaded: config of the node. Its flags become the frontend's environment, where unknown keys do no harm.
+        path: config file of the node, which the frontend reads too.
+        job: job of the node.
+        extra: further arguments.
+    """
+    config, found = loaded.config, loaded.found.settings.values()
+    settings = {setting.key: str(setting.value) for setting in found if setting.source.startswith("--")}
+    settings |= {"jobName": config.job_name, "redisUrl": config.redis_url}
+    given = {f"{ENVIRON_PREFIX}{snake(key)}": value for key, value in settings.items()}
+    drain_s = max(_DRAIN_S, config.drain_timeout_s)
+    command = [*_COMMAND, *([f"--config-path={path}"] if path else [])]
+    command += [f"--port={http.port}"] if http.port is not None else []
+    launch = Launch("frontend", [*command, *extra], job.frontend_log_path, environ_with(given), drain_s)
+    job.record_frontend(FrontendRecord(launch.pid, psutil.Process(launch.pid).create_time()))
+    return launch
+
+
+def stop_frontend(job: Job) -> bool:
+    """Stop the frontend that was started beside a node of this job. Return whether the frontend ran.
+
+    Raises:
+        Fault: this user may not stop the frontend.
+    """
+    record = job.read_frontend()
+    if record is None:
+        return False
+    try:
+        process = psutil.Process(record.pid)
+        if process.create_time() != record.created_s:
+            return False
+        process.terminate()
+        try:
+            process.wait(_DRAIN_S + _GRACE_S)
+        except psutil.TimeoutExpired:
+            process.kill()
+    except psutil.NoSuchProcess:
+        return False
+    except psutil.AccessDenied as error:
+        raise Fault(
+            f"the frontend of job {job.name} runs as process {error.pid}, which this user may not stop"
+        ) from error
+    say(f"Frontend of job {job.name} stopped.")
+    return True

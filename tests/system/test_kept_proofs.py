@@ -1,0 +1,68 @@
+"""A node that starts again runs a model as the verdict says that an earlier start has kept."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cluster_serving.client import InputQueue
+from support.private_redis import PrivateRedis
+from support.running_node import RunningNode, running_node
+from support.wait import wait_until
+
+# The file for the numbers of rows is none that the code names, so that it is no part of the model.
+DETECTOR = """
+import os
+import numpy
+
+class Model:
+    inputs = {"x": "float32 [N,4]"}
+    outputs = {"y": "float32 [N,4]"}
+
+    def predict(self, batch):
+        x = batch["x"]
+        with open(os.environ["RUNS"], "a") as file:
+            print(len(x), file=file)
+        y = numpy.where(x > 100, x, 0)
+        y[1:] = 0
+        return {"y": y}
+"""
+ROWS = np.random.default_rng(3).uniform(200, 900, (8, 4)).astype(np.float32)
+
+
+def answers(node: RunningNode, server: PrivateRedis) -> list[np.ndarray]:
+    with InputQueue(url=server.url, name=node.job) as queue:
+        return list(queue.predict_many([{"x": row} for row in ROWS]))
+
+
+def test_fault_of_live_rows_holds_at_the_next_start_of_any_job(
+    tmp_path: Path, redis_server: PrivateRedis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs, model = tmp_path / "runs", tmp_path / "model" / "model.py"
+    monkeypatch.setenv("RUNS", str(runs))
+    model.parent.mkdir()
+    model.write_text(DETECTOR)
+    config = {"modelPath": str(model), "maxBatchDelayMs": 200}
+
+    with running_node(tmp_path, redis_server, jobName="proofs-1", **config) as node:
+        assert node.heartbeat()["batching"] == "rows"  # made-up rows tell nothing
+        np.testing.assert_array_equal(answers(node, redis_server), ROWS)
+        wait_until(lambda: node.heartbeat()["batching"].startswith("none: row"), "the fault is told", 10)
+        fault = node.heartbeat()["batching"]
+    runs.write_text("")
+    with running_node(tmp_path, redis_server, jobName="proofs-2", modelParallelism=2, **config) as node:
+        assert node.heartbeat()["batching"] == fault
+        assert sorted(runs.read_text().split()) == [
+            "1",
+            "1",
+            "2",
+            "2",
+        ]  # a trial and a warm-up of each worker, no proof
+        np.testing.assert_array_equal(answers(node, redis_server), ROWS)
+        assert set(runs.read_text().split()[4:]) == {"1"}
+        assert "rows that share a batch get other results: row" in node.log
+    with running_node(tmp_path, redis_server, jobName="proofs-3", batching="rows", **config) as node:
+        assert node.heartbeat()["batching"] == f"rows ({fault.removeprefix('none: ')})"
+        assert "together all the same (batching: rows)" in node.log
+    with running_node(tmp_path, redis_server, jobName="proofs-4", accuracyTolerance=0.02, **config) as node:
+        assert node.heartbeat()["batching"] == "rows"

@@ -1,0 +1,112 @@
+"""Picture of a job, and the part that limits it."""
+
+from typing import Any
+
+import pytest
+
+from cluster_serving.client.servers.picture import JobPicture, limit
+from cluster_serving.client.wire.heartbeat import Heartbeat
+from cluster_serving.client.wire.load import Load
+from cluster_serving.node.commands.load_text import duration, number
+from cluster_serving.node.commands.top import bar, sparkline
+
+BUSY = JobPicture(
+    records_s=500,
+    errors_s=0,
+    p50_s=0.01,
+    p99_s=0.05,
+    backlog=900,
+    oldest_s=2,
+    fill=0.9,
+    busy=(0.6, 0.5),
+    reader=0.2,
+    redis=0.2,
+    machine=0.5,
+    throttled=0,
+    dead_letters=0,
+)
+
+
+@pytest.mark.parametrize(
+    ("change", "code", "words"),
+    [
+        ({"records_s": 0, "backlog": 0}, "idle", "No records come"),
+        ({"throttled": 0.3, "busy": (0.95, 0.95)}, "quota", "holds the node back 30%"),
+        ({"redis": 0.98}, "redis", "Redis uses 98% of a core"),
+        ({"reader": 0.96}, "reader", "The reader uses 96% of a core"),
+        ({"busy": (0.97, 0.97)}, "workers", "busy 97% of the time: add nodes, or run `cluster-serving tune`"),
+        ({"busy": (0.97, 0.97), "fill": 0.03}, "callers", "with batches 3% full: send more at once"),
+        ({"busy": (0.97, 0.1)}, "one-worker", "One worker is busy 97% of the time and the others 10%"),
+        ({"records_s": 0}, "stalled", "900 records wait"),
+        ({"oldest_s": 0.01, "fill": 0.1}, "callers", "The callers send no more"),
+        ({"machine": 0.99}, "machine", "The cores of a machine are busy 99% of the time, and the workers 55%"),
+        ({}, "none", "Nothing is at its limit: workers are busy 55%"),
+    ],
+)
+def test_limit_is_named(change: dict[str, Any], code: str, words: str) -> None:
+    found = limit(BUSY._replace(**change))
+
+    assert found.code == code
+    assert words in found.sentence
+
+
+def node(load: Load | None, **figures: Any) -> Heartbeat:
+    return Heartbeat(
+        job="j",
+        node="n",
+        state="ready",
+        started_ms=0,
+        model="",
+        model_hash="",
+        backend="",
+        engine="",
+        inputs=(),
+        outputs=(),
+        raw=False,
+        already_batched=False,
+        batch_size=8,
+        load=load,
+        figures=figures,
+    )
+
+
+def test_picture_of_several_nodes_is_their_sum_and_their_slowest() -> None:
+    one = node(Load(records_s=30, errors_s=1, p50_s=0.1, p99_s=0.2, rows=8, busy=(0.5, 0.7), reader=0.3), backlog=3)
+    other = node(Load(records_s=10, p50_s=0.3, p99_s=0.9, rows=4, busy=(0.9,), redis=0.4), backlog=4, oldest_ms=1500)
+
+    picture = JobPicture.of([node(None), one, other])
+
+    assert picture is not None
+    assert (picture.records_s, picture.errors_s, picture.p50_s, picture.p99_s) == (40, 1, 0.3, 0.9)
+    assert (picture.backlog, picture.oldest_s, picture.dead_letters) == (4, 1.5, 0)
+    assert (picture.busy, picture.reader, picture.redis) == ((0.5, 0.7, 0.9), 0.3, 0.4)
+    assert picture.fill == pytest.approx(0.875)
+    assert picture.mean_busy == pytest.approx(0.7)
+
+
+def test_nodes_that_tell_no_load_have_no_picture() -> None:
+    assert JobPicture.of([node(None)]) is None
+    assert JobPicture.of([]) is None
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0, "-"), (0.0004, "0.4ms"), (0.0123, "12ms"), (1.26, "1.3s"), (42, "42s"), (600, "10min"), (7200, "2h")],
+)
+def test_durations(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
+
+
+@pytest.mark.parametrize(("value", "text"), [(0, "0"), (0.36, "0.4"), (12.4, "12"), (3400, "3,400")])
+def test_rates(value: float, text: str) -> None:
+    assert number(value) == text
+
+
+@pytest.mark.parametrize(("share", "text"), [(0, ""), (0.01, "▎"), (0.5, "█" * 15), (1, "█" * 30), (1.3, "█" * 30)])
+def test_a_share_is_a_bar(share: float, text: str) -> None:
+    assert bar(share) == text
+
+
+@pytest.mark.parametrize(("values", "text"), [([], ""), ([0, 0], "▁▁"), ([0, 1, 2, 4, 8, 3], "▁▂▃▅█▄")])
+def test_values_are_a_line_of_bars(values: list[float], text: str) -> None:
+    assert sparkline(values) == text
