@@ -6,6 +6,7 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 from cluster_serving.client.aio.link import AsyncLink
+from cluster_serving.client.aio.tasks import cancel
 from cluster_serving.client.errors import ConnectionLost
 from cluster_serving.client.protocol.admission import CHUNK, CHUNK_BYTES, HELD, TAKEN, Admission, Send, check
 from cluster_serving.client.protocol.redis_refused import RedisRefused
@@ -82,8 +83,7 @@ class AsyncAdmission:
         while self._unsent:
             fail(self._unsent.popleft().ids, abandoned())
         if self._sender is not None:
-            self._sender.cancel()
-            await asyncio.gather(self._sender, return_exceptions=True)
+            await cancel([self._sender])
 
     async def _send_gathered(self) -> None:
         while self._unsent:

@@ -14,7 +14,8 @@ from typing import Any, Self, TypeVar, Unpack
 from cluster_serving.client import keys
 from cluster_serving.client.aio.admission import AsyncAdmission
 from cluster_serving.client.aio.link import AsyncLink
-from cluster_serving.client.aio.replies import AsyncReplies, cancel
+from cluster_serving.client.aio.replies import AsyncReplies
+from cluster_serving.client.aio.tasks import cancel
 from cluster_serving.client.api import Api, ConnectionSettings
 from cluster_serving.client.errors import InvalidValue
 from cluster_serving.client.protocol.absence import Inquiry

@@ -1,15 +1,16 @@
 """One reply stream for all waiting calls of an event loop. One blocking read serves all calls."""
 
 import asyncio
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from contextlib import suppress
 from time import monotonic, perf_counter
-from typing import Any, TypeGuard
+from typing import TypeGuard
 
 import redis
 
 from cluster_serving.client.aio.admission import fail
 from cluster_serving.client.aio.link import AsyncLink
+from cluster_serving.client.aio.tasks import cancel
 from cluster_serving.client.errors import ConnectionLost, InvalidValue, QueueFull, ResultTimeout, Unavailable
 from cluster_serving.client.protocol.absence import Inquiry
 from cluster_serving.client.protocol.redis_refused import RedisRefused
@@ -200,10 +201,3 @@ class AsyncReplies:
 
 def _is_running(task: asyncio.Task[None] | None) -> TypeGuard[asyncio.Task[None]]:
     return task is not None and not task.done()
-
-
-async def cancel(tasks: Collection[asyncio.Task[Any]]) -> None:
-    """Cancel tasks and wait until they have ended."""
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)

@@ -17,7 +17,8 @@ from time import perf_counter
 from cluster_serving.client import keys
 from cluster_serving.client.aio.admission import AsyncAdmission, fail
 from cluster_serving.client.aio.link import AsyncLink
-from cluster_serving.client.aio.replies import AsyncReplies, cancel
+from cluster_serving.client.aio.replies import AsyncReplies
+from cluster_serving.client.aio.tasks import cancel
 from cluster_serving.client.errors import ClusterServingError, ErrorCode, ResultTimeout
 from cluster_serving.client.protocol.requests import Fields
 from cluster_serving.client.protocol.resp import Script
