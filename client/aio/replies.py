@@ -90,8 +90,9 @@ class AsyncReplies:
         """Delete the stream and close the reading connection. `sending` stays open."""
         await cancel([task for task in (self._opener, self._receiver) if task is not None])
         if self._sending.connected:
-            with suppress(ConnectionLost):  # the stream then expires by itself
-                await self._sending.call(("DEL", self._stream.key))
+            with suppress(ConnectionLost, TimeoutError):  # the stream then expires by itself
+                async with asyncio.timeout(self._settings.timeout_s):  # another call may have the connection
+                    await self._sending.call(("DEL", self._stream.key))
         await self._receiving.close()
 
     async def no_result(self, what: str, inquiry: Inquiry) -> ResultTimeout:

@@ -25,6 +25,8 @@ from cluster_serving.client import (
     keys,
 )
 from cluster_serving.client.aio.link import AsyncLink
+from cluster_serving.client.aio.replies import AsyncReplies
+from cluster_serving.client.aio.tasks import cancel
 from cluster_serving.client.redis_settings import RedisSettings
 from cluster_serving.client.wire.tensors import encode_tensor
 from support.clients import replied
@@ -399,3 +401,22 @@ def test_the_original_dialect_has_no_predict(redis_server: PrivateRedis) -> None
                 await queue.predict(ROW)
 
     asyncio.run(run())
+
+
+def test_a_reply_stream_closes_beside_a_call_that_has_the_connection(redis_server: PrivateRedis) -> None:
+    settings = RedisSettings(port=redis_server.port, timeout_s=0.1)
+
+    async def main() -> None:
+        link = AsyncLink(settings)
+        await link.call(("PING",))
+        blocked = asyncio.create_task(link.call(("BLPOP", "nothing", 0), timeout_s=60))
+        await asyncio.sleep(0)
+
+        async with asyncio.timeout(20):
+            await AsyncReplies(settings, "stream", link).close()
+
+        assert not blocked.done()
+        await cancel([blocked])
+        await link.close()
+
+    asyncio.run(main())
