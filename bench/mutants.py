@@ -2,6 +2,9 @@
 
 `python -m bench.mutants [--only NAME] [--seeds 3] [--seconds 60]`: a mutant is caught when a run fails; it gets so many seeds.
 `--only none` runs the copy without a fault, which has to pass.
+
+One mend has no mutant: numbers that hiredis would pack. The interpreter dies only if a signal comes in the microsecond in which
+hiredis makes a text of a number, and few commands of a call have one. tests/integration/test_interrupts.py raises there.
 """
 
 import argparse
@@ -128,9 +131,6 @@ MUTANTS: Final[Mapping[str, Sequence[Patch]]] = {
         ),
         Patch("client/threads/link.py", "return _UNKNOWN if now.closed else now.due", "return 0"),
         Patch("client/threads/link.py", "if now is None or now.due < count:", "if now is None:"),
-    ],
-    "numbers are packed by hiredis": [
-        Patch("client/protocol/resp.py", "if not _TEXTS.issuperset(map(type, command)):", "if False:")
     ],
 }
 

@@ -270,6 +270,13 @@ def test_harm_is_noticed_and_the_offender_named(harm: Callable[[History], None],
     assert all(verdict.first for verdict in check(history) if not verdict.passed)
 
 
+def test_results_of_a_load_without_callers_are_left_in_redis() -> None:
+    history = fine()
+    history.callers.clear()
+
+    assert all(verdict.passed for verdict in check(history))
+
+
 @pytest.mark.parametrize(("deliveries", "disturbances"), [(2, 0), (1, 1)])
 def test_a_poison_record_is_run_again_for_each_time_that_its_node_died(deliveries: int, disturbances: int) -> None:
     history = fine()
