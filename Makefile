@@ -11,8 +11,8 @@ FUZZ_SECONDS ?= 60
 # Processes that run tests: many tests wait for processes of their own. TEST_PROCESSES=0 runs them one by one, here.
 TEST_PROCESSES ?= 4
 # A test file at a time for each: its tests share what they start. A process that dies ends the run: with a new one in its place
-# xdist waits for ever for the tests of the dead one.
-PYTEST = $(BIN)/python -m pytest -n $(TEST_PROCESSES) --max-worker-restart 0 --dist loadfile --no-loadscope-reorder
+# xdist waits for ever for the tests of the dead one. Of schemathesis tests run the program, never its plugin for pytest.
+PYTEST = $(BIN)/python -m pytest -n $(TEST_PROCESSES) --max-worker-restart 0 --dist loadfile --no-loadscope-reorder -p no:schemathesis
 # Compiled once, not by each of the thousand processes that tests start.
 export PYTHONDONTWRITEBYTECODE =
 
@@ -25,7 +25,7 @@ test: $(VENV)/installed-dev ## every test, with the coverage gate
 	$(PYTEST) --cov --cov-report=term:skip-covered
 
 test-fast: $(VENV)/installed-dev ## the unit tests but those that take seconds
-	$(PYTEST) -n 2 -p no:schemathesis -m 'not slow' tests/unit
+	$(PYTEST) -n 2 -m 'not slow' tests/unit
 
 test-redis: $(VENV)/installed-dev ## what touches Redis, with the redis-server that is first on the PATH
 	$(PYTEST) -m redis
