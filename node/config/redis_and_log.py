@@ -63,3 +63,10 @@ class Log(Group):
     log_files: int = Field(
         default=4, ge=0, le=1000, description="Older logs that are kept beside node.log, as node.log.1 and so on."
     )
+    log_interval_s: float = Field(
+        default=10,
+        ge=0,
+        le=86_400,
+        alias="logInterval",
+        description="Seconds between two lines of the log with rate, latency and backlog, while there is load. 0: none.",
+    )
