@@ -3,39 +3,18 @@
 import re
 from typing import Annotated, Literal
 
-from pydantic import (
-    AliasGenerator,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    SecretStr,
-    ValidationInfo,
-    field_validator,
-)
-from pydantic.alias_generators import to_camel
+from pydantic import BeforeValidator, Field, SecretStr, ValidationInfo, field_validator
 
 from cluster_serving.client.keys import DEFAULT_JOB, check_job
-from cluster_serving.client.servers.config.values import (
-    parse_digits,
-    parse_fills,
-    parse_numbers,
-    parse_pair,
-    parse_size,
-    parse_words,
-)
+from cluster_serving.client.servers.config.values import parse_digits, parse_fills, parse_pair
+from cluster_serving.node.config.group import AutoCount, Numbers, Size, Words, auto, lower
+from cluster_serving.node.config.redis_and_log import Log, Redis
 from cluster_serving.node.models.base import TensorSpec
 from cluster_serving.node.models.detect import MODEL_TYPES
 
 PLACEHOLDER_PATH = "/path/to/model/directory"  # as in the template config.yaml
-
-
-def _auto(value: object) -> object:
-    return None if isinstance(value, str) and value.strip().lower() in {"auto", ""} else value
-
-
-def _lower(value: object) -> object:
-    return value.strip().lower() if isinstance(value, str) else value
+MAX_WORKERS = 1024  # in lanes of at most 84 (topology/placement.py)
+Workers = Annotated[int, Field(ge=1, le=MAX_WORKERS)]
 
 
 def _objective(value: object) -> str:
@@ -44,37 +23,17 @@ def _objective(value: object) -> str:
     return str(Objective.parse(value))
 
 
-Size = Annotated[int, BeforeValidator(parse_size)]
-Count = Annotated[int, Field(ge=1)]
-AutoCount = Annotated[Count | None, BeforeValidator(_auto)]
-MAX_WORKERS = 1024  # in lanes of at most 84 (topology/placement.py)
-Workers = Annotated[int, Field(ge=1, le=MAX_WORKERS)]
-Words = Annotated[tuple[str, ...], BeforeValidator(parse_words)]
-Numbers = Annotated[tuple[float, ...], BeforeValidator(parse_numbers)]
-
-
-class Settings(BaseModel):
+class Settings(Log, Redis):
     """Settings of a node, each checked by itself.
 
     Sizes are in bytes. `image_resize` is (height, width), also for a text in the order wh.
     """
 
-    model_config = ConfigDict(
-        frozen=True,
-        extra="forbid",
-        alias_generator=AliasGenerator(alias=lambda name: to_camel(name.removesuffix("_s"))),
-        populate_by_name=True,
-        coerce_numbers_to_str=True,
-        allow_inf_nan=False,
-        protected_namespaces=(),
-        hide_input_in_errors=True,
-    )
-
     model_path: str = Field(
         default="",
         description="Directory of the model, relative to the config file's directory, or a URL: https, http or s3.",
     )
-    model_checksum: Annotated[str, BeforeValidator(_lower)] = Field(
+    model_checksum: Annotated[str, BeforeValidator(lower)] = Field(
         default="",
         description="SHA-256 of the archive or file at a URL in modelPath, as sha256:<64 hex digits>. Empty: not checked.",
     )
@@ -87,7 +46,7 @@ class Settings(BaseModel):
         ge=1,
         description="Largest fetched model in bytes, as an archive and unpacked. k, m, g allowed.",
     )
-    model_type: Annotated[str | None, BeforeValidator(_lower), BeforeValidator(_auto)] = Field(
+    model_type: Annotated[str | None, BeforeValidator(lower), BeforeValidator(auto)] = Field(
         default=None,
         description=f"Kind of the model, if not clear from the files: {', '.join(MODEL_TYPES)}. Unset: decided from the files.",
     )
@@ -108,7 +67,7 @@ class Settings(BaseModel):
         default=False,
         description="Allow pickled PyTorch modules and Keras Lambda layers. Both run code that the model's author wrote.",
     )
-    engine: Annotated[Literal["auto", "native", "openvino"], BeforeValidator(_lower)] = Field(
+    engine: Annotated[Literal["auto", "native", "openvino"], BeforeValidator(lower)] = Field(
         default="native",
         description="Runtime: native (the model's own), openvino, or auto (the faster runtime within accuracyTolerance).",
     )
@@ -118,7 +77,7 @@ class Settings(BaseModel):
     post_processing: str = Field(
         default="", description="Filter for an output: topN(n) or pickTopN(n). Empty: no filter."
     )
-    image_resize_order: Annotated[Literal["hw", "wh"], BeforeValidator(_lower)] = Field(
+    image_resize_order: Annotated[Literal["hw", "wh"], BeforeValidator(lower)] = Field(
         default="hw",
         description="Order of the numbers in imageResize: hw (height,width) or wh (as the original read the text).",
     )
@@ -126,14 +85,14 @@ class Settings(BaseModel):
         default=None,
         description="Size in pixels of every resized image, as height,width. Unset: the model's size, else the image's own.",
     )
-    image_channels: Annotated[Literal[1, 3, 4] | None, BeforeValidator(parse_digits), BeforeValidator(_auto)] = Field(
+    image_channels: Annotated[Literal[1, 3, 4] | None, BeforeValidator(parse_digits), BeforeValidator(auto)] = Field(
         default=None,
         description="Channels of an image, if the model does not tell: 1 (grey), 3 or 4 (with alpha). Unset: 3.",
     )
-    image_channel_order: Annotated[Literal["bgr", "rgb"], BeforeValidator(_lower)] = Field(
+    image_channel_order: Annotated[Literal["bgr", "rgb"], BeforeValidator(lower)] = Field(
         default="bgr", description="Order of an image's channels: bgr or rgb."
     )
-    image_layout: Annotated[Literal["auto", "chw", "hwc"], BeforeValidator(_lower)] = Field(
+    image_layout: Annotated[Literal["auto", "chw", "hwc"], BeforeValidator(lower)] = Field(
         default="auto", description="Position of an image's channels: chw, hwc, or auto (as in the model's input)."
     )
     image_mean: Numbers = Field(
@@ -143,16 +102,16 @@ class Settings(BaseModel):
     image_scale: Numbers = Field(
         default=(), description="Factor for (value - mean): one number, or one per channel. Unset: 1."
     )
-    sparse_layout: Annotated[Literal["ndim-major", "nnz-major"], BeforeValidator(_lower)] = Field(
+    sparse_layout: Annotated[Literal["ndim-major", "nnz-major"], BeforeValidator(lower)] = Field(
         default="ndim-major",
         description="Layout of square indices in sparse tensors: ndim-major (one row per dimension) or nnz-major (per value).",
     )
-    bind_inputs: Annotated[Literal["order", "name"], BeforeValidator(_lower)] = Field(
+    bind_inputs: Annotated[Literal["order", "name"], BeforeValidator(lower)] = Field(
         default="order",
         description="Several inputs of which no name is like any of the model's: order (bound in order, with a warning) or name "
         "(refused).",
     )
-    batching: Annotated[Literal["auto", "rows", "none"], BeforeValidator(_lower)] = Field(
+    batching: Annotated[Literal["auto", "rows", "none"], BeforeValidator(lower)] = Field(
         default="auto",
         description="rows (records share a batch), none (each record is a call by itself, with tensors as they came), or auto "
         "(rows if every input and output has a batch dimension).",
@@ -190,7 +149,7 @@ class Settings(BaseModel):
     )
     record_secret: SecretStr | None = Field(default=None, description="Secret of encrypted records.")
     record_salt: SecretStr | None = Field(default=None, description="Salt of encrypted records.")
-    model_parallelism: Annotated[Workers | None, BeforeValidator(_auto)] = Field(
+    model_parallelism: Annotated[Workers | None, BeforeValidator(auto)] = Field(
         default=None, description=f"Worker processes, each with a copy of the model: 1 to {MAX_WORKERS}, or auto."
     )
     thread_per_model: AutoCount = Field(default=None, description="Threads of one worker: 1 or more, or auto.")
@@ -205,7 +164,7 @@ class Settings(BaseModel):
     batch_size: AutoCount = Field(
         default=None, description="Largest number of records in one inference: 1 or more, or auto."
     )
-    tuning: Annotated[Literal["cached", "start", "off"], BeforeValidator(_lower)] = Field(
+    tuning: Annotated[Literal["cached", "start", "off"], BeforeValidator(lower)] = Field(
         default="cached",
         description="Measured choices for auto: cached (use a choice that fits), start (measure first if none fits), off.",
     )
@@ -271,7 +230,7 @@ class Settings(BaseModel):
         le=16 << 30,
         description="Largest inputs of one batch in bytes, 64k to 16g. k, m, g allowed.",
     )
-    precision: Annotated[Literal["auto", "f32", "bf16"], BeforeValidator(_lower)] = Field(
+    precision: Annotated[Literal["auto", "f32", "bf16"], BeforeValidator(lower)] = Field(
         default="f32",
         description="Precision of the model: f32, bf16 (faster and less exact), or auto (bf16 if exact enough).",
     )
@@ -286,60 +245,12 @@ class Settings(BaseModel):
         default="",
         description="Inputs to try auto on: an .npz with an array for each input, an .npy, or a folder of images. Empty: random.",
     )
-    redis_url: str = Field(
-        default="localhost:6379",
-        description="host:port, redis[s]://[user:password@]host:port/db, unix:///path or redis+sentinel://.",
-    )
-    redis_timeout: int = Field(
-        default=5000, ge=1, le=3_600_000, description="Milliseconds to connect to Redis or to wait for a reply."
-    )
-    redis_max_memory: Size = Field(
-        default=4 << 30,
-        ge=0,
-        description="Memory limit in bytes of a Redis that start runs itself. k, m, g allowed. 0: no limit.",
-    )
-    redis_username: str | None = Field(default=None, description="ACL user of Redis. Unset: the default user.")
-    redis_password: SecretStr | None = Field(
-        default=None, description="Password of Redis. Better in the environment or a file."
-    )
-    sentinel_username: str | None = Field(
-        default=None, description="ACL user of the Sentinels. Unset: the default user."
-    )
-    sentinel_password: SecretStr | None = Field(
-        default=None, description="Password of the Sentinels. Better in the environment or a file."
-    )
-    redis_db: int | None = Field(
-        default=None, ge=0, description="Number of the Redis database, 0 or more. Unset: the number in redisUrl, or 0."
-    )
-    redis_secure_enabled: bool = Field(default=False, description="Connect to Redis with TLS.")
-    redis_secure_trust_store_path: str = Field(
-        default="",
-        description="PEM file of the authority that signed Redis' certificate. Empty: the system's authorities.",
-    )
-    redis_secure_trust_store_password: SecretStr | None = Field(
-        default=None, description="Accepted from older files. A PEM trust store has no password."
-    )
-    redis_cert_file: str | None = Field(
-        default=None, description="PEM file of the client's certificate for Redis with TLS."
-    )
-    redis_key_file: str | None = Field(default=None, description="PEM file of the key of redisCertFile.")
     drain_timeout_s: float = Field(
         default=4,  # together with the end of the processes, SIGTERM is answered in under 5 s
         ge=0,
         le=86_400,
         alias="drainTimeout",
         description="Seconds that a stopping node may use to finish the records it has read. The next node takes the rest.",
-    )
-    log_level: Annotated[Literal["debug", "info", "warning", "error"], BeforeValidator(_lower)] = Field(
-        default="info", description="Lowest level that goes to the log: debug, info, warning or error."
-    )
-    log_bytes: Size = Field(
-        default=64 << 20,
-        ge=0,
-        description="Size of node.log in bytes from which the log is rotated. k, m, g allowed. 0: never.",
-    )
-    log_files: int = Field(
-        default=4, ge=0, le=1000, description="Older logs that are kept beside node.log, as node.log.1 and so on."
     )
 
     @field_validator("job_name")

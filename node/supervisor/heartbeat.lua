@@ -45,3 +45,4 @@ if ARGV[4] == '' then
 else
   redis.call('SET', KEYS[3], ARGV[4], 'PX', ARGV[2])
 end
+return backlog

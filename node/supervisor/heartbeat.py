@@ -20,6 +20,7 @@ from cluster_serving.node.reader.leases import leave
 from cluster_serving.node.ring.metrics import Figures
 from cluster_serving.node.supervisor.generation import Generation
 from cluster_serving.node.supervisor.inheritance import inherit
+from cluster_serving.node.supervisor.load_line import LoadLine
 from cluster_serving.node.supervisor.recent import Recent
 
 log = structlog.get_logger(__name__)
@@ -45,6 +46,7 @@ class HeartbeatPublisher:
         self._may_look = self._is_listed = True
         self._config = config
         self._recent = Recent()
+        self._load_line = LoadLine(config.log_interval_s)
         self._redis = config.redis_settings(timeout_s=_TIMEOUT_S).client()
 
     def inherit(self, consumers: Sequence[str]) -> None:
@@ -71,6 +73,7 @@ class HeartbeatPublisher:
         """Use a new configuration from now on."""
         self._redis.close()
         self._config = config
+        self._load_line.interval_s = config.log_interval_s
         self._redis = config.redis_settings(timeout_s=_TIMEOUT_S).client()
 
     def is_due(self, state: str, lanes: Generation) -> bool:
@@ -112,10 +115,11 @@ class HeartbeatPublisher:
         )
         try:
             try:
-                self._write(beat)
+                backlog = self._write(beat)
             except _REFUSALS:
                 self._redis.connection_pool.disconnect()  # a new connection may reach a writable master
-                self._write(beat)
+                backlog = self._write(beat)
+            self._load_line.tell(beat, backlog)
         except _REFUSALS as error:
             log.warning("no heartbeat: Redis refuses it", reason=str(error))
         except (redis.RedisError, OSError) as error:
@@ -132,13 +136,13 @@ class HeartbeatPublisher:
             log.debug("the heartbeat could not be withdrawn; it expires by itself", reason=str(error))
         self._redis.close()
 
-    def _write(self, beat: Heartbeat) -> None:
-        """Write the heartbeat, add its key to the list of nodes, and close or open admission."""
+    def _write(self, beat: Heartbeat) -> int:
+        """Write the heartbeat, add its key to the list of nodes, and close or open admission. Return the backlog of the job."""
         full, job = self._full(), self._config.job_name
         me = keys.node_key(job, self._node)
         names = (me, keys.limits_key(job), keys.full_key(job), job, keys.dead_key(job))
         told = (beat.encode()[:-1], _LIFE_MS, self._config.max_queue_length, full, keys.GROUP)
-        self._redis.eval(HEARTBEAT, len(names), *names, *told)
+        backlog: Any = self._redis.eval(HEARTBEAT, len(names), *names, *told)
         try:
             self._redis.eval(LISTING, 1, keys.NODES, me)  # by itself: a user may lack the right to write the list
         except redis.ResponseError as error:
@@ -150,6 +154,7 @@ class HeartbeatPublisher:
         if bool(full) != self._told_full:
             log.warning("nothing is admitted", reason=full) if full else log.info("records are admitted again")
         self._told_full = bool(full)
+        return int(backlog)
 
     def _redis_processor_s(self) -> float:
         """Return the seconds of processor time of Redis' main thread, or of all threads before Redis 7. 0: not known."""

@@ -1,0 +1,47 @@
+"""The periodic line of the log: while there is load, and not more often than asked for."""
+
+import structlog
+
+from cluster_serving.client.wire.heartbeat import Heartbeat
+from cluster_serving.client.wire.load import Load
+from cluster_serving.node.supervisor.load_line import LoadLine
+
+
+def beat(answered: int) -> Heartbeat:
+    return Heartbeat(
+        job="j",
+        node="n",
+        state="ready",
+        started_ms=0,
+        model="m",
+        model_hash="",
+        backend="onnx",
+        engine="native",
+        inputs=(),
+        outputs=(),
+        raw=False,
+        already_batched=False,
+        batch_size=8,
+        load=Load(records_s=12.34, p50_s=0.0021, p99_s=0.05, rows=4),
+        figures={"answered": answered, "failed": 0},
+    )
+
+
+def test_a_node_with_load_tells_it_and_an_idle_one_is_silent() -> None:
+    line = LoadLine(1e-9)
+    with structlog.testing.capture_logs() as told:
+        line.tell(beat(0), 0)
+        line.tell(beat(5), 2)
+        line.tell(beat(5), 0)
+        line.tell(beat(5), 2)  # records that wait for an answer are load too
+
+    expected = {"records_s": 12.3, "errors_s": 0.0, "p50_ms": 2.1, "p99_ms": 50.0, "backlog": 2, "fill": 0.5}
+    assert told == [{"event": "load", "log_level": "info", **expected}] * 2
+
+
+def test_lines_keep_their_interval_and_can_be_off() -> None:
+    with structlog.testing.capture_logs() as told:
+        LoadLine(3600).tell(beat(5), 2)
+        LoadLine(0).tell(beat(5), 2)
+
+    assert not told
