@@ -61,13 +61,11 @@ class FrontendExaminer:
     codes = FRONTEND.codes
 
     def examine(self, case: Case) -> list[Finding]:
-        """Return the findings about each frontend that runs, else about the settings in the config file."""
+        """Return the findings about each frontend that runs, and about the settings in the config file."""
         found = [finding for subject, facts in _running() for finding in FRONTEND.run(facts, subject)]
-        if found:
-            return found
-        if case.config_path is None or not _has_section(case.config_path):
-            return FRONTEND.skip("frontend", "no frontend runs here, and no config file has a section frontend:")
-        return FRONTEND.run(_read(case.config_path, case.environ, {}, running=False), str(case.config_path))
+        if case.config_path is not None and _has_section(case.config_path):
+            found += FRONTEND.run(_read(case.config_path, case.environ, {}, running=False), str(case.config_path))
+        return found or FRONTEND.skip("frontend", "none runs here, and the config file has no section frontend:")
 
 
 EXAMINER = FrontendExaminer()

@@ -35,13 +35,17 @@ def lines(report: Report, width: int, *, only_problems: bool, verbose: bool) -> 
         yield from heading.lines(width)
         if shown:
             yield from _table(shown).lines(width)
+    yield ""
     yield report.closing()
 
 
 def _title(group: str, findings: Sequence[Finding], headline: str) -> str:
     """Return the heading of a group: its headline, else the reason for which nothing was checked."""
-    if not headline and all(each.status == "skip" for each in findings):
-        headline = findings[0].verdict.message
+    if not headline:
+        skipped = all(each.status == "skip" for each in findings)
+        headline = (
+            findings[0].verdict.message if skipped else ", ".join(dict.fromkeys(each.subject for each in findings))
+        )
     return f"{group}: {headline}" if headline else group
 
 

@@ -57,14 +57,13 @@ def wrong(facts: ConfigFacts) -> Verdict:
 @CONFIG("CS-CONFIG-OLD")
 def old_keys(facts: ConfigFacts) -> Verdict:
     """Judge whether keys of older versions are left that have no effect."""
-    ignored = {key: why for key, why in facts.loaded.ignored.items() if key != "frontend"} if facts.loaded else {}
+    ignored = facts.loaded.ignored if facts.loaded else {}
+    ignored = {key: why for key, why in ignored.items() if key.partition(".")[0] != "frontend"}
     if not ignored:
         return Verdict("ok", "no key of an older version without effect")
-    first = next(iter(ignored))
-    more = f", and {', '.join(list(ignored)[1:])} have none either" if len(ignored) > 1 else ""
     return Verdict(
         "warn",
-        f"{first} has no effect: {ignored[first]}{more}",
+        "; ".join(f"{key} has no effect: {why}" for key, why in ignored.items()),
         "take the keys away",
         "cluster-serving config",
         len(ignored),

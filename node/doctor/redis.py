@@ -40,7 +40,7 @@ def cluster(facts: RedisFacts) -> Verdict:
         check_kind(facts.info, "this server", allow_eviction=True)
     except RedisUnavailable as error:
         message, _, fix = str(error).partition(": ")
-        return Verdict("fail", message, fix, "redis-cli CONFIG GET cluster-enabled")
+        return Verdict("fail", message, fix, f"{facts.cli} CONFIG GET cluster-enabled")
     return Verdict("ok", "no cluster mode")
 
 
@@ -54,7 +54,7 @@ def is_replica(facts: RedisFacts) -> Verdict:
         "fail",
         f"the server is a replica of {master}, and refuses every record",
         "set redisUrl to the master, or to the Sentinels (redis+sentinel://...)",
-        "redis-cli REPLICAOF NO ONE",
+        f"{facts.cli} REPLICAOF NO ONE",
         evidence={"role": facts.info.get("role"), "master": master},
     )
 
@@ -70,7 +70,7 @@ def evicts(facts: RedisFacts) -> Verdict:
         "fail" if policy.startswith("allkeys") else "warn",
         lost.rpartition(": ")[0],
         "set maxmemory-policy noeviction, here and in redis.conf",
-        "redis-cli CONFIG SET maxmemory-policy noeviction",
+        f"{facts.cli} CONFIG SET maxmemory-policy noeviction",
         1,
         evidence,
     )
@@ -87,7 +87,7 @@ def no_limit(facts: RedisFacts) -> Verdict:
         "warn",
         "no maxmemory: when the machine's memory is full, the kernel kills Redis instead of clients being told to wait",
         "set maxmemory to half of the machine's memory, here and in redis.conf",
-        f"redis-cli CONFIG SET maxmemory {half >> 20}mb",
+        f"{facts.cli} CONFIG SET maxmemory {half >> 20}mb",
         evidence={"maxmemory": 0},
     )
 
@@ -104,7 +104,7 @@ def memory(facts: RedisFacts) -> Verdict:
         "fail" if share >= _FULL else "warn",
         f"{share:.0%} of Redis' memory is in use ({size(used)} of {size(limit)}): new records are refused until results are read",
         "add nodes, let clients read their results, shorten resultTimeToLive, or raise maxmemory",
-        "redis-cli --bigkeys",
+        f"{facts.cli} --bigkeys",
         share,
         evidence,
     )
@@ -122,7 +122,7 @@ def no_aof(facts: RedisFacts) -> Verdict:
         "warn",
         f"no append-only file: when Redis ends, {lost} and unread results are lost",
         "switch it on, here and in redis.conf",
-        "redis-cli CONFIG SET appendonly yes",
+        f"{facts.cli} CONFIG SET appendonly yes",
         1,
         {"aof_enabled": 0, "save": facts.config.get("save", "")},
     )
@@ -139,7 +139,7 @@ def disk(facts: RedisFacts) -> Verdict:
         "fail",
         f"Redis cannot write to its disk ({', '.join(failed)}), and refuses every record",
         "free some room on its disk, and look at its log",
-        "redis-cli INFO persistence",
+        f"{facts.cli} INFO persistence",
         len(failed),
         states,
     )
@@ -154,7 +154,7 @@ def is_open(facts: RedisFacts) -> Verdict:
         "warn",
         "no password, and a network in between: everybody who reaches the port can read and answer all records",
         "give Redis a password or an ACL user, and set redisPassword",
-        "redis-cli CONFIG SET requirepass ...",
+        f"{facts.cli} CONFIG SET requirepass ...",
     )
 
 
@@ -168,7 +168,7 @@ def latency(facts: RedisFacts) -> Verdict:
         "warn",
         f"a round trip takes {evidence['median_ms']:.1f} ms (median, measured now): each record waits for several of them",
         "move Redis to this machine or network, and look for a busy Redis",
-        "redis-cli --latency-history",
+        f"{facts.cli} --latency-history",
         facts.round_trip_s,
         evidence,
     )
@@ -185,7 +185,7 @@ def slow(facts: RedisFacts) -> Verdict:
         "warn",
         f"{len(recent)} slow commands in 10 min; {longest.name} took {longest.took_s * 1e3:.0f} ms, and all clients waited",
         "find the program that sends it; KEYS, big scripts and big values belong on another Redis",
-        "redis-cli SLOWLOG GET 10",
+        f"{facts.cli} SLOWLOG GET 10",
         sum(each.took_s for each in recent),
         {"count": len(recent), "slowest": longest.name, "slowest_ms": round(longest.took_s * 1e3, 1)},
     )
@@ -226,7 +226,7 @@ def replicas(facts: RedisFacts) -> Verdict:
         "warn",
         f"{len(behind)} of {count} replicas are behind ({', '.join(behind)}), by {size(gap)} at most: a failover loses as much",
         "look at the network and the load of the replica",
-        "redis-cli INFO replication",
+        f"{facts.cli} INFO replication",
         gap + len(behind),
         behind,
     )
@@ -243,7 +243,7 @@ def clients(facts: RedisFacts) -> Verdict:
         "warn",
         f"{connected:,} of {most:,} connections are taken: further clients are refused",
         "let programs share a queue between their threads, or raise maxclients",
-        "redis-cli CLIENT LIST",
+        f"{facts.cli} CLIENT LIST",
         connected / most,
         evidence,
     )

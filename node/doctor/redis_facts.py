@@ -1,5 +1,6 @@
 """Facts about a Redis: its own words, and round trips measured from this machine."""
 
+import shlex
 import statistics
 import time
 from collections.abc import Mapping
@@ -55,6 +56,13 @@ class RedisFacts(NamedTuple):
     overcommit: str = ""
     huge_pages: str = ""
     memory_total: int = 0
+
+    @property
+    def cli(self) -> str:
+        """Words of a command line that reach the server. The password is asked for, or stands in REDISCLI_AUTH."""
+        if self.where.startswith("unix://"):
+            return shlex.join(["redis-cli", "-s", self.where.removeprefix("unix://").partition("?")[0]])
+        return "redis-cli" if "+sentinel" in self.where else shlex.join(["redis-cli", "-u", self.where])
 
     @property
     def server(self) -> str:
