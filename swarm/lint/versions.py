@@ -13,7 +13,7 @@ def findings(document: dict[str, Any]) -> Iterator[Finding]:
         for part in parts_of(document)
         if part.role in ("node", "frontend")
     }
-    if len({tag for tag in tags.values() if tag}) > 1:
+    if len({tag for tag in tags.values() if tag not in ("", "latest")}) > 1:
         listed = ", ".join(f"{name} {tag or 'without one'}" for name, tag in tags.items())
         yield Finding(
             "warning", "", f"the images have different versions: {listed}", "give all services images of one version"
