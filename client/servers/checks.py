@@ -119,4 +119,5 @@ class Examiner(Protocol):
 
 def worst(findings: Sequence[Finding]) -> Status:
     """Return the worst status of the findings that are not muted. Muted findings count as passed."""
-    return max(("ok" if each.muted else each.status for each in findings), key=WORST.index, default="skip")
+    found: list[Status] = ["ok" if each.muted else each.status for each in findings]
+    return max(found, key=WORST.index, default="skip")
