@@ -104,7 +104,7 @@ def read_machine(
         libnuma=has_libnuma(),
         mallopt=hasattr(ctypes.CDLL(None), "mallopt"),
         governors=frozenset(governors - {""}),
-        driver=next(iter({cpulist.text_of(each / "scaling_driver") for each in frequencies}), ""),
+        driver=max((cpulist.text_of(each / "scaling_driver") for each in frequencies), default=""),
         steal=0.0,
         memory_free=available if limited is None else min(limited, available),
         memory_limited=limited is not None,
