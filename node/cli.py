@@ -42,6 +42,7 @@ try:
     from cluster_serving.node.commands import (
         chaos,
         dead_letters,
+        doctor,
         dump,
         encrypt,
         list_and_logs,
@@ -72,6 +73,7 @@ else:
         stop.shutdown,
         status.status,
         top.top,
+        doctor.doctor,
         list_and_logs.list_,
         tune.tune,
         dead_letters.dead_letters,

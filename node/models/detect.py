@@ -1,6 +1,7 @@
 """Detection of the model at a path, and loading with the backend that serves it."""
 
 import importlib
+import importlib.util
 import re
 from collections.abc import Collection
 from pathlib import Path
@@ -21,6 +22,10 @@ _ONLY_ONE = (
 _NONE = "There is no model detected in your directory. Please refer to document for supported model types."
 _NO_PATH = "Your model path provided in config is empty, please check your model path."
 _INVALID = "Invalid model type, please check your model directory"
+
+
+class SeveralModels(ModelError):
+    """The directory has files of several models, and nothing says which to serve."""
 
 
 class _Package(msgspec.Struct, frozen=True):
@@ -139,6 +144,14 @@ def detect(model_path: str, model_type: str | None = None, ignore: Collection[Pa
     return detected
 
 
+def missing_package(backend: str) -> tuple[str, str] | None:
+    """Return the package of a backend and the command that installs the package. None: the package is installed."""
+    needs = _PACKAGES[backend]
+    if importlib.util.find_spec(needs.package) is not None:
+        return None
+    return needs.package, install_command(needs.extra)
+
+
 def load(detected: Detected, options: LoadOptions) -> Backend:
     """Import the model's backend and load the model with it.
 
@@ -208,7 +221,7 @@ def _choose(path: Path, files: list[Path], wanted: tuple[str, ...]) -> Detected:
         names = ", ".join(file.name for file, _ in found)
         kinds = sorted({name for _, name in found})
         choose = f"set modelType to {' or '.join(kinds)}, " if len(kinds) > 1 else ""
-        raise ModelError(
+        raise SeveralModels(
             f"{_ONLY_ONE}: {path} holds {names}; take away all but one, {choose}or give the path of the model file itself."
         )
     if not found:
@@ -249,7 +262,7 @@ def _weights_of(definition: Path, kind: _Format, files: list[Path]) -> Path | No
         return None
     if kind.pairing != "same" and weights:
         names = ", ".join(file.name for file in weights)
-        raise ModelError(f"{_ONLY_ONE}: {definition} could go with any of {names}; keep one.")
+        raise SeveralModels(f"{_ONLY_ONE}: {definition} could go with any of {names}; keep one.")
     raise ModelError(
         f"{definition} is half of a model ({kind.title}): put its weights {definition.stem}{kind.weights} beside it."
     )

@@ -55,6 +55,19 @@ def throttled_s(root: Path = Path("/")) -> float:
     return found
 
 
+def oom_kills(root: Path = Path("/")) -> int:
+    """Return the number of processes of this group that the kernel has killed at a memory limit.
+
+    Version 2 counts the kills below a group too, so the groups around this process would count strangers.
+    """
+    for group in _groups(root):
+        for name in ("memory.events", "memory.oom_control"):
+            fields = dict(line.split(maxsplit=1) for line in cpulist.text_of(group / name).splitlines())
+            if "oom_kill" in fields:
+                return int(fields["oom_kill"])
+    return 0
+
+
 def free_bytes(root: Path = Path("/")) -> int | None:
     """Return the bytes of memory that the groups on the path to this process leave free, or None without a limit."""
     found: list[int] = []

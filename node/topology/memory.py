@@ -42,6 +42,11 @@ def keep_process(domain: int) -> bool:
     return library is not None and not library.set_mempolicy(_PREFERRED, *_mask(domain))
 
 
+def has_libnuma() -> bool:
+    """Return whether memory can be placed on a domain: libnuma is installed, and the kernel has the calls."""
+    return _library() is not None
+
+
 def _library() -> ctypes.CDLL | None:
     try:
         library = ctypes.CDLL("libnuma.so.1", use_errno=True)

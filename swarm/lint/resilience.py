@@ -1,6 +1,5 @@
-"""Checks that a service survives its cluster: limits, health check, roll-back, time to drain and pinned images."""
+"""Checks that a service survives its cluster: health check, roll-back, time to drain and pinned images."""
 
-import re
 from collections.abc import Iterator
 
 from cluster_serving.swarm.lint.finding import Finding, Part
@@ -12,7 +11,6 @@ _DOCKER_GRACE = "10s"  # Docker's default for stop_grace_period
 
 def findings(part: Part) -> Iterator[Finding]:
     """Yield findings about the resilience of a service."""
-    yield from _limits(part)
     health = part.spec.get("healthcheck")
     if health is None:
         yield part.warning(
@@ -46,19 +44,4 @@ def findings(part: Part) -> Iterator[Finding]:
     if "@" not in image and tag in {"", "latest"}:
         yield part.warning(
             f"runs {image}, which may be another image on each machine and tomorrow", "name a version, or a digest"
-        )
-
-
-def _limits(part: Part) -> Iterator[Finding]:
-    limits = part.of_deploy("resources", "limits") or {}
-    if not limits.get("memory"):
-        yield part.error(
-            "has no memory limit: it may take what its machine's other services need",
-            "set deploy.resources.limits.memory",
-        )
-    if not limits.get("cpus"):
-        yield part.warning("has no limit of cores", "set deploy.resources.limits.cpus; a node uses as many as it may")
-    elif not re.fullmatch(r"\d+(\.\d+)?|\.\d+", str(limits["cpus"])):
-        yield part.error(
-            f"has {limits['cpus']} as its limit of cores, which is no number", "write one, such as 2 or 0.5"
         )

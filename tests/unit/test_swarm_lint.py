@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from cluster_serving.swarm.lint.check import check
+from cluster_serving.swarm.lint.examiner import STACK
 from cluster_serving.swarm.lint.finding import parts_of
 from cluster_serving.swarm.lint.quantities import docker_bytes, redis_bytes, seconds
 from cluster_serving.swarm.stack import PACKAGED
@@ -258,3 +259,21 @@ def test_quantities() -> None:
     assert [seconds(text) for text in ("30s", "1m0s", "1h2m3.5s", "500ms")] == [30, 60, 3723.5, 0.5]
     assert [redis_bytes(text) for text in ("1gb", "1g", "100", "512MB", "x")] == [2**30, 10**9, 100, 2**29, 0]
     assert [docker_bytes(text) for text in ("2147483648", "2g", "512M", "1GiB", "")] == [2**31, 2**31, 2**29, 2**30, 0]
+
+
+FAULTS: list[tuple[str, str, Change]] = [
+    ("CS-STACK-LIMITS", "fail", at("node.deploy.resources.limits", None)),
+    ("CS-STACK-EXPOSED", "fail", at("node.environment.CLUSTER_SERVING_REDIS_PASSWORD", "geheim")),
+    ("CS-STACK-VERSIONS", "warn", at("frontend.image", "cluster-serving-frontend:0.9")),
+]
+
+
+@pytest.mark.parametrize(("code", "status", "change"), FAULTS)
+def test_doctor_has_codes_for_them(stack: Document, code: str, status: str, change: Change) -> None:
+    assert {each.status for each in STACK.run(stack, "stack serving")} == {"ok"}
+    change(stack)
+
+    found = {each.code: each for each in STACK.run(stack, "stack serving") if each.is_problem}
+
+    assert {code: each.status for code, each in found.items()} == {code: status}
+    assert "geheim" not in str(found)

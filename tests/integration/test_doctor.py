@@ -1,0 +1,116 @@
+"""`doctor` with a real server with bad settings, a real process that was left behind, and from the command line."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+
+from cluster_serving.client.redis_settings import RedisSettings
+from cluster_serving.node.cli import main
+from cluster_serving.node.doctor.processes import PROCESSES, node_processes
+from cluster_serving.node.doctor.redis import REDIS
+from cluster_serving.node.doctor.redis_facts import read_redis
+from support.private_redis import free_port, private_redis
+from support.wait import wait_until
+
+MODEL = Path(__file__).parents[2] / "node" / "quickstart" / "model"
+# With the command line of a worker, and a ring. The parent ends at once.
+_ORPHAN = (
+    "import os, sys, time\n"
+    "fd = os.memfd_create('cluster-serving-ring'); os.ftruncate(fd, 8192); os.pwrite(fd, b'x' * 8192, 0)\n"
+    "print(os.getpid(), flush=True); time.sleep(600)"
+)
+
+
+def _problems(settings: RedisSettings) -> set[str]:
+    # The machine's own faults are no part of these tests, and a busy machine answers late.
+    of_machine = {"CS-REDIS-LATENCY", "CS-REDIS-OVERCOMMIT", "CS-REDIS-HUGE-PAGES"}
+    return {each.code for each in REDIS.run(read_redis(settings), "Redis") if each.is_problem} - of_machine
+
+
+def test_a_server_with_bad_settings(tmp_path: Path) -> None:
+    with private_redis(tmp_path, "--maxmemory", "1gb") as server:
+        settings = RedisSettings("127.0.0.1", server.port)
+        assert _problems(settings) == set()
+
+        with server.client() as client:
+            client.config_set("maxmemory-policy", "allkeys-lru")
+            client.config_set("appendonly", "no")
+            client.eval("local n = 0; for i = 1, 2e7 do n = n + i end; return n", 0)  # takes longer than 10 ms
+            found = _problems(settings)
+            client.config_set("maxmemory", "0")
+
+        assert found == {"CS-REDIS-EVICTS", "CS-REDIS-NO-AOF", "CS-REDIS-SLOW"}
+        assert "CS-REDIS-NO-LIMIT" in _problems(settings)
+
+
+def test_a_process_that_was_left_behind() -> None:
+    worker = [sys.executable, "-c", _ORPHAN, "-m", "cluster_serving.node.supervisor.child", "worker"]
+    shell = subprocess.run(
+        ["/bin/sh", "-c", '"$@" >"$0" 2>&1 & echo $!', "/dev/null", *worker], capture_output=True, text=True, check=True
+    )
+    pid = int(shell.stdout)
+    try:
+        wait_until(lambda: any(each.pid == pid and each.rings for each in node_processes()), "the ring is open")
+        found = {each.code: each for each in PROCESSES.run(node_processes(), "this machine")}
+    finally:
+        os.kill(pid, signal.SIGKILL)
+
+    assert found["CS-LEAK-PROCESS"].is_problem
+    assert pid in found["CS-LEAK-PROCESS"].verdict.evidence["pids"]
+    assert str(pid) in found["CS-LEAK-PROCESS"].verdict.command
+    wait_until(lambda: not psutil.pid_exists(pid) or psutil.Process(pid).status() == "zombie", "it has ended")
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("CLUSTER_SERVING_HOME", str(tmp_path / "state"))
+    monkeypatch.chdir(tmp_path)
+    settings = {"modelPath": str(MODEL), "redisUrl": f"127.0.0.2:{free_port()}", "redisPassword": "geheim"}
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(settings))
+    return tmp_path
+
+
+def _run(*arguments: str) -> Result:
+    return CliRunner().invoke(main, ["doctor", *arguments])
+
+
+def test_one_document_and_nothing_else(home: Path) -> None:
+    result = _run("--json")
+
+    document = json.loads(result.stdout)
+    found = {each["code"]: each["status"] for each in document["checks"]}
+    assert result.exit_code == 1
+    assert not document["ok"]
+    assert found["CS-REDIS-AWAY"] == "fail"
+    assert found["CS-REDIS-EVICTS"] == "skip"
+    assert found["CS-MODEL-NONE"] == "ok"
+    assert document["summary"]["fail"] >= 1
+    assert "geheim" not in result.stdout
+    assert not (home / "state").exists(), "it has changed nothing"
+
+
+def test_a_mute_from_the_command_line(home: Path) -> None:
+    assert "CS-REDIS-AWAY" in _run("--only-problems").stdout
+    assert _run("mute", "cs-redis-away", "--for", "7d").exit_code == 0
+
+    assert "CS-REDIS-AWAY" not in _run("--only-problems").stdout
+    assert _run("unmute", "CS-REDIS-AWAY").exit_code == 0
+    assert "CS-REDIS-AWAY" in _run().stdout
+    assert (_run("mute", "CS-REDIS-EVICT").exit_code, _run("mute", "CS-MODEL-NONE").exit_code) == (2, 1)
+
+
+@pytest.mark.usefixtures("home")
+def test_it_could_not_look() -> None:
+    result = _run("nope", "--json")
+
+    assert result.exit_code == 2
+    assert "No job nope" in json.loads(result.stdout)["error"]
+    assert _run("nope").stdout == ""
