@@ -21,6 +21,6 @@ class Application(Sanic[Any, Any]):
             response = await handler(request, **request._match_info)
             request.stream.respond(response)
             request.responded = True
-            await response.send(end_stream=True)
+            await request.stream.send(b"", end_stream=True)
         except Exception as error:
             await self.handle_exception(request, error)

@@ -33,21 +33,21 @@ class Connection(HttpProtocol):
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
+        self._http: Stream | None = None  # until the connection's task begins
         self._ended = False
         """True once the client has ended its sending."""
         self._news: asyncio.Future[None] | None = None
 
     def data_received(self, data: bytes) -> None:
-        """Take bytes from the client."""
-        begun_s, http = self._time, self.http
-        super().data_received(data)
-        if self._news is not None and not self._news.done():
-            self._news.set_result(None)
-        if http is None:
-            return
-        if http.stage is not Stage.IDLE or http.request_body:
-            self._time = begun_s
-        else:
+        """Take bytes from the client. Sanic wakes an event too, which nothing waits for, and reads its settings by a slower way."""
+        buffer, http, news = self.recv_buffer, self._http, self._news
+        buffer += data
+        if len(buffer) >= self.app.config["REQUEST_BUFFER_SIZE"] and self.transport is not None:
+            self.transport.pause_reading()
+        if news is not None and not news.done():
+            news.set_result(None)
+        if http is not None and http.stage is Stage.IDLE and not http.request_body:
+            self._time = monotonic()
             http.has_waited = True
 
     async def receive_more(self) -> None:
