@@ -232,6 +232,21 @@ def test_a_value_of_any_text_is_read(frontend: RunningFrontend, value: str) -> N
         assert connection.recv(1 << 16).startswith(b"HTTP/1.1 200 ")
 
 
+TWINS = ["X-Request-ID: {}", "X-Request-ID:{}", "X-Request-ID:   {}", "X-Request-ID:\t{}", "x-REQUEST-id: {}"]
+
+
+@pytest.mark.parametrize("more", ["", "X-Other: \u00fc\r\n"], ids=["ascii", "other text"])
+@pytest.mark.parametrize("written", TWINS)
+def test_a_value_is_read_without_the_white_space_before_it(frontend: RunningFrontend, written: str, more: str) -> None:
+    """Heads of ASCII take a shorter way than others."""
+    with connect(frontend) as connection:
+        connection.sendall(f"GET /livez HTTP/1.1\r\nHost: x\r\n{written.format('an-id')}\r\n{more}\r\n".encode())
+        head = connection.recv(1 << 16).partition(b"\r\n\r\n")[0].lower()
+
+    assert head.startswith(b"http/1.1 200 ")
+    assert re.findall(rb"x-request-id: (.*)", head.replace(b"\r", b"")) == [b"an-id"]
+
+
 CHUNKED = b"POST /predict HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
 
 
