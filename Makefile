@@ -16,7 +16,7 @@ PYTEST = $(BIN)/python -m pytest -n $(TEST_PROCESSES) --max-worker-restart 0 --d
 # Compiled once, not by each of the thousand processes that tests start.
 export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: quickstart test test-fast test-redis test-swarm test-numa frozen install format lint types architecture bench fuzz wheel images clean
+.PHONY: quickstart test test-fast test-redis test-swarm test-numa frozen install format lint types architecture docs bench fuzz wheel images clean
 
 quickstart: $(VENV)/installed-runtime ## serve a small model, send it images, show the answers
 	$(BIN)/python -m cluster_serving.node.quickstart
@@ -62,6 +62,9 @@ architecture: $(VENV)/installed-dev
 
 fuzz: $(VENV)/installed-dev ## what decodes bytes from the wire, for FUZZ_SECONDS in all
 	cd tests && ../$(BIN)/python -m fuzz.fuzz_codecs --seconds $(FUZZ_SECONDS)
+
+docs: $(VENV)/installed-dev ## the pages that are made from the code
+	$(BIN)/python docs/generate.py
 
 bench: $(VENV)/installed-dev ## the queue, beside its floor
 	$(BIN)/python -m bench.queue
