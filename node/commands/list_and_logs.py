@@ -4,7 +4,10 @@ import json
 import time
 from codecs import getincrementaldecoder
 from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
+from datetime import UTC, datetime
+from itertools import count
 from pathlib import Path
 
 import click
@@ -12,6 +15,7 @@ import click
 from cluster_serving.client.servers.process.command import SETTINGS, Command, say
 from cluster_serving.client.servers.process.exit_codes import ExitCode, Fault, NotStarted
 from cluster_serving.client.servers.process.printable import printable_lines
+from cluster_serving.node.commands.log_lines import LEVELS, LogFilter, as_json, parse_since
 from cluster_serving.node.commands.which_job import chosen_job, job_argument
 from cluster_serving.node.lifecycle.jobs_here import not_running, was_started
 from cluster_serving.node.lifecycle.log_rotation import older_log
@@ -39,33 +43,64 @@ def _print_list(as_json: bool = False) -> None:
     click.echo(f"Cluster Serving jobs: {len(running)} in total")
 
 
+def _since(_context: click.Context, _option: click.Parameter, text: str | None) -> datetime | None:
+    try:
+        return parse_since(text, datetime.now(UTC)) if text else None
+    except ValueError:
+        raise click.BadParameter("is neither a time back (90s, 10m, 2h, 7d) nor a time like 2026-11-25T07:30") from None
+
+
 @click.command(cls=Command, context_settings=SETTINGS)
 @job_argument
 @click.option("-f", "--follow", is_flag=True, help="Print new lines as they come, until Ctrl-C.")
-@click.option("-n", "--lines", type=click.IntRange(0), default=50, metavar="N", help="Lines from the end; 50.")
-def logs(name: str | None, follow: bool, lines: int) -> None:
+@click.option("-n", "--lines", type=click.IntRange(0), metavar="N", help="Lines from the end; 50, or all with --since.")
+@click.option("--since", callback=_since, metavar="TIME", help="Lines since 10m, 2h or 7d ago, or since a time.")
+@click.option("--level", type=click.Choice(LEVELS), default=LEVELS[0], help="Lowest level.")
+@click.option("--process", default="", metavar="NAME", help="Lines of one process: reader, worker-0, worker (all).")
+@click.option("--json", "in_json", is_flag=True, help="JSON: an object a line.")
+def logs(
+    name: str | None, follow: bool, lines: int | None, since: datetime | None, level: str, process: str, in_json: bool
+) -> None:
     """Print the end of a job's log."""
     job = chosen_job(name)
     if not job.log_path.exists():
         if not was_started(job):
             raise NotStarted(not_running(job))
         raise Fault(f"job {job.name} has no log: it was never started in the background on this machine")
-    older, copied = older_log(job.log_path), _written_ns(older_log(job.log_path))
-    with job.log_path.open("rb") as stream:
-        recent = deque(stream, maxlen=lines)
-        position = stream.tell()
-    if copied and len(recent) < lines:
-        with older.open("rb") as stream:
-            recent.extendleft(reversed(deque(stream, maxlen=lines - len(recent))))
-    click.echo(printable_lines(b"".join(recent).decode(errors="replace")), nl=False)
+    wanted = LogFilter(since, level, process)
+    show = as_json if in_json else printable_lines
+    most = lines if lines is not None else None if since else 50
+    copied = _written_ns(older_log(job.log_path))
+    recent, position = _recent(job.log_path, wanted, most)
+    for line in recent:
+        click.echo(show(line), nl=False)
     if follow:
         with suppress(KeyboardInterrupt):  # Ctrl-C is the way to end --follow
-            _follow(job.log_path, position, copied)
+            _follow(job.log_path, position, copied, wanted, show)
 
 
-def _follow(path: Path, position: int, copied: int) -> None:
-    """Print what comes after `position`. `copied`: time at which the newest older log was written."""
+def _recent(path: Path, wanted: LogFilter, most: int | None) -> tuple[deque[str], int]:
+    """Return the newest wanted lines, at most `most`, and the position behind the last line of the newest log."""
+    found, position = deque[str](), 0
+    for number in count():
+        log = older_log(path, number) if number else path
+        if not log.exists() or (wanted.since and _written_ns(log) < 1e9 * wanted.since.timestamp()):
+            break
+        with log.open("rb") as stream:
+            texts = (line.decode(errors="replace") for line in stream)
+            room = None if most is None else most - len(found)
+            part = deque((text for text in texts if wanted.takes(text)), maxlen=room)
+            position = position if number else stream.tell()
+        found.extendleft(reversed(part))
+        if len(found) == most:
+            break
+    return found, position
+
+
+def _follow(path: Path, position: int, copied: int, wanted: LogFilter, show: Callable[[str], str]) -> None:
+    """Print the wanted lines after `position`. `copied`: time at which the newest older log was written."""
     decode = getincrementaldecoder("utf-8")("replace").decode
+    begun = ""
     while True:
         before, copied = copied, _written_ns(older_log(path))
         rest = b""
@@ -75,7 +110,10 @@ def _follow(path: Path, position: int, copied: int) -> None:
             position = 0
         new = _read(path, position)
         position += len(new)
-        click.echo(printable_lines(decode(rest + new)), nl=False)
+        *whole, begun = (begun + decode(rest + new)).split("\n")
+        for line in whole:
+            if wanted.takes(line):
+                click.echo(show(f"{line}\n"), nl=False)
         time.sleep(_POLL_S)
 
 

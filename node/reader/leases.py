@@ -1,7 +1,7 @@
 """Leases: the entries that a consumer holds in the consumer group of a job.
 
-A consumer renews the leases of its entries while it works on the entries. When the consumer is silent for the time of a lease,
-another consumer takes the entries over.
+A consumer renews the leases of its entries `RENEWALS_A_LEASE` times a lease while it works on the entries. When the consumer is
+silent for the time of a lease, another consumer takes the entries over.
 
     XREADGROUP ──► held ──renew──► held ──renew──► ... ──► finished
                      ├── silent for a lease ──claim──► held by another consumer

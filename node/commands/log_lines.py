@@ -1,0 +1,73 @@
+"""Lines of a node's log: time, level and process of each, and which of them are wanted."""
+
+import json
+import re
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+
+LEVELS = ("debug", "info", "warning", "error", "critical")
+_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+_HEAD = re.compile(r"timestamp=(\S+) level=(\w+) process=(\S+)")
+_FIELD = re.compile(r'([^\s="]+)=("(?:[^"\\]|\\.)*"|\S*)')
+
+
+def parse_since(text: str, now: datetime) -> datetime:
+    """Return the instant that a text names: `90s`, `10m`, `2h`, `7d` before `now`, or a time of ISO 8601.
+
+    A time without a zone is in the zone of this machine.
+
+    Raises:
+        ValueError: the text is neither.
+    """
+    if span := re.fullmatch(r"(\d{1,9})([smhd])", text.strip()):
+        return now - timedelta(**{_UNITS[span[2]]: int(span[1])})
+    return datetime.fromisoformat(text.strip()).astimezone(UTC)
+
+
+@dataclass
+class LogFilter:
+    """Lines that are wanted. A line without a head, as those of a traceback, goes with the line before.
+
+    Attributes:
+        since: instant of the first wanted line. None: all.
+        level: lowest wanted level.
+        process: wanted process, `reader`, or `worker` for all workers. Empty: all.
+    """
+
+    since: datetime | None = None
+    level: str = LEVELS[0]
+    process: str = ""
+    _taken: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._taken = self.since is None and self.level == LEVELS[0] and not self.process
+
+    def takes(self, line: str) -> bool:
+        """Return whether a line is wanted. The lines are given in their order."""
+        if head := _HEAD.match(line):
+            self._taken = self._wants(*head.groups())
+        return self._taken
+
+    def _wants(self, timestamp: str, level: str, process: str) -> bool:
+        if level in LEVELS and LEVELS.index(level) < LEVELS.index(self.level):
+            return False
+        if self.process and not re.fullmatch(rf"{re.escape(self.process)}(-\d+)*", process):
+            return False
+        try:
+            return self.since is None or datetime.fromisoformat(timestamp) >= self.since
+        except ValueError:
+            return True
+
+
+def as_json(line: str) -> str:
+    """Return a line of the log as a line with a JSON object of its fields. A line without a head is `{"text": line}`."""
+    fields = _FIELD.findall(line) if _HEAD.match(line) else ()
+    return json.dumps({name: _value(value) for name, value in fields} or {"text": line.rstrip("\n")}) + "\n"
+
+
+def _value(written: str) -> str:
+    return (
+        re.sub(r"\\(.)", lambda pair: {"n": "\n"}.get(pair[1], pair[1]), written[1:-1])
+        if written[:1] == '"'
+        else written
+    )
