@@ -39,7 +39,7 @@ class _Value:
     python: str
 
 
-def curl(url: str, job: str, values: Sequence[tuple[str, _Value]], *, whole: bool) -> str:
+def curl(url: str, job: str, values: Sequence[tuple[str, _Value]], *, whole: bool, keyed: bool = False) -> str:
     """Return a call of curl, in lines of at most 78 columns where that is possible.
 
     Args:
@@ -47,8 +47,10 @@ def curl(url: str, job: str, values: Sequence[tuple[str, _Value]], *, whole: boo
         job: name of the job.
         values: name of each input and its example.
         whole: whether a record is a call of the model by itself.
+        keyed: whether the call has an API key, which the variable API_KEY of the shell holds.
     """
     address = shlex.quote(f"{url}/v1/models/{quote(job, safe='')}:predict")
+    address += ' \\\n  -H "X-API-Key: $API_KEY"' if keyed else ""
     opening, closing = ('{"inputs": ', "}") if whole else ('{"instances": [', "]}")
     if all(value.json for _, value in values):
         fields = ", ".join(f"{json.dumps(name)}: {value.json}" for name, value in values)

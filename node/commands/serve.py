@@ -4,12 +4,15 @@ import json
 import re
 import sys
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
+from http import HTTPStatus
 from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 import click
 
@@ -220,6 +223,15 @@ class _Display:
             self._told, self._told_s = text, time.monotonic()
 
 
+def _wants_key(url: str, job: str) -> bool:
+    """Return whether the frontend at `url` answers callers with an API key alone."""
+    try:
+        with urllib.request.urlopen(f"{url}/v2/models/{quote(job, safe='')}", timeout=_KNOWN_S):  # noqa: S310 - an own URL
+            return False
+    except urllib.error.HTTPError as error:
+        return error.code == HTTPStatus.UNAUTHORIZED
+
+
 def _show_calls(config: "Config", job: "Job", beat: "Heartbeat", url: str) -> None:
     """Print the model's inputs and outputs, and calls to paste."""
     from cluster_serving.client.servers.process.table import Table
@@ -247,7 +259,11 @@ def _show_calls(config: "Config", job: "Job", beat: "Heartbeat", url: str) -> No
         why = "preprocess takes records of its own" if beat.raw else "an input takes maps"
         say(f"No call is shown, because {why}. The address: {url}/v1/models/{job.name}:predict")
     else:
-        click.echo(printable_lines(calls.curl(url, job.name, values, whole=beat.already_batched)))
+        keyed = _wants_key(url, job.name)
+        if keyed:
+            say("The frontend wants one of its API keys: put it into API_KEY.")
+            click.echo()
+        click.echo(printable_lines(calls.curl(url, job.name, values, whole=beat.already_batched, keyed=keyed)))
         click.echo()
         click.echo(printable_lines(calls.python(config.redis_settings(), job.name, values)))
     click.echo()

@@ -27,10 +27,10 @@ DIGITS = Path(__file__).parents[2] / "node" / "quickstart" / "model" / "digits.o
 class Serve:
     """A `serve` on free ports, with a Redis of its own."""
 
-    def __init__(self, home: Path, *words: str) -> None:
+    def __init__(self, home: Path, *words: str, **environment: str) -> None:
         self.log = home / "serve.log"
         self.redis_port, self.port = free_port(), free_port()
-        self.environment = os.environ | {"CLUSTER_SERVING_HOME": str(home / "state")}
+        self.environment = os.environ | {"CLUSTER_SERVING_HOME": str(home / "state")} | environment
         command = [*COMMAND, "serve", *words, f"--redis-url=localhost:{self.redis_port}", f"--port={self.port}"]
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(command, stdout=log, stderr=log, env=self.environment, cwd=home)
@@ -51,7 +51,9 @@ class Serve:
         program("curl")
         call = re.search(r"^((?:curl|python3 -c)(?:.|\n)*?)\n\n", self.shown(), re.MULTILINE)
         assert call is not None, self.text
-        return subprocess.run(["/bin/sh", "-c", call[1]], capture_output=True, text=True, check=True).stdout
+        return subprocess.run(
+            ["/bin/sh", "-c", call[1]], capture_output=True, text=True, check=True, env=self.environment
+        ).stdout
 
     def python(self) -> str:
         """What the printed program prints."""
@@ -79,8 +81,8 @@ def processes_of(home: str) -> list[str]:
 
 
 @contextmanager
-def serving(home: Path, *words: str) -> Generator[Serve]:
-    serve = Serve(home, *words)
+def serving(home: Path, *words: str, **environment: str) -> Generator[Serve]:
+    serve = Serve(home, *words, **environment)
     try:
         yield serve
     finally:
@@ -90,7 +92,12 @@ def serving(home: Path, *words: str) -> Generator[Serve]:
 
 
 def test_the_printed_calls_are_answered_and_ctrl_c_ends_everything(tmp_path: Path) -> None:
-    with serving(tmp_path, str(DIGITS)) as serve:
+    keys = tmp_path / "keys"
+    keys.write_text("a-key-of-many-letters\n")
+    keys.chmod(0o600)
+    with serving(
+        tmp_path, str(DIGITS), CLUSTER_SERVING_API_KEYS_FILE=str(keys), API_KEY="a-key-of-many-letters"
+    ) as serve:
         answer = serve.curl()
         printed = serve.python()
         wait_until(lambda: "answered" in serve.text, "the live line")
@@ -100,6 +107,7 @@ def test_the_printed_calls_are_answered_and_ctrl_c_ends_everything(tmp_path: Pat
     assert answer.startswith('{"predictions":[[')
     assert printed.startswith("[")
     assert "image        float32 [N,1,8,8]" in serve.text
+    assert "a-key-of-many-letters" not in serve.text
     assert serve.text.endswith("Redis stopped; its data stays on disk.\nStopped.\n")
     assert not serve.left()
 
