@@ -362,8 +362,8 @@ def test_the_timeout_holds_while_the_queue_is_full(redis_server: PrivateRedis) -
         async with AsyncInputQueue(port=redis_server.port, name=job, patience_s=30) as queue:
             await queue.enqueue("first", t=ROW)
             with pytest.raises(QueueFull):
-                async with asyncio.timeout(0.8):
-                    await queue.predict(ROW, timeout=0.4)
+                async with asyncio.timeout(15):  # half of the patience
+                    await queue.predict(ROW, timeout=2)
             client.delete(keys.limits_key(job))
             await queue.enqueue("last", t=ROW)
 
