@@ -9,6 +9,8 @@ LEVELS = ("debug", "info", "warning", "error", "critical")
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 _HEAD = re.compile(r"timestamp=(\S+) level=(\w+) process=(\S+)")
 _FIELD = re.compile(r'([^\s="]+)=("(?:[^"\\]|\\.)*"|\S*)')
+_ESCAPE = re.compile(r"\\(.)")
+_ESCAPED = {"n": "\n"}
 
 
 def parse_since(text: str, now: datetime) -> datetime:
@@ -61,13 +63,8 @@ class LogFilter:
 
 def as_json(line: str) -> str:
     """Return a line of the log as a line with a JSON object of its fields. A line without a head is `{"text": line}`."""
-    fields = _FIELD.findall(line) if _HEAD.match(line) else ()
-    return json.dumps({name: _value(value) for name, value in fields} or {"text": line.rstrip("\n")}) + "\n"
-
-
-def _value(written: str) -> str:
-    return (
-        re.sub(r"\\(.)", lambda pair: {"n": "\n"}.get(pair[1], pair[1]), written[1:-1])
-        if written[:1] == '"'
-        else written
-    )
+    fields: dict[str, str] = {}
+    for name, written in _FIELD.findall(line) if _HEAD.match(line) else ():
+        is_quoted = written[:1] == '"'
+        fields[name] = _ESCAPE.sub(lambda pair: _ESCAPED.get(pair[1], pair[1]), written[1:-1]) if is_quoted else written
+    return json.dumps(fields or {"text": line.rstrip("\n")}) + "\n"

@@ -17,7 +17,6 @@ from cluster_serving.node.doctor.config import CONFIG
 from cluster_serving.node.doctor.job import JOB
 from cluster_serving.node.doctor.job_facts import (
     JobFacts,
-    ModelFacts,
     demand_of,
     is_untuned,
     model_title,
@@ -99,7 +98,11 @@ def examine(
     headlines[MACHINE.group] = machine.budget.described()
     findings += PROCESSES.run(node_processes(), "this machine")
     findings += of_redis
-    findings += _of_model(model, headlines)
+    if model is None:
+        findings += MODEL.skip("model", "no configuration names a model")
+    else:
+        headlines[MODEL.group] = title = model_title(model)
+        findings += MODEL.run(model, title)
     findings += CONFIG.run(loaded, str(loaded.path or "config"))
     headlines[CONFIG.group] = str(loaded.path or "no config.yaml here")
     if record is None:
@@ -107,7 +110,9 @@ def examine(
     else:
         headlines[JOB.group] = job.name
         findings += JOB.run(nodes, f"job {job.name}") if nodes else JOB.skip(f"job {job.name}", "Redis does not tell")
-    return Report(findings + _of_parts(Case(loaded.path, environ, stack_files)), headlines)
+    case = Case(loaded.path, environ, stack_files)
+    findings += [finding for examiner in _examiners() for finding in examiner.examine(case)]
+    return Report(findings, headlines)
 
 
 def codes() -> tuple[str, ...]:
@@ -143,17 +148,6 @@ def _not_reached(job: Job, settings: RedisSettings, error: str) -> Reach:
         return Reach(where, program=find_server(os.environ, job.redis_directory).described())
     except RedisUnavailable as fault:
         return Reach(where, str(fault))
-
-
-def _of_model(model: ModelFacts | None, headlines: dict[str, str]) -> list[Finding]:
-    if model is None:
-        return MODEL.skip("model", "no configuration names a model")
-    headlines[MODEL.group] = model_title(model)
-    return MODEL.run(model, model_title(model))
-
-
-def _of_parts(case: Case) -> list[Finding]:
-    return [finding for examiner in _examiners() for finding in examiner.examine(case)]
 
 
 def _examiners() -> list[Examiner]:

@@ -8,8 +8,8 @@ from cluster_serving.swarm.lint.finding import Finding, parts_of
 
 def findings(document: dict[str, Any]) -> Iterator[Finding]:
     """Yield a finding when nodes and frontends have images of different versions."""
-    tags = {
-        part.name: _tag(str(part.spec.get("image", "")))
+    tags = {  # of registry:port/name:tag@digest
+        part.name: str(part.spec.get("image", "")).rpartition("/")[2].partition("@")[0].partition(":")[2]
         for part in parts_of(document)
         if part.role in ("node", "frontend")
     }
@@ -18,7 +18,3 @@ def findings(document: dict[str, Any]) -> Iterator[Finding]:
         yield Finding(
             "warning", "", f"the images have different versions: {listed}", "give all services images of one version"
         )
-
-
-def _tag(image: str) -> str:
-    return image.rpartition("/")[2].partition("@")[0].partition(":")[2]

@@ -9,6 +9,7 @@ from cluster_serving.client.wire.load import Load
 from cluster_serving.node.doctor.job_facts import JobFacts
 from cluster_serving.node.doctor.machine_facts import Demand, MachineFacts, read_machine
 from cluster_serving.node.doctor.redis_facts import RedisFacts
+from support.heartbeats import described
 from support.machines import Machine, control_groups
 
 V2 = {"": ("/", "/sys/fs/cgroup")}
@@ -60,20 +61,10 @@ def server(**changes: Any) -> RedisFacts:
 def beat(load: Load | None = None, **figures: Any) -> Heartbeat:
     """A heartbeat of a node with two workers."""
     alive = figures.pop("workers_alive", 2)
-    return Heartbeat(
+    return described(
         job="digits",
         node="here",
         wire=WIRE,
-        state="ready",
-        started_ms=1,
-        model="/m.onnx",
-        model_hash="",
-        backend="onnx",
-        engine="native",
-        inputs=(),
-        outputs=(),
-        raw=False,
-        already_batched=False,
         workers=2,
         workers_alive=alive,
         threads=1,

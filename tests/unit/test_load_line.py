@@ -5,25 +5,12 @@ import structlog
 from cluster_serving.client.wire.heartbeat import Heartbeat
 from cluster_serving.client.wire.load import Load
 from cluster_serving.node.supervisor.load_line import LoadLine
+from support.heartbeats import described
 
 
 def beat(answered: int) -> Heartbeat:
-    return Heartbeat(
-        job="j",
-        node="n",
-        state="ready",
-        started_ms=0,
-        model="m",
-        model_hash="",
-        backend="onnx",
-        engine="native",
-        inputs=(),
-        outputs=(),
-        raw=False,
-        already_batched=False,
-        batch_size=8,
-        load=Load(records_s=12.34, p50_s=0.0021, p99_s=0.05, rows=4),
-        figures={"answered": answered, "failed": 0},
+    return described(
+        load=Load(records_s=12.34, p50_s=0.0021, p99_s=0.05, rows=4), figures={"answered": answered, "failed": 0}
     )
 
 

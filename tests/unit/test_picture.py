@@ -9,6 +9,7 @@ from cluster_serving.client.wire.heartbeat import Heartbeat
 from cluster_serving.client.wire.load import Load
 from cluster_serving.node.commands.load_text import duration, number
 from cluster_serving.node.commands.top import bar, sparkline
+from support.heartbeats import described
 
 BUSY = JobPicture(
     records_s=500,
@@ -51,23 +52,7 @@ def test_limit_is_named(change: dict[str, Any], code: str, words: str) -> None:
 
 
 def node(load: Load | None, **figures: Any) -> Heartbeat:
-    return Heartbeat(
-        job="j",
-        node="n",
-        state="ready",
-        started_ms=0,
-        model="",
-        model_hash="",
-        backend="",
-        engine="",
-        inputs=(),
-        outputs=(),
-        raw=False,
-        already_batched=False,
-        batch_size=8,
-        load=load,
-        figures=figures,
-    )
+    return described(load=load, figures=figures)
 
 
 def test_picture_of_several_nodes_is_their_sum_and_their_slowest() -> None:
