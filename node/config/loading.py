@@ -94,6 +94,11 @@ def _check_together(config: Config) -> None:
         raise ConfigError(
             "inputAlreadyBatched is true, which means batching: none, and batching is rows: take one of them away"
         )
+    if config.tensorboard_dir and not config.log_interval_s:
+        raise ConfigError(
+            "tensorboardDir is set, and logInterval is 0, so no point would be written: set logInterval to the seconds between two "
+            "points"
+        )
     if config.padding and config.deterministic:
         raise ConfigError(
             "padding and deterministic exclude each other, because the last bits of a result change with the padding: take one "

@@ -1,4 +1,4 @@
-"""Settings of a node's connection to Redis, and of its log."""
+"""Settings of a node's connection to Redis, and of its log and scalars."""
 
 from typing import Annotated, Literal
 
@@ -50,7 +50,7 @@ class Redis(Group):
 
 
 class Log(Group):
-    """The node's log."""
+    """The node's log, and its scalars for TensorBoard."""
 
     log_level: Annotated[Literal["debug", "info", "warning", "error"], BeforeValidator(lower)] = Field(
         default="info", description="Lowest level that goes to the log: debug, info, warning or error."
@@ -69,4 +69,8 @@ class Log(Group):
         le=86_400,
         alias="logInterval",
         description="Seconds between two lines of the log with rate, latency and backlog, while there is load. 0: none.",
+    )
+    tensorboard_dir: str = Field(
+        default="",
+        description="Directory for scalars of TensorBoard, a point every logInterval: throughput, total, latency. Empty: none.",
     )

@@ -97,6 +97,7 @@ PATHS: Final = frozenset(
         "calibrationData",
         "labels",
         "processing",
+        "tensorboardDir",
         "redisSecureTrustStorePath",
         "redisCertFile",
         "redisKeyFile",

@@ -17,7 +17,7 @@ from cluster_serving.node.fetching.cache import Entry
 from cluster_serving.node.fetching.placing import begin, placed
 from cluster_serving.node.job.directory import ChangeRequest, Job
 from cluster_serving.node.lifecycle.options import TIMEOUT_S, StartOptions, options_of
-from cluster_serving.node.lifecycle.prepare import find_model
+from cluster_serving.node.lifecycle.prepare import check_settings, find_model
 from cluster_serving.node.supervisor.change import STOPPED, Change, refuse
 
 log = structlog.get_logger(__name__)
@@ -122,7 +122,7 @@ class RequestedChanges:
         hide(*secrets_of_config(config))
         if Job.of(config.job_name) != self._job or config.redis_settings().describe() != self._redis:
             raise Fault("jobName or redisUrl has changed: use restart, which stops the node first")
-        config.check_model_path()
+        check_settings(config)
         return config
 
     def _fetch(

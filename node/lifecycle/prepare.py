@@ -23,6 +23,7 @@ from cluster_serving.node.job.redis_program import check_version, find_server, r
 from cluster_serving.node.job.redis_server import Listener
 from cluster_serving.node.job.redis_watch import forget
 from cluster_serving.node.lifecycle.jobs_here import command_for
+from cluster_serving.node.supervisor.tensorboard import check_tensorboard
 
 if TYPE_CHECKING:
     from cluster_serving.node.models.detect import Detected
@@ -36,7 +37,7 @@ def check(config: Config) -> None:
     Raises:
         Fault: a check has failed. The class tells the kind of the fault.
     """
-    config.check_model_path()
+    check_settings(config)
     _look_for_model(config)
     settings = _settings(config)
     if settings.is_local_default and _found(settings.port) is Listener.NOBODY:
@@ -60,7 +61,7 @@ def prepare(config: Config, job: Job, say: Callable[[str], None], patience_s: fl
     Raises:
         Fault: a check has failed. The class tells the kind of the fault.
     """
-    config.check_model_path()
+    check_settings(config)
     check_free(job)
     _look_for_model(config)
     job.create()
@@ -75,6 +76,16 @@ def prepare(config: Config, job: Job, say: Callable[[str], None], patience_s: fl
             redis_server.stop(job.redis_directory)
         raise
     return started
+
+
+def check_settings(config: Config) -> None:
+    """Check the settings that need something of this machine, but the model and Redis.
+
+    Raises:
+        Fault: a setting cannot be met.
+    """
+    config.check_model_path()
+    check_tensorboard(config.tensorboard_dir)
 
 
 def check_free(job: Job) -> None:

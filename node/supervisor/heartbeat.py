@@ -22,6 +22,7 @@ from cluster_serving.node.supervisor.generation import Generation
 from cluster_serving.node.supervisor.inheritance import inherit
 from cluster_serving.node.supervisor.load_line import LoadLine
 from cluster_serving.node.supervisor.recent import Recent
+from cluster_serving.node.supervisor.tensorboard import Scalars
 
 log = structlog.get_logger(__name__)
 
@@ -46,7 +47,7 @@ class HeartbeatPublisher:
         self._may_look = self._is_listed = True
         self._config = config
         self._recent = Recent()
-        self._load_line = LoadLine(config.log_interval_s)
+        self._load_line = LoadLine(config.log_interval_s, Scalars(config.tensorboard_dir, f"{config.job_name}-{node}"))
         self._redis = config.redis_settings(timeout_s=_TIMEOUT_S).client()
 
     def inherit(self, consumers: Sequence[str]) -> None:
@@ -74,6 +75,7 @@ class HeartbeatPublisher:
         self._redis.close()
         self._config = config
         self._load_line.interval_s = config.log_interval_s
+        self._load_line.scalars.follow(config.tensorboard_dir)
         self._redis = config.redis_settings(timeout_s=_TIMEOUT_S).client()
 
     def is_due(self, state: str, lanes: Generation) -> bool:
@@ -128,6 +130,7 @@ class HeartbeatPublisher:
     def withdraw(self, consumers: Sequence[str]) -> None:
         """Delete the heartbeat, and remove the node's consumers without pending entries from the consumer group."""
         job = self._config.job_name
+        self._load_line.scalars.close()
         try:
             self._redis.delete(keys.node_key(job, self._node), *([keys.full_key(job)] if self._told_full else []))
             leave(self._redis, job, consumers)

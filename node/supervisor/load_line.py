@@ -1,10 +1,11 @@
-"""Line of the log with the load of a node, every few seconds while there is load."""
+"""Load of a node, every few seconds: a line of the log while there is load, and a point of each scalar for TensorBoard."""
 
 import time
 
 import structlog
 
 from cluster_serving.client.wire.heartbeat import Heartbeat
+from cluster_serving.node.supervisor.tensorboard import Scalars
 
 log = structlog.get_logger(__name__)
 
@@ -14,15 +15,17 @@ class LoadLine:
 
     Args:
         interval_s: seconds between two lines. 0: no line.
+        scalars: scalars for TensorBoard, which get a point at the same times, without load too.
     """
 
-    def __init__(self, interval_s: float) -> None:
+    def __init__(self, interval_s: float, scalars: Scalars) -> None:
         self.interval_s = interval_s
+        self.scalars = scalars
         self._due_s = time.monotonic() + interval_s
         self._handled = 0
 
     def tell(self, beat: Heartbeat, backlog: int) -> None:
-        """Log the load in a heartbeat, if the interval is over and records have been answered or wait.
+        """Tell the load in a heartbeat, if the interval is over. The line is logged if records have been answered or wait.
 
         Args:
             beat: present heartbeat of the node.
@@ -31,6 +34,7 @@ class LoadLine:
         if not self.interval_s or time.monotonic() < self._due_s or (load := beat.load) is None:
             return
         self._due_s = time.monotonic() + self.interval_s
+        self.scalars.add(beat, load)
         handled = beat.figures["answered"] + beat.figures["failed"]
         if handled == self._handled and not backlog:
             return

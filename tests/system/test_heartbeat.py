@@ -106,6 +106,19 @@ def test_it_tells_its_load_and_status_shows_it(node: RunningNode, own_redis: Pri
     assert report["limit"]["sentence"]
 
 
+def test_it_writes_scalars_for_tensorboard(own_redis: PrivateRedis, tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard")
+    settings = {"modelPath": str(MODELS / "affine.py"), "jobName": JOB, "tensorboardDir": "runs", "logInterval": 1}
+    with running_node(tmp_path, own_redis, **settings) as node:
+        (file,) = (tmp_path / "runs").glob(f"*-{JOB}-*/events.out.tfevents.*")  # beside the config file
+        begun = file.stat().st_size
+        wait_until(lambda: file.stat().st_size > begun, "a point without load")
+        supervisor = Path(f"/proc/{node.process.pid}/maps").read_text()
+
+    assert b"Serving Throughput" in file.read_bytes()
+    assert "tensorflow" not in supervisor
+
+
 def test_it_is_listed_while_it_lives(node: RunningNode, own_redis: PrivateRedis) -> None:
     with own_redis.client() as client:
         (key,) = client.zrange(keys.NODES, 0, -1)

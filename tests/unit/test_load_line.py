@@ -1,11 +1,14 @@
-"""The periodic line of the log: while there is load, and not more often than asked for."""
+"""The periodic line of the log, while there is load and not more often than asked for, and the scalars for TensorBoard."""
 
 import structlog
 
 from cluster_serving.client.wire.heartbeat import Heartbeat
 from cluster_serving.client.wire.load import Load
 from cluster_serving.node.supervisor.load_line import LoadLine
+from cluster_serving.node.supervisor.tensorboard import Scalars
 from support.heartbeats import described
+
+NO_SCALARS = Scalars("", "")
 
 
 def beat(answered: int) -> Heartbeat:
@@ -15,7 +18,7 @@ def beat(answered: int) -> Heartbeat:
 
 
 def test_a_node_with_load_tells_it_and_an_idle_one_is_silent() -> None:
-    line = LoadLine(1e-9)
+    line = LoadLine(1e-9, NO_SCALARS)
     with structlog.testing.capture_logs() as told:
         line.tell(beat(0), 0)
         line.tell(beat(5), 2)
@@ -28,7 +31,7 @@ def test_a_node_with_load_tells_it_and_an_idle_one_is_silent() -> None:
 
 def test_lines_keep_their_interval_and_can_be_off() -> None:
     with structlog.testing.capture_logs() as told:
-        LoadLine(3600).tell(beat(5), 2)
-        LoadLine(0).tell(beat(5), 2)
+        LoadLine(3600, NO_SCALARS).tell(beat(5), 2)
+        LoadLine(0, NO_SCALARS).tell(beat(5), 2)
 
     assert not told
