@@ -1,9 +1,10 @@
 """Picture of a job: the load of all its nodes together, and the part that limits it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from cluster_serving.client.wire.heartbeat import Heartbeat
+from cluster_serving.client.wire.load import STAGES, Load
 
 _BUSY = 0.9  # share of the time from which on a part limits the rest
 _UNEVEN = 0.5  # of the busiest worker's share, below which the other workers count as idle
@@ -29,6 +30,7 @@ class JobPicture(NamedTuple):
         machine: share of the cores of the busiest machine that any process uses.
         throttled: share of the time during which a quota holds a node back.
         dead_letters: number of dead letters.
+        stages: mean seconds of a record in each stage (`load.STAGES`). Empty: no records.
     """
 
     records_s: float
@@ -44,6 +46,7 @@ class JobPicture(NamedTuple):
     machine: float
     throttled: float
     dead_letters: int
+    stages: Mapping[str, float]
 
     @classmethod
     def of(cls, nodes: Sequence[Heartbeat]) -> "JobPicture | None":
@@ -68,12 +71,21 @@ class JobPicture(NamedTuple):
             machine=max(load.machine for _, load in loads),
             throttled=max(load.throttled for _, load in loads),
             dead_letters=last.get("dead_letters", 0),
+            stages=_stages([load for _, load in loads if load.stages]),
         )
 
     @property
     def mean_busy(self) -> float:
         """Mean share of the time that the workers work."""
         return sum(self.busy) / len(self.busy) if self.busy else 0.0
+
+
+def _stages(loads: Sequence[Load]) -> dict[str, float]:
+    """Return the mean of the stages of several nodes, weighted by their records."""
+    records_s = sum(load.records_s for load in loads)
+    if not records_s:
+        return {}
+    return {name: sum(load.stages.get(name, 0.0) * load.records_s for load in loads) / records_s for name in STAGES}
 
 
 class Limit(NamedTuple):

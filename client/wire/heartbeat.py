@@ -80,6 +80,8 @@ class Heartbeat(Release, frozen=True, kw_only=True):
         budget: cores that the node uses, for people.
         threads_computing: number of threads that compute, over all workers.
         batch_size: most rows of a batch.
+        host: name of the machine.
+        sockets: cores of each socket of the machine, such as `0-31,64-95`.
         load: work of the last seconds. None: the node is of a release that does not tell.
         figures: every number of the heartbeat by name (`answered`, `workers_alive`, `backlog`, ...), and `histograms`.
     """
@@ -104,6 +106,8 @@ class Heartbeat(Release, frozen=True, kw_only=True):
     budget: str = ""
     threads_computing: int = 0
     batch_size: int
+    host: str = ""
+    sockets: tuple[str, ...] = ()
     load: Load | None = None
     figures: Mapping[str, Any] = {}
 

@@ -47,6 +47,7 @@ _ORDER = (
         "backlog",
         "pending",
         *_LOAD,
+        "stages",
         "limit",
         "redis",
         "server",
@@ -223,7 +224,7 @@ def rows(report: dict[str, Any]) -> dict[str, Any]:
     """Return name to value of the facts that people are shown about a job, in their order."""
     from cluster_serving.client.servers.picture import JobPicture
     from cluster_serving.client.wire.heartbeat import release
-    from cluster_serving.node.commands.load_text import cells
+    from cluster_serving.node.commands.load_text import cells, duration
 
     found = {key: value for key, value in report.items() if value is not None}
     if "uptime_s" in found:
@@ -235,6 +236,8 @@ def rows(report: dict[str, Any]) -> dict[str, Any]:
     if "load" in found:
         load = cells(JobPicture(**found["load"]))
         found |= {"dead letters": load.pop("dead"), **load, "limit": found["limit"]["sentence"]}
+        if stages := found["load"]["stages"]:
+            found["stages"] = ", ".join(f"{name} {duration(took_s)}" for name, took_s in stages.items() if took_s)
     # The row of the server has name and version, and for an embedded server also its pid and restarts.
     server = [report["redis_server"]] if report.get("redis_server") else []
     if "redis_restarts" in report:

@@ -73,6 +73,7 @@ class Reader:
         self._read_us = 0  # time of the last read: the backlog is empty before more entries are read
         self._batcher = Batcher(self._ring)
         self._sequence = self._ring.newest()  # of the batch handed over last
+        self._since_us = now_us()  # end of the last wait
         self._reading = False
         self._draining = False
         self._backoff = Backoff()
@@ -131,6 +132,7 @@ class Reader:
             self._counters[Count.RECONNECTS] += 1
         self._backoff.reset()
         self._ear.watch(self._link.fileno())
+        self._since_us = now_us()
         self._ring.consuming = True
 
     def _turn(self) -> Step:
@@ -182,13 +184,14 @@ class Reader:
     def _wait(self) -> None:
         """Wait for a reply, for the bell, or until the oldest batch is due. The entries of a reply become the backlog."""
         wants = self._ring.reader_wants = bool(self._backlog or self._batcher) or not self._reading
+        self._counters[Count.BUSY_US] += now_us() - self._since_us
         # Without a backlog and batches only Redis can bring work. Reading at once takes one system call instead of two.
         if wants:
             wait_s, delay_ms = _LONGEST_WAIT_S, self._spec.max_batch_delay_ms
             opened_ms = self._batcher.oldest_opened_ms if delay_ms else None
             if opened_ms is not None and (left_ms := opened_ms + delay_ms - _now_ms()) > 0:
                 wait_s = min(left_ms / 1000, wait_s)
-            if not self._ear.wait(wait_s):
+            if not self._heard(wait_s):
                 return
         self._reading = False
         before_bytes = self._link.received_bytes
@@ -196,8 +199,20 @@ class Reader:
         entries = [(entry_id, fields, 1) for _stream, added in found for entry_id, fields in added]
         self._read_size.note(len(entries), self._link.received_bytes - before_bytes)
         self._read_us = now_us()
+        if not wants:
+            self._since_us = self._read_us
         self._counters[Count.READ] += len(entries)
         self._backlog += entries
+
+    def _heard(self, wait_s: float) -> bool:
+        """Wait, and return whether a reply is there. The time counts as blocked while the ring takes no more records."""
+        begun_us, blocked = now_us(), bool(self._backlog or self._batcher.full_rows)
+        has_reply = self._ear.wait(wait_s)
+        self._since_us = now_us()
+        if blocked:
+            for count in (Count.BUSY_US, Count.BLOCKED_US):
+                self._counters[count] += self._since_us - begun_us
+        return has_reply
 
     def _measure_clock(self) -> None:
         self._ring.clock_offset_ms = offset_ms(self._link)

@@ -26,11 +26,19 @@ class Count(IntEnum):
     EXPIRED = 9  # writer: failed records whose deadline had passed
     RECONNECTS = 10  # reader, writer: connections to Redis after the first one
     BOUND_BY_ORDER = 11  # reader: records whose several inputs were bound by order, because no name was the model's
-    BUSY_US = 12  # worker: microseconds of work on batches
+    BUSY_US = 12  # every process: microseconds in which it had work, with BLOCKED_US
+    BLOCKED_US = 13  # reader: microseconds of waiting for a worker or a slot. Writer: for Redis
+    DECODE_US = 14  # worker: microseconds of decoding inputs
+    STORE_US = 15  # worker: microseconds of processing and storing outputs
+    FILL_US = 16  # writer: microseconds from the read of a record until its batch was closed, over all records
+    WAIT_US = 17  # writer: the same until a worker began
+    RUN_US = 18  # writer: the same in the worker
+    PUBLISH_US = 19  # writer: the same until the writer began
+    WRITE_US = 20  # writer: the same until Redis had the result
 
 
-COUNTER_CELLS = 16
-"""Number of cells in a row of `Ring.counters`: two cache lines, so that no line is written by two processes."""
+COUNTER_CELLS = 24
+"""Number of cells in a row of `Ring.counters`: three cache lines, so that no line is written by two processes."""
 
 
 _SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
@@ -105,13 +113,21 @@ class Figures:
         pairs = zip(self._cells, earlier._cells, strict=True)
         return Figures(counts, [cell - before for cell, before in pairs])
 
+    def total(self, measure: Measure) -> float:
+        """Return the sum of a measure's values."""
+        return self._cells[measure.sum]
+
+    def times(self, measure: Measure) -> float:
+        """Return the number of a measure's values."""
+        return sum(self._cells[measure.first : measure.sum])
+
     def quantile(self, measure: Measure, share: float) -> float:
         """Return the value that a share of a measure's values did not exceed, interpolated within its bucket.
 
         The highest bound stands for all values above. Without values the result is 0.
         """
         counts = self._cells[measure.first : measure.sum - 1]
-        rank = share * sum(self._cells[measure.first : measure.sum])
+        rank = share * self.times(measure)
         for (lower, upper), count in zip(pairwise((0.0, *measure.bounds)), counts, strict=True):
             if count and rank <= count:
                 return lower + (upper - lower) * rank / count

@@ -134,17 +134,10 @@ class Generation:
             figures: counts and measurements of the node.
             redis_s: seconds of processor time of Redis.
         """
-        used_s: dict[str, dict[int, float]] = {"reader": {}, "writer": {}, "worker": {}}
-        for child in self.children():
-            with suppress(psutil.Error):
-                times = psutil.Process(child.pid).cpu_times()
-                used_s[child.name.partition("-")[0]][child.pid] = times.user + times.system
         return Sample(
             time.monotonic(),
             figures,
-            busy_s={name: busy_s for lane in self._lanes for name, busy_s in lane.busy_s.items()},
-            readers_s=used_s["reader"],
-            writers_s=used_s["writer"],
+            processes=tuple(process for lane in self._lanes for process in lane.processes()),
             redis_s=redis_s,
             machine_s=_machine_s(),
             throttled_s=throttled_s(),

@@ -1,6 +1,7 @@
 """Heartbeat: the state of a node, written to Redis every two seconds, with a check of the memory of Redis."""
 
 import os
+import platform
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -23,6 +24,7 @@ from cluster_serving.node.supervisor.inheritance import inherit
 from cluster_serving.node.supervisor.load_line import LoadLine
 from cluster_serving.node.supervisor.recent import Recent
 from cluster_serving.node.supervisor.tensorboard import Scalars
+from cluster_serving.node.topology.machine import sockets
 
 log = structlog.get_logger(__name__)
 
@@ -47,6 +49,7 @@ class HeartbeatPublisher:
         self._may_look = self._is_listed = True
         self._config = config
         self._recent = Recent()
+        self._sockets = sockets(Path("/"))
         self._load_line = LoadLine(config.log_interval_s, Scalars(config.tensorboard_dir, f"{config.job_name}-{node}"))
         self._redis = config.redis_settings(timeout_s=_TIMEOUT_S).client()
 
@@ -112,6 +115,8 @@ class HeartbeatPublisher:
             budget=lanes.arrangement.budget.described(),
             threads_computing=served.threads_computing,
             batch_size=lanes.arrangement.choice.batch,
+            host=platform.node(),
+            sockets=self._sockets,
             load=self._recent.add(lanes.sample(figures, self._redis_processor_s())),
             figures=figures.described(),
         )

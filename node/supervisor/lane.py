@@ -25,6 +25,7 @@ from cluster_serving.node.supervisor.hangs import HangDetector
 from cluster_serving.node.supervisor.inheritance import LaneName
 from cluster_serving.node.supervisor.launcher import Launcher
 from cluster_serving.node.supervisor.memory_limit import MemoryLimit
+from cluster_serving.node.supervisor.recent import ProcessSample
 from cluster_serving.node.supervisor.recovery import recover
 from cluster_serving.node.supervisor.seat import KillReason, Seat
 from cluster_serving.node.supervisor.served_model import ServedModel
@@ -123,11 +124,12 @@ class Lane:
         replaced = Figures({"restarts": self._restarts, "recycled": self._recycled})
         return replaced + Figures.of(self.ring.counters, self.ring.measures)
 
-    @property
-    def busy_s(self) -> dict[str, float]:
-        """Seconds that each wanted worker has worked on batches, by name."""
-        rows = self.ring.counters[FIRST_WORKER:]
-        return {seat.name: row[Count.BUSY_US] / 1e6 for seat, row in zip(self._wanted_workers(), rows, strict=False)}
+    def processes(self) -> Iterator[ProcessSample]:
+        """Yield the use of each wanted process."""
+        seats = (self._reader, self._writer, *self._wanted_workers())  # in the order of the counters
+        for seat, row in zip(seats, self.ring.counters, strict=False):
+            pid = seat.child.pid if seat.child is not None else 0
+            yield ProcessSample.of(seat.name, pid, row[Count.BUSY_US] / 1e6, row[Count.BLOCKED_US] / 1e6)
 
     def children(self) -> Iterator[Child]:
         """Return the running children."""

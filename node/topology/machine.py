@@ -1,5 +1,6 @@
 """Cores of the machine as sysfs describes them: sockets, NUMA domains, SMT siblings, fast and efficient cores."""
 
+import os
 from collections.abc import Collection
 from pathlib import Path
 from typing import NamedTuple
@@ -27,6 +28,13 @@ class Core(NamedTuple):
 def online(root: Path) -> frozenset[int]:
     """Return the numbers of the cores that are switched on, or no numbers when the kernel does not tell."""
     return cpulist.read(root / "sys/devices/system/cpu/online")
+
+
+def sockets(root: Path) -> tuple[str, ...]:
+    """Return the cores of each socket that are switched on, as a list such as `0-3,8-11`."""
+    cores = describe(online(root) or os.sched_getaffinity(0), root)
+    packages = sorted({core.package for core in cores})
+    return tuple(cpulist.written({core.number for core in cores if core.package == package}) for package in packages)
 
 
 def describe(numbers: Collection[int], root: Path) -> tuple[Core, ...]:

@@ -150,7 +150,9 @@ class Worker:
                 if not rows:
                     break
             expired = self._too_late(slot, rows)
+            decoding_s = time.perf_counter()
             runs, outcomes = self._contents.decode(slot, rows, [outcome.rows[0] for outcome in expired])
+            self._count[Count.DECODE_US] += round((time.perf_counter() - decoding_s) * 1e6)
             outcomes += expired
             ran += sum(max(len(run.rows), self._padded_to or 0) for run in runs)
             for run in runs:
@@ -202,7 +204,9 @@ class Worker:
             first_rows = self._first_rows.get(LENGTHS in run.inputs)
             if first_rows is not None and len(run.rows) > 1 and first_rows.is_due():
                 outputs = self._proven(first_rows, run, outputs)
+            storing_s = time.perf_counter()
             outcomes = self._stored(run, outputs, area)
+            self._count[Count.STORE_US] += round((time.perf_counter() - storing_s) * 1e6)
             ended = sum(len(outcome.rows) for outcome in outcomes)
             if ended and not run.whole:
                 self._learn((area.used - used) // ended)

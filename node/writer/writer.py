@@ -25,7 +25,7 @@ from cluster_serving.client.threads.link import Link
 from cluster_serving.node.ring.bell import Bell, Ear
 from cluster_serving.node.ring.metrics import ANSWER, WRITE, WRITER, Count, observe_ages
 from cluster_serving.node.ring.ring import Ring, State
-from cluster_serving.node.ring.slot import Row
+from cluster_serving.node.ring.slot import Row, Slot, now_us
 from cluster_serving.node.ring.traceparent import traced
 from cluster_serving.node.writer.address import FINISH, Counts, FinishCall, JobAddress
 from cluster_serving.node.writer.dead_letters import UNPUBLISHED, Reason
@@ -102,6 +102,7 @@ class Writer:
         """Publish the result of each record: its outcome (outcome.py), its fields (fields.py), its address (address.py)."""
         spec, ring = self._spec, self._ring
         held, now_ms, offset_ms = ring.slots[slot], ring.redis_ms(), ring.clock_offset_ms
+        begun_us = now_us()
         receipt = batch_receipt(
             held,
             now_ms,
@@ -116,6 +117,7 @@ class Writer:
         ended = list(row_outcomes(held, now_ms))
         if not self._answer(ended, results, batch):
             observe_ages(ANSWER, self._measures, [each.row.id for each in ended], ring.redis_ms())
+            self._count_stages(held, [each.row.read_us for each in ended], begun_us)
             return
         for each in ended:
             while refusal := self._answer([each], results, batch):
@@ -124,6 +126,18 @@ class Writer:
                 if not self._finish(call):
                     break
                 self._wait(refusal)
+
+    def _count_stages(self, slot: Slot, read_us: Sequence[int], begun_us: int) -> None:
+        """Add the times of the stages of published records, which a batch has in common but for the time of the read."""
+        count, records, took_us = self._count, len(read_us), now_us() - begun_us
+        filled_us, started_us, ended_us = slot.times_us
+        count[Count.BUSY_US] += took_us
+        count[Count.FILL_US] += filled_us * records - sum(read_us)
+        count[Count.WRITE_US] += took_us * records
+        if started_us:
+            count[Count.WAIT_US] += (started_us - filled_us) * records
+            count[Count.RUN_US] += (ended_us - started_us) * records
+            count[Count.PUBLISH_US] += (begun_us - ended_us) * records
 
     def _answer(self, ended: Sequence[RowOutcome], results: ResultFields, batch: bytes) -> str:
         """Publish results, and return the refusal of Redis, or an empty text."""
@@ -174,7 +188,9 @@ class Writer:
                 continue
             except RedisRefused as refusal:
                 return str(refusal)
-            WRITE.observe(self._measures, time.perf_counter() - begun_s)
+            took_s = time.perf_counter() - begun_s
+            WRITE.observe(self._measures, took_s)
+            self._count[Count.BLOCKED_US] += round(took_s * 1e6)
             if self._backoff.failing:
                 log.info("publishing to Redis again")
                 self._count[Count.RECONNECTS] += 1

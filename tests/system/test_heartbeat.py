@@ -97,12 +97,21 @@ def test_it_tells_its_load_and_status_shows_it(node: RunningNode, own_redis: Pri
     assert load["rows"] >= 1
     assert 0 < load["busy"][0] <= 1
     assert 0 < load["redis"] <= 1
+    assert 0 < load["stages"]["model"] < sum(load["stages"].values()) < 60
+    processes = {process["name"]: process for process in load["processes"]}
+    assert list(processes) == ["reader", "writer", "worker-0"]
+    assert all(0 < process["busy"] + process["blocked"] <= 1 and process["cpu"] > 0 for process in load["processes"])
+    assert {process["pid"] for process in load["processes"]} == {
+        child.pid for kind in ("reader", "writer", "worker") for child in node.children(kind)
+    }
+    assert processes["writer"]["blocked"] > 0  # it waits for Redis
     headings, row, limit = (line.split() for line in shown.splitlines())
     assert row[:2] == [JOB, "ready"]
     assert float(row[headings.index("rec/s")].replace(",", "")) > 10
     assert " ".join(limit).endswith((".", "`."))
     (report,) = json.loads(told)
     assert report["load"]["records_s"] > 10
+    assert report["load"]["stages"]["write"] > 0
     assert report["limit"]["sentence"]
 
 

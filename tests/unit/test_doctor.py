@@ -170,7 +170,7 @@ def of_job(facts: JobFacts) -> dict[str, str]:
     return problems(JOB.run(facts, "job digits"))
 
 
-BUSY = {"records_s": 100.0, "rows": 30.0}
+BUSY: dict[str, Any] = {"records_s": 100.0, "rows": 30.0}
 JOBS: list[tuple[str, str, JobFacts]] = [
     ("CS-JOB-SILENT", "fail", nodes()._replace(own=None)),
     ("CS-JOB-WORKERS", "warn", nodes(workers_alive=1)),

@@ -4,6 +4,7 @@ import pytest
 
 from cluster_serving.node.ring.metrics import (
     BATCH_ROWS,
+    COUNTER_CELLS,
     INFERENCE,
     MEASURE_CELLS,
     MEASURES,
@@ -107,7 +108,7 @@ def test_nothing_has_waited_in_an_empty_batch() -> None:
 
 
 def test_the_figures_of_a_lane_are_those_of_its_processes_together() -> None:
-    counters = [[0] * 16 for _ in range(3)]
+    counters = [[0] * COUNTER_CELLS for _ in range(3)]
     measures = [new_cells() for _ in range(3)]
     for process in range(3):
         counters[process][Count.ROWS] = 10 + process
@@ -126,7 +127,7 @@ def test_figures_add_up_and_stay_as_they_are() -> None:
     cells = new_cells()
     WRITE.observe(cells, 2.0)
     past = Figures()
-    lane = Figures({"restarts": 1}) + Figures.of([[3] * 16], [cells])
+    lane = Figures({"restarts": 1}) + Figures.of([[3] * COUNTER_CELLS], [cells])
 
     total = past + lane + lane
 

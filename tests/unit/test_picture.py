@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from cluster_serving.client.servers.picture import JobPicture, limit
@@ -25,6 +26,7 @@ BUSY = JobPicture(
     machine=0.5,
     throttled=0,
     dead_letters=0,
+    stages={},
 )
 
 
@@ -56,8 +58,10 @@ def node(load: Load | None, **figures: Any) -> Heartbeat:
 
 
 def test_picture_of_several_nodes_is_their_sum_and_their_slowest() -> None:
-    one = node(Load(records_s=30, errors_s=1, p50_s=0.1, p99_s=0.2, rows=8, busy=(0.5, 0.7), reader=0.3), backlog=3)
-    other = node(Load(records_s=10, p50_s=0.3, p99_s=0.9, rows=4, busy=(0.9,), redis=0.4), backlog=4, oldest_ms=1500)
+    load = Load(records_s=30, errors_s=1, p50_s=0.1, p99_s=0.2, rows=8, busy=(0.5, 0.7), reader=0.3)
+    one = node(msgspec.structs.replace(load, stages={"model": 0.1, "write": 0.2}), backlog=3)
+    load = Load(records_s=10, p50_s=0.3, p99_s=0.9, rows=4, busy=(0.9,), redis=0.4, stages={"model": 0.5})
+    other = node(load, backlog=4, oldest_ms=1500)
 
     picture = JobPicture.of([node(None), one, other])
 
@@ -66,6 +70,7 @@ def test_picture_of_several_nodes_is_their_sum_and_their_slowest() -> None:
     assert (picture.backlog, picture.oldest_s, picture.dead_letters) == (4, 1.5, 0)
     assert (picture.busy, picture.reader, picture.redis) == ((0.5, 0.7, 0.9), 0.3, 0.4)
     assert picture.fill == pytest.approx(0.875)
+    assert (picture.stages["model"], picture.stages["write"], picture.stages["fill"]) == pytest.approx((0.2, 0.15, 0))
     assert picture.mean_busy == pytest.approx(0.7)
 
 
