@@ -10,6 +10,7 @@
     cluster-serving.limits_<job>            hash      limits for admission: `maxQueueLength`
     cluster-serving.full_<job>              string    reason to admit no record now, set by a node while Redis is short of memory
     cluster-serving.dead_<job>              stream    the newest dead letters: `maxDeadLetters`, within `maxDeadLetterBytes`
+    cluster-serving.history_<job>           stream    the last hour of a job for the dashboard: JSON points, of frontends
     model_secured                           hash      `secret` and `salt` for encrypted models that wait for both
 
 The name of a job has no colon. Otherwise the keys of job `a:b` would be keys of job `a` too.
@@ -166,6 +167,11 @@ def limits_key(job: str) -> str:
 def full_key(job: str) -> str:
     """Return the key that closes admission while it exists, whatever the stream holds. Its text is the reason."""
     return f"cluster-serving.full_{job}"
+
+
+def history_key(job: str) -> str:
+    """Return the key of the last hour of a job, for the dashboard."""
+    return f"cluster-serving.history_{job}"
 
 
 def dead_key(job: str) -> str:

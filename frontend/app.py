@@ -8,12 +8,13 @@ from sanic import Sanic
 from cluster_serving.frontend.config.api_keys import ApiKeys
 from cluster_serving.frontend.config.servables import read_servables
 from cluster_serving.frontend.config.settings import FrontendConfig
+from cluster_serving.frontend.dashboard.history import Recorder
 from cluster_serving.frontend.http import cors
 from cluster_serving.frontend.http.application import Application
 from cluster_serving.frontend.metrics.timers import Timers, WorkerTimers
 from cluster_serving.frontend.models.limits import bucket_of
 from cluster_serving.frontend.models.models import Models
-from cluster_serving.frontend.routes import docs, health, metrics, models, predict, secure, v1, v2
+from cluster_serving.frontend.routes import dashboard, docs, health, metrics, models, predict, secure, v1, v2
 from cluster_serving.frontend.routes.errors import add_error_handlers
 from cluster_serving.frontend.routes.state import Frontend
 
@@ -31,7 +32,7 @@ def create_app(config: FrontendConfig, timers: Timers, process: int = 0) -> Sani
     """
     app = Application("cluster-serving", configure_logging=False, env_prefix="CLUSTER_SERVING_SANIC_")
     app.config.FALLBACK_ERROR_FORMAT = "json"
-    for api in _APIS:
+    for api in (*_APIS, dashboard) if config.dashboard else _APIS:
         api.routes.add(app)
     add_error_handlers(app)
     if config.cors_origins:
@@ -50,7 +51,9 @@ def create_app(config: FrontendConfig, timers: Timers, process: int = 0) -> Sani
             api_keys=ApiKeys(config.api_keys_file) if config.api_keys_file else None,
         )
         await frontend.models.start()
-        app.ctx.flushing = asyncio.create_task(flush(own))
+        app.ctx.tasks = [asyncio.create_task(flush(own))]
+        if config.dashboard:
+            app.ctx.tasks.append(asyncio.create_task(Recorder(frontend.models).run()))
 
     async def flush(timers: WorkerTimers) -> None:
         while True:
@@ -58,7 +61,8 @@ def create_app(config: FrontendConfig, timers: Timers, process: int = 0) -> Sani
             timers.flush()
 
     async def end(app: Sanic[Any, Any]) -> None:
-        app.ctx.flushing.cancel()
+        for task in app.ctx.tasks:
+            task.cancel()
         app.ctx.frontend.timers.flush()
         await app.ctx.frontend.models.close()
 

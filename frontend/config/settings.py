@@ -71,6 +71,7 @@ class Serving(_Group):
         description="File of the original: names and versions for jobs. Unset: servables-conf.yaml, if the file exists.",
     )
     model_secure_enabled: bool = Field(default=True, description="Answer POST /model-secure.")
+    dashboard: bool = Field(default=True, description="Answer /dashboard, and keep its last hour in Redis.")
 
 
 class Limits(_Group):

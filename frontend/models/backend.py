@@ -18,19 +18,20 @@ class Backend:
 
     Attributes:
         registry: jobs with a live node.
+        link: connection that sends records, and takes other commands that do not block.
     """
 
     def __init__(self, settings: RedisSettings, timers: WorkerTimers) -> None:
         self.registry = Registry(settings)
         self._settings = settings
         self._timers = timers
-        self._sending = AsyncLink(settings)
+        self.link = AsyncLink(settings)
         self._calls: dict[str, Calls] = {}
 
     def calls(self, job: str, window_s: float, window_calls: int) -> Calls:
         """Return the calls to a job. The first request for a job sets the windows, which are described at `Calls`."""
         if job not in self._calls:
-            self._calls[job] = Calls(self._settings, self._sending, job, self._timers, window_s, window_calls)
+            self._calls[job] = Calls(self._settings, self.link, job, self._timers, window_s, window_calls)
         return self._calls[job]
 
     async def save(self, key: str, values: Mapping[str, str]) -> None:
@@ -40,11 +41,11 @@ class Backend:
             ConnectionLost: Redis cannot be reached.
             RedisRefused: the hash may not be written.
         """
-        await self._sending.call_checked(("HSET", key, *(part for pair in values.items() for part in pair)))
+        await self.link.call_checked(("HSET", key, *(part for pair in values.items() for part in pair)))
 
     async def close(self) -> None:
         """Close every connection."""
         await self.registry.close()
         for calls in self._calls.values():
             await calls.close()
-        await self._sending.close()
+        await self.link.close()

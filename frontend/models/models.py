@@ -28,14 +28,14 @@ _LONGEST_SHOWN = 100
 
 
 class Served:
-    """A model under one name and version."""
+    """A model under one name and version. `link` is the connection to its Redis for commands that do not block."""
 
     def __init__(
         self,
         name: str,
         version: str,
         job: Job,
-        registry: Registry,
+        backend: Backend,
         calls: Calls,
         servable: Servable | None,
         bucket: TokenBucket | None,
@@ -47,7 +47,8 @@ class Served:
         self.version = version
         self.job = job
         self.servable = servable
-        self._registry = registry
+        self.link = backend.link
+        self._registry = backend.registry
         self._calls = calls
 
     @property
@@ -192,7 +193,7 @@ class Models:
         window_calls = servable.count_window if servable else self._config.count_window
         calls = backend.calls(job, window_ms / 1000, window_calls)
         bucket = self._buckets.get((name, version))
-        return Served(name, version, found, backend.registry, calls, servable, bucket, self._timers)
+        return Served(name, version, found, backend, calls, servable, bucket, self._timers)
 
     def _unknown(self, name: str, version: str | None) -> UnknownModel:
         name = name if len(name) <= _LONGEST_SHOWN else f"{name[:_LONGEST_SHOWN]}..."

@@ -1,0 +1,1 @@
+"""The dashboard: its page, the figures on it, and their last hour."""

@@ -1,0 +1,34 @@
+// Numbers as people read them, in the same units as `cluster-serving status`.
+
+/** A rate or a count with two digits at least: 0, 0.4, 12, 3,400. */
+export function number(value) {
+  if (value > 0 && value < 10 && !Number.isInteger(value)) return value.toFixed(value < 1 ? 2 : 1);
+  return Math.round(value).toLocaleString("en-US");
+}
+
+/** Seconds in the unit that fits: 0.4 ms, 12 ms, 3.1 s, 7 min, 5 h. Nothing: no record. */
+export function duration(seconds) {
+  if (!seconds) return "–";
+  for (const [factor, unit, most] of [[1000, "ms", 1], [1, "s", 100], [1 / 60, "min", 6000], [1 / 3600, "h", 172800]]) {
+    if (seconds < most) {
+      const value = seconds * factor;
+      return `${value < 10 ? value.toFixed(1) : value.toFixed(0)} ${unit}`;
+    }
+  }
+  return `${(seconds / 86400).toFixed(0)} d`;
+}
+
+/** A share from 0 to 1 as percent. */
+export function percent(share) {
+  return `${Math.round(100 * share)}%`;
+}
+
+/** The time of day of a Unix time in ms. */
+export function clock(atMs) {
+  return new Date(atMs).toLocaleTimeString("en-GB");
+}
+
+/** `1 node`, `2 nodes`. */
+export function counted(count, noun) {
+  return `${number(count)} ${noun}${count === 1 ? "" : "s"}`;
+}

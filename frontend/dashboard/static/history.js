@@ -1,0 +1,27 @@
+// The last hour of a job, and what happened in it.
+
+import { counted } from "./format.js";
+
+const HOUR_MS = 3_600_000;
+
+/** The points that are kept, with newer ones behind them. */
+export function extended(points, newer) {
+  const all = [...points, ...newer];
+  const first = (all.at(-1)?.at_ms ?? 0) - HOUR_MS;
+  return newer.length ? all.filter((point) => point.at_ms >= first) : points;
+}
+
+/** Restarts of processes, changes of the model, and nodes that came and went: {atMs, text, color}, the oldest first. */
+export function marksOf(points) {
+  const marks = [];
+  points.forEach((point, index) => {
+    const before = points[index - 1];
+    if (!before) return;
+    const mark = (text, color) => marks.push({ atMs: point.at_ms, text, color });
+    const restarts = point.restarts - before.restarts;
+    if (restarts > 0) mark(`${counted(restarts, "process").replace("processs", "processes")} restarted`, "--bad");
+    if (point.model !== before.model) mark(`model changed to ${point.model || "an unknown one"}`, "--accent");
+    if (point.nodes !== before.nodes) mark(`${counted(point.nodes, "node")} ready, ${before.nodes} before`, "--warn");
+  });
+  return marks;
+}

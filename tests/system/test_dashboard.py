@@ -1,0 +1,198 @@
+"""The dashboard in a real browser, before a real node and a frontend of two processes."""
+
+import json
+import re
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cluster_serving import node as node_package
+from cluster_serving.client import InputQueue
+from support.browser import Page, browser
+from support.private_redis import PrivateRedis, private_redis
+from support.running_frontend import RunningFrontend, running_frontend
+from support.running_node import RunningNode, running_node
+from support.wait import wait_until
+
+JOB = "digits"
+MODEL = Path(node_package.__file__).with_name("quickstart") / "model"
+KEY = "the-key-of-the-test"
+ROW = np.full((1, 8, 8), 0.5, np.float32)
+AXE = "axe.run(document, {resultTypes: ['violations']}).then((found) => found.violations)"
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrivateRedis]:
+    with private_redis(tmp_path_factory.mktemp("redis")) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def node(server: PrivateRedis, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningNode]:
+    with running_node(tmp_path_factory.mktemp("node"), server, modelPath=str(MODEL), jobName=JOB) as node:
+        yield node
+
+
+@pytest.fixture(scope="module")
+def frontend(
+    server: PrivateRedis, node: RunningNode, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[RunningFrontend]:
+    with running_frontend(tmp_path_factory.mktemp("frontend"), server, jobName=JOB, workers=2) as frontend:
+        yield frontend
+
+
+@pytest.fixture(scope="module")
+def tab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
+    with browser(tmp_path_factory.mktemp("browser")) as page:
+        yield page
+
+
+@pytest.fixture
+def page(tab: Page, frontend: RunningFrontend) -> Iterator[Page]:
+    """The page with its figures. At the end no script has failed, and nothing was asked of others."""
+    tab.resize(1280)
+    tab.troubles.clear()
+    tab.loaded.clear()
+    tab.open(f"{frontend.url}/dashboard", "document.querySelector('#throughput')")
+    yield tab
+    assert tab.troubles == []
+    assert [url for url in tab.loaded if not url.startswith((f"{frontend.url}/", "data:", "blob:"))] == []
+
+
+@pytest.fixture(scope="module")
+def axe() -> str:
+    spec = find_spec("axe_core_python")
+    assert spec is not None
+    assert spec.origin is not None
+    return Path(spec.origin).with_name("axe.min.js").read_text(encoding="utf-8")
+
+
+def ask(frontend: RunningFrontend, path: str, **headers: str) -> Any:
+    request = urllib.request.Request(f"{frontend.url}{path}", headers=headers)  # noqa: S310 - our own http URL
+    return urllib.request.urlopen(request, timeout=30)  # noqa: S310
+
+
+def metric(frontend: RunningFrontend, name: str) -> float:
+    """The sum of a metric's samples."""
+    with ask(frontend, "/metrics", Accept="text/plain") as response:
+        text = response.read().decode()
+    return sum(float(value) for value in re.findall(rf"^cluster_serving_{name}(?:{{.*}})? (\S+)$", text, re.MULTILINE))
+
+
+def shown(page: Page, tile: str, part: str = "b") -> float:
+    """The first number in a part of a tile."""
+    found = re.search(r"[\d,.]+", page.text(f"#{tile} {part}"))
+    return float(found[0].replace(",", "")) if found else 0.0
+
+
+def test_numbers_are_those_of_the_metrics_under_load(
+    page: Page, frontend: RunningFrontend, server: PrivateRedis
+) -> None:
+    before = metric(frontend, "records_answered_total")
+    with InputQueue(url=server.url, name=JOB) as queue:
+        wait_until(
+            lambda: list(queue.predict_many([{"image": ROW}] * 50)) and shown(page, "throughput") > 0, "a rate is shown"
+        )
+
+    def agrees() -> bool:
+        answered = metric(frontend, "records_answered_total")
+        return answered > before and shown(page, "total") == answered
+
+    wait_until(agrees, "the page shows what the metrics tell")
+    assert shown(page, "backlog") == metric(frontend, "backlog") == 0
+    assert shown(page, "dead") == metric(frontend, "dead_letters")
+    assert page.text("#latency b") not in ("", "\N{EN DASH}")
+
+
+def test_the_sentence_is_that_of_the_limit(page: Page, frontend: RunningFrontend) -> None:
+    def agrees() -> bool:
+        with ask(frontend, "/dashboard/data") as response:
+            limit = json.load(response)["jobs"][0]["limit"]
+        return (page.text("#limit span"), page.text("#limit code")) == (limit["sentence"], limit["code"])
+
+    wait_until(agrees, "the page has the sentence")
+    assert page.text("#nodes tbody th")
+
+
+def test_a_late_page_has_the_points_before(page: Page, frontend: RunningFrontend) -> None:
+    def kept() -> list[Any]:
+        with ask(frontend, f"/dashboard/data?model={JOB}") as response:
+            return list(json.load(response)["history"])
+
+    wait_until(lambda: len(kept()) > 1, "two points are kept")
+    page.open(f"{frontend.url}/dashboard", "document.querySelectorAll('canvas').length === 4")
+
+    label = page.run("document.querySelector('.chart [role=img]').ariaLabel")
+    assert re.fullmatch(r"Throughput, the last hour\. Now: records/s [\d.,]+, errors/s [\d.,]+\.", label)
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 390])
+def test_a_person_who_needs_help_finds_no_serious_obstacle(page: Page, axe: str, theme: str, width: int) -> None:
+    page.prefer(theme)
+    page.resize(width)
+    page.run(f"{axe}; 0")
+
+    found = page.run(AXE)
+
+    serious = [problem for problem in found if problem["impact"] in ("serious", "critical")]
+    assert [(each["id"], [node["html"] for node in each["nodes"]]) for each in serious] == []
+    assert page.run("document.documentElement.scrollWidth") <= width
+
+
+def test_every_control_is_reached_by_keyboard(page: Page) -> None:
+    page.run("document.activeElement.blur()")
+    reached: list[str] = []
+    for _ in range(
+        page.run("document.querySelectorAll('a, button, input, select, textarea, summary, [tabindex]').length")
+    ):
+        page.press("Tab")
+        reached.append(page.run("document.activeElement.outerHTML.slice(0, 90)"))
+
+    wanted = page.run(
+        "[...document.querySelectorAll('a, button, input, select, textarea, summary, [tabindex=\"0\"]')]"
+        ".filter((each) => !each.disabled).map((each) => each.outerHTML.slice(0, 90))"
+    )
+    assert wanted[0].startswith('<a class="skip"')
+    assert set(wanted) <= set(reached)
+
+
+def test_a_browser_that_has_the_files_gets_304(frontend: RunningFrontend) -> None:
+    with ask(frontend, "/dashboard/static/app.js", **{"Accept-Encoding": "gzip"}) as response:
+        tag = response.headers["ETag"]
+        assert response.headers["Content-Encoding"] == "gzip"
+        assert response.headers["Cache-Control"] == "no-cache"
+
+    with pytest.raises(urllib.error.HTTPError, match="304"):
+        ask(frontend, "/dashboard/static/app.js", **{"If-None-Match": tag})
+    with pytest.raises(urllib.error.HTTPError, match="404"):
+        ask(frontend, "/dashboard/static/history.py")
+    with pytest.raises(urllib.error.HTTPError, match="400"):
+        ask(frontend, "/dashboard/data?since=yesterday")
+
+
+def test_the_page_asks_for_the_key_and_shows_nothing_without(
+    tab: Page, server: PrivateRedis, node: RunningNode, tmp_path: Path
+) -> None:
+    keys = tmp_path / "keys"
+    keys.write_text(f"{KEY}\n")
+    with running_frontend(tmp_path, server, jobName=JOB, apiKeysFile=str(keys)) as guarded:
+        with pytest.raises(urllib.error.HTTPError, match="401"):
+            ask(guarded, "/dashboard/data")
+        tab.open(f"{guarded.url}/dashboard", "document.activeElement.id === 'key'")
+        assert tab.text("#throughput") == ""
+        tab.type("a wrong key")
+        tab.press("Enter")
+        tab.until("document.querySelector('#key-note').textContent.includes('does not know')")
+        tab.run("document.querySelector('#key').value = ''")
+        tab.type(KEY)
+        tab.press("Enter")
+
+        tab.until("document.querySelector('#throughput')")
+        assert KEY not in tab.run("location.href + document.cookie + JSON.stringify(localStorage)")
