@@ -4,6 +4,12 @@
     cluster-serving_<job>:<uri>             hash      one result, until a client takes it or its time to live ends
     cluster-serving.reply_<job>:<client>@1  stream    results for one waiting client, or for the calls of one frontend process.
                                                       Expires with the client. Ends in the client's wire (below)
+    cluster-serving.reply_<job>:later-<x>   hash      one call over HTTP that is answered later: facts of the call, and the result
+                                                      of each record by uri (below). <x> is a digest of the secret in the call's id
+    cluster-serving.calls_<owner>           zset      ids of the calls of one API key that are answered later, scored by the Unix
+                                                      time in ms until which a call is kept
+    cluster-serving.callbacks               zset      keys of the finished calls whose callers want the result posted, scored by
+                                                      the Unix time in ms of the next attempt
     cluster-serving.node_<job>:<node>       string    JSON heartbeat of one node, expires after three missed heartbeats
     cluster-serving.nodes                   zset      keys of all heartbeats, scored by the Unix time in s of the last heartbeat
     cluster-serving.reply_:<frontend>       stream    results for one frontend process of the release before, of every job
@@ -27,7 +33,8 @@ Request fields, native dialect (values are bytes, `<name>` is a model input's na
     sparse.indices:<name>   Arrow IPC Tensor message, int64 (rank, nnz)
     sparse.values:<name>    Arrow IPC Tensor message, (nnz,)
     sparse.shape:<name>     Arrow IPC Tensor message, int64 (rank,)
-    reply                   key of the reply stream for the result. Without the field, the result goes to a result hash
+    reply                   key of the reply stream, or of the call answered later, for the result. Without the field, the result
+                            goes to a result hash
     traceparent             W3C Trace Context of the call, for the logs of the node
     deadline                Unix time in ms on the clock of Redis, or + and the ms after the entry was made. A record not begun
                             by a node before the deadline is answered DeadlineExceeded
@@ -47,6 +54,13 @@ Result fields:
 One entry of a reply stream holds the results of a batch: see wire/reply.py. The wire is the number of the newest form of such
 entries that a release knows. A release reads and writes the form before too, so that releases with neighbouring wires understand
 each other: a node writes the older one of its own newest form and the client's.
+
+The hash of a call that is answered later has a field for each fact of the call (frontend/models/later/kept.py), among them
+
+    left                    number of records without a result, which a node counts down
+    callback                URL for the result. A node then adds the key of a finished call to the callbacks, and counts `finished`
+
+and for each finished record its uri with a MessagePack list of the result's fields: name, value, ...
 
 A dead letter begins with the field `dead_letter` (JSON: `Reason` in node/writer/dead_letters.py). The fields of the request follow
 unchanged, or after a field `dead_letter_cut` with their first bytes.
@@ -82,6 +96,11 @@ BATCH: Final = b"batch"
 DEAD_LETTER: Final = b"dead_letter"
 
 NODES: Final = "cluster-serving.nodes"
+CALLBACKS: Final = "cluster-serving.callbacks"
+
+LEFT: Final = b"left"
+CALLBACK: Final = b"callback"
+FINISHED: Final = b"finished"
 
 MODEL_SECURED: Final = "model_secured"
 SECRET: Final = "secret"  # noqa: S105 - the name of a field
@@ -126,6 +145,21 @@ def reply_key(job: str, client: str) -> str:
     return f"{reply_prefix(job)}{client}{_MARK}"
 
 
+def later_key(job: str, digest: str) -> str:
+    """Return the key of a call that is answered later, by the digest of its secret."""
+    return f"{reply_prefix(job)}{_LATER.decode()}{digest}"
+
+
+def is_later(reply_key: bytes) -> bool:
+    """Return whether a result goes to a call that is answered later, and not to a reply stream."""
+    return reply_key.partition(b":")[2].startswith(_LATER)
+
+
+def calls_key(owner: str) -> str:
+    """Return the key of the calls of one API key, by the digest of the API key."""
+    return f"cluster-serving.calls_{owner}"
+
+
 def wire_of(reply_key: bytes) -> int:
     """Return the wire of the client that reads a reply stream. The first release, of wire 1, ends its keys without it."""
     wire = reply_key.rpartition(b"@")[2]
@@ -142,6 +176,7 @@ def can_read(reply_key: bytes) -> bool:
     return reply_key.endswith(_OWN_END) or understood(wire_of(reply_key))
 
 
+_LATER: Final = b"later-"
 _DIGITS: Final = 9
 _MARK: Final = f"@{WIRE}"
 _OWN_END: Final = _MARK.encode()  # nearly every key ends so, and the look is cheap

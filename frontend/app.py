@@ -14,12 +14,12 @@ from cluster_serving.frontend.http.application import Application
 from cluster_serving.frontend.metrics.timers import Timers, WorkerTimers
 from cluster_serving.frontend.models.limits import bucket_of
 from cluster_serving.frontend.models.models import Models
-from cluster_serving.frontend.routes import dashboard, docs, health, metrics, models, predict, secure, v1, v2
+from cluster_serving.frontend.routes import dashboard, docs, health, metrics, models, predict, results, secure, v1, v2
 from cluster_serving.frontend.routes.errors import add_error_handlers
 from cluster_serving.frontend.routes.state import Frontend
 
 _FLUSH_S = 0.25
-_APIS = (predict, models, secure, v1, v2, health, metrics, docs)
+_APIS = (predict, models, results, secure, v1, v2, health, metrics, docs)
 
 
 def create_app(config: FrontendConfig, timers: Timers, process: int = 0) -> Sanic[Any, Any]:
@@ -60,6 +60,9 @@ def create_app(config: FrontendConfig, timers: Timers, process: int = 0) -> Sani
             await asyncio.sleep(_FLUSH_S)
             timers.flush()
 
+    async def end_waits(app: Sanic[Any, Any]) -> None:
+        app.ctx.frontend.models.end_waits()
+
     async def end(app: Sanic[Any, Any]) -> None:
         for task in app.ctx.tasks:
             task.cancel()
@@ -67,5 +70,6 @@ def create_app(config: FrontendConfig, timers: Timers, process: int = 0) -> Sani
         await app.ctx.frontend.models.close()
 
     app.before_server_start(begin)
+    app.before_server_stop(end_waits)
     app.after_server_stop(end)
     return app

@@ -5,8 +5,10 @@ ClusterServingError             client/errors.py: QueueFull 429, ConnectionLost 
     ├── BadRequest              400   the body, a header or a parameter is not valid
     ├── Unauthorized            401   no API key, or a wrong one
     ├── UnknownModel            404   no live node serves the model
+    ├── UnknownResult           404   no call of this API key has the id, or its time is over
     ├── UnsupportedMediaType    415   a content type that no route reads
     ├── Limited                 429   more requests per second than the token bucket lets through
+    ├── TooManyCalls            429   the API key has as many calls that are answered later as it may have
     ├── Overloaded              429   the queue is full, or the wait would be longer than the request may take
     └── NotReady                503   the nodes of the model are starting, or cannot serve now
 """
@@ -44,6 +46,12 @@ class UnknownModel(RequestError):
     http_status = 404
 
 
+class UnknownResult(RequestError):
+    """No call of this API key has the id, or its time is over."""
+
+    http_status = 404
+
+
 class UnsupportedMediaType(RequestError):
     """The route does not read a body of this content type."""
 
@@ -52,6 +60,12 @@ class UnsupportedMediaType(RequestError):
 
 class Limited(RequestError):
     """More requests per second than the token bucket lets through."""
+
+    http_status = 429
+
+
+class TooManyCalls(RequestError):
+    """The API key has as many calls that are answered later as it may have (`laterPerKey`)."""
 
     http_status = 429
 

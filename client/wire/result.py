@@ -5,10 +5,11 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, cast
 
+import msgspec
 import numpy as np
 
 from cluster_serving.client import keys
-from cluster_serving.client.errors import CodecError
+from cluster_serving.client.errors import CodecError, ErrorCode
 from cluster_serving.client.wire.nested import decode_nested
 from cluster_serving.client.wire.receipt import Receipt, SplitReceipt, decode_receipt
 from cluster_serving.client.wire.tensors import decode_tensor
@@ -125,6 +126,20 @@ def decode_result(uri: str, fields: Sequence[bytes], receipt: SplitReceipt | Non
             raise CodecError(f"the receipt names outputs {names}, the result has {list(outputs)}")
         outputs = {str(name): outputs[str(name)] for name in names}
     return Result(uri, outputs, filtered, error, receipt if whole is None else whole)
+
+
+def pack_fields(fields: Sequence[bytes]) -> bytes:
+    """Return the fields of a result as one value, for the hash of a call that is answered later."""
+    return msgspec.msgpack.encode(fields)
+
+
+def unpack_result(uri: str, packed: bytes) -> Result:
+    """Return the result in the hash of a call that is answered later. An unreadable result becomes a failed result."""
+    try:
+        return decode_result(uri, msgspec.msgpack.decode(packed, type=list[bytes]))
+    except (msgspec.MsgspecError, ValueError) as error:  # CodecError is a ValueError
+        why = f"the result cannot be read ({error}): was it written by a node of another version?"
+        return Result(uri, {}, error=(ErrorCode.UNREADABLE, why))
 
 
 @lru_cache(maxsize=_MAX_NAMES)

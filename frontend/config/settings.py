@@ -74,6 +74,30 @@ class Serving(_Group):
     dashboard: bool = Field(default=True, description="Answer /dashboard, and keep its last hour in Redis.")
 
 
+class Later(_Group):
+    """Answers later."""
+
+    later_timeout_s: float = Field(
+        default=3600,
+        gt=0,
+        le=2_592_000,
+        alias="laterTimeout",
+        description="Seconds within which a node must begin a call that is answered later, at most.",
+    )
+    later_ttl_s: float = Field(
+        default=3600,
+        gt=0,
+        le=2_592_000,
+        alias="laterTtl",
+        description="Seconds for which a result that is fetched later is kept, counted from the end of laterTimeout.",
+    )
+    later_per_key: int = Field(
+        default=10_000,
+        ge=0,
+        description="Calls that are answered later, of one API key or of all callers without one. 0: none.",
+    )
+
+
 class Limits(_Group):
     """Limits and access."""
 
@@ -134,7 +158,7 @@ class Log(_Group):
 
 
 # The last base's fields come first.
-class FrontendConfig(Log, Redis, Limits, Serving, Https, Listening):
+class FrontendConfig(Log, Redis, Limits, Later, Serving, Https, Listening):
     """Settings of one frontend, the same in all its processes."""
 
     def redis_settings(self) -> RedisSettings:
@@ -167,5 +191,5 @@ class FrontendConfig(Log, Redis, Limits, Serving, Https, Listening):
         return replace(settings, host=host, port=port, unix_path=None, sentinels=None)
 
 
-GROUPS: tuple[type[BaseModel], ...] = (Listening, Https, Serving, Limits, Redis, Log)
+GROUPS: tuple[type[BaseModel], ...] = (Listening, Https, Serving, Later, Limits, Redis, Log)
 """Groups in the order of the help. The docstring of a class is the title of its group."""

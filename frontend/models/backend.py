@@ -4,8 +4,10 @@ from collections.abc import Mapping
 
 from cluster_serving.client.aio.link import AsyncLink
 from cluster_serving.client.redis_settings import RedisSettings
+from cluster_serving.frontend.config.settings import FrontendConfig
 from cluster_serving.frontend.metrics.timers import WorkerTimers
 from cluster_serving.frontend.models.calls import Calls
+from cluster_serving.frontend.models.later.later import Later
 from cluster_serving.frontend.models.registry import Registry
 
 
@@ -14,15 +16,18 @@ class Backend:
 
     Args:
         settings: settings of the Redis.
+        config: settings of the frontend.
         timers: timers of this process.
 
     Attributes:
         registry: jobs with a live node.
         link: connection that sends records, and takes other commands that do not block.
+        later: calls that are answered later.
     """
 
-    def __init__(self, settings: RedisSettings, timers: WorkerTimers) -> None:
+    def __init__(self, settings: RedisSettings, config: FrontendConfig, timers: WorkerTimers) -> None:
         self.registry = Registry(settings)
+        self.later = Later(settings, config)
         self._settings = settings
         self._timers = timers
         self.link = AsyncLink(settings)
@@ -46,6 +51,7 @@ class Backend:
     async def close(self) -> None:
         """Close every connection."""
         await self.registry.close()
+        await self.later.close()
         for calls in self._calls.values():
             await calls.close()
         await self.link.close()

@@ -26,7 +26,7 @@ from cluster_serving.client.redis_settings import RedisSettings
 from cluster_serving.client.wire.result import Result
 from cluster_serving.frontend.metrics.timers import Timer, WorkerTimers
 
-_CANCEL = Script(Path(__file__).with_name("cancel.lua").read_text())
+CANCEL = Script(Path(__file__).with_name("cancel.lua").read_text())
 
 
 class Calls:
@@ -106,6 +106,27 @@ class Calls:
             for uri in uris:
                 self._replies.forget(uri)
 
+    async def enqueue(
+        self, uris: Sequence[bytes], records: Sequence[Fields], reply: str, timeout_s: float, traceparent: bytes
+    ) -> list[bytes]:
+        """Enqueue records whose results go elsewhere, and return the ids of their entries.
+
+        Args:
+            uris: uri of each record.
+            records: input fields of each record.
+            reply: key for the results.
+            timeout_s: seconds after which no node begins the records any more.
+            traceparent: W3C Trace Context of the request, or empty.
+
+        Raises:
+            QueueFull: the queue has no room.
+            ConnectionLost: Redis cannot be reached, or went away.
+            RedisRefused: Redis answered with an error, and a retry is of no use.
+        """
+        trailer = [keys.REPLY, reply.encode(), *([keys.TRACEPARENT, traceparent] if traceparent else ())]
+        batch = [[keys.URI, uri, *record, *trailer] for uri, record in zip(uris, records, strict=True)]
+        return await self._admission.put(batch, timeout_s)
+
     async def close(self) -> None:
         """End the waiting calls with `ConnectionLost`, and delete the reply stream. The sending connection stays open."""
         self._replies.abandon()
@@ -125,7 +146,7 @@ class Calls:
 
         async def tidy() -> None:
             with suppress(ClusterServingError):  # then the records expire by their deadline
-                await self._sending.run(_CANCEL, [self._job], [keys.GROUP, *await ids])
+                await self._sending.run(CANCEL, [self._job], [keys.GROUP, *await ids])
 
         if not self._admission.withdraw(ids):
             task = asyncio.create_task(tidy())

@@ -1,9 +1,8 @@
 """Models that can be called: jobs with a live node, and the names given to jobs in servables-conf.yaml."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from hashlib import sha256
 from time import perf_counter
-
-from sanic import Request
 
 from cluster_serving.client.errors import QueueFull
 from cluster_serving.client.protocol.requests import Fields
@@ -11,11 +10,12 @@ from cluster_serving.client.redis_settings import RedisSettings
 from cluster_serving.client.wire.result import Result
 from cluster_serving.frontend.config.servables import Servable
 from cluster_serving.frontend.config.settings import FrontendConfig
-from cluster_serving.frontend.errors import SEE_LOG, NotReady, Overloaded, UnknownModel
+from cluster_serving.frontend.errors import SEE_LOG, NotReady, Overloaded, UnknownModel, UnknownResult
 from cluster_serving.frontend.job import Job
 from cluster_serving.frontend.metrics.timers import Count, Timer, WorkerTimers
 from cluster_serving.frontend.models.backend import Backend
 from cluster_serving.frontend.models.calls import Calls
+from cluster_serving.frontend.models.later.kept import CallId, Kept
 from cluster_serving.frontend.models.limits import bucket_of, take_token
 from cluster_serving.frontend.models.registry import Registry
 from cluster_serving.frontend.models.token_bucket import TokenBucket
@@ -49,6 +49,7 @@ class Served:
         self.servable = servable
         self.link = backend.link
         self._registry = backend.registry
+        self._later = backend.later
         self._calls = calls
 
     @property
@@ -65,7 +66,7 @@ class Served:
         if not self.job.ready:
             raise NotReady(f"no node of {self.name} is ready: {self.job.states}")
 
-    async def predict(self, records: Sequence[Fields], request: Request) -> list[Result]:
+    async def predict(self, records: Sequence[Fields], visit: Visit) -> list[Result]:
         """Enqueue records and return their results in order. The result of a failed record is its error.
 
         Raises:
@@ -75,12 +76,8 @@ class Served:
             ConnectionLost: Redis cannot be reached, or went away.
             RedisRefused: Redis answered with an error, and a retry is of no use.
         """
-        self.check_ready()
-        if self._bucket is not None:
-            await take_token(self._bucket, self._timers)
-        visit: Visit = request.ctx.visit
+        await self._admit(len(records))
         registry, name, timers = self._registry, self.job.name, self._timers
-        timers.count(Count.RECORDS, len(records))
         wait_s = registry.wait_s(name)
         if wait_s > visit.timeout_s:
             timers.count(Count.PREDICTED_WAIT)
@@ -100,6 +97,39 @@ class Served:
         visit.receipt = receipt = receipt_of(results[0])
         timers.observe_model(self.name, self.version, elapsed_s, receipt.run_ms / 1000 if receipt else None)
         return results
+
+    async def accept(self, records: Sequence[Fields], form: bytes, visit: Visit) -> CallId:
+        """Enqueue records, and return the id under which their results are kept.
+
+        Args:
+            records: input fields of each record.
+            form: form of the answer.
+            visit: the request.
+
+        Raises:
+            Limited: more requests per second than servables-conf.yaml lets through to this model.
+            NotReady: no node takes records, or a node is of a release that answers nothing later.
+            TooManyCalls: the caller has `laterPerKey` calls.
+            Overloaded: the queue is full.
+            ConnectionLost: Redis cannot be reached, or went away.
+            RedisRefused: Redis answered with an error, and a retry is of no use.
+        """
+        await self._admit(len(records))
+        old = [f"{node.node} ({node})" for node in self.job.nodes if not node.answers_later]
+        if old:
+            raise NotReady(f"{self.name} cannot be answered later: upgrade its nodes {', '.join(old)}")
+        job, owner = self.job.name, owner_of(visit.api_key)
+        try:
+            return await self._later.accept(self._calls, job, records, form, owner, visit.timeout_s, visit.traceparent)
+        except QueueFull as error:
+            self._timers.count(Count.QUEUE_FULL)
+            raise Overloaded(str(error), self._registry.retry_after_s(job)) from error
+
+    async def _admit(self, records: int) -> None:
+        self.check_ready()
+        if self._bucket is not None:
+            await take_token(self._bucket, self._timers)
+        self._timers.count(Count.RECORDS, records)
 
 
 class Models:
@@ -170,6 +200,36 @@ class Models:
             raise self._unknown(name, version)
         return self._served(name, VERSION, self._default, name, None)
 
+    async def kept(self, text: str, api_key: str) -> tuple[Backend, Kept]:
+        """Return a call that is answered later, and the Redis of the call.
+
+        Raises:
+            UnknownResult: no call has the id, or the call is of another API key.
+            ConnectionLost: a Redis cannot be reached, or went away.
+            RedisRefused: Redis answered with an error.
+        """
+        call = CallId.parse(text)
+        for backend in self._backends.values():
+            found = await backend.later.read(call) if call else None
+            if found is not None and found.owner == owner_of(api_key):
+                return backend, found
+        raise UnknownResult("no result has this id: it never had one, it was deleted, or its time is over (laterTtl)")
+
+    async def kept_of(self, api_key: str) -> list[Kept]:
+        """Return the newest calls of an API key that are answered later.
+
+        Raises:
+            ConnectionLost: a Redis cannot be reached, or went away.
+            RedisRefused: Redis answered with an error.
+        """
+        found = [await backend.later.of(owner_of(api_key)) for backend in self._backends.values()]
+        return [kept for each in found for kept in each]
+
+    def end_waits(self) -> None:
+        """End the waits for results: this process is to stop."""
+        for backend in self._backends.values():
+            backend.later.watch.end()
+
     def all(self) -> Iterator[Served]:
         """Yield every model with a live node."""
         for (name, version), servable in self._servables.items():
@@ -212,5 +272,10 @@ class Models:
 
     def _backend(self, settings: RedisSettings) -> Backend:
         if settings not in self._backends:
-            self._backends[settings] = Backend(settings, self._timers)
+            self._backends[settings] = Backend(settings, self._config, self._timers)
         return self._backends[settings]
+
+
+def owner_of(api_key: str) -> str:
+    """Return the digest that stands for an API key in Redis. Callers without a key have one in common."""
+    return sha256(f"owner {api_key}".encode(errors="surrogateescape")).hexdigest()[:32]

@@ -77,8 +77,12 @@ class Registry:
 
     def wait_s(self, job: str) -> float:
         """Return the expected wait of a record that is enqueued now, in seconds, or 0 while nothing is known."""
+        return self.time_s(job, self._backlog.get(job, 0)) or 0
+
+    def time_s(self, job: str, records: int) -> float | None:
+        """Return the seconds in which the nodes of a job finish a number of records, or None while nothing is known."""
         rate = self._paces[job].rate if job in self._paces else 0
-        return self._backlog.get(job, 0) / rate if rate > 0 else 0
+        return records / rate if rate > 0 else None
 
     def retry_after_s(self, job: str) -> int:
         """Return the whole seconds after which a refused request should be tried again."""

@@ -8,9 +8,11 @@ from sanic import Request
 from cluster_serving.client.errors import CodecError
 from cluster_serving.client.wire.receipt import Receipt
 from cluster_serving.client.wire.result import Result
+from cluster_serving.frontend.config.settings import FrontendConfig
 from cluster_serving.frontend.errors import BadRequest
 
 _REQUEST_ID = re.compile(r"[\x21-\x7e]{1,128}")
+_RESPOND_ASYNC = re.compile(r"(?:^|[,;\s])respond-async(?:$|[,;\s])", re.IGNORECASE)
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 
 
@@ -19,25 +21,30 @@ class Visit:
 
     Attributes:
         request_id: `X-Request-ID` of the request, or None.
-        timeout_s: seconds that the request may take: `?timeout=` or `X-Request-Timeout`, at most `requestTimeout`.
+        api_key: API key of the request. Empty: none, or none is needed.
+        is_later: True if the answer is to be fetched later: `Prefer: respond-async` or `?async=1`.
+        timeout_s: seconds that the request may take: `?timeout=` or `X-Request-Timeout`, at most `requestTimeout`, or
+            `laterTimeout` for an answer that is fetched later.
         traceparent: W3C Trace Context, or empty.
         receipt: receipt of one of the results, or None.
     """
 
-    __slots__ = ("receipt", "request_id", "timeout_s", "traceparent")
+    __slots__ = ("api_key", "is_later", "receipt", "request_id", "timeout_s", "traceparent")
 
-    def __init__(self, request: Request, longest_s: float) -> None:
+    def __init__(self, request: Request, config: FrontendConfig) -> None:
         """Read the options of a request.
 
         Raises:
-            BadRequest: the timeout is not a number of seconds.
+            BadRequest: the timeout is not a number of seconds, or `async` is neither 0 nor 1.
         """
         headers = request.headers
         self.request_id = request_id_of(request)
         trace = headers.get("traceparent")
         # The standard says to ignore a traceparent that is not valid.
         self.traceparent = trace.encode() if trace and _TRACEPARENT.fullmatch(trace) else b""
-        self.timeout_s = longest_s
+        self.api_key = ""
+        self.is_later = _wants_later(request)
+        self.timeout_s = config.later_timeout_s if self.is_later else config.request_timeout_s
         self.receipt: Receipt | None = None
         asked = headers.get("x-request-timeout")
         if asked is None and "timeout=" in request.query_string:
@@ -58,6 +65,14 @@ class Visit:
         if not timeout_s > 0:
             raise BadRequest(f"the timeout is a number of seconds above 0, not {str(seconds)[:40]!r}")
         self.timeout_s = min(self.timeout_s, timeout_s)
+
+
+def _wants_later(request: Request) -> bool:
+    if "async=" in request.query_string and (asked := request.args.get("async")) is not None:
+        if asked not in ("0", "1"):
+            raise BadRequest(f"async is 1, for an answer that is fetched later, or 0, not {asked[:40]!r}")
+        return bool(asked == "1")
+    return "prefer" in request.headers and any(map(_RESPOND_ASYNC.search, request.headers.getall("prefer")))
 
 
 def request_id_of(request: Request) -> str | None:

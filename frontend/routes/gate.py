@@ -27,12 +27,13 @@ def gated(handler: Handler, name: str, *, is_open: bool, is_limited: bool) -> Ha
         timers.count(Count.IN_FLIGHT)
         visit: Visit | None = None
         try:
-            visit = request.ctx.visit = Visit(request, frontend.config.request_timeout_s)
+            visit = request.ctx.visit = Visit(request, frontend.config)
             if not is_open:
                 if frontend.api_keys is not None:
                     key = str(request.headers.get("x-api-key") or request.token or "")
                     if not frontend.api_keys.allows(key, monotonic()):
                         raise Unauthorized("this needs an API key: the header X-API-Key, or Authorization: Bearer")
+                    visit.api_key = key
                 if is_limited and frontend.bucket is not None:
                     await take_token(frontend.bucket, timers)
             response = await handler(request, **arguments)

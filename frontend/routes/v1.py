@@ -7,27 +7,20 @@ from sanic import HTTPResponse, Request
 from cluster_serving.client.protocol.requests import Fields
 from cluster_serving.frontend.errors import BadRequest, UnknownModel
 from cluster_serving.frontend.http.body import check_no_file, read
-from cluster_serving.frontend.http.json_body import parse, write
+from cluster_serving.frontend.http.json_body import parse
 from cluster_serving.frontend.http.responses import json_response
-from cluster_serving.frontend.metrics.timers import Timer
-from cluster_serving.frontend.models.results import check_all
+from cluster_serving.frontend.routes.respond import respond
 from cluster_serving.frontend.routes.routes import Routes
 from cluster_serving.frontend.routes.state import Frontend
-from cluster_serving.frontend.v1 import described, results
+from cluster_serving.frontend.v1 import described
 from cluster_serving.frontend.v1.requests import Rows, read_examples, read_predict
+from cluster_serving.frontend.v1.results import Answer
 
 routes = Routes()
 
 _MODEL = "/v1/models/<model:str>"
 _VERSION = _MODEL + "/versions/<version:str>"
 _LABEL = _MODEL + "/labels/<label:str>"
-_DOCUMENTS = {
-    ("predict", False): results.predictions,
-    ("predict", True): results.outputs,
-    ("classify", False): results.classes,
-    ("regress", False): results.numbers,
-}
-"""Makes the document of an answer, by verb and whether the request has column format."""
 
 
 @routes.get(_MODEL, "v1_status")
@@ -63,7 +56,7 @@ async def predict(request: Request, model: str, version: str | None = None) -> H
         UnsupportedMediaType: the body is an image or a form.
         UnknownModel: the model or the version is not known.
         NotReady: no node takes records.
-        ClusterServingError: an error of `Served.predict` or of a row.
+        ClusterServingError: an error of `respond` or of a row.
     """
     if version is None:
         model, _, verb = model.rpartition(":")
@@ -84,16 +77,7 @@ async def predict(request: Request, model: str, version: str | None = None) -> H
         return rows, rows.records(served.job)
 
     rows, records = await read(request, frontend.config.max_body_size, read_rows)
-    frontend.timers.observe(Timer.MAKE_RECORDS, perf_counter() - begun_s)
-    found = await served.predict(records, request)
-    predicted_s = perf_counter()
-    check_all(found)
-    document = _DOCUMENTS[verb, rows.columns](found, rows.is_batch)
-    response = HTTPResponse(write(document), content_type="application/json")
-    ended_s = perf_counter()
-    frontend.timers.observe(Timer.MAKE_RESPONSE, ended_s - predicted_s)
-    frontend.timers.observe(Timer.PREDICT, ended_s - begun_s)
-    return response
+    return await respond(request, served, records, Answer(verb, rows.columns, rows.is_batch), begun_s)
 
 
 @routes.route(_LABEL, ("GET", "POST"), "v1_label")

@@ -7,26 +7,23 @@ from sanic import HTTPResponse, Request
 
 from cluster_serving.frontend.errors import BadRequest
 from cluster_serving.frontend.http.body import check_no_file, read
-from cluster_serving.frontend.http.compression import deflate
 from cluster_serving.frontend.http.json_body import parse
 from cluster_serving.frontend.http.responses import json_response
-from cluster_serving.frontend.metrics.timers import Timer
 from cluster_serving.frontend.models.models import Served
+from cluster_serving.frontend.routes.respond import respond
 from cluster_serving.frontend.routes.routes import Routes
 from cluster_serving.frontend.routes.state import Frontend
+from cluster_serving.frontend.v2.answer import HEAD_BYTES, Answer
 from cluster_serving.frontend.v2.asked import Asked
 from cluster_serving.frontend.v2.headless import ASKED, HEADLESS, read_headless
 from cluster_serving.frontend.v2.metadata import index_entry, model_config, model_metadata, server_metadata
-from cluster_serving.frontend.v2.outputs import joined
 from cluster_serving.frontend.v2.request import decode_request
-from cluster_serving.frontend.v2.response import encode_response
 from cluster_serving.frontend.v2.rows import Rows, split
 from cluster_serving.frontend.v2.statistics import model_statistics
 from cluster_serving.frontend.v2.tensors import read_tensors
 
 routes = Routes()
 
-_HEAD_BYTES = "Inference-Header-Content-Length"
 _MODEL = "/v2/models/<model:str>"
 _VERSION = _MODEL + "/versions/<version:str>"
 _NOT_SERVED = {
@@ -119,14 +116,14 @@ async def infer(request: Request, model: str, version: str | None = None) -> HTT
         UnsupportedMediaType: the body is an image or a form.
         UnknownModel: the model or the version is not known.
         NotReady: no node takes records.
-        ClusterServingError: an error of `Served.predict` or of a row.
+        ClusterServingError: an error of `respond` or of a row.
     """
     begun_s = perf_counter()
-    config, timers = _frontend(request).config, _frontend(request).timers
+    config = _frontend(request).config
     served = _find(request, model, version)
     served.check_ready()
     check_no_file(request, model)
-    node, length = served.job.described, request.headers.get(_HEAD_BYTES)
+    node, length = served.job.described, request.headers.get(HEAD_BYTES)
 
     def read_rows(body: bytes) -> tuple[Asked, Rows]:
         if length == HEADLESS:
@@ -137,22 +134,8 @@ async def infer(request: Request, model: str, version: str | None = None) -> HTT
     asked, (records, stacked) = await read(request, config.max_body_size, read_rows)
     if asked.timeout_s is not None:
         request.ctx.visit.limit(asked.timeout_s)
-    timers.observe(Timer.MAKE_RECORDS, perf_counter() - begun_s)
-    results = await served.predict(records, request)
-    predicted_s = perf_counter()
-    head = {"model_name": served.name, "model_version": served.version}
-    batched = stacked or node.already_batched
-    body, head_bytes = encode_response(head, joined(results, stacked, node.outputs), asked, batched)
-    headers = {} if head_bytes is None else {_HEAD_BYTES: str(head_bytes)}
-    body, encoding = deflate(body, request.headers.get("accept-encoding", ""))
-    if encoding:
-        headers["Content-Encoding"] = encoding
-    content_type = "application/json" if head_bytes is None else "application/octet-stream"
-    response = HTTPResponse(body, headers=headers, content_type=content_type)
-    ended_s = perf_counter()
-    timers.observe(Timer.MAKE_RESPONSE, ended_s - predicted_s)
-    timers.observe(Timer.PREDICT, ended_s - begun_s)
-    return response
+    form = Answer(served.name, served.version, asked, node.outputs, stacked, stacked or node.already_batched)
+    return await respond(request, served, records, form, begun_s)
 
 
 async def not_served(why: str, _request: Request, **_arguments: str) -> HTTPResponse:

@@ -14,13 +14,42 @@ import base64
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 import numpy as np
+from sanic import HTTPResponse
 
 from cluster_serving.client.wire.result import Result
 from cluster_serving.frontend.errors import BadRequest
+from cluster_serving.frontend.http.json_body import write
+from cluster_serving.frontend.models.results import check_all
 
 _VALUE = ""  # name of the value in the place of outputs
 _BYTES_NAME = "_bytes"
+
+
+class Answer(msgspec.Struct, frozen=True, tag="v1"):
+    """Form of an answer.
+
+    Attributes:
+        verb: verb of the request: `predict`, `classify` or `regress`.
+        columns: whether the request has column format.
+        is_batch: whether all rows are one record.
+    """
+
+    verb: str
+    columns: bool
+    is_batch: bool
+
+    def response(self, results: Sequence[Result], _accepted: str) -> HTTPResponse:
+        """Return 200 and the document of the verb.
+
+        Raises:
+            RecordFailed: a row failed.
+            BadRequest: the results do not fit the verb, or each other.
+        """
+        check_all(results)
+        document = _DOCUMENTS[self.verb, self.columns](results, self.is_batch)
+        return HTTPResponse(write(document), content_type="application/json")
 
 
 def predictions(results: Sequence[Result], batched: bool) -> dict[str, Any]:
@@ -141,3 +170,12 @@ def _no_scores(found: str) -> BadRequest:
     return BadRequest(
         f"classify needs a model that gives the scores of classes, or the filter topN; {found}: use :predict"
     )
+
+
+_DOCUMENTS = {
+    ("predict", False): predictions,
+    ("predict", True): outputs,
+    ("classify", False): classes,
+    ("regress", False): numbers,
+}
+"""Makes the document of an answer, by verb and whether the request has column format."""

@@ -117,6 +117,7 @@ class HeartbeatPublisher:
             batch_size=lanes.arrangement.choice.batch,
             host=platform.node(),
             sockets=self._sockets,
+            answers_later=True,
             load=self._recent.add(lanes.sample(figures, self._redis_processor_s())),
             figures=figures.described(),
         )

@@ -1,6 +1,7 @@
 """Step 3 of publishing a slot: the address of each result.
 
-    record with the field `reply`       the reply stream of that name, where all results of a call for one client are one entry
+    record with the field `reply`       the reply stream of that name, where all results of a call for one client are one entry,
+                                        or the hash of a call that is answered later
     record without the field `reply`    a result hash, which Redis keeps for the time to live of results
 
 The addressed results of a slot, and the dead letters among its records, are published by one call of `finish.lua`. A record
@@ -73,7 +74,7 @@ class FinishCall:
         self.size = 0
         self._job = job
         self._batch = batch
-        self._streams: dict[bytes, bytes] = {}  # key of a reply stream: number of the stream in the script
+        self._replies: dict[bytes, bytes] = {}  # key in `reply`: number of the key in the script, negative for a call
         self._hashes: list[bytes] = []
         self._letters: list[bytes] = []
         self._rows: list[bytes] = []
@@ -88,9 +89,10 @@ class FinishCall:
             reason: reason of the dead letter if the record becomes one.
         """
         if row.reply:
-            number = self._streams.get(row.reply)
+            number = self._replies.get(row.reply)
             if number is None:
-                number = self._streams[row.reply] = b"%d" % (len(self._streams) + 1)
+                sign = -1 if keys.is_later(row.reply) else 1
+                number = self._replies[row.reply] = b"%d" % (sign * (len(self._replies) + 1))
             self._rows += (row.id, number, *fields)
         else:
             self._hashes.append(self._job.result_prefix + row.uri)
@@ -108,13 +110,13 @@ class FinishCall:
 
     def keys(self) -> list[bytes]:
         """Return `KEYS` of the script."""
-        return [self._job.stream, self._job.dead_letters, *self._streams, *self._hashes]
+        return [self._job.stream, self._job.dead_letters, *self._replies, *self._hashes]
 
     def arguments(self) -> list[bytes]:
         """Return `ARGV` of the script."""
-        job, streams, letters = self._job, b"%d" % len(self._streams), b"%d" % (len(self._letters) // 2)
+        job, replies, letters = self._job, b"%d" % len(self._replies), b"%d" % (len(self._letters) // 2)
         settings = keys.GROUP.encode(), job.result_ttl_ms, job.max_dead_letters, job.max_dead_letter_bytes
-        return [*settings, self._batch, streams, letters, *self._letters, *self._rows]
+        return [*settings, self._batch, replies, letters, *self._letters, *self._rows]
 
     def _letter(self, row: Row, reason: Reason) -> None:
         self.dead.append((row, reason))

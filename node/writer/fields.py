@@ -2,6 +2,7 @@
 
 native dialect, into a hash      tensor:<output>, bool:<output>, string:<output>, value or error, and receipt
 native dialect, into a reply     uri, and the same fields and the record's part of the receipt, packed
+native dialect, into a call      uri, and the fields of a hash, packed
 original dialect, into a hash    value, and error beside the value NaN
 """
 
@@ -17,6 +18,7 @@ from cluster_serving.client.errors import CodecError, ErrorCode
 from cluster_serving.client.wire.original.result import encode_result as encode_original
 from cluster_serving.client.wire.receipt import BatchReceipt
 from cluster_serving.client.wire.reply import pack
+from cluster_serving.client.wire.result import pack_fields
 from cluster_serving.client.wire.tensors import Array, tensor_header
 from cluster_serving.node.processing.filter_text import json_text, legacy_text
 from cluster_serving.node.ring.slot import BATCHED, BY_ORDER, ORIGINAL, Outcome, Slot, StoredOutput, array_at, cut
@@ -98,7 +100,8 @@ class ResultFields:
             fields, failed = _error((ErrorCode.INFERENCE_FAILED, cut(str(fault))), row.flags), True
         read_ms = row.read_us / 1000 + self._clock_offset_ms
         by_order = row.flags & BY_ORDER
-        if row.reply:
+        is_later = keys.is_later(row.reply)
+        if row.reply and not is_later:
             if by_order:
                 fields += keys.BOUND, keys.ORDER
             fields = [row.uri, pack(row.id, read_ms, row.deliveries, fields)]
@@ -106,6 +109,8 @@ class ResultFields:
             names = [output.name for output in outcome.outputs] if len(outcome.outputs) > 1 else ()
             bound = keys.ORDER.decode() if by_order else ""
             fields += keys.RECEIPT, self._receipt.of_record(row.id, read_ms, row.deliveries, names, bound).encode()
+        if is_later:
+            fields = [row.uri, pack_fields(fields)]
         return Answer(fields, failed)
 
     def _result(self, flags: int, outcome: Outcome, index: int) -> Fields:

@@ -2,17 +2,18 @@
 -- Each record gets one result: the first result published counts.
 -- KEYS[1] the stream
 -- KEYS[2] the stream of dead letters
--- then the reply streams, then the result hashes, in the order of the rows without a reply stream
+-- then the reply streams and calls, then the result hashes, in the order of the rows without either
 -- ARGV[1] the consumer group
 -- ARGV[2] time to live of a result hash in ms, 0 keeps the hash
 -- ARGV[3] number of dead letters to keep
 -- ARGV[4] bytes of memory that dead letters may take
 -- ARGV[5] the field `batch` of replies
--- ARGV[6] number of reply streams
+-- ARGV[6] number of reply streams and calls
 -- ARGV[7] number of rows that become dead letters
 -- then for each dead letter: the number of its row (from 1), and the field `dead_letter`
 -- then for each row: entry id, and
 --     for a reply: the number of the reply stream (from 1), uri, packed result
+--     for a call that is answered later: the number of the call (from 1, and negative), uri, packed result
 --     for a hash: 0, the number of arguments that follow, and field, value, ...
 --     for no result: 0, 0
 -- Returns the numbers of the rows that had been finished before. The script leaves the results of such rows as they are.
@@ -88,6 +89,25 @@ local function answer(stream, uri, packed)
   end
 end
 
+-- Keep a result in the hash of its call. A call that has been given up, or whose time is over, has no hash any more.
+local function keep(call, uri, packed)
+  local key = KEYS[2 + call]
+  local left = tonumber(redis.call('HGET', key, 'left'))
+  if not left then
+    return
+  end
+  -- A replayed dead letter has a result, which the new one replaces.
+  if redis.call('HSET', key, uri, packed) == 1 then
+    left = left - 1
+    redis.call('HSET', key, 'left', left)
+  end
+  if left == 0 and redis.call('HGET', key, 'callback') then
+    redis.call('HSET', key, 'finished', 1 + (redis.call('HGET', key, 'finished') or 0))
+    -- Not among KEYS, so that a node without a right to the callbacks still publishes results.
+    redis.call('ZADD', 'cluster-serving.callbacks', 0, key)
+  end
+end
+
 local finished, repeated = {}, {}
 local row, total = 0, #ARGV
 while at <= total do
@@ -107,6 +127,8 @@ while at <= total do
     end
     if stream > 0 then
       pcall(answer, stream, ARGV[first], ARGV[last])
+    elseif stream < 0 then
+      pcall(keep, -stream, ARGV[first], ARGV[last])
     elseif last >= first then
       redis.call('DEL', KEYS[hash_key])
       redis.call('HSET', KEYS[hash_key], unpack(ARGV, first, last))

@@ -11,8 +11,10 @@ end
 local came = letter[2]
 local fields = {}
 for i = came[1] == 'dead_letter' and 3 or 1, #came, 2 do
-  -- The client that waited for the reply has gone, and the deadline has passed: the result goes to the result hash.
-  if came[i] ~= 'reply' and came[i] ~= 'deadline' then
+  -- The deadline has passed, and the client that waited for the reply has gone: the result goes to the result hash. A call that is
+  -- answered later is a hash that waits for the result as long as it exists. A reply stream is none.
+  local waits = came[i] == 'reply' and type(redis.pcall('HGET', came[i + 1], 'left')) == 'string'
+  if waits or (came[i] ~= 'reply' and came[i] ~= 'deadline') then
     fields[#fields + 1] = came[i]
     fields[#fields + 1] = came[i + 1]
   end

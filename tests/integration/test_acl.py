@@ -1,8 +1,10 @@
 """The users of node/users.acl: a node, a client and an operator do all they do, and nothing else."""
 
+import json
 import os
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -19,6 +21,7 @@ from cluster_serving.frontend.server.redis_kind import check_redis
 from cluster_serving.node.job.redis_program import find_server
 from support.models import MODELS, affine
 from support.private_redis import PrivateRedis
+from support.running_frontend import RunningFrontend, running_frontend
 from support.running_node import RunningNode, running_node
 from support.wait import wait_until
 
@@ -109,6 +112,28 @@ def test_a_frontend_asks_whether_redis_is_a_cluster(server: GuardedRedis) -> Non
     check_redis(RedisSettings(port=server.port, username="frontend", password=secret("frontend")))
 
     assert server.denied() == []
+
+
+def test_a_frontend_answers_now_and_later(node: RunningNode, server: GuardedRedis, tmp_path: Path) -> None:
+    named = {"redisUsername": "frontend", "redisPassword": secret("frontend")}
+    with running_frontend(tmp_path, server, jobName=JOB, **named) as frontend:
+        answers = [
+            ask(frontend, "POST", "/predict"),
+            ask(frontend, "GET", f"/results/{ask(frontend, 'POST', '/predict?async=1')['id']}?wait=30"),
+        ]
+        running = ask(frontend, "POST", "/predict?async=1")["id"]
+        deleted = ask(frontend, "DELETE", f"/results/{running}")
+
+    assert answers[0]["predictions"] == answers[1]["predictions"]
+    assert deleted["id"] == running
+    assert server.denied() == []
+
+
+def ask(frontend: RunningFrontend, method: str, path: str) -> Any:
+    body = json.dumps({"instances": [{"x": [1, 2, 3, 4]}]}).encode() if method == "POST" else None
+    request = urllib.request.Request(f"{frontend.url}{path}", body, method=method)  # noqa: S310 - our own http URL
+    with urllib.request.urlopen(request, timeout=60) as response:  # noqa: S310
+        return json.load(response)
 
 
 def test_a_node_does_all_that_it_does(node: RunningNode, server: GuardedRedis) -> None:

@@ -71,15 +71,15 @@ def finish(
 ) -> int:
     """How many were finished.
 
-    Rows: entry id, 'hash' or 'reply', key, and of a hash the fields, of a reply the uri and the packed result; `why` they are dead
-    letters.
+    Rows: entry id, 'hash', 'reply' or 'later', key, and of a hash the fields, else the uri and the packed result; `why` they are
+    dead letters.
     """
-    streams = list(dict.fromkeys(key for _, kind, key, _ in rows if kind == "reply"))
+    streams = list(dict.fromkeys(key for _, kind, key, _ in rows if kind != "hash"))
     hashes = [key for _, kind, key, _ in rows if kind == "hash"]
     dead: list[Argument] = [part for number in range(1, len(rows) + 1) for part in (number, why)] if why else []
     arguments: list[Argument] = [BATCH, len(streams), len(dead) // 2, *dead]
     for entry_id, kind, key, fields in rows:
-        where = [streams.index(key) + 1] if kind == "reply" else [0, len(fields)]
+        where = [0, len(fields)] if kind == "hash" else [(1 if kind == "reply" else -1) * (streams.index(key) + 1)]
         arguments += (entry_id, *where, *fields)
     repeated: list[int] = link.run(
         FINISH,
@@ -218,6 +218,53 @@ def test_finish_answers_each_record_where_it_waits(client: redis.Redis, link: Li
     assert [fields for _, fields in entries(client, job + REPLY)] == [{b"batch": BATCH, b"b": b"packed"}]
     assert client.ttl(f"{job}:a") == -1, "a time to live of 0 keeps it"
     assert left(client, job) == (0, 0)
+
+
+def test_finish_keeps_results_for_later_and_tells_when_all_are_there(client: redis.Redis, link: Link, job: str) -> None:
+    first, second, gone = pending(client, link, job, 3)
+    later = keys.later_key(job, "0a")
+    client.hset(later, mapping={"left": 2, "callback": "https://a.example/"})
+    client.pexpire(later, 60_000)
+
+    assert finish(link, job, (first, "later", later, [b"a-0", b"one"])) == 1
+    assert (client.hget(later, "left"), client.zcard(keys.CALLBACKS)) == (b"1", 0)
+    rows = [(second, "later", later, [b"a-1", b"two"]), (gone, "later", keys.later_key(job, "0b"), [b"b-0", b"x"])]
+    assert finish(link, job, *rows) == 2
+
+    assert client.hmget(later, "left", "finished", "a-0", "a-1") == [b"0", b"1", b"one", b"two"]
+    assert 0 < client.pttl(later) <= 60_000
+    assert client.zrange(keys.CALLBACKS, 0, -1, withscores=True) == [(later.encode(), 0)]
+    assert client.exists(keys.later_key(job, "0b")) == 0, "a call that was given up leaves nothing behind"
+    assert finish(link, job, *rows) == 0
+    assert client.hget(later, "finished") == b"1"
+    client.delete(keys.CALLBACKS)
+
+
+def test_the_result_of_a_replayed_letter_takes_the_place_of_the_error(
+    client: redis.Redis, link: Link, job: str
+) -> None:
+    later = keys.later_key(job, "0a")
+    client.hset(later, mapping={"left": 1})
+    client.xgroup_create(job, keys.GROUP, "0", mkstream=True)
+    fields = [b"uri", b"a-0", b"reply", later.encode(), b"deadline", b"+1", b"tensor:x", b"1"]
+    admission.enqueue(link, job, Records([fields], []))
+    entry, _ = read(client, job)
+    finish(link, job, (entry, "later", later, [b"a-0", b"an error"]), why=b"{}")
+    ((letter, _),) = entries(client, keys.dead_key(job))
+
+    DeadLetters(link, job).replay(letter.decode(), job)
+    entry, replayed = read(client, job)
+    finish(link, job, (entry, "later", later, [b"a-0", b"a result"]))
+
+    assert replayed == {b"uri": b"a-0", b"reply": later.encode(), b"tensor:x": b"1"}
+    assert client.hmget(later, "left", "a-0") == [b"0", b"a result"]
+
+
+def read(client: redis.Redis, job: str) -> tuple[bytes, dict[bytes, bytes]]:
+    """The next record, as a node reads it."""
+    reply: Any = client.xreadgroup(keys.GROUP, "node", {job: ">"}, count=1)
+    entry, fields = reply[0][1][0]
+    return entry, fields
 
 
 def test_a_second_finisher_changes_nothing(client: redis.Redis, link: Link, job: str) -> None:

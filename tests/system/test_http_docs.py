@@ -55,11 +55,13 @@ def test_the_document_has_the_version_and_the_address(frontend: RunningFrontend,
 
 def test_every_example_works(frontend: RunningFrontend, document: dict[str, Any]) -> None:
     texts = [operation["description"] for item in document["paths"].values() for operation in item.values()]
-    examples = [example for text in texts for example in EXAMPLE.findall(text) if "squeezenet" not in example]
+    examples = [example for text in texts for example in EXAMPLE.findall(text)]
     assert len(examples) >= len(document["paths"])
     curl = program("curl")
 
     for example in examples:
+        if "squeezenet" in example or "/results" in example:  # a model of its own; an id of its own
+            continue
         _, *words = shlex.split(example.replace("\\\n", " ").replace(SHOWN, frontend.url))
         done = subprocess.run([curl, *words, "-sS", "--fail-with-body"], capture_output=True, timeout=30, check=False)
         assert done.returncode == 0, (example, done.stdout, done.stderr)

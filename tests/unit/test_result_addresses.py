@@ -1,5 +1,6 @@
 """Step 3 of the writer: the address of each result, in the keys and arguments of `finish.lua`."""
 
+from cluster_serving.client import keys
 from cluster_serving.node.ring.metrics import Count
 from cluster_serving.node.ring.slot import Row
 from cluster_serving.node.writer.address import FinishCall, JobAddress
@@ -38,6 +39,16 @@ def test_a_result_goes_to_the_reply_stream_of_its_client_or_to_a_hash() -> None:
         *(b"5-4", b"1", b"u4", b"packed 4"),
     ]
     assert call.size == sum(map(len, (b"value0", b"u1packed 1", b"u2packed 2", b"value3receipt{}", b"u4packed 4")))
+
+
+def test_a_result_for_later_goes_to_the_hash_of_its_call() -> None:
+    later = keys.later_key("job", "0a")
+    call = FinishCall(JOB, BATCH)
+    call.add(row(0, b"one"), [b"u0", b"packed 0"], ANSWERED)
+    call.add(row(1, later.encode()), [b"u1", b"packed 1"], ANSWERED)
+
+    assert call.keys()[2:] == [b"one", later.encode()]
+    assert call.arguments()[-8:] == [b"5-0", b"1", b"u0", b"packed 0", b"5-1", b"-2", b"u1", b"packed 1"]
 
 
 def test_a_dead_letter_has_the_number_of_its_row() -> None:

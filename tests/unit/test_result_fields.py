@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from cluster_serving.client import keys
 from cluster_serving.client.errors import ErrorCode
 from cluster_serving.client.protocol.results import plain, result_of
 from cluster_serving.client.wire.original.result import decode_result as decode_original
 from cluster_serving.client.wire.receipt import Receipt
 from cluster_serving.client.wire.reply import Reply
-from cluster_serving.client.wire.result import decode_result
+from cluster_serving.client.wire.result import decode_result, unpack_result
 from cluster_serving.node.ring.slot import (
     BATCHED,
     BY_ORDER,
@@ -342,6 +343,21 @@ def test_a_reply_holds_the_same_fields_packed() -> None:
 
     assert in_reply[0] == b"uri 1"
     assert Reply(b"", in_reply[1], b"{}").unpack()[0] == in_hash[:2]
+
+
+def test_a_result_for_later_is_that_of_a_hash_packed() -> None:
+    later = keys.later_key("job", "0a").encode()
+    slot = new_slot(row(0), row(1, reply=later), row(-1, reply=later, error=ERROR))
+    slot.add([Outcome([0, 1], outputs=place(slot, y=np.ones((2, 1)), z=np.ones((2, 1))))], 2, 0)
+
+    in_hash, (uri, packed), (_, failed) = fields_of(slot)
+
+    assert uri == b"uri 1"
+    expected, found = decode_result("u", in_hash), unpack_result("u", packed)
+    assert [*found.outputs] == [*expected.outputs] == ["y", "z"]
+    assert found.receipt is not None
+    assert unpack_result("u", failed).error == ERROR
+    assert unpack_result("u", b"\x92\x01").error is not None
 
 
 def test_native_receipts_say_how_it_went() -> None:
