@@ -1,6 +1,6 @@
 """Point of a history: the figures of a job at one time."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -29,6 +29,7 @@ class Point(msgspec.Struct, frozen=True, kw_only=True):
         failed: records answered with an error since the start of the nodes.
         restarts: restarts of the nodes' processes since the start of the nodes.
         dead_letters: number of dead letters.
+        stages: mean seconds of a record in each stage (`client/wire/load.py`), of the last 10 s. Empty: no records.
         model: beginning of the fingerprint of the model.
     """
 
@@ -46,6 +47,7 @@ class Point(msgspec.Struct, frozen=True, kw_only=True):
     failed: int
     restarts: int
     dead_letters: int
+    stages: Mapping[str, float]
     model: str
 
 
@@ -69,6 +71,7 @@ def point_of(nodes: Sequence[Heartbeat]) -> Point | None:
         failed=total(nodes, "failed"),
         restarts=total(nodes, "restarts"),
         dead_letters=picture.dead_letters,
+        stages={name: round(seconds, _DIGITS) for name, seconds in picture.stages.items()},
         model=nodes[0].model_hash.removeprefix("sha256:")[:_OF_HASH],
     )
 

@@ -66,6 +66,8 @@ def _job_view(served: Served) -> dict[str, Any]:
 def _node_view(node: Heartbeat, now_s: float) -> dict[str, Any]:
     return {
         "name": node.node,
+        "host": node.host,
+        "sockets": node.sockets,
         "state": node.state,
         "release": str(node),
         "uptime_s": max(0, round(now_s - node.started_ms / 1000)),

@@ -120,13 +120,26 @@ def test_the_sentence_is_that_of_the_limit(page: Page, frontend: RunningFrontend
     assert page.text("#nodes tbody th")
 
 
+def test_processes_and_stages_are_those_of_the_heartbeat(page: Page, node: RunningNode, server: PrivateRedis) -> None:
+    with InputQueue(url=server.url, name=JOB) as queue:
+        wait_until(
+            lambda: list(queue.predict_many([{"image": ROW}] * 50)) and node.heartbeat()["load"]["stages"], "stages"
+        )
+
+    page.until("/model [^\\u2013,]+s,/.test(document.querySelector('.wide [role=img]').ariaLabel)")
+    shown = page.run("[...document.querySelectorAll('.process b')].map((each) => each.textContent)")
+    assert sorted(shown) == sorted(process["name"] for process in node.heartbeat()["load"]["processes"])
+    cores = page.run("[...document.querySelectorAll('.core')].map((each) => each.ariaLabel)")
+    assert any("used by" in core and "worker-0" in core for core in cores), cores
+
+
 def test_a_late_page_has_the_points_before(page: Page, frontend: RunningFrontend) -> None:
     def kept() -> list[Any]:
         with ask(frontend, f"/dashboard/data?model={JOB}") as response:
             return list(json.load(response)["history"])
 
     wait_until(lambda: len(kept()) > 1, "two points are kept")
-    page.open(f"{frontend.url}/dashboard", "document.querySelectorAll('canvas').length === 4")
+    page.open(f"{frontend.url}/dashboard", "document.querySelectorAll('canvas').length === 5")
 
     label = page.run("document.querySelector('.chart [role=img]').ariaLabel")
     assert re.fullmatch(r"Throughput, the last hour\. Now: records/s [\d.,]+, errors/s [\d.,]+\.", label)

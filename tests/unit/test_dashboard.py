@@ -51,7 +51,7 @@ def test_the_page_runs_only_its_own_scripts() -> None:
 
 def test_a_point_is_the_sum_of_the_nodes() -> None:
     def node(name: str, state: str, **figures: Any) -> Any:
-        load = Load(records_s=10, errors_s=1, p50_s=0.1, p99_s=0.2, rows=4, busy=(0.5,))
+        load = Load(records_s=10, errors_s=1, p50_s=0.1, p99_s=0.2, rows=4, busy=(0.5,), stages={"model": 0.25})
         return described(
             node=name, state=state, load=load, workers_alive=2, figures=figures, model_hash="sha256:0123456789abcdef"
         )
@@ -63,6 +63,7 @@ def test_a_point_is_the_sum_of_the_nodes() -> None:
     assert point is not None
     assert (point.records_s, point.errors_s, point.backlog, point.oldest_s) == (20, 2, 3, 0.5)
     assert (point.answered, point.failed, point.restarts, point.dead_letters) == (12, 1, 2, 1)
+    assert point.stages["model"] == 0.25
     assert (point.nodes, point.workers, point.fill, point.busy, point.model) == (1, 4, 0.5, 0.5, "0123456789ab")
 
 

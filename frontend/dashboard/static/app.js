@@ -3,6 +3,7 @@
 import { html, render, useEffect, useRef, useState } from "./htm-preact.js";
 import { KeyWanted, ask, hasKey, keepKey } from "./api.js";
 import { extended, marksOf } from "./history.js";
+import { Map } from "./map.js";
 import { Charts, Model, Nodes, Sentence, Tiles } from "./overview.js";
 
 const POLL_MS = 2000;
@@ -129,6 +130,7 @@ function App() {
           ? html`<${Sentence} limit=${job.limit} />
             ${job.now && html`<${Tiles} job=${job} /><${Charts} points=${points} marks=${marksOf(points)} theme=${theme} />`}
             <${Nodes} nodes=${job.nodes} />
+            <${Map} nodes=${job.nodes} />
             <${Model} model=${job.model} />`
           : html`<p class="card empty">${state.frontend ? `No node serves ${chosen || "a model"} now.` : "Loading …"}</p>`}
     </main>

@@ -50,7 +50,7 @@ export function Chart({ title, note, lines, points, marks = [], stacked = false,
   const point = (at !== null && rows[at]?.known !== false && rows[at]) || points.at(-1);
   const values = point ? lines.map((line) => [line, line.shown(line.value(point) ?? 0)]) : [];
   const summary = `${title}, the last hour. Now: ${values.map(([line, text]) => `${line.label} ${text}`).join(", ") || "nothing"}.`;
-  return html`<section class="card chart">
+  return html`<section class="card chart ${stacked ? "wide" : ""}">
     <h3>${title}${note && html`<small>${note}</small>`}</h3>
     <div class="legend" aria-hidden="true">
       ${values.map(([line, text]) => html`<span><i style=${{ background: `var(${line.color})` }}></i>${line.label} <b>${text}</b></span>`)}
@@ -95,7 +95,7 @@ function options(lines, marks, stacked, most, setAt) {
     cursor: { sync: { key: "time" }, drag: { x: false, y: false }, points: { size: 6 } },
     scales: { y: { range: range(lines[0]) }, ...(right && { right: { range: range(right) } }) },
     axes: [
-      { ...axis, space: 64, size: 28, values: "{HH}:{mm}" },
+      { ...axis, space: 64, size: 28, values: "{HH}:{mm}", incrs: [60, 120, 300, 600, 900, 1800] },
       { ...spaced, values: ticks(lines[0]) },
       ...(right ? [{ ...spaced, side: 1, scale: "right", grid: { show: false }, values: ticks(right) }] : []),
     ],

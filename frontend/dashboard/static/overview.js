@@ -46,6 +46,22 @@ const LATENCIES = [
   { label: "p50", color: "--c3", value: (point) => point.p50_s, shown: duration, least: 0.001 },
   { label: "p99", color: "--c2", value: (point) => point.p99_s, shown: duration },
 ];
+const STAGES = Object.entries({
+  stream: "in the stream",
+  fill: "batch filling",
+  wait: "waiting for a worker",
+  decode: "decoding",
+  model: "model",
+  store: "storing outputs",
+  publish: "waiting for the writer",
+  write: "writing to Redis",
+}).map(([stage, label], index) => ({
+  label,
+  color: `--s${index + 1}`,
+  value: (point) => point.stages?.[stage] ?? 0, // points of the release before have none
+  shown: duration,
+  least: 0.001,
+}));
 const QUEUE = [
   { label: "backlog", color: "--c4", value: (point) => point.backlog, shown: number, least: 10 },
   { label: "oldest", color: "--c5", value: (point) => point.oldest_s, shown: duration, axis: "right", least: 0.01 },
@@ -63,6 +79,7 @@ export function Charts({ points, marks, theme }) {
       <${Chart} title="Latency" note="from the queue to the result" lines=${LATENCIES} ...${common} />
       <${Chart} title="Backlog" note="records, and age of the oldest" lines=${QUEUE} ...${common} />
       <${Chart} title="Use" lines=${USE} most=${1} ...${common} />
+      <${Chart} title="Latency by stage" note="mean of a record, from the queue to the result" lines=${STAGES} stacked ...${common} />
     </div>
     ${marks.length > 0 && html`<ul class="marks" aria-label="Events of the last hour">
       ${marks.slice(-8).map((mark) => html`<li><i style=${{ background: `var(${mark.color})` }}></i><time>${clock(mark.atMs)}</time> ${mark.text}</li>`)}
