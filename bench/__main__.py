@@ -2,14 +2,11 @@
 
 import argparse
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
-from rich.console import Console
-from rich.table import Table
-
 from bench import report
-from bench.compare import Comparison, compare
+from cluster_serving.node.commands.bench_text import comparison_table
+from cluster_serving.node.load.compare import compared
 
 _WIDTH = 80
 _WORSE, _UNUSABLE = 1, 2
@@ -31,26 +28,13 @@ def main() -> None:
     except ValueError as error:
         print(error, file=sys.stderr)
         sys.exit(_UNUSABLE)
-    found = compare(a, b, options.tolerance)
+    found = compared(a, b, options.tolerance)
     if not found:
         print(f"{options.a} and {options.b} have no figure in common: are they of the same bench?", file=sys.stderr)
         sys.exit(_UNUSABLE)
-    show(found, f"rounds: A {len(a)}, B {len(b)}; tolerance {options.tolerance:.0%}")
+    print("\n".join(comparison_table(found).lines(_WIDTH)))
+    print(f"rounds: A {len(a)}, B {len(b)}; tolerance {options.tolerance:.0%}")
     sys.exit(_WORSE if any(each.verdict == "worse" for each in found) else 0)
-
-
-def show(found: Sequence[Comparison], told: str) -> None:
-    """One table of at most 80 columns."""
-    table = Table("figure", title="B beside A", caption=told, title_justify="left")
-    for heading in ("A", "B", "B/A", "95 % interval"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column("verdict", no_wrap=True)
-    table.columns[0].overflow = "fold"
-    for each in found:
-        interval = f"{each.low:.3f} - {each.high:.3f}" if each.high < float("inf") else ""
-        numbers = (report.number(each.a), report.number(each.b), f"{each.ratio:.3f}", interval)
-        table.add_row(each.name, *numbers, each.verdict)
-    Console(width=_WIDTH).print(table)
 
 
 if __name__ == "__main__":

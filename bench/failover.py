@@ -35,6 +35,7 @@ from rich.table import Table
 from bench import report
 from bench.failover_callers import Http, Records, Running, Starting
 from bench.failover_servers import Servers, servers
+from cluster_serving.node.load.machine import machine
 
 _QUIET_S = 3.0
 _WATCH_S = 15.0
@@ -113,7 +114,7 @@ def main() -> int:
         table.add_row(kind, *(report.number(found[name]) if name in found else "" for name in _COLUMNS))
         problems += complaints(kind, found)
         figures |= {f"failover.{kind}.{name}": value for name, value in found.items()}
-    table.caption = f"seconds; lost records, and how many of them both replicas had; {report.machine()}"
+    table.caption = f"seconds; lost records, and how many of them both replicas had; {machine()}"
     Console().print(table)
     report.write(options.json, [figures])
     print("\n".join(problems), file=sys.stderr)

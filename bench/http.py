@@ -15,6 +15,7 @@ from bench import report
 from bench.http_load import load
 from bench.http_peers import PEERS
 from bench.http_servers import Server, bare, free_port, ours
+from cluster_serving.node.load.machine import machine
 
 CONNECTIONS = (1, 16, 64)
 
@@ -85,7 +86,7 @@ def _show(servers: list[Server], rounds: list[report.Figures], versions: dict[st
     told = ", ".join(f"{name} {version}" for name, version in versions.items())
     table = Table(
         title="HTTP: 128-float JSON predict, requests/s at 1, 16 and 64 connections;\nms at 1; ratio to bare at 64",
-        caption=f"medians of {len(rounds)} rounds; {told}; {report.machine()}",
+        caption=f"medians of {len(rounds)} rounds; {told}; {machine()}",
         title_justify="left",
     )
     table.add_column("server")

@@ -21,10 +21,11 @@ from rich.table import Table
 
 from bench import cpu, report
 from bench.architectures import SAVES
-from bench.compare import interval
 from bench.driver import Driver, Target, driver
 from bench.stage import Stage, stage
 from bench.variants import Patch, copy
+from cluster_serving.node.load.compare import interval
+from cluster_serving.node.load.machine import machine
 
 _PORT = 26389
 _JOB = "overhead"
@@ -103,7 +104,7 @@ def show(rounds: Sequence[report.Figures], told: str) -> None:
     table = Table(
         "of that without",
         title="The product, and the same without receipts and metrics",
-        caption=f"{told}; {len(rounds)} rounds; {report.machine()}",
+        caption=f"{told}; {len(rounds)} rounds; {machine()}",
         title_justify="left",
     )
     for heading in ("throughput", "95 % interval", "CPU", "95 % interval"):

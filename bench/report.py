@@ -1,8 +1,6 @@
 """What every measurement prints and writes."""
 
 import json
-import os
-import platform
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import median
@@ -10,25 +8,14 @@ from statistics import median
 from rich.console import Console
 from rich.table import Table
 
+from cluster_serving.node.load.machine import machine
+
 Figures = dict[str, float]
 
 
 def first_line(text: str | None) -> str:
     """What a program is for, from its docstring."""
     return (text or "").partition("\n")[0]
-
-
-def machine() -> str:
-    """One line on where this was measured."""
-    model = next(
-        (
-            line.partition(":")[2].strip()
-            for line in Path("/proc/cpuinfo").read_text().splitlines()
-            if "model name" in line
-        ),
-        platform.machine(),
-    )
-    return f"{len(os.sched_getaffinity(0))} cores of {model}, Python {platform.python_version()}, Linux {platform.release()}"
 
 
 def medians(rounds: Sequence[Mapping[str, float]]) -> Figures:

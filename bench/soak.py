@@ -29,6 +29,7 @@ from bench import report
 from bench.mlp import save_mlp
 from bench.stage import stage
 from cluster_serving.client import InputQueue, keys
+from cluster_serving.node.load.machine import machine
 
 JOB = "bench_soak"
 _PORT = 26383
@@ -62,7 +63,7 @@ def main() -> None:
         "soak.node_growth_mb": (node[-1] - node[0]) / _MB,
         "soak.redis_growth_mb": (samples[-1][_REDIS] - samples[0][_REDIS]) / _MB,
     }
-    show(samples, f"{options.records:,} records, {figures['soak.records_per_s']:,.0f} a second; {report.machine()}")
+    show(samples, f"{options.records:,} records, {figures['soak.records_per_s']:,.0f} a second; {machine()}")
     report.write(options.json, [figures])
     if node[-1] > node[0] * (1 + _LARGEST_GROWTH):
         sys.exit(f"the node has grown by more than {_LARGEST_GROWTH:.0%} after the warm-up")

@@ -1,9 +1,11 @@
-"""Reference pages made from the code: `settings.md` and `metrics.md`. `make docs` writes them, and a test compares them."""
+"""Reference pages made from the code: settings, metrics, the JSON of `bench`. `make docs` writes them, and a test compares them."""
 
+import json
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+import msgspec
 from prometheus_client.metrics_core import Metric
 from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
@@ -16,6 +18,7 @@ from cluster_serving.frontend.metrics.frontend_metrics import frontend_metrics
 from cluster_serving.frontend.metrics.node_metrics import node_metrics
 from cluster_serving.frontend.metrics.timers import Timers
 from cluster_serving.node.config.settings import Settings
+from cluster_serving.node.load.result import Result
 
 _SIZES = {"g": 1 << 30, "m": 1 << 20, "k": 1 << 10}
 _LEAST_SIZE = 4096  # a smaller number is a count
@@ -23,7 +26,11 @@ _LEAST_SIZE = 4096  # a smaller number is a count
 
 def pages() -> dict[str, str]:
     """Return the text of each page by its file name."""
-    return {"settings.md": "\n".join(_settings()) + "\n", "metrics.md": "\n".join(_metrics()) + "\n"}
+    return {
+        "settings.md": "\n".join(_settings()) + "\n",
+        "metrics.md": "\n".join(_metrics()) + "\n",
+        "bench.schema.json": json.dumps(msgspec.json.schema(Result), indent=2) + "\n",
+    }
 
 
 def _settings() -> Iterator[str]:

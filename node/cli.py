@@ -40,6 +40,7 @@ _of_the_original: dict[str, click.Command] = {}
 try:
     check_installed()
     from cluster_serving.node.commands import (
+        bench,
         chaos,
         dead_letters,
         doctor,
@@ -78,6 +79,7 @@ else:
         tune.tune,
         dead_letters.dead_letters,
         predict.predict,
+        bench.bench,
         trace.trace,
         profile.profile,
         dump.dump,

@@ -9,6 +9,7 @@ from rich.table import Table
 from bench import report
 from bench.peers.contest import CONNECTIONS, Contest
 from bench.peers.servers import KINDS
+from cluster_serving.node.load.machine import machine
 
 _OURS = "ours"
 
@@ -62,4 +63,4 @@ def _caption(rounds: int, versions: Mapping[str, str], out: Mapping[str, str]) -
     told = [f"medians of {rounds} rounds; arranged: copies of the model x threads x images in one run"]
     told += [f"{name} {version}, {KINDS[name].told}" for name, version in versions.items()]
     told += [f"without {name}: {why}" for name, why in out.items()]
-    return "; ".join([*told, report.machine()])
+    return "; ".join([*told, machine()])

@@ -9,6 +9,7 @@ An element of `predictions` has one of the forms
 """
 
 import json
+import re
 from typing import Any, Protocol, cast
 
 import numpy as np
@@ -20,6 +21,7 @@ from cluster_serving.client.wire.original.result import ResultValue, decode_resu
 HttpValue = NDArray[Any] | list[Any] | str
 
 _JAVA_MAP_START = "{value="
+_TIMING = re.compile(r"(\w+);dur=([0-9.]+)")
 _EXAMPLE = """{
   "instances": [
     {
@@ -58,6 +60,19 @@ def parse_prediction(text: str) -> ResultValue:
         CodecError: the element begins like one of the forms, but is malformed.
     """
     return _prediction(text, np.dtype(np.float32))
+
+
+def server_timing_ms(header: str) -> dict[str, float]:
+    """Return the milliseconds of each stage in the header `Server-Timing`, with the rest of the frontend's time as `frontend`.
+
+    The result is empty for an empty header.
+    """
+    stages = {stage: float(ms) for stage, ms in _TIMING.findall(header)}
+    if not stages:
+        return {}
+    total_ms = stages.pop("total", 0.0)
+    # A stage ends on another clock, with whole milliseconds at its begin, so that the sum may be larger than the total.
+    return {**stages, "frontend": max(0.0, total_ms - sum(stages.values()))}
 
 
 def http_json_to_ndarray(json_str: str) -> HttpValue:

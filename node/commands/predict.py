@@ -1,34 +1,24 @@
 """`predict`: send records to a running job, and show the answers."""
 
-import signal
-from collections.abc import Generator, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from cluster_serving.client.servers.process.command import SETTINGS, Command, say
-from cluster_serving.client.servers.process.exit_codes import ExitCode, Fault, NoAnswer, NotStarted
+from cluster_serving.client.servers.process.exit_codes import INTERRUPTED, ExitCode, NotStarted
+from cluster_serving.node.commands.frontend_options import api_key_in, frontend_options
 from cluster_serving.node.commands.job_in_redis import Where, reach, where_options
 
 if TYPE_CHECKING:
     from cluster_serving.node.commands.predict_answers import Answer
 
-_INTERRUPTED = 128 + signal.SIGINT  # the exit code that shells report for the signal
-
 
 @click.command(cls=Command, context_settings=SETTINGS)
 @click.argument("words", nargs=-1, required=True, metavar="[JOB] RECORD...", type=click.UNPROCESSED)
 @where_options
-@click.option("--url", metavar="URL", help="Send to the frontend at http://host:port, and not over Redis.")
-@click.option(
-    "--api-key-file",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    envvar="CLUSTER_SERVING_API_KEY_FILE",
-    help="With --url: file with the API key.",
-)
+@frontend_options
 @click.option(
     "--timeout",
     "timeout_s",
@@ -54,33 +44,38 @@ def predict(
 ) -> None:
     """Send records to a running job, and show the answers.
 
-    A RECORD is a file (an image, .npy, .npz, .json or .jsonl), JSON ('{"x": [1, 2]}'; for a model of one input also '[1, 2]'), or
-    - for standard input: a file of these kinds, or JSON a line. Numbers of JSON get the dtype of the model's input, and a text for
-    an input of numbers is the path of an image. The records are sent one after the other.
+    A RECORD is a file (an image, .npy, .npz, .json or .jsonl), a folder of images, JSON ('{"x": [1, 2]}'; for a model of one input
+    also '[1, 2]'), or - for standard input: a file of these kinds, or JSON a line. Numbers of JSON get the dtype of the model's
+    input, and a text for an input of numbers is the path of an image. The records are sent one after the other.
 
     Job and Redis come from the last start on this machine, else from config.yaml. With --job and --redis-url, or --url, the command
     works from any machine. Exits with 2 for a record that cannot be read or that the model does not take, with 3 if no node serves
     the job, with 8 if no answer came in time, and with 1 if the record failed otherwise or there was no room in the queue.
     """
-    from cluster_serving.node.commands import predict_input as given
+    from cluster_serving.node.commands import records_given as given
+    from cluster_serving.node.commands.client_errors import as_faults
     from cluster_serving.node.commands.predict_json import as_json as line
 
     job = where.job
     if job is None and len(words) > 1 and not given.is_record(words[0]):
         job, *words = words
     worst = ExitCode.OK
-    with _sentences():
-        for number, answer in enumerate(_answers(where._replace(job=job), url, api_key_file, words, timeout_s)):
-            worst = worst or answer.exit_code
-            if as_json:
-                click.echo(line(answer))
-            elif answer.error is not None:
-                say(f"{answer.record}: {' '.join(answer.error[1].splitlines())} ({answer.error[0]})", err=True)
-            else:
-                from cluster_serving.client.servers.process.table import output_width
-                from cluster_serving.node.commands.predict_text import page
+    try:
+        with as_faults():
+            for number, answer in enumerate(_answers(where._replace(job=job), url, api_key_file, words, timeout_s)):
+                worst = worst or answer.exit_code
+                if as_json:
+                    click.echo(line(answer))
+                elif answer.error is not None:
+                    say(answer.failure, err=True)
+                else:
+                    from cluster_serving.client.servers.process.table import output_width
+                    from cluster_serving.node.commands.predict_text import page
 
-                click.echo("\n" * bool(number) + "\n".join(page(answer, output_width(), with_stages=stages)))
+                    click.echo("\n" * bool(number) + "\n".join(page(answer, output_width(), with_stages=stages)))
+    except KeyboardInterrupt:
+        say("Interrupted: the answer to a record under way is dropped.", err=True)
+        context.exit(INTERRUPTED)
     context.exit(worst)
 
 
@@ -89,41 +84,14 @@ def _answers(
 ) -> "Iterator[Answer]":
     from cluster_serving.client.errors import ConnectionLost
     from cluster_serving.client.http.frontend import Frontend
-    from cluster_serving.client.servers.process.redaction import hide
     from cluster_serving.node.commands.predict_answers import over_http, over_redis
-    from cluster_serving.node.commands.predict_input import records
+    from cluster_serving.node.commands.records_given import records
 
     if url is None:
         with reach(where) as reached:
             yield from over_redis(reached, records(words), timeout_s)
         return
-    api_key = api_key_file.read_text().strip() if api_key_file is not None else None
-    hide(api_key)
     try:
-        yield from over_http(Frontend(url, api_key), where.job, records(words), timeout_s)
+        yield from over_http(Frontend(url, api_key_in(api_key_file)), where.job, records(words), timeout_s)
     except ConnectionLost as error:
         raise NotStarted(str(error)) from error
-
-
-@contextmanager
-def _sentences() -> Generator[None]:
-    """Turn the errors of the client, and Ctrl-C, into one sentence each.
-
-    Raises:
-        Fault: in the place of an error of the client.
-        Exit: in the place of Ctrl-C.
-    """
-    from cluster_serving.client.errors import ClusterServingError, InvalidValue, ResultTimeout
-    from cluster_serving.node.commands.predict_input import BadRecord
-
-    try:
-        yield
-    except ResultTimeout as error:
-        raise NoAnswer(str(error)) from error
-    except InvalidValue as error:
-        raise BadRecord(str(error)) from error
-    except ClusterServingError as error:
-        raise Fault(str(error)) from error
-    except KeyboardInterrupt:
-        say("Interrupted: the answer to a record under way is dropped.", err=True)
-        raise click.exceptions.Exit(_INTERRUPTED) from None

@@ -1,38 +1,37 @@
 """Answers of a running job to the records of `predict`, over Redis or over a frontend."""
 
-import re
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
 
 import msgspec
 import numpy as np
 
 from cluster_serving.client.errors import ErrorCode, RecordFailed
 from cluster_serving.client.http.frontend import Frontend
-from cluster_serving.client.keys import node_key
-from cluster_serving.client.protocol.absence import Inquiry
-from cluster_serving.client.protocol.redis_refused import RedisRefused
-from cluster_serving.client.servers.process.exit_codes import ExitCode, Fault, NotStarted
+from cluster_serving.client.http.reply import server_timing_ms
+from cluster_serving.client.servers.process.exit_codes import ExitCode
 from cluster_serving.client.tensor_spec import TensorSpec
 from cluster_serving.client.threads.input_queue import InputQueue
-from cluster_serving.client.wire.heartbeat import Heartbeat
-from cluster_serving.node.commands.predict_input import BadRecord, Record, client_inputs, json_instance
+from cluster_serving.node.commands.records_given import Record, client_inputs, json_instance
+from cluster_serving.node.commands.served_model import inputs_of, model_of, serving_nodes
 
 if TYPE_CHECKING:
     from cluster_serving.node.commands.job_in_redis import Reached
     from cluster_serving.node.config.config import Config
 
-_TIMING = re.compile(r"(\w+);dur=([0-9.]+)")
-_REASON = 400
 _EXIT_CODES = {
     ErrorCode.INVALID_INPUT: ExitCode.USAGE,
     ErrorCode.DEADLINE_EXCEEDED: ExitCode.TIMED_OUT,
+    "ResultTimeout": ExitCode.TIMED_OUT,
     "HTTP 400": ExitCode.USAGE,
     "HTTP 404": ExitCode.NOT_RUNNING,
 }
+
+
+def exit_code_of(code: str) -> ExitCode:
+    """Return the exit code of a command for the error code of a record."""
+    return _EXIT_CODES.get(code, ExitCode.FAILED)
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -59,15 +58,13 @@ class Answer(msgspec.Struct, frozen=True):
     @property
     def exit_code(self) -> ExitCode:
         """Exit code of a command that got this answer."""
-        return ExitCode.OK if self.error is None else _EXIT_CODES.get(self.error[0], ExitCode.FAILED)
+        return ExitCode.OK if self.error is None else exit_code_of(self.error[0])
 
-
-class _Model(msgspec.Struct, frozen=True):
-    """Model in the answer to `GET /models`."""
-
-    name: str = msgspec.field(name="modelName")
-    inputs: tuple[TensorSpec, ...]
-    outputs: tuple[TensorSpec, ...]
+    @property
+    def failure(self) -> str:
+        """One line about the error."""
+        code, message = self.error or ("", "")
+        return f"{self.record}: {' '.join(message.splitlines())} ({code})"
 
 
 def over_redis(reached: "Reached", records: Iterable[Record], timeout_s: float) -> Iterator[Answer]:
@@ -83,7 +80,7 @@ def over_redis(reached: "Reached", records: Iterable[Record], timeout_s: float) 
         BadRecord: a record does not fit the inputs of the model.
         ClusterServingError: an error of `InputQueue.as_completed`.
     """
-    inputs = _inputs(reached)
+    inputs = inputs_of(serving_nodes(reached))
     begun_s = 0.0
 
     def sent() -> Iterator[tuple[str, dict[str, Any]]]:
@@ -110,61 +107,24 @@ def over_http(frontend: Frontend, name: str | None, records: Iterable[Record], t
         timeout_s: seconds that an answer may take.
 
     Raises:
-        NotStarted: the frontend does not have the model, or has no model.
-        BadRecord: a record does not fit the inputs of the model, or the name is missing and there are several models.
-        ClusterServingError: an error of `Frontend.ask`.
+        BadRecord: a record does not fit the inputs of the model.
+        NotStarted, Fault, ClusterServingError: the errors of `model_of` and of `Frontend.ask`.
     """
-    try:
-        found = frontend.ask("/models" if name is None else f"/models/{quote(name, safe='')}", timeout_s).document
-        models = msgspec.convert(found, list[_Model])
-    except RecordFailed as error:
-        reason = " ".join(error.reason.split())[:_REASON]  # any server may answer with a page of HTML
-        raise (NotStarted if error.code == "HTTP 404" else Fault)(reason) from error
-    except msgspec.ValidationError as error:
-        raise Fault(f"no frontend of Cluster Serving answers there: {error}") from error
-    names = sorted({model.name for model in models})
-    if not names:
-        raise NotStarted("the frontend has no model")
-    if len(names) > 1:
-        raise BadRecord(f"the frontend has several models, so name one: {', '.join(names)}")
-    inputs, outputs = models[-1].inputs, models[-1].outputs
-    path = f"/models/{quote(names[0], safe='')}/predict"
+    model = model_of(frontend, name, timeout_s)
     for record in records:
-        request = {"instances": [json_instance(record, inputs)]}
+        request = {"instances": [json_instance(record, model.inputs)]}
         begun_s = time.perf_counter()
         try:
-            reply = frontend.ask(path, timeout_s, request)
+            reply = frontend.ask(model.path, timeout_s, request)
         except RecordFailed as error:
             total_ms = 1000 * (time.perf_counter() - begun_s)
-            yield Answer(record.name, names[0], total_ms, {}, {}, error=(error.code, error.reason))
+            yield Answer(record.name, model.name, total_ms, {}, {}, error=(error.code, error.reason))
             continue
         total_ms = 1000 * (time.perf_counter() - begun_s)
         value = frontend.prediction(reply)
-        arrays = _outputs(value, outputs)
-        stages = {stage: float(ms) for stage, ms in _TIMING.findall(reply.server_timing)}
-        within_ms = stages.pop("total", 0.0)
-        stages = _with_rest(_with_rest(stages, "frontend", within_ms), "client", total_ms)
-        yield Answer(record.name, names[0], total_ms, stages, arrays, None if arrays else value)
-
-
-def _inputs(reached: "Reached") -> tuple[TensorSpec, ...]:
-    """Return the inputs of the model of a job. Empty: the heartbeats do not tell, or the user of Redis may not read them."""
-    inquiry = Inquiry(reached.job, reached.config.redis_settings().describe())
-    replies = reached.link.exchange(*inquiry.for_reason())
-    if any(isinstance(reply, RedisRefused) for reply in replies):
-        return ()
-    own = [key for key in replies[-1][::2] if key.startswith(node_key(reached.job, "").encode())]
-    beats = [beat for key in own if (beat := reached.link.call("GET", key))]
-    if not beats:
-        raise NotStarted(inquiry.read_reason(replies))
-    nodes: list[Heartbeat] = []
-    for beat in beats:
-        with suppress(msgspec.MsgspecError):  # of another release
-            nodes.append(Heartbeat.decode(beat))
-    if nodes and not any(node.is_callable for node in nodes):
-        states = ", ".join(f"{node.node} is {node.state}" for node in nodes)
-        raise NotStarted(f"no node of job {reached.job} is ready: {states}")
-    return next((node.inputs for node in nodes if node.is_callable and not node.raw), ())
+        arrays = _outputs(value, model.outputs)
+        stages = _with_rest(server_timing_ms(reply.server_timing), "client", total_ms)
+        yield Answer(record.name, model.name, total_ms, stages, arrays, None if arrays else value)
 
 
 def _queue(config: "Config", job: str, timeout_s: float) -> InputQueue:

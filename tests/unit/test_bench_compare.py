@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 from bench import report
-from bench.compare import compare, direction
+
+from cluster_serving.node.load.compare import compared, direction
 
 
 def rounds(name: str, *values: float) -> list[report.Figures]:
@@ -14,7 +15,7 @@ def rounds(name: str, *values: float) -> list[report.Figures]:
 
 
 def verdict(name: str, a: Sequence[float], b: Sequence[float]) -> str:
-    (found,) = compare(rounds(name, *a), rounds(name, *b), 0.05)
+    (found,) = compared(rounds(name, *a), rounds(name, *b), 0.05)
     return found.verdict
 
 
@@ -66,9 +67,9 @@ def test_one_round_is_never_sure() -> None:
 
 
 def test_only_what_all_rounds_of_both_have_is_compared() -> None:
-    found = compare([{"a_per_s": 1, "b_per_s": 1}], [{"b_per_s": 2, "c_per_s": 1}], 0.05)
+    found = compared([{"a_per_s": 1, "b_per_s": 1}], [{"b_per_s": 2, "c_per_s": 1}], 0.05)
 
-    assert [(each.name, each.ratio) for each in found] == [("b_per_s", 2)]
+    assert [(each.figure, each.ratio) for each in found] == [("b_per_s", 2)]
 
 
 def test_a_written_file_keeps_its_rounds_and_an_older_one_is_one_round(tmp_path: Path) -> None:

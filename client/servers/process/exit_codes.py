@@ -2,7 +2,7 @@
 
 Fault                     an error that a person can mend: shown as one sentence, never with a stack trace
 ├── NotReady              the node's own    node/lifecycle/launch.py
-├── BadRecord             USAGE             node/commands/predict_input.py
+├── BadRecord             USAGE             node/commands/records_given.py
 ├── NoAnswer              TIMED_OUT         here
 ├── NotInstalled          USAGE             frontend/config/installed.py
 ├── ConfigError           CONFIG            client/servers/config/spellings.py
@@ -13,7 +13,11 @@ Fault                     an error that a person can mend: shown as one sentence
 └── AlreadyRunning        ALREADY_RUNNING   node/job/directory.py
 """
 
+import signal
 from enum import IntEnum
+
+INTERRUPTED = 128 + signal.SIGINT
+"""Exit code that shells report for Ctrl-C."""
 
 
 class ExitCode(IntEnum):

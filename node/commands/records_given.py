@@ -1,9 +1,10 @@
-"""Records of `predict`: from words of the command line and from standard input to inputs of a model.
+"""Records of `predict` and `bench`: from words of the command line and from standard input to inputs of a model.
 
     x.jpg, x.png, ...       encoded image
     x.npy                   array, of its own dtype
     x.npz                   array for each input, by name
     x.json, x.jsonl         JSON value, or a JSON value a line
+    photos/                 folder of images
     {"x": ...}, [...]       JSON
     -                       the same kinds, from standard input. Lines are read one by one, as they come
 
@@ -29,6 +30,7 @@ from cluster_serving.client.tensor_spec import TensorSpec
 from cluster_serving.client.wire.binding import bind
 from cluster_serving.client.wire.original.values import is_image
 from cluster_serving.client.wire.tensors import Array
+from cluster_serving.node.engines.calibration import image_files
 
 _NPY, _NPZ = b"\x93NUMPY", b"PK"
 _STDIN = "-"
@@ -52,7 +54,9 @@ class Record(NamedTuple):
 
 def is_record(word: str) -> bool:
     """Return whether a word of the command line is a record by its form, and no name of a job."""
-    return word == _STDIN or word.startswith(("{", "[")) or word.endswith(_SUFFIXES) or Path(word).is_file()
+    path = Path(word)
+    is_folder = "/" in word and path.is_dir()  # a bare name may be that of a job and of a folder
+    return word == _STDIN or word.startswith(("{", "[")) or word.endswith(_SUFFIXES) or path.is_file() or is_folder
 
 
 def records(words: Sequence[str]) -> Iterator[Record]:
@@ -66,12 +70,14 @@ def records(words: Sequence[str]) -> Iterator[Record]:
             yield from _of_stream(sys.stdin.buffer)
         elif word.startswith(("{", "[")):
             yield Record(f"record {number}", _json(word, f"record {number}"))
+        elif Path(word).is_dir():
+            images = image_files(Path(word))
+            if not images:
+                raise BadRecord(f"{word} has no images")
+            for image in images:
+                yield from _of_file(str(image))
         else:
-            try:
-                content = Path(word).read_bytes()
-            except OSError as error:
-                raise BadRecord(f"{word} cannot be read: {error.strerror}; a record is a file, JSON or -") from error
-            yield from _of_content(content, word)
+            yield from _of_file(word)
 
 
 def client_inputs(record: Record, inputs: Sequence[TensorSpec]) -> dict[str, Any]:
@@ -105,6 +111,14 @@ def json_instance(record: Record, inputs: Sequence[TensorSpec]) -> dict[str, Any
         BadRecord: the record has one value without a name for several inputs, or other names than the model.
     """
     return {name: _json_value(value, spec) for name, spec, value in _bound(record, inputs)}
+
+
+def _of_file(name: str) -> Iterator[Record]:
+    try:
+        content = Path(name).read_bytes()
+    except OSError as error:
+        raise BadRecord(f"{name} cannot be read: {error.strerror}; a record is a file, a folder, JSON or -") from error
+    yield from _of_content(content, name)
 
 
 def _of_stream(stream: BinaryIO) -> Iterator[Record]:

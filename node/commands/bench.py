@@ -1,0 +1,176 @@
+"""`bench`: load a running job with the user's own records, and tell how fast, how late and what limits."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from cluster_serving.client.servers.process.command import SETTINGS, Command, say
+from cluster_serving.client.servers.process.exit_codes import INTERRUPTED, ExitCode, Fault
+from cluster_serving.node.commands.frontend_options import api_key_in, frontend_options
+from cluster_serving.node.commands.job_in_redis import Where, where_options
+
+if TYPE_CHECKING:
+    from cluster_serving.node.load.measure import Measured
+    from cluster_serving.node.load.messages import Order
+    from cluster_serving.node.load.result import Result
+
+_SECONDS = click.FloatRange(min=0, min_open=True)
+
+
+@click.command(cls=Command, context_settings=SETTINGS)
+@click.argument("words", nargs=-1, metavar="[JOB] [RECORD]...", type=click.UNPROCESSED)
+@where_options
+@frontend_options
+@click.option(
+    "--connections",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Most requests under way. Default: over Redis as many as keep all workers busy, over HTTP 64.",
+)
+@click.option("--rate", type=_SECONDS, metavar="R", help="Send R requests a second by the clock, answered or not.")
+@click.option(
+    "--arrivals",
+    type=click.Choice(["poisson", "fixed"]),
+    default="poisson",
+    help="With --rate: at random as of many callers (poisson), or evenly.",
+)
+@click.option("--seconds", type=_SECONDS, metavar="S", help="Seconds to measure. Default: until stable, at most 60.")
+@click.option(
+    "--deadline", "deadline_ms", type=_SECONDS, metavar="MS", help="Milliseconds after which an answer is late."
+)
+@click.option("--timeout", "timeout_s", type=_SECONDS, default=30.0, metavar="S", help="Seconds of a request; 30.")
+@click.option(
+    "--processes", type=click.IntRange(1, 256), metavar="N", help="Sending processes. Default: as many as keep up."
+)
+@click.option(
+    "--compare",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Compare with an earlier result of --json.",
+)
+@click.option(
+    "--tolerance",
+    type=click.FloatRange(0, 1),
+    default=0.05,
+    metavar="X",
+    help="With --compare: share that is no change; 0.05.",
+)
+@click.option("--json", "as_json", is_flag=True, help="JSON: an object, described by docs/bench.schema.json.")
+@click.pass_context
+def bench(
+    context: click.Context,
+    /,
+    words: Sequence[str],
+    where: Where,
+    url: str | None,
+    api_key_file: Path | None,
+    connections: int | None,
+    rate: float | None,
+    arrivals: str,
+    seconds: float | None,
+    deadline_ms: float | None,
+    timeout_s: float,
+    processes: int | None,
+    compare: Path | None,
+    tolerance: float,
+    as_json: bool,
+) -> None:
+    """Load a running job, and show rate, latency, errors, and the part that limits.
+
+    A RECORD is what predict takes: a file, a folder of images, JSON, or -. The records are sent again and again. Without a RECORD
+    they are made up from the inputs of the model.
+
+    Without --rate, each answer lets the next request go. With --rate, requests are sent by the clock, and latency counts from when
+    a request was due. A load ends once it is stable: the medians of the last four seconds and of the four before differ by 5 % at
+    most, of the rate, or with --rate of the latency. Ctrl-C ends it with the result so far.
+
+    Exits with 1 if --compare finds a figure that is surely worse, and as predict does if no request was answered.
+    """
+    from cluster_serving.node.commands import records_given as given
+    from cluster_serving.node.commands.bench_target import http_aim, queue_aim
+    from cluster_serving.node.commands.client_errors import as_faults
+    from cluster_serving.node.load.compare import compared
+    from cluster_serving.node.load.messages import Order
+    from cluster_serving.node.load.result import Terms, read, summed_up
+
+    before = read(compare) if compare is not None else None
+    job = where.job
+    if job is None and words and not given.is_record(words[0]):
+        job, *words = words
+    try:
+        with as_faults():
+            if url is None:
+                aim = queue_aim(where._replace(job=job), words, timeout_s)
+            else:
+                aim = http_aim(url, api_key_in(api_key_file), job, words, timeout_s)
+    except KeyboardInterrupt:
+        say("Interrupted before the load began.", err=True)
+        context.exit(INTERRUPTED)
+    under_way = connections or (aim.connections if rate is None else aim.open_connections)
+    life_s = timeout_s if deadline_ms is None else min(timeout_s, deadline_ms / 1000)
+    order = Order(aim.target, under_way, rate or 0.0, arrivals, 0, timeout_s, life_s)
+    measured = _measured(order, seconds, processes)
+    if measured.counted:
+        terms = Terms(
+            job=aim.job,
+            over=aim.over,
+            connections=under_way,
+            rate=rate,
+            arrivals=None if rate is None else arrivals,
+            deadline_ms=deadline_ms,
+            timeout_s=timeout_s,
+            records=aim.records,
+        )
+        result = summed_up(measured, terms, aim.workers)
+        if before is not None:
+            result.comparison = compared(before.windows, result.windows, tolerance)
+        _show(result, before, as_json)
+        context.exit(_exit_code(result, measured))
+    _check(measured)
+    say("Interrupted before the first second was measured.", err=True)
+    context.exit(INTERRUPTED)
+
+
+def _measured(order: "Order", seconds: float | None, processes: int | None) -> "Measured":
+    """Carry out the load. On a terminal, a line shows the last window."""
+    from rich.console import Console
+
+    from cluster_serving.node.commands.bench_text import live_line
+    from cluster_serving.node.load.measure import measure
+
+    with Console(stderr=True).status("connecting") as status:
+        return measure(order, seconds, processes, lambda window: status.update(live_line(window)))
+
+
+def _show(result: "Result", before: "Result | None", as_json: bool) -> None:
+    import msgspec
+
+    from cluster_serving.client.servers.process.table import output_width
+    from cluster_serving.node.commands.bench_text import page
+
+    if as_json:
+        click.echo(msgspec.json.format(msgspec.json.encode(result)).decode())
+    else:
+        click.echo("\n".join(page(result, before, output_width())))
+
+
+def _check(measured: "Measured") -> None:
+    """Raise the error that ended the load, if there is one."""
+    from cluster_serving.node.job.redis_errors import RedisUnavailable
+
+    if measured.error is not None:
+        kind = RedisUnavailable if measured.error.is_lost else Fault
+        raise kind(f"the load ended: {measured.error.error}")
+
+
+def _exit_code(result: "Result", measured: "Measured") -> int:
+    from cluster_serving.node.commands.predict_answers import exit_code_of
+
+    _check(measured)
+    if measured.is_interrupted:
+        return INTERRUPTED
+    if not result.answered:
+        return exit_code_of(result.failed[0].code) if result.failed else ExitCode.TIMED_OUT
+    return ExitCode.FAILED if any(each.verdict == "worse" for each in result.comparison or ()) else ExitCode.OK
