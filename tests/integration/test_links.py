@@ -10,6 +10,7 @@ from contextlib import ExitStack, suppress
 from typing import Any
 
 import pytest
+import redis
 
 from cluster_serving.client import AsyncOutputQueue, ConnectionLost, InputQueue, OutputQueue, keys
 from cluster_serving.client.threads.link import Link
@@ -51,6 +52,31 @@ def test_a_link_that_was_shut_down_connects_anew(link: Link) -> None:
     link.shut_down()
     assert link.call("ECHO", "b") == b"b"
     assert link.connections == 2
+
+
+def test_a_connection_is_closed_by_the_call_under_way_and_not_beside_it(
+    link: Link, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The number of a closed socket may be that of another file by the time the call reads."""
+    closers = list[threading.Thread]()
+    disconnect = redis.Connection.disconnect
+
+    def recorded(connection: redis.Connection, *args: Any) -> None:
+        closers.append(threading.current_thread())
+        disconnect(connection, *args)
+
+    monkeypatch.setattr(redis.Connection, "disconnect", recorded)
+
+    def wait() -> None:
+        with pytest.raises(ConnectionLost):
+            link.call("BLPOP", "a list that nobody fills", "0")
+
+    with in_background(wait):
+        wait_until(lambda: link.due < 0, "the call waits")
+        link.shut_down()
+
+    assert closers
+    assert threading.current_thread() not in closers
 
 
 def test_no_socket_stays_open_when_a_link_is_shut_down_beside_its_last_call(link: Link) -> None:
