@@ -70,8 +70,12 @@ def silence_reader(node: RunningNode, server: PrivateRedis) -> psutil.Process:
     """Stop the reader of one of two nodes, and wait until the read that it has sent has come back empty."""
     (reader,) = node.children("reader")
     reader.suspend()
+    own = {"{}:{}".format(*each.laddr) for each in reader.net_connections("tcp")}
     with server.client() as client:
-        wait_until(lambda: client.info("clients")["blocked_clients"] == 1, "only the other one reads")
+        wait_until(
+            lambda: not any(each["addr"] in own and "b" in each["flags"] for each in client.client_list()),
+            "its read has come back",
+        )
     return reader
 
 
