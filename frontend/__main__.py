@@ -5,12 +5,13 @@ import signal
 import sys
 
 from cluster_serving.client.servers.process.installed import NotInstalled
-from cluster_serving.client.servers.process.numpy_alone import keep_numpy_alone
+from cluster_serving.client.servers.process.quick_imports import import_structlog, make_imports_quick
 
 
 def main() -> None:
     """Run the frontend."""
-    keep_numpy_alone()
+    make_imports_quick()
+    import_structlog()
 
     def end(_number: int, _frame: object) -> None:
         sys.exit(0)

@@ -5,12 +5,12 @@ from typing import NoReturn
 
 from cluster_serving import __version__
 from cluster_serving.client.servers.process.exit_codes import MEANINGS, ExitCode
-from cluster_serving.client.servers.process.numpy_alone import keep_numpy_alone
+from cluster_serving.client.servers.process.quick_imports import make_imports_quick
 from cluster_serving.node.commands.installed import check_installed, client_alone, node_missing
 
 _ABORTED = "Aborted!"  # as click says later
 
-keep_numpy_alone()
+make_imports_quick()
 
 
 def _end(sentence: str) -> NoReturn:

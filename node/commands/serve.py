@@ -19,7 +19,7 @@ import click
 from cluster_serving.client.servers.process.command import SETTINGS, Command, say
 from cluster_serving.client.servers.process.exit_codes import ExitCode, Fault
 from cluster_serving.client.servers.process.printable import printable, printable_lines
-from cluster_serving.client.servers.process.structlog_alone import import_structlog
+from cluster_serving.client.servers.process.quick_imports import import_structlog
 from cluster_serving.node.commands.plugins import check_installed
 from cluster_serving.node.lifecycle.options import TIMEOUT_S, StartOptions, serve_options
 

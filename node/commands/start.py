@@ -6,7 +6,7 @@ import click
 
 from cluster_serving.client.servers.process.command import SETTINGS, Command, say
 from cluster_serving.client.servers.process.exit_codes import Fault, NotStarted
-from cluster_serving.client.servers.process.structlog_alone import import_structlog
+from cluster_serving.client.servers.process.quick_imports import import_structlog
 from cluster_serving.node.commands.plugins import check_installed
 from cluster_serving.node.commands.which_job import chosen_job, job_argument
 from cluster_serving.node.lifecycle.options import TIMEOUT_S, StartOptions, recorded_options, start_options

@@ -59,7 +59,7 @@ def test_a_connection_is_closed_by_the_call_under_way_and_not_beside_it(
 ) -> None:
     """The number of a closed socket may be that of another file by the time the call reads."""
     closers = list[threading.Thread]()
-    disconnect = redis.Connection.disconnect
+    disconnect: Any = redis.Connection.disconnect
 
     def recorded(connection: redis.Connection, *args: Any) -> None:
         closers.append(threading.current_thread())
