@@ -62,7 +62,7 @@ The hash of a call that is answered later has a field for each fact of the call 
 
 and for each finished record its uri with a MessagePack list of the result's fields: name, value, ...
 
-A dead letter begins with the field `dead_letter` (JSON: `Reason` in node/writer/dead_letters.py). The fields of the request follow
+A dead letter begins with the field `dead_letter` (JSON: `Reason` in wire/dead_letter.py). The fields of the request follow
 unchanged, or after a field `dead_letter_cut` with their first bytes.
 """
 

@@ -4,6 +4,7 @@ ClusterServingError             client/errors.py: QueueFull 429, ConnectionLost 
 └── RequestError
     ├── BadRequest              400   the body, a header or a parameter is not valid
     ├── Unauthorized            401   no API key, or a wrong one
+    ├── Forbidden               403   a page of another site, or Redis does not let the frontend
     ├── UnknownModel            404   no live node serves the model
     ├── UnknownResult           404   no call of this API key has the id, or its time is over
     ├── UnsupportedMediaType    415   a content type that no route reads
@@ -38,6 +39,12 @@ class Unauthorized(RequestError):
     """No API key, or a wrong one."""
 
     http_status = 401
+
+
+class Forbidden(RequestError):
+    """The request comes from a page of another site, or Redis does not let the frontend do what it asks."""
+
+    http_status = 403
 
 
 class UnknownModel(RequestError):

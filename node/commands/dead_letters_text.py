@@ -20,8 +20,9 @@ from cluster_serving.client.servers.process.exit_codes import Fault
 from cluster_serving.client.servers.process.printable import printable
 from cluster_serving.client.servers.process.redaction import redact
 from cluster_serving.client.servers.process.table import Table, facts
+from cluster_serving.client.wire.dead_letter import DeadLetter
 from cluster_serving.node.commands.record_view import FieldView, view_fields
-from cluster_serving.node.writer.dead_letters import DeadLetter, DeadLetters
+from cluster_serving.node.writer.dead_letters import DeadLetters
 
 _UNITS = ((86_400, "d"), (3600, "h"), (60, "m"), (1, "s"))
 

@@ -14,7 +14,8 @@ from cluster_serving.client.servers.process.printable import printable
 from cluster_serving.node.commands.completion import letter_ids
 
 if TYPE_CHECKING:
-    from cluster_serving.node.writer.dead_letters import DeadLetter, DeadLetters
+    from cluster_serving.client.wire.dead_letter import DeadLetter
+    from cluster_serving.node.writer.dead_letters import DeadLetters
 
 _ID = re.compile(r"([0-9]{1,20})(?:-([0-9]{1,20}))?")
 _MAX_PART = (1 << 64) - 1

@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 from cluster_serving.client import keys
 from cluster_serving.client.protocol.resp import Script
+from cluster_serving.client.wire.dead_letter import Reason
 from cluster_serving.node.ring.metrics import Count
 from cluster_serving.node.ring.slot import Row
-from cluster_serving.node.writer.dead_letters import Reason
 
 FINISH = Script(Path(__file__).with_name("finish.lua").read_text())
 

@@ -22,13 +22,13 @@ from cluster_serving.client.errors import ConnectionLost, ErrorCode
 from cluster_serving.client.protocol.redis_refused import RedisRefused
 from cluster_serving.client.servers.process.backoff import Backoff
 from cluster_serving.client.threads.link import Link
+from cluster_serving.client.wire.dead_letter import UNPUBLISHED, Reason
 from cluster_serving.node.ring.bell import Bell, Ear
 from cluster_serving.node.ring.metrics import ANSWER, WRITE, WRITER, Count, observe_ages
 from cluster_serving.node.ring.ring import Ring, State
 from cluster_serving.node.ring.slot import Row, Slot, now_us
 from cluster_serving.node.ring.traceparent import traced
 from cluster_serving.node.writer.address import FINISH, Counts, FinishCall, JobAddress
-from cluster_serving.node.writer.dead_letters import UNPUBLISHED, Reason
 from cluster_serving.node.writer.fields import ResultFields, batch_receipt
 from cluster_serving.node.writer.outcome import DEADLY, RowOutcome, row_outcomes
 from cluster_serving.node.writer.spec import WriterSpec

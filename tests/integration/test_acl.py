@@ -1,7 +1,9 @@
 """The users of node/users.acl: a node, a client and an operator do all they do, and nothing else."""
 
+import asyncio
 import json
 import os
+import re
 import subprocess
 import sys
 import urllib.request
@@ -16,7 +18,13 @@ import redis
 
 from cluster_serving import node as node_package
 from cluster_serving.client import InputQueue, OutputQueue, QueueFull, RecordFailed, keys
+from cluster_serving.client.protocol.redis_refused import RedisRefused
 from cluster_serving.client.redis_settings import RedisSettings
+from cluster_serving.frontend.config.settings import FrontendConfig
+from cluster_serving.frontend.dashboard import dead_letters
+from cluster_serving.frontend.dashboard.history import Recorder, points_since
+from cluster_serving.frontend.metrics.timers import Timers
+from cluster_serving.frontend.models.models import Models
 from cluster_serving.frontend.server.redis_kind import check_redis
 from cluster_serving.node.job.redis_program import find_server
 from support.models import MODELS, affine
@@ -25,6 +33,7 @@ from support.running_frontend import RunningFrontend, running_frontend
 from support.running_node import RunningNode, running_node
 from support.wait import wait_until
 
+ROOT = Path(__file__).parents[2]
 ACL = Path(node_package.__file__).with_name("users.acl")
 JOB = "serving_stream"  # whose keys the file names
 ADMIN = "user admin on >all-rights ~* &* +@all\n"
@@ -270,3 +279,40 @@ def test_a_client_deletes_neither_stream_nor_limits(
 def test_without_a_login_nothing_is_answered(server: GuardedRedis) -> None:
     with redis.Redis(port=server.port) as client, pytest.raises(redis.AuthenticationError):
         client.ping()
+
+
+@pytest.mark.skipif(not HAS_SELECTORS, reason="Redis before 7 has no selectors")
+def test_a_dashboard_has_history_and_with_one_right_more_dead_letters(server: GuardedRedis, node: RunningNode) -> None:
+    """The right is that of docs/dashboard.md."""
+    (right,) = re.findall(r"^\((~serving_stream .*)\)$", (ROOT / "docs" / "dashboard.md").read_text(), re.MULTILINE)
+    with server.client() as admin:
+        letter = admin.xadd(keys.dead_key(JOB), {"dead_letter": '{"code": "WorkerDied"}', "uri": "of the dashboard"})
+
+        async def look(user: str) -> str:
+            url = f"redis://{user}:{secret('frontend')}@localhost:{server.port}"
+            models = Models(FrontendConfig.model_validate({"redisUrl": url}), [], Timers(1).of(0))
+            await models.start()
+            try:
+                await Recorder(models).record()
+                served = models.find(JOB)
+                assert await points_since(served, 0)
+                newest = (await dead_letters.newest(served))["letters"][0]
+                assert (await dead_letters.replay(served, [newest["id"]]))["done"] == 1
+                return str(newest["uri"])
+            finally:
+                await models.close()
+
+        try:
+            with pytest.raises(RedisRefused, match="NOPERM"):
+                asyncio.run(look("frontend"))
+            mine = next(line for line in ACL.read_text().splitlines() if line.startswith("user frontend"))
+            admin.execute_command("ACL", "SETUSER", "dashboard", *split_rules(mine), f"({right})")
+            assert asyncio.run(look("dashboard")) == "of the dashboard"
+        finally:
+            admin.xdel(keys.dead_key(JOB), letter)
+            admin.acl_log_reset()
+
+
+def split_rules(line: str) -> list[str]:
+    """The rules of a user, as ACL SETUSER takes them."""
+    return re.findall(r"\([^)]*\)|\S+", line)[2:]

@@ -16,8 +16,9 @@ from cluster_serving.client.protocol.results import DELETE
 from cluster_serving.client.redis_settings import RedisSettings
 from cluster_serving.client.threads import admission
 from cluster_serving.client.threads.link import Link
+from cluster_serving.client.wire.dead_letter import DeadLetter
 from cluster_serving.node.writer.address import FINISH
-from cluster_serving.node.writer.dead_letters import DeadLetter, DeadLetters
+from cluster_serving.node.writer.dead_letters import DeadLetters
 from support.private_redis import PrivateRedis
 from support.wait import wait_until
 

@@ -13,13 +13,13 @@ import redis
 from cluster_serving.client import keys
 from cluster_serving.client.errors import ErrorCode
 from cluster_serving.client.redis_settings import RedisSettings
+from cluster_serving.client.wire.dead_letter import UNPUBLISHED, decode_letter
 from cluster_serving.node.job.redis_program import find_server
 from cluster_serving.node.ring.bell import Bell
 from cluster_serving.node.ring.metrics import WRITE, WRITER, Count
 from cluster_serving.node.ring.ring import Ring, State
 from cluster_serving.node.ring.slot import Geometry, Outcome, Row
 from cluster_serving.node.ring.spec import LaneSpec
-from cluster_serving.node.writer.dead_letters import UNPUBLISHED, decode_letter
 from cluster_serving.node.writer.spec import WriterSpec
 from cluster_serving.node.writer.writer import Writer
 from support.private_redis import PrivateRedis, free_port, private_redis

@@ -9,8 +9,8 @@ from click.testing import CliRunner, Result
 from cluster_serving.client import keys
 from cluster_serving.client.redis_settings import RedisSettings
 from cluster_serving.client.threads.link import Link
+from cluster_serving.client.wire.dead_letter import CUT, Reason
 from cluster_serving.node.cli import main
-from cluster_serving.node.writer.dead_letters import CUT, Reason
 from support.private_redis import PrivateRedis
 
 DIED_MS = 1763657000000

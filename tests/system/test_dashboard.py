@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 
 from cluster_serving import node as node_package
-from cluster_serving.client import InputQueue
+from cluster_serving.client import InputQueue, OutputQueue, keys
 from support.browser import Page, browser
+from support.dead_letters import Letters
 from support.private_redis import PrivateRedis, private_redis
 from support.running_frontend import RunningFrontend, running_frontend
 from support.running_node import RunningNode, running_node
@@ -96,17 +97,16 @@ def test_numbers_are_those_of_the_metrics_under_load(
 ) -> None:
     before = metric(frontend, "records_answered_total")
     with InputQueue(url=server.url, name=JOB) as queue:
-        wait_until(
-            lambda: list(queue.predict_many([{"image": ROW}] * 50)) and shown(page, "throughput") > 0, "a rate is shown"
-        )
 
-    def agrees() -> bool:
-        answered = metric(frontend, "records_answered_total")
-        return answered > before and shown(page, "total") == answered
+        def agrees() -> bool:
+            list(queue.predict_many([{"image": ROW}] * 50))
+            names = ("records_answered_total", "backlog", "dead_letters")
+            told = [metric(frontend, name) for name in names]
+            tiles = [shown(page, tile) for tile in ("total", "backlog", "dead")]
+            return told[0] > before and shown(page, "throughput") > 0 and tiles == told
 
-    wait_until(agrees, "the page shows what the metrics tell")
-    assert shown(page, "backlog") == metric(frontend, "backlog") == 0
-    assert shown(page, "dead") == metric(frontend, "dead_letters")
+        wait_until(agrees, "the page shows what the metrics tell")
+
     assert page.text("#latency b") not in ("", "\N{EN DASH}")
 
 
@@ -176,6 +176,72 @@ def test_every_control_is_reached_by_keyboard(page: Page) -> None:
     assert set(wanted) <= set(reached)
 
 
+@pytest.fixture
+def dead_record(server: PrivateRedis, node: RunningNode) -> Iterator[str]:
+    """The id of a dead letter whose record the model can take."""
+    letters = Letters(server, JOB)
+    with InputQueue(url=server.url, name="unserved") as queue:
+        queue.enqueue("again", image=ROW)
+    (fields,) = letters.stream("unserved")
+    letter = letters.put(fields, message="it <b>died</b>")
+    yield letter
+    letters.redis.delete("unserved", keys.dead_key(JOB))
+
+
+def test_a_dead_letter_is_read_and_replayed(page: Page, server: PrivateRedis, dead_record: str) -> None:
+    page.until("document.querySelector('#dead b').textContent === '1' && document.querySelector('.letter')")
+    page.run("document.querySelector('.letter summary').focus()")
+    page.press("Enter")
+
+    assert page.run("document.querySelector('.letter').open")
+    shown = page.text(".letter")
+    for fact in ("WorkerDied", "it <b>died</b>", "Traceback: here", "node-1", "again", "tensor:image"):
+        assert fact in shown
+
+    page.press("Tab", "Tab", "Enter")
+    page.until("document.querySelector('#letters .said').textContent === '1 record put back into the queue.'")
+    page.until("!document.querySelector('.letter')")
+    with OutputQueue(url=server.url, name=JOB) as output:
+        wait_until(lambda: str(output.query("again")) != "[]", "the answer of the record")
+    page.until("document.querySelector('#dead b').textContent === '0'")
+
+
+def test_a_dead_letter_is_deleted_at_the_second_press(page: Page, server: PrivateRedis, dead_record: str) -> None:
+    page.until("document.querySelector('.letter')")
+    button = "document.querySelectorAll('.letter button')[1]"
+    page.run(f"document.querySelector('.letter').open = true; {button}.focus(); {button}.click()")
+    page.until(f"{button}.textContent.trim() === 'Delete for ever'")
+
+    page.run(f"{button}.click()")
+
+    page.until("document.querySelector('#letters .said').textContent === '1 dead letter deleted.'")
+    with server.client() as client:
+        assert client.xlen(keys.dead_key(JOB)) == 0
+
+
+@pytest.mark.parametrize(
+    ("body", "headers", "status", "words"),
+    [
+        ({"model": JOB, "ids": ["1-1"]}, {}, 403, "X-Cluster-Serving"),
+        ({"model": JOB, "ids": ["all"]}, {"X-Cluster-Serving": "test"}, 400, "not 'all'"),
+        ({"model": JOB, "ids": []}, {"X-Cluster-Serving": "test"}, 400, "the body is not"),
+        ({"model": "unknown", "ids": ["1-1"]}, {"X-Cluster-Serving": "test"}, 404, "unknown"),
+    ],
+)
+def test_dead_letters_are_changed_by_the_page_alone(
+    frontend: RunningFrontend, body: dict[str, Any], headers: dict[str, str], status: int, words: str
+) -> None:
+    request = urllib.request.Request(  # noqa: S310 - our own http URL
+        f"{frontend.url}/dashboard/dead-letters/replay", json.dumps(body).encode(), headers
+    )
+
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        urllib.request.urlopen(request, timeout=30)  # noqa: S310
+
+    assert refused.value.code == status
+    assert words in refused.value.read().decode()
+
+
 def test_a_browser_that_has_the_files_gets_304(frontend: RunningFrontend) -> None:
     with ask(frontend, "/dashboard/static/app.js", **{"Accept-Encoding": "gzip"}) as response:
         tag = response.headers["ETag"]
@@ -193,11 +259,12 @@ def test_a_browser_that_has_the_files_gets_304(frontend: RunningFrontend) -> Non
 def test_the_page_asks_for_the_key_and_shows_nothing_without(
     tab: Page, server: PrivateRedis, node: RunningNode, tmp_path: Path
 ) -> None:
-    keys = tmp_path / "keys"
-    keys.write_text(f"{KEY}\n")
-    with running_frontend(tmp_path, server, jobName=JOB, apiKeysFile=str(keys)) as guarded:
-        with pytest.raises(urllib.error.HTTPError, match="401"):
-            ask(guarded, "/dashboard/data")
+    key_file = tmp_path / "keys"
+    key_file.write_text(f"{KEY}\n")
+    with running_frontend(tmp_path, server, jobName=JOB, apiKeysFile=str(key_file)) as guarded:
+        for path in ("data", "dead-letters"):
+            with pytest.raises(urllib.error.HTTPError, match="401"):
+                ask(guarded, f"/dashboard/{path}")
         tab.open(f"{guarded.url}/dashboard", "document.activeElement.id === 'key'")
         assert tab.text("#throughput") == ""
         tab.type("a wrong key")

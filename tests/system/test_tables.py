@@ -18,7 +18,7 @@ from rich.cells import cell_len
 
 from cluster_serving.client import InputQueue, OutputQueue, keys
 from cluster_serving.client.servers.process.exit_codes import ExitCode
-from cluster_serving.node.writer.dead_letters import Reason
+from cluster_serving.client.wire.dead_letter import Reason
 from support.models import MODELS
 from support.private_redis import PrivateRedis
 from support.running_node import running_node

@@ -13,8 +13,8 @@ import pytest
 from cluster_serving.client import InputQueue, OutputQueue, keys
 from cluster_serving.client.errors import ErrorCode
 from cluster_serving.client.protocol.results import Failed
+from cluster_serving.client.wire.dead_letter import DeadLetter, decode_letter
 from cluster_serving.client.wire.values import encode_record
-from cluster_serving.node.writer.dead_letters import DeadLetter, decode_letter
 from support.models import MODELS, affine
 from support.private_redis import PrivateRedis
 from support.running_node import RunningNode, running_node

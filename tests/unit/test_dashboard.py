@@ -71,10 +71,15 @@ def test_nodes_of_the_release_before_make_no_point() -> None:
     assert point_of([described(load=None)]) is None
 
 
+_PATHS = {f"dashboard{rest}" for rest in ("", "/data", "/static/<file:str>")} | {
+    f"dashboard/dead-letters{rest}" for rest in ("", "/replay", "/delete")
+}
+
+
 @pytest.mark.parametrize("is_on", [True, False])
 def test_the_dashboard_can_be_switched_off(is_on: bool) -> None:
     app = create_app(FrontendConfig(dashboard=is_on), Timers(1))
     Sanic.unregister_app(app)
 
     paths = {route.path for route in app.router.routes if route.path.startswith("dashboard")}
-    assert paths == ({"dashboard", "dashboard/data", "dashboard/static/<file:str>"} if is_on else set())
+    assert paths == (_PATHS if is_on else set())

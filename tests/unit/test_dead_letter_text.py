@@ -12,9 +12,9 @@ import pytest
 from rich.cells import cell_len
 
 from cluster_serving.client.servers.process.exit_codes import Fault
+from cluster_serving.client.wire.dead_letter import DeadLetter, Reason, decode_letter
 from cluster_serving.node.commands import dead_letters_text as text
 from cluster_serving.node.commands.letter_selection import Selection, age_s, letter_id
-from cluster_serving.node.writer.dead_letters import DeadLetter, Reason, decode_letter
 
 REASON = Reason("WorkerDied", "it died", "Traceback", "1763656999000-0", "node-1", "sha256:00", 1763657000000, 3)
 NOW_S = 1763657000.0

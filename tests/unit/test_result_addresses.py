@@ -1,10 +1,10 @@
 """Step 3 of the writer: the address of each result, in the keys and arguments of `finish.lua`."""
 
 from cluster_serving.client import keys
+from cluster_serving.client.wire.dead_letter import Reason
 from cluster_serving.node.ring.metrics import Count
 from cluster_serving.node.ring.slot import Row
 from cluster_serving.node.writer.address import FinishCall, JobAddress
-from cluster_serving.node.writer.dead_letters import Reason
 
 JOB = JobAddress.of("job", 60_000, 10, 1 << 20)
 BATCH = b'{"node":"n"}'

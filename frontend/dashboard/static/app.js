@@ -3,6 +3,7 @@
 import { html, render, useEffect, useRef, useState } from "./htm-preact.js";
 import { KeyWanted, ask, hasKey, keepKey } from "./api.js";
 import { extended, marksOf } from "./history.js";
+import { Letters } from "./letters.js";
 import { Map } from "./map.js";
 import { Charts, Model, Nodes, Sentence, Tiles } from "./overview.js";
 
@@ -131,6 +132,7 @@ function App() {
             ${job.now && html`<${Tiles} job=${job} /><${Charts} points=${points} marks=${marksOf(points)} theme=${theme} />`}
             <${Nodes} nodes=${job.nodes} />
             <${Map} nodes=${job.nodes} />
+            ${job.now && html`<${Letters} key=${chosen} model=${chosen} count=${job.now.dead_letters} nowMs=${state.frontend.now_ms} />`}
             <${Model} model=${job.model} />`
           : html`<p class="card empty">${state.frontend ? `No node serves ${chosen || "a model"} now.` : "Loading …"}</p>`}
     </main>

@@ -15,10 +15,11 @@ from click.testing import CliRunner, Result
 from cluster_serving.client import keys
 from cluster_serving.client.redis_settings import RedisSettings
 from cluster_serving.client.threads.link import Link
+from cluster_serving.client.wire.dead_letter import Reason
 from cluster_serving.client.wire.values import encode_record
 from cluster_serving.node.cli import main
 from cluster_serving.node.job.directory import Job, NodeRecord
-from cluster_serving.node.writer.dead_letters import DeadLetters, Reason
+from cluster_serving.node.writer.dead_letters import DeadLetters
 from support.completion import completed
 from support.dead_letters import DIED_MS, MODEL, Letters
 from support.private_redis import PrivateRedis
