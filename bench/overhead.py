@@ -1,7 +1,8 @@
-"""What receipts and metrics cost: the product with and without them, in turns, in the same processes.
+"""What receipts, metrics and spans cost: the product with and without them, in turns, in the same processes.
 
 `receipts` are the stage times in each answer, `metrics` the histograms that every process of the node fills; counters stay,
-since the node itself goes by them. The node is a copy of the product in which both can be switched off while it runs. A ratio is
+since the node itself goes by them. `spans` are those of OpenTelemetry: every record carries a trace, and one in a hundred is
+sampled and sent to a receiver. The node is a copy of the product in which each can be switched off while it runs. A ratio is
 that of the whole to one with something off, round by round: 0.98 of the throughput is a cost of 2 %. With `nothing` off, it says
 what chance does. Exits with 1 when the throughput is surely below 0.98.
 """
@@ -11,8 +12,10 @@ import dataclasses
 import mmap
 import random
 import sys
+import threading
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from statistics import median
 
@@ -22,6 +25,7 @@ from rich.table import Table
 from bench import cpu, report
 from bench.architectures import SAVES
 from bench.driver import Driver, Target, driver
+from bench.queue_client import QueueClient
 from bench.stage import Stage, stage
 from bench.variants import Patch, copy
 from cluster_serving.node.load.compare import interval
@@ -39,7 +43,8 @@ with open(os.environ["{_SWITCHES}"], "rb") as _file:
 
 
 """
-_RECEIPTS, _METRICS = range(2)  # places of their switches
+_RECEIPTS, _METRICS, _SPANS = range(3)  # places of their switches
+_TRACED_EACH = 100
 PATCHES = (
     Patch("node/writer/writer.py", "class Writer:", f"{_OFF}class Writer:"),
     Patch(
@@ -52,6 +57,7 @@ PATCHES = (
         "batch = receipt.encode()",
         f'batch = b"{{}}" if OFF[{_RECEIPTS}] else receipt.encode()',
     ),
+    Patch("node/writer/writer.py", "self._spans.offer(", f"OFF[{_SPANS}] or self._spans.offer("),
     Patch("node/writer/fields.py", "class ResultFields:", f"{_OFF}class ResultFields:"),
     Patch("node/writer/fields.py", "read_ms = row.read_us", f"read_ms = 0.0 if OFF[{_RECEIPTS}] else row.read_us"),
     Patch("node/writer/fields.py", "pack(row.id, ", f'pack(b"" if OFF[{_RECEIPTS}] else row.id, '),
@@ -65,8 +71,22 @@ PATCHES = (
         "node/ring/metrics.py", "ids, at = sorted(ids), 0", f"if OFF[{_METRICS}]: return\n    ids, at = sorted(ids), 0"
     ),
 )
-WITHOUT = {"receipts": (_RECEIPTS,), "metrics": (_METRICS,), "both": (_RECEIPTS, _METRICS), "nothing": ()}
+WITHOUT = {
+    "receipts": (_RECEIPTS,),
+    "metrics": (_METRICS,),
+    "spans": (_SPANS,),
+    "all": (_RECEIPTS, _METRICS, _SPANS),
+    "nothing": (),
+}
 """What is switched off; with the last one, the ratio is what chance makes of the same code."""
+
+
+class _Traced(Target):
+    """A target whose records carry traces."""
+
+    def connect(self) -> QueueClient:
+        """A client of it."""
+        return QueueClient(self.port, self.job, self.content, _TRACED_EACH)
 
 
 def main() -> None:
@@ -80,13 +100,20 @@ def main() -> None:
     options = parser.parse_args()
     content = "row" if options.model == "mlp" else "jpeg"
     window = max(1024 if content == "row" else 0, 4 * options.batch)
-    with stage(_PORT) as place, driver() as client, _switches(place.directory / "switches") as switches:
+    with (
+        stage(_PORT) as place,
+        driver() as client,
+        _switches(place.directory / "switches") as switches,
+        _receiver() as receiver,
+    ):
         model = place.directory / options.model
         SAVES[options.model](model)
         environment = copy(place.directory / "switched", PATCHES) | {_SWITCHES: str(place.directory / "switches")}
+        environment["OTEL_EXPORTER_OTLP_ENDPOINT"] = receiver
         settings = {"modelPath": str(model), "batchSize": options.batch, "modelParallelism": 1, "threadPerModel": 1}
+        settings["openTelemetry"] = True
         with dataclasses.replace(place, environment=environment).node(_JOB, **settings):
-            target = Target("queue", place.port, _JOB, content)
+            target = _Traced("queue", place.port, _JOB, content)
             turns, chance = {_WHOLE: (), **WITHOUT}, random.Random(0)
             rounds: list[report.Figures] = []
             for _ in range(1 + options.rounds):  # the first one is the warm-up
@@ -103,7 +130,7 @@ def show(rounds: Sequence[report.Figures], told: str) -> None:
     """Print the ratios and where they lie with a confidence of 95 %."""
     table = Table(
         "of that without",
-        title="The product, and the same without receipts and metrics",
+        title="The product, and the same without receipts, metrics and spans",
         caption=f"{told}; {len(rounds)} rounds; {machine()}",
         title_justify="left",
     )
@@ -153,10 +180,34 @@ def _round(
 
 @contextmanager
 def _switches(path: Path) -> Generator[mmap.mmap]:
-    """A byte for each of receipts and metrics, 1 where it is off, in a file that the processes of the node map too."""
-    path.write_bytes(bytes(len(WITHOUT["both"])))
+    """A byte for each of receipts, metrics and spans, 1 where it is off, in a file that the processes of the node map too."""
+    path.write_bytes(bytes(len(WITHOUT["all"])))
     with path.open("r+b") as file, mmap.mmap(file.fileno(), 0) as switches:
         yield switches
+
+
+@contextmanager
+def _receiver() -> Generator[str]:
+    """A receiver that takes all spans, and looks at none; its address."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - its name there
+            pass
+
+    server = HTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
 
 
 if __name__ == "__main__":

@@ -35,16 +35,17 @@ class QueueClient:
     `at_once`: how many records `send` takes at most.
     """
 
-    def __init__(self, port: int, job: str, content: str) -> None:
+    def __init__(self, port: int, job: str, content: str, traced_each: int = 0) -> None:
         """Connect.
 
         Args:
             port: of Redis, on this machine.
             job: its name.
             content: one of `RECORDS`.
+            traced_each: so many records carry a trace, of which one is sampled; 0: none carries one.
         """
         settings = RedisSettings(port=port, timeout_s=_PATIENCE_S)
-        self._job = job
+        self._job, self._traced_each = job, traced_each
         self._sending, self._receiving = Link(settings), Link(settings)
         self._rows = [encode_record("x", RECORDS[content](number))[2:] for number in range(DISTINCT)]
         self.at_once = max(1, min(CHUNK, CHUNK_BYTES // sum(map(len, self._rows[0]))))
@@ -72,7 +73,11 @@ class QueueClient:
         self._sending.close()
 
     def _fields(self, number: int) -> Fields:
-        return [keys.URI, b"%d" % number, *self._rows[number % DISTINCT]]
+        fields = [keys.URI, b"%d" % number, *self._rows[number % DISTINCT]]
+        if self._traced_each:
+            sampled = number % self._traced_each == 0
+            fields += keys.TRACEPARENT, b"00-%032x-%016x-%02x" % (number + 1, number + 1, sampled)
+        return fields
 
 
 def _answer(reply: Reply) -> Answer:

@@ -35,7 +35,7 @@ Request fields, native dialect (values are bytes, `<name>` is a model input's na
     sparse.shape:<name>     Arrow IPC Tensor message, int64 (rank,)
     reply                   key of the reply stream, or of the call answered later, for the result. Without the field, the result
                             goes to a result hash
-    traceparent             W3C Trace Context of the call, for the logs of the node
+    traceparent             W3C Trace Context of the call, for the logs and the spans of the node
     deadline                Unix time in ms on the clock of Redis, or + and the ms after the entry was made. A record not begun
                             by a node before the deadline is answered DeadlineExceeded
 

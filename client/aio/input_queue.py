@@ -20,11 +20,17 @@ from cluster_serving.client.api import Api, ConnectionSettings
 from cluster_serving.client.errors import InvalidValue
 from cluster_serving.client.protocol.absence import Inquiry
 from cluster_serving.client.protocol.admission import CHUNK
-from cluster_serving.client.protocol.requests import Dialect, Fields, as_inputs, check_dialect, request_fields
+from cluster_serving.client.protocol.requests import (
+    Dialect,
+    Fields,
+    as_inputs,
+    check_dialect,
+    native_fields,
+    request_fields,
+)
 from cluster_serving.client.protocol.results import WINDOW, Answer, begun_in_time, plain, plain_or_error
 from cluster_serving.client.wire.original.encode import encode_record as encode_original
 from cluster_serving.client.wire.result import Result
-from cluster_serving.client.wire.values import encode_record
 
 T = TypeVar("T")
 
@@ -162,7 +168,7 @@ class AsyncInputQueue(Api):
             raise InvalidValue(
                 "predict needs the native dialect: results of the original are read with AsyncOutputQueue"
             )
-        fields = [*encode_record(uri, as_inputs(request)), *replies.reply]
+        fields = [*native_fields(uri, as_inputs(request)), *replies.reply]
         loop = asyncio.get_running_loop()
         begun_s = loop.time()
         future = replies.expect(uri)

@@ -17,6 +17,7 @@ from cluster_serving.client.errors import (
     Unavailable,
 )
 from cluster_serving.client.http.reply import parse_prediction
+from cluster_serving.client.wire.current_trace import current_traceparent
 
 _GRACE_S = 1.0
 
@@ -146,6 +147,8 @@ class Frontend:
         headers = {"Content-Type": "application/json", **self._key}
         if timeout is not None:
             headers["X-Request-Timeout"] = f"{timeout:g}"
+        if traceparent := current_traceparent():
+            headers["traceparent"] = traceparent
         return urllib.request.Request(self._url + path, data=body, headers=headers)  # noqa: S310 - the user's own URL
 
     def _open(self, request: urllib.request.Request, timeout: float) -> Any:

@@ -8,6 +8,7 @@ import numpy as np
 
 from cluster_serving.client import keys
 from cluster_serving.client.errors import InvalidValue
+from cluster_serving.client.wire.current_trace import current_traceparent
 from cluster_serving.client.wire.original.encode import encode_record as encode_original
 from cluster_serving.client.wire.original.values import EncodedImage, text_value
 from cluster_serving.client.wire.values import encode_record, encode_uri
@@ -23,8 +24,20 @@ def request_fields(dialect: Dialect, uri: str, data: Mapping[str, Any]) -> Field
         InvalidValue: the uri or a value cannot be sent.
     """
     if dialect == "native":
-        return encode_record(uri, data)
+        return native_fields(uri, data)
     return [keys.URI, encode_uri(uri), keys.DATA, encode_original(data).encode()]
+
+
+def native_fields(uri: str, data: Mapping[str, Any]) -> Fields:
+    """Return the fields of one request in the native dialect, with the trace of the caller if the caller is traced.
+
+    Raises:
+        InvalidValue: the uri or a value cannot be sent.
+    """
+    fields = encode_record(uri, data)
+    if traceparent := current_traceparent():
+        fields += keys.TRACEPARENT, traceparent.encode()
+    return fields
 
 
 def check_dialect(dialect: str) -> Dialect:

@@ -17,7 +17,7 @@ from cluster_serving.client.api import Api, ConnectionSettings
 from cluster_serving.client.errors import ConnectionLost, ResultTimeout
 from cluster_serving.client.http.frontend import Frontend
 from cluster_serving.client.protocol.admission import CHUNK, SENT, Admission, Send, check, chunks
-from cluster_serving.client.protocol.requests import Dialect, as_inputs, check_dialect, request_fields
+from cluster_serving.client.protocol.requests import Dialect, as_inputs, check_dialect, native_fields, request_fields
 from cluster_serving.client.protocol.results import (
     DELETE,
     PAUSE_S,
@@ -35,7 +35,6 @@ from cluster_serving.client.threads.output_queue import OutputQueue
 from cluster_serving.client.threads.replies import Replies
 from cluster_serving.client.wire.original.encode import encode_record as encode_original
 from cluster_serving.client.wire.result import Result
-from cluster_serving.client.wire.values import encode_record
 
 _SLOW_S = 0.005
 _Pending = tuple[str, float, list[bytes]]
@@ -163,7 +162,7 @@ class InputQueue(Api):
         if self._dialect == "original":
             return self._predict_by_polling(uuid.uuid4().hex, as_inputs(request_data), deadline_s)
         uri = self._next_uri()
-        fields = encode_record(uri, as_inputs(request_data))
+        fields = native_fields(uri, as_inputs(request_data))
         check(fields)
         send = Send([fields], deadline_s, self._replies.reply, begun_s=begun_s)
         try:
@@ -252,7 +251,7 @@ class InputQueue(Api):
                     more = bool(chunk)
                     uris = [uri for uri, _ in chunk]
                     replies.expect(uris)
-                    requests = (encode_record(uri, data) for uri, data in chunk)
+                    requests = (native_fields(uri, data) for uri, data in chunk)
                     entries = chain.from_iterable(self._sender.put_all(requests, self._life_s, replies))
                     under_way.update(zip(uris, entries, strict=True))
                 if under_way:
@@ -305,7 +304,7 @@ class InputQueue(Api):
         pending += [(uri, deadline_s, ids) for uri in uris]
         self._replies.expect(uris)
         records = zip(uris, requests, strict=True)
-        for part in chunks(encode_record(uri, as_inputs(request)) for uri, request in records):
+        for part in chunks(native_fields(uri, as_inputs(request)) for uri, request in records):
             # The next records are encoded while Redis takes the sent records. With waiting, a record cost a tenth more of every
             # core.
             send = self._sender.send(part, timeout, self._replies)

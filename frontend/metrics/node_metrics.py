@@ -33,6 +33,7 @@ _NODE_COUNTERS = {
     "rows": ("rows", "Rows in all runs of the model."),
     "restarts": ("restarts", "Processes of the node started again after they had died or hung."),
     "recycled": ("workers_recycled", "Workers replaced because they used more memory than maxWorkerMemory."),
+    "spans_lost": ("spans_lost", "Spans of OpenTelemetry that no receiver took in time."),
     "reconnects": ("reconnects", "Connections to Redis after the first one."),
 }
 

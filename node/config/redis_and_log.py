@@ -1,4 +1,4 @@
-"""Settings of a node's connection to Redis, and of its log and scalars."""
+"""Settings of a node's connection to Redis, and of what it tells: log, scalars, spans."""
 
 from typing import Annotated, Literal
 
@@ -50,7 +50,7 @@ class Redis(Group):
 
 
 class Log(Group):
-    """The node's log, and its scalars for TensorBoard."""
+    """The node's log, its scalars for TensorBoard, and its spans for OpenTelemetry."""
 
     log_level: Annotated[Literal["debug", "info", "warning", "error"], BeforeValidator(lower)] = Field(
         default="info", description="Lowest level that goes to the log: debug, info, warning or error."
@@ -73,4 +73,8 @@ class Log(Group):
     tensorboard_dir: str = Field(
         default="",
         description="Directory for scalars of TensorBoard, a point every logInterval: throughput, total, latency. Empty: none.",
+    )
+    open_telemetry: bool = Field(
+        default=False,
+        description="Send the stages of traced records to OpenTelemetry by OTLP, as the variables OTEL_* say.",
     )

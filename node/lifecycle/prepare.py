@@ -24,6 +24,7 @@ from cluster_serving.node.job.redis_server import Listener
 from cluster_serving.node.job.redis_watch import forget
 from cluster_serving.node.lifecycle.jobs_here import command_for
 from cluster_serving.node.supervisor.tensorboard import check_tensorboard
+from cluster_serving.node.writer.span_export import check_spans
 
 if TYPE_CHECKING:
     from cluster_serving.node.models.detect import Detected
@@ -86,6 +87,8 @@ def check_settings(config: Config) -> None:
     """
     config.check_model_path()
     check_tensorboard(config.tensorboard_dir)
+    if config.open_telemetry:
+        check_spans(os.environ)
 
 
 def check_free(job: Job) -> None:

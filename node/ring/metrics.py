@@ -35,6 +35,7 @@ class Count(IntEnum):
     RUN_US = 18  # writer: the same in the worker
     PUBLISH_US = 19  # writer: the same until the writer began
     WRITE_US = 20  # writer: the same until Redis had the result
+    SPANS_LOST = 21  # writer: spans of OpenTelemetry that were thrown away
 
 
 COUNTER_CELLS = 24

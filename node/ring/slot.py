@@ -133,9 +133,9 @@ class Row(msgspec.Struct, frozen=True, array_like=True):
     """Record in a slot: row `place` of the inputs, or -1 and the `error` of a refused record.
 
     `spans` has the positions of the variable-length inputs (offset and length in the inputs), in the order of the layout.
-    `deadline_ms` is Unix time on Redis' clock, or 0. `traceparent` is for log lines, and may be empty. `read_us` is the time on the
-    monotonic clock, in µs, at which the reader got the record. `deliveries` is the number of times that Redis has delivered the
-    record to a reader, as far as the present reader knows.
+    `deadline_ms` is Unix time on Redis' clock, or 0. `traceparent` is for log lines and spans, and may be empty. `read_us` is the
+    time on the monotonic clock, in µs, at which the reader got the record. `deliveries` is the number of times that Redis has
+    delivered the record to a reader, as far as the present reader knows.
     """
 
     id: bytes

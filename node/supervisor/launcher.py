@@ -130,6 +130,7 @@ class Launcher:
             model_hash=self._served_model.model_hash,
             max_dead_letters=self._config.max_dead_letters,
             max_dead_letter_bytes=self._config.max_dead_letter_bytes,
+            spans=self._config.open_telemetry,
         )
         return self._other("writer", spec)
 

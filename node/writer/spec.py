@@ -9,7 +9,8 @@ class WriterSpec(msgspec.Struct, frozen=True):
     """Settings of a writer.
 
     `legacy_filter_text`: answers in the original dialect have the exact text of the original's filters. `model_hash` is written
-    into dead letters. The newest `max_dead_letters` are kept, within `max_dead_letter_bytes` of Redis' memory.
+    into dead letters. The newest `max_dead_letters` are kept, within `max_dead_letter_bytes` of Redis' memory. `spans`: the stages
+    of traced records are sent to OpenTelemetry.
     """
 
     lane: LaneSpec
@@ -18,3 +19,4 @@ class WriterSpec(msgspec.Struct, frozen=True):
     model_hash: str
     max_dead_letters: int
     max_dead_letter_bytes: int
+    spans: bool = False

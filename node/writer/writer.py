@@ -3,6 +3,8 @@
     slot ──outcome.py──► outcome of each record ──fields.py──► its fields ──address.py──► its address ──finish.lua──► Redis
                                └─ a failure that is no fault of the client ──dead_letters.py──► dead letter, beside the result
 
+Records with a trace are then told to OpenTelemetry, if wanted (span_export.py).
+
 One call of `finish.lua` publishes a slot. A slot is freed only after Redis has answered. If a process dies before the answer, the
 slot is published again, and the second call changes nothing. A slot whose outputs had no room for all rows goes back to a worker.
 
@@ -31,6 +33,7 @@ from cluster_serving.node.ring.traceparent import traced
 from cluster_serving.node.writer.address import FINISH, Counts, FinishCall, JobAddress
 from cluster_serving.node.writer.fields import ResultFields, batch_receipt
 from cluster_serving.node.writer.outcome import DEADLY, RowOutcome, row_outcomes
+from cluster_serving.node.writer.span_export import SpanExport
 from cluster_serving.node.writer.spec import WriterSpec
 
 log = structlog.get_logger(__name__)
@@ -62,6 +65,7 @@ class Writer:
         self._stopping = False
         self._backoff = Backoff()
         self._untold, self._told_s = 0, float("-inf")
+        self._spans = SpanExport(lane.job, lane.node, self._lose_spans) if spec.spans else None
 
     def stop(self, *_signal: object) -> None:
         """Make `run` return once no slot is left to publish. Safe in a signal handler."""
@@ -86,9 +90,11 @@ class Writer:
                 if self._ring.reader_wants:
                     self._reader_bell.ring()
             elif self._stopping:
-                return
+                break
             else:
                 self._bell.hear()
+        if self._spans is not None:
+            self._spans.close()
 
     def _give_back(self, slot: int) -> None:
         """Let a worker run the rows that had no room in the outputs."""
@@ -115,17 +121,23 @@ class Writer:
         results = ResultFields(held, receipt, clock_offset_ms=offset_ms, legacy_filter_text=spec.legacy_filter_text)
         batch = receipt.encode()
         ended = list(row_outcomes(held, now_ms))
-        if not self._answer(ended, results, batch):
+        if self._answer(ended, results, batch):
+            for each in ended:
+                self._answer_alone(each, results, batch)
+        else:
             observe_ages(ANSWER, self._measures, [each.row.id for each in ended], ring.redis_ms())
             self._count_stages(held, [each.row.read_us for each in ended], begun_us)
-            return
-        for each in ended:
-            while refusal := self._answer([each], results, batch):
-                call = FinishCall(self._job, batch)
-                call.bury(each.row, _DEAD, self._reason(each.row, UNPUBLISHED, f"Redis refuses the result: {refusal}"))
-                if not self._finish(call):
-                    break
-                self._wait(refusal)
+        if self._spans is not None:
+            self._spans.offer(ended, receipt, offset_ms, ring.redis_ms())
+
+    def _answer_alone(self, ended: RowOutcome, results: ResultFields, batch: bytes) -> None:
+        """Publish the result of a record by itself. A result that Redis refuses becomes a dead letter."""
+        while refusal := self._answer([ended], results, batch):
+            call = FinishCall(self._job, batch)
+            call.bury(ended.row, _DEAD, self._reason(ended.row, UNPUBLISHED, f"Redis refuses the result: {refusal}"))
+            if not self._finish(call):
+                return
+            self._wait(refusal)
 
     def _count_stages(self, slot: Slot, read_us: Sequence[int], begun_us: int) -> None:
         """Add the times of the stages of published records, which a batch has in common but for the time of the read."""
@@ -211,6 +223,9 @@ class Writer:
             told = {"code": reason.code, "reason": reason.message, "records": self._untold, **traced(row.traceparent)}
             log.warning("dead letter", uri=row.uri.decode(errors="replace"), **told)
             self._untold, self._told_s = 0, time.monotonic()
+
+    def _lose_spans(self, spans: int) -> None:
+        self._count[Count.SPANS_LOST] += spans
 
     def _wait(self, reason: str) -> None:
         self._link.close()  # the next connection may reach a writable master
