@@ -75,8 +75,8 @@ wheel: $(VENV)/installed-dev ## build it, and run the quick start from it in an 
 	build/wheel/venv/bin/python -m pip install -q "$$(ls build/wheel/dist/*.whl)[onnx]"
 	cd build/wheel && venv/bin/python -P -m cluster_serving.node.quickstart
 
-# Others: make images EXTRAS=torch TAG=1.0-torch DOCKER_BUILD_ARGS='--build-arg PIP_EXTRA_INDEX_URL=...'
-EXTRAS ?= onnx
+# Others: make images EXTRAS=torch,http TAG=1.0-torch DOCKER_BUILD_ARGS='--build-arg PIP_EXTRA_INDEX_URL=...'
+EXTRAS ?= onnx,http
 TAG ?= $(shell sed -n 's/__version__ = "\(.*\)"/\1/p' src/cluster_serving/__init__.py)
 DOCKER ?= docker
 DOCKER_BUILD_ARGS ?=

@@ -10,7 +10,7 @@ locks=
 for extra in $(echo "$extras" | tr , ' '); do
   lock=requirements-$extra.txt
   if [ ! -f "$lock" ]; then
-    echo "EXTRAS: there is no extra $extra; there are node, onnx, openvino, tensorflow, torch, bigdl, and all" >&2
+    echo "EXTRAS: there is no extra $extra; there are node, onnx, openvino, tensorflow, torch, bigdl, all, http, otel, tensorboard" >&2
     exit 2
   fi
   locks="$locks -r $lock"

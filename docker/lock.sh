@@ -16,7 +16,7 @@ lock() { # NAME SOURCE [ARGUMENT...]
 
 # `all` comes first, and the others keep to it: one version of everything, so that extras can be put together.
 lock all pyproject.toml --extra all "$@"
-for extra in node onnx openvino tensorflow torch bigdl; do
+for extra in node onnx openvino tensorflow torch bigdl otel tensorboard; do
   lock "$extra" pyproject.toml --extra "$extra" --extra fetch --constraints docker/requirements-all.txt
 done
 lock http pyproject.toml --extra http --constraints docker/requirements-all.txt

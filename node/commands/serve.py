@@ -36,6 +36,7 @@ _TELL_S = 10.0
 _KNOWN_S = 10.0
 _POLL_S = 0.05
 _REDIS_S = 1.0
+_CONTAINER_MARKS = ("/.dockerenv", "/run/.containerenv")  # of Docker, and of Podman
 
 
 @click.command(cls=Command, context_settings=SETTINGS)
@@ -73,6 +74,7 @@ def serve(context: click.Context, /, port: int | None, reload: bool, timeout_s: 
         with serving(options, loaded, path, job, timeout_s, Http(port)) as started, _Beats(config, job) as beats:
             url = re.sub(r"//(0\.0\.0\.0|\[::\]):", "//localhost:", started.url)
             _show_calls(config, job, beats.first(url), url)
+            _show_reach(job, url, is_public=url != started.url)
             is_ready = True
             sources = read_sources()
             with _Display() as display:
@@ -269,5 +271,13 @@ def _show_calls(config: "Config", job: "Job", beat: "Heartbeat", url: str) -> No
     click.echo()
     say(f"More calls: {url}/docs")
     say(f"Logs: {job.log_path} and {job.frontend_log_path.name}")
+
+
+def _show_reach(job: "Job", url: str, *, is_public: bool) -> None:
+    """Print from where the model can be called, where that may be a surprise."""
+    if is_public and not _wants_key(url, job.name):
+        say("Every machine that reaches the port may call: apiKeysFile asks for keys.")
+    if any(Path(mark).exists() for mark in _CONTAINER_MARKS):
+        say("The Python program runs in this container, or with docker run --net=host.")
     say("Ctrl-C ends everything.")
     click.echo()

@@ -2,12 +2,13 @@
 
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
 import sys
 import urllib.request
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -20,18 +21,26 @@ from support.private_redis import free_port
 from support.programs import program
 from support.wait import wait_until
 
+_READ_ONLY = 'mount --bind "$1" "$1"; mount -o remount,bind,ro "$1"; shift; exec "$@"'
 COMMAND = [sys.executable, "-P", "-m", "cluster_serving.node.cli"]
 DIGITS = Path(__file__).parents[2] / "node" / "quickstart" / "model" / "digits.onnx"
 
 
 class Serve:
-    """A `serve` on free ports, with a Redis of its own."""
+    """A `serve` on free ports, with a Redis of its own; `inside`: command that it is an argument of."""
 
-    def __init__(self, home: Path, *words: str, **environment: str) -> None:
+    def __init__(self, home: Path, *words: str, inside: Sequence[str] = (), **environment: str) -> None:
         self.log = home / "serve.log"
         self.redis_port, self.port = free_port(), free_port()
         self.environment = os.environ | {"CLUSTER_SERVING_HOME": str(home / "state")} | environment
-        command = [*COMMAND, "serve", *words, f"--redis-url=localhost:{self.redis_port}", f"--port={self.port}"]
+        command = [
+            *inside,
+            *COMMAND,
+            "serve",
+            *words,
+            f"--redis-url=localhost:{self.redis_port}",
+            f"--port={self.port}",
+        ]
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(command, stdout=log, stderr=log, env=self.environment, cwd=home)
 
@@ -81,8 +90,8 @@ def processes_of(home: str) -> list[str]:
 
 
 @contextmanager
-def serving(home: Path, *words: str, **environment: str) -> Generator[Serve]:
-    serve = Serve(home, *words, **environment)
+def serving(home: Path, *words: str, inside: Sequence[str] = (), **environment: str) -> Generator[Serve]:
+    serve = Serve(home, *words, inside=inside, **environment)
     try:
         yield serve
     finally:
@@ -108,6 +117,41 @@ def test_the_printed_calls_are_answered_and_ctrl_c_ends_everything(tmp_path: Pat
     assert printed.startswith("[")
     assert "image        float32 [N,1,8,8]" in serve.text
     assert "a-key-of-many-letters" not in serve.text
+    assert "Every machine" not in serve.text
+    assert serve.text.endswith("Redis stopped; its data stays on disk.\nStopped.\n")
+    assert not serve.left()
+
+
+def test_a_container_serves_what_is_mounted_and_ends_with_its_process_1(tmp_path: Path) -> None:
+    """Process 1 of its own processes, a model that cannot be written, no home; from the Dockerfile: how it is started."""
+    if os.geteuid() != 0:
+        pytest.skip("only root makes namespaces")
+    dockerfile = (Path(__file__).parents[2] / "docker" / "Dockerfile").read_text()
+    assert 'ENTRYPOINT ["tini", "--", "cluster-serving"]' in dockerfile
+    model = tmp_path / "model"
+    model.mkdir()
+    shutil.copy(DIGITS, model)
+    inside = [
+        "unshare",
+        "--mount",
+        "--pid",
+        "--fork",
+        "--mount-proc",
+        "--kill-child",
+        "sh",
+        "-ec",
+        _READ_ONLY,
+        "sh",
+        str(model),
+    ]
+    with serving(tmp_path, str(model), inside=inside, HOME="/nonexistent") as serve:
+        answer = serve.curl()
+        (process_1,) = psutil.Process(serve.process.pid).children()
+        process_1.send_signal(signal.SIGTERM)
+
+        assert serve.process.wait(60) == ExitCode.OK, serve.text
+    assert answer.startswith('{"predictions":[[')
+    assert "Every machine that reaches the port may call" in serve.text
     assert serve.text.endswith("Redis stopped; its data stays on disk.\nStopped.\n")
     assert not serve.left()
 

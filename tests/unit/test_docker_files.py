@@ -20,7 +20,8 @@ REPOSITORY = Path(__file__).parents[2]
 DOCKER = REPOSITORY / "docker"
 PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())
 LOCKS = {"http": ["http"]} | {
-    extra: [extra, "fetch"] for extra in ("node", "onnx", "openvino", "tensorflow", "torch", "bigdl", "all")
+    extra: [extra, "fetch"]
+    for extra in ("node", "onnx", "openvino", "tensorflow", "torch", "bigdl", "otel", "tensorboard", "all")
 }
 SERVICES: dict[str, dict[str, Any]] = yaml.safe_load((DOCKER / "compose.yml").read_text())["services"]
 PYTHONS = ("3.11.9", "3.12.7", "3.13.1")
@@ -113,6 +114,17 @@ def test_what_the_wheel_is_built_from_reaches_the_builder() -> None:
 
     assert parts | {"src", "pyproject.toml"} <= sources
     assert sources == set(let_in)
+
+
+def test_the_node_image_has_what_serve_needs() -> None:
+    dockerfile = (DOCKER / "Dockerfile").read_text()
+    node = dockerfile[dockerfile.index("FROM runtime AS node") :]
+    built = {"onnx,http"}
+
+    assert set(re.findall(r"^ARG EXTRAS=(\S+)$", dockerfile, re.MULTILINE)) == built
+    assert set(re.findall(r"^EXTRAS \?= (\S+)$", (REPOSITORY / "Makefile").read_text(), re.MULTILINE)) == built
+    assert f"EXPOSE {FrontendConfig().port}" in node
+    assert "ENTRYPOINT" not in node  # `tini -- cluster-serving` of the stage before
 
 
 def test_scripts_can_be_run() -> None:
