@@ -54,8 +54,7 @@ def reader_of(spec: LaneSpec) -> Callable[[], None]:
 
 def writer_of(spec: LaneSpec) -> Callable[[], None]:
     """A writer that ends once it has published a slot."""
-    letters = {"max_dead_letters": 10, "max_dead_letter_bytes": 1 << 20}
-    writer = Writer(WriterSpec(spec, result_ttl_ms=0, legacy_filter_text=False, model_hash="", **letters))
+    writer = Writer(WriterSpec(spec, 0, False, "", max_dead_letters=10, max_dead_letter_bytes=1 << 20))
     writer.stop()
     return writer.run
 
