@@ -10,8 +10,10 @@ from cluster_serving.client.servers.process.command import SETTINGS, Command, sa
 from cluster_serving.client.servers.process.exit_codes import INTERRUPTED, ExitCode, Fault
 from cluster_serving.node.commands.frontend_options import api_key_in, frontend_options
 from cluster_serving.node.commands.job_in_redis import Where, where_options
+from cluster_serving.node.commands.plot_option import check_plot, plot_option
 
 if TYPE_CHECKING:
+    from cluster_serving.node.commands.bench_target import Aim
     from cluster_serving.node.load.measure import Measured
     from cluster_serving.node.load.messages import Order
     from cluster_serving.node.load.result import Result
@@ -57,6 +59,7 @@ _SECONDS = click.FloatRange(min=0, min_open=True)
     metavar="X",
     help="With --compare: share that is no change; 0.05.",
 )
+@plot_option
 @click.option("--json", "as_json", is_flag=True, help="JSON: an object, described by docs/bench.schema.json.")
 @click.pass_context
 def bench(
@@ -75,6 +78,7 @@ def bench(
     processes: int | None,
     compare: Path | None,
     tolerance: float,
+    plot: Path | None,
     as_json: bool,
 ) -> None:
     """Load a running job, and show rate, latency, errors, and the part that limits.
@@ -88,49 +92,50 @@ def bench(
 
     Exits with 1 if --compare finds a figure that is surely worse, and as predict does if no request was answered.
     """
-    from cluster_serving.node.commands import records_given as given
-    from cluster_serving.node.commands.bench_target import http_aim, queue_aim
-    from cluster_serving.node.commands.client_errors import as_faults
-    from cluster_serving.node.load.compare import compared
     from cluster_serving.node.load.messages import Order
     from cluster_serving.node.load.result import Terms, read, summed_up
 
     before = read(compare) if compare is not None else None
-    job = where.job
-    if job is None and words and not given.is_record(words[0]):
-        job, *words = words
+    check_plot(plot)
     try:
-        with as_faults():
-            if url is None:
-                aim = queue_aim(where._replace(job=job), words, timeout_s)
-            else:
-                aim = http_aim(url, api_key_in(api_key_file), job, words, timeout_s)
+        aim = _aim(where, url, api_key_file, words, timeout_s)
     except KeyboardInterrupt:
         say("Interrupted before the load began.", err=True)
         context.exit(INTERRUPTED)
-    under_way = connections or (aim.connections if rate is None else aim.open_connections)
+    terms = Terms(
+        job=aim.job,
+        over=aim.over,
+        connections=connections or (aim.connections if rate is None else aim.open_connections),
+        rate=rate,
+        arrivals=None if rate is None else arrivals,
+        deadline_ms=deadline_ms,
+        timeout_s=timeout_s,
+        records=aim.records,
+    )
     life_s = timeout_s if deadline_ms is None else min(timeout_s, deadline_ms / 1000)
-    order = Order(aim.target, under_way, rate or 0.0, arrivals, 0, timeout_s, life_s)
+    order = Order(aim.target, terms.connections, rate or 0.0, arrivals, 0, timeout_s, life_s)
     measured = _measured(order, seconds, processes)
-    if measured.counted:
-        terms = Terms(
-            job=aim.job,
-            over=aim.over,
-            connections=under_way,
-            rate=rate,
-            arrivals=None if rate is None else arrivals,
-            deadline_ms=deadline_ms,
-            timeout_s=timeout_s,
-            records=aim.records,
-        )
-        result = summed_up(measured, terms, aim.workers)
-        if before is not None:
-            result.comparison = compared(before.windows, result.windows, tolerance)
-        _show(result, before, as_json)
-        context.exit(_exit_code(result, measured))
-    _check(measured)
-    say("Interrupted before the first second was measured.", err=True)
-    context.exit(INTERRUPTED)
+    result = summed_up(measured, terms, aim.workers) if measured.counted else None
+    if result is not None:
+        _show(result, before, tolerance, as_json)
+        if plot is not None and result.answered:
+            from cluster_serving.node.load.plot import draw
+
+            draw(measured, terms.job, plot)
+    context.exit(_exit_code(result, measured))
+
+
+def _aim(where: Where, url: str | None, api_key_file: Path | None, words: Sequence[str], timeout_s: float) -> "Aim":
+    """Return the target, after one record was answered."""
+    from cluster_serving.node.commands.bench_target import http_aim, queue_aim
+    from cluster_serving.node.commands.client_errors import as_faults
+    from cluster_serving.node.commands.records_given import job_and_records
+
+    job, records = job_and_records(where.job, words)
+    with as_faults():
+        if url is None:
+            return queue_aim(where._replace(job=job), records, timeout_s)
+        return http_aim(url, api_key_in(api_key_file), job, records, timeout_s)
 
 
 def _measured(order: "Order", seconds: float | None, processes: int | None) -> "Measured":
@@ -144,32 +149,36 @@ def _measured(order: "Order", seconds: float | None, processes: int | None) -> "
         return measure(order, seconds, processes, lambda window: status.update(live_line(window)))
 
 
-def _show(result: "Result", before: "Result | None", as_json: bool) -> None:
+def _show(result: "Result", before: "Result | None", tolerance: float, as_json: bool) -> None:
     import msgspec
 
     from cluster_serving.client.servers.process.table import output_width
     from cluster_serving.node.commands.bench_text import page
+    from cluster_serving.node.load.compare import compared
 
+    if before is not None:
+        result.comparison = compared(before.windows, result.windows, tolerance)
     if as_json:
         click.echo(msgspec.json.format(msgspec.json.encode(result)).decode())
     else:
         click.echo("\n".join(page(result, before, output_width())))
 
 
-def _check(measured: "Measured") -> None:
-    """Raise the error that ended the load, if there is one."""
+def _exit_code(result: "Result | None", measured: "Measured") -> int:
+    """Return the exit code of a load.
+
+    Raises:
+        Fault: an error ended the load.
+    """
+    from cluster_serving.node.commands.predict_answers import exit_code_of
     from cluster_serving.node.job.redis_errors import RedisUnavailable
 
     if measured.error is not None:
         kind = RedisUnavailable if measured.error.is_lost else Fault
         raise kind(f"the load ended: {measured.error.error}")
-
-
-def _exit_code(result: "Result", measured: "Measured") -> int:
-    from cluster_serving.node.commands.predict_answers import exit_code_of
-
-    _check(measured)
-    if measured.is_interrupted:
+    if result is None:
+        say("Interrupted before the first second was measured.", err=True)
+    if result is None or measured.is_interrupted:
         return INTERRUPTED
     if not result.answered:
         return exit_code_of(result.failed[0].code) if result.failed else ExitCode.TIMED_OUT

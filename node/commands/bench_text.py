@@ -7,8 +7,8 @@ from cluster_serving.client.servers.process.table import Cell, Table, facts
 from cluster_serving.node.commands.load_text import duration, number
 from cluster_serving.node.commands.stages_text import stages_table
 from cluster_serving.node.load.compare import Compared
-from cluster_serving.node.load.result import FailedRequests, Result, Terms
-from cluster_serving.node.load.windows import Window
+from cluster_serving.node.load.result import Result, Terms
+from cluster_serving.node.load.windows import FEWEST, Window
 
 _COLOURS = {"better": "green", "worse": "red"}
 _LATE_MS = 10.0
@@ -17,7 +17,11 @@ _TEXT = 300
 
 def live_line(window: Window) -> str:
     """Return the figures of a window as one line."""
-    parts = [f"{number(window.rate)} requests/s", f"p50 {duration(window.p50_s)}", f"{window.under_way:,} under way"]
+    parts = [
+        f"{number(window.rate)} requests/s",
+        f"p50 {duration(window.p50_s) if window.took_s.size else '-'}",
+        f"{window.under_way:,} under way",
+    ]
     if window.failed:
         parts.append(f"{sum(window.failed.values()):,} failed")
     return "   ".join(parts)
@@ -38,8 +42,12 @@ def page(result: Result, before: Result | None, width: int) -> Iterator[str]:
         yield ""
         yield from stages_table(means, sum(means.values())).lines(width)
     if result.failed:
+        table = Table("error", "requests", numbers={"requests"})
+        for each in result.failed:
+            table.add(each.code, f"{each.count:,}")
+            table.add_below(" ".join(each.message.split())[:_TEXT])
         yield ""
-        yield from _errors(result.failed).lines(width)
+        yield from table.lines(width)
     yield ""
     yield from wrap(result.limit.sentence, width)
     if before is not None:
@@ -66,6 +74,8 @@ def _facts(result: Result) -> Iterator[tuple[str, Cell]]:
     yield "records", terms.records
     yield "load", _load(terms, result.sending.processes)
     settled = "stable" if result.stable else "not stable, so the next run may differ"
+    if len(result.windows) < FEWEST:
+        settled = "too short to tell whether it is stable"
     yield "measured", f"{result.seconds:.1f} s, after {result.settling_s:.1f} s; {settled}"
     rates = [window["rate_per_s"] for window in result.windows]
     yield (
@@ -91,14 +101,6 @@ def _load(terms: Terms, processes: int) -> str:
     if terms.rate is None:
         return f"{terms.connections:,} under way, each answer lets the next request go, {by}"
     return f"{terms.rate:,g} a second by the clock ({terms.arrivals}), {by}"
-
-
-def _errors(failed: Sequence[FailedRequests]) -> Table:
-    table = Table("error", "requests", numbers={"requests"})
-    for each in failed:
-        table.add(each.code, f"{each.count:,}")
-        table.add_below(" ".join(each.message.split())[:_TEXT])
-    return table
 
 
 def _honest(before: Result, now: Result) -> Iterator[str]:

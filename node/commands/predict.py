@@ -52,13 +52,11 @@ def predict(
     works from any machine. Exits with 2 for a record that cannot be read or that the model does not take, with 3 if no node serves
     the job, with 8 if no answer came in time, and with 1 if the record failed otherwise or there was no room in the queue.
     """
-    from cluster_serving.node.commands import records_given as given
     from cluster_serving.node.commands.client_errors import as_faults
     from cluster_serving.node.commands.predict_json import as_json as line
+    from cluster_serving.node.commands.records_given import job_and_records
 
-    job = where.job
-    if job is None and len(words) > 1 and not given.is_record(words[0]):
-        job, *words = words
+    job, words = job_and_records(where.job, words, least=1)
     worst = ExitCode.OK
     try:
         with as_faults():

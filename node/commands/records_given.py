@@ -52,11 +52,14 @@ class Record(NamedTuple):
     value: Any
 
 
-def is_record(word: str) -> bool:
-    """Return whether a word of the command line is a record by its form, and no name of a job."""
-    path = Path(word)
-    is_folder = "/" in word and path.is_dir()  # a bare name may be that of a job and of a folder
-    return word == _STDIN or word.startswith(("{", "[")) or word.endswith(_SUFFIXES) or path.is_file() or is_folder
+def job_and_records(job: str | None, words: Sequence[str], least: int = 0) -> tuple[str | None, Sequence[str]]:
+    """Return the job and the records of a command line.
+
+    Without a job, the first word is the job, unless it is a record, or one of the `least` records that the command needs.
+    """
+    if job is None and len(words) > least and not _is_record(words[0]):
+        return words[0], words[1:]
+    return job, words
 
 
 def records(words: Sequence[str]) -> Iterator[Record]:
@@ -111,6 +114,13 @@ def json_instance(record: Record, inputs: Sequence[TensorSpec]) -> dict[str, Any
         BadRecord: the record has one value without a name for several inputs, or other names than the model.
     """
     return {name: _json_value(value, spec) for name, spec, value in _bound(record, inputs)}
+
+
+def _is_record(word: str) -> bool:
+    """Return whether a word of the command line is a record by its form, and no name of a job."""
+    path = Path(word)
+    is_folder = "/" in word and path.is_dir()  # a bare name may be that of a job and of a folder
+    return word == _STDIN or word.startswith(("{", "[")) or word.endswith(_SUFFIXES) or path.is_file() or is_folder
 
 
 def _of_file(name: str) -> Iterator[Record]:

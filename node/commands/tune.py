@@ -10,6 +10,7 @@ import click
 
 from cluster_serving.client.servers.process.command import SETTINGS, Command, say
 from cluster_serving.client.servers.process.exit_codes import Fault, NotStarted
+from cluster_serving.node.commands.plot_option import check_plot, plot_option
 from cluster_serving.node.commands.which_job import chosen_job, job_argument
 from cluster_serving.node.lifecycle.options import StartOptions, start_options
 
@@ -36,9 +37,7 @@ LOG = "tune.log"  # in the job's directory
     help="Seconds of each measurement, at least; 0.5.",
 )
 @click.option("--all", "exhaustive", is_flag=True, help="Measure every candidate, not only possible winners.")
-@click.option(
-    "--plot", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE.png", help="Draw a picture (extra plot)."
-)
+@plot_option
 @click.option("--json", "as_json", is_flag=True, help="JSON: an object with chosen, batching, tried and runtimes.")
 @click.pass_context
 def tune(
@@ -67,8 +66,7 @@ def tune(
     from cluster_serving.node.tuning.report import described
     from cluster_serving.node.tuning.tuner import Terms
 
-    if plot is not None:
-        picture.check(plot)
+    check_plot(plot)
     options = _options(StartOptions.of(values), name, objective)
     config = options.load()[0].config
     config.check_model_path()

@@ -1,8 +1,8 @@
 """Channel over the queue. Records are encoded once and answers are not decoded, so that the load costs little CPU time."""
 
-import secrets
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from itertools import groupby
 from operator import attrgetter
 from typing import Any
@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from cluster_serving.client import keys
-from cluster_serving.client.errors import CodecError, ErrorCode
+from cluster_serving.client.errors import CodecError, ConnectionLost, ErrorCode
 from cluster_serving.client.protocol.admission import CHUNK, CHUNK_BYTES, Records, admitted, deadline, transaction
 from cluster_serving.client.protocol.redis_refused import RedisRefused
 from cluster_serving.client.protocol.reply_stream import BLOCK_S, ReplyStream
@@ -26,19 +26,23 @@ FULL = "QueueFull"
 class QueueChannel:
     """Sends records to a job, and takes the answers from a reply stream.
 
+    Args:
+        target: job, its Redis, and the records.
+        client: name of the reply stream.
+
     Raises:
         ConnectionLost: from every method: Redis went away.
         RedisRefused: from every method: Redis refuses a command.
     """
 
-    def __init__(self, target: QueueTarget) -> None:
+    def __init__(self, target: QueueTarget, client: str) -> None:
         self._job = target.job
         self._records = target.records
         longest = max(sum(map(len, fields)) for fields in target.records)
         self.at_once = max(1, min(CHUNK, CHUNK_BYTES // longest))
         self._sending = Link(target.redis)
         self._receiving = Link(target.redis, target.redis.timeout_s + BLOCK_S)
-        self._stream = ReplyStream(keys.reply_key(target.job, f"bench-{secrets.token_hex(8)}"))
+        self._stream = ReplyStream(keys.reply_key(target.job, client))
         self._stream.made(self._receiving.exchange(*self._stream.make()), time.monotonic())
         self._renewed: list[Any] = []
         self._read()
@@ -50,8 +54,8 @@ class QueueChannel:
     def send(self, requests: Sequence[Request]) -> list[Outcome]:
         """Enqueue records, and return those without room in the queue."""
         together = [
-            Records([self._fields(request.number)], [*self._stream.reply, *deadline(request.life_s)])
-            for request in requests
+            Records([self._fields(request.number) for request in equal], [*self._stream.reply, *deadline(life_s)])
+            for life_s, equal in groupby(requests, attrgetter("life_s"))
         ]
         try:
             taken, full = admitted(self._job, self._sending.exchange(transaction(self._job, *together)))
@@ -80,7 +84,8 @@ class QueueChannel:
 
     def close(self) -> None:
         """Delete the reply stream, so that nodes drop late answers."""
-        self._sending.call("DEL", self._stream.key)
+        with suppress(ConnectionLost):
+            self._sending.call("DEL", self._stream.key)
         self._sending.close()
         self._receiving.close()
 

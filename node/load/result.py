@@ -78,7 +78,7 @@ class LimitFound(msgspec.Struct, frozen=True, kw_only=True):
     """Part that limits the load."""
 
     code: Annotated[
-        str, Meta(description="Name of a stage, `sender`, `connections`, `deadline`, `errors`, `rate` or `unknown`.")
+        str, Meta(description="Name of a stage, or `workers`, `sender`, `connections`, `errors`, `rate`, `unknown`.")
     ]
     sentence: str
 
@@ -125,6 +125,11 @@ def summed_up(measured: Measured, terms: Terms, workers: int) -> Result:
     took_ms = 1000 * np.concatenate([window.took_s for window in windows])
     failed = sum((window.failed for window in windows), Counter[str]())
     good = None if terms.deadline_ms is None else float(np.count_nonzero(took_ms <= terms.deadline_ms)) / seconds
+    latency_ms = None
+    if took_ms.size:
+        p50, p90, p99, p99_9 = np.quantile(took_ms, list(_QUANTILES.values()), method="inverted_cdf").tolist()
+        mean, most = float(took_ms.mean()), float(took_ms.max())
+        latency_ms = Latency(mean=mean, p50=p50, p90=p90, p99=p99, p99_9=p99_9, max=most)
     stages_ms = _stages(windows, took_ms)
     found = limiting(
         windows, {name: stage.mean for name, stage in stages_ms.items()}, terms.rate, workers, terms.connections
@@ -145,7 +150,7 @@ def summed_up(measured: Measured, terms: Terms, workers: int) -> Result:
         oldest_ms=1000 * windows[-1].oldest_s,
         rate_per_s=took_ms.size / seconds,
         goodput_per_s=good,
-        latency_ms=_latency(took_ms) if took_ms.size else None,
+        latency_ms=latency_ms,
         stages_ms=stages_ms,
         limit=LimitFound(code=found.code, sentence=found.sentence),
         sending=Sending(
@@ -168,11 +173,6 @@ def read(path: Path) -> Result:
         return msgspec.json.decode(path.read_bytes(), type=Result)
     except msgspec.MsgspecError as error:
         raise BadResult(f"{path} is no result of `cluster-serving bench --json`: {error}") from error
-
-
-def _latency(took_ms: Times) -> Latency:
-    p50, p90, p99, p99_9 = np.quantile(took_ms, list(_QUANTILES.values()), method="inverted_cdf").tolist()
-    return Latency(mean=float(took_ms.mean()), p50=p50, p90=p90, p99=p99, p99_9=p99_9, max=float(took_ms.max()))
 
 
 def _stages(windows: Sequence[Window], took_ms: Times) -> dict[str, StageTime]:

@@ -4,6 +4,7 @@ In an open loop a request counts from when it was due, not from when it was sent
 are due meanwhile; a client that waited for the server would not send them (coordinated omission).
 """
 
+import secrets
 import select
 import sys
 import time
@@ -157,7 +158,8 @@ def main() -> None:
     order = msgspec.json.decode(sys.stdin.buffer.readline(), type=Order)
     try:
         target = order.target
-        channel = HttpChannel(target) if isinstance(target, HttpTarget) else QueueChannel(target)
+        client = f"bench-{secrets.token_hex(8)}"
+        channel = HttpChannel(target) if isinstance(target, HttpTarget) else QueueChannel(target, client)
         Sender(order, channel, sys.stdin.buffer, tell).run()
         channel.close()
     except (ConnectionLost, RedisRefused) as error:

@@ -13,11 +13,12 @@ WINDOW_S = 1.0
 """Shortest window."""
 STABLE = 8
 """Windows of a load that ends once it is stable: compared half with half, and then the result."""
+FEWEST = 4
+"""Windows that tell whether a load is stable."""
 TOLERANCE = 0.05
 """Largest difference between the halves of a stable load, as a share."""
 
 _LONGEST_S = 10.0
-_LEAST_HALF = 2
 _LATE_S = 0.1
 _SIZE = np.dtype(np.float64).itemsize
 _LEAST = 10  # answers of a window that is not longer than it must be
@@ -125,12 +126,12 @@ def is_stable(windows: Sequence[Window], *, is_open: bool) -> bool:
     """Return whether a load has settled: the medians of both halves of the windows differ by 5 % at most.
 
     Args:
-        windows: windows of the load, in order. Less than four are too few.
+        windows: windows of the load, in order. Less than `FEWEST` are too few.
         is_open: compare the median latency of the windows, because the rate is given. Otherwise compare their rate.
     """
-    half = len(windows) // 2
-    if half < _LEAST_HALF:
+    if len(windows) < FEWEST:
         return False
+    half = len(windows) // 2
     figures = [window.p50_s if is_open else window.rate for window in windows]
     before, after = np.median(figures[:half]), np.median(figures[-half:])
     return bool(0 < after < np.inf and abs(after - before) <= TOLERANCE * before)

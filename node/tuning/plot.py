@@ -1,27 +1,12 @@
 """Picture of a report: records a second over batch size, a line for each shape."""
 
-import os
 from pathlib import Path
 
-from cluster_serving.client.servers.process.exit_codes import Fault
-from cluster_serving.client.servers.process.installed import require
 from cluster_serving.node.config.choice import Shape
 from cluster_serving.node.tuning.report import TuningReport
 
 _INCHES = (8.0, 5.0)
 _DPI = 120
-
-
-def check(path: Path) -> None:
-    """Check for the drawing package and a place for the file, before a measurement of several minutes.
-
-    Raises:
-        NotInstalled: the drawing package is missing.
-        Fault: the file cannot be written there.
-    """
-    require(["matplotlib"], "plot", "the drawing package is")
-    if not os.access(path.parent, os.W_OK | os.X_OK):
-        raise Fault(f"{path} cannot be written: {path.parent} is no directory, or not yours to write to")
 
 
 def draw(report: TuningReport, title: str, path: Path) -> None:

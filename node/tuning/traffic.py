@@ -2,27 +2,29 @@
 
     tuner ──Begin, Order, Order, ...──► standard input      standard output ──Seen, Seen, ...──► tuner, and its bell is rung
 
-The client sends a few records again and again and takes the answers from a reply stream. One packet a turn carries all commands.
-The client takes CPU time from the workers, as on any machine that also runs the clients and Redis.
+The client sends a few records again and again. It takes CPU time from the workers, as on any machine that also runs the clients
+and Redis.
 """
 
+import select
 import sys
 import time
 from collections.abc import Sequence
-from itertools import count, cycle
+from contextlib import closing
+from itertools import count, islice
+from math import inf
 
 import msgspec
 import numpy as np
 
-from cluster_serving.client import keys
 from cluster_serving.client.errors import ConnectionLost
-from cluster_serving.client.protocol.admission import CHUNK, TAKEN, Admission, Send
 from cluster_serving.client.protocol.redis_refused import RedisRefused
-from cluster_serving.client.protocol.reply_stream import BLOCK_S, ReplyStream
+from cluster_serving.client.protocol.reply_stream import BLOCK_S
 from cluster_serving.client.redis_settings import RedisSettings
 from cluster_serving.client.servers.process.parent import die_with_parent, leave_signals_to_parent
-from cluster_serving.client.threads.link import Link
-from cluster_serving.client.wire.reply import read_replies
+from cluster_serving.node.load.channel import Request
+from cluster_serving.node.load.messages import QueueTarget
+from cluster_serving.node.load.queue import QueueChannel
 from cluster_serving.node.ring.bell import Bell
 from cluster_serving.node.tuning.errors import TuningError
 
@@ -105,11 +107,8 @@ class Client:
     """Client that sends records and takes answers."""
 
     def __init__(self, begin: Begin) -> None:
-        self._link = Link(begin.redis, begin.redis.timeout_s + BLOCK_S)
-        self._patience_s = begin.patience_s
-        self._records = cycle(begin.records)
+        self._begin = begin
         self._numbers = count()
-        self._sent_s: dict[bytes, float] = {}  # uri of a record under way: time of sending
 
     def obey(self, order: Order) -> Seen:
         """Carry out an order.
@@ -120,56 +119,43 @@ class Client:
             TuningError: a record failed, or is not answered.
             ConnectionLost: Redis went away.
         """
-        self._sent_s.clear()
-        self._admission = Admission(order.job)
-        self._stream = ReplyStream(keys.reply_key(order.job, order.client))
-        self._link.call("DEL", self._stream.key)  # left by an order that failed
-        self._stream.made(self._link.exchange(*self._stream.make()), time.perf_counter())
-        busy_s, begun_s = time.process_time(), time.perf_counter()
-        tally, heard_s = Tally(order, begun_s), begun_s
-        while self._sent_s or not tally.over:
-            took_s = self._turn(0 if tally.over else order.window - len(self._sent_s))
-            now_s = time.perf_counter()
-            if took_s:
-                heard_s = now_s
-                if not tally.over:
-                    tally.hear(took_s, now_s)
-            elif now_s - heard_s > self._patience_s:
-                raise TuningError(f"no answer for {self._patience_s:g} s")
-        busy = (time.process_time() - busy_s) / (time.perf_counter() - begun_s)
-        self._link.call("DEL", self._stream.key)
-        return tally.seen(busy)
+        begin = self._begin
+        sent_s: dict[int, float] = {}  # number of a record under way: time of sending
+        with closing(QueueChannel(QueueTarget(begin.redis, order.job, begin.records), order.client)) as channel:
+            busy_s, begun_s = time.process_time(), time.perf_counter()
+            tally, heard_s = Tally(order, begun_s), begun_s
+            while sent_s or not tally.over:
+                room = 0 if tally.over else order.window - len(sent_s)
+                took_s = self._turn(channel, sent_s, room)
+                now_s = time.perf_counter()
+                if took_s:
+                    heard_s = now_s
+                    if not tally.over:
+                        tally.hear(took_s, now_s)
+                elif now_s - heard_s > begin.patience_s:
+                    raise TuningError(f"no answer for {begin.patience_s:g} s")
+            return tally.seen((time.process_time() - busy_s) / (time.perf_counter() - begun_s))
 
-    def close(self) -> None:
-        """Close the connection. The next order opens a new connection."""
-        self._link.close()
-
-    def _turn(self, room: int) -> list[float]:
+    def _turn(self, channel: QueueChannel, sent_s: dict[int, float], room: int) -> list[float]:
         """Send records while there is room, wait for answers unless more can be sent, and return the seconds of each answer."""
-        batch = [[keys.URI, b"%d" % next(self._numbers), *next(self._records)] for _ in range(min(room, CHUNK))]
-        send, now_s = Send(batch, common=self._stream.reply), time.perf_counter()
-        for fields in batch:
-            self._sent_s[fields[1]] = now_s
-        enqueue = [self._admission.next([send], now_s)] if batch else []
-        read = self._stream.read(now_s, BLOCK_S if room <= CHUNK else 0)
-        self._link.send(*enqueue, *read)
-        try:
-            for packet in enqueue:
-                self._admission.receive([send], self._link.read_all(packet.replies))
-            if send.state is not TAKEN:
-                raise TuningError(f"Redis took {len(send.ids)} of {len(batch)} records: {send.error}")
-            replies = read_replies(self._stream.receive(self._link.read_all(len(read))))
-        except RedisRefused as refusal:
-            self._link.raise_for(refusal)
+        requests = [Request(number, inf) for number in islice(self._numbers, min(room, channel.at_once))]
+        sent_s.update(dict.fromkeys((request.number for request in requests), time.perf_counter()))
+        refused = channel.send(requests) if requests else []
+        if refused:
+            raise TuningError(
+                f"Redis took {len(requests) - len(refused)} of {len(requests)} records: {refused[0].message}"
+            )
+        can_wait = room <= len(requests)
+        outcomes = channel.receive() if select.select([channel], [], [], BLOCK_S if can_wait else 0)[0] else []
         heard_s = time.perf_counter()
         took_s: list[float] = []
-        for reply in replies:
-            sent_s = self._sent_s.pop(reply.uri, None)
-            if sent_s is None:  # sent for an order that failed
+        for number, code, message, _ in outcomes:
+            due_s = sent_s.pop(number, None)
+            if due_s is None:  # sent for an order that failed
                 continue
-            if keys.ERROR in reply.packed and (error := reply.result().error) is not None:
-                raise TuningError(f"{error[0]}: {error[1]}")
-            took_s.append(heard_s - sent_s)
+            if code:
+                raise TuningError(f"{code}: {message}")
+            took_s.append(heard_s - due_s)
         return took_s
 
 
@@ -184,7 +170,6 @@ def main() -> None:
         try:
             seen = client.obey(msgspec.json.decode(line, type=Order))
         except (TuningError, ConnectionLost, RedisRefused) as error:
-            client.close()  # answers may still be on their way
             seen = Seen(error=str(error), lost=isinstance(error, ConnectionLost))
         sys.stdout.buffer.write(msgspec.json.encode(seen) + b"\n")
         sys.stdout.buffer.flush()

@@ -120,7 +120,7 @@ def test_load_over_https_with_an_api_key(shell: Shell) -> None:
 def test_an_open_loop_beyond_the_capacity(shell: Shell) -> None:
     """Requests are due whether answers come or not, and a request without an answer in time is of no use."""
     words = (JOB, TAKES_10_MS, *shell.redis, "--rate", "400", "--deadline", "100", "--seconds", "2")
-    found = shell.measured(*words, "--arrivals", "fixed")
+    found = shell.measured(*words, "--arrivals", "fixed", "--plot", "beyond.png")
 
     assert 20 < found["goodput_per_s"] <= 100
     assert found["failed"][0]["code"] == "DeadlineExceeded"
@@ -128,6 +128,7 @@ def test_an_open_loop_beyond_the_capacity(shell: Shell) -> None:
     assert failed + found["answered"] > 300 * found["seconds"]
     assert found["latency_ms"]["p50"] > 50
     assert found["limit"]["code"] == "errors"
+    assert (shell.home / "beyond.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_made_up_records_and_a_comparison(shell: Shell) -> None:

@@ -1,0 +1,28 @@
+"""Option of commands that draw a picture of their result."""
+
+import os
+from pathlib import Path
+
+import click
+
+from cluster_serving.client.servers.process.exit_codes import Fault
+
+plot_option = click.option(
+    "--plot", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE.png", help="Draw a picture (extra plot)."
+)
+
+
+def check_plot(path: Path | None) -> None:
+    """Check for the drawing package and a place for the file, before a measurement of several minutes.
+
+    Raises:
+        NotInstalled: the drawing package is missing.
+        Fault: the file cannot be written there.
+    """
+    from cluster_serving.client.servers.process.installed import require
+
+    if path is None:
+        return
+    require(["matplotlib"], "plot", "the drawing package is")
+    if not os.access(path.parent, os.W_OK | os.X_OK):
+        raise Fault(f"{path} cannot be written: {path.parent} is no directory, or not yours to write to")
