@@ -53,6 +53,7 @@ def _job_view(served: Served) -> dict[str, Any]:
             "batching": described.batching,
             "batch_size": described.batch_size,
             "raw": described.raw,
+            "whole": described.already_batched,
             "inputs": msgspec.to_builtins(job.inputs),
             "outputs": msgspec.to_builtins(job.outputs),
         },

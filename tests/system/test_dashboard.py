@@ -1,7 +1,10 @@
 """The dashboard in a real browser, before a real node and a frontend of two processes."""
 
+import base64
 import json
 import re
+import subprocess
+import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -9,6 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import cv2
 import numpy as np
 import pytest
 
@@ -17,6 +21,7 @@ from cluster_serving.client import InputQueue, OutputQueue, keys
 from support.browser import Page, browser
 from support.dead_letters import Letters
 from support.private_redis import PrivateRedis, private_redis
+from support.programs import program
 from support.running_frontend import RunningFrontend, running_frontend
 from support.running_node import RunningNode, running_node
 from support.wait import wait_until
@@ -150,6 +155,7 @@ def test_a_late_page_has_the_points_before(page: Page, frontend: RunningFrontend
 def test_a_person_who_needs_help_finds_no_serious_obstacle(page: Page, axe: str, theme: str, width: int) -> None:
     page.prefer(theme)
     page.resize(width)
+    page.run("document.querySelectorAll('details').forEach((each) => (each.open = true))")
     page.run(f"{axe}; 0")
 
     found = page.run(AXE)
@@ -160,6 +166,7 @@ def test_a_person_who_needs_help_finds_no_serious_obstacle(page: Page, axe: str,
 
 
 def test_every_control_is_reached_by_keyboard(page: Page) -> None:
+    page.run("document.querySelectorAll('details').forEach((each) => (each.open = true))")
     page.run("document.activeElement.blur()")
     reached: list[str] = []
     for _ in range(
@@ -240,6 +247,82 @@ def test_dead_letters_are_changed_by_the_page_alone(
 
     assert refused.value.code == status
     assert words in refused.value.read().decode()
+
+
+def bars(page: Page) -> dict[int, float]:
+    """The scores that the answer shows, by class."""
+    rows = page.run(
+        "[...document.querySelectorAll('.bars tbody tr')].map(({cells}) => [...cells].map((each) => each.textContent))"
+    )
+    return {int(name): float(score) for name, score in rows}
+
+
+def rounded(scores: Any) -> dict[int, float]:
+    return {place: float(f"{score:.4g}") for place, score in enumerate(scores)}
+
+
+def pasted(page: Page, folder: Path) -> list[Any]:
+    """The answers of the two calls that the page shows, run as a person would."""
+    shell, program = page.run("[...document.querySelectorAll('.calls pre')].map((each) => each.textContent)")
+    commands = (["sh", "-c", shell], [sys.executable, "-c", program])
+    done = [subprocess.run(each, cwd=folder, capture_output=True, timeout=60, check=True) for each in commands]
+    return [json.loads(each.stdout.replace(b"'", b'"'))["predictions"][0] for each in done]
+
+
+def test_a_tensor_is_tried(page: Page, server: PrivateRedis, tmp_path: Path) -> None:
+    program("curl")
+    row = np.zeros((1, 8, 8), np.float32)
+    row[0, 2:6, 3] = 9.5
+    page.run("document.querySelector('#try textarea').select()")
+    page.type(json.dumps(row.tolist()))
+    page.run("document.querySelector('#try button.main').focus()")
+    page.press("Enter")
+    page.until("document.querySelector('.took')")
+
+    with InputQueue(url=server.url, name=JOB) as queue:
+        wanted = queue.predict({"image": row})
+    assert bars(page) == rounded(wanted)
+    assert "in the model" in page.text(".took")
+    for answer in pasted(page, tmp_path):
+        np.testing.assert_allclose(answer, wanted, rtol=1e-6)
+
+
+def test_an_image_is_tried(page: Page, server: PrivateRedis, tmp_path: Path) -> None:
+    program("curl")
+    image = tmp_path / "it's a digit.png"
+    pixels = np.zeros((8, 8), np.uint8)
+    pixels[1:7, 4] = 16
+    image.write_bytes(cv2.imencode(".png", pixels)[1].tobytes())
+    page.run(
+        "((text) => { const data = new DataTransfer();"
+        "data.items.add(new File([Uint8Array.from(atob(text), (each) => each.charCodeAt(0))], "
+        f"{json.dumps(image.name)}, {{type: 'image/png'}}));"
+        "document.querySelector('.input').dispatchEvent("
+        "new DragEvent('drop', {dataTransfer: data, bubbles: true, cancelable: true})) })"
+        f"({json.dumps(base64.b64encode(image.read_bytes()).decode())})"
+    )
+    page.until("document.querySelector('.file img')?.naturalWidth === 8")
+    page.run("document.querySelector('#try button.main').click()")
+    page.until("document.querySelector('.took')")
+
+    with InputQueue(url=server.url, name=JOB) as queue:
+        wanted = queue.predict({"image": str(image)})
+    assert bars(page) == rounded(wanted)
+    for answer in pasted(page, tmp_path):
+        np.testing.assert_allclose(answer, wanted, rtol=1e-6)
+
+
+def test_a_wrong_value_is_named(page: Page) -> None:
+    page.run("document.querySelector('#try textarea').select()")
+    page.type("[1, 2")
+    page.run("document.querySelector('#try button.main').click()")
+    page.until("document.querySelector('.answer .trouble')?.textContent.startsWith('image is not JSON')")
+    page.type("]")
+    page.run("document.querySelector('#try button.main').click()")
+
+    page.until("document.querySelector('.answer .trouble')?.textContent.includes(\"input 'image'\")")
+    page.until("!document.querySelector('#try button.main').disabled")
+    page.troubles[:] = [each for each in page.troubles if "status of 400" not in each]
 
 
 def test_a_browser_that_has_the_files_gets_304(frontend: RunningFrontend) -> None:
