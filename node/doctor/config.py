@@ -54,6 +54,16 @@ def wrong(facts: ConfigFacts) -> Verdict:
     return Verdict("fail", facts.error.partition("\n")[0], "mend the line", "cluster-serving config")
 
 
+@CONFIG("CS-CONFIG-UNMET")
+def unmet(facts: ConfigFacts) -> Verdict:
+    """Judge whether this machine has what TensorBoard and OpenTelemetry need, if they are wanted."""
+    if facts.loaded is None:
+        return Verdict("skip", "the configuration cannot be read")
+    if not facts.unmet:
+        return Verdict("ok", "scalars and spans can be told, where they are wanted")
+    return Verdict("fail", facts.unmet, "install the extra, or mend the setting", "cluster-serving config")
+
+
 @CONFIG("CS-CONFIG-OLD")
 def old_keys(facts: ConfigFacts) -> Verdict:
     """Judge whether keys of older versions are left that have no effect."""

@@ -14,6 +14,7 @@ from cluster_serving.client import keys
 from cluster_serving.client.redis_settings import RedisSettings
 from cluster_serving.client.servers.config.spellings import ConfigError
 from cluster_serving.client.servers.config.values import mask_address
+from cluster_serving.client.servers.process.exit_codes import Fault
 from cluster_serving.client.wire.heartbeat import Heartbeat, Release
 from cluster_serving.node.config.loading import Config, LoadedConfig, load_config
 from cluster_serving.node.config.tuned import Store, is_open
@@ -22,6 +23,7 @@ from cluster_serving.node.engines.precision import has_bfloat16
 from cluster_serving.node.job.directory import Job, NodeRecord
 from cluster_serving.node.job.releases import heartbeats
 from cluster_serving.node.lifecycle.options import DEFAULT_CONFIG, recorded_options
+from cluster_serving.node.lifecycle.prepare import check_extras
 from cluster_serving.node.models.base import ModelError
 from cluster_serving.node.models.detect import Detected, detect, missing_package
 from cluster_serving.node.topology.budget import Budget
@@ -36,6 +38,7 @@ class ConfigFacts(NamedTuple):
         path: config file, or None.
         loaded: settings, or None with an `error`.
         error: fault of the configuration. Empty: none.
+        unmet: setting that asks for something that this machine lacks. Empty: none.
         mode: permission bits of the file.
         changed_ms: time of the last change of the file in ms. 0: there is no file.
         started_ms: start of the running node in ms. 0: the job does not run.
@@ -47,6 +50,7 @@ class ConfigFacts(NamedTuple):
     path: Path | None
     loaded: LoadedConfig | None
     error: str = ""
+    unmet: str = ""
     mode: int = 0
     changed_ms: int = 0
     started_ms: int = 0
@@ -109,9 +113,14 @@ def read_config(job: Job, record: NodeRecord | None, environ: Mapping[str, str] 
     if record is not None and job.running():
         facts = facts._replace(started_ms=record.started_ms)
     try:
-        return facts._replace(loaded=load_config(path, environ, flags))
+        loaded = load_config(path, environ, flags)
     except ConfigError as error:
         return facts._replace(error=str(error))
+    try:
+        check_extras(loaded.config, environ)
+    except Fault as fault:
+        facts = facts._replace(unmet=str(fault))
+    return facts._replace(loaded=loaded)
 
 
 def read_model(config: Config, root: Path = Path("/")) -> ModelFacts:

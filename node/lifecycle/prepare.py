@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -80,15 +80,24 @@ def prepare(config: Config, job: Job, say: Callable[[str], None], patience_s: fl
 
 
 def check_settings(config: Config) -> None:
-    """Check the settings that need something of this machine, but the model and Redis.
+    """Check the settings that need something of this machine, but the model itself and Redis.
 
     Raises:
         Fault: a setting cannot be met.
     """
     config.check_model_path()
+    check_extras(config, os.environ)
+
+
+def check_extras(config: Config, environ: Mapping[str, str]) -> None:
+    """Check the settings of parts that are extras: TensorBoard and OpenTelemetry.
+
+    Raises:
+        Fault: the extra is missing, or cannot do its work on this machine.
+    """
     check_tensorboard(config.tensorboard_dir)
     if config.open_telemetry:
-        check_spans(os.environ)
+        check_spans(environ)
 
 
 def check_free(job: Job) -> None:

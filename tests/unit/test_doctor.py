@@ -240,6 +240,7 @@ def of_config(folder: Path, mode: int = 0o600, **settings: Any) -> ConfigFacts:
 
 CONFIGS: list[tuple[str, str, dict[str, Any]]] = [
     ("CS-CONFIG-WRONG", "fail", {"batchSize": "many"}),
+    ("CS-CONFIG-UNMET", "fail", {"tensorboardDir": "config.yaml"}),
     ("CS-CONFIG-OLD", "warn", {"flinkRestUrl": "x"}),
     ("CS-CONFIG-UNUSED", "warn", {"modelSecret": "a", "modelSalt": "b"}),
     ("CS-CONFIG-UNUSED", "warn", {"redisCertFile": "c.pem"}),
