@@ -48,10 +48,15 @@ class Stage:
 
     def heartbeat(self, job: str) -> dict[str, Any]:
         """What the one node of a job says of itself in Redis."""
+        told: dict[str, Any] = json.loads(self.beat(job))
+        return told
+
+    def beat(self, job: str) -> bytes:
+        """The same as it is in Redis."""
         with redis.Redis(port=self.port) as client:
             (key,) = client.scan_iter(keys.node_key(job, "*"))
-            told: dict[str, Any] = json.loads(client.get(key) or b"")
-        return told
+            beat: Any = client.get(key)
+        return bytes(beat)
 
     @contextmanager
     def frontend(self, job: str, port: int) -> Generator[psutil.Process]:

@@ -45,6 +45,9 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
         redis: share of a core that the main thread of Redis used. 0: not known.
         machine: share of all cores of the machine that any process used.
         throttled: share of the time during which the quota of the node's control group held its processes back.
+        starved: share of the time during which a process of the machine waited for memory.
+        empty: share of the time during which the node held no record.
+        burst: mean number of records from one time that the node held none to the next. 0: the node always held records.
         stages: mean seconds of a record in each stage of `STAGES`, of the records published in the last 10 s. Empty: none.
         processes: work of each process: readers, writers and workers.
     """
@@ -60,5 +63,8 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
     redis: float = 0.0
     machine: float = 0.0
     throttled: float = 0.0
+    starved: float = 0.0
+    empty: float = 0.0
+    burst: float = 0.0
     stages: Mapping[str, float] = {}
     processes: tuple[ProcessLoad, ...] = ()

@@ -202,6 +202,9 @@ class Reader:
         if not wants:
             self._since_us = self._read_us
         self._counters[Count.READ] += len(entries)
+        if entries and self._is_empty():
+            self._counters[Count.EMPTIED] += 1
+            self._counters[Count.EMPTY_US] += self._read_us - (self._ring.published_us or self._read_us)
         self._backlog += entries
 
     def _heard(self, wait_s: float) -> bool:

@@ -36,6 +36,8 @@ class Count(IntEnum):
     PUBLISH_US = 19  # writer: the same until the writer began
     WRITE_US = 20  # writer: the same until Redis had the result
     SPANS_LOST = 21  # writer: spans of OpenTelemetry that were thrown away
+    EMPTIED = 22  # reader: times that entries came while the lane held none
+    EMPTY_US = 23  # reader: microseconds before, since the last batch was published
 
 
 COUNTER_CELLS = 24

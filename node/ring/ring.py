@@ -110,7 +110,7 @@ class Ring:
             8 * geometry.slots,  # sequences
             geometry.workers,  # serving
             8 * processes,  # pulses
-            8 * 6,  # numbers
+            8 * 7,  # numbers
             8,  # row_ms
             _PROOF_BYTES,  # proof
             _HASH_BYTES,  # model_hash
@@ -141,6 +141,7 @@ class Ring:
             self._most_slots,
             self._row_output_bytes,
             self._clock_offset,
+            self._published_us,
         ) = (numbers[at : at + 8].cast("q") for at in range(0, len(numbers), 8))
         self._row_ms = row_ms.cast("d")
         self._proof, self._model_hash = proof, model_hash
@@ -346,6 +347,15 @@ class Ring:
     @clock_offset_ms.setter
     def clock_offset_ms(self, offset_ms: int) -> None:
         self._clock_offset[0] = offset_ms
+
+    @property
+    def published_us(self) -> int:
+        """Time at which the writer published the last batch, in µs of the monotonic clock. 0: none yet."""
+        return self._published_us[0]
+
+    @published_us.setter
+    def published_us(self, time_us: int) -> None:
+        self._published_us[0] = time_us
 
     def redis_ms(self) -> float:
         """Return Unix time in ms on Redis' clock."""

@@ -28,6 +28,7 @@ from cluster_serving.node.supervisor.lane import Lane
 from cluster_serving.node.supervisor.recent import Sample
 from cluster_serving.node.supervisor.served_model import ServedModel
 from cluster_serving.node.topology.cgroups import throttled_s
+from cluster_serving.node.topology.memory import starved_s
 
 
 class Generation:
@@ -141,6 +142,7 @@ class Generation:
             redis_s=redis_s,
             machine_s=_machine_s(),
             throttled_s=throttled_s(),
+            starved_s=starved_s(),
         )
 
     @property

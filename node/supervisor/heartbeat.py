@@ -8,6 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import redis
 import structlog
 
@@ -150,7 +151,13 @@ class HeartbeatPublisher:
         full, job = self._full(), self._config.job_name
         me = keys.node_key(job, self._node)
         names = (me, keys.limits_key(job), keys.full_key(job), job, keys.dead_key(job))
-        told = (beat.encode()[:-1], _LIFE_MS, self._config.max_queue_length, full, keys.GROUP)
+        told = (
+            msgspec.structs.replace(beat, full=full).encode()[:-1],
+            _LIFE_MS,
+            self._config.max_queue_length,
+            full,
+            keys.GROUP,
+        )
         backlog: Any = self._redis.eval(HEARTBEAT, len(names), *names, *told)
         try:
             self._redis.eval(LISTING, 1, keys.NODES, me)  # by itself: a user may lack the right to write the list

@@ -19,7 +19,7 @@ from cluster_serving.node.config.arrangement import Arrangement
 from cluster_serving.node.ring.bell import Bell
 from cluster_serving.node.ring.metrics import FIRST_WORKER, READER, WRITER, Count, Figures
 from cluster_serving.node.ring.ring import HANDED_OVER, Ring, State
-from cluster_serving.node.ring.slot import Geometry
+from cluster_serving.node.ring.slot import Geometry, now_us
 from cluster_serving.node.supervisor.child import Child
 from cluster_serving.node.supervisor.hangs import HangDetector
 from cluster_serving.node.supervisor.inheritance import LaneName
@@ -129,7 +129,14 @@ class Lane:
         seats = (self._reader, self._writer, *self._wanted_workers())  # in the order of the counters
         for seat, row in zip(seats, self.ring.counters, strict=False):
             pid = seat.child.pid if seat.child is not None else 0
-            yield ProcessSample.of(seat.name, pid, row[Count.BUSY_US] / 1e6, row[Count.BLOCKED_US] / 1e6)
+            busy_us = row[Count.BUSY_US] + self._running_us(seat)
+            yield ProcessSample.of(seat.name, pid, busy_us / 1e6, row[Count.BLOCKED_US] / 1e6)
+
+    def _running_us(self, seat: Seat) -> int:
+        """Return the microseconds since a worker began with its present batch. The worker counts a batch when the batch is done."""
+        running = self.ring.owned(self._workers.index(seat), State.RUNNING) if seat in self._workers else []
+        started_us = sum(self.ring.slots[slot].times_us[1] for slot in running)
+        return now_us() - started_us if started_us else 0
 
     def children(self) -> Iterator[Child]:
         """Return the running children."""

@@ -69,6 +69,7 @@ class Sample(NamedTuple):
         redis_s: seconds of processor time of Redis' main thread.
         machine_s: seconds of processor time of all processes of the machine, for each core.
         throttled_s: seconds during which the quota held the node back.
+        starved_s: seconds during which a process of the machine waited for memory.
     """
 
     at_s: float
@@ -77,6 +78,7 @@ class Sample(NamedTuple):
     redis_s: float = 0.0
     machine_s: float = 0.0
     throttled_s: float = 0.0
+    starved_s: float = 0.0
 
 
 class Recent:
@@ -113,6 +115,9 @@ class Recent:
             redis=max(0.0, sample.redis_s - first.redis_s) / seconds,
             machine=_share(sample.machine_s - first.machine_s, seconds),
             throttled=_share(sample.throttled_s - first.throttled_s, seconds),
+            starved=_share(sample.starved_s - first.starved_s, seconds),
+            empty=_share(counts["empty_us"] / 1e6, seconds * sum(name.startswith("reader") for name in earlier)),
+            burst=counts["read"] / counts["emptied"] if counts["emptied"] else 0.0,
             stages=_stages(lately),
             processes=processes,
         )
@@ -137,4 +142,4 @@ def _stages(lately: Figures) -> dict[str, float]:
 
 def _share(grown_s: float, seconds: float) -> float:
     """Return a growth as a share of the time, from 0 to 1."""
-    return min(1.0, max(0.0, grown_s / seconds))
+    return min(1.0, max(0.0, grown_s / seconds)) if seconds else 0.0

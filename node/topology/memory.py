@@ -1,4 +1,4 @@
-"""Placement of memory on one NUMA domain, through libnuma where libnuma is installed.
+"""Memory of the machine: waits for it, and its placement on one NUMA domain, through libnuma where libnuma is installed.
 
 Without libnuma, or where a container forbids the calls, memory lies where a process touches it first. The processes of a lane are
 pinned to the lane's domain before they touch any memory, so only pages that the supervisor writes to the ring may lie elsewhere.
@@ -9,8 +9,11 @@ A full domain is no error: pages without room come from another domain (MPOL_PRE
 import ctypes
 import mmap
 import os
+from pathlib import Path
 
 import structlog
+
+from cluster_serving.node.topology import cpulist
 
 log = structlog.get_logger(__name__)
 
@@ -45,6 +48,12 @@ def keep_process(domain: int) -> bool:
 def has_libnuma() -> bool:
     """Return whether memory can be placed on a domain: libnuma is installed, and the kernel has the calls."""
     return _library() is not None
+
+
+def starved_s(root: Path = Path("/")) -> float:
+    """Return the seconds during which a process of the machine waited for memory. 0: the kernel does not tell."""
+    some = cpulist.text_of(root / "proc/pressure/memory").partition("\n")[0]
+    return int(some.rpartition("total=")[2] or 0) / 1e6
 
 
 def _library() -> ctypes.CDLL | None:

@@ -141,7 +141,8 @@ class Writer:
 
     def _count_stages(self, slot: Slot, read_us: Sequence[int], begun_us: int) -> None:
         """Add the times of the stages of published records, which a batch has in common but for the time of the read."""
-        count, records, took_us = self._count, len(read_us), now_us() - begun_us
+        self._ring.published_us = published_us = now_us()
+        count, records, took_us = self._count, len(read_us), published_us - begun_us
         filled_us, started_us, ended_us = slot.times_us
         count[Count.BUSY_US] += took_us
         count[Count.FILL_US] += filled_us * records - sum(read_us)

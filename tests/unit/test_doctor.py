@@ -178,6 +178,7 @@ JOBS: list[tuple[str, str, JobFacts]] = [
     ("CS-JOB-STARVES", "warn", nodes(Load(busy=(0.3, 0.3), reader=0.99, **BUSY), backlog=70)),
     ("CS-JOB-STARVES", "warn", nodes(Load(busy=(0.95, 0.1), **BUSY), backlog=70)),
     ("CS-JOB-STARVES", "warn", nodes(Load(busy=(0.3, 0.3), redis=0.98, **BUSY), backlog=70)),
+    ("CS-JOB-STARVES", "warn", nodes(Load(busy=(0.3, 0.3), empty=0.5, burst=64, **BUSY))),
     ("CS-JOB-RESTARTS", "warn", nodes(restarts=2)),
     ("CS-JOB-DEAD-LETTERS", "warn", nodes(dead_letters=7)),
     ("CS-JOB-RELEASES", "warn", nodes()._replace(others=(Release(job="digits", node="old"),))),

@@ -7,7 +7,7 @@ import pytest
 
 from cluster_serving.client.servers.picture import JobPicture, limit
 from cluster_serving.client.wire.heartbeat import Heartbeat
-from cluster_serving.client.wire.load import Load
+from cluster_serving.client.wire.load import Load, ProcessLoad
 from cluster_serving.node.commands.load_text import duration, number
 from cluster_serving.node.commands.top import bar, sparkline
 from support.heartbeats import described
@@ -19,29 +19,56 @@ BUSY = JobPicture(
     p99_s=0.05,
     backlog=900,
     oldest_s=2,
+    full="",
     fill=0.9,
     busy=(0.6, 0.5),
     reader=0.2,
+    writer=0.1,
+    redis_wait=0.1,
     redis=0.2,
     machine=0.5,
     throttled=0,
+    starved=0,
+    empty=0,
+    burst=0,
     dead_letters=0,
-    stages={},
+    stages={"decode": 0.001, "model": 0.008, "store": 0.001, "write": 0.002},
 )
+WORKING = {"busy": (0.97, 0.97)}
+DECODING = {"stages": {"decode": 0.009, "model": 0.002, "store": 0.001}}
+SLOW_REDIS = {"redis_wait": 0.8, "stages": {**BUSY.stages, "write": 0.09}}
+WITHOUT_WORK = {"busy": (0.3, 0.3), "oldest_s": 0.01, "empty": 0.4}
 
 
 @pytest.mark.parametrize(
     ("change", "code", "words"),
     [
         ({"records_s": 0, "backlog": 0}, "idle", "No records come"),
+        (
+            {"records_s": 0, "backlog": 0, "full": "Redis uses 9 of its 10 MB"},
+            "memory",
+            "because Redis uses 9 of its 10",
+        ),
+        ({"starved": 0.3}, "memory", "Processes wait for memory 30% of the time"),
         ({"throttled": 0.3, "busy": (0.95, 0.95)}, "quota", "holds the node back 30%"),
         ({"redis": 0.98}, "redis", "Redis uses 98% of a core"),
-        ({"reader": 0.96}, "reader", "The reader uses 96% of a core"),
-        ({"busy": (0.97, 0.97)}, "workers", "busy 97% of the time: add nodes, or run `cluster-serving tune`"),
-        ({"busy": (0.97, 0.97), "fill": 0.03}, "callers", "with batches 3% full: send more at once"),
+        ({"reader": 0.96}, "reader", "The reader is busy 96% of the time"),
+        (WORKING, "workers", "busy 97% of the time: add nodes, or run `cluster-serving tune`"),
+        (WORKING | {"fill": 0.03}, "callers", "with batches 3% full: send more at once"),
+        (WORKING | {"machine": 1.0}, "workers", "busy 97%"),
+        (WORKING | DECODING, "decode", "busy 97% of the time, 75% of it with decoding: send smaller images"),
+        (DECODING, "none", "Nothing is at its limit"),
+        (SLOW_REDIS, "redis", "The writer waits for Redis 80% of the time, 90 ms a batch"),
+        (SLOW_REDIS | WITHOUT_WORK, "redis", "The writer waits for Redis"),
+        (SLOW_REDIS | WORKING, "workers", "busy 97%"),
+        ({"redis_wait": 0.8}, "none", "Nothing is at its limit"),  # writes are quick, and the model takes longer
+        ({"writer": 0.95}, "writer", "The writer is busy 95% of the time"),
         ({"busy": (0.97, 0.1)}, "one-worker", "One worker is busy 97% of the time and the others 10%"),
         ({"records_s": 0}, "stalled", "900 records wait"),
         ({"oldest_s": 0.01, "fill": 0.1}, "callers", "The callers send no more"),
+        (WITHOUT_WORK | {"burst": 2.5}, "callers", "The callers send no more"),
+        (WITHOUT_WORK | {"burst": 64}, "lock-step", "64 records come at a time, and none are there 40% of the time"),
+        ({"empty": 0.02, "burst": 64}, "none", "Nothing is at its limit"),
         ({"machine": 0.99}, "machine", "The cores of a machine are busy 99% of the time, and the workers 55%"),
         ({}, "none", "Nothing is at its limit: workers are busy 55%"),
     ],
@@ -59,16 +86,23 @@ def node(load: Load | None, **figures: Any) -> Heartbeat:
 
 def test_picture_of_several_nodes_is_their_sum_and_their_slowest() -> None:
     load = Load(records_s=30, errors_s=1, p50_s=0.1, p99_s=0.2, rows=8, busy=(0.5, 0.7), reader=0.3)
-    one = node(msgspec.structs.replace(load, stages={"model": 0.1, "write": 0.2}), backlog=3)
+    writer = ProcessLoad(name="writer-1", busy=0.2, blocked=0.5)
+    reader = ProcessLoad(name="reader", busy=0.4, cpu=0.3)
+    stages = {"model": 0.1, "write": 0.2}
+    load = msgspec.structs.replace(load, stages=stages, processes=(reader, writer), empty=0.2, burst=4)
+    one = node(load, backlog=3)
     load = Load(records_s=10, p50_s=0.3, p99_s=0.9, rows=4, busy=(0.9,), redis=0.4, stages={"model": 0.5})
-    other = node(load, backlog=4, oldest_ms=1500)
+    other = described(load=load, full="Redis is full", figures={"backlog": 4, "oldest_ms": 1500})
 
     picture = JobPicture.of([node(None), one, other])
 
     assert picture is not None
     assert (picture.records_s, picture.errors_s, picture.p50_s, picture.p99_s) == (40, 1, 0.3, 0.9)
     assert (picture.backlog, picture.oldest_s, picture.dead_letters) == (4, 1.5, 0)
-    assert (picture.busy, picture.reader, picture.redis) == ((0.5, 0.7, 0.9), 0.3, 0.4)
+    assert (picture.busy, picture.reader, picture.redis) == ((0.5, 0.7, 0.9), 0.4, 0.4)
+    assert (picture.writer, picture.redis_wait) == (0.2, 0.5)
+    assert (picture.empty, picture.burst) == (0.1, 2)
+    assert picture.full == "Redis is full"
     assert picture.fill == pytest.approx(0.875)
     assert (picture.stages["model"], picture.stages["write"], picture.stages["fill"]) == pytest.approx((0.2, 0.15, 0))
     assert picture.mean_busy == pytest.approx(0.7)

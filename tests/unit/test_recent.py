@@ -60,11 +60,12 @@ def test_shares_of_processes() -> None:
         ProcessSample("worker-1", 10, "2-3", 19.0, 9.5),
     )
     first = recent.add(Sample(0, figures(0), before, 3.0, 10.0, 0.0))
-    load = recent.add(Sample(10, figures(0), now, 12.0, 14.0, 2.5))
+    load = recent.add(Sample(10, figures(0), now, 12.0, 14.0, 2.5, 0.5))
 
     assert first.busy == (0.0, 0.0)
     assert load.busy == (0.0, 0.95)  # a worker of a new generation begins at 0
     assert (load.reader, load.writer, load.redis, load.machine, load.throttled) == (0.8, 0.05, 0.9, 0.4, 0.25)
+    assert load.starved == 0.05
     assert load.processes[0] == ProcessLoad(name="reader", pid=11, cores="0", cpu=0.8, busy=0.3, blocked=0.3)
     assert load.processes[3] == ProcessLoad(name="worker-1", pid=10, cores="2-3", cpu=1.5, busy=0.95)
 
@@ -85,6 +86,16 @@ def test_stages_are_means_of_a_record_and_add_up_to_its_time() -> None:
     assert sum(load.stages.values()) == pytest.approx(0.1)
     assert list(load.stages) == list(STAGES)
     assert recent.add(Sample(30, Figures(counted, list(cells)))).stages == {}
+
+
+def test_times_without_records() -> None:
+    recent, readers = Recent(), (ProcessSample("reader"), ProcessSample("reader-1"))
+    recent.add(Sample(0, Figures(), readers))
+
+    load = recent.add(Sample(10, Figures({"read": 640, "emptied": 10, "empty_us": 8_000_000}), readers))
+
+    assert (load.burst, load.empty) == (64, 0.4)
+    assert recent.add(Sample(30, Figures({"read": 640, "emptied": 10, "empty_us": 8_000_000}), readers)).burst == 0
 
 
 def test_a_process_that_is_gone_has_no_pid() -> None:

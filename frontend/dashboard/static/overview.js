@@ -5,7 +5,7 @@ import { Chart } from "./chart.js";
 import { clock, counted, duration, number, percent } from "./format.js";
 
 const CALM = ["none", "idle"];
-const BAD = ["stalled"];
+const BAD = ["stalled", "memory"];
 
 /** The sentence that names the limit. It is read aloud when the limit changes, not with each new number in it. */
 export function Sentence({ limit }) {
