@@ -36,7 +36,6 @@ from cluster_serving.client import keys
 from cluster_serving.node.job.redis_program import find_server
 
 JOB = "bench_http_faults"
-_PORT, _REDIS_PORT = 26390, 26391
 _CALLERS = 8
 _LIFE_S = 5
 _STATUSES = (200, 503, 504)
@@ -46,6 +45,14 @@ _TIMES = 3
 _PATIENCE_S = 60.0
 _LONGEST_S = 2.0
 _BODY = json.dumps({"instances": [{"x": ROW.tolist()}]})
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as found:
+        return int(found.getsockname()[1])
+
+
+PORT, REDIS_PORT = _free_port(), _free_port()
 
 
 class Callers:
@@ -71,7 +78,7 @@ class Callers:
             thread.join()
 
     def _call(self) -> None:
-        with closing(http.client.HTTPConnection("127.0.0.1", _PORT, timeout=4 * _LIFE_S)) as connection:
+        with closing(http.client.HTTPConnection("127.0.0.1", PORT, timeout=4 * _LIFE_S)) as connection:
             while not self._stopping:
                 begun_s = time.monotonic()
                 answer = self._answer(connection)
@@ -128,13 +135,13 @@ class Part:
 
 
 def _redis_answers(_pid: int) -> bool:
-    with contextlib.suppress(redis.RedisError), closing(redis.Redis(port=_REDIS_PORT)) as client:
+    with contextlib.suppress(redis.RedisError), closing(redis.Redis(port=REDIS_PORT)) as client:
         return bool(client.ping())
     return False
 
 
 def _node_is_ready(pid: int) -> bool:
-    with contextlib.suppress(redis.RedisError), closing(redis.Redis(port=_REDIS_PORT)) as client:
+    with contextlib.suppress(redis.RedisError), closing(redis.Redis(port=REDIS_PORT)) as client:
         for name in client.scan_iter(keys.node_key(JOB, "*")):
             beat: Any = client.get(name)
             told = json.loads(beat or "{}")
@@ -144,25 +151,32 @@ def _node_is_ready(pid: int) -> bool:
 
 
 def _frontend_listens(_pid: int) -> bool:
-    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", _PORT), 1):
+    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", PORT), 1):
         return True
     return False
 
 
 @contextmanager
-def _parts(home: Path) -> Generator[dict[str, Part]]:
+def servers(home: Path, *redis_options: str, **frontend: Any) -> Generator[dict[str, Part]]:
+    """Redis, a node and a frontend for a block, by name.
+
+    Args:
+        home: a directory of their own.
+        redis_options: more options of Redis.
+        frontend: more settings of the frontend.
+    """
     config = home / "config.yaml"
     settings = {"modelPath": str(http_model.__file__), "modelParallelism": 1, "threadPerModel": 1, "lease": 2}
-    frontend = {"interface": "127.0.0.1", "port": _PORT}
+    frontend = {"interface": "127.0.0.1", "port": PORT, **frontend}
     config.write_text(
-        yaml.safe_dump({"jobName": JOB, "redisUrl": f"127.0.0.1:{_REDIS_PORT}", **settings, "frontend": frontend})
+        yaml.safe_dump({"jobName": JOB, "redisUrl": f"127.0.0.1:{REDIS_PORT}", **settings, "frontend": frontend})
     )
     python = [sys.executable, "-P", "-m"]
-    server = [str(find_server(os.environ).path), "--port", str(_REDIS_PORT), "--dir", str(home), "--appendonly", "yes"]
+    server = [str(find_server(os.environ).path), "--port", str(REDIS_PORT), "--dir", str(home), "--appendonly", "yes"]
     node = [*python, "cluster_serving.node.cli", "start", "--foreground", "-c", str(config)]
     parts: dict[str, Part] = {}
     try:
-        parts["redis"] = Part([*server, "--save", ""], home / "redis.log", _redis_answers)
+        parts["redis"] = Part([*server, "--save", "", *redis_options], home / "redis.log", _redis_answers)
         parts["node"] = Part(node, home / "node.log", _node_is_ready)
         command = [*python, "cluster_serving.frontend", "-c", str(config)]
         parts["frontend"] = Part(command, home / "frontend.log", _frontend_listens)
@@ -192,7 +206,7 @@ def main() -> int:
     parser.add_argument("--json", type=Path, help="file to write the figures to")
     options = parser.parse_args()
     figures: dict[str, float] = {}
-    with tempfile.TemporaryDirectory(prefix="cluster-serving-bench-") as home, _parts(Path(home)) as parts:
+    with tempfile.TemporaryDirectory(prefix="cluster-serving-bench-") as home, servers(Path(home)) as parts:
         callers = Callers()
         try:
             time.sleep(_STEADY_S)

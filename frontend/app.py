@@ -51,6 +51,7 @@ def create_app(config: FrontendConfig, timers: Timers, process: int = 0) -> Sani
             api_keys=ApiKeys(config.api_keys_file) if config.api_keys_file else None,
         )
         await frontend.models.start()
+        frontend.models.call_back(results.answer)
         app.ctx.tasks = [asyncio.create_task(flush(own))]
         if config.dashboard:
             app.ctx.tasks.append(asyncio.create_task(Recorder(frontend.models).run()))

@@ -3,6 +3,7 @@
 The command line, its help, the environment and the file all take the keys from here.
 """
 
+import base64
 from dataclasses import replace
 from typing import Annotated, Literal
 
@@ -17,6 +18,27 @@ from cluster_serving.frontend.config.tls import trusted_file
 Size = Annotated[int, BeforeValidator(parse_size)]
 Words = Annotated[tuple[str, ...], BeforeValidator(parse_words)]
 Port = Annotated[int, Field(ge=0, le=65_535)]
+
+
+def signing_key(secret: str) -> bytes:
+    """Return the key in a secret of Standard Webhooks: `whsec_`, which may be missing, and base64.
+
+    Raises:
+        ValueError: the secret has another form.
+    """
+    try:
+        key = base64.b64decode(secret.strip().removeprefix("whsec_"), validate=True)
+    except ValueError:  # binascii.Error is one
+        key = b""
+    if not 24 <= len(key) <= 64:
+        raise ValueError("must be whsec_ and base64 of 24 to 64 random bytes: echo whsec_$(openssl rand -base64 32)")
+    return key
+
+
+def _check_signing_key(secret: SecretStr | None) -> SecretStr | None:
+    if secret is not None:
+        signing_key(secret.get_secret_value())
+    return secret
 
 
 class _Group(BaseModel):
@@ -95,6 +117,21 @@ class Later(_Group):
         default=10_000,
         ge=0,
         description="Calls that are answered later, of one API key or of all callers without one. 0: none.",
+    )
+    callback_secret: Annotated[SecretStr | None, AfterValidator(_check_signing_key)] = Field(
+        default=None,
+        description="Signs results that are posted to callbacks: whsec_ and base64 of 24 to 64 bytes. Unset: no callbacks.",
+    )
+    callback_timeout_s: float = Field(
+        default=10,
+        gt=0,
+        le=600,
+        alias="callbackTimeout",
+        description="Seconds within which a callback must take a result, or the result is posted again.",
+    )
+    callback_hosts: Words = Field(
+        default=(),
+        description="Hosts, or host:port, that may be called back at private addresses and without TLS. Empty: none.",
     )
 
 

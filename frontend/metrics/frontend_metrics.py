@@ -48,6 +48,12 @@ def frontend_metrics(reading: Reading) -> Iterator[Metric]:
     for count, reason in _REASONS.items():
         rejected.add_metric((reason,), counts[count])
     yield rejected
+    callbacks = CounterMetricFamily(
+        "cluster_serving_callbacks", "Attempts to post a result to its callback.", labels=("outcome",)
+    )
+    callbacks.add_metric(("posted",), counts[Count.CALLBACKS])
+    callbacks.add_metric(("failed",), counts[Count.CALLBACKS_FAILED])
+    yield callbacks
     yield GaugeMetricFamily(
         "cluster_serving_in_flight", "Requests that have begun and not ended.", counts[Count.IN_FLIGHT]
     )

@@ -45,6 +45,8 @@ class Count(IntEnum):
     LIMITED = auto()  # requests refused: no token soon enough
     QUEUE_FULL = auto()  # requests refused: no room in the queue
     PREDICTED_WAIT = auto()  # requests refused: their results would have come too late
+    CALLBACKS = auto()  # results posted to callbacks
+    CALLBACKS_FAILED = auto()  # attempts to post a result that failed
 
 
 class Reading(msgspec.Struct, frozen=True):

@@ -15,6 +15,7 @@ from cluster_serving.frontend.job import Job
 from cluster_serving.frontend.metrics.timers import Count, Timer, WorkerTimers
 from cluster_serving.frontend.models.backend import Backend
 from cluster_serving.frontend.models.calls import Calls
+from cluster_serving.frontend.models.later.callbacks import Callbacks, Render
 from cluster_serving.frontend.models.later.kept import CallId, Kept
 from cluster_serving.frontend.models.limits import bucket_of, take_token
 from cluster_serving.frontend.models.registry import Registry
@@ -120,7 +121,7 @@ class Served:
             raise NotReady(f"{self.name} cannot be answered later: upgrade its nodes {', '.join(old)}")
         job, owner = self.job.name, owner_of(visit.api_key)
         try:
-            return await self._later.accept(self._calls, job, records, form, owner, visit.timeout_s, visit.traceparent)
+            return await self._later.accept(self._calls, job, records, form, owner, visit)
         except QueueFull as error:
             self._timers.count(Count.QUEUE_FULL)
             raise Overloaded(str(error), self._registry.retry_after_s(job)) from error
@@ -147,6 +148,7 @@ class Models:
         self._servables = {(servable.name, servable.version): servable for servable in servables}
         self._buckets = {key: bucket_of(servable, config) for key, servable in self._servables.items()}
         self._backends: dict[RedisSettings, Backend] = {}
+        self._callbacks: list[Callbacks] = []
         self._found: dict[tuple[str, str | None], Served] = {}
         self._default = self._backend(config.redis_settings())
         for servable in servables:
@@ -162,8 +164,15 @@ class Models:
         for registry in self.registries:
             await registry.start()
 
+    def call_back(self, render: Render) -> None:
+        """Post results to callbacks from now on, if they can be signed."""
+        if self._config.callback_secret is not None:
+            self._callbacks = [Callbacks(settings, self._config, self._timers, render) for settings in self._backends]
+
     async def close(self) -> None:
         """Close every connection."""
+        for callbacks in self._callbacks:
+            await callbacks.close()
         for backend in self._backends.values():
             await backend.close()
 

@@ -10,6 +10,7 @@ from cluster_serving.client.wire.receipt import Receipt
 from cluster_serving.client.wire.result import Result
 from cluster_serving.frontend.config.settings import FrontendConfig
 from cluster_serving.frontend.errors import BadRequest
+from cluster_serving.frontend.models.later.target import Target
 
 _REQUEST_ID = re.compile(r"[\x21-\x7e]{1,128}")
 _RESPOND_ASYNC = re.compile(r"(?:^|[,;\s])respond-async(?:$|[,;\s])", re.IGNORECASE)
@@ -22,20 +23,22 @@ class Visit:
     Attributes:
         request_id: `X-Request-ID` of the request, or None.
         api_key: API key of the request. Empty: none, or none is needed.
-        is_later: True if the answer is to be fetched later: `Prefer: respond-async` or `?async=1`.
+        callback: URL for the answer: `Callback` or `?callback=`. Empty: none.
+        is_later: True if the answer is to be fetched later: `Prefer: respond-async`, `?async=1`, or a callback.
         timeout_s: seconds that the request may take: `?timeout=` or `X-Request-Timeout`, at most `requestTimeout`, or
             `laterTimeout` for an answer that is fetched later.
         traceparent: W3C Trace Context, or empty.
         receipt: receipt of one of the results, or None.
     """
 
-    __slots__ = ("api_key", "is_later", "receipt", "request_id", "timeout_s", "traceparent")
+    __slots__ = ("api_key", "callback", "is_later", "receipt", "request_id", "timeout_s", "traceparent")
 
     def __init__(self, request: Request, config: FrontendConfig) -> None:
         """Read the options of a request.
 
         Raises:
-            BadRequest: the timeout is not a number of seconds, or `async` is neither 0 nor 1.
+            BadRequest: the timeout is not a number of seconds, `async` is neither 0 nor 1, or the callback
+                may not be called.
         """
         headers = request.headers
         self.request_id = request_id_of(request)
@@ -43,7 +46,8 @@ class Visit:
         # The standard says to ignore a traceparent that is not valid.
         self.traceparent = trace.encode() if trace and _TRACEPARENT.fullmatch(trace) else b""
         self.api_key = ""
-        self.is_later = _wants_later(request)
+        self.callback = _callback(request, config)
+        self.is_later = bool(self.callback) or _wants_later(request)
         self.timeout_s = config.later_timeout_s if self.is_later else config.request_timeout_s
         self.receipt: Receipt | None = None
         asked = headers.get("x-request-timeout")
@@ -65,6 +69,18 @@ class Visit:
         if not timeout_s > 0:
             raise BadRequest(f"the timeout is a number of seconds above 0, not {str(seconds)[:40]!r}")
         self.timeout_s = min(self.timeout_s, timeout_s)
+
+
+def _callback(request: Request, config: FrontendConfig) -> str:
+    """Return the checked URL for the answer, or an empty text."""
+    url: str = request.headers.get("callback", "")
+    if not url and "callback=" in request.query_string:
+        url = request.args.get("callback", "")
+    if url:
+        if config.callback_secret is None:
+            raise BadRequest("this frontend calls nobody back: its callbackSecret, which signs results, is not set")
+        Target.parse(url, config.callback_hosts)
+    return url
 
 
 def _wants_later(request: Request) -> bool:

@@ -14,10 +14,12 @@ from typing import Any
 
 from sanic import HTTPResponse, Request
 
+from cluster_serving.client.errors import ClusterServingError
 from cluster_serving.frontend.errors import BadRequest, UnknownResult
 from cluster_serving.frontend.http.responses import json_response
 from cluster_serving.frontend.models.later.kept import Kept
 from cluster_serving.frontend.models.registry import Registry
+from cluster_serving.frontend.routes.errors import error_response
 from cluster_serving.frontend.routes.forms import Form, decode_form
 from cluster_serving.frontend.routes.routes import Routes
 from cluster_serving.frontend.routes.state import Frontend
@@ -64,6 +66,15 @@ async def delete(request: Request, call: str) -> HTTPResponse:
     frontend: Frontend = request.app.ctx.frontend
     backend, kept = await frontend.models.kept(call, request.ctx.visit.api_key)
     return json_response({"id": str(kept.call), "cancelled": await backend.later.give_up(kept)})
+
+
+def answer(kept: Kept) -> HTTPResponse:
+    """Return the answer to a call that is done, for a caller that did not ask now. An error of the call is a response too."""
+    form: Form = decode_form(kept.form)
+    try:
+        return form.response(kept.results(), "")
+    except ClusterServingError as error:
+        return error_response(error)
 
 
 def _pending(kept: Kept, registry: Registry) -> HTTPResponse:

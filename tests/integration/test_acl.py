@@ -1,6 +1,7 @@
 """The users of node/users.acl: a node, a client and an operator do all they do, and nothing else."""
 
 import asyncio
+import base64
 import json
 import os
 import re
@@ -15,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 import redis
+from bench.receiver import receiver
 
 from cluster_serving import node as node_package
 from cluster_serving.client import InputQueue, OutputQueue, QueueFull, RecordFailed, keys
@@ -125,11 +127,19 @@ def test_a_frontend_asks_whether_redis_is_a_cluster(server: GuardedRedis) -> Non
 
 def test_a_frontend_answers_now_and_later(node: RunningNode, server: GuardedRedis, tmp_path: Path) -> None:
     named = {"redisUsername": "frontend", "redisPassword": secret("frontend")}
-    with running_frontend(tmp_path, server, jobName=JOB, **named) as frontend:
+    key = bytes(range(32))
+    signing = {"callbackSecret": base64.b64encode(key).decode(), "callbackHosts": ["127.0.0.1"]}
+    with (
+        receiver(key) as hooks,
+        running_frontend(tmp_path, server, jobName=JOB, **named, **signing) as frontend,
+    ):
+        hooks.fail_next("error")
+        later = ask(frontend, "POST", f"/predict?callback={hooks.url}")["id"]
         answers = [
             ask(frontend, "POST", "/predict"),
-            ask(frontend, "GET", f"/results/{ask(frontend, 'POST', '/predict?async=1')['id']}?wait=30"),
+            ask(frontend, "GET", f"/results/{later}?wait=30"),
         ]
+        wait_until(lambda: hooks.taken, "the callback comes", 30)
         running = ask(frontend, "POST", "/predict?async=1")["id"]
         deleted = ask(frontend, "DELETE", f"/results/{running}")
 

@@ -1,7 +1,9 @@
 """Answers that are fetched later: a real node, real frontends, and the results in Redis between them."""
 
+import base64
 import http.client
 import json
+import re
 import signal
 import threading
 import time
@@ -11,6 +13,7 @@ from typing import Any, NamedTuple
 from urllib.parse import quote
 
 import pytest
+from bench.receiver import Receiver, receiver
 
 from cluster_serving.client import keys
 from support.models import MODELS
@@ -29,6 +32,7 @@ TENSORS = {
     "outputs": [{"name": "y", "parameters": {"binary_data": True}}, {"name": "total"}],
 }
 LATER = {"Prefer": "respond-async"}
+KEY = bytes(range(32))
 ALICE, BOB = {"X-API-Key": "key-of-alice"}, {"X-API-Key": "key-of-bob"}
 
 
@@ -82,8 +86,19 @@ def home(redis_server: PrivateRedis, tmp_path_factory: pytest.TempPathFactory) -
 
 
 @pytest.fixture(scope="module")
-def frontend(home: Path, redis_server: PrivateRedis) -> Iterator[RunningFrontend]:
-    with running_frontend(home / "open", redis_server, jobName=JOB) as frontend:
+def hooks() -> Iterator[Receiver]:
+    """A receiver of callbacks that takes all."""
+    with receiver(KEY) as hooks:
+        yield hooks
+
+
+@pytest.fixture(scope="module")
+def frontend(home: Path, redis_server: PrivateRedis, hooks: Receiver) -> Iterator[RunningFrontend]:
+    secret = f"whsec_{base64.b64encode(KEY).decode()}"
+    exempt = f"127.0.0.1:{hooks.server_port}"
+    with running_frontend(
+        home / "open", redis_server, jobName=JOB, callbackSecret=secret, callbackHosts=[exempt]
+    ) as frontend:
         yield frontend
 
 
@@ -223,6 +238,70 @@ def test_results_are_no_results_of_queues(frontend: RunningFrontend, redis_serve
 
 def _id(client: Any, key: str | bytes) -> str:
     return str(client.hget(key, "id").decode()[:32])
+
+
+def called_back(hooks: Receiver, place: str, number: int = 1) -> tuple[bytes, int]:
+    """The body and the status that a receiver was sent."""
+    message = f"{place[9:41]}-{number}"
+    wait_until(lambda: message in hooks.taken, "the callback comes", 30)
+    return hooks.taken[message]
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [("/predict", ROW), (V2, TENSORS), (f"{V1}:predict", {"instances": [[1, 2, 3, 4], [-1, 0, 0, 0]]})],
+)
+def test_a_callback_is_sent_the_answer(frontend: RunningFrontend, hooks: Receiver, path: str, body: Any) -> None:
+    now = call(frontend, "POST", path, body)
+
+    place = accepted(frontend, path, body, {"Callback": f"{hooks.url}/hook?n=1"})
+
+    assert called_back(hooks, place) == (now.body, now.status)
+
+
+def test_a_callback_alone_asks_for_an_answer_later(frontend: RunningFrontend, hooks: Receiver) -> None:
+    reply = call(frontend, "POST", f"/predict?callback={quote(hooks.url)}", ROW)
+
+    assert reply.status == 202
+    assert called_back(hooks, reply.headers["Location"])[1] == 200
+
+
+def test_a_callback_that_fails_is_tried_again(frontend: RunningFrontend, hooks: Receiver) -> None:
+    hooks.fail_next("error", "redirect", "cut")
+
+    place = accepted(frontend, "/predict", ROW, {"Callback": hooks.url})
+
+    called_back(hooks, place)
+    assert [hooks.posts[fault] for fault in ("error", "redirect", "cut", "forged")] == [1, 1, 1, 0]
+
+
+def test_a_callback_to_an_address_that_is_not_public_is_never_made(
+    frontend: RunningFrontend, redis_server: PrivateRedis
+) -> None:
+    with receiver(KEY) as inner:
+        refused = call(frontend, "POST", "/predict", ROW, {"Callback": inner.url})
+        assert (refused.status, "callbackHosts" in refused.document["error"]) == (400, True)
+        before = given_up(frontend)
+        place = accepted(frontend, "/predict", ROW, {"Callback": f"https://localhost:{inner.server_port}/"})
+        wait_until(lambda: given_up(frontend) > before, "the callback is given up", 30)
+
+        assert call(frontend, "GET", place).status == 200, "the result is there all the same"
+        assert not inner.posts
+        assert "has the address" in frontend.log
+    with redis_server.client() as client:
+        wait_until(lambda: not client.zcard(keys.CALLBACKS), "it is not tried again")
+
+
+def given_up(frontend: RunningFrontend) -> int:
+    text = call(frontend, "GET", "/metrics", headers={"Accept": "text/plain"}).body.decode()
+    found = re.search(r'cluster_serving_callbacks_total\{outcome="failed"\} (\d+)', text)
+    return int(found[1]) if found else 0
+
+
+def test_without_a_secret_nobody_is_called_back(guarded: RunningFrontend) -> None:
+    refused = call(guarded, "POST", "/predict", ROW, ALICE | {"Callback": "https://a.example/"})
+
+    assert (refused.status, "callbackSecret" in refused.document["error"]) == (400, True)
 
 
 def test_a_result_outlives_the_frontend_that_took_the_call(frontend: RunningFrontend) -> None:

@@ -9,6 +9,9 @@
     entries     ids of the records in the job's stream, separated by spaces
     before      number of records that waited for a node when the call came
     read        number of records that nodes had read when the call came. Empty: Redis did not tell
+    callback    URL for the result, if the caller gave one (client/keys.py)
+    finished    number of times that the call has been finished: a replayed dead letter finishes its call again
+    tried       number of failed attempts to post the result
     <uri>       result of a record, packed
 
 `entries` is written last, after Redis has taken the records. Without it the frontend, or its Redis, ended in between.
@@ -26,7 +29,7 @@ from cluster_serving.client import keys
 from cluster_serving.client.wire.result import Result, unpack_result
 
 ID, OWNER, FORM, RECORDS, EXPIRES = b"id", b"owner", b"form", b"records", b"expires"
-ENTRIES, BEFORE, READ = b"entries", b"before", b"read"
+ENTRIES, BEFORE, READ, TRIED = b"entries", b"before", b"read", b"tried"
 
 _ID = re.compile(r"([0-9a-f]{32})-([^:]+)")
 
@@ -119,6 +122,29 @@ class Kept:
         self.entries: Sequence[bytes] = fields.get(ENTRIES, b"").split()
         self._fields = fields
         self._queue = queue
+
+    @classmethod
+    def alone(cls, key: bytes, fields: Mapping[bytes, bytes]) -> "Kept | None":
+        """Return a call that is done and has a callback, or None if there is no such call under the key."""
+        call = CallId.parse(fields.get(ID, b"").decode(errors="replace"))
+        if call is None or call.key.encode() != key or not {keys.CALLBACK, keys.FINISHED} <= fields.keys():
+            return None
+        return cls(call, fields, Queue(0, None, b"0-0"))
+
+    @property
+    def callback(self) -> str:
+        """URL for the result."""
+        return self._fields[keys.CALLBACK].decode()
+
+    @property
+    def message(self) -> str:
+        """Id of the message that posts the result. A call that was finished again has another message."""
+        return f"{self.call.secret}-{self._fields[keys.FINISHED].decode()}"
+
+    @property
+    def tried(self) -> int:
+        """Number of failed attempts to post the result."""
+        return int(self._fields.get(TRIED, b"0"))
 
     @property
     def is_done(self) -> bool:

@@ -17,6 +17,7 @@ from cluster_serving.frontend.models.calls import CANCEL, Calls
 from cluster_serving.frontend.models.later import kept
 from cluster_serving.frontend.models.later.kept import CallId, Kept, Queue
 from cluster_serving.frontend.models.later.watch import Watch
+from cluster_serving.frontend.models.visit import Visit
 
 _MOST_LISTED = 1000
 
@@ -48,8 +49,7 @@ class Later:
         records: Sequence[Fields],
         form: bytes,
         owner: str,
-        timeout_s: float,
-        traceparent: bytes,
+        visit: Visit,
     ) -> CallId:
         """Keep a call, and enqueue its records. Their results go into the hash of the call, also if this process dies.
 
@@ -59,15 +59,14 @@ class Later:
             records: input fields of each record.
             form: form of the answer.
             owner: digest of the caller's API key, or empty.
-            timeout_s: seconds after which no node begins the records any more.
-            traceparent: W3C Trace Context of the request, or empty.
+            visit: the request: the time that it may take, its callback and its trace.
 
         Raises:
             TooManyCalls: the owner has `laterPerKey` calls.
             QueueFull: the queue has no room.
         """
         call, now_ms = CallId.new(job), 1000 * time.time()
-        life_ms = round(1000 * (timeout_s + self._config.later_ttl_s))
+        life_ms = round(1000 * (visit.timeout_s + self._config.later_ttl_s))
         expires_ms = round(now_ms) + life_ms
         facts: dict[bytes, bytes | str | int] = {
             kept.ID: str(call),
@@ -76,6 +75,7 @@ class Later:
             kept.RECORDS: len(records),
             kept.EXPIRES: expires_ms,
             keys.LEFT: len(records),
+            **({keys.CALLBACK: visit.callback} if visit.callback else {}),
         }
         owned = keys.calls_key(owner)
         *replies, length, groups = await self._link.call(
@@ -97,7 +97,9 @@ class Later:
                     f"{self._config.later_per_key} calls are kept to be answered later, the most for one caller (laterPerKey): "
                     "DELETE results that are not needed any more",
                 )
-            entries = await calls.enqueue(call.uris(len(records)), records, call.key, timeout_s, traceparent)
+            entries = await calls.enqueue(
+                call.uris(len(records)), records, call.key, visit.timeout_s, visit.traceparent
+            )
         except ClusterServingError:
             with suppress(ClusterServingError):  # otherwise the hash expires
                 await self._forget(call, owner)
