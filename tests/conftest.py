@@ -1,5 +1,6 @@
 """Fixtures for all tests."""
 
+import gc
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +19,11 @@ _LONGEST_FIRST = ("system", "frameworks", "integration")
 
 
 def pytest_configure() -> None:
-    """Let programs that tests start hear Ctrl-C and SIGHUP: a script in the background, or under nohup, ignores them."""
+    """Let programs that tests start hear Ctrl-C and SIGHUP: a script in the background, or under nohup, ignores them.
+
+    Search for reference cycles rarely: with Python's own threshold that is a fifth of the CPU time of tests in this process.
+    """
+    gc.set_threshold(100_000)
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
