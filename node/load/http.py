@@ -1,6 +1,7 @@
 """Channel over HTTP/1.1. Each request goes over a connection of its own, which is kept for the next request."""
 
 import json
+import resource
 import select
 import socket
 import ssl
@@ -29,6 +30,8 @@ class HttpChannel:
     at_once = _AT_ONCE
 
     def __init__(self, target: HttpTarget) -> None:
+        _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
         parts = urlsplit(target.url)
         is_secure = parts.scheme == "https"
         self._address = (parts.hostname or "", parts.port or (443 if is_secure else 80))
@@ -72,7 +75,7 @@ class HttpChannel:
                 continue
             try:
                 is_whole = connection.read()
-            except OSError as error:
+            except (OSError, ValueError) as error:
                 self._drop(connection)
                 if self._busy.pop(connection.number, None) is not None:
                     found.append(Outcome(connection.number, CONNECTION_LOST, str(error)))
@@ -155,19 +158,18 @@ class _Connection:
         """Read what has come, and return whether an answer is whole.
 
         Raises:
-            OSError: the connection has ended, or the other side speaks no HTTP.
+            OSError: the connection has ended.
+            ValueError: the other side speaks no HTTP/1.1.
         """
-        chunk = self.socket.recv(_READ_BYTES)
-        while isinstance(self.socket, ssl.SSLSocket) and self.socket.pending():
-            chunk += self.socket.recv(_READ_BYTES)
-        if not chunk:
-            raise ConnectionError("closed by the frontend")
-        self._received += chunk
+        try:
+            self._received += self._receive()
+        except ssl.SSLWantReadError:  # a session ticket came, or a part of a TLS record
+            return False
         head, found, body = self._received.partition(_END_OF_HEAD)
         if not found:
             return False
         if not head.startswith(b"HTTP/1."):
-            raise ConnectionError("no HTTP/1.1 answer")
+            raise ValueError("the answer is no HTTP/1.1")
         self._head = head
         if self.header("transfer-encoding").lower() == "chunked":
             if not body.endswith(_LAST_CHUNK):
@@ -177,6 +179,21 @@ class _Connection:
         self.body, self._received = body, b""
         self.is_ended = self.header("connection").lower() == "close"
         return True
+
+    def _receive(self) -> bytes:
+        if not isinstance(self.socket, ssl.SSLSocket):
+            found = self.socket.recv(_READ_BYTES)
+        else:
+            self.socket.setblocking(False)
+            try:
+                found = self.socket.recv(_READ_BYTES)
+                while self.socket.pending():
+                    found += self.socket.recv(_READ_BYTES)
+            finally:
+                self.socket.settimeout(_PATIENCE_S)
+        if not found:
+            raise ConnectionError("closed by the frontend")
+        return found
 
 
 def _reason(body: bytes) -> str:
