@@ -11,6 +11,7 @@ from cluster_serving.client.servers.process.exit_codes import INTERRUPTED, ExitC
 from cluster_serving.node.commands.frontend_options import api_key_in, frontend_options
 from cluster_serving.node.commands.job_in_redis import Where, where_options
 from cluster_serving.node.commands.plot_option import check_plot, plot_option
+from cluster_serving.node.commands.which_job import jobs_and_files
 
 if TYPE_CHECKING:
     from cluster_serving.node.commands.bench_target import Aim
@@ -22,7 +23,7 @@ _SECONDS = click.FloatRange(min=0, min_open=True)
 
 
 @click.command(cls=Command, context_settings=SETTINGS)
-@click.argument("words", nargs=-1, metavar="[JOB] [RECORD]...", type=click.UNPROCESSED)
+@click.argument("words", nargs=-1, metavar="[JOB] [RECORD]...", type=click.UNPROCESSED, shell_complete=jobs_and_files)
 @where_options
 @frontend_options
 @click.option(

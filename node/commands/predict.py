@@ -10,13 +10,16 @@ from cluster_serving.client.servers.process.command import SETTINGS, Command, sa
 from cluster_serving.client.servers.process.exit_codes import INTERRUPTED, ExitCode, NotStarted
 from cluster_serving.node.commands.frontend_options import api_key_in, frontend_options
 from cluster_serving.node.commands.job_in_redis import Where, reach, where_options
+from cluster_serving.node.commands.which_job import jobs_and_files
 
 if TYPE_CHECKING:
     from cluster_serving.node.commands.predict_answers import Answer
 
 
 @click.command(cls=Command, context_settings=SETTINGS)
-@click.argument("words", nargs=-1, required=True, metavar="[JOB] RECORD...", type=click.UNPROCESSED)
+@click.argument(
+    "words", nargs=-1, required=True, metavar="[JOB] RECORD...", type=click.UNPROCESSED, shell_complete=jobs_and_files
+)
 @where_options
 @frontend_options
 @click.option(

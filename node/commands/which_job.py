@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from click.shell_completion import CompletionItem
 
 from cluster_serving.client.servers.process.printable import printable_lines
 
@@ -25,6 +26,13 @@ def job_names(context: click.Context, parameter: click.Parameter, incomplete: st
     del parameter
     jobs = [job for job in all_jobs() if context.info_name != "stop" or job.running()]
     return [job.name for job in jobs if job.name.startswith(incomplete) and is_plain(job.name)]
+
+
+def jobs_and_files(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Return the jobs of this machine, and let the shell offer files beside them."""
+    # The files stand first, because bash forgets the words before them.
+    jobs = job_names(context, parameter, incomplete)
+    return [CompletionItem(incomplete, type="file"), *map(CompletionItem, jobs)]
 
 
 job_argument = click.argument("name", required=False, shell_complete=job_names)

@@ -691,6 +691,7 @@ def test_completion_of_jobs(fake_node: Callable[..., subprocess.Popen[bytes]]) -
     assert offered("status d") == ["digits", "dogs"]
     assert offered("dump ") == ["digits", "dogs", *ROLES]
     assert offered("dead-letters list --job do") == ["dogs"]
+    assert offered("bench d") == ["d", "digits", "dogs"]  # the first word stands for files
 
 
 def test_completion_of_settings() -> None:

@@ -1,10 +1,13 @@
 """Load of `bench`: windows, stability, figures, limits and texts, by arithmetic."""
 
 import itertools
+import json
 from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
+import jsonschema_rs
 import msgspec
 import numpy as np
 import pytest
@@ -199,7 +202,18 @@ def test_a_comparison_is_honest_about_its_worth() -> None:
     assert max(map(len, lines)) <= 80
 
 
-def test_a_file_that_holds_no_result(tmp_path: Any) -> None:
+def test_a_result_has_the_published_form() -> None:
+    schema = json.loads((Path(__file__).resolve().parents[2] / "docs" / "bench.schema.json").read_text())
+    failing = window([10.0] * 2, samples=[Sample(STAGES, 2)])
+    failing.failed["Bad"] = 10
+    found = result(failing, failing, deadline_ms=5.0)
+    found.comparison = compared([{"failed": 0.0}] * 2, found.windows, 0.05)
+    assert found.comparison[0].ratio is None  # some beside none
+
+    jsonschema_rs.validator_for(schema).validate(json.loads(msgspec.json.encode(found)))
+
+
+def test_a_file_that_holds_no_result(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     path.write_text('{"schema": 1}')
 
@@ -207,7 +221,7 @@ def test_a_file_that_holds_no_result(tmp_path: Any) -> None:
         read(path)
 
 
-def test_a_result_is_read_as_it_was_written(tmp_path: Any) -> None:
+def test_a_result_is_read_as_it_was_written(tmp_path: Path) -> None:
     found = result(window([1.0] * 20, samples=[Sample(STAGES, 2)]), deadline_ms=5.0)
     path = tmp_path / "a.json"
     path.write_bytes(msgspec.json.encode(found))
