@@ -114,7 +114,7 @@ class Later(_Group):
         description="Seconds for which a result that is fetched later is kept, counted from the end of laterTimeout.",
     )
     later_per_key: int = Field(
-        default=10_000,
+        default=100_000,
         ge=0,
         description="Calls that are answered later, of one API key or of all callers without one. 0: none.",
     )

@@ -9,7 +9,6 @@ from cluster_serving.client.protocol.requests import Fields
 from cluster_serving.frontend.http.responses import json_response
 from cluster_serving.frontend.metrics.timers import Timer
 from cluster_serving.frontend.models.models import Served
-from cluster_serving.frontend.models.visit import Visit
 from cluster_serving.frontend.routes.forms import Form, encode_form
 from cluster_serving.frontend.routes.state import Frontend
 
@@ -33,19 +32,14 @@ async def respond(
     timers, visit = frontend.timers, request.ctx.visit
     timers.observe(Timer.MAKE_RECORDS, perf_counter() - begun_s)
     if visit.is_later:
-        return await _accepted(visit, served, records, form)
+        call = await served.accept(records, encode_form(form), visit)
+        accepted = json_response({"id": str(call), "state": "waiting"}, 202)
+        accepted.headers.update({"Location": call.path, "Preference-Applied": "respond-async"})
+        return accepted
     results = await served.predict(records, visit)
     predicted_s = perf_counter()
     response = form.response(results, request.headers.get("accept-encoding", ""))
     ended_s = perf_counter()
     timers.observe(Timer.MAKE_RESPONSE, ended_s - predicted_s)
     timers.observe(Timer.PREDICT, ended_s - begun_s)
-    return response
-
-
-async def _accepted(visit: Visit, served: Served, records: Sequence[Fields], form: Form) -> HTTPResponse:
-    call = await served.accept(records, encode_form(form), visit)
-    response = json_response({"id": str(call), "state": "waiting"}, 202)
-    response.headers["Location"] = call.path
-    response.headers["Preference-Applied"] = "respond-async"
     return response

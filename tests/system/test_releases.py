@@ -70,9 +70,10 @@ def test_a_client_understands_nodes_of_the_neighbouring_release(
     assert nodes[job].heartbeat().get("version") == (__version__ if job == OURS else None)
 
 
-def post(frontend: RunningFrontend, job: str) -> Any:
+def post(frontend: RunningFrontend, job: str, query: str = "") -> Any:
     body = json.dumps({"instances": [{"x": [number] * 4} for number in range(3)]}).encode()
-    with urllib.request.urlopen(f"{frontend.url}/v1/models/{job}:predict", body, timeout=20) as response:  # noqa: S310 - ours
+    path = f"/v1/models/{job}:predict{query}"
+    with urllib.request.urlopen(f"{frontend.url}{path}", body, timeout=20) as response:  # noqa: S310 - ours
         return json.loads(response.read())["predictions"]
 
 
@@ -102,6 +103,9 @@ def test_this_frontend_calls_nodes_of_both_and_tells_the_releases(
         assert [post(frontend, job) for job in nodes] == [RIGHT, RIGHT]
         assert ready(frontend)["releases"] == {"frontend": OWN, "others": ["before 0.1.0 (wire 1)"]}
         assert "nodes are of another version" in frontend.log
+        with pytest.raises(urllib.error.HTTPError, match="503") as refused:
+            post(frontend, THEIRS, "?async=1")
+        assert "cannot be answered later: upgrade its nodes" in json.loads(refused.value.read())["error"]
         with foreign(redis_server, "releases_foreign"):
             wait_until(lambda: "0.9.0 (wire 9)" in ready(frontend)["releases"]["others"], "its release is told", 10)
             assert "releases_foreign" not in ready(frontend)["models"]

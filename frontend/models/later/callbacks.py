@@ -60,7 +60,7 @@ class Callbacks:
         self._timers = timers
         self._render = render
         self._posting: set[asyncio.Task[None]] = set()
-        self._told_s = float("-inf")
+        self._told_s: dict[str, float] = {}
         self._loop = asyncio.create_task(self._run())
 
     async def close(self) -> None:
@@ -75,14 +75,11 @@ class Callbacks:
                 if room := _AT_ONCE - len(self._posting):
                     ends, due = await self._link.run(_LEASE, [keys.CALLBACKS], [round(3000 * self._timeout_s), room])
                     for key in due:
-                        self._begin(key, ends)
-            except ClusterServingError as error:
+                        task = asyncio.create_task(self._post(key, ends))
+                        self._posting.add(task)
+                        task.add_done_callback(self._posting.discard)
+            except Exception as error:  # nothing may end the posting
                 self._tell("callbacks cannot be read from Redis", str(error))
-
-    def _begin(self, key: bytes, ends: bytes) -> None:
-        task = asyncio.create_task(self._post(key, ends))
-        self._posting.add(task)
-        task.add_done_callback(self._posting.discard)
 
     async def _post(self, key: bytes, ends: bytes) -> None:
         try:
@@ -111,7 +108,7 @@ class Callbacks:
             target = Target.parse(kept.callback, self._exempt)
             host = target.host
             status = await post(target, headers, body, self._timeout_s)
-        except (Forbidden, BadRequest) as error:
+        except (Forbidden, BadRequest, UnicodeError) as error:  # UnicodeError: the name is none of DNS
             return self._failed(host, str(error), is_final=True, tried=kept.tried)
         except OSError as error:  # TimeoutError is one
             return self._failed(host, str(error) or type(error).__name__, is_final=False, tried=kept.tried)
@@ -127,7 +124,8 @@ class Callbacks:
         return b"" if is_final else b"%d" % (1000 * pause_s)
 
     def _tell(self, what: str, reason: str, **more: str) -> None:
-        """Log a trouble, at most one in `_TELL_S`."""
-        if time.monotonic() - self._told_s >= _TELL_S:
-            self._told_s = time.monotonic()
+        """Log a trouble, of each kind at most one in `_TELL_S`."""
+        now_s = time.monotonic()
+        if now_s - self._told_s.get(what, float("-inf")) >= _TELL_S:
+            self._told_s[what] = now_s
             log.warning(what, reason=reason, **more)

@@ -9,6 +9,7 @@ import asyncio
 import re
 import socket
 from collections.abc import Collection
+from contextlib import suppress
 from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
 from typing import NamedTuple
 from urllib.parse import urlsplit
@@ -63,7 +64,10 @@ class Target(NamedTuple):
             )
         is_exempt = bool({host, f"{host}:{port}"} & {each.lower() for each in exempt})
         is_tls = parts.scheme == "https"
-        if not is_exempt and (not is_tls or _is_private(host)):
+        is_fit = is_tls
+        with suppress(ValueError):  # a name, which is looked up at each attempt
+            is_fit = is_tls and is_public(host)
+        if not (is_fit or is_exempt):
             raise BadRequest(
                 f"callback goes to https:// and a public address, not to {parts.scheme}://{host[:100]}; for hosts of your own, "
                 "the frontend's operator may set callbackHosts"
@@ -107,10 +111,3 @@ def is_public(address: str) -> bool:
         if found.is_site_local:
             return False
     return found.is_global and not (found.is_multicast or found.is_reserved)
-
-
-def _is_private(host: str) -> bool:
-    try:
-        return not is_public(host)
-    except ValueError:  # a name, which is looked up at each attempt
-        return False
