@@ -1,28 +1,17 @@
 """`status`: the state of a job on this machine, and the last heartbeat of its node in Redis."""
 
 import json
-import os
-import time
-from collections.abc import Sequence
-from contextlib import suppress
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from cluster_serving.client.servers.process.command import SETTINGS, Command, say
 from cluster_serving.client.servers.process.exit_codes import ExitCode
+from cluster_serving.client.servers.process.quick_imports import import_structlog
+from cluster_serving.node.commands.job_reports import NOT_RUNNING, NUMBERS, JobReports
 from cluster_serving.node.commands.which_job import job_argument
 from cluster_serving.node.lifecycle.jobs_here import not_running, was_started
 
-if TYPE_CHECKING:
-    from cluster_serving.node.job.directory import Job, NodeRecord
-
-_FIRST_ANSWER_S = 2.0
-NOT_RUNNING = "not running"
-UNKNOWN = "unknown"
-_SETTLED = ("state", "model", "backend", "engine", "precision", "threads", "budget", "batching", "batch_size")
-_NUMBERS = ("answered", "failed", "dead", "redelivered", "restarts", "recycled", "reconnects")
 _LOAD = ("rec/s", "p50", "p99", "oldest", "fill", "busy", "err/s", "dead letters")
 _ORDER = (
     *(
@@ -43,7 +32,7 @@ _ORDER = (
         "threads",
         "batching",
         "batch_size",
-        *_NUMBERS,
+        *NUMBERS,
         "backlog",
         "pending",
         *_LOAD,
@@ -89,7 +78,9 @@ def status(context: click.Context, name: str | None, placement: bool, as_json: b
         else:
             click.echo(drawn(cores, running, output_width()))
         context.exit(ExitCode.OK if running else ExitCode.NOT_RUNNING)
-    found = [describe(job) for job in known]
+    import_structlog()
+    reports_of = JobReports()
+    found = [reports_of.of(job) for job in known]
     reports = [one for one in found if name is not None or one["state"] != NOT_RUNNING or one.get("backlog")]
     if as_json:
         click.echo(json.dumps(reports, indent=2))
@@ -109,115 +100,6 @@ def status(context: click.Context, name: str | None, placement: bool, as_json: b
     if not states:
         context.exit(ExitCode.NOT_RUNNING)
     context.exit(ExitCode.OK if states == {"ready"} else ExitCode.FAILED)
-
-
-def describe(job: "Job") -> dict[str, Any]:
-    """Return the known facts about a job on this machine. A value is None when the fact is not known."""
-    from cluster_serving.node.job import redis_server
-    from cluster_serving.node.job.redis_watch import watched
-
-    record = job.read()
-    is_running = job.running()
-    process = job.supervisor() if is_running else None
-    report: dict[str, Any] = {
-        "job": job.name,
-        "node": record.node if record else None,
-        "state": "starting" if is_running else NOT_RUNNING,
-        "pid": process.pid if process else None,
-        "redis": record.redis if record else None,
-        "log": str(job.log_path) if job.log_path.exists() else None,
-    }
-    if record is not None:
-        report |= _from_redis(record, is_running)
-        if record.redis_directory is not None:  # the embedded Redis that the node uses or used last
-            directory = Path(record.redis_directory)
-            seen = watched(directory)
-            pid = redis_server.owned(directory)
-            report |= {"redis_pid": pid, "redis_restarts": seen.restarts, "redis_directory": str(directory)}
-            if seen.restarts:
-                restarted = time.localtime(seen.last_restart_ms / 1000)
-                report["redis_restarted"] = time.strftime("%Y-%m-%d %H:%M:%S", restarted)
-            if "problem" in report and pid is None:
-                why = f"the embedded Redis does not run: {seen.problem}" if seen.problem else "its Redis is shut down"
-                report["problem"] = why
-    elif is_running:
-        report["problem"] = "this machine has no record of the job's start"
-    if is_running and "problem" in report:
-        report["state"] = UNKNOWN
-    return report
-
-
-def _from_redis(record: "NodeRecord", is_running: bool) -> dict[str, Any]:
-    """Return the facts from Redis: the queue, and the heartbeat of a running node."""
-    import msgspec
-    import redis
-
-    from cluster_serving.client.keys import GROUP, node_key
-    from cluster_serving.client.servers.process.exit_codes import Fault
-    from cluster_serving.client.wire.heartbeat import Heartbeat, release
-    from cluster_serving.node.config.loading import load_config
-    from cluster_serving.node.job.redis_kind import eviction
-    from cluster_serving.node.job.releases import heartbeats, other_releases
-    from cluster_serving.node.lifecycle.options import recorded_options
-
-    path = Path(record.config_path) if record.config_path else None
-    try:
-        config = load_config(path, os.environ, recorded_options(record).flags()).config
-        with config.redis_settings(_FIRST_ANSWER_S).client() as client:
-            server: str | None = None  # for a user without permission to ask
-            warnings: list[str] = []
-            with suppress(redis.ResponseError):
-                memory: Any = client.info("memory")
-                if lost := eviction(memory):
-                    warnings.append(f"Redis does not keep all that it accepts: {lost}")
-                info: Any = client.info("server")
-                valkey = info.get("valkey_version")
-                server = f"Valkey {valkey}" if valkey else f"Redis {info.get('redis_version')}"
-            try:
-                summary: Any = client.xpending(record.job, GROUP)
-                pending = summary["pending"]
-            except redis.ResponseError:  # no group yet
-                pending = 0
-            if others := sorted({str(node) for node in other_releases(client, record.job)}):
-                warnings.append(f"nodes of the job are of version {', '.join(others)}, this command of {release()}")
-            found = {"redis_server": server, "backlog": client.xlen(record.job), "pending": pending}
-            if warnings:
-                found["warning"] = "; ".join(warnings)
-            text: Any = client.get(node_key(record.job, record.node)) if is_running else None
-            found |= _load(heartbeats(client, record.job))
-        if not text:
-            return found
-        beat = Heartbeat.decode(text)
-        return found | {
-            "version": beat.version or None,
-            "wire": beat.wire,
-            **{name: beat.figures.get(name) for name in (*_SETTLED, "candidates", *_NUMBERS)},
-            "workers": f"{beat.workers_alive} of {beat.workers}",
-            "uptime_s": max(0, round(time.time() - beat.started_ms / 1000)),
-        }
-    except Fault as fault:
-        return {"problem": str(fault)}
-    except (redis.RedisError, OSError) as error:
-        return {"problem": f"Redis at {record.redis}: {error}"}
-    except msgspec.MsgspecError as error:
-        return {"problem": f"the heartbeat in Redis at {record.redis} cannot be read: {error}"}
-
-
-def _load(beats: Sequence[bytes]) -> dict[str, Any]:
-    """Return the load of all nodes of a job, and the part that limits the job. Empty: no node tells its load."""
-    import msgspec
-
-    from cluster_serving.client.servers.picture import JobPicture, limit
-    from cluster_serving.client.wire.heartbeat import Heartbeat
-
-    nodes: list[Heartbeat] = []
-    for beat in beats:
-        with suppress(msgspec.MsgspecError):  # of another release
-            nodes.append(Heartbeat.decode(beat))
-    picture = JobPicture.of(nodes)
-    if picture is None:
-        return {}
-    return {"load": picture._asdict(), "limit": limit(picture)._asdict()}
 
 
 def rows(report: dict[str, Any]) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cluster_serving.client.servers.process.command import SETTINGS, Command, say
-from cluster_serving.node.commands.status import NOT_RUNNING, describe
+from cluster_serving.node.commands.job_reports import NOT_RUNNING, JobReports
 from cluster_serving.node.commands.which_job import job_argument
 
 if TYPE_CHECKING:
@@ -47,8 +47,9 @@ def top(name: str | None, interval_s: float) -> None:
     try:
         if sys.stdin.isatty() and sys.stdout.isatty():
             _on_terminal(name, interval_s)
+        job_reports = JobReports()
         while True:
-            _print_lines(name)
+            _print_lines(_reports(job_reports, name))
             time.sleep(interval_s)
     except (KeyboardInterrupt, _Ended):
         pass
@@ -65,13 +66,14 @@ class _View:
         self._name = name
         self._alone = name is not None
         self._reports: Sequence[Report] = ()
+        self._job_reports = JobReports()
         self._history: defaultdict[str, deque[JobPicture]] = defaultdict(lambda: deque(maxlen=_MINUTE))
 
     def look(self) -> None:
         """Read the state of the jobs."""
         from cluster_serving.client.servers.picture import JobPicture
 
-        self._reports = _reports(self._name if self._alone else None)
+        self._reports = _reports(self._job_reports, self._name if self._alone else None)
         for report in self._reports:
             if "load" in report:
                 self._history[report["job"]].append(JobPicture(**report["load"]))
@@ -108,10 +110,10 @@ class _View:
             yield from _details(history, width)
 
 
-def _reports(name: str | None) -> list[Report]:
+def _reports(job_reports: JobReports, name: str | None) -> list[Report]:
     from cluster_serving.node.job.directory import Job, all_jobs
 
-    found = [describe(job) for job in ([Job.of(name)] if name is not None else all_jobs())]
+    found = [job_reports.of(job) for job in ([Job.of(name)] if name is not None else all_jobs())]
     return [report for report in found if name is not None or report["state"] != NOT_RUNNING]
 
 
@@ -170,11 +172,11 @@ def _on_terminal(name: str | None, interval_s: float) -> None:
         termios.tcsetattr(keyboard, termios.TCSADRAIN, before)
 
 
-def _print_lines(name: str | None) -> None:
+def _print_lines(reports: Sequence[Report]) -> None:
     from cluster_serving.client.servers.picture import JobPicture
     from cluster_serving.node.commands.load_text import cells
 
-    for report in _reports(name):
+    for report in reports:
         figures = cells(JobPicture(**report["load"])) if "load" in report else {}
         told = "   ".join(f"{heading} {value}" for heading, value in figures.items())
         say(f"{time.strftime('%H:%M:%S')}   {report['job']}   {report['state']}   {told}".rstrip())
