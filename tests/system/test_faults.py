@@ -145,7 +145,7 @@ def test_a_worker_that_becomes_ready_while_draining_starts_no_reader(
 
     assert node.stop() == 0
 
-    assert time.monotonic() - begun_s < 5
+    assert time.monotonic() - begun_s < 20
     assert node.log.count("child=reader") == 1
     node.start()
     load.finish()
@@ -158,7 +158,7 @@ def test_nothing_stays_after_a_stop_under_load(node: RunningNode, own_redis: Pri
 
     assert node.stop() == 0
 
-    assert time.monotonic() - begun_s < 5
+    assert time.monotonic() - begun_s < 20
     assert not [child for child in children if child.is_running() and child.status() != psutil.STATUS_ZOMBIE]
     with own_redis.client() as client:
         assert client.xpending(JOB, keys.GROUP)["pending"] == 0, "what was read has been answered"

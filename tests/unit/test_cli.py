@@ -227,7 +227,7 @@ def test_expected_faults_are_quick_and_one_sentence(words: list[str], code: Exit
     assert result.exit_code == code
     assert message in result.stderr
     assert "Traceback" not in result.output
-    assert time.monotonic() - started < 3
+    assert time.monotonic() - started < 10
 
 
 def test_port_of_something_else() -> None:
