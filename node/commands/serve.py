@@ -225,13 +225,18 @@ class _Display:
             self._told, self._told_s = text, time.monotonic()
 
 
+def _status(url: str) -> int:
+    """Return the HTTP status that the frontend answers with."""
+    try:
+        with urllib.request.urlopen(url, timeout=_KNOWN_S) as response:  # noqa: S310 - an own URL
+            return int(response.status)
+    except urllib.error.HTTPError as error:
+        return error.code
+
+
 def _wants_key(url: str, job: str) -> bool:
     """Return whether the frontend at `url` answers callers with an API key alone."""
-    try:
-        with urllib.request.urlopen(f"{url}/v2/models/{quote(job, safe='')}", timeout=_KNOWN_S):  # noqa: S310 - an own URL
-            return False
-    except urllib.error.HTTPError as error:
-        return error.code == HTTPStatus.UNAUTHORIZED
+    return _status(f"{url}/v2/models/{quote(job, safe='')}") == HTTPStatus.UNAUTHORIZED
 
 
 def _show_calls(config: "Config", job: "Job", beat: "Heartbeat", url: str) -> None:
@@ -270,6 +275,8 @@ def _show_calls(config: "Config", job: "Job", beat: "Heartbeat", url: str) -> No
         click.echo(printable_lines(calls.python(config.redis_settings(), job.name, values)))
     click.echo()
     say(f"More calls: {url}/docs")
+    if _status(f"{url}/dashboard") == HTTPStatus.OK:
+        say(f"Dashboard: {url}/dashboard")
     say(f"Logs: {job.log_path} and {job.frontend_log_path.name}")
 
 

@@ -117,6 +117,7 @@ def test_the_printed_calls_are_answered_and_ctrl_c_ends_everything(tmp_path: Pat
     assert printed.startswith("[")
     assert "image        float32 [N,1,8,8]" in serve.text
     assert "a-key-of-many-letters" not in serve.text
+    assert re.search(r"^Dashboard: http://localhost:\d+/dashboard$", serve.text, re.MULTILINE)
     assert "Every machine" not in serve.text
     assert serve.text.endswith("Redis stopped; its data stays on disk.\nStopped.\n")
     assert not serve.left()
