@@ -1,10 +1,10 @@
 """What receipts, metrics and spans cost: the product with and without them, in turns, in the same processes.
 
-`receipts` are the stage times in each answer, `metrics` the histograms that every process of the node fills; counters stay,
-since the node itself goes by them. `spans` are those of OpenTelemetry: every record carries a trace, and one in a hundred is
-sampled and sent to a receiver. The node is a copy of the product in which each can be switched off while it runs. A ratio is
-that of the whole to one with something off, round by round: 0.98 of the throughput is a cost of 2 %. With `nothing` off, it says
-what chance does. Exits with 1 when the throughput is surely below 0.98.
+`receipts` are the stage times in each answer, and the search for the slowest record; `metrics` the histograms that every process
+of the node fills; counters stay, since the node itself goes by them. `spans` are those of OpenTelemetry: every record carries a
+trace, and one in a hundred is sampled and sent to a receiver. The node is a copy of the product in which each can be switched off
+while it runs. A ratio is that of the whole to one with something off, round by round: 0.98 of the throughput is a cost of 2 %.
+With `nothing` off, it says what chance does. Exits with 1 when the throughput is surely below 0.98.
 """
 
 import argparse
@@ -57,6 +57,7 @@ PATCHES = (
         "batch = receipt.encode()",
         f'batch = b"{{}}" if OFF[{_RECEIPTS}] else receipt.encode()',
     ),
+    Patch("node/writer/writer.py", "self._slowest.offer(", f"OFF[{_RECEIPTS}] or self._slowest.offer("),
     Patch("node/writer/writer.py", "self._spans.offer(", f"OFF[{_SPANS}] or self._spans.offer("),
     Patch("node/writer/fields.py", "class ResultFields:", f"{_OFF}class ResultFields:"),
     Patch("node/writer/fields.py", "read_ms = row.read_us", f"read_ms = 0.0 if OFF[{_RECEIPTS}] else row.read_us"),

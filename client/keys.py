@@ -17,6 +17,7 @@
     cluster-serving.full_<job>              string    reason to admit no record now, set by a node while Redis is short of memory
     cluster-serving.dead_<job>              stream    the newest dead letters: `maxDeadLetters`, within `maxDeadLetterBytes`
     cluster-serving.history_<job>           stream    the last hour of a job for the dashboard: JSON points, of frontends
+    cluster-serving.slow_<job>              zset      the slowest records of the last hour, scored by their ms: wire/slow_record.py
     model_secured                           hash      `secret` and `salt` for encrypted models that wait for both
 
 The name of a job has no colon. Otherwise the keys of job `a:b` would be keys of job `a` too.
@@ -207,6 +208,11 @@ def full_key(job: str) -> str:
 def history_key(job: str) -> str:
     """Return the key of the last hour of a job, for the dashboard."""
     return f"cluster-serving.history_{job}"
+
+
+def slow_key(job: str) -> str:
+    """Return the key of a job's slowest records of the last hour."""
+    return f"cluster-serving.slow_{job}"
 
 
 def dead_key(job: str) -> str:

@@ -16,7 +16,7 @@ from cluster_serving.client import keys
 from cluster_serving.client.errors import ConnectionLost
 from cluster_serving.client.protocol.redis_refused import RedisRefused
 from cluster_serving.client.protocol.resp import Script
-from cluster_serving.frontend.dashboard.point import Point, point_of
+from cluster_serving.frontend.dashboard.point import point_of
 from cluster_serving.frontend.models.models import Models, Served
 
 log = structlog.get_logger(__name__)
@@ -48,18 +48,17 @@ class Recorder:
         """Record a point of each job, unless another process has done so in the last seconds."""
         for served in {id(each.job): each for each in self._models.all()}.values():
             point = point_of(served.job.nodes)
-            if point is not None:
-                with suppress(ConnectionLost):  # the registry has told
-                    await self._keep(served, point)
-
-    async def _keep(self, served: Served, point: Point) -> None:
-        told = (msgspec.json.encode(point), INTERVAL_S * 1000 - _EARLY_MS, _HOUR_S // INTERVAL_S, _HOUR_S * 1000)
-        try:
-            await served.link.run(KEEP_POINT, [keys.history_key(served.job.name)], told)
-        except RedisRefused as error:
-            if not self._told_refusal:
-                log.warning("the dashboard has no history: Redis refuses it", reason=str(error))
-            self._told_refusal = True
+            if point is None:
+                continue
+            told = (msgspec.json.encode(point), INTERVAL_S * 1000 - _EARLY_MS, _HOUR_S // INTERVAL_S, _HOUR_S * 1000)
+            try:
+                await served.link.run(KEEP_POINT, [keys.history_key(served.job.name)], told)
+            except ConnectionLost:  # the registry has told
+                continue
+            except RedisRefused as error:
+                if not self._told_refusal:
+                    log.warning("the dashboard has no history: Redis refuses it", reason=str(error))
+                self._told_refusal = True
 
 
 async def points_since(served: Served, since_ms: int) -> list[dict[str, Any]]:

@@ -1,7 +1,6 @@
 """Document of the dashboard: frontend, jobs, nodes, and what limits each job."""
 
 import time
-from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -29,12 +28,8 @@ def frontend_view(models: Models, reading: Reading, default: str) -> dict[str, A
     }
 
 
-def job_views(models: Iterable[Served]) -> list[dict[str, Any]]:
-    """Return the facts about each model with a live node, by the name that calls it."""
-    return [_job_view(served) for served in models]
-
-
-def _job_view(served: Served) -> dict[str, Any]:
+def job_view(served: Served) -> dict[str, Any]:
+    """Return the facts about a model with a live node."""
     job, described = served.job, served.job.described
     picture = JobPicture.of(job.nodes)
     now_s = time.time()

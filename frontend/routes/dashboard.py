@@ -15,7 +15,8 @@ from cluster_serving.client.protocol.redis_refused import RedisRefused
 from cluster_serving.frontend.dashboard.dead_letters import delete, newest, replay
 from cluster_serving.frontend.dashboard.files import HEADERS, PAGE, files
 from cluster_serving.frontend.dashboard.history import points_since
-from cluster_serving.frontend.dashboard.view import frontend_view, job_views
+from cluster_serving.frontend.dashboard.slow_records import slow_records
+from cluster_serving.frontend.dashboard.view import frontend_view, job_view
 from cluster_serving.frontend.errors import BadRequest, Forbidden
 from cluster_serving.frontend.http.body import read
 from cluster_serving.frontend.http.compression import deflate
@@ -53,7 +54,7 @@ async def page_file(request: Request, file: str) -> HTTPResponse:
 
 @routes.get("/dashboard/data", "dashboard_data", is_limited=False)
 async def data(request: Request) -> HTTPResponse:
-    """Return 200 and the figures of all jobs, with the points of the history of `?model=` after `?since=`, Unix time in ms.
+    """Return 200 and the figures of all jobs, the slowest records of `?model=`, and its history after `?since=`, Unix time in ms.
 
     Raises:
         BadRequest: `since` is no number.
@@ -66,8 +67,9 @@ async def data(request: Request) -> HTTPResponse:
     chosen = models.get(request.args.get("model", ""))
     document = {
         "frontend": frontend_view(frontend.models, frontend.all_timers.read(), frontend.config.job_name),
-        "jobs": job_views(models.values()),
+        "jobs": [job_view(served) for served in models.values()],
         "history": await points_since(chosen, int(since)) if chosen is not None else [],
+        "slow": await slow_records(chosen) if chosen is not None else [],
     }
     return _compressed(request, msgspec.json.encode(document), "application/json", {"Cache-Control": "no-store"})
 

@@ -33,6 +33,7 @@ from cluster_serving.node.ring.traceparent import traced
 from cluster_serving.node.writer.address import FINISH, Counts, FinishCall, JobAddress
 from cluster_serving.node.writer.fields import ResultFields, batch_receipt
 from cluster_serving.node.writer.outcome import DEADLY, RowOutcome, row_outcomes
+from cluster_serving.node.writer.slowest import Slowest
 from cluster_serving.node.writer.span_export import SpanExport
 from cluster_serving.node.writer.spec import WriterSpec
 
@@ -60,6 +61,7 @@ class Writer:
         self._reader_bell = Bell(lane.reader_bell)
         self._worker_bells = [Bell(fd) for fd in lane.worker_bells]
         self._link = Link(lane.redis)
+        self._slowest = Slowest(self._link, lane.job)
         self._count = self._ring.counters[WRITER]
         self._measures = self._ring.measures[WRITER]
         self._stopping = False
@@ -127,6 +129,7 @@ class Writer:
         else:
             observe_ages(ANSWER, self._measures, [each.row.id for each in ended], ring.redis_ms())
             self._count_stages(held, [each.row.read_us for each in ended], begun_us)
+            self._slowest.offer([each.row for each in ended], receipt, offset_ms, ring.redis_ms())
         if self._spans is not None:
             self._spans.offer(ended, receipt, offset_ms, ring.redis_ms())
 

@@ -138,7 +138,7 @@ def browser(home: Path) -> Generator[Page]:
     command = [program("chromium"), *FLAGS, "--remote-debugging-port=0", f"--user-data-dir={profile}", "about:blank"]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        with connect(_address(profile / "DevToolsActivePort"), max_size=None) as socket:
+        with connect(_address(profile / "DevToolsActivePort"), max_size=None, ping_interval=None) as socket:
             yield Page(socket)
     finally:
         process.terminate()

@@ -6,6 +6,7 @@ import { extended, marksOf } from "./history.js";
 import { Letters } from "./letters.js";
 import { Map } from "./map.js";
 import { Charts, Model, Nodes, Sentence, Tiles } from "./overview.js";
+import { Slow } from "./slow.js";
 import { Try } from "./tryit.js";
 
 const POLL_MS = 2000;
@@ -134,6 +135,7 @@ function App() {
             <${Nodes} nodes=${job.nodes} />
             <${Map} nodes=${job.nodes} />
             ${job.now && html`<${Letters} key=${chosen} model=${chosen} count=${job.now.dead_letters} nowMs=${state.frontend.now_ms} />`}
+            <${Slow} records=${state.of === chosen ? state.slow : []} />
             <${Try} key=${`${chosen} ${job.model.hash}`} name=${chosen} model=${job.model} />
             <${Model} model=${job.model} />`
           : html`<p class="card empty">${state.frontend ? `No node serves ${chosen || "a model"} now.` : "Loading …"}</p>`}

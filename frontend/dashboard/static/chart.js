@@ -84,7 +84,7 @@ function columns(rows, lines, stacked) {
 function options(lines, marks, stacked, most, setAt) {
   const axis = { stroke: () => css("--soft"), grid: { stroke: () => css("--grid"), width: 1 }, ticks: { show: false }, font: "11px system-ui" };
   const right = lines.find((line) => line.axis === "right");
-  const spaced = { ...axis, size: 52, space: 34 };
+  const spaced = { ...axis, size: 52, space: 26 };
   const range = (line) => (_, _least, highest) => [0, most ?? Math.max(highest * 1.15, line.least)];
   const ticks = (line) => (_, values) => values.map((value) => (value ? line.shown(value) : "0"));
   return {
