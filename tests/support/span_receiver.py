@@ -20,10 +20,15 @@ class SpanReceiver:
         self.resources: list[dict[str, str]] = []
         """Text attributes of the resource of each of the spans."""
         self.status = 200
+        self.requests = 0
+        self.answers = threading.Event()
+        self.answers.set()
         receiver = self
 
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
+                receiver.requests += 1
+                receiver.answers.wait()
                 body = self.rfile.read(int(self.headers["Content-Length"]))
                 assert (self.path, self.headers["Content-Type"]) == ("/v1/traces", "application/x-protobuf")
                 accepted = ExportTraceServiceRequest.FromString(body).resource_spans if receiver.status == 200 else ()
@@ -51,6 +56,7 @@ class SpanReceiver:
 
     def close(self) -> None:
         """Take no more spans: connections are refused."""
+        self.answers.set()
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()

@@ -124,12 +124,13 @@ def test_a_receiver_that_refuses_costs_spans_and_no_answers(
     assert node.heartbeat()["spans_lost"] == 0
     receiver.status = 400
     span = trace.NonRecordingSpan(trace.SpanContext(1, 2, False, trace.TraceFlags(1)))
-    with trace.use_span(span), InputQueue(port=redis_server.port, name=JOB) as queue:
-        for _ in range(3):
-            queue.predict(ROW)
-
-    wait_until(lambda: node.heartbeat()["spans_lost"] == 15, "the spans are counted as lost")
-    receiver.status = 200
+    try:
+        with trace.use_span(span), InputQueue(port=redis_server.port, name=JOB) as queue:
+            for _ in range(3):
+                queue.predict(ROW)
+        wait_until(lambda: node.heartbeat()["spans_lost"] == 15, "the spans are counted as lost")
+    finally:
+        receiver.status = 200
     with trace.use_span(span), InputQueue(port=redis_server.port, name=JOB) as queue:
         queue.predict(ROW)
     wait_until(lambda: len(receiver.of(1)) == 5, "the spans have come")

@@ -12,10 +12,13 @@ from cluster_serving.client.protocol.requests import request_fields
 from cluster_serving.client.servers.config.spellings import ConfigError
 from cluster_serving.client.servers.process.installed import NotInstalled
 from cluster_serving.client.wire.receipt import BatchReceipt
-from cluster_serving.node.ring.slot import Row
+from cluster_serving.node.ring.slot import Outcome, Row
 from cluster_serving.node.ring.traceparent import is_sampled, parsed
-from cluster_serving.node.writer.span_export import check_spans
+from cluster_serving.node.writer.outcome import RowOutcome
+from cluster_serving.node.writer.span_export import SpanExport, check_spans
 from cluster_serving.node.writer.spans import STAGES, Published, SpanMaker
+from support.span_receiver import span_receiver
+from support.wait import wait_until
 
 TRACE, SPAN = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 RECEIPT = BatchReceipt("node", "sha256:m", 0, worker=3, batch=8, filled_ms=1005, wait_ms=2, run_ms=10, publish_ms=1)
@@ -91,6 +94,29 @@ def test_five_spans_below_the_caller(maker: SpanMaker) -> None:
         "error.type": "InferenceFailed",
     }
     assert [span.status.is_ok for span in spans] == [True, True, True, False, True]
+
+
+@pytest.mark.slow
+def test_what_a_slow_receiver_leaves_no_room_for_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("opentelemetry.exporter.otlp.proto.http")
+    lost: list[int] = []
+
+    def ended(count: int) -> list[RowOutcome]:
+        return [RowOutcome(Row(b"1-1", b"", b"", 0, 0, traceparent=traceparent), Outcome([0]))] * count
+
+    traceparent = f"00-{TRACE}-{SPAN}-01".encode()
+    with span_receiver() as receiver:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", receiver.url)
+        receiver.answers.clear()
+        export = SpanExport("job", "node", lost.append)
+        export.offer(ended(200), RECEIPT, 0.0, 2.0)
+        wait_until(lambda: receiver.requests, "the first request")
+        export.offer(ended(4100), RECEIPT, 0.0, 2.0)
+        receiver.answers.set()
+        wait_until(lambda: len(receiver.spans) == 5 * (200 + 4096), "the others have come")
+        export.close()
+
+    assert sum(lost) == 5 * 4
 
 
 def test_the_environment_chooses_among_sampled_traces(monkeypatch: pytest.MonkeyPatch) -> None:
