@@ -30,8 +30,8 @@ _NOT_SERVED = {
     "/v2/repository/models/<path:path>": "models are loaded and unloaded by their nodes: see cluster-serving start",
     "/v2/systemsharedmemory/<path:path>": "shared memory is not supported: send the data in the body",
     "/v2/cudasharedmemory/<path:path>": "shared memory is not supported: send the data in the body",
-    "/v2/trace/setting": "there are no trace settings: send a traceparent, and the logs of the nodes have it",
-    f"{_MODEL}/trace/setting": "there are no trace settings: send a traceparent, and the logs of the nodes have it",
+    "/v2/trace/setting": "there are no trace settings: send a traceparent, and the nodes log it and make spans of it",
+    f"{_MODEL}/trace/setting": "there are no trace settings: send a traceparent, and the nodes log it and make spans of it",
     "/v2/logging": "there are no log settings: see logLevel",
 }
 
