@@ -20,7 +20,7 @@ from sanic import HTTPResponse
 
 from cluster_serving.client.wire.result import Result
 from cluster_serving.frontend.errors import BadRequest
-from cluster_serving.frontend.http.json_body import write
+from cluster_serving.frontend.http.responses import json_response
 from cluster_serving.frontend.models.results import check_all
 
 _VALUE = ""  # name of the value in the place of outputs
@@ -49,7 +49,7 @@ class Answer(msgspec.Struct, frozen=True, tag="v1"):
         """
         check_all(results)
         document = _DOCUMENTS[self.verb, self.columns](results, self.is_batch)
-        return HTTPResponse(write(document), content_type="application/json")
+        return json_response(document)
 
 
 def predictions(results: Sequence[Result], batched: bool) -> dict[str, Any]:

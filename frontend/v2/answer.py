@@ -8,6 +8,7 @@ from sanic import HTTPResponse
 from cluster_serving.client.tensor_spec import TensorSpec
 from cluster_serving.client.wire.result import Result
 from cluster_serving.frontend.http.compression import deflate
+from cluster_serving.frontend.http.responses import JsonResponse
 from cluster_serving.frontend.v2.asked import Asked
 from cluster_serving.frontend.v2.outputs import joined
 from cluster_serving.frontend.v2.response import encode_response
@@ -48,5 +49,8 @@ class Answer(msgspec.Struct, frozen=True, tag="v2"):
         body, encoding = deflate(body, accepted)
         if encoding:
             headers["Content-Encoding"] = encoding
-        content_type = "application/json" if head_bytes is None else "application/octet-stream"
-        return HTTPResponse(body, headers=headers, content_type=content_type)
+        if head_bytes is not None:
+            return HTTPResponse(body, headers=headers, content_type="application/octet-stream")
+        response = JsonResponse(body, 200)
+        response.headers.update(headers)
+        return response
