@@ -6,9 +6,7 @@ from contextlib import suppress
 from typing import Any
 
 from cluster_serving.client import keys
-from cluster_serving.client.aio.link import AsyncLink
 from cluster_serving.client.errors import ClusterServingError, ConnectionLost
-from cluster_serving.client.protocol.redis_refused import RedisRefused
 from cluster_serving.client.protocol.requests import Fields
 from cluster_serving.client.redis_settings import RedisSettings
 from cluster_serving.frontend.config.settings import FrontendConfig
@@ -16,6 +14,7 @@ from cluster_serving.frontend.errors import TooManyCalls
 from cluster_serving.frontend.models.calls import CANCEL, Calls
 from cluster_serving.frontend.models.later import kept
 from cluster_serving.frontend.models.later.kept import CallId, Kept, Queue
+from cluster_serving.frontend.models.later.together import Together
 from cluster_serving.frontend.models.later.watch import Watch
 from cluster_serving.frontend.models.visit import Visit
 
@@ -38,9 +37,9 @@ class Later:
     """
 
     def __init__(self, settings: RedisSettings, config: FrontendConfig) -> None:
-        self._link = AsyncLink(settings)
+        self._link = Together(settings)
         self._config = config
-        self.watch = Watch(settings)
+        self.watch = Watch(self._link)
 
     async def accept(
         self,
@@ -88,9 +87,7 @@ class Later:
             ("XLEN", job),
             ("XINFO", "GROUPS", job),
         )
-        for reply in replies:
-            if isinstance(reply, RedisRefused):
-                await self._link.raise_for(reply)
+        await self._link.check(replies)
         try:
             if replies[-1] > self._config.later_per_key:
                 raise TooManyCalls(
@@ -115,8 +112,7 @@ class Later:
     async def read(self, call: CallId) -> Kept | None:
         """Return a call, or None if this Redis does not keep the call."""
         replies = await self._link.call(("HGETALL", call.key), ("XLEN", call.job), ("XINFO", "GROUPS", call.job))
-        if isinstance(replies[0], RedisRefused):
-            await self._link.raise_for(replies[0])
+        await self._link.check(replies[:1])
         fields = dict(zip(replies[0][::2], replies[0][1::2], strict=True))
         return Kept(call, fields, Queue.of(*replies[1:])) if kept.FORM in fields else None
 
@@ -124,7 +120,10 @@ class Later:
         """Forget a call. Return the number of its records that no node has begun, and none will begin."""
         cancelled = 0
         if found.entries and not found.is_done:
-            cancelled = int(await self._link.run(CANCEL, [found.call.job], [keys.GROUP, *found.entries]))
+            (number,) = await self._link.call_checked(
+                ("EVAL", CANCEL.text, 1, found.call.job, keys.GROUP, *found.entries)
+            )
+            cancelled = int(number)
         await self._forget(found.call, found.owner)
         return cancelled
 

@@ -4,10 +4,9 @@ import asyncio
 from contextlib import suppress
 
 from cluster_serving.client import keys
-from cluster_serving.client.aio.link import AsyncLink
 from cluster_serving.client.aio.tasks import cancel
 from cluster_serving.client.errors import ConnectionLost
-from cluster_serving.client.redis_settings import RedisSettings
+from cluster_serving.frontend.models.later.together import Together
 
 _LOOK_S = 0.05
 _LOOK_EACH_S = 5e-5
@@ -19,11 +18,11 @@ class Watch:
     """Waits of one process for calls of one Redis.
 
     Args:
-        settings: settings of the Redis.
+        link: connection to the Redis.
     """
 
-    def __init__(self, settings: RedisSettings) -> None:
-        self._link = AsyncLink(settings)
+    def __init__(self, link: Together) -> None:
+        self._link = link
         self._waiting: dict[str, set[asyncio.Future[None]]] = {}
         self._looking: asyncio.Task[None] | None = None
         self._ended = False
@@ -52,10 +51,9 @@ class Watch:
         self._wake(list(self._waiting))
 
     async def close(self) -> None:
-        """Close the connection."""
+        """End the loop. The connection stays open."""
         if self._looking is not None:
             await cancel([self._looking])
-        await self._link.close()
 
     async def _look(self) -> None:
         while self._waiting:
