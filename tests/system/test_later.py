@@ -197,7 +197,7 @@ def test_a_call_that_no_node_begins_in_time(frontend: RunningFrontend) -> None:
     assert call(frontend, "GET", f"{blocking}?wait=30").status == 200
 
 
-def test_a_call_belongs_to_its_api_key(guarded: RunningFrontend) -> None:
+def test_a_call_belongs_to_its_api_key(guarded: RunningFrontend, redis_server: PrivateRedis) -> None:
     place = accepted(guarded, "/predict", ROW, ALICE)
 
     assert call(guarded, "GET", f"{place}?wait=30", headers=ALICE).status == 200
@@ -209,7 +209,10 @@ def test_a_call_belongs_to_its_api_key(guarded: RunningFrontend) -> None:
     assert listed[0]["state"] == "done"
     assert call(guarded, "GET", "/results", headers=BOB).document == []
 
-    second = accepted(guarded, "/predict", ROW, ALICE)
+    second = accepted(guarded, "/predict?timeout=1", ROW, ALICE)
+    with redis_server.client() as client:
+        lives_ms = [client.pttl(name) for name in client.keys(keys.calls_key("*"))]
+    assert min(lives_ms) > 7_000_000, "a call with a short life does not shorten that of the list"
     refused = call(guarded, "POST", "/predict", ROW, LATER | ALICE)
     assert refused.status == 429
     assert "laterPerKey" in refused.document["error"]

@@ -64,9 +64,10 @@ class Later:
             TooManyCalls: the owner has `laterPerKey` calls.
             QueueFull: the queue has no room.
         """
-        call, now_ms = CallId.new(job), 1000 * time.time()
+        call, now_ms = CallId.new(job), round(1000 * time.time())
         life_ms = round(1000 * (visit.timeout_s + self._config.later_ttl_s))
-        expires_ms = round(now_ms) + life_ms
+        longest_ms = round(1000 * (self._config.later_timeout_s + self._config.later_ttl_s))
+        expires_ms = now_ms + life_ms
         facts: dict[bytes, bytes | str | int] = {
             kept.ID: str(call),
             kept.OWNER: owner,
@@ -78,9 +79,9 @@ class Later:
         }
         owned = keys.calls_key(owner)
         *replies, length, groups = await self._link.call(
-            ("ZREMRANGEBYSCORE", owned, "-inf", f"({round(now_ms)}"),
+            ("ZREMRANGEBYSCORE", owned, "-inf", f"({now_ms}"),
             ("ZADD", owned, expires_ms, str(call)),
-            ("PEXPIREAT", owned, expires_ms + life_ms),
+            ("PEXPIREAT", owned, now_ms + longest_ms),
             ("HSET", call.key, *(part for fact in facts.items() for part in fact)),
             ("PEXPIRE", call.key, life_ms),
             ("ZCARD", owned),
