@@ -38,7 +38,7 @@ test-numa: $(VENV)/installed-dev ## a node on two NUMA domains, emulated, minute
 
 # Right after a release: make frozen RELEASE=v0.1.0
 RELEASE ?= HEAD
-FROZEN = src client frontend node swarm ':!node/quickstart' ':!frontend/metrics/grafana' ':!swarm/README.md'
+FROZEN = src client frontend node swarm ':!node/quickstart' ':!frontend/metrics/grafana' ':!frontend/dashboard/static' ':!frontend/dashboard/vendor' ':!swarm/README.md'
 
 frozen: ## keeps the source of RELEASE as the release that tests run beside today's code
 	git archive $(RELEASE) $(FROZEN) | xz -9e > tests/frozen/release.tar.xz

@@ -17,13 +17,31 @@ import numpy as np
 
 from cluster_serving.client import InputQueue, RecordFailed
 from support.browser import Page, browser
-from support.models import MODELS, poison
 from support.private_redis import private_redis
 from support.running_frontend import running_frontend
 from support.running_node import running_node
 
 MINUTES = 6.0
-JOB = "scores"
+JOB = "flowers"
+RAISES, KILLS = -1.0, -2.0
+MODEL = f"""
+import os, signal, time
+import numpy as np
+
+class Model:
+    inputs = [("x", "float32", (None, 4))]
+    outputs = [("scores", "float32", (None, 5))]
+
+    def predict(self, batch):
+        x = batch["x"]
+        if (x[:, 0] == {RAISES}).any():
+            raise ValueError("a flower without leaves")
+        if (x[:, 0] == {KILLS}).any():
+            os.kill(os.getpid(), signal.SIGKILL)
+        time.sleep(0.004 * len(x))
+        powers = np.exp(x @ np.random.default_rng(3).normal(size=(4, 5)).astype(np.float32))
+        return {{"scores": powers / powers.sum(axis=1, keepdims=True)}}
+"""
 
 
 def call(url: str, ends_s: float, seed: int) -> None:
@@ -33,14 +51,14 @@ def call(url: str, ends_s: float, seed: int) -> None:
     with InputQueue(url=url, name=JOB) as queue:
         while (now_s := time.monotonic()) < ends_s:
             part = (now_s - begun_s) / (ends_s - begun_s)
-            rows = np.random.default_rng(seed).random((round(20 + 300 * part * chance.random()), 4), np.float32)
+            rows = np.random.default_rng(seed).random((round(5 + 160 * part * chance.random()), 4), np.float32)
             list(queue.predict_many([{"x": row} for row in rows]))
             time.sleep(chance.random() / 4)
 
 
 def harm(url: str, ends_s: float) -> None:
     """Send a record that raises, and one that kills its worker, now and then."""
-    harms = [poison.RAISES, poison.KILLS]
+    harms = [RAISES, KILLS]
     with InputQueue(url=url, name=JOB) as queue:
         while time.monotonic() < ends_s:
             time.sleep(MINUTES * 60 / 5)
@@ -66,7 +84,9 @@ def main(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     home = Path(tempfile.mkdtemp())
     (home / "redis").mkdir()
-    model: dict[str, Any] = {"modelPath": str(MODELS / "poison.py"), "jobName": JOB, "modelParallelism": 2, "lease": 2}
+    path = home / "flowers.py"
+    path.write_text(MODEL)
+    model: dict[str, Any] = {"modelPath": str(path), "jobName": JOB, "modelParallelism": 2, "lease": 2}
     with ExitStack() as stack:
         server = stack.enter_context(private_redis(home / "redis"))
         stack.enter_context(running_node(home / "node", server, **model))

@@ -150,6 +150,27 @@ def test_a_late_page_has_the_points_before(page: Page, frontend: RunningFrontend
     assert re.fullmatch(r"Throughput, the last hour\. Now: records/s [\d.,]+, errors/s [\d.,]+\.", label)
 
 
+def test_marks_are_restarts_models_and_nodes_of_the_last_hour(page: Page) -> None:
+    hour_ms = 3_600_000
+    points = [
+        {"at_ms": 0, "restarts": 9, "model": "old", "nodes": 2},
+        {"at_ms": 60_000, "restarts": 0, "model": "a", "nodes": 1},
+        {"at_ms": 70_000, "restarts": 2, "model": "a", "nodes": 1},
+        {"at_ms": hour_ms + 1, "restarts": 2, "model": "b", "nodes": 3},
+    ]
+
+    found = page.run(
+        "import('/dashboard/static/history.js').then(({extended, marksOf}) => "
+        f"marksOf(extended({json.dumps(points[:2])}, {json.dumps(points[2:])})))"
+    )
+
+    assert [(mark["atMs"], mark["text"]) for mark in found] == [
+        (70_000, "2 processes restarted"),
+        (hour_ms + 1, "model changed to b"),
+        (hour_ms + 1, "3 nodes ready, 1 node before"),
+    ]
+
+
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1280, 390])
 def test_a_person_who_needs_help_finds_no_serious_obstacle(page: Page, axe: str, theme: str, width: int) -> None:

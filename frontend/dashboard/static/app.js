@@ -2,6 +2,7 @@
 
 import { html, render, useEffect, useRef, useState } from "./htm-preact.js";
 import { KeyWanted, ask, hasKey, keepKey } from "./api.js";
+import { counted, duration, number } from "./format.js";
 import { extended, marksOf } from "./history.js";
 import { Letters } from "./letters.js";
 import { Map } from "./map.js";
@@ -103,6 +104,11 @@ function Header({ state, chosen, onChoose, theme, onTheme }) {
   </header>`;
 }
 
+function Frontend({ release, processes, uptime_s: uptimeS, requests, in_flight: inFlight }) {
+  return html`frontend ${release} · ${processes} ${processes === 1 ? "process" : "processes"} · up ${duration(uptimeS)} ·
+    ${counted(requests, "request")}, ${number(inFlight)} in flight`;
+}
+
 function Trouble({ state }) {
   const unreachable = state.frontend?.unreachable ?? [];
   const troubles = [
@@ -140,7 +146,7 @@ function App() {
             <${Model} model=${job.model} />`
           : html`<p class="card empty">${state.frontend ? `No node serves ${chosen || "a model"} now.` : "Loading …"}</p>`}
     </main>
-    <footer>${state.frontend && html`frontend ${state.frontend.release} · <a href="docs">routes</a> · <a href="metrics">metrics</a>`}</footer>`;
+    <footer>${state.frontend && html`<${Frontend} ...${state.frontend} /> · <a href="docs">routes</a> · <a href="metrics">metrics</a>`}</footer>`;
 }
 
 render(html`<${App} />`, document.body);

@@ -19,9 +19,9 @@ export function marksOf(points) {
     if (!before) return;
     const mark = (text, color) => marks.push({ atMs: point.at_ms, text, color });
     const restarts = point.restarts - before.restarts;
-    if (restarts > 0) mark(`${counted(restarts, "process").replace("processs", "processes")} restarted`, "--bad");
+    if (restarts > 0) mark(`${restarts} ${restarts === 1 ? "process" : "processes"} restarted`, "--bad");
     if (point.model !== before.model) mark(`model changed to ${point.model || "an unknown one"}`, "--accent");
-    if (point.nodes !== before.nodes) mark(`${counted(point.nodes, "node")} ready, ${before.nodes} before`, "--warn");
+    if (point.nodes !== before.nodes) mark(`${counted(point.nodes, "node")} ready, ${counted(before.nodes, "node")} before`, "--warn");
   });
   return marks;
 }

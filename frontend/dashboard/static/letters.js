@@ -30,20 +30,32 @@ function Letter({ letter, nowMs, onReplay, onDelete }) {
   </details>`;
 }
 
-/** The dead letters of a model, looked at again when their number changes. */
+/** The newest letters, with the older ones that are shown behind them. */
+function merged(before, now) {
+  const at = before.letters.findIndex((letter) => letter.id === now.letters.at(-1)?.id);
+  const older = at >= 0 && now.letters.length < now.total ? before.letters.slice(at + 1) : [];
+  return { total: now.total, letters: [...now.letters, ...older] };
+}
+
+/** The dead letters of a model, looked at again when their number changes, and every ten seconds while there are some. */
 export function Letters({ model, count, nowMs }) {
   const [found, setFound] = useState({ total: 0, letters: [] });
   const [said, setSaid] = useState("");
   const [looks, setLooks] = useState(0);
+  const tick = count ? Math.floor(nowMs / 10_000) : 0;
   const path = (before) => `${PATH}?${new URLSearchParams({ model, ...(before && { before }) })}`;
   useEffect(() => {
     let isLatest = true;
-    ask(path()).then((now) => isLatest && setFound(now), (error) => isLatest && setSaid(error.message));
+    ask(path()).then((now) => isLatest && setFound((before) => merged(before, now)), (error) => isLatest && setSaid(error.message));
     return () => (isLatest = false);
-  }, [model, count, looks]);
+  }, [model, count, looks, tick]);
   const act = (what, ids, done) =>
     post(what, model, ids)
-      .then((answer) => setSaid(done(answer)), (error) => setSaid(error.message))
+      .then((answer) => {
+        const gone = ids.filter((id) => !answer.left?.includes(id));
+        setFound(({ total, letters }) => ({ total: total - gone.length, letters: letters.filter(({ id }) => !gone.includes(id)) }));
+        setSaid(done(answer));
+      }, (error) => setSaid(error.message))
       .then(() => setLooks((before) => before + 1));
   const replay = (ids) => act("replay", ids, ({ done, left }) =>
     `${counted(done, "record")} put back into the queue${left.length ? `, ${left.length} no longer there or cut` : ""}.`);
