@@ -22,6 +22,8 @@ from support.running_frontend import RunningFrontend, running_frontend
 from support.running_node import running_node
 from support.wait import wait_until
 
+pytestmark = [pytest.mark.redis, pytest.mark.measured]
+
 JOB = "answers later"
 SLOW = "slowly"
 ROW = {"instances": [{"x": [1, 2, 3, 4]}]}
