@@ -41,6 +41,13 @@ _SECONDS = click.FloatRange(min=0, min_open=True)
 )
 @click.option("--seconds", type=_SECONDS, metavar="S", help="Seconds to measure. Default: until stable, at most 60.")
 @click.option(
+    "--rounds",
+    type=click.IntRange(1),
+    default=1,
+    metavar="N",
+    help="Begin the load anew N times; for --compare 5 or more.",
+)
+@click.option(
     "--deadline", "deadline_ms", type=_SECONDS, metavar="MS", help="Milliseconds after which an answer is late."
 )
 @click.option("--timeout", "timeout_s", type=_SECONDS, default=30.0, metavar="S", help="Seconds of a request; 30.")
@@ -74,6 +81,7 @@ def bench(
     rate: float | None,
     arrivals: str,
     seconds: float | None,
+    rounds: int,
     deadline_ms: float | None,
     timeout_s: float,
     processes: int | None,
@@ -115,15 +123,16 @@ def bench(
     )
     life_s = timeout_s if deadline_ms is None else min(timeout_s, deadline_ms / 1000)
     order = Order(aim.target, terms.connections, rate or 0.0, arrivals, 0, timeout_s, life_s)
-    measured = _measured(order, seconds, processes)
-    result = summed_up(measured, terms, aim.workers) if measured.counted else None
+    measured = _measured(order, seconds, processes, rounds)
+    counted = [each for each in measured if each.counted]
+    result = summed_up(counted, terms, aim.workers) if counted else None
     if result is not None:
         _show(result, before, tolerance, as_json)
         if plot is not None and result.answered:
             from cluster_serving.node.load.plot import draw
 
-            draw(measured, terms.job, plot)
-    context.exit(_exit_code(result, measured))
+            draw(counted, terms.job, plot)
+    context.exit(_exit_code(result, measured[-1]))
 
 
 def _aim(where: Where, url: str | None, api_key_file: Path | None, words: Sequence[str], timeout_s: float) -> "Aim":
@@ -139,7 +148,7 @@ def _aim(where: Where, url: str | None, api_key_file: Path | None, words: Sequen
         return http_aim(url, api_key_in(api_key_file), job, records, timeout_s)
 
 
-def _measured(order: "Order", seconds: float | None, processes: int | None) -> "Measured":
+def _measured(order: "Order", seconds: float | None, processes: int | None, rounds: int) -> "list[Measured]":
     """Carry out the load. On a terminal, a line shows the last window."""
     from rich.console import Console
 
@@ -147,7 +156,7 @@ def _measured(order: "Order", seconds: float | None, processes: int | None) -> "
     from cluster_serving.node.load.measure import measure
 
     with Console(stderr=True).status("connecting") as status:
-        return measure(order, seconds, processes, lambda window: status.update(live_line(window)))
+        return measure(order, seconds, processes, rounds, lambda window: status.update(live_line(window)))
 
 
 def _show(result: "Result", before: "Result | None", tolerance: float, as_json: bool) -> None:
@@ -155,18 +164,18 @@ def _show(result: "Result", before: "Result | None", tolerance: float, as_json: 
 
     from cluster_serving.client.servers.process.table import output_width
     from cluster_serving.node.commands.bench_text import page
-    from cluster_serving.node.load.compare import compared
+    from cluster_serving.node.load.result import beside
 
     if before is not None:
-        result.comparison = compared(before.windows, result.windows, tolerance)
+        result.comparison = beside(before, result, tolerance)
     if as_json:
         click.echo(msgspec.json.format(msgspec.json.encode(result)).decode())
     else:
         click.echo("\n".join(page(result, before, output_width())))
 
 
-def _exit_code(result: "Result | None", measured: "Measured") -> int:
-    """Return the exit code of a load.
+def _exit_code(result: "Result | None", last: "Measured") -> int:
+    """Return the exit code of a load with its last round.
 
     Raises:
         Fault: an error ended the load.
@@ -174,12 +183,12 @@ def _exit_code(result: "Result | None", measured: "Measured") -> int:
     from cluster_serving.node.commands.predict_answers import exit_code_of
     from cluster_serving.node.job.redis_errors import RedisUnavailable
 
-    if measured.error is not None:
-        kind = RedisUnavailable if measured.error.is_lost else Fault
-        raise kind(f"the load ended: {measured.error.error}")
+    if last.error is not None:
+        kind = RedisUnavailable if last.error.is_lost else Fault
+        raise kind(f"the load ended: {last.error.error}")
     if result is None:
         say("Interrupted before the first second was measured.", err=True)
-    if result is None or measured.is_interrupted:
+    if result is None or last.is_interrupted:
         return INTERRUPTED
     if not result.answered:
         return exit_code_of(result.failed[0].code) if result.failed else ExitCode.TIMED_OUT

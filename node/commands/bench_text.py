@@ -7,7 +7,7 @@ from cluster_serving.client.servers.process.table import Cell, Table, facts
 from cluster_serving.node.commands.load_text import duration, number
 from cluster_serving.node.commands.stages_text import stages_table
 from cluster_serving.node.load.compare import Compared
-from cluster_serving.node.load.result import Result, Terms
+from cluster_serving.node.load.result import FEWEST_ROUNDS, Result, Terms
 from cluster_serving.node.load.windows import FEWEST, Window
 
 _COLOURS = {"better": "green", "worse": "red"}
@@ -76,7 +76,8 @@ def _facts(result: Result) -> Iterator[tuple[str, Cell]]:
     settled = "stable" if result.stable else "not stable, so the next run may differ"
     if len(result.windows) < FEWEST:
         settled = "too short to tell whether it is stable"
-    yield "measured", f"{result.seconds:.1f} s, after {result.settling_s:.1f} s; {settled}"
+    rounds = f" in {len(result.rounds)} rounds" if len(result.rounds) > 1 else ""
+    yield "measured", f"{result.seconds:.1f} s{rounds}, after {result.settling_s:.1f} s; {settled}"
     rates = [window["rate_per_s"] for window in result.windows]
     yield (
         "requests/s",
@@ -110,9 +111,10 @@ def _honest(before: Result, now: Result) -> Iterator[str]:
         yield f"The loads differ ({', '.join(fields)}), so the figures may not be comparable."
     if before.machine != now.machine:
         yield "The machines of the load differ, so the figures may not be comparable."
-    if not (before.stable and now.stable):
+    if min(len(before.rounds), len(now.rounds)) < FEWEST_ROUNDS:
+        yield "One run may differ from the next by much, so nothing is sure: give both loads --rounds 5."
+    elif not (before.stable and now.stable):
         yield "A load was not stable, so the intervals are too narrow."
-    yield "The intervals are of the windows of one run each: runs may differ by more. Repeat before you trust a small change."
 
 
 def _share(value: float | None) -> str:

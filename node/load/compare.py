@@ -30,8 +30,8 @@ class Compared(msgspec.Struct, frozen=True, kw_only=True):
     """Figure beside the same figure of an earlier result."""
 
     figure: str
-    before: Annotated[float, Meta(description="Median over the windows.")]
-    now: Annotated[float, Meta(description="Median over the windows.")]
+    before: Annotated[float, Meta(description="Median over the rounds.")]
+    now: Annotated[float, Meta(description="Median over the rounds.")]
     ratio: Annotated[float | None, Meta(description="now / before. null: infinite.")]
     low: Annotated[float | None, Meta(description="Lower end of the 95 % interval of the ratio. null: infinite.")]
     high: Annotated[float | None, Meta(description="Upper end of the 95 % interval of the ratio. null: infinite.")]

@@ -19,7 +19,7 @@ _SETTLING = 1  # windows that never count: connections are made, and lanes fill
 
 @dataclass
 class Measured:
-    """Measured load.
+    """Round of a load.
 
     Attributes:
         windows: all windows, in order.
@@ -42,22 +42,32 @@ class Measured:
     error: Tick | None = None
 
 
-def measure(order: Order, seconds: float | None, processes: int | None, seen: Callable[[Window], None]) -> Measured:
-    """Carry out a load.
+def measure(
+    order: Order, seconds: float | None, processes: int | None, rounds: int, seen: Callable[[Window], None]
+) -> list[Measured]:
+    """Carry out a load, and return its rounds. An error or Ctrl-C ends the last round.
 
     Args:
         order: load of all sending processes together.
-        seconds: measured seconds, after a window for settling. None: until the load is stable, at most a minute.
+        seconds: measured seconds of a round, after a window for settling. None: until the load is stable, at most a minute.
         processes: number of sending processes. None: one, or as many as keep up.
+        rounds: number of times that the load begins anew.
         seen: called with each window.
     """
     number = processes or 1
     most = max(number, 1 if processes else (os.cpu_count() or 1))
-    while True:
-        measured = _measured(order, seconds, number, number < most, seen)
-        if measured is not None:
-            return measured
-        number = min(2 * number, most)
+    found: list[Measured] = []
+    while len(found) < rounds:
+        measured = _measured(
+            msgspec.structs.replace(order, seed=len(found) * most), seconds, number, number < most, seen
+        )
+        if measured is None:
+            number = min(2 * number, most)
+            continue
+        found.append(measured)
+        if measured.error or measured.is_interrupted:
+            break
+    return found
 
 
 def split(order: Order, processes: int) -> list[Order]:
@@ -65,7 +75,9 @@ def split(order: Order, processes: int) -> list[Order]:
     processes = min(processes, order.connections)
     whole, rest = divmod(order.connections, processes)
     return [
-        msgspec.structs.replace(order, connections=whole + (at < rest), rate=order.rate / processes, seed=at)
+        msgspec.structs.replace(
+            order, connections=whole + (at < rest), rate=order.rate / processes, seed=order.seed + at
+        )
         for at in range(processes)
     ]
 

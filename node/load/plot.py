@@ -1,5 +1,6 @@
 """Picture of a result: rate and latency window by window, and the latency that so many requests exceed."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -12,15 +13,16 @@ _EXCEEDED = (1.0, 0.1, 0.01, 0.001, 0.0001)
 _POINTS = 200
 
 
-def draw(measured: Measured, title: str, path: Path) -> None:
-    """Write a PNG file. The counted windows have an answer at least.
+def draw(rounds: Sequence[Measured], title: str, path: Path) -> None:
+    """Write a PNG file. The counted windows of the rounds have an answer at least.
 
     Raises:
         OSError: the file cannot be written.
     """
     from matplotlib.figure import Figure
 
-    windows, counted = measured.windows, measured.counted
+    windows = [window for measured in rounds for window in measured.windows]
+    counted = [window for measured in rounds for window in measured.counted]
     figure = Figure(figsize=_INCHES, layout="constrained")
     rates, over_time, exceeded = figure.subplots(3)
     ends_s = np.cumsum([window.seconds for window in windows])
@@ -31,9 +33,10 @@ def draw(measured: Measured, title: str, path: Path) -> None:
         over_time.plot(ends_s, values, marker="o", label=name)
     over_time.set(xlabel="seconds", ylabel="latency (ms)", ylim=(0, None))
     over_time.legend()
-    begin_s = ends_s[-1] - sum(window.seconds for window in counted)
-    for axes in (rates, over_time):
-        axes.axvspan(begin_s, ends_s[-1], alpha=0.1, label="measured")
+    for window, end_s in zip(windows, ends_s, strict=True):
+        if any(window is each for each in counted):
+            for axes in (rates, over_time):
+                axes.axvspan(end_s - window.seconds, end_s, alpha=0.1)
     took_ms = 1000 * np.concatenate([window.took_s for window in counted])
     shares = np.geomspace(1, max(1 / took_ms.size, _EXCEEDED[-1]), _POINTS)
     exceeded.plot(shares, np.quantile(took_ms, 1 - shares))

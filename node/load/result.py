@@ -10,12 +10,14 @@ import numpy as np
 from msgspec import Meta
 
 from cluster_serving.client.servers.process.exit_codes import ExitCode, Fault
-from cluster_serving.node.load.compare import Compared
+from cluster_serving.node.load.compare import Compared, compared
 from cluster_serving.node.load.limit import limiting
 from cluster_serving.node.load.machine import machine
 from cluster_serving.node.load.measure import Measured
 from cluster_serving.node.load.windows import Times, Window
 
+FEWEST_ROUNDS = 3
+"""Rounds of each of two results from which on a change may be sure."""
 _QUANTILES = {"p50_ms": 0.5, "p90_ms": 0.9, "p99_ms": 0.99, "p99_9_ms": 0.999}
 _FROM_WHOLE_MS = ("stream", "queue")
 _PEERS = 10  # answers beyond a quantile from which on a window tells the quantile
@@ -109,19 +111,21 @@ class Result(msgspec.Struct, kw_only=True):
         list[dict[str, float]],
         Meta(description="Figures of each window. p99_ms and p99_9_ms are there where enough answers came."),
     ]
+    rounds: Annotated[list[dict[str, float]], Meta(description="Medians of these figures over the windows of a round.")]
     comparison: Annotated[list[Compared] | None, Meta(description="Beside the result of --compare.")] = None
 
 
-def summed_up(measured: Measured, terms: Terms, workers: int) -> Result:
-    """Return the result of a measured load.
+def summed_up(rounds: Sequence[Measured], terms: Terms, workers: int) -> Result:
+    """Return the result of a load.
 
     Args:
-        measured: windows, one at least.
+        rounds: rounds with one counted window at least.
         terms: load as it was asked for.
         workers: number of workers of the job. 0: not known.
     """
-    windows = measured.counted
+    windows = [window for measured in rounds for window in measured.counted]
     seconds = sum(window.seconds for window in windows)
+    messages = {code: text for measured in reversed(rounds) for code, text in measured.messages.items()}
     took_ms = 1000 * np.concatenate([window.took_s for window in windows])
     failed = sum((window.failed for window in windows), Counter[str]())
     good = None if terms.deadline_ms is None else float(np.count_nonzero(took_ms <= terms.deadline_ms)) / seconds
@@ -137,13 +141,13 @@ def summed_up(measured: Measured, terms: Terms, workers: int) -> Result:
     return Result(
         terms=terms,
         machine=machine(),
-        began=measured.began,
+        began=rounds[0].began,
         seconds=seconds,
-        settling_s=sum(window.seconds for window in measured.windows) - seconds,
-        stable=measured.is_stable,
+        settling_s=sum(window.seconds for measured in rounds for window in measured.windows) - seconds,
+        stable=all(measured.is_stable for measured in rounds),
         answered=took_ms.size,
         failed=[
-            FailedRequests(code=code, count=count, message=measured.messages.get(code, ""))
+            FailedRequests(code=code, count=count, message=messages.get(code, ""))
             for code, count in failed.most_common()
         ],
         unanswered=windows[-1].under_way + windows[-1].unsent,
@@ -154,12 +158,23 @@ def summed_up(measured: Measured, terms: Terms, workers: int) -> Result:
         stages_ms=stages_ms,
         limit=LimitFound(code=found.code, sentence=found.sentence),
         sending=Sending(
-            processes=measured.processes,
+            processes=rounds[-1].processes,
             busy=float(np.mean([window.busy for window in windows])),
             late_ms=1000 * max(window.late_s for window in windows),
         ),
         windows=[_figures(window, terms.deadline_ms) for window in windows],
+        rounds=[_medians([_figures(window, terms.deadline_ms) for window in each.counted]) for each in rounds],
     )
+
+
+def beside(before: Result, now: Result, tolerance: float) -> list[Compared]:
+    """Return the figures of two results, compared round by round.
+
+    With less than `FEWEST_ROUNDS` rounds of either, no change is sure: the windows of a round know nothing of how rounds differ.
+    """
+    is_enough = min(len(before.rounds), len(now.rounds)) >= FEWEST_ROUNDS
+    last = None if is_enough else 1
+    return compared(before.rounds[:last], now.rounds[:last], tolerance)
 
 
 def read(path: Path) -> Result:
@@ -192,6 +207,11 @@ def _stages(windows: Sequence[Window], took_ms: Times) -> dict[str, StageTime]:
         rest = max(0.0, float(took_ms.mean()) - sum(stage.mean for stage in found.values()))
         found["client"] = StageTime(mean=rest, p99=None)
     return found
+
+
+def _medians(windows: Sequence[dict[str, float]]) -> dict[str, float]:
+    told = [name for name in windows[0] if all(name in figures for figures in windows)]
+    return {name: float(np.median([figures[name] for figures in windows])) for name in told}
 
 
 def _figures(window: Window, deadline_ms: float | None) -> dict[str, float]:

@@ -132,10 +132,10 @@ def test_an_open_loop_beyond_the_capacity(shell: Shell) -> None:
 
 
 def test_made_up_records_and_a_comparison(shell: Shell) -> None:
-    before = shell.run(JOB, "[0, 1]", *shell.redis, "--processes", "1", "--seconds", "2", "--json")
-    (shell.home / "before.json").write_text(before.stdout)
+    same = (*shell.redis, "--processes", "1", "--seconds", "0.5", "--rounds", "3")
+    (shell.home / "before.json").write_text(json.dumps(shell.measured(JOB, "[0, 1]", *same)))
 
-    done = shell.run(JOB, *shell.redis, "--processes", "1", "--seconds", "2", "--compare", "before.json")
+    done = shell.run(JOB, *same, "--compare", "before.json")
 
     assert done.returncode == ExitCode.FAILED, done.stderr  # records that are made up take 10 ms
     lines = done.stdout.splitlines()

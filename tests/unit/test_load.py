@@ -18,7 +18,7 @@ from cluster_serving.node.load.compare import compared
 from cluster_serving.node.load.limit import limiting
 from cluster_serving.node.load.measure import Measured, split
 from cluster_serving.node.load.messages import HttpTarget, Order, Sample, Tick
-from cluster_serving.node.load.result import BadResult, Result, Terms, read, summed_up
+from cluster_serving.node.load.result import BadResult, Result, Terms, beside, read, summed_up
 from cluster_serving.node.load.sender import arrivals
 from cluster_serving.node.load.windows import Window, Windows, is_stable
 
@@ -60,9 +60,10 @@ def terms(**fields: Any) -> Terms:
     return Terms(**asked | fields)
 
 
-def result(*counted: Window, workers: int = 0, **fields: Any) -> Result:
+def result(*counted: Window, workers: int = 0, rounds: int = 1, **fields: Any) -> Result:
+    """Each round has all these windows."""
     measured = Measured(1, "2026-01-01T00:00:00+00:00", list(counted), {"Bad": "told"}, counted, is_stable=True)
-    return summed_up(measured, terms(**fields), workers)
+    return summed_up([measured] * rounds, terms(**fields), workers)
 
 
 def test_a_window_has_a_second_of_every_process() -> None:
@@ -182,11 +183,11 @@ def test_sending_processes_share_the_load() -> None:
     assert len(split(ORDER, 64)) == 10
 
 
-def test_a_comparison_is_honest_about_its_worth() -> None:
-    before = result(*(window([10.0 + noise] * 20) for noise in range(4)))
-    now = result(*(window([20.0 + noise] * 20) for noise in range(4)), connections=8)
+def test_a_comparison_of_rounds() -> None:
+    before = result(*(window([10.0 + noise] * 20) for noise in range(4)), rounds=5)
+    now = result(*(window([20.0 + noise] * 20) for noise in range(4)), rounds=3, connections=8)
     now.stable = False
-    now.comparison = compared(before.windows, now.windows, 0.05)
+    now.comparison = beside(before, now, 0.05)
 
     lines = list(page(now, before, 80))
 
@@ -198,8 +199,17 @@ def test_a_comparison_is_honest_about_its_worth() -> None:
     }
     assert "The loads differ (connections)" in told
     assert "A load was not stable" in told
-    assert "runs may differ by more" in told
     assert max(map(len, lines)) <= 80
+
+
+def test_nothing_of_a_single_round_is_sure() -> None:
+    """Its windows agree with each other, and the next round may be another."""
+    before = result(*[window([10.0] * 20)] * 8, rounds=5)
+    now = result(*[window([20.0] * 20)] * 8)
+    now.comparison = beside(before, now, 0.05)
+
+    assert {each.verdict for each in now.comparison} == {"unsure"}
+    assert "give both loads --rounds 5" in " ".join(page(now, before, 80))
 
 
 def test_a_result_has_the_published_form() -> None:
