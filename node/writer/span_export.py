@@ -11,7 +11,7 @@ are those of the variables `OTEL_EXPORTER_OTLP_*`.
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextvars import copy_context
 from typing import Final
 
@@ -20,6 +20,7 @@ import structlog
 from cluster_serving.client.servers.config.spellings import ConfigError
 from cluster_serving.client.servers.process.installed import require
 from cluster_serving.client.wire.receipt import BatchReceipt
+from cluster_serving.node.ring.metrics import Count
 from cluster_serving.node.ring.traceparent import is_sampled
 from cluster_serving.node.writer.outcome import RowOutcome
 from cluster_serving.node.writer.spans import STAGES, Published, SpanMaker
@@ -55,12 +56,12 @@ class SpanExport:
     Args:
         job: name of the job.
         node: name of the node.
-        lose: called with the number of spans that were thrown away. Called by two threads, but not at once.
+        count: counters of the writer. `SPANS_LOST` is counted here.
     """
 
-    def __init__(self, job: str, node: str, lose: Callable[[int], None]) -> None:
+    def __init__(self, job: str, node: str, count: "memoryview[int]") -> None:
         self._job, self._node = job, node
-        self._lose, self._lock = lose, threading.Lock()
+        self._count, self._lock = count, threading.Lock()
         self._queue: deque[Published] = deque()
         self._wake = threading.Event()
         self._ending = False
@@ -120,7 +121,7 @@ class SpanExport:
 
     def _count_lost(self, spans: int) -> None:
         with self._lock:
-            self._lose(spans)
+            self._count[Count.SPANS_LOST] += spans
 
 
 class _Errors(logging.Handler):

@@ -67,7 +67,7 @@ class Writer:
         self._stopping = False
         self._backoff = Backoff()
         self._untold, self._told_s = 0, float("-inf")
-        self._spans = SpanExport(lane.job, lane.node, self._lose_spans) if spec.spans else None
+        self._spans = SpanExport(lane.job, lane.node, self._count) if spec.spans else None
 
     def stop(self, *_signal: object) -> None:
         """Make `run` return once no slot is left to publish. Safe in a signal handler."""
@@ -227,9 +227,6 @@ class Writer:
             told = {"code": reason.code, "reason": reason.message, "records": self._untold, **traced(row.traceparent)}
             log.warning("dead letter", uri=row.uri.decode(errors="replace"), **told)
             self._untold, self._told_s = 0, time.monotonic()
-
-    def _lose_spans(self, spans: int) -> None:
-        self._count[Count.SPANS_LOST] += spans
 
     def _wait(self, reason: str) -> None:
         self._link.close()  # the next connection may reach a writable master

@@ -12,6 +12,7 @@ from cluster_serving.client.protocol.requests import request_fields
 from cluster_serving.client.servers.config.spellings import ConfigError
 from cluster_serving.client.servers.process.installed import NotInstalled
 from cluster_serving.client.wire.receipt import BatchReceipt
+from cluster_serving.node.ring.metrics import COUNTER_CELLS, Count
 from cluster_serving.node.ring.slot import Outcome, Row
 from cluster_serving.node.ring.traceparent import is_sampled, parsed
 from cluster_serving.node.writer.outcome import RowOutcome
@@ -99,7 +100,7 @@ def test_five_spans_below_the_caller(maker: SpanMaker) -> None:
 @pytest.mark.slow
 def test_what_a_slow_receiver_leaves_no_room_for_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("opentelemetry.exporter.otlp.proto.http")
-    lost: list[int] = []
+    counts = memoryview(bytearray(8 * COUNTER_CELLS)).cast("q")
 
     def ended(count: int) -> list[RowOutcome]:
         return [RowOutcome(Row(b"1-1", b"", b"", 0, 0, traceparent=traceparent), Outcome([0]))] * count
@@ -108,7 +109,7 @@ def test_what_a_slow_receiver_leaves_no_room_for_is_counted(monkeypatch: pytest.
     with span_receiver() as receiver:
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", receiver.url)
         receiver.answers.clear()
-        export = SpanExport("job", "node", lost.append)
+        export = SpanExport("job", "node", counts)
         export.offer(ended(200), RECEIPT, 0.0, 2.0)
         wait_until(lambda: receiver.requests, "the first request")
         export.offer(ended(4100), RECEIPT, 0.0, 2.0)
@@ -116,7 +117,7 @@ def test_what_a_slow_receiver_leaves_no_room_for_is_counted(monkeypatch: pytest.
         wait_until(lambda: len(receiver.spans) == 5 * (200 + 4096), "the others have come")
         export.close()
 
-    assert sum(lost) == 5 * 4
+    assert counts[Count.SPANS_LOST] == sum(counts) == 5 * 4
 
 
 def test_the_environment_chooses_among_sampled_traces(monkeypatch: pytest.MonkeyPatch) -> None:
