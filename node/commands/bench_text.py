@@ -74,7 +74,7 @@ def _facts(result: Result) -> Iterator[tuple[str, Cell]]:
     yield "records", terms.records
     yield "load", _load(terms, result.sending.processes)
     settled = "stable" if result.stable else "not stable, so the next run may differ"
-    if len(result.windows) < FEWEST:
+    if len(result.windows) < FEWEST * len(result.rounds):
         settled = "too short to tell whether it is stable"
     rounds = f" in {len(result.rounds)} rounds" if len(result.rounds) > 1 else ""
     yield "measured", f"{result.seconds:.1f} s{rounds}, after {result.settling_s:.1f} s; {settled}"
