@@ -5,12 +5,14 @@ The page and its files are open. The figures are not: where callers need an API 
 
 import re
 from collections.abc import Coroutine, Sequence
+from contextlib import suppress
 from typing import Annotated, Any, TypeVar
 
 import msgspec
 from sanic import HTTPResponse, Request
 from sanic.response import redirect
 
+from cluster_serving.client.errors import ConnectionLost
 from cluster_serving.client.protocol.redis_refused import RedisRefused
 from cluster_serving.frontend.dashboard.dead_letters import delete, newest, replay
 from cluster_serving.frontend.dashboard.files import HEADERS, PAGE, files
@@ -65,11 +67,16 @@ async def data(request: Request) -> HTTPResponse:
         raise BadRequest(f"{_SINCE} is a Unix time in ms, not {since[:40]!r}")
     models = {served.name: served for served in frontend.models.all()}  # of several versions the last
     chosen = models.get(request.args.get("model", ""))
+    history: list[dict[str, Any]] = []
+    slow: list[dict[str, Any]] = []
+    if chosen is not None:
+        with suppress(ConnectionLost):  # the page keeps its points, and `frontend_view` names the Redis
+            history, slow = await points_since(chosen, int(since)), await slow_records(chosen)
     document = {
         "frontend": frontend_view(frontend.models, frontend.all_timers.read(), frontend.config.job_name),
         "jobs": [job_view(served) for served in models.values()],
-        "history": await points_since(chosen, int(since)) if chosen is not None else [],
-        "slow": await slow_records(chosen) if chosen is not None else [],
+        "history": history,
+        "slow": slow,
     }
     return _compressed(request, msgspec.json.encode(document), "application/json", {"Cache-Control": "no-store"})
 

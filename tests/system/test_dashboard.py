@@ -119,7 +119,8 @@ def test_the_sentence_is_that_of_the_limit(page: Page, frontend: RunningFrontend
     def agrees() -> bool:
         with ask(frontend, "/dashboard/data") as response:
             limit = json.load(response)["jobs"][0]["limit"]
-        return (page.text("#limit span"), page.text("#limit code")) == (limit["sentence"], limit["code"])
+        sentence, code = page.text("#limit span"), page.text("#limit > code")
+        return (sentence, code) == (limit["sentence"].replace("`", ""), limit["code"])
 
     wait_until(agrees, "the page has the sentence")
     assert page.text("#nodes tbody th")

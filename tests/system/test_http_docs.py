@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import cluster_serving
+from support.browser import FLAGS
 from support.example_models import example_models
 from support.programs import program
 from support.running_frontend import RunningFrontend
@@ -19,17 +20,6 @@ from support.wait import wait_until
 
 EXAMPLE = re.compile(r"^curl .*?(?<!\\)$", re.MULTILINE | re.DOTALL)
 SHOWN = "http://localhost:10020"
-FLAGS = (
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--virtual-time-budget=20000",
-)
 
 
 @pytest.fixture(scope="module")
@@ -88,6 +78,7 @@ def test_the_page_shows_every_operation_and_loads_nothing_from_elsewhere(
         [
             browser,
             *FLAGS,
+            "--virtual-time-budget=20000",
             f"--user-data-dir={tmp_path / 'user'}",
             f"--log-net-log={log}",
             "--dump-dom",

@@ -105,8 +105,8 @@ function Header({ state, chosen, onChoose, theme, onTheme }) {
 }
 
 function Frontend({ release, processes, uptime_s: uptimeS, requests, in_flight: inFlight }) {
-  return html`frontend ${release} · ${processes} ${processes === 1 ? "process" : "processes"} · up ${duration(uptimeS)} ·
-    ${counted(requests, "request")}, ${number(inFlight)} in flight`;
+  const facts = [`frontend ${release}`, `${processes} ${processes === 1 ? "process" : "processes"}`, `up ${duration(uptimeS)}`];
+  return [...facts, `${counted(requests, "request")}, ${number(inFlight)} in flight`].join(" · ");
 }
 
 function Trouble({ state }) {
@@ -129,7 +129,8 @@ function App() {
     history.replaceState(null, "", `?${new URLSearchParams({ model: name })}`);
     setChoice(name);
   };
-  const points = state.of === chosen && job?.now ? [...state.points, { at_ms: state.frontend.now_ms, ...job.now }] : [];
+  const kept = state.of === chosen ? state.points : [];
+  const points = job?.now ? [...kept, { at_ms: state.frontend.now_ms, ...job.now }] : kept;
   return html`<${Header} state=${state} chosen=${chosen} onChoose=${choose} theme=${theme} onTheme=${setTheme} />
     <main id="main" tabindex="-1">
       <${Trouble} state=${state} />
@@ -144,7 +145,8 @@ function App() {
             <${Slow} records=${state.of === chosen ? state.slow : []} />
             <${Try} key=${`${chosen} ${job.model.hash}`} name=${chosen} model=${job.model} />
             <${Model} model=${job.model} />`
-          : html`<p class="card empty">${state.frontend ? `No node serves ${chosen || "a model"} now.` : "Loading …"}</p>`}
+          : html`<p class="card empty">${state.frontend ? `No node serves ${chosen || "a model"} now.` : "Loading …"}</p>
+            ${points.length > 1 && html`<${Charts} points=${points} marks=${marksOf(points)} theme=${theme} />`}`}
     </main>
     <footer>${state.frontend && html`<${Frontend} ...${state.frontend} /> · <a href="docs">routes</a> · <a href="metrics">metrics</a>`}</footer>`;
 }

@@ -90,7 +90,7 @@ function options(lines, marks, stacked, most, setAt) {
   return {
     width: 300,
     height: HEIGHT,
-    padding: [10, right ? 0 : 8, 0, 0],
+    padding: [10, right ? 0 : 20, 0, 0],
     legend: { show: false },
     cursor: { sync: { key: "time" }, drag: { x: false, y: false }, points: { size: 6 } },
     scales: { y: { range: range(lines[0]) }, ...(right && { right: { range: range(right) } }) },

@@ -7,11 +7,14 @@ import { clock, counted, duration, number, percent } from "./format.js";
 const CALM = ["none", "idle"];
 const BAD = ["stalled", "memory"];
 
+/** A text with what stands between backticks as code. */
+const withCode = (text) => text.split("`").map((part, at) => (at % 2 ? html`<code>${part}</code>` : part));
+
 /** The sentence that names the limit. It is read aloud when the limit changes, not with each new number in it. */
 export function Sentence({ limit }) {
   if (!limit) return html`<p class="sentence">No node tells its load.</p>`;
   const level = BAD.includes(limit.code) ? "bad" : CALM.includes(limit.code) ? "calm" : "warn";
-  return html`<p class="sentence ${level}" id="limit"><span>${limit.sentence}</span><code>${limit.code}</code></p>
+  return html`<p class="sentence ${level}" id="limit"><span>${withCode(limit.sentence)}</span><code>${limit.code}</code></p>
     <p class="unseen" role="status" key=${limit.code}>The limit is ${limit.code}.</p>`;
 }
 
