@@ -23,8 +23,8 @@ from cluster_serving.node.job.directory import Job
 _PORT = 26380
 _BATCH = 8
 _WINDOW = 4 * _BATCH
-_MODELS = Path(__file__).resolve().parents[2] / "shared" / "models"
-_FOLDERS = {
+MODELS = Path(__file__).resolve().parents[2] / "shared" / "models"
+FOLDERS = {
     "onnx": "squeezenet-onnx",
     "openvino": "squeezenet-openvino",
     "pytorch": "squeezenet-torch",
@@ -39,17 +39,15 @@ def main() -> None:
     """Measure, print a table, and write the figures where they are wanted."""
     parser = argparse.ArgumentParser(description=report.first_line(__doc__))
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there")
-    parser.add_argument(
-        "--models", type=Path, default=_MODELS, metavar="DIR", help="where the squeezenet-* folders are"
-    )
-    parser.add_argument("--only", choices=_FOLDERS, action="append", help="a format; may be repeated")
+    parser.add_argument("--models", type=Path, default=MODELS, metavar="DIR", help="where the squeezenet-* folders are")
+    parser.add_argument("--only", choices=FOLDERS, action="append", help="a format; may be repeated")
     parser.add_argument("--seconds", type=float, default=8, help="of each turn")
     parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()
     with stage(_PORT) as place:
         images = np.resize(np.load(options.models / "squeezenet.input.npy"), (_BATCH, 3, 227, 227))
         np.save(place.directory / "batch.npy", images)
-        measured = {kind: _measure(kind, place, options) for kind in options.only or _FOLDERS}
+        measured = {kind: _measure(kind, place, options) for kind in options.only or FOLDERS}
     rounds = [
         {f"{kind}.{name}": value for kind, turns in measured.items() for name, value in turns[index].items()}
         for index in range(options.rounds)
@@ -59,7 +57,7 @@ def main() -> None:
 
 
 def _measure(kind: str, place: Stage, options: argparse.Namespace) -> list[report.Figures]:
-    path = options.models / _FOLDERS[kind]
+    path = options.models / FOLDERS[kind]
     settings = {"modelPath": str(path), "batchSize": _BATCH, "modelParallelism": 1, "threadPerModel": 1}
     with place.node(kind, **settings):
         pass  # the framework's files are in the page cache from here on
