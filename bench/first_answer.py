@@ -15,15 +15,15 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import numpy as np
 import onnx
+import psutil
 from numpy.typing import NDArray
 from onnx import TensorProto, helper
 
-from bench import http_model, report
+from bench import cpu, http_model, report
 from bench.models import FOLDERS, MODELS
 
 _REDIS_PORT, _HTTP_PORT = 26402, 26403
@@ -50,8 +50,8 @@ def main() -> None:
                 model = options.models / FOLDERS[kind] if kind in FOLDERS else Path(http_model.__file__)
                 if kind == _UNKNOWN:
                     model = _save_unknown(Path(home) / "unknown.onnx", number + 2)
-                took_s, answer = _first_answer(model, Path(home))
-            figures[f"{kind}.s"] = took_s
+                took_s, cpu_s, answer = _first_answer(model, Path(home))
+            figures |= {f"{kind}.s": took_s, f"{kind}.cpu_s": cpu_s}
             if not _is_right(kind, np.asarray(answer), number + 2):
                 raise SystemExit(f"{kind} answers {str(answer)[:200]}")
             print(f"{kind}: {took_s:.2f} s", file=sys.stderr, flush=True)
@@ -59,7 +59,7 @@ def main() -> None:
     rounds = rounds[1:]
     report.show("From `serve` to the first answer", rounds)
     report.write(options.json, rounds)
-    late = [name for name in rounds[0] if median(figures[name] for figures in rounds) > _MOST_S]
+    late = [name for name, took_s in report.medians(rounds).items() if not name.endswith("cpu_s") and took_s > _MOST_S]
     if late:
         sys.exit(f"later than {_MOST_S:g} s: {', '.join(late)}")
 
@@ -78,8 +78,8 @@ def _save_unknown(path: Path, factor: int) -> Path:
     return path
 
 
-def _first_answer(model: Path, home: Path) -> tuple[float, Any]:
-    """Return the seconds from the command to the answer to its printed call, and the prediction of the answer."""
+def _first_answer(model: Path, home: Path) -> tuple[float, float, Any]:
+    """Return the seconds from the command to the answer to its printed call, the servers' CPU seconds, and the prediction."""
     environment = os.environ | {"CLUSTER_SERVING_HOME": str(home / "state")}
     command = [sys.executable, "-P", "-m", "cluster_serving.node.cli", "serve", str(model)]
     command += [f"--redis-url=localhost:{_REDIS_PORT}", f"--port={_HTTP_PORT}"]
@@ -96,14 +96,15 @@ def _first_answer(model: Path, home: Path) -> tuple[float, Any]:
             else:
                 raise SystemExit(f"no call is printed:\n{shown}")
             told = subprocess.run(["/bin/sh", "-c", call[1]], capture_output=True, text=True, check=True).stdout
-            took_s = time.perf_counter() - begun_s
+            took_s, servers = time.perf_counter() - begun_s, psutil.Process(serve.pid)
+            cpu_s = cpu.used_s([servers, *servers.children(recursive=True)])
         finally:
             serve.send_signal(signal.SIGINT)
             serve.communicate()
     answer = json.loads(told)
     if "predictions" not in answer:
         raise SystemExit(f"{model} does not answer: {told}")
-    return took_s, answer["predictions"][0]
+    return took_s, cpu_s, answer["predictions"][0]
 
 
 def _is_right(kind: str, answer: NDArray[Any], factor: int) -> bool:
