@@ -2,10 +2,13 @@
 
 import gc
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
+import structlog
 from hypothesis import HealthCheck, settings
 
 from support.private_redis import PrivateRedis, private_redis
@@ -43,6 +46,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_make_parametrize_id(val: object) -> str | None:
     """Name long bytes by their length: an archive has the time in it, and each process that runs tests would name it otherwise."""
     return f"{len(val)} bytes" if isinstance(val, bytes) and len(val) > _LONG_NAME else None
+
+
+@pytest.fixture(scope="session", autouse=True)
+def loggers_that_keep_nothing() -> Iterator[None]:
+    """Loggers look up how to log at each use: one that was kept while a test had set up the log would print, and no test see it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(structlog, "configure", partial(_configure_uncached, structlog.configure))
+        yield
+
+
+def _configure_uncached(configure: Callable[..., None], **settings: Any) -> None:
+    configure(**settings | {"cache_logger_on_first_use": False})
 
 
 @pytest.fixture(scope="session")
