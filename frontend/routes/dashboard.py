@@ -40,9 +40,8 @@ _MOST_IDS = 1000
 async def page(request: Request) -> HTTPResponse:
     """Return 200 and the page, or for `/dashboard/` 302 to `/dashboard`."""
     if request.path.endswith("/"):
-        return redirect(
-            "../dashboard"
-        )  # the page's links are relative to the page: a proxy may put the page under a prefix
+        # The page's links are relative to the page, because a proxy may put the page under a prefix.
+        return redirect("../dashboard")
     return _file(request, PAGE)
 
 
