@@ -2,7 +2,7 @@
 
 A turn with watchers has the calls of an open page (every two seconds), of a Prometheus (every second, where 15 are usual), and
 a line of the log with each heartbeat. The frontend and its reading of heartbeats are there in all turns. A round is four turns:
-with, without, without, with. `cpu_of_machine` is the further CPU time of frontend, supervisor and Redis as a share of all cores:
+with, without, without, with. `cpu_of_machine` is the further CPU time of frontend and supervisor as a share of all cores:
 the most that a machine without idle time loses. The throughput of a machine that others use swings by more than that. Exits with
 1 when half of the rounds have more than 0.01.
 """
@@ -61,7 +61,7 @@ def main() -> None:
         settings["logInterval"] = 1
         watched = dataclasses.replace(place, environment=environment)
         with watched.node(_JOB, **settings), place.frontend(_JOB, _HTTP_PORT) as frontend:
-            servers = [cpu.of_node(place, _JOB)[0], cpu.of_redis(place), frontend, *frontend.children(recursive=True)]
+            servers = [cpu.of_node(place, _JOB)[0], frontend, *frontend.children(recursive=True)]
             target = Target("queue", place.port, _JOB, "row")
             client.closed(target, _WINDOW, options.seconds)  # warm-up
             rounds: list[report.Figures] = []
