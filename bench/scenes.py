@@ -27,7 +27,7 @@ _BUSY_REDIS = "for step = 1, tonumber(ARGV[1]) do end return 0"
 _STEPS = 3_000_000
 _BALLAST_BYTES = 40 << 20
 _QUOTA = Path("/sys/fs/cgroup/cpu")
-_PERIOD_US, _QUOTA_US = 100_000, 20_000
+_PERIOD_US, _QUOTA_US = 100_000, 10_000
 
 Record = dict[str, Any]
 Trouble = Callable[[Stage], AbstractContextManager[None]]
@@ -142,7 +142,7 @@ def _full_redis(place: Stage) -> Generator[None]:
 
 @contextmanager
 def _quota(place: Stage) -> Generator[None]:
-    """A quota of the kernel's for all processes of the node: a fifth of a core. Needs root and version 1 of control groups."""
+    """A quota of the kernel's for all processes of the node: a tenth of a core. Needs root and version 1 of control groups."""
     group = _QUOTA / f"cluster-serving-bench-{os.getpid()}"
     group.mkdir()
     try:
