@@ -94,12 +94,14 @@ def test_a_password_is_seen_nowhere(tmp_path: Path, server: PrivateRedis, way: s
         assert started.returncode == 0, started.stdout
         processes = home.processes()
         lines = [" ".join(process.cmdline()) for process in processes]
+        status = home.run("status", environ=environ)
     finally:
         home.run("stop", JOB, environ=environ)
 
     assert len(lines) >= 4
     assert not [line for line in lines if shown(line, PASSWORD)]
     assert not shown(started.stdout, PASSWORD)
+    assert (status.returncode, shown(status.stdout, PASSWORD)) == (0 if environ else 1, False), status.stdout
     assert [path for path in home.files() if shown(path.read_bytes().decode(errors="replace"), PASSWORD)] == []
 
 

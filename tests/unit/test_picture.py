@@ -62,6 +62,7 @@ WITHOUT_WORK = {"busy": (0.3, 0.3), "oldest_s": 0.01, "empty": 0.4}
         (SLOW_REDIS | WITHOUT_WORK, "redis", "The writer waits for Redis"),
         (SLOW_REDIS | WORKING, "workers", "busy 97%"),
         ({"redis_wait": 0.8}, "none", "Nothing is at its limit"),  # writes are quick, and the model takes longer
+        ({"redis_wait": 0.8, "stages": {}}, "none", "Nothing is at its limit"),
         ({"writer": 0.95}, "writer", "The writer is busy 95% of the time"),
         ({"busy": (0.97, 0.1)}, "one-worker", "One worker is busy 97% of the time and the others 10%"),
         ({"records_s": 0}, "stalled", "900 records wait"),
