@@ -144,7 +144,10 @@ def _full_redis(place: Stage) -> Generator[None]:
 def _quota(place: Stage) -> Generator[None]:
     """A quota of the kernel's for all processes of the node: a tenth of a core. Needs root and version 1 of control groups."""
     group = _QUOTA / f"cluster-serving-bench-{os.getpid()}"
-    group.mkdir()
+    try:
+        group.mkdir()
+    except OSError as error:
+        raise SystemExit(f"quota needs root and control groups of version 1 ({error}); --only leaves it out") from error
     try:
         (group / "cpu.cfs_period_us").write_text(str(_PERIOD_US))
         (group / "cpu.cfs_quota_us").write_text(str(_QUOTA_US))
