@@ -16,7 +16,6 @@ from cluster_serving.node.commands.which_job import jobs_and_files
 if TYPE_CHECKING:
     from cluster_serving.node.commands.bench_target import Aim
     from cluster_serving.node.load.measure import Measured
-    from cluster_serving.node.load.messages import Order
     from cluster_serving.node.load.result import Result
 
 _SECONDS = click.FloatRange(min=0, min_open=True)
@@ -101,6 +100,10 @@ def bench(
 
     Exits with 1 if --compare finds a figure that is surely worse, and as predict does if no request was answered.
     """
+    from rich.console import Console
+
+    from cluster_serving.node.commands.bench_text import live_line
+    from cluster_serving.node.load.measure import measure
     from cluster_serving.node.load.messages import Order
     from cluster_serving.node.load.result import Terms, read, summed_up
 
@@ -123,7 +126,8 @@ def bench(
     )
     life_s = timeout_s if deadline_ms is None else min(timeout_s, deadline_ms / 1000)
     order = Order(aim.target, terms.connections, rate or 0.0, arrivals, 0, timeout_s, life_s)
-    measured = _measured(order, seconds, processes, rounds)
+    with Console(stderr=True).status("connecting") as status:  # on a terminal, a line with the last window
+        measured = measure(order, seconds, processes, rounds, lambda window: status.update(live_line(window)))
     counted = [each for each in measured if each.counted]
     result = summed_up(counted, terms, aim.workers) if counted else None
     if result is not None:
@@ -146,17 +150,6 @@ def _aim(where: Where, url: str | None, api_key_file: Path | None, words: Sequen
         if url is None:
             return queue_aim(where._replace(job=job), records, timeout_s)
         return http_aim(url, api_key_in(api_key_file), job, records, timeout_s)
-
-
-def _measured(order: "Order", seconds: float | None, processes: int | None, rounds: int) -> "list[Measured]":
-    """Carry out the load. On a terminal, a line shows the last window."""
-    from rich.console import Console
-
-    from cluster_serving.node.commands.bench_text import live_line
-    from cluster_serving.node.load.measure import measure
-
-    with Console(stderr=True).status("connecting") as status:
-        return measure(order, seconds, processes, rounds, lambda window: status.update(live_line(window)))
 
 
 def _show(result: "Result", before: "Result | None", tolerance: float, as_json: bool) -> None:

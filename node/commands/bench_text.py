@@ -72,7 +72,11 @@ def _facts(result: Result) -> Iterator[tuple[str, Cell]]:
     terms = result.terms
     yield "job", f"{terms.job} over {'Redis' if terms.over == 'queue' else terms.over}"
     yield "records", terms.records
-    yield "load", _load(terms, result.sending.processes)
+    load = f"{terms.connections:,} under way, each answer lets the next request go"
+    if terms.rate is not None:
+        load = f"{terms.rate:,g} a second by the clock ({terms.arrivals})"
+    processes = result.sending.processes
+    yield "load", f"{load}, by {processes} process{'es' * (processes > 1)}"
     settled = "stable" if result.stable else "not stable, so the next run may differ"
     if len(result.windows) < FEWEST * len(result.rounds):
         settled = "too short to tell whether it is stable"
@@ -95,13 +99,6 @@ def _facts(result: Result) -> Iterator[tuple[str, Cell]]:
         yield "unanswered", f"{result.unanswered:,} at the end, the oldest for {duration(result.oldest_ms / 1000)}"
     if terms.rate is not None and result.sending.late_ms > _LATE_MS:
         yield "sent late", f"by up to {duration(result.sending.late_ms / 1000)}, which counts as latency"
-
-
-def _load(terms: Terms, processes: int) -> str:
-    by = f"by {processes} process{'es' * (processes > 1)}"
-    if terms.rate is None:
-        return f"{terms.connections:,} under way, each answer lets the next request go, {by}"
-    return f"{terms.rate:,g} a second by the clock ({terms.arrivals}), {by}"
 
 
 def _honest(before: Result, now: Result) -> Iterator[str]:

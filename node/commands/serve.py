@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from cluster_serving.client.wire.heartbeat import Heartbeat
     from cluster_serving.node.config.loading import Config
     from cluster_serving.node.job.directory import Job
-    from cluster_serving.node.lifecycle.launch import Launch
 
 _LOOK_S = 0.5
 _TELL_S = 10.0
@@ -82,7 +81,8 @@ def serve(context: click.Context, /, port: int | None, reload: bool, timeout_s: 
                     display.show(beats.line())
                     for server, log in ((started.node, job.log_path), (started.frontend, job.frontend_log_path)):
                         if server is not None and (code := server.exit_code()) is not None:
-                            context.exit(_ended(server, code, log))
+                            say(f"The {server.name} has ended with exit code {code}; see {log}", err=code != 0)
+                            context.exit(code if code in list(ExitCode) else ExitCode.FAILED)
                     if (changed := read_sources()) != sources:
                         sources = changed
                         with display.paused():
@@ -124,12 +124,6 @@ def _reload(job: "Job", options: StartOptions, timeout_s: float) -> None:
         say(f"Reloaded: {request_change(job, options, timeout_s)}")
     except Fault as fault:
         say(f"Not reloaded: {fault}", err=True)
-
-
-def _ended(server: "Launch", code: int, log: Path) -> int:
-    """Say that a server has ended by itself, and return the exit code of the command."""
-    say(f"The {server.name} has ended with exit code {code}; see {log}", err=code != 0)
-    return code if code in list(ExitCode) else ExitCode.FAILED
 
 
 class _Beats:

@@ -61,17 +61,15 @@ def of_proof(config: Config, backend: str) -> dict[str, Any]:
     package.
     """
     conditions = of_runtime(config, backend) | {"settings": config.model_dump(mode="json", include=_SETTINGS_OF_PROOF)}
-    return conditions | ({"packages": _packages()} if backend == "python" or config.allow_pickle else {})
+    if backend == "python" or config.allow_pickle:
+        # The names of all installed packages with their versions, as in `torch-2.9.0.dist-info`.
+        conditions["packages"] = sorted({path.name for folder in sys.path for path in Path(folder).glob("*-info")})
+    return conditions
 
 
 def key_of(conditions: dict[str, Any]) -> str:
     """Return conditions as part of a file name."""
     return hashlib.sha256(msgspec.json.encode(conditions, order="deterministic")).hexdigest()[:_DIGITS]
-
-
-def _packages() -> list[str]:
-    """Return the names of all installed packages with their versions, as in `torch-2.9.0.dist-info`."""
-    return sorted({path.name for folder in sys.path for path in Path(folder).glob("*-info")})
 
 
 def _of_processor(wanted: str, cpuinfo: Path) -> str:

@@ -54,11 +54,13 @@ class HttpChannel:
         """Send each request over an idle connection or a new connection."""
         lost: list[Outcome] = []
         for request in requests:
+            body = self._bodies[request.number % len(self._bodies)]
+            lines = f"X-Request-Timeout: {max(request.life_s, 0.001):.3f}\r\nContent-Length: {len(body)}\r\n\r\n"
             connection: _Connection | None = None
             try:
                 connection = self._idle.popleft() if self._idle else self._connect()
                 connection.number = request.number
-                connection.socket.sendall(self._request(request))
+                connection.socket.sendall(f"{self._head}{lines}".encode() + body)
                 self._busy[request.number] = connection
             except OSError as error:
                 if connection is not None:
@@ -115,15 +117,14 @@ class HttpChannel:
             self._idle.remove(connection)
         connection.socket.close()  # takes it out of the epoll, too
 
-    def _request(self, request: Request) -> bytes:
-        body = self._bodies[request.number % len(self._bodies)]
-        lines = f"X-Request-Timeout: {max(request.life_s, 0.001):.3f}\r\nContent-Length: {len(body)}\r\n\r\n"
-        return f"{self._head}{lines}".encode() + body
-
     def _outcome(self, connection: "_Connection") -> Outcome:
         status, number = connection.status, connection.number
         if status != _OK:
-            return Outcome(number, f"HTTP {status}", _reason(connection.body))
+            try:
+                reason = str(json.loads(connection.body)["error"])
+            except (ValueError, LookupError, TypeError):
+                reason = connection.body[:400].decode(errors="replace")
+            return Outcome(number, f"HTTP {status}", reason)
         self._answered += 1
         if self._answered % _SAMPLED:
             return Outcome(number)
@@ -194,11 +195,3 @@ class _Connection:
         if not found:
             raise ConnectionError("closed by the frontend")
         return found
-
-
-def _reason(body: bytes) -> str:
-    """Return the error in the body of an answer."""
-    try:
-        return str(json.loads(body)["error"])
-    except (ValueError, LookupError, TypeError):
-        return body[:400].decode(errors="replace")

@@ -53,10 +53,11 @@ class QueueChannel:
 
     def send(self, requests: Sequence[Request]) -> list[Outcome]:
         """Enqueue records, and return those without room in the queue."""
-        together = [
-            Records([self._fields(request.number) for request in equal], [*self._stream.reply, *deadline(life_s)])
-            for life_s, equal in groupby(requests, attrgetter("life_s"))
-        ]
+        together: list[Records] = []
+        for life_s, equal in groupby(requests, attrgetter("life_s")):
+            numbers = [request.number for request in equal]
+            own = [[keys.URI, b"%d" % number, *self._records[number % len(self._records)]] for number in numbers]
+            together.append(Records(own, [*self._stream.reply, *deadline(life_s)]))
         try:
             taken, full = admitted(self._job, self._sending.exchange(transaction(self._job, *together)))
         except RedisRefused as refusal:
@@ -97,9 +98,6 @@ class QueueChannel:
         *renewal, read = self._stream.read(time.monotonic(), BLOCK_S)
         self._renewed = self._receiving.exchange(*renewal) if renewal else []
         self._receiving.send(read)
-
-    def _fields(self, number: int) -> list[bytes]:
-        return [keys.URI, b"%d" % number, *self._records[number % len(self._records)]]
 
 
 def _outcome(reply: Reply, *, is_sampled: bool) -> Outcome:

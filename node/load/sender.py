@@ -76,7 +76,11 @@ class Sender:
                 self._take(self._channel.receive())
             now_s = time.monotonic()
             if now_s >= self._tick.since_s + _TICK_S:
-                self._give_up(now_s)
+                old = [number for number, due_s in self._under_way.items() if due_s < now_s - self._order.timeout_s]
+                for number in old:
+                    self._channel.give_up(number)
+                message = f"no answer in {self._order.timeout_s:g} s"
+                self._take([Outcome(number, TIMED_OUT, message) for number in old])
                 self._end_tick(now_s)
             wait_s = self._send(now_s)
 
@@ -118,13 +122,6 @@ class Sender:
                 self._tick.samples.append(sample)
             if code and code not in self._tick.messages:
                 self._tick.messages[code] = message
-
-    def _give_up(self, now_s: float) -> None:
-        """Count requests as failed that are older than the timeout."""
-        old = [number for number, due_s in self._under_way.items() if due_s < now_s - self._order.timeout_s]
-        for number in old:
-            self._channel.give_up(number)
-        self._take([Outcome(number, TIMED_OUT, f"no answer in {self._order.timeout_s:g} s") for number in old])
 
     def _begin_tick(self, now_s: float) -> None:
         self._tick = Tick(now_s, now_s)

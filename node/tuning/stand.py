@@ -110,7 +110,7 @@ class Stand:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._check = _nothing
+        self._check = lambda: None
         for shape in list(self._trials):
             self.close(shape)
         if self._load is not None:
@@ -235,7 +235,3 @@ class Stand:
         self._worker_bytes = max(private_bytes, default=0)
         patience_s = self._config.run_timeout_s + _SLOWEST_ANSWER_S
         self._load = LoadProcess(Begin(self._config.redis_settings(), sent, patience_s), self._bell)
-
-
-def _nothing() -> None:
-    pass
