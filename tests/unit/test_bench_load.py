@@ -22,13 +22,13 @@ Many = Sequence[float] | NDArray[Any]
 
 
 class Server:
-    """Answers what it was sent, in order, but not while it `stalls`; `send` never waits for that."""
+    """Answers what it was sent, in order, but for `stall_s` seconds after 50 answers; `send` never waits for that."""
 
     at_once = 8
 
-    def __init__(self, stalls: tuple[float, float] = (0, 0)) -> None:
-        self._begun_s = time.perf_counter()
-        self._stalls = stalls
+    def __init__(self, stall_s: float = 0) -> None:
+        self._stall_s = stall_s
+        self._answered = 0
         self._sent: deque[int] = deque()
         self._news = threading.Event()
 
@@ -40,13 +40,14 @@ class Server:
 
     def receive(self) -> list[Answer]:
         """Answer all that there are."""
-        start_s, end_s = self._stalls
-        now_s = time.perf_counter() - self._begun_s
-        if start_s <= now_s < end_s:
-            time.sleep(end_s - now_s)
+        if self._answered >= 50:
+            time.sleep(self._stall_s)
+            self._stall_s = 0
         self._news.wait(0.01)
         self._news.clear()
-        return [Answer(self._sent.popleft()) for _ in range(len(self._sent))]
+        answers = [Answer(self._sent.popleft()) for _ in range(len(self._sent))]
+        self._answered += len(answers)
+        return answers
 
     def close(self) -> None:
         """Nothing is open."""
@@ -65,7 +66,7 @@ def test_a_stall_of_the_server_makes_all_that_is_due_meanwhile_late() -> None:
     """A client that waits for each answer would have one slow call, and 149 that it never made."""
     due_s = fixed(500, 0.6)
 
-    found = open_loop(Server(stalls=(0.1, 0.4)), due_s)
+    found = open_loop(Server(stall_s=0.3), due_s)
 
     late = np.count_nonzero(latencies_s(found) > 0.02)
     assert late >= 130
