@@ -36,9 +36,9 @@ class MadeUpRunFailed(ModelError):
 def warm_up(backend: Backend, batch: int) -> int:
     """Run the model on zeros, so that no request meets a first run.
 
-    The batch sizes are 1, 2, 4, ... `batch`, and then the sizes between until a second is over. A model with a free dimension
-    besides the batch, or with text as input, is left cold, because no shape is sure to be valid. A model without a batch
-    dimension runs once.
+    The batch sizes are 1, 2, 4, ... `batch`, and then the sizes between, until a second has passed since the first run. A model
+    with a free dimension besides the batch, or with text as input, is left cold, because no shape is sure to be valid. A model
+    without a batch dimension runs once.
 
     Returns:
         Bytes of the outputs of one row, or of one call without a batch dimension. 0: the model was left cold.
@@ -46,7 +46,7 @@ def warm_up(backend: Backend, batch: int) -> int:
     Raises:
         ModelError: the model cannot run.
     """
-    fixed = fixed_batch(backend)
+    fixed, until_s = fixed_batch(backend), time.monotonic() + _WARM_UP_S
     try:
         tried = trial(backend, fixed or 1)
     except MadeUpRunFailed as error:
@@ -63,7 +63,6 @@ def warm_up(backend: Backend, batch: int) -> int:
     for size in sorted(first):
         if (tried := trial(backend, size)) is not None:
             row_bytes = _bytes(tried.outputs) // size
-    until_s = time.monotonic() + _WARM_UP_S
     for size in range(2, 2 if fixed else batch):
         if size not in first and time.monotonic() < until_s:
             trial(backend, size)
