@@ -13,7 +13,7 @@
 import base64
 import binascii
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, cast
@@ -41,22 +41,22 @@ def encode_record(uri: str, data: Mapping[str, Any]) -> list[bytes]:
         raise InvalidValue(f"record {uri!r} has no inputs")
     for name, value in data.items():
         if isinstance(value, np.ndarray) and value.dtype.kind in "fiu":
-            fields += (_field(keys.TENSOR, name), _tensor(name, value))
+            fields += (_field(keys.TENSOR, name), _encoded(name, value))
         elif isinstance(value, (str, bytes, dict)):
             kind, content = _string_or_image(name, cast("str | bytes | dict[str, Any]", value))
             fields += (_field(kind, name), content)
         elif isinstance(value, list) and len(value) == 3 and all(isinstance(part, np.ndarray) for part in value):
             indices, values, shape = cast(list[Array], value)
             fields += (_field(keys.SPARSE_INDICES, name), _integers(name, "indices", indices))
-            fields += (_field(keys.SPARSE_VALUES, name), _tensor(name, values))
+            fields += (_field(keys.SPARSE_VALUES, name), _encoded(name, values))
             fields += (_field(keys.SPARSE_SHAPE, name), _integers(name, "shape", shape))
         else:
             array = _as_array(name, value)
             letter = array.dtype.kind
             if letter == "b":
-                fields += (_field(keys.BOOL, name), _tensor(name, array.view(np.uint8)))
+                fields += (_field(keys.BOOL, name), _encoded(name, array.view(np.uint8)))
             elif letter in "fiu":
-                fields += (_field(keys.TENSOR, name), _tensor(name, array))
+                fields += (_field(keys.TENSOR, name), _encoded(name, array))
             elif letter == "U" or (letter in "OT" and all(isinstance(item, str) for item in array.flat)):
                 fields += (_field(keys.STRING, name), json.dumps(array.tolist()).encode())
             else:
@@ -87,9 +87,9 @@ def _field(kind: bytes, name: Any) -> bytes:
         raise InvalidValue(f"an input's name must be valid Unicode text, not {name!r}: {error}") from error
 
 
-def _tensor(name: str, array: Array) -> bytes:
+def _encoded(name: str, value: Any, encode: Callable[[Any], bytes] = encode_tensor) -> bytes:
     try:
-        return encode_tensor(array)
+        return encode(value)
     except CodecError as error:
         raise InvalidValue(f"input {name!r}: {error}") from error
 
@@ -99,7 +99,7 @@ def _integers(name: str, part: str, array: Array) -> bytes:
         with np.errstate(invalid="ignore"):
             integers = array.astype(np.int64)
         if np.array_equal(integers, array):
-            return _tensor(name, integers)
+            return _encoded(name, integers)
     raise InvalidValue(f"input {name!r}: the {part} of a sparse tensor must be integers, not {array.dtype}")
 
 
@@ -138,19 +138,12 @@ def _string_or_image(name: str, value: str | bytes | dict[str, Any]) -> tuple[by
         case {"string": str() as text}:
             return keys.STRING, json.dumps(text).encode()
         case {"sequence": list() | tuple() | None as items}:
-            return keys.NESTED, _nested(name, items)
+            return keys.NESTED, _encoded(name, items, encode_nested)
         case _:
             raise InvalidValue(
                 f"input {name!r}: empty bytes, or a dict with none of 'path' (file), 'b64' (text), "
                 "'image' (bytes or ndarray), 'string' (text) and 'sequence' (list of arrays)"
             )
-
-
-def _nested(name: str, items: Any) -> bytes:
-    try:
-        return encode_nested(items)
-    except CodecError as error:
-        raise InvalidValue(f"input {name!r}: {error}") from error
 
 
 def _file(name: str, path: Any) -> bytes:

@@ -20,10 +20,11 @@ from cluster_serving.client import keys
 from cluster_serving.client.servers.config.sources import ENVIRON_PREFIX
 from cluster_serving.client.servers.process.exit_codes import ExitCode, Fault
 from cluster_serving.client.wire.heartbeat import Heartbeat
-from cluster_serving.node.chaos import pace, processes
+from cluster_serving.node.chaos import pace
 from cluster_serving.node.chaos.clock import Clock
 from cluster_serving.node.config.loading import Config
 from cluster_serving.node.job.private_redis import PrivateRedis, spawn
+from cluster_serving.node.ring.holders import open_rings
 from cluster_serving.node.worker.poison import VARIABLE
 
 _TURN_S = 0.05
@@ -129,7 +130,7 @@ class Node:
         while True:
             beat = self.beat()
             if beat is not None and beat.ready:
-                self.rings |= processes.rings(beat.pid)
+                self.rings.update(open_rings(beat.pid))
                 return beat
             code = self._process.poll() if self._process else None
             if code is not None or time.monotonic() > deadline_s:

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import psutil
 
+from cluster_serving.node.ring.holders import open_rings
 from cluster_serving.node.worker.poison import VARIABLE
-
-_RING = "memfd:cluster-serving-ring"
 
 
 def of_run(poison: Path) -> list[psutil.Process]:
@@ -42,21 +41,8 @@ def describe(process: psutil.Process) -> str:
         return str(process.pid)
 
 
-def rings(pid: int) -> set[int]:
-    """Return the inodes of the rings that a process has open."""
-    return set(_open_rings(pid))
-
-
 def holders(inodes: set[int]) -> Iterator[str]:
     """Yield a description of each process that holds a ring with one of the inodes."""
     for pid in psutil.pids():
-        if inodes.intersection(_open_rings(pid)):
+        if inodes.intersection(open_rings(pid)):
             yield f"process {pid} holds a ring of this run"
-
-
-def _open_rings(pid: int) -> Iterator[int]:
-    with suppress(OSError):
-        for entry in Path(f"/proc/{pid}/fd").iterdir():
-            with suppress(OSError):
-                if _RING in str(entry.readlink()):
-                    yield entry.stat().st_ino

@@ -95,7 +95,8 @@ def read_machine(
     frequencies = [root / f"{_CPU}/cpu{core.number}/cpufreq" for core in budget.cores]
     governors = {cpulist.text_of(each / "scaling_governor") for each in frequencies}
     limited = cgroups.free_bytes(root)
-    available = _available(root)
+    available = int((_words_after("MemAvailable:", root / "proc/meminfo") or ["0"])[0]) * 1024
+    open_files = (_words_after("Max open files", root / "proc/self/limits") or ["unlimited"])[0]
     disk = shutil.disk_usage(next(each for each in (home, *home.parents) if each.exists()))
     shm = root / "dev/shm"
     facts = MachineFacts(
@@ -110,7 +111,7 @@ def read_machine(
         memory_limited=limited is not None,
         oom_kills=cgroups.oom_kills(root),
         shm_free=shutil.disk_usage(shm).free if shm.is_dir() else 0,
-        open_files=_open_files(root),
+        open_files=int(open_files) if open_files.isdecimal() else 1 << 30,
         disk_free=disk.free,
         disk_total=disk.total,
     )
@@ -129,17 +130,7 @@ def _times(root: Path) -> tuple[int, ...]:
     return tuple(map(int, words[1:]))
 
 
-def _available(root: Path) -> int:
-    for line in cpulist.text_of(root / "proc/meminfo").splitlines():
-        name, _, value = line.partition(":")
-        if name == "MemAvailable":
-            return int(value.split()[0]) * 1024
-    return 0
-
-
-def _open_files(root: Path) -> int:
-    for line in cpulist.text_of(root / "proc/self/limits").splitlines():
-        if line.startswith("Max open files"):
-            soft = line.split()[3]
-            return int(soft) if soft.isdecimal() else 1 << 30
-    return 1 << 30
+def _words_after(label: str, file: Path) -> list[str]:
+    """Return the words of the line that begins with a label, without the label. Empty: there is no such line."""
+    lines = cpulist.text_of(file).splitlines()
+    return next((line.removeprefix(label).split() for line in lines if line.startswith(label)), [])

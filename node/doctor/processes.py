@@ -3,18 +3,17 @@
 import shlex
 from collections.abc import Collection
 from contextlib import suppress
-from pathlib import Path
 from typing import NamedTuple
 
 import psutil
 
 from cluster_serving.client.servers.checks import Checks, Verdict
 from cluster_serving.node.doctor.memory import size
+from cluster_serving.node.ring.holders import open_rings
 
 PROCESSES = Checks["list[NodeProcess]"]("Processes")
 
 _CHILD = ["-m", "cluster_serving.node.supervisor.child"]
-_RING = "memfd:cluster-serving-ring"
 
 
 class NodeProcess(NamedTuple):
@@ -78,7 +77,7 @@ def node_processes() -> list[NodeProcess]:
     found: list[NodeProcess] = []
     for process in psutil.process_iter():
         with suppress(psutil.Error):
-            rings = _open_rings(process.pid)
+            rings = open_rings(process.pid)
             is_child = process.cmdline()[-3:-1] == _CHILD
             if is_child or rings:
                 supervised = _is_ours(process.parent()) if is_child else _is_ours(process)
@@ -91,17 +90,6 @@ def _is_ours(process: psutil.Process | None) -> bool:
     words = process.cmdline() if process else []
     text = " ".join(words[:4])
     return words[-3:-1] != _CHILD and ("cluster" in text or "python" in text)
-
-
-def _open_rings(pid: int) -> dict[int, int]:
-    rings: dict[int, int] = {}
-    with suppress(OSError):
-        for entry in Path(f"/proc/{pid}/fd").iterdir():
-            with suppress(OSError):
-                if _RING in str(entry.readlink()):
-                    held = entry.stat()
-                    rings[held.st_ino] = held.st_blocks * 512
-    return rings
 
 
 def _listed(processes: Collection[NodeProcess]) -> str:

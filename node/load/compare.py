@@ -50,8 +50,24 @@ def compared(before: Sequence[Figures], now: Sequence[Figures], tolerance: float
     """
     if not before or not now:
         return []
-    both = [name for name in before[0] if all(name in figures for figures in (*before, *now))]
-    return [_compared(name, [each[name] for each in before], [each[name] for each in now], tolerance) for name in both]
+    found: list[Compared] = []
+    for name in before[0]:
+        if all(name in figures for figures in (*before, *now)):
+            a, b = ([each[name] for each in rounds] for rounds in (before, now))
+            low, high = interval(a, b)
+            earlier, later = np.median(a), np.median(b)
+            found.append(
+                Compared(
+                    figure=name,
+                    before=float(earlier),
+                    now=float(later),
+                    ratio=_finite(float(_ratio(later, earlier))),
+                    low=_finite(low),
+                    high=_finite(high),
+                    verdict=_verdict(name, low, high, tolerance),
+                )
+            )
+    return found
 
 
 def direction(name: str) -> int:
@@ -71,20 +87,6 @@ def interval(a: Sequence[float], b: Sequence[float]) -> tuple[float, float]:
     ratios = _ratio(_drawn(random, b), _drawn(random, a))
     low, high = np.quantile(ratios, [(1 - _CONFIDENCE) / 2, (1 + _CONFIDENCE) / 2], method="inverted_cdf")
     return float(low), float(high)
-
-
-def _compared(name: str, a: Sequence[float], b: Sequence[float], tolerance: float) -> Compared:
-    before, now = np.median(a), np.median(b)
-    low, high = interval(a, b)
-    return Compared(
-        figure=name,
-        before=float(before),
-        now=float(now),
-        ratio=_finite(float(_ratio(now, before))),
-        low=_finite(low),
-        high=_finite(high),
-        verdict=_verdict(name, low, high, tolerance),
-    )
 
 
 def _finite(value: float) -> float | None:

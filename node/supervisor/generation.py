@@ -135,12 +135,14 @@ class Generation:
             figures: counts and measurements of the node.
             redis_s: seconds of processor time of Redis.
         """
+        times = psutil.cpu_times()
+        used_s = sum(times) - times.idle - times.iowait - times.guest - times.guest_nice
         return Sample(
             time.monotonic(),
             figures,
             processes=tuple(process for lane in self._lanes for process in lane.processes()),
             redis_s=redis_s,
-            machine_s=_machine_s(),
+            machine_s=used_s / (psutil.cpu_count() or 1),
             throttled_s=throttled_s(),
             starved_s=starved_s(),
         )
@@ -265,9 +267,3 @@ def take_turn(generations: Sequence[Generation], bell: Bell, longest_s: float) -
             if reason is not None:
                 lanes.bury(child, reason)
         lanes.look_after()
-
-
-def _machine_s() -> float:
-    """Return the seconds of processor time that all processes of the machine have used, for each core."""
-    times = psutil.cpu_times()
-    return (sum(times) - times.idle - times.iowait - times.guest - times.guest_nice) / (psutil.cpu_count() or 1)

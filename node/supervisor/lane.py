@@ -129,14 +129,11 @@ class Lane:
         seats = (self._reader, self._writer, *self._wanted_workers())  # in the order of the counters
         for seat, row in zip(seats, self.ring.counters, strict=False):
             pid = seat.child.pid if seat.child is not None else 0
-            busy_us = row[Count.BUSY_US] + self._running_us(seat)
+            # A worker counts its present batch when the batch is done.
+            running = self.ring.owned(self._workers.index(seat), State.RUNNING) if seat in self._workers else []
+            started_us = sum(self.ring.slots[slot].times_us[1] for slot in running)
+            busy_us = row[Count.BUSY_US] + (now_us() - started_us if started_us else 0)
             yield ProcessSample.of(seat.name, pid, busy_us / 1e6, row[Count.BLOCKED_US] / 1e6)
-
-    def _running_us(self, seat: Seat) -> int:
-        """Return the microseconds since a worker began with its present batch. The worker counts a batch when the batch is done."""
-        running = self.ring.owned(self._workers.index(seat), State.RUNNING) if seat in self._workers else []
-        started_us = sum(self.ring.slots[slot].times_us[1] for slot in running)
-        return now_us() - started_us if started_us else 0
 
     def children(self) -> Iterator[Child]:
         """Return the running children."""
