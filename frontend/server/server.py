@@ -92,7 +92,9 @@ class Server:
                 self._act_on(self._signals.popleft())
             self._bury_the_dead()
             self._reap_orphans()
-            self._kill_the_hung()
+            self._detector.look()
+            for generation in self._generations():
+                generation.kill_the_hung(self._detector)
             self._advance()
         log.info("stopped")
         return self._exit
@@ -155,11 +157,6 @@ class Server:
                 self._stop(signal.SIGKILL)
             else:
                 self._give_up(generation, reason)
-
-    def _kill_the_hung(self) -> None:
-        self._detector.look()
-        for generation in self._generations():
-            generation.kill_the_hung(self._detector)
 
     def _advance(self) -> None:
         """Forget generations that have ended, change over to the next generation once it is ready, and begin a reload."""

@@ -44,12 +44,18 @@ def top(name: str | None, interval_s: float) -> None:
     With NAME, or Enter on a job, it shows the workers of one job and its last minute. q ends. Where standard output is no
     terminal, a line for each job is printed at each look.
     """
+    from cluster_serving.client.servers.picture import JobPicture
+    from cluster_serving.node.commands.load_text import cells
+
     try:
         if sys.stdin.isatty() and sys.stdout.isatty():
             _on_terminal(name, interval_s)
         job_reports = JobReports()
         while True:
-            _print_lines(_reports(job_reports, name))
+            for report in _reports(job_reports, name):
+                figures = cells(JobPicture(**report["load"])) if "load" in report else {}
+                told = "   ".join(f"{heading} {value}" for heading, value in figures.items())
+                say(f"{time.strftime('%H:%M:%S')}   {report['job']}   {report['state']}   {told}".rstrip())
             time.sleep(interval_s)
     except (KeyboardInterrupt, _Ended):
         pass
@@ -170,13 +176,3 @@ def _on_terminal(name: str | None, interval_s: float) -> None:
                     view.press(os.read(keyboard, 16).decode(errors="replace"))
     finally:
         termios.tcsetattr(keyboard, termios.TCSADRAIN, before)
-
-
-def _print_lines(reports: Sequence[Report]) -> None:
-    from cluster_serving.client.servers.picture import JobPicture
-    from cluster_serving.node.commands.load_text import cells
-
-    for report in reports:
-        figures = cells(JobPicture(**report["load"])) if "load" in report else {}
-        told = "   ".join(f"{heading} {value}" for heading, value in figures.items())
-        say(f"{time.strftime('%H:%M:%S')}   {report['job']}   {report['state']}   {told}".rstrip())

@@ -80,7 +80,12 @@ class OnnxBackend:
             results = self._session.run(self._names, batch)
         outputs = dict(zip(self._names, results, strict=True))
         for spec in self._nested_outputs:
-            outputs[spec.name] = _objects(outputs[spec.name], spec)
+            is_rows = spec.dtype == "map"
+            items: list[Any] = outputs[spec.name] if is_rows else [outputs[spec.name]]
+            array = np.empty(len(items), object)
+            for at, item in enumerate(items):
+                array[at] = item
+            outputs[spec.name] = array if is_rows else array.reshape(())
         return outputs
 
 
@@ -123,16 +128,6 @@ def load(detected: Detected, options: LoadOptions) -> OnnxBackend:
             reason = _SOURCE.sub("", text.rpartition(" failed:")[2]).strip().split("\n")[0]
         raise ModelError(f"{path} cannot be loaded by ONNX Runtime {ort.__version__}: {reason}") from error
     return OnnxBackend(session, options, path)
-
-
-def _objects(value: Any, spec: TensorSpec) -> Array:
-    """Return a nested value as an array of objects: the maps of the rows, or the value as the only item."""
-    is_rows = spec.dtype == "map"
-    items: list[Any] = value if is_rows else [value]
-    array = np.empty(len(items), object)
-    for at, item in enumerate(items):
-        array[at] = item
-    return array if is_rows else array.reshape(())
 
 
 def _spec(value: Any, batch_axis: int | None, path: Path) -> TensorSpec:

@@ -9,7 +9,6 @@ import sys
 import traceback
 from contextlib import suppress
 from types import NoneType, TracebackType
-from typing import Any
 
 import structlog
 
@@ -37,7 +36,7 @@ def configure(process: str, level: str | None = None) -> None:
             structlog.dev.ConsoleRenderer()
             if sys.stdout.isatty()
             else structlog.processors.LogfmtRenderer(key_order=["timestamp", "level", "process", "event"]),
-            _redacted,
+            lambda _logger, _method, line: redact(str(line)),  # as the last processor, it lets no value slip past
         ],
         wrapper_class=structlog.make_filtering_bound_logger(least),
         logger_factory=lambda *_: _Printer(),
@@ -67,11 +66,6 @@ def _escaped(_logger: object, _method: str, event: structlog.typing.EventDict) -
         if not isinstance(value, (int, float, NoneType)):
             event[key] = printable_lines(redact(str(value)))
     return event
-
-
-def _redacted(_logger: object, _method: str, line: Any) -> str:
-    """Redact the whole line. As the last processor, it lets no value slip past."""
-    return redact(line)
 
 
 def _print_uncaught(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:

@@ -92,6 +92,12 @@ class Calls(Checks):
         """Begin a loop over one of the calls."""
         return self.random.choice([self.predict, self.predict_many, self.as_completed, self.enqueue, self.query])()
 
+    def whole_loop(self) -> None:
+        """Go through a loop over one of the calls, and count the error that ends the loop."""
+        with self.counted():
+            for _ in self.any_loop():
+                pass
+
     def predict(self) -> Iterator[None]:
         """Send one record after the other."""
         for sample in self.draw(4):

@@ -32,9 +32,7 @@ class Forks(Caller):
 
     def _call(self, loops: int) -> None:
         for _ in range(loops):
-            with self.calls.counted():
-                for _ in self.calls.any_loop():
-                    pass
+            self.calls.whole_loop()
 
     def _fork(self, seed: float) -> tuple[int, int]:
         """Return the pid of a child, and the descriptor of a pipe for its tally."""

@@ -12,7 +12,7 @@ class Threads(Caller):
 
     def round(self) -> None:
         """Make calls in all threads."""
-        threads = [threading.Thread(target=self._call, daemon=True) for _ in range(_THREADS)]
+        threads = [threading.Thread(target=self.calls.whole_loop, daemon=True) for _ in range(_THREADS)]
         for thread in threads:
             thread.start()
         if self.calls.random.random() < 0.2:
@@ -20,8 +20,3 @@ class Threads(Caller):
                 self.calls.random.choice([self.calls.input.close, self.calls.output.close])()
         for thread in threads:
             thread.join()
-
-    def _call(self) -> None:
-        with self.calls.counted():
-            for _ in self.calls.any_loop():
-                pass
