@@ -1,4 +1,4 @@
-"""The users of node/users.acl: a node, a client and an operator do all they do, and nothing else."""
+"""The users of node/job/users.acl: a node, a client and an operator do all they do, and nothing else."""
 
 import asyncio
 import base64
@@ -18,7 +18,6 @@ import pytest
 import redis
 from bench.receiver import receiver
 
-from cluster_serving import node as node_package
 from cluster_serving.client import InputQueue, OutputQueue, QueueFull, RecordFailed, keys
 from cluster_serving.client.protocol.redis_refused import RedisRefused
 from cluster_serving.client.redis_settings import RedisSettings
@@ -28,6 +27,7 @@ from cluster_serving.frontend.dashboard.history import Recorder, points_since
 from cluster_serving.frontend.metrics.timers import Timers
 from cluster_serving.frontend.models.models import Models
 from cluster_serving.frontend.server.redis_kind import check_redis
+from cluster_serving.node import job as job_package
 from cluster_serving.node.job.redis_program import find_server
 from support.models import MODELS, affine
 from support.private_redis import PrivateRedis
@@ -36,7 +36,7 @@ from support.running_node import RunningNode, running_node
 from support.wait import wait_until
 
 ROOT = Path(__file__).parents[2]
-ACL = Path(node_package.__file__).with_name("users.acl")
+ACL = Path(job_package.__file__).with_name("users.acl")
 JOB = "serving_stream"  # whose keys the file names
 ADMIN = "user admin on >all-rights ~* &* +@all\n"
 ONES = np.ones(4, np.float32)
