@@ -1,1 +1,1 @@
-"""Sanic made stricter and quicker: connections, bodies, responses."""
+"""Sanic made stricter and quicker: connections, bodies, responses; the errors with their HTTP statuses."""

@@ -7,8 +7,8 @@ from typing import TypeVar
 
 from sanic import Request
 
-from cluster_serving.frontend.errors import UnsupportedMediaType
 from cluster_serving.frontend.http.compression import inflate
+from cluster_serving.frontend.http.errors import UnsupportedMediaType
 
 Read = TypeVar("Read")
 

@@ -4,7 +4,7 @@ import zlib
 
 from sanic.exceptions import PayloadTooLarge
 
-from cluster_serving.frontend.errors import BadRequest, UnsupportedMediaType
+from cluster_serving.frontend.http.errors import BadRequest, UnsupportedMediaType
 
 _EITHER_FORMAT = 32 + zlib.MAX_WBITS
 _WINDOWS = {"gzip": 16 + zlib.MAX_WBITS, "deflate": zlib.MAX_WBITS}

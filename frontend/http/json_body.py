@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import orjson
 
-from cluster_serving.frontend.errors import BadRequest
+from cluster_serving.frontend.http.errors import BadRequest
 
 MAX_PARTS = 1 << 22
 """Largest number of lists, objects and texts in one body: `[],` is three bytes of text and 64 bytes of memory."""

@@ -6,7 +6,7 @@ from time import monotonic
 
 from cluster_serving.frontend.config.servables import Servable
 from cluster_serving.frontend.config.settings import FrontendConfig
-from cluster_serving.frontend.errors import Limited
+from cluster_serving.frontend.http.errors import Limited
 from cluster_serving.frontend.metrics.timers import Count, WorkerTimers
 from cluster_serving.frontend.models.token_bucket import TokenBucket
 

@@ -10,7 +10,7 @@ from cluster_serving.client.redis_settings import RedisSettings
 from cluster_serving.client.wire.result import Result
 from cluster_serving.frontend.config.servables import Servable
 from cluster_serving.frontend.config.settings import FrontendConfig
-from cluster_serving.frontend.errors import SEE_LOG, NotReady, Overloaded, UnknownModel, UnknownResult
+from cluster_serving.frontend.http.errors import SEE_LOG, NotReady, Overloaded, UnknownModel, UnknownResult
 from cluster_serving.frontend.job import Job
 from cluster_serving.frontend.metrics.timers import Count, Timer, WorkerTimers
 from cluster_serving.frontend.models.backend import Backend

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from cluster_serving.client.errors import RecordFailed
 from cluster_serving.client.wire.result import Result
-from cluster_serving.frontend.errors import STATUS_OF_RECORD, BadRequest
+from cluster_serving.frontend.http.errors import STATUS_OF_RECORD, BadRequest
 
 
 def check_all(results: Sequence[Result]) -> None:

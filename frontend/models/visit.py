@@ -9,7 +9,7 @@ from cluster_serving.client.errors import CodecError
 from cluster_serving.client.wire.receipt import Receipt
 from cluster_serving.client.wire.result import Result
 from cluster_serving.frontend.config.settings import FrontendConfig
-from cluster_serving.frontend.errors import BadRequest
+from cluster_serving.frontend.http.errors import BadRequest
 from cluster_serving.frontend.models.later.target import Target
 
 _REQUEST_ID = re.compile(r"[\x21-\x7e]{1,128}")

@@ -19,9 +19,9 @@ from cluster_serving.frontend.dashboard.files import HEADERS, PAGE, files
 from cluster_serving.frontend.dashboard.history import points_since
 from cluster_serving.frontend.dashboard.slow_records import slow_records
 from cluster_serving.frontend.dashboard.view import frontend_view, job_view
-from cluster_serving.frontend.errors import BadRequest, Forbidden
 from cluster_serving.frontend.http.body import read
 from cluster_serving.frontend.http.compression import deflate
+from cluster_serving.frontend.http.errors import BadRequest, Forbidden
 from cluster_serving.frontend.http.responses import json_response
 from cluster_serving.frontend.models.models import Served
 from cluster_serving.frontend.routes.routes import Routes

@@ -15,7 +15,7 @@ from sanic.exceptions import SanicException
 
 from cluster_serving.client.errors import ClusterServingError, ConnectionLost, RecordFailed
 from cluster_serving.client.protocol.redis_refused import RedisRefused
-from cluster_serving.frontend.errors import SEE_LOG, Limited, RequestError
+from cluster_serving.frontend.http.errors import SEE_LOG, Limited, RequestError
 from cluster_serving.frontend.http.responses import json_response
 from cluster_serving.frontend.models.visit import request_id_of
 

@@ -7,7 +7,7 @@ from typing import Any
 from sanic import HTTPResponse, Request
 
 from cluster_serving.client.errors import ClusterServingError
-from cluster_serving.frontend.errors import Unauthorized
+from cluster_serving.frontend.http.errors import Unauthorized
 from cluster_serving.frontend.metrics.timers import Count, Timer
 from cluster_serving.frontend.models.limits import take_token
 from cluster_serving.frontend.models.visit import Visit, server_timing

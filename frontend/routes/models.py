@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 from sanic import HTTPResponse, Request
 
-from cluster_serving.frontend.errors import UnknownModel
+from cluster_serving.frontend.http.errors import UnknownModel
 from cluster_serving.frontend.http.responses import json_response
 from cluster_serving.frontend.metrics.timers import Timer
 from cluster_serving.frontend.models.models import Served

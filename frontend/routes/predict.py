@@ -14,8 +14,8 @@ from time import perf_counter
 from sanic import HTTPResponse, Request
 from sanic.response import text
 
-from cluster_serving.frontend.errors import BadRequest
 from cluster_serving.frontend.http.body import read
+from cluster_serving.frontend.http.errors import BadRequest
 from cluster_serving.frontend.models.models import Served
 from cluster_serving.frontend.routes.respond import respond
 from cluster_serving.frontend.routes.routes import Routes

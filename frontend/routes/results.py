@@ -15,7 +15,7 @@ from typing import Any
 from sanic import HTTPResponse, Request
 
 from cluster_serving.client.errors import ClusterServingError
-from cluster_serving.frontend.errors import BadRequest, UnknownResult
+from cluster_serving.frontend.http.errors import BadRequest, UnknownResult
 from cluster_serving.frontend.http.responses import json_response
 from cluster_serving.frontend.models.later.kept import Kept
 from cluster_serving.frontend.models.registry import Registry

@@ -7,7 +7,7 @@ from sanic.response import text
 
 from cluster_serving.client import keys
 from cluster_serving.client.protocol.redis_refused import RedisRefused
-from cluster_serving.frontend.errors import BadRequest
+from cluster_serving.frontend.http.errors import BadRequest
 from cluster_serving.frontend.http.responses import json_response
 from cluster_serving.frontend.routes.routes import Routes
 from cluster_serving.frontend.routes.state import Frontend

@@ -5,8 +5,8 @@ from time import perf_counter
 from sanic import HTTPResponse, Request
 
 from cluster_serving.client.protocol.requests import Fields
-from cluster_serving.frontend.errors import BadRequest, UnknownModel
 from cluster_serving.frontend.http.body import check_no_file, read
+from cluster_serving.frontend.http.errors import BadRequest, UnknownModel
 from cluster_serving.frontend.http.json_body import parse
 from cluster_serving.frontend.http.responses import json_response
 from cluster_serving.frontend.routes.respond import respond

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 from cluster_serving.client.protocol.requests import Fields
-from cluster_serving.frontend.errors import BadRequest
+from cluster_serving.frontend.http.errors import BadRequest
 from cluster_serving.frontend.job import Job
 from cluster_serving.frontend.values.instances import encode_instance
 

@@ -19,7 +19,7 @@ import numpy as np
 from sanic import HTTPResponse
 
 from cluster_serving.client.wire.result import Result
-from cluster_serving.frontend.errors import BadRequest
+from cluster_serving.frontend.http.errors import BadRequest
 from cluster_serving.frontend.http.responses import json_response
 from cluster_serving.frontend.models.results import check_all
 

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from cluster_serving.frontend.errors import BadRequest
+from cluster_serving.frontend.http.errors import BadRequest
 from cluster_serving.frontend.v2.request import InferRequest, Parameters, is_size, refuse_shared_memory
 
 _MAX_TIMEOUT_US = 1 << 53

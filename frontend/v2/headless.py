@@ -6,7 +6,7 @@ curl --data-binary @row.f32 -H "Inference-Header-Content-Length: 0" .../v2/model
 import numpy as np
 
 from cluster_serving.client.wire.heartbeat import Heartbeat
-from cluster_serving.frontend.errors import BadRequest
+from cluster_serving.frontend.http.errors import BadRequest
 from cluster_serving.frontend.v2.asked import Asked
 from cluster_serving.frontend.v2.datatypes import BYTES, datatype_of, described
 from cluster_serving.frontend.v2.request import InputHead

@@ -9,7 +9,7 @@ from cluster_serving.client.tensor_spec import TensorSpec
 from cluster_serving.client.wire.nested import is_nested
 from cluster_serving.client.wire.result import Result
 from cluster_serving.client.wire.tensors import Array
-from cluster_serving.frontend.errors import BadRequest
+from cluster_serving.frontend.http.errors import BadRequest
 from cluster_serving.frontend.http.json_body import write
 from cluster_serving.frontend.models.results import check_all
 

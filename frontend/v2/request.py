@@ -10,7 +10,7 @@ from typing import Annotated, Any, TypeGuard
 import msgspec
 from msgspec import Meta
 
-from cluster_serving.frontend.errors import BadRequest
+from cluster_serving.frontend.http.errors import BadRequest
 from cluster_serving.frontend.http.json_body import check_parts
 
 _MAX_DIGITS = 18

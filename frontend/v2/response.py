@@ -8,7 +8,7 @@ import numpy as np
 import orjson
 
 from cluster_serving.client.wire.tensors import Array
-from cluster_serving.frontend.errors import BadRequest
+from cluster_serving.frontend.http.errors import BadRequest
 from cluster_serving.frontend.v2.asked import Asked, Wanted
 from cluster_serving.frontend.v2.classification import classify
 from cluster_serving.frontend.v2.datatypes import BYTES, datatype_of

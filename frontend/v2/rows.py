@@ -19,7 +19,7 @@ from cluster_serving.client.tensor_spec import TensorSpec
 from cluster_serving.client.wire.binding import like
 from cluster_serving.client.wire.heartbeat import Heartbeat
 from cluster_serving.client.wire.tensors import Array, tensor_header
-from cluster_serving.frontend.errors import BadRequest
+from cluster_serving.frontend.http.errors import BadRequest
 from cluster_serving.frontend.v2.datatypes import BYTES, described
 from cluster_serving.frontend.v2.tensors import Tensor
 

@@ -11,7 +11,7 @@ import numpy as np
 from msgspec import Meta
 
 from cluster_serving.client.wire.tensors import Array
-from cluster_serving.frontend.errors import BadRequest
+from cluster_serving.frontend.http.errors import BadRequest
 from cluster_serving.frontend.http.json_body import MAX_PARTS
 from cluster_serving.frontend.v2.datatypes import BF16, BYTES, DTYPES
 from cluster_serving.frontend.v2.request import InputHead

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from multipart import MultipartError, MultipartSegment, ParserLimitReached, PushMultipartParser, parse_options_header
 
-from cluster_serving.frontend.errors import BadRequest
+from cluster_serving.frontend.http.errors import BadRequest
 
 _MAX_PARTS = 16_384
 _MAX_HEADER_BYTES = 8192

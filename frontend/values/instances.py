@@ -6,7 +6,7 @@ from typing import Any
 from cluster_serving.client.errors import CodecError
 from cluster_serving.client.tensor_spec import TensorSpec
 from cluster_serving.client.wire.binding import bind
-from cluster_serving.frontend.errors import BadRequest
+from cluster_serving.frontend.http.errors import BadRequest
 from cluster_serving.frontend.job import Job
 from cluster_serving.frontend.values.json_values import Fields, JsonInput
 

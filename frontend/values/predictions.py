@@ -20,7 +20,7 @@ from sanic import HTTPResponse
 from cluster_serving.client.wire.nested import is_nested
 from cluster_serving.client.wire.result import Result
 from cluster_serving.client.wire.tensors import Array
-from cluster_serving.frontend.errors import STATUS_OF_RECORD
+from cluster_serving.frontend.http.errors import STATUS_OF_RECORD
 from cluster_serving.frontend.http.json_body import write
 from cluster_serving.frontend.http.responses import json_response
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from cluster_serving.frontend.errors import BadRequest, UnsupportedMediaType
+from cluster_serving.frontend.http.errors import BadRequest, UnsupportedMediaType
 from cluster_serving.frontend.http.json_body import parse
 from cluster_serving.frontend.job import Job
 from cluster_serving.frontend.values.instances import encode_instance

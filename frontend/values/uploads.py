@@ -6,7 +6,7 @@ import orjson
 
 from cluster_serving.client.tensor_spec import TensorSpec
 from cluster_serving.client.wire.binding import listed
-from cluster_serving.frontend.errors import BadRequest
+from cluster_serving.frontend.http.errors import BadRequest
 from cluster_serving.frontend.http.json_body import check_parts
 from cluster_serving.frontend.job import Job
 from cluster_serving.frontend.values.forms import Part, read_form

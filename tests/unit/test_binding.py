@@ -15,7 +15,7 @@ from cluster_serving.client.tensor_spec import TensorSpec
 from cluster_serving.client.wire.binding import bind, like
 from cluster_serving.client.wire.original.encode import encode_record as encode_original
 from cluster_serving.client.wire.values import encode_record
-from cluster_serving.frontend.errors import BadRequest
+from cluster_serving.frontend.http.errors import BadRequest
 from cluster_serving.frontend.job import Job
 from cluster_serving.frontend.values.instances import encode_instance
 from cluster_serving.node.reader.decoding import Record, RecordDecoder

@@ -13,10 +13,10 @@ from sanic import Request, Sanic
 from sanic.compat import Header
 from sanic.exceptions import PayloadTooLarge
 
-from cluster_serving.frontend.errors import BadRequest, UnsupportedMediaType
 from cluster_serving.frontend.http import json_body
 from cluster_serving.frontend.http.body import read
 from cluster_serving.frontend.http.compression import deflate, inflate
+from cluster_serving.frontend.http.errors import BadRequest, UnsupportedMediaType
 from cluster_serving.frontend.v2.request import decode_request
 
 LARGE = bytes(2 << 20)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from cluster_serving.frontend.config.settings import FrontendConfig, signing_key
-from cluster_serving.frontend.errors import BadRequest
+from cluster_serving.frontend.http.errors import BadRequest
 from cluster_serving.frontend.models.later import webhook
 from cluster_serving.frontend.models.later.target import Forbidden, Target, is_public
 from cluster_serving.frontend.models.later.webhook import post, signed

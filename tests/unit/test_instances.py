@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from cluster_serving.client.tensor_spec import TensorSpec
 from cluster_serving.client.wire.tensors import decode_tensor
-from cluster_serving.frontend.errors import BadRequest
+from cluster_serving.frontend.http.errors import BadRequest
 from cluster_serving.frontend.job import Job
 from cluster_serving.frontend.values.instances import encode_instance
 from cluster_serving.frontend.values.json_values import Fields

@@ -8,7 +8,7 @@ from sanic import HTTPResponse, Request, Sanic
 
 from cluster_serving.client.errors import ClusterServingError, ConnectionLost, ResultTimeout
 from cluster_serving.client.protocol.redis_refused import RedisRefused
-from cluster_serving.frontend.errors import BadRequest, Limited, NotReady, Overloaded, Unauthorized
+from cluster_serving.frontend.http.errors import BadRequest, Limited, NotReady, Overloaded, Unauthorized
 from cluster_serving.frontend.routes.errors import Troubles, error_response
 from cluster_serving.frontend.routes.routes import Routes
 

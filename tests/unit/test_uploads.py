@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from cluster_serving.client.tensor_spec import TensorSpec
-from cluster_serving.frontend.errors import BadRequest
+from cluster_serving.frontend.http.errors import BadRequest
 from cluster_serving.frontend.job import Job
 from cluster_serving.frontend.values.uploads import form_instances, image_instances
 from support.heartbeats import described

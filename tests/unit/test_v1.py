@@ -10,7 +10,7 @@ from cluster_serving.client.errors import RecordFailed
 from cluster_serving.client.tensor_spec import TensorSpec
 from cluster_serving.client.wire.result import Result
 from cluster_serving.client.wire.tensors import decode_tensor
-from cluster_serving.frontend.errors import BadRequest
+from cluster_serving.frontend.http.errors import BadRequest
 from cluster_serving.frontend.http.json_body import write
 from cluster_serving.frontend.job import Job
 from cluster_serving.frontend.models.results import check_all

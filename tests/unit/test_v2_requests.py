@@ -10,7 +10,7 @@ from tritonclient import http as triton
 from tritonclient.utils import np_to_triton_dtype
 
 from cluster_serving.client.wire.tensors import Array
-from cluster_serving.frontend.errors import BadRequest
+from cluster_serving.frontend.http.errors import BadRequest
 from cluster_serving.frontend.v2.asked import Asked, Wanted
 from cluster_serving.frontend.v2.datatypes import BYTES, DTYPES
 from cluster_serving.frontend.v2.request import decode_request

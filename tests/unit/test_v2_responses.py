@@ -9,7 +9,7 @@ from tritonclient.http import InferResult
 from cluster_serving.client.errors import ErrorCode, RecordFailed
 from cluster_serving.client.wire.result import Result
 from cluster_serving.client.wire.tensors import Array
-from cluster_serving.frontend.errors import BadRequest
+from cluster_serving.frontend.http.errors import BadRequest
 from cluster_serving.frontend.v2.asked import Asked, Wanted
 from cluster_serving.frontend.v2.classification import classify
 from cluster_serving.frontend.v2.datatypes import DTYPES

@@ -11,7 +11,7 @@ from cluster_serving.client.errors import CodecError
 from cluster_serving.client.tensor_spec import TensorSpec
 from cluster_serving.client.wire.heartbeat import Heartbeat
 from cluster_serving.client.wire.tensors import decode_tensor
-from cluster_serving.frontend.errors import BadRequest
+from cluster_serving.frontend.http.errors import BadRequest
 from cluster_serving.frontend.v2.datatypes import BYTES, datatype_of
 from cluster_serving.frontend.v2.headless import read_headless
 from cluster_serving.frontend.v2.rows import Rows, split

@@ -23,7 +23,7 @@ from cluster_serving.client.errors import ClusterServingError
 from cluster_serving.client.protocol.resp import Script
 from cluster_serving.client.redis_settings import RedisSettings
 from cluster_serving.frontend.config.settings import FrontendConfig, signing_key
-from cluster_serving.frontend.errors import BadRequest
+from cluster_serving.frontend.http.errors import BadRequest
 from cluster_serving.frontend.metrics.timers import Count, WorkerTimers
 from cluster_serving.frontend.models.later.kept import Kept
 from cluster_serving.frontend.models.later.target import Forbidden, Target

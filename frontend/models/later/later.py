@@ -10,7 +10,7 @@ from cluster_serving.client.errors import ClusterServingError, ConnectionLost
 from cluster_serving.client.protocol.requests import Fields
 from cluster_serving.client.redis_settings import RedisSettings
 from cluster_serving.frontend.config.settings import FrontendConfig
-from cluster_serving.frontend.errors import TooManyCalls
+from cluster_serving.frontend.http.errors import TooManyCalls
 from cluster_serving.frontend.models.calls import CANCEL, Calls
 from cluster_serving.frontend.models.later import kept
 from cluster_serving.frontend.models.later.kept import CallId, Kept, Queue
