@@ -38,7 +38,7 @@ class Observer(threading.Thread):
     def __init__(self, settings: RedisSettings, job: str, reply: str, answers: Answers, history: History) -> None:
         super().__init__(name="watch", daemon=True)
         self._redis: Any = settings.client()
-        self._redis.set_response_callback("XREAD", lambda reply, **_: reply)  # for `read_replies`
+        self._redis.set_response_callback("XREAD", _as_it_came)  # for `read_replies`
         self._job = job
         self._prefix = keys.result_prefix(job)
         self._reply = reply
@@ -156,3 +156,7 @@ class Observer(threading.Thread):
         except redis.ResponseError:
             pending, consumers = 0, []  # no group
         return pending, int(with_group.xlen(self._job)), consumers
+
+
+def _as_it_came(reply: Any, **_: Any) -> Any:
+    return reply

@@ -224,7 +224,7 @@ class Supervisor:
         if lanes.can_become(arrangement):
             lanes.rearrange(arrangement)
         else:
-            self._load(Change(served.config, served.model, lambda *_: None, lambda: None, _RESIZE_S))
+            self._load(Change(served.config, served.model, _no_report, lambda: None, _RESIZE_S))
 
     def _give_up(self, change: Change) -> None:
         self._change = None
@@ -254,3 +254,7 @@ class Supervisor:
         lanes = Generation(config, model, self._node, generation, arrangement, str(self._job.proof_directory))
         self._consumers.update(*(lanes.consumers(number) for number in (0, 1)))
         return lanes
+
+
+def _no_report(event: str, text: str, code: int = 0) -> None:
+    """Ignore a report, because no command waits for the change."""

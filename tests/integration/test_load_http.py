@@ -3,7 +3,7 @@
 import select
 import socket
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import closing, contextmanager
 
 import pytest
@@ -16,7 +16,7 @@ OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
 
 
 @contextmanager
-def server(*answers: Sequence[bytes]) -> Iterator[str]:
+def server(*answers: Sequence[bytes]) -> Generator[str]:
     """Answer the requests of one connection after the other with these parts, and give the URL. No part: hang up."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         listener.settimeout(30)

@@ -10,10 +10,16 @@ import click
 from cluster_serving.client.servers.process.exit_codes import Fault
 from cluster_serving.client.servers.process.printable import printable, printable_lines
 
+
+def _normal(name: str) -> str:
+    """Return the name of an option as the help spells it: the original wrote `--config_path`."""
+    return name.replace("_", "-")
+
+
 SETTINGS: dict[str, Any] = {
     "help_option_names": ["-h", "--help"],
     "max_content_width": 100,
-    "token_normalize_func": lambda name: name.replace("_", "-"),  # the original wrote `--config_path`
+    "token_normalize_func": _normal,
 }
 
 

@@ -45,7 +45,11 @@ def _min(module: Module) -> Layer:
 def _max_or_index(module: Module) -> Layer:
     if module.flag("returnValue", default=True):
         return _extreme(module, torch.amax)
-    return _extreme(module, lambda x, axis, *, keepdim: x.argmax(axis, keepdim=keepdim) + 1.0)
+    return _extreme(module, _index_of_maximum)
+
+
+def _index_of_maximum(x: Tensor, axis: int, *, keepdim: bool) -> Tensor:
+    return x.argmax(axis, keepdim=keepdim) + 1.0
 
 
 def _extreme(module: Module, reduce: Callable[..., Tensor]) -> Layer:
