@@ -50,17 +50,17 @@ def test_the_slowest_of_each_interval_is_kept_for_an_hour(
     redis_server: PrivateRedis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     link = Link(RedisSettings.parse(redis_server.url))
-    kept = Slowest(link, "slow")
+    kept = Slowest(link, "slowest")
     monkeypatch.setattr(slowest, "_INTERVAL_S", 0)
     monkeypatch.setattr(kept, "_due_s", float("inf"))
     kept.offer([row(70), row(90), row(80)], BATCH, 0, NOW_MS)
     kept.offer([row(60)], BATCH, 0, NOW_MS)
-    assert read(redis_server, "slow") == []
+    assert read(redis_server, "slowest") == []
 
     monkeypatch.setattr(kept, "_due_s", 0)
     kept.offer([row(50)], BATCH, 0, NOW_MS)
     kept.offer([row(500)], BATCH, 0, NOW_MS)
-    slow, fast = read(redis_server, "slow")
+    slow, fast = read(redis_server, "slowest")
 
     assert (slow["uri"], slow["took_ms"], fast["uri"]) == ("took-500", 500, "took-90")
     assert fast["stages"] == {"stream": 1, "fill": 49, "wait": 5, "run": 20, "publish": 1, "write": 14}
@@ -68,10 +68,10 @@ def test_the_slowest_of_each_interval_is_kept_for_an_hour(
 
     for took_ms in range(100, 130):
         kept.offer([row(took_ms)], BATCH, 0, NOW_MS)
-    assert [each["took_ms"] for each in read(redis_server, "slow")] == [500, *range(129, 120, -1)]
+    assert [each["took_ms"] for each in read(redis_server, "slowest")] == [500, *range(129, 120, -1)]
     later_ms = NOW_MS + HOUR_MS + 1
     kept.offer([row(10, later_ms)], BATCH, 0, later_ms)
-    assert [each["uri"] for each in read(redis_server, "slow")] == ["took-10"]
+    assert [each["uri"] for each in read(redis_server, "slowest")] == ["took-10"]
     link.close()
 
 
