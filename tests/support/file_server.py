@@ -6,8 +6,10 @@ import threading
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
+
+from support.http_server import HttpServer
 
 
 @dataclass
@@ -33,7 +35,7 @@ class FileServer:
         class Handler(_Handler):
             server_of_test = served
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server = HttpServer(("127.0.0.1", 0), Handler)
         self._scheme = "http"
         if certificates is not None:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

@@ -4,7 +4,7 @@ import inspect
 import json
 import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any, Unpack, get_type_hints
 
@@ -25,6 +25,7 @@ from cluster_serving.client import (
 )
 from cluster_serving.client.api import Api, ConnectionSettings
 from cluster_serving.client.http import frontend
+from support.http_server import HttpServer
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -57,7 +58,7 @@ class Handler(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def url() -> Iterator[str]:
-    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+    with HttpServer(("127.0.0.1", 0), Handler) as server:
         hold = threading.Event()
         server.hold = hold  # type: ignore[attr-defined]
         thread = threading.Thread(target=server.serve_forever, args=(0.01,))
