@@ -11,7 +11,6 @@ from cluster_serving.client.servers.process.quick_imports import import_structlo
 def main() -> None:
     """Run the frontend."""
     make_imports_quick()
-    import_structlog()
 
     def end(_number: int, _frame: object) -> None:
         sys.exit(0)
@@ -26,6 +25,7 @@ def main() -> None:
         sys.exit(fault.exit_code)
     except KeyboardInterrupt:  # the imports take a second and more on a busy machine
         sys.exit("Aborted!")  # as click says later
+    import_structlog()
     frontend.main(prog_name="cluster-serving-http")
 
 
