@@ -1,4 +1,4 @@
-"""Whether the limit of a job is named rightly: eight bottlenecks made for real, and what `status`, `doctor` and the page name.
+"""Trials of the limit that is named: eight bottlenecks made for real, and the names of `status`, `doctor` and the page.
 
 A trial is 13 s of load with the trouble, on a node that goes on between trials; figures are of the last 10 s. Then each voice is
 asked for the code of the limit. Exits with 1 when a verdict is wrong.

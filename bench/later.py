@@ -60,7 +60,7 @@ ALL_WELL = (
 
 
 class Answer(NamedTuple):
-    """What came of a request; status 0: nothing came."""
+    """Answer to a request. Status 0: nothing came."""
 
     status: int
     body: bytes
@@ -129,7 +129,7 @@ def row(number: int) -> list[float]:
 
 
 def is_right(number: int, body: bytes) -> bool:
-    """Whether a body is the answer to a request."""
+    """Return whether a body is the answer to a request."""
     x = np.array([row(number)], np.float32)
     prediction = json.loads(json.loads(json.loads(body)["predictions"][0])["value"])
     return bool(np.allclose(prediction["data"], http_model.Model().predict({"x": x})["y"][0], atol=_TOLERANCE))
