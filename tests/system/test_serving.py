@@ -342,6 +342,5 @@ def test_nothing_is_left_in_redis(node: RunningNode, redis_server: PrivateRedis,
         assert client.xpending(JOB, keys.GROUP)["pending"] == 0
         left = set(client.keys(f"*{JOB}*"))
 
-    assert {key for key in left if b"node_" not in key} <= {
-        name.encode() for name in (JOB, keys.limits_key(JOB), keys.dead_key(JOB))
-    }
+    kept = (JOB, keys.limits_key(JOB), keys.dead_key(JOB), keys.history_key(JOB), keys.slow_key(JOB))
+    assert {key for key in left if b"node_" not in key} <= {name.encode() for name in kept}
