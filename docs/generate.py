@@ -27,9 +27,9 @@ _LEAST_SIZE = 4096  # a smaller number is a count
 def pages() -> dict[str, str]:
     """Return the text of each page by its file name."""
     return {
-        "settings.md": "\n".join(_settings()) + "\n",
-        "metrics.md": "\n".join(_metrics()) + "\n",
-        "bench.schema.json": json.dumps(msgspec.json.schema(Result), indent=2) + "\n",
+        "reference/settings.md": "\n".join(_settings()) + "\n",
+        "reference/metrics.md": "\n".join(_metrics()) + "\n",
+        "reference/bench.schema.json": json.dumps(msgspec.json.schema(Result), indent=2) + "\n",
     }
 
 

@@ -39,7 +39,7 @@ class Verdict(NamedTuple):
 
 
 class Finding(NamedTuple):
-    """Verdict of a check about a subject. The code is stable, and documented in docs/doctor.md."""
+    """Verdict of a check about a subject. The code is stable, and documented in docs/reference/doctor.md."""
 
     code: str
     group: str

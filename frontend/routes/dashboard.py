@@ -165,7 +165,7 @@ async def _permitted(asked: Coroutine[Any, Any, Found]) -> Found:
         if not str(error).startswith("NOPERM"):
             raise
         raise Forbidden(
-            "the Redis user of the frontend has no right to dead letters; docs/dashboard.md has the rights"
+            "the Redis user of the frontend has no right to dead letters; docs/how-to/dashboard.md has the rights"
         ) from error
 
 

@@ -67,7 +67,7 @@ _SECONDS = click.FloatRange(min=0, min_open=True)
     help="With --compare: share that is no change; 0.05.",
 )
 @plot_option
-@click.option("--json", "as_json", is_flag=True, help="JSON: an object, described by docs/bench.schema.json.")
+@click.option("--json", "as_json", is_flag=True, help="JSON: an object, described by docs/reference/bench.schema.json.")
 @click.pass_context
 def bench(
     context: click.Context,

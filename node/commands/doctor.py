@@ -81,7 +81,7 @@ def examine(
     """Examine machine, Redis, model, config and stack, and print what is wrong, its cost, and the command that mends it.
 
     Nothing is changed. Exits with 0 when there are warnings at most, with 1 for a failure, and with 2 when the examination could
-    not be made. Every code is explained in docs/doctor.md.
+    not be made. Every code is explained in docs/reference/doctor.md.
     """
     report = _report(name, stack_files)
     if as_json:

@@ -1,4 +1,4 @@
-"""Answers of `predict` as JSON, an object a line. `docs/predict.md` describes the object."""
+"""Answers of `predict` as JSON, an object a line. `docs/how-to/predict.md` describes the object."""
 
 import json
 from typing import Any, cast

@@ -1,4 +1,4 @@
-"""Result of a load. Its JSON is an interface: `docs/bench.schema.json` is made from these classes."""
+"""Result of a load. Its JSON is an interface: `docs/reference/bench.schema.json` is made from these classes."""
 
 from collections import Counter
 from collections.abc import Sequence

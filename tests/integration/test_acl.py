@@ -293,8 +293,10 @@ def test_without_a_login_nothing_is_answered(server: GuardedRedis) -> None:
 
 @pytest.mark.skipif(not HAS_SELECTORS, reason="Redis before 7 has no selectors")
 def test_a_dashboard_has_history_and_with_one_right_more_dead_letters(server: GuardedRedis, node: RunningNode) -> None:
-    """The right is that of docs/dashboard.md."""
-    (right,) = re.findall(r"^\((~serving_stream .*)\)$", (ROOT / "docs" / "dashboard.md").read_text(), re.MULTILINE)
+    """The right is that of docs/how-to/dashboard.md."""
+    (right,) = re.findall(
+        r"^\((~serving_stream .*)\)$", (ROOT / "docs" / "how-to" / "dashboard.md").read_text(), re.MULTILINE
+    )
     with server.client() as admin:
         letter = admin.xadd(keys.dead_key(JOB), {"dead_letter": '{"code": "WorkerDied"}', "uri": "of the dashboard"})
 

@@ -1,7 +1,7 @@
 """Pictures of the dashboard: `cd tests && ../.venv/bin/python -m support.dashboard_pictures FOLDER`, with Chromium.
 
 Serves a small model to callers that come and go for some minutes, replaces a worker, leaves dead letters, and takes a picture of
-the page in both themes, 1280 and 390 pixels wide. `docs/dashboard.png` is the first of them.
+the page in both themes, 1280 and 390 pixels wide. `docs/how-to/dashboard.png` is the first of them.
 """
 
 import random

@@ -22,7 +22,7 @@ from support.wait import wait_until
 JOB = "loaded"
 TAKES_10_MS = "[0.01, 0]"
 SCHEMA = jsonschema_rs.validator_for(
-    json.loads((Path(__file__).resolve().parents[2] / "docs" / "bench.schema.json").read_text())
+    json.loads((Path(__file__).resolve().parents[2] / "docs" / "reference" / "bench.schema.json").read_text())
 )
 
 MODEL = """

@@ -213,7 +213,7 @@ def test_nothing_of_a_single_round_is_sure() -> None:
 
 
 def test_a_result_has_the_published_form() -> None:
-    schema = json.loads((Path(__file__).resolve().parents[2] / "docs" / "bench.schema.json").read_text())
+    schema = json.loads((Path(__file__).resolve().parents[2] / "docs" / "reference" / "bench.schema.json").read_text())
     failing = window([10.0] * 2, samples=[Sample(STAGES, 2)])
     failing.failed["Bad"] = 10
     found = result(failing, failing, deadline_ms=5.0)
