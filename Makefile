@@ -70,11 +70,13 @@ docs: $(VENV)/installed-dev ## the pages that are made from the code, and the si
 bench: $(VENV)/installed-dev ## the queue, beside its floor
 	$(BIN)/python -m bench.queue
 
-wheel: $(VENV)/installed-dev ## build it, and run the quick start from it in an environment of its own
-	rm -rf build/wheel && $(BIN)/python -m build --outdir build/wheel/dist .
+wheel: $(VENV)/installed-dev ## build it and client/compat, and run the quick start from it in an environment of its own
+	rm -rf build/wheel
+	for source in . client/compat; do $(BIN)/python -m build --outdir build/wheel/dist $$source || exit; done
 	$(PYTHON) -m venv build/wheel/venv
-	build/wheel/venv/bin/python -m pip install -q "$$(ls build/wheel/dist/*.whl)[onnx]"
+	build/wheel/venv/bin/python -m pip install -q "$$(ls build/wheel/dist/cluster_serving-*.whl)[onnx]" build/wheel/dist/cluster_serving_compat-*.whl
 	cd build/wheel && venv/bin/python -P -m cluster_serving.node.quickstart
+	cd build/wheel && venv/bin/python -P -c 'from zoo.serving import client, schema; from bigdl.serving import client, schema'
 
 # Others: make images EXTRAS=torch,http TAG=1.0-torch DOCKER_BUILD_ARGS='--build-arg PIP_EXTRA_INDEX_URL=...'
 EXTRAS ?= onnx,http

@@ -1,0 +1,93 @@
+"""Programs of the original, unchanged but for their search path, and a node."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+from zoo.serving.client import InputQueue
+
+from cluster_serving.client import QueueFull, keys
+from support.private_redis import PrivateRedis, private_redis
+from support.running_node import RunningNode, running_node
+
+ROOT = Path(__file__).resolve().parents[2]
+PROGRAMS = ROOT / "tests" / "support" / "original_programs"
+DIGITS = ROOT / "node" / "quickstart" / "model"
+JOB = "serving_stream"
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrivateRedis]:
+    """A Redis of its own, because a program of 0.9 knows the default job alone."""
+    with private_redis(tmp_path_factory.mktemp("redis")) as server:
+        yield server
+
+
+@pytest.fixture(scope="module", autouse=True)
+def node(server: PrivateRedis, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningNode]:
+    with running_node(tmp_path_factory.mktemp("node"), server, modelPath=str(DIGITS), jobName=JOB) as node:
+        yield node
+
+
+def run(program: str, *arguments: object) -> list[str]:
+    """What the program prints, with the shim on its search path alone."""
+    environment = os.environ | {"PYTHONPATH": str(ROOT / "client" / "compat")}
+    command = [sys.executable, "-P", str(PROGRAMS / program), *map(str, arguments)]
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stderr == ""
+    return ended.stdout.splitlines()
+
+
+def test_images_by_base64(server: PrivateRedis, tmp_path: Path) -> None:
+    held_out = np.load(DIGITS.parent / "held_out.npz")
+    digits = {f"digit{label}": held_out["images"][held_out["labels"] == label][0] for label in (3, 7)}
+    for name, pixels in digits.items():
+        cv2.imwrite(str(tmp_path / f"{name}.png"), pixels)
+
+    printed = run("image_classification.py", "localhost", server.port, JOB, "-i", tmp_path)
+
+    assert printed == [
+        "digit3 prediction layer shape:  (10,)",
+        "the class index of prediction of digit3 image result:  3",
+        "digit3 prediction layer shape:  (10,)",
+        "the class index of prediction of digit3 image result:  3",
+        "digit7 prediction layer shape:  (10,)",
+        "the class index of prediction of digit7 image result:  7",
+    ]
+
+
+def test_host_and_port_in_order_and_the_deprecated_calls(server: PrivateRedis) -> None:
+    assert run("recommendation.py", "localhost", server.port) == [
+        f"localhost '{server.port}' {JOB} []",
+        "Result is :(10,) float32",
+        "True",
+        "NaN (10,)",
+    ]
+
+
+def test_results_read_by_redis_py(server: PrivateRedis) -> None:
+    assert run("throughput.py", "localhost", server.port, JOB, 60) == [
+        "Entering initial dequeue",
+        "Received 60 results, including 0 invalid results",
+    ]
+
+
+def test_a_full_queue_prints_the_sentence_of_the_original(
+    server: PrivateRedis, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with server.client() as client:
+        client.hset(keys.limits_key("full"), "maxQueueLength", "1")
+    with InputQueue(host="localhost", port=server.port, name="full", patience_s=0.05) as queue:
+        queue.enqueue("a", t=np.zeros(1))
+
+        with pytest.raises(QueueFull):
+            queue.enqueue("b", t=np.zeros(1))
+
+    sentence = "Redis queue is full, please wait for inference or delete the unprocessed records.\n"
+    assert capsys.readouterr().out == sentence
