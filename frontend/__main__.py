@@ -5,7 +5,7 @@ import signal
 import sys
 
 from cluster_serving.client.servers.process.installed import NotInstalled
-from cluster_serving.client.servers.process.quick_imports import import_structlog, make_imports_quick
+from cluster_serving.client.servers.process.quick_imports import import_lean, make_imports_quick
 
 
 def main() -> None:
@@ -25,7 +25,7 @@ def main() -> None:
         sys.exit(fault.exit_code)
     except KeyboardInterrupt:  # the imports take a second and more on a busy machine
         sys.exit("Aborted!")  # as click says later
-    import_structlog()
+    import_lean("structlog", "redis")
     frontend.main(prog_name="cluster-serving-http")
 
 

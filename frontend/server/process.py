@@ -10,14 +10,14 @@ The messages of both are drawn in client/servers/process/child.py.
 """
 
 from cluster_serving.client.servers.process.parent import Parent
-from cluster_serving.client.servers.process.quick_imports import import_structlog, make_imports_quick
+from cluster_serving.client.servers.process.quick_imports import import_lean, make_imports_quick
 
 
 def main() -> None:
     """Run a process of a frontend."""
     parent = Parent()
     make_imports_quick()
-    import_structlog()
+    import_lean("structlog", "redis")
     from cluster_serving.frontend.server.serving import serve
 
     serve(parent)

@@ -19,7 +19,7 @@ import click
 from cluster_serving.client.servers.process.command import SETTINGS, Command, say
 from cluster_serving.client.servers.process.exit_codes import ExitCode, Fault
 from cluster_serving.client.servers.process.printable import printable, printable_lines
-from cluster_serving.client.servers.process.quick_imports import import_structlog
+from cluster_serving.client.servers.process.quick_imports import import_lean
 from cluster_serving.node.commands.plugins import check_installed
 from cluster_serving.node.lifecycle.options import TIMEOUT_S, StartOptions, serve_options
 
@@ -53,7 +53,7 @@ def serve(context: click.Context, /, port: int | None, reload: bool, timeout_s: 
     Every setting of start can be given, in the same ways.
     """
     check_installed("frontend")
-    import_structlog()
+    import_lean("structlog", "redis")
     from cluster_serving.node.job.directory import Job
     from cluster_serving.node.lifecycle.background import say_ignored
     from cluster_serving.node.lifecycle.frontend import Http

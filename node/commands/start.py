@@ -6,7 +6,7 @@ import click
 
 from cluster_serving.client.servers.process.command import SETTINGS, Command, say
 from cluster_serving.client.servers.process.exit_codes import Fault, NotStarted
-from cluster_serving.client.servers.process.quick_imports import import_structlog
+from cluster_serving.client.servers.process.quick_imports import import_lean
 from cluster_serving.node.commands.plugins import check_installed
 from cluster_serving.node.commands.which_job import chosen_job, job_argument
 from cluster_serving.node.lifecycle.options import TIMEOUT_S, StartOptions, recorded_options, start_options
@@ -59,7 +59,7 @@ def start(
         from cluster_serving.client.servers.process.parent import stop_with_parent
 
         stop_with_parent(parent)
-    import_structlog()
+    import_lean("structlog", "redis")
     options = StartOptions.of(values)
     if foreground:
         from cluster_serving.node.lifecycle import foreground as here
@@ -92,7 +92,7 @@ def restart(name: str | None, timeout_s: float, cold: bool, **values: Any) -> No
     The job starts with the options of its last start. Options given now come on top.
     Settings that came from the environment then, and every password, have to be given again. Redis and its data stay.
     """
-    import_structlog()
+    import_lean("structlog", "redis")
     from cluster_serving.node.fetching.placing import fetched
     from cluster_serving.node.job.directory import Job
     from cluster_serving.node.lifecycle import background

@@ -7,7 +7,7 @@ import click
 
 from cluster_serving.client.servers.process.command import SETTINGS, Command, say
 from cluster_serving.client.servers.process.exit_codes import ExitCode
-from cluster_serving.client.servers.process.quick_imports import import_structlog
+from cluster_serving.client.servers.process.quick_imports import import_lean
 from cluster_serving.node.commands.job_reports import NOT_RUNNING, NUMBERS, JobReports
 from cluster_serving.node.commands.which_job import job_argument
 from cluster_serving.node.lifecycle.jobs_here import not_running, was_started
@@ -78,7 +78,7 @@ def status(context: click.Context, name: str | None, placement: bool, as_json: b
         else:
             click.echo(drawn(cores, running, output_width()))
         context.exit(ExitCode.OK if running else ExitCode.NOT_RUNNING)
-    import_structlog()
+    import_lean("structlog", "redis")
     reports_of = JobReports()
     found = [reports_of.of(job) for job in known]
     reports = [one for one in found if name is not None or one["state"] != NOT_RUNNING or one.get("backlog")]

@@ -14,7 +14,6 @@ from cluster_serving import __version__
 from cluster_serving.client import keys
 from cluster_serving.client.errors import CodecError, ErrorCode
 from cluster_serving.client.wire.binding import bind, listed
-from cluster_serving.client.wire.original.decode import decode_record
 from cluster_serving.client.wire.original.json_record import decode_json_record
 from cluster_serving.client.wire.tensors import decode_tensor
 from cluster_serving.node.models.base import TensorSpec, open_inputs
@@ -264,6 +263,8 @@ class RecordDecoder:
         if at.serde >= 0 and fields[at.serde] == b"stream":
             columns = decode_json_record(fields[at.data])
         else:
+            from cluster_serving.client.wire.original.decode import decode_record  # with pyarrow, which takes 20 MB
+
             columns = decode_record(fields[at.data], self._options.sparse_layout)
         if self._options.raw:
             given = dict(original_field(name, value, self._options.encrypted) for name, value in columns)

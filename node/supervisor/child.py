@@ -24,7 +24,7 @@ import msgspec
 
 from cluster_serving.client.servers.process import child
 from cluster_serving.client.servers.process.parent import Parent
-from cluster_serving.client.servers.process.quick_imports import import_structlog, make_imports_quick
+from cluster_serving.client.servers.process.quick_imports import import_lean, make_imports_quick
 
 if TYPE_CHECKING:
     from cluster_serving.node.supervisor.stderr import StandardError
@@ -125,7 +125,7 @@ def main() -> None:
 
     # From here on numpy and the frameworks may be imported.
     make_imports_quick()
-    import_structlog()
+    import_lean("structlog", *(() if kind == "worker" else ("redis",)))
     from cluster_serving.client.servers.process.exit_codes import ExitCode
     from cluster_serving.client.servers.process.log import configure
     from cluster_serving.client.servers.process.redaction import hide, secrets_of_spec

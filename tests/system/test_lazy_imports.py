@@ -26,7 +26,8 @@ def test_an_onnx_job_imports_onnx_runtime_alone(
     assert {"cluster_serving", "redis", "numpy"} <= imported
     assert imported & FRAMEWORKS == {"onnxruntime"}
     assert "tensorboard" not in imported
-    assert "opentelemetry.exporter" not in node.log  # the rest is imported by redis, where it is installed
+    # structlog and redis would import these, where they are installed.
+    assert not re.search(r"\| +(rich|opentelemetry\.context)\.", node.log)
 
 
 def test_a_worker_imports_no_redis() -> None:

@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import Any
 
 _NEW_OBJECTS = 100_000
+_UNWANTED = {"structlog": "rich", "redis": "opentelemetry"}
 
 
 def make_imports_quick() -> None:
@@ -20,16 +21,20 @@ def make_imports_quick() -> None:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 
-def import_structlog() -> None:
-    """Import structlog without rich, which saves 0.06 s of CPU and 5 MB in each process. Later imports of rich work.
+def import_lean(*packages: str) -> None:
+    """Import structlog without rich, or redis without OpenTelemetry. Later imports of rich and OpenTelemetry work.
 
-    structlog imports rich, if installed, to colour tracebacks on consoles, and no log line needs that.
+    structlog imports rich, if installed, to colour tracebacks on consoles, and no log line needs that: 0.06 s of CPU and 5 MB in
+    each process. redis imports OpenTelemetry, if installed, for metrics of its own, which no server turns on: 0.05 s and 7 MB.
     """
     modules: dict[str, Any] = sys.modules
-    if "rich" in modules:
-        return
-    modules["rich"] = None
-    try:
-        import_module("structlog")
-    finally:
-        del modules["rich"]
+    for package in packages:
+        unwanted = _UNWANTED[package]
+        if unwanted in modules:
+            import_module(package)
+            continue
+        modules[unwanted] = None
+        try:
+            import_module(package)
+        finally:
+            del modules[unwanted]
