@@ -64,7 +64,7 @@ fuzz: $(VENV)/installed-dev ## what decodes bytes from the wire, for FUZZ_SECOND
 	cd tests && ../$(BIN)/python -m fuzz.fuzz_codecs --seconds $(FUZZ_SECONDS)
 
 docs: $(VENV)/installed-dev ## the pages that are made from the code, and the site: build/docs/index.html
-	$(BIN)/python docs/generate.py
+	$(BIN)/python -m docs.generate
 	$(BIN)/python -m sphinx -q -W --keep-going docs build/docs
 
 bench: $(VENV)/installed-dev ## the queue, beside its floor
