@@ -28,7 +28,7 @@ from cluster_serving.client.protocol.requests import (
     native_fields,
     request_fields,
 )
-from cluster_serving.client.protocol.results import WINDOW, Answer, begun_in_time, plain, plain_or_error
+from cluster_serving.client.protocol.results import WINDOW, Answer, answer_to_request, begun_in_time, plain
 from cluster_serving.client.wire.original.encode import encode_record as encode_original
 from cluster_serving.client.wire.result import Result
 
@@ -105,13 +105,14 @@ class AsyncInputQueue(Api):
     ) -> AsyncGenerator[Answer]:
         """Send records and yield the results in the same order, as `InputQueue.predict_many` does."""
         pending: deque[asyncio.Task[Result]] = deque()
+        received = count()
         try:
             async for request in _each(requests):
                 pending.append(asyncio.create_task(self._answer(request, timeout)))
                 if len(pending) >= window:
-                    yield plain_or_error(begun_in_time(await pending.popleft()))
+                    yield answer_to_request(await pending.popleft(), next(received))
             while pending:
-                yield plain_or_error(begun_in_time(await pending.popleft()))
+                yield answer_to_request(await pending.popleft(), next(received))
         finally:
             await cancel(pending)
 

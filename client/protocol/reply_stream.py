@@ -7,7 +7,9 @@
        └─────────────────────┘  doubt; 10 s without a renewal; a renewal that finds no stream
 
 A node publishes results only to an existing stream (NOMKSTREAM), so a client makes sure of the stream before it enqueues records.
-Redis keeps the stream for a minute after the last sign of the client, or for longer if the client may pause (`outlive`).
+Redis keeps the stream for a minute after the last sign of the client, or for longer while a call that may pause has results under
+way (`outlive`). So a client that vanishes costs Redis its results under way, and of the results that it has read at most
+`_UNTRIMMED_BYTES`, until then.
 """
 
 import math
@@ -83,8 +85,9 @@ class ReplyStream:
         self._last = b"0-0"
 
     def settle(self) -> None:
-        """Forget earlier losses: no result is waited for."""
+        """Forget earlier losses and pauses: no result is waited for."""
         self.vanished = self.doubted = False
+        self._life_s = LIFE_S
 
     def make(self) -> tuple[Command, ...]:
         """Return the commands that make the stream if it does not exist."""

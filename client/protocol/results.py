@@ -117,6 +117,16 @@ def plain_or_error(result: Result) -> Answer | RecordFailed:
         return error
 
 
+def answer_to_request(result: Result, number: int) -> Answer | RecordFailed:
+    """Return the result of a request of `predict_many`, or the `RecordFailed` itself. Errors name the request by its number.
+
+    Raises:
+        ResultTimeout: the node did not begin the record before its deadline.
+    """
+    result.uri = f"request {number}"  # the caller has never seen the generated name
+    return plain_or_error(begun_in_time(result))
+
+
 def plain_or_failed(result: Result) -> Answer | Failed:
     """Return the result as `plain` does, or `Failed` for a failed record, so that one failure does not hide the other results."""
     try:

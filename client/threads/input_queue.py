@@ -23,10 +23,10 @@ from cluster_serving.client.protocol.results import (
     PAUSE_S,
     WINDOW,
     Answer,
+    answer_to_request,
     begun_in_time,
     deletion,
     plain,
-    plain_or_error,
     result_of,
 )
 from cluster_serving.client.threads.admission import ThreadAdmission
@@ -197,7 +197,6 @@ class InputQueue(Api):
             InvalidValue: a value cannot be sent.
             QueueFull: there was no room.
         """
-        self._replies.outlive(max(timeout, PAUSE_S))
         pending: deque[_Pending] = deque()
         received = count()
         chunk_size = max(1, min(CHUNK, window // 2))
@@ -240,7 +239,6 @@ class InputQueue(Api):
         """
         client = f"{self._client_id}-{next(self._numbers)}"
         replies = Replies(self.settings, self._admission, client, self._patience_s)
-        replies.outlive(max(timeout, PAUSE_S))
         remaining = iter(records)
         under_way: dict[str, bytes] = {}
         more = True
@@ -250,7 +248,7 @@ class InputQueue(Api):
                     chunk = list(islice(remaining, min(CHUNK, window - len(under_way))))
                     more = bool(chunk)
                     uris = [uri for uri, _ in chunk]
-                    replies.expect(uris)
+                    replies.expect(uris, max(timeout, PAUSE_S))
                     requests = (native_fields(uri, data) for uri, data in chunk)
                     entries = chain.from_iterable(self._sender.put_all(requests, self._life_s, replies))
                     under_way.update(zip(uris, entries, strict=True))
@@ -302,7 +300,7 @@ class InputQueue(Api):
         deadline_s = time.monotonic() + timeout
         ids: list[bytes] = []
         pending += [(uri, deadline_s, ids) for uri in uris]
-        self._replies.expect(uris)
+        self._replies.expect(uris, max(timeout, PAUSE_S))
         records = zip(uris, requests, strict=True)
         for part in chunks(native_fields(uri, as_inputs(request)) for uri, request in records):
             # The next records are encoded while Redis takes the sent records. With waiting, a record cost a tenth more of every
@@ -322,9 +320,7 @@ class InputQueue(Api):
         uri, deadline_s, ids = pending[0]
         result = self._replies.wait(uri, deadline_s, ids)
         pending.popleft()
-        if result.error is not None:
-            result.uri = f"request {number}"
-        return plain_or_error(begun_in_time(result))
+        return answer_to_request(result, number)
 
     def _predict_by_polling(self, uri: str, data: Mapping[str, Any], deadline_s: float) -> Answer:
         """Poll for the result hash like the original, because the original's servers know no reply stream."""

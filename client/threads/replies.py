@@ -9,8 +9,10 @@ A signal handler may raise an exception between any two instructions. So the lea
 """
 
 import math
+import os
 import threading
 import time
+import weakref
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from typing import Any, Final
@@ -56,9 +58,14 @@ class Replies:
         self._leader: object = None
         self._followers: list[threading.Lock] = []
         self._handed_over = True
+        weakref.finalize(self, _leave, self._link, self._stream.key, os.getpid())
 
-    def expect(self, uris: list[str]) -> None:
+    def expect(self, uris: list[str], pause_s: float = 0.0) -> None:
         """Register records that a call will wait for. Call `expect` before the records are enqueued.
+
+        Args:
+            uris: uris of the records.
+            pause_s: longest pause of the caller in seconds. The stream outlives the pause.
 
         Raises:
             InvalidValue: a record with the same uri is already under way.
@@ -66,6 +73,7 @@ class Replies:
         with self._lock:
             if not self._results:
                 self._stream.settle()
+            self._stream.outlive(pause_s)
             for uri in uris:
                 if uri in self._results:
                     raise InvalidValue(f"two records of uri {uri!r} are under way at once")
@@ -83,10 +91,6 @@ class Replies:
         """
         while self._stream.is_unsure(time.monotonic()) and not self._lead(self._make_sure, left_s):
             self._follow(BLOCK_S)
-
-    def outlive(self, pause_s: float) -> None:
-        """Let the stream outlive pauses of the caller of up to `pause_s` seconds."""
-        self._stream.outlive(pause_s)
 
     def forget(self, uri: str) -> None:
         """Remove a record that no call waits for any more."""
@@ -307,3 +311,10 @@ class Replies:
             with suppress(ConnectionLost, RedisRefused):
                 self._link.call("DEL", self._stream.key)
         self._link.close()
+
+
+def _leave(link: Link, key: str, pid: int) -> None:
+    """Have the stream deleted, without waiting: the program ends, or has dropped the queue, and has not closed it."""
+    if os.getpid() == pid and link.connected and not link.due:  # the child of a fork drops the queue of its parent
+        with suppress(ConnectionLost):
+            link.send(("DEL", key))

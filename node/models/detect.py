@@ -14,7 +14,7 @@ from cluster_serving.client.extras import install_command
 from cluster_serving.node.models.allocator import GAINS, keep_freed_memory
 from cluster_serving.node.models.base import Backend, LoadOptions, ModelError
 
-# Messages begin with the words of the original product, odd spacing included, because scripts look for them.
+# Messages begin with the words of the original product, because scripts look for them.
 _ONLY_ONE = (
     "Only one model is allowed to exist in model folder, "
     "please check your model folder to keep just one model in the directory"

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from cluster_serving.client import AsyncInputQueue, ConnectionLost, InputQueue, ResultTimeout, keys
+from cluster_serving.client.protocol import reply_stream
 from cluster_serving.client.protocol.absence import Inquiry
 from cluster_serving.client.wire.tensors import encode_tensor
 from cluster_serving.node.supervisor.heartbeat import LISTING
@@ -189,6 +190,32 @@ def life_ms(admin: Any) -> int:
     """Return the time to live of the only reply stream."""
     (key,) = admin.keys(keys.reply_key(keys.DEFAULT_JOB, "*"))
     return int(admin.pttl(key))
+
+
+def test_a_client_that_vanishes_costs_a_minute_once_it_has_its_results(
+    own_redis: PrivateRedis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with own_redis.client() as admin, InputQueue(port=own_redis.port) as queue, answering(own_redis):
+        assert len(list(queue.predict_many([ROW] * 50))) == 50
+        assert life_ms(admin) > 60_000
+
+        monkeypatch.setattr(reply_stream, "_RENEWAL_S", 0)
+        queue.predict(ROW)
+
+        assert life_ms(admin) <= 60_000
+        (key,) = admin.keys(keys.reply_key(keys.DEFAULT_JOB, "*"))
+        assert admin.memory_usage(key, samples=0) < 8_000, "one result"
+
+
+def test_a_queue_that_is_dropped_leaves_no_stream(own_redis: PrivateRedis) -> None:
+    with own_redis.client() as admin, answering(own_redis):
+        queue = InputQueue(port=own_redis.port)
+        queue.predict(ROW)
+        assert admin.keys(keys.reply_key(keys.DEFAULT_JOB, "*"))
+
+        del queue
+
+        wait_until(lambda: not admin.keys(keys.reply_key(keys.DEFAULT_JOB, "*")), "the reply stream is deleted", 30)
 
 
 def test_redis_keeps_the_results_of_a_caller_that_pauses(own_redis: PrivateRedis) -> None:

@@ -54,6 +54,26 @@ def test_a_link_that_was_shut_down_connects_anew(link: Link) -> None:
     assert link.connections == 2
 
 
+def test_interrupts_while_connecting_use_nothing_up(link: Link, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pool of redis-py would count each connection that an interrupt kept from being made."""
+    begun = list[redis.Connection]()
+    connect: Any = redis.Connection.connect
+
+    def interrupted(connection: redis.Connection) -> None:
+        connect(connection)
+        begun.append(connection)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(redis.Connection, "connect", interrupted)
+        for _ in range(150):
+            with pytest.raises(KeyboardInterrupt):
+                link.call("ECHO", "a")
+
+    assert [connection for connection in begun if connection.is_connected] == []
+    assert link.call("ECHO", "b") == b"b"
+
+
 def test_a_connection_is_closed_by_the_call_under_way_and_not_beside_it(
     link: Link, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -62,7 +82,8 @@ def test_a_connection_is_closed_by_the_call_under_way_and_not_beside_it(
     disconnect: Any = redis.Connection.disconnect
 
     def recorded(connection: redis.Connection, *args: Any) -> None:
-        closers.append(threading.current_thread())
+        if connection.is_connected:  # and not the garbage of another test
+            closers.append(threading.current_thread())
         disconnect(connection, *args)
 
     monkeypatch.setattr(redis.Connection, "disconnect", recorded)

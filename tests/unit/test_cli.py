@@ -1,8 +1,10 @@
 """The commands: what they print, and how they exit."""
 
+import ast
 import io
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -721,6 +723,25 @@ def test_help_has_one_spelling_and_the_original_spelling_works() -> None:
     assert "--config-path" in told
     assert "config_path" not in told
     assert "other.yaml: there is no such file" in run("start", "--config_path", "other.yaml").stderr
+
+
+def test_messages_have_one_spelling_of_a_command() -> None:
+    """The original's names of commands (`cluster-serving-stop`) work, and no message advises them."""
+    root = Path(__file__).parents[2]
+    messages = [
+        f"{path.name}: {node.value}"
+        for part in ("client", "node", "frontend", "swarm")
+        for path in (root / part).rglob("*.py")
+        for statement in ast.walk(ast.parse(path.read_text()))
+        if not (isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant))  # a docstring
+        for node in ast.iter_child_nodes(statement)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    ]
+
+    assert len(messages) > 1000
+    assert [
+        each for each in messages if re.search("cluster-serving-(init|start|stop|restart|shutdown|cli)", each)
+    ] == []
 
 
 def test_help_imports_nothing_heavy() -> None:

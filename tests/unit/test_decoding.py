@@ -281,6 +281,17 @@ def test_values_that_would_be_lost(dtype: str, sent: NDArray[Any], lost: str) ->
     assert refusal(record) == f"input 'x' takes {dtype}, and {lost} would be lost in it"
 
 
+def test_pi_is_rounded_and_an_integer_that_a_float_does_not_have_is_refused() -> None:
+    """The rule of docs/records.md for conversions."""
+    spec = TensorSpec("x", "float32", (None, 16))
+
+    (array,) = arrays(decode(native(x=np.full(16, np.pi)), spec))
+    refused = decode(native(x=np.full(16, 2**24 + 1)), spec)
+
+    assert array.tolist() == [np.float32(np.pi)] * 16
+    assert refusal(refused) == "input 'x' takes float32, and 16777217 of int64 would be lost in it"
+
+
 @pytest.mark.parametrize("dtype", ["float16", "float32", "int8", "int64", "uint8", "bool"])
 @pytest.mark.parametrize("shape", [(0,), (0, 3), (2, 0, 2)])
 def test_arrays_without_elements_are_converted_too(dtype: str, shape: tuple[int, ...]) -> None:

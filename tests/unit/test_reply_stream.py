@@ -141,6 +141,17 @@ def test_it_outlives_pauses(pause_s: float, life_ms: int) -> None:
     assert stream.read(5, 0)[0] == ("PEXPIRE", "key", life_ms), "the longest pause counts"
 
 
+def test_without_waiting_calls_it_lives_for_a_minute_again() -> None:
+    stream = made()
+    stream.outlive(600)
+    stream.made([EXISTS, 1], 0)
+
+    stream.settle()
+
+    assert not stream.is_unsure(0), "nothing has to be sent for it"
+    assert stream.read(5, 0)[0] == RENEWAL
+
+
 def test_after_doubt_it_is_read_from_the_beginning() -> None:
     stream = made()
     stream.receive([found(b"5-0")])
