@@ -30,6 +30,7 @@ html_css_files = ["site.css"]
 html_copy_source = False
 html_show_copyright = False
 html_show_sphinx = False
+html_show_search_summary = False  # a browser may not fetch them from files
 
 _DOCS = Path(__file__).parent
 _ROOT = _DOCS.parent
