@@ -126,7 +126,7 @@ def throughput(port: int, records: int, window: int) -> None:
     row = np.ones(128, np.float32)
     with InputQueue(port=port, name=JOB) as queue:
         answers = queue.predict_many(({"x": row} for _ in range(records)), window=window)
-        assert sum(answer.shape == (10,) for answer in answers) == records
+        assert sum(np.asarray(answer).shape == (10,) for answer in answers) == records
 
 
 def latencies_s(port: int, calls: int) -> list[float]:

@@ -24,13 +24,15 @@ if TYPE_CHECKING:
     from cluster_serving.client.http.frontend import perdict
     from cluster_serving.client.http.reply import http_json_to_ndarray, http_response_to_ndarray
     from cluster_serving.client.protocol.redis_refused import RedisRefused
-    from cluster_serving.client.protocol.results import Failed
+    from cluster_serving.client.protocol.results import Answer, Failed
     from cluster_serving.client.threads.input_queue import InputQueue
     from cluster_serving.client.threads.output_queue import OutputQueue
     from cluster_serving.client.wire.encryption import RecordCipher
     from cluster_serving.client.wire.result import Result
+    from cluster_serving.client.wire.values import Value
 
 __all__ = [
+    "Answer",
     "AsyncInputQueue",
     "AsyncOutputQueue",
     "ClusterServingError",
@@ -49,12 +51,14 @@ __all__ = [
     "ResultTimeout",
     "Unavailable",
     "Unreadable",
+    "Value",
     "http_json_to_ndarray",
     "http_response_to_ndarray",
     "perdict",
 ]
 
 _MODULES = {
+    "Answer": "protocol.results",
     "AsyncInputQueue": "aio.input_queue",
     "AsyncOutputQueue": "aio.output_queue",
     "ClusterServingError": "errors",
@@ -73,6 +77,7 @@ _MODULES = {
     "ResultTimeout": "errors",
     "Unavailable": "errors",
     "Unreadable": "errors",
+    "Value": "wire.values",
     "http_json_to_ndarray": "http.reply",
     "http_response_to_ndarray": "http.reply",
     "perdict": "http.frontend",

@@ -6,33 +6,49 @@ import uuid
 from difflib import get_close_matches
 from functools import cached_property
 from pathlib import Path
-from typing import TypedDict
+from typing import ClassVar, Never, TypedDict, Unpack
 
 import redis
 
 from cluster_serving.client import keys
+from cluster_serving.client.calls_by_name import call_for, without_names
 from cluster_serving.client.forks import begin_anew_in_child
 from cluster_serving.client.redis_settings import DEFAULT_PORT, RedisSettings
 
 
 class ConnectionSettings(TypedDict, total=False):
-    """Settings of every queue: job, and address of Redis. `Api` describes each of them."""
+    """Settings of every queue: job, address of Redis, and login."""
 
     host: str | None
+    """Host of Redis. Default: `localhost`."""
     port: int | str | None
+    """Port of Redis. Default: 6379."""
     name: str
+    """Name of the job. Default: `serving_stream`."""
     url: str | None
+    """URL of Redis, instead of host and port: `redis[s]://…`, `unix:///path` or `redis[s]+sentinel://host,host/service`."""
     username: str | None
+    """ACL user."""
     password: str | None
+    """Password of the user, or of the server."""
     db: int
+    """Number of the database. Default: 0."""
     ssl: bool
+    """True to connect with TLS."""
     ssl_certfile: str | None
+    """PEM file of this client's certificate."""
     ssl_keyfile: str | None
+    """PEM file of the client's key."""
     ssl_ca_certs: str | None
+    """PEM file of the authority that signed the server's certificate. Default: the system's authorities."""
     sentinel_username: str | None
+    """ACL user at the Sentinels."""
     sentinel_password: str | None
+    """Password at the Sentinels."""
     timeout_s: float
+    """Seconds for connecting, and for the reply to a command. Default: 5."""
     sync: bool
+    """Accepted for programs of the original, without effect: `predict` always waits, `enqueue` never does."""
 
 
 class Api:
@@ -41,72 +57,61 @@ class Api:
     A queue may be used in the child of a fork, too. Calls under way at the fork belong to the parent.
 
     Args:
-        host: host of Redis. Default: `localhost`.
-        port: port of Redis. Default: 6379.
-        name: name of the job.
-        url: any URL of `RedisSettings.parse`, instead of host and port.
-        username: ACL user.
-        password: password of the user, or of the server.
-        db: number of the database.
-        ssl: connect with TLS.
-        ssl_certfile: PEM file of this client's certificate.
-        ssl_keyfile: PEM file of the client's key.
-        ssl_ca_certs: PEM file of the authority that signed the server's certificate.
-        sentinel_username: ACL user at the Sentinels.
-        sentinel_password: password at the Sentinels.
-        timeout_s: seconds for connecting, and for the reply to a command.
-        sync: accepted for programs of the original, without effect: `predict` always waits, `enqueue` never does.
+        settings: host, port, name, ...: see `ConnectionSettings`.
 
     Raises:
-        TypeError: a setting has another name than these and those of the queue.
-        ValueError: the name is not the name of a job, the host is more than a host, a file is missing, or the URL has another form.
+        TypeError: a setting has no name, or another name than the settings of the queue.
+        ValueError: the name is not the name of a job, the host is more than a host, the port is no port, the timeout is no number,
+            a file is missing, or the URL has another form.
     """
 
-    def __init__(
-        self,
-        host: str | None = None,
-        port: int | str | None = None,
-        name: str = keys.DEFAULT_JOB,
-        *,
-        url: str | None = None,
-        username: str | None = None,
-        password: str | None = None,
-        db: int = 0,
-        ssl: bool = False,
-        ssl_certfile: str | None = None,
-        ssl_keyfile: str | None = None,
-        ssl_ca_certs: str | None = None,
-        sentinel_username: str | None = None,
-        sentinel_password: str | None = None,
-        timeout_s: float = 5.0,
-        sync: bool = True,
-        **unknown: object,
-    ) -> None:
-        if unknown:
+    __signature__: ClassVar[inspect.Signature]
+
+    def __init_subclass__(cls) -> None:
+        """Write the settings out in the signature, for `help` and notebooks."""
+        own = [
+            each for each in inspect.signature(cls.__init__).parameters.values() if each.kind is not each.VAR_KEYWORD
+        ]
+        known = [
+            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=..., annotation=kind)
+            for name, kind in ConnectionSettings.__annotations__.items()
+        ]
+        cls.__signature__ = inspect.Signature(own[1:] + known)
+
+    def __init__(self, *address: Never, **settings: Unpack[ConnectionSettings]) -> None:
+        if address:
+            raise without_names(type(self).__name__, *address)
+        if unknown := [setting for setting in settings if setting not in ConnectionSettings.__annotations__]:
             raise TypeError(self._has_no(*unknown))
+        name = settings.get("name", keys.DEFAULT_JOB)
         try:
             self.name = keys.check_job(name)
         except ValueError as error:
             raise ValueError(f"name is {name!r}, but {error}") from None
-        files = {"ssl_certfile": ssl_certfile, "ssl_keyfile": ssl_keyfile, "ssl_ca_certs": ssl_ca_certs}
+        files = {
+            "ssl_certfile": settings.get("ssl_certfile"),
+            "ssl_keyfile": settings.get("ssl_keyfile"),
+            "ssl_ca_certs": settings.get("ssl_ca_certs"),
+        }
         for setting, path in files.items():
             if path and not Path(path).is_file():
                 raise ValueError(f"{setting} is {path!r}, but there is no such file")
-        self.host = host or "localhost"
-        self.port = str(port or DEFAULT_PORT)
+        self.host = settings.get("host") or "localhost"
+        self.port = str(settings.get("port") or DEFAULT_PORT)
         self.settings = RedisSettings.parse(
-            url or self._address(),
-            username=username,
-            password=password,
-            db=db,
-            tls=ssl,
-            ca_file=ssl_ca_certs,
-            cert_file=ssl_certfile,
-            key_file=ssl_keyfile,
-            sentinel_username=sentinel_username,
-            sentinel_password=sentinel_password,
-            timeout_s=timeout_s,
+            settings.get("url") or self._address(),
+            username=settings.get("username"),
+            password=settings.get("password"),
+            db=settings.get("db", 0),
+            tls=settings.get("ssl", False),
+            cert_file=files["ssl_certfile"],
+            key_file=files["ssl_keyfile"],
+            ca_file=files["ssl_ca_certs"],
+            sentinel_username=settings.get("sentinel_username"),
+            sentinel_password=settings.get("sentinel_password"),
+            timeout_s=seconds("timeout_s", settings.get("timeout_s", 5.0)),
         )
+        self._begin()
         begin_anew_in_child(self)
 
     def after_fork(self) -> None:
@@ -128,18 +133,32 @@ class Api:
         return self.settings.client()
 
     def _address(self) -> str:
-        if "/" in self.host or self.host.count(":") == 1:  # not shown: a URL may have a password
+        if "/" in self.host or self.host.count(":") == 1:
+            # The text is not shown, because a URL may have a password.
             raise ValueError(
-                "host is the name or the address of a machine alone; say port= beside it, or url= for a URL"
+                f"host is the name or the address of a machine alone; write {call_for(type(self).__name__, self.host)}"
             )
+        if not (self.port.isdecimal() and 0 < int(self.port) < 1 << 16):
+            raise ValueError(f"port is {self.port!r}, but a port is a number from 1 to 65535")
         is_bare_ipv6 = ":" in self.host and not self.host.startswith("[")
         return f"[{self.host}]:{self.port}" if is_bare_ipv6 else f"{self.host}:{self.port}"
 
     def _has_no(self, *unknown: str) -> str:
         """Return a sentence about unknown settings, each with the name of the nearest one that there is."""
-        own = inspect.signature(type(self)).parameters
-        known = [*(name for name in own if name != "settings"), *ConnectionSettings.__annotations__]
+        parameters = inspect.signature(type(self)).parameters.values()
+        known = [each.name for each in parameters if each.kind is not each.VAR_POSITIONAL]
         near = {setting: get_close_matches(setting, known, 1) for setting in unknown}
         told = [f"{setting} (did you mean {nearest[0]}?)" if nearest else setting for setting, nearest in near.items()]
         rest = "" if all(near.values()) else f"; it has {', '.join(known)}"
         return f"{type(self).__name__} has no setting {', '.join(told)}{rest}"
+
+
+def seconds(setting: str, value: object) -> float:
+    """Return the value of a setting in seconds.
+
+    Raises:
+        ValueError: the value is no number.
+    """
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise ValueError(f"{setting} is {value!r}, but a time is a number of seconds")
+    return value

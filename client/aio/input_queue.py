@@ -9,28 +9,31 @@ import math
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Iterable, Mapping
 from itertools import count
-from typing import Any, Self, TypeVar, Unpack
+from typing import Never, Self, TypeVar, Unpack
 
 from cluster_serving.client import keys
 from cluster_serving.client.aio.admission import AsyncAdmission
 from cluster_serving.client.aio.link import AsyncLink
 from cluster_serving.client.aio.replies import AsyncReplies
 from cluster_serving.client.aio.tasks import cancel
-from cluster_serving.client.api import Api, ConnectionSettings
-from cluster_serving.client.errors import InvalidValue
+from cluster_serving.client.api import Api, ConnectionSettings, seconds
+from cluster_serving.client.errors import InvalidValue, RecordFailed
 from cluster_serving.client.protocol.absence import Inquiry
 from cluster_serving.client.protocol.admission import CHUNK
 from cluster_serving.client.protocol.requests import (
     Dialect,
     Fields,
+    Request,
     as_inputs,
     check_dialect,
     native_fields,
     request_fields,
 )
 from cluster_serving.client.protocol.results import WINDOW, Answer, answer_to_request, begun_in_time, plain
+from cluster_serving.client.tracebacks import short_tracebacks
 from cluster_serving.client.wire.original.encode import encode_record as encode_original
 from cluster_serving.client.wire.result import Result
+from cluster_serving.client.wire.values import Value
 
 T = TypeVar("T")
 
@@ -42,7 +45,7 @@ class AsyncInputQueue(Api):
         dialect: `native`, or `original` for `enqueue` like the original's clients. `predict` needs `native`.
         patience_s: as in `InputQueue`.
         deadline_s: as in `InputQueue`.
-        settings: host, port, name, ...: see `Api`.
+        settings: host, port, name, ...: see `ConnectionSettings`.
 
     Raises:
         ConnectionLost: from every method that talks to Redis.
@@ -51,34 +54,35 @@ class AsyncInputQueue(Api):
 
     def __init__(
         self,
-        *,
-        dialect: str = "native",
+        *address: Never,
+        dialect: Dialect = "native",
         patience_s: float = 10.0,
         deadline_s: float | None = None,
         **settings: Unpack[ConnectionSettings],
     ) -> None:
-        super().__init__(**settings)
         self._dialect: Dialect = check_dialect(dialect)
-        self._patience_s = patience_s
-        self._life_s = math.inf if deadline_s is None else deadline_s
-        self._inquiry = Inquiry(self.name, self.settings.describe())
-        self._begin()
+        self._patience_s = seconds("patience_s", patience_s)
+        self._life_s = math.inf if deadline_s is None else seconds("deadline_s", deadline_s)
+        super().__init__(*address, **settings)
 
     def _begin(self) -> None:
         super()._begin()
+        self._inquiry = Inquiry(self.name, self.settings.describe())
         self._sending = AsyncLink(self.settings)
         self._admission = AsyncAdmission(self._sending, self.name, self._patience_s)
         self._replies = self._replies_for(self._client_id)
         self._completing: set[AsyncReplies] = set()
         self._numbers = count()
 
-    async def enqueue(self, uri: str, **data: Any) -> str:
+    @short_tracebacks
+    async def enqueue(self, uri: str, **data: Value) -> str:
         """Put one record on the queue, as `InputQueue.enqueue` does."""
         (entry_id,) = await self._admission.put([request_fields(self._dialect, uri, data)], self._life_s)
         return entry_id.decode()
 
+    @short_tracebacks
     async def enqueue_many(
-        self, records: Iterable[tuple[str, Mapping[str, Any]]] | AsyncIterable[tuple[str, Mapping[str, Any]]]
+        self, records: Iterable[tuple[str, Mapping[str, Value]]] | AsyncIterable[tuple[str, Mapping[str, Value]]]
     ) -> int:
         """Put records on the queue, 64 at a time, and return the number of records, as `InputQueue.enqueue_many` does."""
         accepted = 0
@@ -90,19 +94,22 @@ class AsyncInputQueue(Api):
                 chunk = []
         return accepted + (len(await self._admission.put(chunk, self._life_s, accepted)) if chunk else 0)
 
-    def data_to_b64(self, **data: Any) -> str:
+    @short_tracebacks
+    def data_to_b64(self, **data: Value) -> str:
         """Return the inputs in the original dialect, as `InputQueue.data_to_b64` does."""
         return encode_original(data)
 
-    async def predict(self, request: Any, timeout: float = 5) -> Answer:
+    @short_tracebacks
+    async def predict(self, request: Request, timeout: float = 5) -> Answer:
         """Send one record and wait for its result, as `InputQueue.predict` does."""
         result = await self._answer(request, timeout)
         result.uri = ""  # the caller has never seen the generated name
         return plain(begun_in_time(result))
 
+    @short_tracebacks
     async def predict_many(
-        self, requests: Iterable[Any] | AsyncIterable[Any], timeout: float = 60, window: int = WINDOW
-    ) -> AsyncGenerator[Answer]:
+        self, requests: Iterable[Request] | AsyncIterable[Request], timeout: float = 60, window: int = WINDOW
+    ) -> AsyncGenerator[Answer | RecordFailed]:
         """Send records and yield the results in the same order, as `InputQueue.predict_many` does."""
         pending: deque[asyncio.Task[Result]] = deque()
         received = count()
@@ -116,9 +123,10 @@ class AsyncInputQueue(Api):
         finally:
             await cancel(pending)
 
+    @short_tracebacks
     async def as_completed(
         self,
-        records: Iterable[tuple[str, Mapping[str, Any]]] | AsyncIterable[tuple[str, Mapping[str, Any]]],
+        records: Iterable[tuple[str, Mapping[str, Value]]] | AsyncIterable[tuple[str, Mapping[str, Value]]],
         timeout: float = 60,
         window: int = WINDOW,
     ) -> AsyncGenerator[Result]:
@@ -160,11 +168,11 @@ class AsyncInputQueue(Api):
         key = keys.reply_key(self.name, client)
         return AsyncReplies(self.settings, key, self._sending, inquiry=self._inquiry)
 
-    async def _answer(self, request: Any, timeout: float) -> Result:
+    async def _answer(self, request: Request, timeout: float) -> Result:
         uri = f"{self._uris}-{next(self._numbers)}"
         return await self._result(uri, request, timeout, timeout, self._replies)
 
-    async def _result(self, uri: str, request: Any, timeout: float, life_s: float, replies: AsyncReplies) -> Result:
+    async def _result(self, uri: str, request: Request, timeout: float, life_s: float, replies: AsyncReplies) -> Result:
         if self._dialect == "original":
             raise InvalidValue(
                 "predict needs the native dialect: results of the original are read with AsyncOutputQueue"

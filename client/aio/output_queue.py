@@ -2,17 +2,18 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
-from typing import Any, Self, Unpack
+from typing import Literal, Self
 
 from cluster_serving.client import keys
 from cluster_serving.client.aio.link import AsyncLink
-from cluster_serving.client.api import Api, ConnectionSettings
+from cluster_serving.client.api import Api
 from cluster_serving.client.errors import ConnectionLost
 from cluster_serving.client.protocol.redis_refused import RedisRefused
 from cluster_serving.client.protocol.results import (
     DELETE,
     READ_AT_ONCE,
     Answer,
+    Failed,
     Found,
     deletion,
     escape_glob,
@@ -20,6 +21,7 @@ from cluster_serving.client.protocol.results import (
     plain_or_failed,
     result_of,
 )
+from cluster_serving.client.tracebacks import short_tracebacks
 from cluster_serving.client.wire.result import Result
 from cluster_serving.client.wire.values import encode_uri
 
@@ -28,20 +30,17 @@ class AsyncOutputQueue(Api):
     """`OutputQueue` for asyncio. For one event loop.
 
     Args:
-        settings: host, port, name, ...: see `Api`.
+        settings: host, port, name, ...: see `ConnectionSettings`.
     """
-
-    def __init__(self, **settings: Unpack[ConnectionSettings]) -> None:
-        super().__init__(**settings)
-        self._prefix = keys.result_prefix(self.name)
-        self._begin()
 
     def _begin(self) -> None:
         super()._begin()
+        self._prefix = keys.result_prefix(self.name)
         self._link = AsyncLink(self.settings)
         self._undelivered: list[Result] = []  # results that a cancelled call had taken
 
-    async def query(self, uri: str, delete: bool = False) -> Answer:
+    @short_tracebacks
+    async def query(self, uri: str, delete: bool = False) -> Answer | Failed | Literal["[]"]:
         """Return the result of one record, as `OutputQueue.query` does."""
         key = self._prefix.encode() + encode_uri(uri)
         (fields,) = await self._link.call_checked(("HGETALL", key))
@@ -49,11 +48,13 @@ class AsyncOutputQueue(Api):
             return "[]"  # another reader was quicker
         return plain_or_failed(result_of(fields, uri)) if fields else "[]"
 
-    async def query_and_delete(self, uri: str) -> Answer:
+    @short_tracebacks
+    async def query_and_delete(self, uri: str) -> Answer | Failed | Literal["[]"]:
         """Return the result of one record, and take the result off the queue."""
         return await self.query(uri, delete=True)
 
-    async def dequeue(self) -> dict[str, Any]:
+    @short_tracebacks
+    async def dequeue(self) -> dict[str, Answer | Failed]:
         """Take all available results off the queue and return them by uri, as `OutputQueue.dequeue` does."""
         taken, self._undelivered = self._undelivered, []
         try:
@@ -69,6 +70,7 @@ class AsyncOutputQueue(Api):
             self._undelivered += taken
             raise
 
+    @short_tracebacks
     async def results(self, timeout: float = 5) -> AsyncGenerator[Result]:
         """Take results off the queue as they come, as `OutputQueue.results` does."""
         loop = asyncio.get_running_loop()

@@ -6,6 +6,7 @@ import urllib.request
 from http.client import HTTPException
 from typing import Any, NamedTuple, Self
 
+from cluster_serving.client.calls_by_name import call_for
 from cluster_serving.client.errors import (
     ClusterServingError,
     CodecError,
@@ -56,7 +57,12 @@ class Frontend:
             print(f"Connection error, please check your HTTP server. Error msg is  {error}")
         return frontend
 
-    def predict(self, request: str | dict[str, Any], timeout: float) -> Any:
+    def describe(self) -> str:
+        """Return the URL for people and logs, without user and password."""
+        scheme, separator, rest = self._url.rpartition("://")
+        return f"{scheme}{separator}{rest.rpartition('@')[2]}"
+
+    def predict(self, request: object, timeout: float) -> Any:
         """Post a request to `/predict` and return the first prediction, parsed.
 
         Args:
@@ -69,7 +75,7 @@ class Frontend:
         """
         return self.prediction(self.ask("/predict", timeout, request))
 
-    def ask(self, path: str, timeout: float, request: str | dict[str, Any] | None = None) -> Reply:
+    def ask(self, path: str, timeout: float, request: object = None) -> Reply:
         """Get a path, or post a request to the path.
 
         Args:
@@ -102,11 +108,11 @@ class Frontend:
             with error:
                 raise self._refusal(error.code, error.read().decode(errors="replace")) from error
         except TimeoutError as error:
-            raise ResultTimeout(f"no answer of the frontend at {self._url} in {timeout:g} s") from error
+            raise ResultTimeout(f"no answer of the frontend at {self.describe()} in {timeout:g} s") from error
         except (OSError, HTTPException) as error:
-            raise ConnectionLost(f"frontend at {self._url}: {error}") from error
+            raise ConnectionLost(f"frontend at {self.describe()}: {getattr(error, 'reason', error)}") from error
         except ValueError as error:
-            raise CodecError(f"the frontend at {self._url} answered without JSON: {error!r}") from error
+            raise CodecError(f"the frontend at {self.describe()} answered without JSON: {error!r}") from error
 
     def prediction(self, reply: Reply) -> Any:
         """Return the first prediction in the answer of a route that predicts, parsed.
@@ -117,14 +123,14 @@ class Frontend:
         try:
             first = str(reply.document["predictions"][0])
         except (LookupError, TypeError) as error:
-            raise CodecError(f"the frontend at {self._url} answered without predictions: {error!r}") from error
+            raise CodecError(f"the frontend at {self.describe()} answered without predictions: {error!r}") from error
         return parse_prediction(first)
 
     def _check(self) -> None:
         if not self._url.startswith(("http://", "https://")):
-            shown = self._url.rpartition("@")[2]  # a URL of Redis may have a password
             raise InvalidValue(
-                f"frontend_url begins with http:// or https://, not {shown!r}; for Redis, say host= and port=, or url="
+                f"frontend_url begins with http:// or https://, not {self.describe()!r}; for Redis, write "
+                f"{call_for('InputQueue', self._url)}"
             )
 
     def _refusal(self, status: int, body: str) -> ClusterServingError:
@@ -135,11 +141,11 @@ class Frontend:
             reason = body  # a proxy, or the original: plain text
         match status:
             case 429:
-                return QueueFull(f"frontend at {self._url}: {reason}")
+                return QueueFull(f"frontend at {self.describe()}: {reason}")
             case 503:
-                return Unavailable(f"frontend at {self._url}: {reason}")
+                return Unavailable(f"frontend at {self.describe()}: {reason}")
             case 504:
-                return ResultTimeout(f"frontend at {self._url}: {reason}")
+                return ResultTimeout(f"frontend at {self.describe()}: {reason}")
             case _:
                 return RecordFailed(f"HTTP {status}", reason, self._url)
 

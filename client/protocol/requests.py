@@ -11,10 +11,12 @@ from cluster_serving.client.errors import InvalidValue
 from cluster_serving.client.wire.current_trace import current_traceparent
 from cluster_serving.client.wire.original.encode import encode_record as encode_original
 from cluster_serving.client.wire.original.values import EncodedImage, text_value
-from cluster_serving.client.wire.values import encode_record, encode_uri
+from cluster_serving.client.wire.values import Value, encode_record, encode_uri
 
 Dialect = Literal["native", "original"]
 Fields = list[bytes]
+Request = Mapping[str, Value] | Value
+"""Argument of `predict`: a dict of inputs, one value (the input `t`), or JSON text with `instances`."""
 
 
 def request_fields(dialect: Dialect, uri: str, data: Mapping[str, Any]) -> Fields:

@@ -8,16 +8,24 @@ from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
 from itertools import chain, count, islice
-from typing import Any, Self, Unpack
+from typing import Any, Never, Self, Unpack
 
 import numpy as np
 
 from cluster_serving.client import keys
-from cluster_serving.client.api import Api, ConnectionSettings
-from cluster_serving.client.errors import ConnectionLost, ResultTimeout
+from cluster_serving.client.api import Api, ConnectionSettings, seconds
+from cluster_serving.client.calls_by_name import without_names
+from cluster_serving.client.errors import ConnectionLost, RecordFailed, ResultTimeout
 from cluster_serving.client.http.frontend import Frontend
 from cluster_serving.client.protocol.admission import CHUNK, SENT, Admission, Send, check, chunks
-from cluster_serving.client.protocol.requests import Dialect, as_inputs, check_dialect, native_fields, request_fields
+from cluster_serving.client.protocol.requests import (
+    Dialect,
+    Request,
+    as_inputs,
+    check_dialect,
+    native_fields,
+    request_fields,
+)
 from cluster_serving.client.protocol.results import (
     DELETE,
     PAUSE_S,
@@ -33,8 +41,10 @@ from cluster_serving.client.threads.admission import ThreadAdmission
 from cluster_serving.client.threads.link import Link
 from cluster_serving.client.threads.output_queue import OutputQueue
 from cluster_serving.client.threads.replies import Replies
+from cluster_serving.client.tracebacks import short_tracebacks
 from cluster_serving.client.wire.original.encode import encode_record as encode_original
 from cluster_serving.client.wire.result import Result
+from cluster_serving.client.wire.values import Value
 
 _SLOW_S = 0.005
 _Pending = tuple[str, float, list[bytes]]
@@ -51,7 +61,7 @@ class InputQueue(Api):
             `ConnectionLost` is raised. A record that Redis may have taken is not sent again. Connecting may take 2 s in any case.
         deadline_s: seconds after enqueueing. A record that no node has begun by then is answered `DeadlineExceeded`.
             Default: no deadline. `predict` and `predict_many` use their timeouts instead.
-        settings: host, port, name, ...: see `Api`.
+        settings: host, port, name, ...: see `ConnectionSettings`.
 
     Raises:
         ConnectionLost: from every method that talks to Redis.
@@ -61,25 +71,27 @@ class InputQueue(Api):
     def __init__(
         self,
         frontend_url: str | None = None,
-        *,
-        dialect: str = "native",
+        *more: Never,
+        dialect: Dialect = "native",
         patience_s: float = 10.0,
         deadline_s: float | None = None,
         **settings: Unpack[ConnectionSettings],
     ) -> None:
-        super().__init__(**settings)
+        if more:
+            raise without_names("InputQueue", frontend_url, *more)
+        self._dialect: Dialect = check_dialect(dialect)
+        self._life_s = math.inf if deadline_s is None else seconds("deadline_s", deadline_s)
+        self._patience_s = seconds("patience_s", patience_s)
         self._arguments = settings
         self.frontend_url = frontend_url
-        self._frontend = Frontend.greeted(frontend_url) if frontend_url else None
-        self._dialect: Dialect = check_dialect(dialect)
-        self._life_s = math.inf if deadline_s is None else deadline_s
-        self._patience_s = patience_s
         self.input_threshold = 0.6  # programs of the original read both attributes. `maxQueueLength` has their task now
         self.interval_if_error = 1
-        self._begin()
+        super().__init__(**settings)
+        self._frontend = Frontend.greeted(frontend_url) if frontend_url else None
 
     def __repr__(self) -> str:
-        return f"InputQueue(frontend_url={self.frontend_url!r})" if self.frontend_url else super().__repr__()
+        described = super().__repr__()
+        return described if self._frontend is None else f"{described[:-1]}, frontend={self._frontend.describe()!r})"
 
     def _begin(self) -> None:
         super()._begin()
@@ -93,7 +105,8 @@ class InputQueue(Api):
         """Output queue of the same job."""
         return OutputQueue(**self._arguments)
 
-    def enqueue(self, uri: str, **data: Any) -> str:
+    @short_tracebacks
+    def enqueue(self, uri: str, **data: Value) -> str:
         """Put one record on the queue.
 
         Args:
@@ -109,7 +122,8 @@ class InputQueue(Api):
         """
         return self._sender.put(request_fields(self._dialect, uri, data), self._life_s).decode()
 
-    def enqueue_many(self, records: Iterable[tuple[str, Mapping[str, Any]]]) -> int:
+    @short_tracebacks
+    def enqueue_many(self, records: Iterable[tuple[str, Mapping[str, Value]]]) -> int:
         """Put records on the queue, 64 at a time.
 
         Args:
@@ -126,6 +140,7 @@ class InputQueue(Api):
         requests = (request_fields(self._dialect, uri, data) for uri, data in records)
         return sum(map(len, self._sender.put_all(requests, self._life_s)))
 
+    @short_tracebacks
     def enqueue_tensor(self, uri: str, data: Any) -> str:
         """Put one ndarray, or a list of ndarrays as inputs t0, t1, ..., on the queue. `enqueue` does the same and more."""
         arrays = data if isinstance(data, list) else [data]
@@ -134,11 +149,13 @@ class InputQueue(Api):
         names = ["t"] if len(arrays) == 1 else [f"t{index}" for index in range(len(arrays))]
         return self.enqueue(uri, **dict(zip(names, arrays, strict=True)))
 
-    def data_to_b64(self, **data: Any) -> str:
+    @short_tracebacks
+    def data_to_b64(self, **data: Value) -> str:
         """Return the inputs in the original dialect: base64 of an Arrow stream."""
         return encode_original(data)
 
-    def predict(self, request_data: Any, timeout: float = 5) -> Answer:
+    @short_tracebacks
+    def predict(self, request_data: Request, timeout: float = 5) -> Answer:
         """Send one record and wait for its result.
 
         Args:
@@ -176,7 +193,10 @@ class InputQueue(Api):
         result.uri = ""  # the caller has never seen the generated name
         return plain(begun_in_time(result))
 
-    def predict_many(self, requests: Iterable[Any], timeout: float = 60, window: int = WINDOW) -> Generator[Answer]:
+    @short_tracebacks
+    def predict_many(
+        self, requests: Iterable[Request], timeout: float = 60, window: int = WINDOW
+    ) -> Generator[Answer | RecordFailed]:
         """Send records and yield the results in the same order, with many records under way at once.
 
         Records that a full queue refused are sent again together with the next records, or when the next result is asked for.
@@ -217,8 +237,9 @@ class InputQueue(Api):
             for uri, _, _ in pending:
                 self._replies.forget(uri)
 
+    @short_tracebacks
     def as_completed(
-        self, records: Iterable[tuple[str, Mapping[str, Any]]], timeout: float = 60, window: int = WINDOW
+        self, records: Iterable[tuple[str, Mapping[str, Value]]], timeout: float = 60, window: int = WINDOW
     ) -> Generator[Result]:
         """Send records and yield the results as they come.
 
@@ -273,12 +294,12 @@ class InputQueue(Api):
     def _next_uri(self) -> str:
         return f"{self._uris}-{next(self._numbers)}"
 
-    def _chunks(self, requests: Iterable[Any], size: int) -> Iterator[tuple[list[Any], bool]]:
+    def _chunks(self, requests: Iterable[Request], size: int) -> Iterator[tuple[list[Request], bool]]:
         """Yield chunks of `size` requests, each with a flag: True if the source is slow.
 
         A slow source gets shorter chunks: the requests that came in 5 ms.
         """
-        chunk: list[Any] = []
+        chunk: list[Request] = []
         begun_s = time.monotonic()
         for request in requests:
             chunk.append(request)
@@ -291,7 +312,7 @@ class InputQueue(Api):
 
     def _send_chunk(
         self,
-        requests: Sequence[Any],
+        requests: Sequence[Request],
         timeout: float,
         pending: deque[_Pending],
         sent: deque[tuple[Send, list[bytes]]],
@@ -316,13 +337,13 @@ class InputQueue(Api):
             self._sender.complete(send, self._replies)
             ids += send.ids
 
-    def _next_answer(self, pending: deque[_Pending], number: int) -> Answer:
+    def _next_answer(self, pending: deque[_Pending], number: int) -> Answer | RecordFailed:
         uri, deadline_s, ids = pending[0]
         result = self._replies.wait(uri, deadline_s, ids)
         pending.popleft()
         return answer_to_request(result, number)
 
-    def _predict_by_polling(self, uri: str, data: Mapping[str, Any], deadline_s: float) -> Answer:
+    def _predict_by_polling(self, uri: str, data: Mapping[str, Value], deadline_s: float) -> Answer:
         """Poll for the result hash like the original, because the original's servers know no reply stream."""
         self._sender.put(request_fields(self._dialect, uri, data), deadline_s - time.monotonic())
         key, pause_s = (keys.result_prefix(self.name) + uri).encode(), 0.001

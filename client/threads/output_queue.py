@@ -3,16 +3,17 @@
 import threading
 import time
 from collections.abc import Generator, Iterator, Sequence
-from typing import Any, Self, Unpack
+from typing import Literal, Self
 
 from cluster_serving.client import keys
-from cluster_serving.client.api import Api, ConnectionSettings
+from cluster_serving.client.api import Api
 from cluster_serving.client.errors import ConnectionLost
 from cluster_serving.client.protocol.redis_refused import RedisRefused
 from cluster_serving.client.protocol.results import (
     DELETE,
     READ_AT_ONCE,
     Answer,
+    Failed,
     Found,
     deletion,
     escape_glob,
@@ -21,6 +22,7 @@ from cluster_serving.client.protocol.results import (
     result_of,
 )
 from cluster_serving.client.threads.link import Link
+from cluster_serving.client.tracebacks import short_tracebacks
 from cluster_serving.client.wire.original.result import get_ndarray_from_b64, get_ndarray_from_record_batch
 from cluster_serving.client.wire.result import Result
 from cluster_serving.client.wire.values import encode_uri
@@ -32,24 +34,21 @@ class OutputQueue(Api):
     """Takes results of a job off the queue. Safe for use by several threads.
 
     Args:
-        settings: host, port, name, ...: see `Api`.
+        settings: host, port, name, ...: see `ConnectionSettings`.
 
     Raises:
         ConnectionLost: from every method that talks to Redis.
     """
 
-    def __init__(self, **settings: Unpack[ConnectionSettings]) -> None:
-        super().__init__(**settings)
-        self._prefix = keys.result_prefix(self.name)
-        self._begin()
-
     def _begin(self) -> None:
         super()._begin()
+        self._prefix = keys.result_prefix(self.name)
         self._link = Link(self.settings)
         self._lock = threading.RLock()  # a signal handler of the thread that holds the lock may use the queue
         self._undelivered: list[Result] = []  # results that an interrupted call had taken
 
-    def query(self, uri: str, delete: bool = False) -> Answer:
+    @short_tracebacks
+    def query(self, uri: str, delete: bool = False) -> Answer | Failed | Literal["[]"]:
         """Return the result of one record.
 
         Args:
@@ -70,11 +69,13 @@ class OutputQueue(Api):
             return "[]"  # another reader was quicker
         return plain_or_failed(result_of(fields, uri)) if fields else "[]"
 
-    def query_and_delete(self, uri: str) -> Answer:
+    @short_tracebacks
+    def query_and_delete(self, uri: str) -> Answer | Failed | Literal["[]"]:
         """Return the result of one record, and take the result off the queue."""
         return self.query(uri, delete=True)
 
-    def dequeue(self) -> dict[str, Any]:
+    @short_tracebacks
+    def dequeue(self) -> dict[str, Answer | Failed]:
         """Take all available results off the queue. Return the results by uri, each in the form of `query`.
 
         Results are deleted once they have arrived. If the connection breaks at that moment, or Ctrl-C interrupts the call, results
@@ -94,6 +95,7 @@ class OutputQueue(Api):
             self._undelivered += taken
             raise
 
+    @short_tracebacks
     def results(self, timeout: float = 5) -> Generator[Result]:
         """Take results off the queue as they come, for records of every client.
 

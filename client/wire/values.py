@@ -3,7 +3,7 @@
 | value | becomes |
 |---|---|
 | ndarray of numbers or bools, number, bool, (nested) list of numbers | tensor of the same dtype and shape, [] for a number |
-| `str`, `{"path": …}` | image: the file's bytes |
+| `str`, `os.PathLike`, `{"path": …}` | image: the file's bytes |
 | `bytes`, `{"b64": text}`, `{"image": bytes}`, `{"image": ndarray}` | image, an array (height, width[, BGR], uint8) as PNG |
 | `{"string": text}`, (nested) list of `str`, ndarray of strings | string |
 | `{"sequence": [ndarray, …]}`, for an input that is a sequence; `{"sequence": None}` if it may be absent | nested value |
@@ -13,17 +13,24 @@
 import base64
 import binascii
 import json
+import os
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cluster_serving.client import keys
 from cluster_serving.client.errors import CodecError, InvalidValue
 from cluster_serving.client.wire.nested import encode_nested
 from cluster_serving.client.wire.tensors import Array, encode_tensor
+
+Value = (
+    NDArray[Any] | np.generic | float | str | bytes | os.PathLike[str] | list[Any] | tuple[Any, ...] | dict[str, Any]
+)
+"""Value of one input: a tensor, an image (its path, its bytes, or a dict), text, or a sparse tensor."""
 
 
 def encode_record(uri: str, data: Mapping[str, Any]) -> list[bytes]:
@@ -42,8 +49,8 @@ def encode_record(uri: str, data: Mapping[str, Any]) -> list[bytes]:
     for name, value in data.items():
         if isinstance(value, np.ndarray) and value.dtype.kind in "fiu":
             fields += (_field(keys.TENSOR, name), _encoded(name, value))
-        elif isinstance(value, (str, bytes, dict)):
-            kind, content = _string_or_image(name, cast("str | bytes | dict[str, Any]", value))
+        elif isinstance(value, (str, bytes, dict, os.PathLike)):
+            kind, content = _string_or_image(name, cast("str | bytes | dict[str, Any] | os.PathLike[str]", value))
             fields += (_field(kind, name), content)
         elif isinstance(value, list) and len(value) == 3 and all(isinstance(part, np.ndarray) for part in value):
             indices, values, shape = cast(list[Array], value)
@@ -118,11 +125,11 @@ def _as_array(name: str, value: Any) -> Array:
     return array
 
 
-def _string_or_image(name: str, value: str | bytes | dict[str, Any]) -> tuple[bytes, bytes]:
+def _string_or_image(name: str, value: str | bytes | dict[str, Any] | os.PathLike[str]) -> tuple[bytes, bytes]:
     match value:
         case bytes() as content if content:
             return keys.IMAGE, content
-        case str() as path:
+        case str() | os.PathLike() as path:
             return keys.IMAGE, _file(name, path)
         case {"path": path}:
             return keys.IMAGE, _file(name, path)

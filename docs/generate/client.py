@@ -1,14 +1,18 @@
 """Client: every public class, method and function, from its signature and docstring."""
 
+import ast
 import inspect
 import re
+import sys
+import textwrap
 from collections.abc import Iterator
 from enum import Enum
+from itertools import pairwise
 from types import FunctionType
-from typing import Any
+from typing import Any, Never
 
 from cluster_serving import client
-from cluster_serving.client.api import Api
+from cluster_serving.client.api import Api, ConnectionSettings
 
 _TOP = """# Client
 
@@ -23,12 +27,52 @@ _SECTIONS = {*_LISTS, "Returns", "Yields"}
 def client_page() -> str:
     """Return the page."""
     names = [*_ORDER, *(name for name in sorted(client.__all__, key=str.lower) if name not in _ORDER)]
-    parts = [_TOP, f"## Settings of every queue\n\n{_prose(inspect.getdoc(Api) or '')}"]
+    parts = [_TOP, "## Settings of every queue\n", *_settings()]
     for name in names:
         thing = getattr(client, name)
-        parts += _class(name, thing) if inspect.isclass(thing) else [_member(name, thing, "##")]
+        if inspect.isclass(thing):
+            parts += _class(name, thing)
+        elif callable(thing):
+            parts.append(_member(name, thing, "##"))
+        else:
+            parts.append(f"## `{name}`\n\n{_alias(name)}\n")
     text = "\n".join(parts).rstrip("\n") + "\n"
-    return text.replace("see `Api`", "see [above](#settings-of-every-queue)")
+    return text.replace("see `ConnectionSettings`", "see [above](#settings-of-every-queue)")
+
+
+def _settings() -> Iterator[str]:
+    yield _prose((inspect.getdoc(Api) or "").partition("\nArgs:")[0])
+    yield "| setting | type | |\n|---|---|---|"
+    told = _told(inspect.getsource(ConnectionSettings), "class")
+    for name, kind in ConnectionSettings.__annotations__.items():
+        shown = kind.__name__ if isinstance(kind, type) else str(kind)
+        yield f"| `{name}` | `{shown.replace(' | None', '').replace('|', 'or')}` | {told[name]} |"
+    yield ""
+
+
+def _alias(name: str) -> str:
+    """Return the docstring behind the type of a name."""
+    for module in (each for key, each in sys.modules.items() if key.startswith(client.__name__)):
+        if found := _told(inspect.getsource(module)).get(name):
+            return found
+    raise LookupError(f"{name} has no docstring")
+
+
+def _told(source: str, within: str = "") -> dict[str, str]:
+    """Return the docstring behind each assignment of a module or class."""
+    tree = ast.parse(textwrap.dedent(source))
+    body = tree.body[0].body if within and isinstance(tree.body[0], ast.ClassDef) else tree.body
+    told: dict[str, str] = {}
+    for each, following in pairwise(body):
+        match each, following:
+            case (
+                (ast.Assign(targets=[ast.Name(name)]) | ast.AnnAssign(target=ast.Name(name))),
+                ast.Expr(ast.Constant(str(text))),
+            ):
+                told[name] = inspect.cleandoc(text)
+            case _:
+                pass
+    return told
 
 
 def _class(name: str, thing: type) -> Iterator[str]:
@@ -36,7 +80,7 @@ def _class(name: str, thing: type) -> Iterator[str]:
     bases = [base.__name__ for base in thing.__bases__ if base.__module__ != "builtins" or issubclass(base, Exception)]
     if issubclass(thing, Exception):
         yield f"Also: {', '.join(f'`{base}`' for base in bases)}.\n"
-    elif "__init__" in vars(thing):
+    elif "__init__" in vars(thing) or issubclass(thing, Api):
         yield f"```python\n{name}{_signature(thing.__init__)}\n```\n"
     yield _prose(inspect.getdoc(thing) or "")
     if issubclass(thing, Enum):
@@ -75,14 +119,22 @@ def _member(name: str, value: Any, heading: str) -> str:
 
 def _signature(function: Any) -> str:
     signature = inspect.signature(function)
-    parameters = [each for each in signature.parameters.values() if each.name not in {"self", "cls", "unknown"}]
-    text = str(signature.replace(parameters=parameters))
-    text = re.sub(r"\b(?:cluster_serving|collections|typing|numpy)(?:\.\w+)*\.(?=\w)", "", text)
-    text = re.sub(r"\*<class '(\w+)'>", r"Unpack[\1]", text)
-    text = re.sub(r"ndarray\[tuple\[Any, \.\.\.\], dtype\[(\w+)\]\]", r"NDArray[\1]", text).replace(
-        "NDArray[Any] | Any", "Answer"
-    )
+    parameters = [
+        each
+        for each in signature.parameters.values()
+        if each.name not in {"self", "cls"} and each.annotation is not Never
+    ]
+    text = _names(str(signature.replace(parameters=parameters)))
+    text = re.sub(r"\*<class '(\w+)'>", r"Unpack[\1]", text).replace(_names(str(client.Value)), "Value")
+    text = re.sub(r"Union\[NDArray\[Any\], Any, (\w+), (.+)\]$", r"Answer | \1 | \2", text)
+    text = text.replace("NDArray[Any] | Any", "Answer")
     return text if len(text) < 80 else _folded(text)
+
+
+def _names(text: str) -> str:
+    """Return the text of a type without the names of modules."""
+    text = re.sub(r"\b(?:cluster_serving|collections|typing|numpy)(?:\.\w+)*\.(?=\w)", "", text)
+    return re.sub(r"ndarray\[tuple\[Any, \.\.\.\], dtype\[(\w+)\]\]", r"NDArray[\1]", text)
 
 
 def _folded(text: str) -> str:

@@ -255,9 +255,9 @@ def test_results_that_came_in_time_are_read_after_the_deadline(own_redis: Privat
         wait_until(lambda: time.monotonic() > deadline_s, "the time is over")
 
     with InputQueue(port=own_redis.port) as queue, in_background(answer):
-        answers = [answer[0] for answer in queue.predict_many(source(), timeout_s)]
+        answers: list[Any] = list(queue.predict_many(source(), timeout_s))
 
-    assert answers == list(range(many))
+    assert [answer[0] for answer in answers] == list(range(many))
 
 
 def test_results_of_an_earlier_call_are_not_taken_for_the_same_uris(own_redis: PrivateRedis) -> None:

@@ -72,7 +72,8 @@ def expected(images: Image) -> NDArray[Any]:
 
 def answers(server: PrivateRedis, job: str, images: Image) -> NDArray[Any]:
     with InputQueue(port=server.port, name=job) as queue:
-        return np.stack(list(queue.predict_many({"image": {"image": image}} for image in images)))
+        found: list[Any] = list(queue.predict_many({"image": {"image": image}} for image in images))
+    return np.stack(found)
 
 
 def assert_no_secret_shows(node: RunningNode) -> None:
@@ -223,14 +224,14 @@ def test_an_encrypted_image_gives_the_same_answer_as_its_pixels(
     sent = WAYS[way](RecordCipher(SECRET, SALT).seal(content))
 
     with InputQueue(port=redis_server.port, name="records") as queue:
-        native, in_clear = queue.predict_many([{"image": sent}, {"image": pixels}])
+        native, in_clear = queue.predict({"image": sent}), queue.predict({"image": pixels})
     with (
         InputQueue(port=redis_server.port, name="records", dialect="original") as queue,
         OutputQueue(port=redis_server.port, name="records") as output,
     ):
         queue.enqueue(f"old-{way}", image=sent)
         wait_until(lambda: not isinstance(output.query(f"old-{way}"), str), "the result")
-        original = output.query(f"old-{way}")
+        original: Any = output.query(f"old-{way}")
 
     np.testing.assert_allclose(native, in_clear, rtol=1e-5)
     np.testing.assert_allclose(np.ravel(original), np.ravel(in_clear), rtol=1e-5)

@@ -82,6 +82,7 @@ def test_all_workers_run_what_the_first_one_chose(
     if has_bfloat16():
         assert "accuracyTolerance is 1e-05" in tried["openvino", "bf16"]["refused"]
     assert (told["candidates"], told["precision"]) == (beat["candidates"], "f32")
+    answers: Any
     for answers in (before, after):
         np.testing.assert_allclose(np.stack(answers), rows @ WEIGHTS, rtol=1e-5)
     assert list(home.iterdir()) == []

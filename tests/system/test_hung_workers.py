@@ -6,6 +6,7 @@ import signal
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -48,7 +49,7 @@ def nothing_is_left(server: PrivateRedis) -> bool:
 def test_a_record_that_hangs_the_worker_is_told_so(node: RunningNode, own_redis: PrivateRedis) -> None:
     """Its neighbours are answered, and the log says in which line of the model the worker hung."""
     with InputQueue(port=own_redis.port, name=JOB) as queue:
-        answers = list(queue.predict_many([row(n if n != 5 else poison.HANGS) for n in range(16)]))
+        answers: list[Any] = list(queue.predict_many([row(n if n != 5 else poison.HANGS) for n in range(16)]))
 
     ((place, failure),) = [(n, answer) for n, answer in enumerate(answers) if isinstance(answer, RecordFailed)]
     assert place == 5
@@ -64,7 +65,7 @@ def test_three_kinds_of_poison_among_ten_thousand(node: RunningNode, own_redis: 
     harm = {1000: poison.HANGS, 3000: poison.KILLS, 7000: poison.RAISES}
 
     with InputQueue(port=own_redis.port, name=JOB) as queue:
-        answers = list(queue.predict_many(row(harm.get(n, n)) for n in range(1, 10_001)))
+        answers: list[Any] = list(queue.predict_many(row(harm.get(n, n)) for n in range(1, 10_001)))
 
     failed = {n: answer.code for n, answer in enumerate(answers, 1) if isinstance(answer, RecordFailed)}
     assert failed == {1000: "WorkerHung", 3000: "WorkerDied", 7000: "InferenceFailed"}
@@ -83,7 +84,7 @@ def test_a_stopped_worker_is_replaced(node: RunningNode, own_redis: PrivateRedis
     worker.suspend()
 
     with InputQueue(port=own_redis.port, name=JOB) as queue:
-        answers = list(queue.predict_many(row(n) for n in range(2000)))
+        answers: list[Any] = list(queue.predict_many(row(n) for n in range(2000)))
 
     assert not [answer for answer in answers if isinstance(answer, RecordFailed)]
     wait_until(lambda: not worker.is_running(), "it is gone")
@@ -96,7 +97,7 @@ def test_a_stopped_reader_or_writer_is_replaced(kind: str, node: RunningNode, ow
     child.suspend()
 
     with InputQueue(port=own_redis.port, name=JOB) as queue:
-        answers = list(queue.predict_many((row(n) for n in range(100)), timeout=60))
+        answers: list[Any] = list(queue.predict_many((row(n) for n in range(100)), timeout=60))
 
     assert not [answer for answer in answers if isinstance(answer, RecordFailed)]
     assert f"child={kind}" in node.log

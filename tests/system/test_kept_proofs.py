@@ -1,6 +1,7 @@
 """A node that starts again runs a model as the verdict says that an earlier start has kept."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -30,7 +31,7 @@ class Model:
 ROWS = np.random.default_rng(3).uniform(200, 900, (8, 4)).astype(np.float32)
 
 
-def answers(node: RunningNode, server: PrivateRedis) -> list[np.ndarray]:
+def answers(node: RunningNode, server: PrivateRedis) -> list[Any]:
     with InputQueue(url=server.url, name=node.job) as queue:
         return list(queue.predict_many([{"x": row} for row in ROWS]))
 

@@ -42,7 +42,7 @@ def test_a_record_is_refused_at_once_where_its_deadline_is_nearer_than_its_answe
             hasty.enqueue("hasty", x=row(0))
         calm.enqueue("calm", x=row(0))
         with OutputQueue(port=own_redis.port, name=JOB) as output:
-            first = wait_until(output.dequeue, "something is answered")
+            first: dict[str, Any] = wait_until(output.dequeue, "something is answered")
             rest: dict[str, Any] = {}
             wait_until(lambda: rest.update(output.dequeue()) or len(rest) == 2, "the others are")
         wait_until(lambda: node.heartbeat().get("rows") == 4, "the heartbeat tells")

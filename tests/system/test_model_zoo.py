@@ -80,11 +80,15 @@ class Zoo:
             running_node(self._home / job, self._server, **settings),
             InputQueue(port=self._server.port, name=job) as queue,
         ):
-            photos = list(queue.predict_many(str(photo) for photo in PHOTOS)) if case["id"] in SQUEEZENETS else []
+            photos: list[Any] = (
+                list(queue.predict_many(str(photo) for photo in PHOTOS)) if case["id"] in SQUEEZENETS else []
+            )
             if whole:
                 return _outputs(queue.predict(inputs)), photos
             rows = range(len(next(iter(inputs.values()))))
-            answers = list(queue.predict_many({name: array[row] for name, array in inputs.items()} for row in rows))
+            answers: list[Any] = list(
+                queue.predict_many({name: array[row] for name, array in inputs.items()} for row in rows)
+            )
         columns = zip(*[_outputs(answer) for answer in answers], strict=True)
         return [np.stack(column) for column in columns], photos
 

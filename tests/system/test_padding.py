@@ -1,6 +1,7 @@
 """Rows of different length share the batches of a node."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -39,7 +40,7 @@ def test_rows_of_a_node_are_padded_and_cut_back(tmp_path: Path, redis_server: Pr
         InputQueue(url=redis_server.url, name=node.job) as queue,
     ):
         records = [{"ids": ids, "scale": np.float32(0.5)} for ids in words]
-        results = list(queue.predict_many(records))
+        results: list[Any] = list(queue.predict_many(records))
 
     broken = results.pop(3)
     assert "13 is none of the words" in str(broken)

@@ -129,7 +129,7 @@ def test_own_code_before_and_after_the_model_fails_for_single_records(custom: tu
         record(7) | {"photo": cv2.imencode(".png", np.zeros((3, 2), np.uint8))[1].tobytes()},
     ]
 
-    answers = list(queue.predict_many(requests))
+    answers: list[Any] = list(queue.predict_many(requests))
 
     assert answers[0] == {"mean": 1.0, "kind": "light"}
     assert reason(answers[1])[0] == ErrorCode.INVALID_INPUT
@@ -152,7 +152,7 @@ def test_own_code_before_and_after_the_model_fails_for_single_records(custom: tu
 def test_a_preprocess_that_kills_the_worker_fails_alone(custom: tuple[InputQueue, Path]) -> None:
     queue, _ = custom
 
-    answers = list(queue.predict_many([record(10), record(99), record(11)], timeout=60))
+    answers: list[Any] = list(queue.predict_many([record(10), record(99), record(11)], timeout=60))
 
     assert [answers[0], answers[2]] == [{"mean": 1.0, "kind": "light"}] * 2
     assert reason(answers[1])[0] == ErrorCode.WORKER_DIED
@@ -214,7 +214,8 @@ def test_text_and_whole_batches(
         y, text = queue.predict({"x": BATCH[1:2]})
         assert (y.tolist(), text) == ([[4, 6]], [texts[1]])
 
-        for row, (y, text) in enumerate(queue.predict_many({"x": values} for values in BATCH)):
+        one_by_one: list[Any] = list(queue.predict_many({"x": values} for values in BATCH))
+        for row, (y, text) in enumerate(one_by_one):
             assert (y.tolist(), text) == ((2 * BATCH[row]).tolist(), texts[row])
 
         original.enqueue("old", x=BATCH)

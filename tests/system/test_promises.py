@@ -49,7 +49,7 @@ def test_a_record_that_a_client_enqueues_again_has_one_stored_result(own_redis: 
         wait_until(lambda: client.xlen(JOB) == 0, "all are finished")
 
         assert client.keys(keys.result_prefix(JOB) + "*") == [f"{keys.result_prefix(JOB)}again".encode()]
-        assert output.dequeue()["again"].tolist() == [0, 7]
+        assert np.asarray(output.dequeue()["again"]).tolist() == [0, 7]
         assert output.dequeue() == {}
         assert node.heartbeat().get("dead") == 0
 
@@ -67,7 +67,7 @@ def test_a_record_that_is_late_before_a_node_takes_it_is_not_even_decoded(
         OutputQueue(port=own_redis.port, name=JOB) as output,
     ):
         wait_until(lambda: client.xlen(JOB) == 0, "both are finished")
-        found = output.dequeue()
+        found: dict[str, Any] = output.dequeue()
 
         assert {uri: answer.code for uri, answer in found.items()} == {
             "late": ErrorCode.DEADLINE_EXCEEDED,
@@ -155,7 +155,7 @@ def test_a_stopping_node_reads_no_more_and_answers_what_it_has_read(own_redis: P
         queue.enqueue("later", x=pair(0, 0))
 
         assert node.process.wait(30) == 0
-        assert output.query("held").tolist() == [3, 0]
+        assert np.asarray(output.query("held")).tolist() == [3, 0]
         assert client.xlen(JOB) == 1, "the other one waits for another node"
         assert client.xpending(JOB, keys.GROUP)["pending"] == 0
 

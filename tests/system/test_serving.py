@@ -107,7 +107,7 @@ def test_results_come_as_they_are_there(queue: InputQueue, output: OutputQueue) 
 def test_predict_many_keeps_the_order_and_goes_on_after_a_bad_record(queue: InputQueue) -> None:
     requests = [{"x": row(n, 0, 0, 0) if n % 10 else row(n)} for n in range(500)]
 
-    answers = list(queue.predict_many(iter(requests), window=64))
+    answers: list[Any] = list(queue.predict_many(iter(requests), window=64))
 
     assert len(answers) == 500
     for n, answer in enumerate(answers):
@@ -193,8 +193,10 @@ def test_asyncio_calls_share_one_connection(node: RunningNode, redis_server: Pri
             assert [answer[0][0] for answer in answers] == [2 * n + 1 for n in range(200)]
             with pytest.raises(RecordFailed, match="InvalidInput"):
                 await queue.predict({"x": row(1)})
-            many = [a[0][0] async for a in queue.predict_many(({"x": row(n, 0, 0, 0)} for n in range(100)), window=10)]
-            assert many == [2 * n + 1 for n in range(100)]
+            many: list[Any] = [
+                a async for a in queue.predict_many(({"x": row(n, 0, 0, 0)} for n in range(100)), window=10)
+            ]
+            assert [answer[0][0] for answer in many] == [2 * n + 1 for n in range(100)]
             done = [r.uri async for r in queue.as_completed((f"as{n}", {"x": row(1, 1, 1, 1)}) for n in range(40))]
             assert sorted(done) == sorted(f"as{n}" for n in range(40))
             assert await queue.enqueue_many((f"e{n}", {"x": row(1, 1, 1, 1)}) for n in range(100)) == 100
@@ -242,7 +244,7 @@ def test_json_text_is_taken_as_the_original_took_it(queue: InputQueue) -> None:
 def test_one_record_that_raises_leaves_its_neighbours_alone(queue: InputQueue) -> None:
     requests = [{"x": row(affine.RAISES if n == 37 else n, 0, 0, 0)} for n in range(64)]
 
-    answers = list(queue.predict_many(requests))
+    answers: list[Any] = list(queue.predict_many(requests))
 
     failed = [n for n, answer in enumerate(answers) if isinstance(answer, RecordFailed)]
     assert failed == [37]
@@ -253,7 +255,7 @@ def test_one_record_that_raises_leaves_its_neighbours_alone(queue: InputQueue) -
 def test_a_record_that_kills_the_worker_is_found_and_the_others_succeed(queue: InputQueue, node: RunningNode) -> None:
     requests = [{"x": row(affine.KILLS if n == 5 else n, 0, 0, 0)} for n in range(16)]
 
-    answers = list(queue.predict_many(requests, timeout=90))
+    answers: list[Any] = list(queue.predict_many(requests, timeout=90))
 
     failed = {n: answer for n, answer in enumerate(answers) if isinstance(answer, RecordFailed)}
     assert failed.keys() == {5}

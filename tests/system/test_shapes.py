@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -32,7 +33,7 @@ def fixed(redis_server: PrivateRedis, tmp_path_factory: pytest.TempPathFactory) 
 def test_rows_of_many_lengths_meet_only_their_like(free: InputQueue) -> None:
     lengths = [1 + n % 40 for n in range(400)]
 
-    answers = list(free.predict_many({"x": np.ones(length, np.float32)} for length in lengths))
+    answers: list[Any] = list(free.predict_many({"x": np.ones(length, np.float32)} for length in lengths))
 
     assert [int(total) for total, _ in answers] == lengths
     assert [len(repeated) for _, repeated in answers] == lengths
@@ -42,7 +43,7 @@ def test_a_record_larger_than_a_slot_is_refused_with_the_key_to_change(free: Inp
     large = {3, 4, 6}
     requests = [{"x": np.ones(20_000 if n in large else 2, np.float32)} for n in range(8)]
 
-    answers = list(free.predict_many(requests))
+    answers: list[Any] = list(free.predict_many(requests))
 
     failed = {n: answer.reason for n, answer in enumerate(answers) if isinstance(answer, RecordFailed)}
     assert failed.keys() == large
@@ -54,7 +55,7 @@ def test_a_result_larger_than_a_slot_fails_alone(free: InputQueue) -> None:
     def request(n: int) -> dict[str, np.ndarray[tuple[int], np.dtype[np.float32]]]:
         return {"x": np.array([100_000 if n == 5 else 1, 0], np.float32)}
 
-    answers = list(free.predict_many([request(n) for n in range(8)]))
+    answers: list[Any] = list(free.predict_many([request(n) for n in range(8)]))
 
     assert isinstance(answers[5], RecordFailed)
     assert answers[5].code == ErrorCode.RESULT_TOO_LARGE

@@ -99,7 +99,7 @@ def original(server: PrivateRedis, job: str, values: list[Any]) -> list[Any]:
 
 @pytest.mark.parametrize("way", WAYS)
 def test_photos_are_recognised_however_they_are_sent(way: str, queue: InputQueue) -> None:
-    answers = list(queue.predict_many({"data": WAYS[way](photo)} for photo in PHOTOS))
+    answers: list[Any] = list(queue.predict_many({"data": WAYS[way](photo)} for photo in PHOTOS))
 
     for photo, answer in zip(PHOTOS, answers, strict=True):
         assert_right(photo, top_five(answer))
@@ -112,7 +112,7 @@ def test_the_input_binds_by_position_too(queue: InputQueue) -> None:
 @pytest.mark.parametrize("way", WAYS)
 def test_the_filter_gives_class_and_probability(way: str, top_node: RunningNode, redis_server: PrivateRedis) -> None:
     with InputQueue(port=redis_server.port, name=top_node.job) as queue:
-        answers = list(queue.predict_many({"data": WAYS[way](photo)} for photo in PHOTOS))
+        answers: list[Any] = list(queue.predict_many({"data": WAYS[way](photo)} for photo in PHOTOS))
 
     for photo, answer in zip(PHOTOS, answers, strict=True):
         assert isinstance(answer, list)
@@ -130,7 +130,7 @@ def test_one_broken_photo_leaves_its_neighbours_alone(queue: InputQueue) -> None
     }
     requests = [*map(str, PHOTOS), *broken.values(), *map(str, PHOTOS)]
 
-    answers = list(queue.predict_many({"data": request} for request in requests))
+    answers: list[Any] = list(queue.predict_many({"data": request} for request in requests))
 
     for photo, answer in zip(2 * PHOTOS, answers[:3] + answers[7:], strict=True):
         assert_right(photo, top_five(answer))
@@ -154,7 +154,7 @@ def test_the_original_dialect_encodes_an_image_path_once_more(
 ) -> None:
     """As the original's client did: the photo is read and sent as a new JPEG, which moves the probabilities a little."""
     again = [cv2.imencode(".jpg", WAYS["pixels"](photo)["image"])[1].tobytes() for photo in PHOTOS]
-    expected = list(queue.predict_many({"data": jpeg} for jpeg in again))
+    expected: list[Any] = list(queue.predict_many({"data": jpeg} for jpeg in again))
 
     answers = original(redis_server, node.job, [str(photo) for photo in PHOTOS])
 

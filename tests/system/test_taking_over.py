@@ -176,7 +176,7 @@ def test_a_node_that_was_stopped_for_longer_than_its_lease_overwrites_nothing(
 
             wait_until(lambda: stopped.heartbeat().get("repeated") == 1, "it has come too late")
             assert client.hgetall(keys.result_prefix(JOB) + "held") == first
-            assert output.query("held").tolist() == [1, 7]
+            assert np.asarray(output.query("held")).tolist() == [1, 7]
 
 
 def test_a_batch_that_runs_for_longer_than_the_lease_stays_with_its_node(

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
-from typing import Any, Unpack, get_type_hints
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,7 +23,7 @@ from cluster_serving.client import (
     ResultTimeout,
     perdict,
 )
-from cluster_serving.client.api import Api, ConnectionSettings
+from cluster_serving.client.api import ConnectionSettings
 from cluster_serving.client.http import frontend
 from support.http_server import HttpServer
 
@@ -112,19 +112,48 @@ def test_a_frontend_that_is_not_there_is_said_and_not_fatal(capsys: pytest.Captu
         queue.predict({"instances": []})
 
 
-@pytest.mark.parametrize(("url", "shown"), [("1.1.1.1:1", "1.1.1.1:1"), ("redis://:s3cret@host:6379/0", "host:6379/0")])
-def test_an_address_of_redis_is_no_frontend(url: str, shown: str, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("url", "shown", "call"),
+    [
+        ("1.1.1.1:1", "1.1.1.1:1", 'InputQueue(host="1.1.1.1", port=1)'),
+        ("localhost:6399", "localhost:6399", 'InputQueue(host="localhost", port=6399)'),
+        ("redis://:s3cret@host:6379/0", "redis://host:6379/0", 'InputQueue(url="redis://...")'),
+        ("user:s3cret@host:6379", "host:6379", 'InputQueue(url="redis://...")'),
+        ("host", "host", 'InputQueue(host="host"), or InputQueue(name="host") for the job'),
+        ("config.yaml", "config.yaml", 'InputQueue(host="...", port=6379, name="..."), because a client reads no file'),
+    ],
+)
+def test_an_address_of_redis_is_no_frontend(
+    url: str, shown: str, call: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     """The original makes such a queue without an exception, and its tests do."""
     queue = InputQueue(url)
 
-    why = f"begins with http:// or https://, not '{shown}'; for Redis, say host= and port=, or url="
+    why = f"frontend_url begins with http:// or https://, not {shown!r}; for Redis, write {call}"
     told = capsys.readouterr().out
-    assert "Connection error, please check your HTTP server. Error msg is" in told
-    assert why in told
+    assert told == f"Connection error, please check your HTTP server. Error msg is  {why}\n"
     with pytest.raises(InvalidValue) as caught:
         queue.predict({"instances": []})
-    assert why in str(caught.value)
-    assert "s3cret" not in told + str(caught.value)
+    assert str(caught.value) == why
+    assert "s3cret" not in told + repr(queue)
+
+
+@pytest.mark.parametrize(
+    ("queue", "address", "call"),
+    [
+        (InputQueue, ("redis", 6380), 'InputQueue(host="redis", port=6380)'),
+        (OutputQueue, ("redis:6380",), 'OutputQueue(host="redis", port=6380)'),
+        (AsyncInputQueue, ("http://user:s3cret@host:10020",), 'InputQueue("http://...")'),
+        (AsyncOutputQueue, ("redis://:s3cret@host",), 'AsyncOutputQueue(url="redis://...")'),
+    ],
+)
+def test_settings_without_names_are_told_the_call_with_names(
+    queue: type[Any], address: tuple[Any, ...], call: str
+) -> None:
+    with pytest.raises(TypeError) as caught:
+        queue(*address)
+
+    assert str(caught.value) == f"the settings of {queue.__name__} have names; write {call}"
 
 
 def test_the_attributes_that_programs_of_the_original_read() -> None:
@@ -154,20 +183,35 @@ def test_an_unknown_setting_is_told_with_the_nearest_one(queue: type[Any], setti
     assert str(caught.value).startswith(told)
 
 
-def test_the_settings_that_type_checkers_know_are_all_settings() -> None:
-    written_out = inspect.signature(Api).parameters.values()
+@pytest.mark.parametrize("queue", [InputQueue, OutputQueue, AsyncInputQueue, AsyncOutputQueue])
+def test_help_and_notebooks_see_every_setting(queue: type[Any]) -> None:
+    written_out = inspect.signature(queue).parameters
 
-    assert [each.name for each in written_out if each.kind is not each.VAR_KEYWORD] == [
-        *ConnectionSettings.__annotations__
-    ]
-    for queue in (InputQueue, OutputQueue, AsyncInputQueue, AsyncOutputQueue):
-        settings = inspect.signature(queue).parameters.get("settings")
-        assert settings is None or get_type_hints(queue.__init__)["settings"] == Unpack[ConnectionSettings]
+    assert [*written_out][-len(ConnectionSettings.__annotations__) :] == [*ConnectionSettings.__annotations__]
+    assert "settings" not in written_out
+
+
+@pytest.mark.parametrize(
+    ("setting", "told"),
+    [
+        ({"port": "abc"}, "port is 'abc', but a port is a number from 1 to 65535"),
+        ({"port": 65536}, "port is '65536', but a port is a number from 1 to 65535"),
+        ({"timeout_s": "5"}, "timeout_s is '5', but a time is a number of seconds"),
+        ({"patience_s": None}, "patience_s is None, but a time is a number of seconds"),
+        ({"deadline_s": True}, "deadline_s is True, but a time is a number of seconds"),
+    ],
+)
+def test_a_setting_of_another_kind_is_named(setting: dict[str, Any], told: str) -> None:
+    for queue in InputQueue, AsyncInputQueue:
+        with pytest.raises(ValueError, match=told):
+            queue(**setting)
 
 
 @pytest.mark.parametrize("host", ["localhost:6379", "redis://user:s3cret@localhost:6379/0", "localhost/0"])
 def test_a_host_is_a_host_alone(host: str) -> None:
-    with pytest.raises(ValueError, match="host is the name or the address of a machine alone; say port= ") as caught:
+    with pytest.raises(
+        ValueError, match="host is the name or the address of a machine alone; write InputQueue"
+    ) as caught:
         InputQueue(host=host)
 
     assert "s3cret" not in str(caught.value)
@@ -195,4 +239,6 @@ def test_a_queue_shows_its_job_and_redis() -> None:
         "InputQueue(job='serving_stream', redis='redis://localhost:6379/0')",
         "OutputQueue(job='job', redis='redis://host:6380/2')",
     ]
-    assert repr(InputQueue("http://127.0.0.1:1")) == "InputQueue(frontend_url='http://127.0.0.1:1')"
+    assert repr(InputQueue("http://user:s3cret@127.0.0.1:1")) == (
+        "InputQueue(job='serving_stream', redis='redis://localhost:6379/0', frontend='http://127.0.0.1:1')"
+    )

@@ -112,7 +112,7 @@ def asked(job: str, port: int) -> Iterator[bool]:
     rows = [np.full(VALUES, number, np.float32) for number in range(ROWS)]
     with InputQueue(port=port, name=job) as queue:
         for row, answer in zip(rows, queue.predict_many(({"x": row} for row in rows), _PATIENCE_S), strict=True):
-            yield not np.array_equal(answer, 2 * row)
+            yield not np.array_equal(np.asarray(answer), 2 * row)
 
 
 def counted(client: Any, job: str) -> int:

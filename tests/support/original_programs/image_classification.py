@@ -27,7 +27,7 @@ for file in sorted(Path(options.image_path).iterdir()):
 
 while isinstance(output_api.query(names[0]), str):
     time.sleep(0.01)
-first = output_api.query(names[0])
+first: Any = output_api.query(names[0])
 print(names[0], "prediction layer shape: ", first.shape)
 print("the class index of prediction of", names[0], "image result: ", np.argmax(first))
 
