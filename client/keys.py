@@ -19,6 +19,9 @@
     cluster-serving.history_<job>           stream    the last hour of a job for the dashboard: JSON points, of frontends
     cluster-serving.slow_<job>              zset      the slowest records of the last hour, scored by their ms: wire/slow_record.py
     model_secured                           hash      `secret` and `salt` for encrypted models that wait for both
+    image_stream, tensor_stream             stream    records of clients before 0.9 of the original. A node with `legacyStreams`
+                                                      moves them to the stream of its job
+    result:<uri>                            hash      one result for a client before 0.9
 
 The name of a job has no colon. Otherwise the keys of job `a:b` would be keys of job `a` too.
 Only results have the prefix `cluster-serving_<job>:`, because clients of the original read and delete every key with the prefix.
@@ -40,7 +43,8 @@ Request fields, native dialect (values are bytes, `<name>` is a model input's na
     deadline                Unix time in ms on the clock of Redis, or + and the ms after the entry was made. A record not begun
                             by a node before the deadline is answered DeadlineExceeded
 
-Request fields, original dialect: `uri`, `data` (base64 of an Arrow stream), and optionally `serde`.
+Request fields, original dialect: `uri`, `data` (base64 of an Arrow stream), and optionally `serde`. Before 0.9: `uri`, and
+`image` (base64 of an encoded image) or `tensor` (as `data`).
 
 Result fields:
 
@@ -78,6 +82,8 @@ DEADLINE: Final = b"deadline"
 TRACEPARENT: Final = b"traceparent"
 DATA: Final = b"data"
 SERDE: Final = b"serde"
+LEGACY_IMAGE: Final = b"image"
+LEGACY_TENSOR: Final = b"tensor"
 
 TENSOR: Final = b"tensor:"
 BOOL: Final = b"bool:"
@@ -102,6 +108,10 @@ CALLBACKS: Final = "cluster-serving.callbacks"
 LEFT: Final = b"left"
 CALLBACK: Final = b"callback"
 FINISHED: Final = b"finished"
+
+LEGACY_STREAMS: Final = ("image_stream", "tensor_stream")
+LEGACY_RESULTS: Final = "result:"
+"""Prefix of the result hashes for clients before 0.9, of every job."""
 
 MODEL_SECURED: Final = "model_secured"
 SECRET: Final = "secret"  # noqa: S105 - the name of a field

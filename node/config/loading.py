@@ -104,5 +104,9 @@ def _check_together(config: Config) -> None:
             "padding and deterministic exclude each other, because the last bits of a result change with the padding: take one "
             "of them away"
         )
+    if config.legacy_streams == "0.7" and not config.post_processing.strip().startswith("topN"):
+        raise ConfigError(
+            "legacyStreams is 0.7, whose clients read the classes that topN finds: set postProcessing to topN(1) as well"
+        )
     if config.labels and not config.post_processing.strip().startswith("topN"):
         raise ConfigError("labels has names for the classes that topN finds: set postProcessing to topN(n) as well")

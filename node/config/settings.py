@@ -11,6 +11,7 @@ from cluster_serving.node.config.group import AutoCount, Numbers, Size, Words, a
 from cluster_serving.node.config.redis_and_log import Log, Redis
 from cluster_serving.node.models.base import TensorSpec
 from cluster_serving.node.models.detect import MODEL_TYPES
+from cluster_serving.node.processing.options import LegacyClients
 
 PLACEHOLDER_PATH = "/path/to/model/directory"  # as in the template config.yaml
 MAX_WORKERS = 1024  # in lanes of at most 84 (topology/placement.py)
@@ -131,6 +132,11 @@ class Settings(Log, Redis):
     legacy_filter_text: bool = Field(
         default=False,
         description="Send the original's filter text, [[1,0.5][2,0.25]], in the original dialect. false: valid JSON.",
+    )
+    legacy_streams: Annotated[LegacyClients, BeforeValidator(lower)] = Field(
+        default="off",
+        description="Clients before 0.9, as they are: 0.7 or 0.8 (records from image_stream, results at result:<uri>), or nightly "
+        "(the same of jobName and tensor_stream). One job of a Redis can have it.",
     )
     labels: str = Field(
         default="", description="File with one class name per line: topN then gives [index, value, name]. Unset: none."

@@ -6,6 +6,9 @@ import msgspec
 
 from cluster_serving.client.wire.original.values import SparseLayout
 
+LegacyClients = Literal["off", "0.7", "0.8", "nightly"]
+"""Version of the clients before 0.9 that a job serves. `nightly`: a development version between 0.8 and 0.9."""
+
 
 class DecodeOptions(msgspec.Struct, frozen=True):
     """Options for decoding entries into rows.
@@ -13,7 +16,7 @@ class DecodeOptions(msgspec.Struct, frozen=True):
     `calls`: each record is a call of the model by itself. `sparse_layout`: layout of the indices of a
     sparse tensor with as many values as dimensions. `raw`: records go to the workers unchanged, for the user's own `preprocess`.
     `encrypted`: images are encrypted. `may_order`: several inputs are bound by order if no name is like any of the model's.
-    `padded`: names of the inputs whose rows may have different lengths in a batch.
+    `padded`: names of the inputs whose rows may have different lengths in a batch. `legacy`: clients whose records are read too.
     """
 
     calls: bool = False
@@ -22,6 +25,7 @@ class DecodeOptions(msgspec.Struct, frozen=True):
     encrypted: bool = False
     may_order: bool = True
     padded: tuple[str, ...] = ()
+    legacy: LegacyClients = "off"
 
 
 class ImageOptions(msgspec.Struct, frozen=True):

@@ -31,6 +31,8 @@ class FieldMap(NamedTuple):
     """Positions of contents in entries of one form. -1: the field is absent.
 
     Attributes:
+        data: field of a dialect with all inputs in one field: `data`, or before 0.9 `image` or `tensor`.
+        dialect: flags of the dialect: 0 (native), ORIGINAL, or ORIGINAL and LEGACY.
         inputs: for each input, in the model's order, the position of its content by kind of field (`keys.TENSOR`, ...).
         model_inputs: the model's inputs, in the same order.
         tensors: each model input with its position when every input is a tensor, else empty.
@@ -43,6 +45,7 @@ class FieldMap(NamedTuple):
     deadline: int
     traceparent: int
     data: int
+    dialect: int
     serde: int
     inputs: list[dict[bytes, int]]
     model_inputs: list[ModelInput]

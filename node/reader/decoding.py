@@ -4,7 +4,7 @@ The common record, with every tensor of the model's own dtype and shape, is not 
 from the reply of Redis into the slot. Entries that arrive together are mostly alike, and are decoded together (`columns.py`).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -14,7 +14,9 @@ from cluster_serving import __version__
 from cluster_serving.client import keys
 from cluster_serving.client.errors import CodecError, ErrorCode
 from cluster_serving.client.wire.binding import bind, listed
+from cluster_serving.client.wire.original.base64_text import from_base64
 from cluster_serving.client.wire.original.json_record import decode_json_record
+from cluster_serving.client.wire.original.values import EncodedImage, OriginalValue
 from cluster_serving.client.wire.tensors import decode_tensor
 from cluster_serving.node.models.base import TensorSpec, open_inputs
 from cluster_serving.node.processing.model_input import (
@@ -31,13 +33,14 @@ from cluster_serving.node.reader.columns import Columns, FieldMap
 from cluster_serving.node.ring.deadline import deadline_ms, life_ms, too_late
 from cluster_serving.node.ring.forecast import NO_FORECAST, Forecast
 from cluster_serving.node.ring.input_layout import Signature
-from cluster_serving.node.ring.slot import BATCHED, BY_ORDER, ORIGINAL, cut
+from cluster_serving.node.ring.slot import BATCHED, BY_ORDER, LEGACY, ORIGINAL, cut
 from cluster_serving.node.ring.traceparent import bounded
 
 log = structlog.get_logger(__name__)
 
 _SPARSE = {keys.SPARSE_INDICES, keys.SPARSE_VALUES, keys.SPARSE_SHAPE}
 _KINDS = (keys.TENSOR, keys.BOOL, keys.IMAGE, keys.STRING, keys.NESTED, *sorted(_SPARSE))
+_LEGACY_FIELDS = (keys.LEGACY_IMAGE, keys.LEGACY_TENSOR)
 _MAX_FIELD_MAPS = 1024
 _MOST_TOLD = 16
 _MAX_NAMES_BYTES = 1 << 16  # the field map of longer field names is made anew for each entry, and not kept
@@ -89,7 +92,7 @@ class RecordDecoder:
         uri = fields[at.uri] if at.uri >= 0 else b""
         reply = fields[at.reply] if at.reply >= 0 else b""
         traceparent = bounded(fields[at.traceparent]) if at.traceparent >= 0 else b""
-        flags = ORIGINAL if at.data >= 0 else 0
+        flags = at.dialect
         name = entry_id  # without a usable uri the answer goes under the entry id, where the client can look for it
         try:
             _check_uri(uri)
@@ -136,7 +139,7 @@ class RecordDecoder:
         given = dict(zip(fields[::2], fields[1::2], strict=True))
         uri, reply = given.get(keys.URI, b""), given.get(keys.REPLY, b"")
         reply = reply if self._may_reply(reply) else b""
-        flags = ORIGINAL if keys.DATA in given else 0
+        flags = self._dialect(given)
         traceparent = bounded(given.get(keys.TRACEPARENT, b""))
         try:
             _check_uri(uri)
@@ -154,7 +157,7 @@ class RecordDecoder:
             # Where a row is a single value, an array with a single item may be the value or a batch of 1. The remaining inputs
             # decide. Without such inputs the array is the value in the original dialect, because the dialect has arrays only.
             telling = [value.rows for value in own if value.key[2] != ()]
-            batched = 1 in (telling or ([] if dialect == ORIGINAL else rows))
+            batched = 1 in (telling or ([] if dialect & ORIGINAL else rows))
             return tuple(value.key for value in values), BATCHED if batched else 0
         if None in rows or (len(set(rows)) > 1 and not self._options.calls):
             named = ", ".join(str(each) for each in rows)
@@ -189,13 +192,14 @@ class RecordDecoder:
         at = {name: 2 * index + 1 for index, name in enumerate(names)}
         given: dict[str, dict[bytes, int]] = {}  # positions by input name and kind
         inputs: list[dict[bytes, int]] = []
+        dialect = self._dialect(at)
         flags, fault = 0, None
         try:
             for place, name in enumerate(names):
                 for kind in _KINDS:
                     if name.startswith(kind):
                         _add(given, name[len(kind) :].decode(errors="replace"), kind, 2 * place + 1)
-            if keys.DATA not in at and not self._options.raw:
+            if not dialect and not self._options.raw:
                 places, flags = self._bind(tuple(given))
                 parts = list(given.values())
                 inputs = [parts[place] for place in places]
@@ -203,14 +207,15 @@ class RecordDecoder:
             fault = str(error)
         model_inputs = self._model_inputs(len(inputs))
         tensors: list[tuple[ModelInput, int]] = []
-        if keys.DATA not in at and not self._options.raw and all(set(parts) == {keys.TENSOR} for parts in inputs):
+        if not dialect and not self._options.raw and all(set(parts) == {keys.TENSOR} for parts in inputs):
             tensors = [(each, parts[keys.TENSOR]) for each, parts in zip(model_inputs, inputs, strict=False)]
         field_map = FieldMap(
             uri=at.get(keys.URI, -1),
             reply=at.get(keys.REPLY, -1),
             deadline=at.get(keys.DEADLINE, -1),
             traceparent=at.get(keys.TRACEPARENT, -1),
-            data=at.get(keys.DATA, -1),
+            data=next((at[name] for name in (keys.DATA, *_LEGACY_FIELDS) if dialect and name in at), -1),
+            dialect=dialect,
             serde=at.get(keys.SERDE, -1),
             inputs=inputs,
             model_inputs=model_inputs,
@@ -223,6 +228,13 @@ class RecordDecoder:
         if sum(map(len, names)) <= _MAX_NAMES_BYTES:
             self._field_maps[names] = field_map
         return field_map
+
+    def _dialect(self, names: Container[bytes]) -> int:
+        """Return the flags of the dialect of entries with the given field names."""
+        legacy = self._options.legacy
+        if keys.DATA in names:
+            return ORIGINAL | LEGACY if legacy == "nightly" else ORIGINAL
+        return ORIGINAL | LEGACY if legacy != "off" and any(name in names for name in _LEGACY_FIELDS) else 0
 
     def _bind(self, names: tuple[str, ...]) -> tuple[Sequence[int], int]:
         """Return the places of the model's inputs among the names of a record, and the flag BY_ORDER or 0.
@@ -260,7 +272,10 @@ class RecordDecoder:
 
     def _original(self, at: FieldMap, fields: Sequence[bytes]) -> tuple[list[InputValue], int]:
         """Decode the inputs of an entry in the original dialect, all in one field. Also return the flag BY_ORDER or 0."""
-        if at.serde >= 0 and fields[at.serde] == b"stream":
+        columns: list[tuple[str, OriginalValue]]
+        if fields[at.data - 1] == keys.LEGACY_IMAGE:
+            columns = [("image", EncodedImage(from_base64(fields[at.data], "the record's image field")))]
+        elif at.serde >= 0 and fields[at.serde] == b"stream":
             columns = decode_json_record(fields[at.data])
         else:
             from cluster_serving.client.wire.original.decode import decode_record  # with pyarrow, which takes 20 MB

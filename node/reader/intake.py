@@ -12,6 +12,7 @@
     orphans                            CLAIM            orphans are older than the entries to be read
     suspects, and the lane is empty    CLAIM_SUSPECT    with nothing else in the lane, a death is put down to the right entry
     suspects                           WAIT             new entries would never let the lane become empty
+    streams of old clients are due     MOVE             in place of one read, and of none while the lane has no room
     a scan is due                      SCAN             in place of one read, so that the scan also happens under load
     none of these                      READ
 
@@ -39,6 +40,7 @@ class Step(Enum):
     MEASURE = auto()
     CLAIM = auto()
     CLAIM_SUSPECT = auto()
+    MOVE = auto()
     SCAN = auto()
     READ = auto()
 
@@ -55,6 +57,7 @@ class Facts(msgspec.Struct, frozen=True):
         suspect_last: the entry taken last is a suspect.
         orphans: orphans wait to be claimed.
         suspects: suspects wait to be claimed.
+        legacy_due: the streams of clients before 0.9 are due to be looked at.
         scan_due: a scan for stale entries is due.
     """
 
@@ -66,6 +69,7 @@ class Facts(msgspec.Struct, frozen=True):
     suspect_last: bool = False
     orphans: bool = False
     suspects: bool = False
+    legacy_due: bool = False
     scan_due: bool = False
 
 
@@ -94,6 +98,8 @@ def next_step(facts: Facts, has_room: Callable[[], bool], is_empty: Callable[[],
         return Step.CLAIM
     if facts.suspects:
         return Step.CLAIM_SUSPECT if is_empty() else Step.WAIT
+    if facts.legacy_due:
+        return Step.MOVE
     return Step.SCAN if facts.scan_due else Step.READ
 
 

@@ -27,6 +27,7 @@ from cluster_serving.node.reader.batcher import Batcher
 from cluster_serving.node.reader.decoding import Record, RecordDecoder
 from cluster_serving.node.reader.intake import Facts, Step, is_suspect, next_step
 from cluster_serving.node.reader.leases import RENEWALS_A_LEASE, Leases, Pending
+from cluster_serving.node.reader.legacy import PERIOD_S, LegacyStreams
 from cluster_serving.node.reader.read_size import ReadSize
 from cluster_serving.node.reader.redis_clock import MEASURE_S, offset_ms, restart_ids
 from cluster_serving.node.reader.spec import ReaderSpec
@@ -64,6 +65,8 @@ class Reader:
         self._read_size = ReadSize(lane.geometry.slot_bytes)
         self._read_command = ("XREADGROUP", "GROUP", keys.GROUP, spec.consumer, "COUNT")
         self._leases = Leases(self._link, lane.job, spec.consumer, spec.lease_s)
+        self._legacy = LegacyStreams(self._link, lane.job) if spec.decoding.legacy != "off" else None
+        self._block_ms = round(PERIOD_S * 1000) if self._legacy else _BLOCK_MS
         self._renewal_due_s = self._clock_due_s = 0.0
         self._scan_due = False
         self._orphans: deque[bytes] = deque()  # entry ids
@@ -150,13 +153,14 @@ class Reader:
             suspect_last=self._suspect_last,
             orphans=bool(self._orphans),
             suspects=bool(self._suspects),
+            legacy_due=self._legacy is not None and self._legacy.due,
             scan_due=self._scan_due,
         )
         step = next_step(facts, self._has_room, self._is_empty)
         match step:
             case Step.READ:
                 stream, count = self._spec.lane.job, self._read_size.entries(self._ring.most_rows)
-                self._link.send((*self._read_command, count, "BLOCK", _BLOCK_MS, "STREAMS", stream, ">"))
+                self._link.send((*self._read_command, count, "BLOCK", self._block_ms, "STREAMS", stream, ">"))
                 self._reading, self._suspect_last = True, False
                 self._wait()
             case Step.WAIT:
@@ -175,6 +179,9 @@ class Reader:
                     log.warning(
                         "a client had given a record an id far ahead of Redis' clock; the ids of the stream begin anew"
                     )
+            case Step.MOVE:
+                if self._legacy is not None:
+                    self._legacy.move()
             case Step.SCAN:
                 self._scan()
             case Step.END:

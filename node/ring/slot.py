@@ -157,6 +157,8 @@ BATCHED = 2
 """Flag of a row: the record carried a batch dimension of 1, and the answer keeps the dimension."""
 BY_ORDER = 4
 """Flag of a row: the record's several inputs were bound by order, and the receipt says so."""
+LEGACY = 8
+"""Flag of a row in the original dialect: the client is older than 0.9, and reads text below `result:`."""
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode_rows = msgspec.msgpack.Decoder(list[Row]).decode

@@ -115,6 +115,7 @@ class Launcher:
                 encrypted=config.record_encrypted,
                 may_order=config.bind_inputs == "order",
                 padded=tuple(config.padding),
+                legacy=config.legacy_streams,
             ),
             lease_s=config.lease_s,
             max_deliveries=config.max_deliveries,
@@ -131,6 +132,7 @@ class Launcher:
             max_dead_letters=self._config.max_dead_letters,
             max_dead_letter_bytes=self._config.max_dead_letter_bytes,
             spans=self._config.open_telemetry,
+            legacy=self._config.legacy_streams,
         )
         return self._other("writer", spec)
 

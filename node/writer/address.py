@@ -2,7 +2,8 @@
 
     record with the field `reply`       the reply stream of that name, where all results of a call for one client are one entry,
                                         or the hash of a call that is answered later
-    record without the field `reply`    a result hash, which Redis keeps for the time to live of results
+    record without the field `reply`    a result hash, which Redis keeps for the time to live of results. Its key is that of the job
+                                        and the uri, or for a client before 0.9 `result:<uri>`
 
 The addressed results of a slot, and the dead letters among its records, are published by one call of `finish.lua`. A record
 whose result Redis refuses becomes a dead letter without a result.
@@ -15,9 +16,11 @@ from cluster_serving.client import keys
 from cluster_serving.client.protocol.resp import Script
 from cluster_serving.client.wire.dead_letter import Reason
 from cluster_serving.node.ring.metrics import Count
-from cluster_serving.node.ring.slot import Row
+from cluster_serving.node.ring.slot import LEGACY, Row
 
 FINISH = Script(Path(__file__).with_name("finish.lua").read_text())
+
+_LEGACY_PREFIX = keys.LEGACY_RESULTS.encode()
 
 Counts = tuple[Count, ...]
 """Counters that a record raises by 1."""
@@ -95,7 +98,8 @@ class FinishCall:
                 number = self._replies[row.reply] = b"%d" % (sign * (len(self._replies) + 1))
             self._rows += (row.id, number, *fields)
         else:
-            self._hashes.append(self._job.result_prefix + row.uri)
+            prefix = _LEGACY_PREFIX if row.flags & LEGACY else self._job.result_prefix
+            self._hashes.append(prefix + row.uri)
             self._rows += (row.id, b"0", b"%d" % len(fields), *fields)
         self.counts.append(counts)
         self.size += sum(map(len, fields))

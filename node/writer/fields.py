@@ -3,7 +3,7 @@
 native dialect, into a hash      tensor:<output>, bool:<output>, string:<output>, value or error, and receipt
 native dialect, into a reply     uri, and the same fields and the record's part of the receipt, packed
 native dialect, into a call      uri, and the fields of a hash, packed
-original dialect, into a hash    value, and error beside the value NaN
+original dialect, into a hash    value, and error beside the value NaN. For clients before 0.9 the value is text throughout
 """
 
 import math
@@ -20,8 +20,19 @@ from cluster_serving.client.wire.receipt import BatchReceipt
 from cluster_serving.client.wire.reply import pack
 from cluster_serving.client.wire.result import pack_fields
 from cluster_serving.client.wire.tensors import Array, tensor_header
-from cluster_serving.node.processing.filter_text import json_text, legacy_text
-from cluster_serving.node.ring.slot import BATCHED, BY_ORDER, ORIGINAL, Outcome, Slot, StoredOutput, array_at, cut
+from cluster_serving.node.processing.filter_text import classes_text, json_text, legacy_text, nested_text
+from cluster_serving.node.processing.options import LegacyClients
+from cluster_serving.node.ring.slot import (
+    BATCHED,
+    BY_ORDER,
+    LEGACY,
+    ORIGINAL,
+    Outcome,
+    Slot,
+    StoredOutput,
+    array_at,
+    cut,
+)
 from cluster_serving.node.writer.outcome import RowOutcome
 
 # With names and receipt within the 512 MiB of a value, beyond which Redis closes the connection (proto-max-bulk-len).
@@ -69,15 +80,23 @@ class ResultFields:
         receipt: part of the receipt that is equal for all records of the slot.
         clock_offset_ms: milliseconds by which Redis' clock is ahead of the monotonic clock.
         legacy_filter_text: answers in the original dialect have the exact text of the original's filters.
+        legacy: clients before 0.9, which decide the form of their results.
     """
 
     def __init__(
-        self, slot: Slot, receipt: BatchReceipt, *, clock_offset_ms: float = 0, legacy_filter_text: bool = False
+        self,
+        slot: Slot,
+        receipt: BatchReceipt,
+        *,
+        clock_offset_ms: float = 0,
+        legacy_filter_text: bool = False,
+        legacy: LegacyClients = "off",
     ) -> None:
         self._slot = slot
         self._receipt = receipt
         self._clock_offset_ms = clock_offset_ms
         self._original_text = legacy_text if legacy_filter_text else json_text
+        self._text_before_0_9 = classes_text if legacy == "0.7" else self._original_text
         self._may_be_large = slot.output_bytes > _MOST_BYTES // 2  # base64 of the original dialect takes a third more
         self._outcome: Outcome | None = None  # the outcome of the columns, and whether they have a batch dimension
         self._batched = False
@@ -122,10 +141,13 @@ class ResultFields:
             return [keys.VALUE, bytes(outputs[start : start + length])]
         if outcome.filtered:
             start, length = outcome.filtered[index]
-            text = self._original_text if flags & ORIGINAL else json_text
+            text = json_text
+            if flags & ORIGINAL:
+                text = self._text_before_0_9 if flags & LEGACY else self._original_text
             return [keys.VALUE, text(outputs[start : start + length])]
         if flags & ORIGINAL:
-            return [keys.VALUE, encode_original([_array(self._slot, each, index, flags) for each in outcome.outputs])]
+            encode = nested_text if flags & LEGACY else encode_original
+            return [keys.VALUE, encode([_array(self._slot, each, index, flags) for each in outcome.outputs])]
         batched = bool(flags & BATCHED)
         if outcome is not self._outcome or batched != self._batched:
             self._columns = [_column(output, batched=batched) for output in outcome.outputs]

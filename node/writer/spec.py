@@ -2,13 +2,15 @@
 
 import msgspec
 
+from cluster_serving.node.processing.options import LegacyClients
 from cluster_serving.node.ring.spec import LaneSpec
 
 
 class WriterSpec(msgspec.Struct, frozen=True):
     """Settings of a writer.
 
-    `legacy_filter_text`: answers in the original dialect have the exact text of the original's filters. `model_hash` is written
+    `legacy_filter_text`: answers in the original dialect have the exact text of the original's filters. `legacy`: clients before
+    0.9, whose results have the form of their version. `model_hash` is written
     into dead letters. The newest `max_dead_letters` are kept, within `max_dead_letter_bytes` of Redis' memory. `spans`: the stages
     of traced records are sent to OpenTelemetry.
     """
@@ -20,3 +22,4 @@ class WriterSpec(msgspec.Struct, frozen=True):
     max_dead_letters: int
     max_dead_letter_bytes: int
     spans: bool = False
+    legacy: LegacyClients = "off"

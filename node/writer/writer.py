@@ -120,7 +120,13 @@ class Writer:
             worker=spec.lane.first_worker + ring.owner(slot),
             clock_offset_ms=offset_ms,
         )
-        results = ResultFields(held, receipt, clock_offset_ms=offset_ms, legacy_filter_text=spec.legacy_filter_text)
+        results = ResultFields(
+            held,
+            receipt,
+            clock_offset_ms=offset_ms,
+            legacy_filter_text=spec.legacy_filter_text,
+            legacy=spec.legacy,
+        )
         batch = receipt.encode()
         ended = list(row_outcomes(held, now_ms))
         if self._answer(ended, results, batch):

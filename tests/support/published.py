@@ -2,6 +2,7 @@
 
 from cluster_serving.client.wire.receipt import BatchReceipt
 from cluster_serving.client.wire.result import Result, decode_result
+from cluster_serving.node.processing.options import LegacyClients
 from cluster_serving.node.ring.slot import Slot
 from cluster_serving.node.writer.fields import Answer, ResultFields, batch_receipt
 from cluster_serving.node.writer.outcome import row_outcomes
@@ -21,10 +22,13 @@ def answers_of(
     node: str = "node-1",
     clock_offset_ms: float = 0,
     legacy_filter_text: bool = False,
+    legacy: LegacyClients = "off",
 ) -> list[Answer]:
     """The answer of each record."""
     receipt = receipt_of(slot, now_ms, node=node, clock_offset_ms=clock_offset_ms)
-    fields = ResultFields(slot, receipt, clock_offset_ms=clock_offset_ms, legacy_filter_text=legacy_filter_text)
+    fields = ResultFields(
+        slot, receipt, clock_offset_ms=clock_offset_ms, legacy_filter_text=legacy_filter_text, legacy=legacy
+    )
     return [fields.answer(ended) for ended in row_outcomes(slot, now_ms)]
 
 

@@ -1,5 +1,7 @@
 """Programs of the original, unchanged but for their search path, and a node."""
 
+import base64
+import json
 import os
 import subprocess
 import sys
@@ -14,6 +16,7 @@ from zoo.serving.client import InputQueue
 from cluster_serving.client import QueueFull, keys
 from support.private_redis import PrivateRedis, private_redis
 from support.running_node import RunningNode, running_node
+from support.wait import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAMS = ROOT / "tests" / "support" / "original_programs"
@@ -30,7 +33,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrivateRedis]:
 
 @pytest.fixture(scope="module", autouse=True)
 def node(server: PrivateRedis, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningNode]:
-    with running_node(tmp_path_factory.mktemp("node"), server, modelPath=str(DIGITS), jobName=JOB) as node:
+    home = tmp_path_factory.mktemp("node")
+    with running_node(home, server, modelPath=str(DIGITS), jobName=JOB, legacyStreams="0.8") as node:
         yield node
 
 
@@ -91,3 +95,20 @@ def test_a_full_queue_prints_the_sentence_of_the_original(
 
     sentence = "Redis queue is full, please wait for inference or delete the unprocessed records.\n"
     assert capsys.readouterr().out == sentence
+
+
+def test_a_client_of_0_8_is_answered_where_it_looks(server: PrivateRedis) -> None:
+    pixels = np.load(DIGITS.parent / "held_out.npz")["images"][0]
+    jpeg = base64.b64encode(cv2.imencode(".jpg", pixels)[1].tobytes())
+    with server.client() as client:
+        client.xadd("image_stream", {"uri": "good", "image": jpeg})
+        client.xgroup_create("image_stream", "serving")
+        client.xadd("image_stream", {"uri": "bad", "image": jpeg[:50]})
+
+        wait_until(lambda: len(client.keys("result:*")) == 2, "both results")
+        found = json.loads(client.hget("result:good", "value") or "")
+        failed = client.hget("result:bad", "value")
+
+    with InputQueue(host="localhost", port=server.port) as queue:
+        np.testing.assert_allclose(found, queue.predict({"image": {"b64": jpeg}}), rtol=1e-6)
+    assert failed == b"NaN"

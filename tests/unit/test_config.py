@@ -305,6 +305,14 @@ def test_spellings(tmp_path: Path, line: str, name: str, value: object) -> None:
         ("- a", "config.yaml, line 1: expected lines of the form key: value"),
         ("a: \x01", "config.yaml: not valid YAML: "),
         ("model: yolo", "config.yaml, line 1: unknown key model"),
+        (
+            "legacyStreams: 0.7",
+            "legacyStreams is 0.7, whose clients read the classes that topN finds: set postProcessing",
+        ),
+        (
+            "legacyStreams: 0.6",
+            "config.yaml, line 1: legacyStreams is 0.6, but must be 'off', '0.7', '0.8' or 'nightly'",
+        ),
     ],
 )
 def test_mistakes_are_one_sentence(tmp_path: Path, text: str, message: str) -> None:

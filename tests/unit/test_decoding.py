@@ -4,7 +4,7 @@ import base64
 import json
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 import numpy as np
@@ -21,12 +21,12 @@ from cluster_serving.client.wire.original.values import SparseLayout
 from cluster_serving.client.wire.tensors import encode_tensor
 from cluster_serving.client.wire.values import encode_record
 from cluster_serving.node.models.base import TensorSpec
-from cluster_serving.node.processing.options import DecodeOptions
+from cluster_serving.node.processing.options import DecodeOptions, LegacyClients
 from cluster_serving.node.processing.records import text_row
 from cluster_serving.node.reader.decoding import Record, RecordDecoder
 from cluster_serving.node.ring.forecast import Forecast
 from cluster_serving.node.ring.input_layout import Signature
-from cluster_serving.node.ring.slot import BATCHED, BY_ORDER, LARGEST_MESSAGE, ORIGINAL
+from cluster_serving.node.ring.slot import BATCHED, BY_ORDER, LARGEST_MESSAGE, LEGACY, ORIGINAL
 
 PREFIX = b"cluster-serving.reply_job:"
 X = TensorSpec("x", "float32", (None, 2))
@@ -522,6 +522,50 @@ def test_sparse_indices_with_a_row_a_value() -> None:
     (array,) = arrays(decode(fields, TensorSpec("x", "float32", (None, 2, 2))))
 
     assert array.tolist() == [[0, 5], [6, 7]]
+
+
+def tensor_before_0_9(uri: str, *shape: int) -> bytes:
+    """What `enqueue` of a development version between 0.8 and 0.9 wrote: the column has the name of the record."""
+    kind = pa.struct([("data", pa.list_(pa.float32())), ("shape", pa.list_(pa.int32()))])
+    column = pa.array([{"data": np.arange(math.prod(shape), dtype=np.float32)}, {"shape": shape}], kind)
+    batch = pa.RecordBatch.from_arrays([column], names=[uri])
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    return base64.b64encode(sink.getvalue().to_pybytes())
+
+
+@pytest.mark.parametrize("version", get_args(LegacyClients))
+def test_clients_before_0_9_are_read_where_wanted(version: LegacyClients) -> None:
+    decoder = RecordDecoder((TensorSpec("x", "float32", (None, 2, 3)),), PREFIX, DecodeOptions(legacy=version))
+    image = [b"uri", b"u", b"image", base64.b64encode(b"\xff\xd8\xff jpeg")]
+    tensor = [b"uri", b"u", b"tensor", tensor_before_0_9("u", 2, 3)]
+    data = [b"uri", b"u", b"data", tensor_before_0_9("u", 2, 3)]
+
+    records = [decoder.decode(b"5-1", fields, 0) for fields in (image, tensor, data)]
+
+    wanted = version != "off"
+    flags = [ORIGINAL | LEGACY if wanted else 0] * 2 + [ORIGINAL | LEGACY if version == "nightly" else ORIGINAL]
+    assert [record.flags for record in records] == flags
+    assert [record.error is None for record in records] == [wanted, wanted, True]
+    assert decoder.refuse(b"5-1", image, (ErrorCode.DELIVERED_TOO_OFTEN, "")).flags == flags[0]
+    if wanted:
+        assert (records[0].signature, records[0].contents) == ((("image", "", ()),), [b"\xff\xd8\xff jpeg"])
+        assert [array.tolist() for array in arrays(records[1])] == [[[0, 1, 2], [3, 4, 5]]]
+
+
+@pytest.mark.parametrize(
+    ("field", "content", "message"),
+    [
+        (b"image", b"%%%", "the record's image field is not base64"),
+        (b"tensor", b"%%%", "the record's data field is not base64"),
+        (b"tensor", tensor_before_0_9("u", 5), "takes float32"),
+    ],
+)
+def test_broken_records_of_clients_before_0_9_are_refused(field: bytes, content: bytes, message: str) -> None:
+    decoder = RecordDecoder((X,), PREFIX, DecodeOptions(legacy="0.8"))
+
+    assert message in refusal(decoder.decode(b"5-1", [b"uri", b"u", field, content], 0))
 
 
 def test_an_encrypted_image_of_the_original_dialect_is_left_to_the_worker() -> None:

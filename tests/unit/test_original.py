@@ -269,6 +269,24 @@ def test_the_file_format_of_enqueue_tensor_is_read() -> None:
     assert dense(value).tolist() == [[1, 2], [3, 4]]
 
 
+@pytest.mark.parametrize("has_end", [True, False], ids=["Arrow 0.15 and later", "before"])
+def test_several_tensors_of_enqueue_tensor_are_read(has_end: bool) -> None:
+    kind = pa.struct([("data", pa.list_(pa.float32())), ("shape", pa.list_(pa.int64()))])
+    tensors = [pa.array([{"data": [1, 2]}, {"shape": [2]}], kind), pa.array([{"data": [3]}, {"shape": [1, 1]}], kind)]
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, pa.schema([("my-uri", kind)])) as writer:
+        for tensor in tensors:
+            writer.write_batch(pa.RecordBatch.from_arrays([tensor], names=["my-uri"]))
+    file = sink.getvalue().to_pybytes()
+    if not has_end:
+        footer = 10 + int.from_bytes(file[-10:-6], "little")
+        file = file[: -footer - 8] + file[-footer:]
+
+    record = decode_record(base64.b64encode(file))
+
+    assert [(name, dense(value).tolist()) for name, value in record] == [("t0", [1, 2]), ("t1", [[3]])]
+
+
 def jvm_stream(shape: list[int], data: Any) -> bytes:
     """A tensor as the JVM front end writes it: one row declared, and each element in a list of its own."""
     rows = len(data)

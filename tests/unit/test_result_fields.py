@@ -19,6 +19,7 @@ from cluster_serving.client.wire.result import decode_result, unpack_result
 from cluster_serving.node.ring.slot import (
     BATCHED,
     BY_ORDER,
+    LEGACY,
     ORIGINAL,
     Geometry,
     Outcome,
@@ -436,3 +437,22 @@ def test_names_are_written_as_json() -> None:
     assert list(result.outputs) == ['q"', "ü"]
     assert result.receipt is not None
     assert result.receipt.node == 'no"de'
+
+
+def test_results_of_clients_before_0_9_are_text() -> None:
+    slot = new_slot(row(0, ORIGINAL | LEGACY), row(1, ORIGINAL | LEGACY), row(2, ORIGINAL | LEGACY))
+    packed = msgspec.msgpack.encode([[292, 0.875], [7, 1e-4]])
+    outputs = place(slot, y=np.array([[[0.1, 2], [3, 1e8]]], np.float32), z=np.array([7], np.int64))
+    slot.add([Outcome([0], filtered=put(slot, packed)), Outcome([1], outputs=outputs), Outcome([2], error=ERROR)], 3, 0)
+
+    before = fields_of(slot, legacy="0.7")
+    after = fields_of(slot, legacy="0.8")
+
+    assert [fields[:2] for fields in before] == [
+        [keys.VALUE, b'{"292":"0.875","7":"1.0E-4"}'],
+        [keys.VALUE, b"[[0.1,2.0],[3.0,1.0E8]]7.0"],
+        [keys.VALUE, b"NaN"],
+    ]
+    assert after[0] == [keys.VALUE, b"[[292,0.875],[7,0.0001]]"]
+    assert after[1:] == before[1:]
+    assert fields_of(slot, legacy="0.8", legacy_filter_text=True)[0] == [keys.VALUE, b"[[292,0.875][7,1.0E-4]]"]

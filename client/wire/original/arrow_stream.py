@@ -3,7 +3,7 @@
     | schema message | record batch message | body: buffers | ... more batches | end |
 
 A stream of Arrow before 0.15 has messages without the continuation marker FF FF FF FF. pyarrow reads both forms. An Arrow file is
-"ARROW1", two zero bytes, a stream, and a footer. A reader that starts at the front does not need the footer.
+"ARROW1", two zero bytes, a stream, and a footer. Files of Arrow before 0.15 have no end of the stream before the footer.
 """
 
 import struct
@@ -21,10 +21,16 @@ ARROW_ERRORS: Final = (pa.ArrowException, OSError, ValueError)
 _MAX_METADATA_BYTES = 1 << 20  # per message, where a column takes about 440
 _FILE_MAGIC = b"ARROW1"
 _FILE_HEADER_BYTES = 8
+_FILE_END_BYTES = 10  # length of the footer, and the magic again
 
 # Positions of fields in Arrow's flatbuffers Message and RecordBatch tables.
 _MESSAGE_HEADER = 2
 _RECORD_BATCH_COMPRESSION = 3
+
+
+def is_file(message: bytes) -> bool:
+    """Return whether bytes are an Arrow file and no stream."""
+    return message.startswith(_FILE_MAGIC) and message.endswith(_FILE_MAGIC)
 
 
 def read_batches(message: bytes) -> Iterator[Any]:
@@ -38,8 +44,9 @@ def read_batches(message: bytes) -> Iterator[Any]:
         CodecError: the bytes are not an Arrow stream, are truncated, or hold a type other than numbers, text, and structs of
             lists of numbers or text.
     """
-    if message.startswith(_FILE_MAGIC):
-        message = message[_FILE_HEADER_BYTES:]
+    if is_file(message):
+        footer_bytes = int.from_bytes(message[-_FILE_END_BYTES : -len(_FILE_MAGIC)], "little")
+        message = message[_FILE_HEADER_BYTES : len(message) - _FILE_END_BYTES - footer_bytes]
     try:
         messages = pa.ipc.MessageReader.open_stream(pa.py_buffer(message))
         first = messages.read_next_message()

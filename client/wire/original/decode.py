@@ -4,7 +4,7 @@ The children of a tensor column are read flattened, because each writer spreads 
 
     Python client       four rows with one list each
     JVM front end       one row with a list for each element
-    `enqueue_tensor`    a row for `data` and a row for `shape` (int64), in the Arrow file format
+    `enqueue_tensor`    a row for `data` and a row for `shape` (int64), in the Arrow file format, with a batch for each tensor
 
 Plain numeric columns are scalars.
 
@@ -25,7 +25,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from cluster_serving.client.errors import CodecError
-from cluster_serving.client.wire.original.arrow_stream import ARROW_ERRORS, read_batches
+from cluster_serving.client.wire.original.arrow_stream import ARROW_ERRORS, is_file, read_batches
 from cluster_serving.client.wire.original.base64_text import from_base64
 from cluster_serving.client.wire.original.values import (
     MAX_STRINGS,
@@ -69,7 +69,8 @@ def decode_record(data: bytes | str, sparse_layout: SparseLayout = "ndim-major")
     """Return the inputs of one record, by name, in the order of the model's inputs.
 
     Args:
-        data: the record's `data` field: base64 of an Arrow stream or file. The first batch is the record.
+        data: the record's `data` field: base64 of an Arrow stream or file. The first batch of a stream is the record. Several
+            batches of a file are the tensors t0, t1, ... of the record.
         sparse_layout: layout of the indices of a sparse tensor with as many values as dimensions.
 
     Raises:
@@ -86,9 +87,16 @@ def decode_record(data: bytes | str, sparse_layout: SparseLayout = "ndim-major")
     layout = _layouts.get(headers)
     if layout is not None and all(column.end <= len(message) for column in layout):
         return [(column.name, column.read(message)) for column in layout]
-    batch = next(read_batches(message), None)
+    batches = read_batches(message)
+    batch = next(batches, None)
     if batch is None:
         raise CodecError("the record's Arrow stream holds no batch")
+    more = list(batches) if is_file(message) else []
+    if more:
+        tensors = [(f"t{index}", each) for index, each in enumerate([batch, *more])]
+        return [
+            (name, _column_value(name, each.columns[0], sparse_layout)) for name, each in tensors if each.num_columns
+        ]
     if batch.num_columns == 0 or batch.num_rows == 0:
         raise CodecError(f"the record's batch has {batch.num_columns} columns and {batch.num_rows} rows")
     if len(set(batch.schema.names)) < batch.num_columns:
