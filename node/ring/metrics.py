@@ -11,6 +11,10 @@ READER, WRITER, FIRST_WORKER = 0, 1, 2
 """Rows of `Ring.counters` and `Ring.measures`."""
 
 
+TIME_DIGITS = 13
+"""Digits of the milliseconds in an id of Redis' clock, until the year 2286. A caller may choose ids of its own."""
+
+
 class Count(IntEnum):
     """Columns of `Ring.counters`."""
 
@@ -153,12 +157,12 @@ def _summed(rows: Sequence[Sequence[float]]) -> list[float]:
 
 
 def observe_ages(measure: Measure, cells: "memoryview[float]", ids: Sequence[bytes], now_ms: float) -> None:
-    """Count the seconds since the XADD of each entry, at `now_ms` on Redis' clock."""
+    """Count the seconds since the XADD of each entry, at `now_ms` on Redis' clock: 0 for an id that a caller has chosen."""
     ids, at = sorted(ids), 0
     while at < len(ids):
-        # The milliseconds of an id have 13 digits until the year 2286. Few ids differ there, as clients enqueue many at a time.
-        head = ids[at][:13]
+        # Few ids differ in their milliseconds, as clients enqueue many at a time.
+        head = ids[at][:TIME_DIGITS]
         end = bisect_right(ids, head + b"~", at)
-        waited_ms = now_ms - int(head.partition(b"-")[0])
+        waited_ms = 0 if b"-" in head else now_ms - int(head)
         measure.observe(cells, max(0.0, waited_ms / 1000), end - at)
         at = end

@@ -28,10 +28,10 @@ local function oldest()
 end
 
 local backlog, oldest_ms = asked('XLEN', KEYS[4]) or 0, 0
-local id = backlog > 0 and oldest()
-if id then
+local made_ms = backlog > 0 and (oldest() or ''):match('^%d+')
+if made_ms and #made_ms >= 13 then  -- an id of fewer digits is one of a caller's own, and tells no time
   local now = redis.call('TIME')
-  oldest_ms = math.max(0, now[1] * 1000 + now[2] / 1000 - tonumber(id:match('^%d+')))
+  oldest_ms = math.max(0, now[1] * 1000 + now[2] / 1000 - tonumber(made_ms))
 end
 local known = string.format(
   ',"backlog":%d,"oldest_ms":%.0f,"dead_letters":%d}', backlog, oldest_ms, asked('XLEN', KEYS[5]) or 0)

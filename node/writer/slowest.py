@@ -13,6 +13,7 @@ from cluster_serving.client.protocol.resp import Script
 from cluster_serving.client.threads.link import Link
 from cluster_serving.client.wire.receipt import BatchReceipt
 from cluster_serving.client.wire.slow_record import SlowRecord
+from cluster_serving.node.ring.metrics import TIME_DIGITS
 from cluster_serving.node.ring.slot import Row
 
 KEEP_SLOW = Script(Path(__file__).with_name("keep_slow.lua").read_text())
@@ -44,12 +45,15 @@ class Slowest:
             offset_ms: milliseconds to add to the node's clock for Redis' clock.
             published_ms: Unix time in ms on Redis' clock.
         """
-        row = min(rows, key=attrgetter("id"))
-        took_ms = published_ms - int(row.id.partition(b"-")[0])
-        if self._record is None or took_ms > self._record.took_ms:
-            whole = receipt.of_record(row.id, row.read_us / 1000 + offset_ms, row.deliveries)
-            self._record = SlowRecord(round(published_ms), round(took_ms, 3), row.uri.decode(errors="replace"), whole)
-        if time.monotonic() >= self._due_s:
+        timed = [row for row in rows if row.id.find(b"-") == TIME_DIGITS]  # an id of a caller's own tells no time
+        if timed:
+            row = min(timed, key=attrgetter("id"))
+            took_ms = published_ms - int(row.id[:TIME_DIGITS])
+            if self._record is None or took_ms > self._record.took_ms:
+                whole = receipt.of_record(row.id, row.read_us / 1000 + offset_ms, row.deliveries)
+                uri = row.uri.decode(errors="replace")
+                self._record = SlowRecord(round(published_ms), round(took_ms, 3), uri, whole)
+        if self._record is not None and time.monotonic() >= self._due_s:
             slow, self._record, self._due_s = self._record, None, time.monotonic() + _INTERVAL_S
             told = (slow.encode(), slow.took_ms, slow.at_ms - _HOUR_MS, _KEPT, _HOUR_MS)
             with suppress(ConnectionLost, RedisRefused):  # the records themselves are published

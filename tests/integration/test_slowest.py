@@ -75,6 +75,21 @@ def test_the_slowest_of_each_interval_is_kept_for_an_hour(
     link.close()
 
 
+def test_an_id_that_a_caller_has_chosen_is_not_slow(
+    redis_server: PrivateRedis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    link = Link(RedisSettings.parse(redis_server.url))
+    monkeypatch.setattr(slowest, "_INTERVAL_S", 0)
+    kept = Slowest(link, "chosen_ids")
+    chosen = Row(b"1-1", b"chosen", b"", 0, 0, read_us=1000 * NOW_MS)
+
+    kept.offer([chosen], BATCH, 0, NOW_MS)
+    kept.offer([chosen, row(70)], BATCH, 0, NOW_MS)
+
+    assert [each["uri"] for each in read(redis_server, "chosen_ids")] == ["took-70"]
+    link.close()
+
+
 def test_a_refusal_of_redis_disturbs_no_writer(redis_server: PrivateRedis, monkeypatch: pytest.MonkeyPatch) -> None:
     link = Link(RedisSettings.parse(redis_server.url))
     monkeypatch.setattr(slowest, "_INTERVAL_S", 0)
