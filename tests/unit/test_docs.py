@@ -104,6 +104,34 @@ def test_every_exit_code_is_on_the_page_of_the_commands() -> None:
     assert codes == [*(str(code.value) for code in ExitCode), "130"]
 
 
+def test_messages_of_troubleshooting_are_messages() -> None:
+    """The words between values stand in the source. Rows of other programs' messages have none of ours."""
+    foreign = {
+        "No module named",
+        "Connection refused",
+        "Name or service not known",
+        "AUTH <password>",
+        "NOAUTH",
+        "WRONGPASS",
+    }
+    foreign |= {
+        "invalid username",
+        "NOPERM",
+        "something that is no Redis with TLS",
+        "certificate verify failed",
+        "killed by SIGKILL",
+    }
+    rows = re.findall(r"^\| (`.+?) \| ", (DOCS / "troubleshooting.md").read_text(), re.MULTILINE)
+    quoted = [
+        text for row in rows for text in re.findall(r"`([^`]{16,})`", row) if not any(map(text.startswith, foreign))
+    ]
+    source = re.sub(r"\W+", " ", re.sub(r'"\s+f?"', "", sources()))
+    words = [part for text in quoted for part in re.split("…", text) if len(part) > 8]
+
+    assert len(words) > 60
+    assert [part for part in words if re.sub(r"\W+", " ", part).strip() not in source] == []
+
+
 # Names that pages use
 
 SETTINGS = {str(field.alias) for model in (Settings, FrontendConfig) for field in model.model_fields.values()}
@@ -126,11 +154,11 @@ def unknown_settings(page: Path) -> set[str]:
 
 @cache
 def sources() -> str:
-    """Return the files in which variables of the environment may stand."""
+    """Return the files in which messages and variables of the environment may stand."""
     found = [
         path for folder in ("client", "node", "frontend", "swarm", "docker") for path in (ROOT / folder).rglob("*")
     ]
-    return "\n".join(path.read_text() for path in found if path.suffix in {".py", ".yml", ".sh"})
+    return "\n".join(path.read_text() for path in found if path.suffix in {".py", ".lua", ".yml", ".sh"})
 
 
 def unknown_variables(page: Path) -> list[str]:
