@@ -16,7 +16,7 @@ PYTEST = $(BIN)/python -m pytest -n $(TEST_PROCESSES) --max-worker-restart 0 --d
 # Compiled once, not by each of the thousand processes that tests start.
 export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: quickstart test test-fast test-redis test-swarm test-numa frozen install format lint types architecture docs bench fuzz wheel images clean
+.PHONY: quickstart test test-fast test-redis test-swarm test-numa frozen install format lint types architecture docs bench fuzz release wheel images clean
 
 quickstart: $(VENV)/installed-runtime ## serve a small model, send it images, show the answers
 	$(BIN)/python -m cluster_serving.node.quickstart
@@ -70,13 +70,17 @@ docs: $(VENV)/installed-dev ## the pages that are made from the code, and the si
 bench: $(VENV)/installed-dev ## the queue, beside its floor
 	$(BIN)/python -m bench.queue
 
-wheel: $(VENV)/installed-dev ## build it and client/compat, and run the quick start from it in an environment of its own
-	rm -rf build/wheel
-	for source in . client/compat; do $(BIN)/python -m build --outdir build/wheel/dist $$source || exit; done
-	$(PYTHON) -m venv build/wheel/venv
-	build/wheel/venv/bin/python -m pip install -q "$$(ls build/wheel/dist/cluster_serving-*.whl)[onnx]" build/wheel/dist/cluster_serving_compat-*.whl
+release: $(VENV)/installed-dev ## dist/: source archives, wheels, bill of materials and checksums of the commit, the same bytes each time
+	$(PIP) install -q --require-hashes -r docker/requirements-build.txt
+	$(BIN)/python .ci/release.py
+
+wheel: release ## the quick start, from the wheels of dist/ in an environment of its own; type checkers find their types
+	rm -rf build/wheel && $(PYTHON) -m venv build/wheel/venv
+	build/wheel/venv/bin/python -m pip install -q "$$(ls dist/cluster_serving-*.whl)[onnx]" dist/cluster_serving_compat-*.whl
 	cd build/wheel && venv/bin/python -P -m cluster_serving.node.quickstart
 	cd build/wheel && venv/bin/python -P -c 'from zoo.serving import client, schema; from bigdl.serving import client, schema'
+	cp tests/typing/*_calls.py build/wheel/
+	cd build/wheel && ../../$(BIN)/mypy --strict --python-executable venv/bin/python right_calls.py wrong_calls.py
 
 # Others: make images EXTRAS=torch,http TAG=1.0-torch DOCKER_BUILD_ARGS='--build-arg PIP_EXTRA_INDEX_URL=...'
 EXTRAS ?= onnx,http

@@ -75,6 +75,7 @@ class Api:
         known = [
             inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=..., annotation=kind)
             for name, kind in ConnectionSettings.__annotations__.items()
+            if name not in {each.name for each in own}
         ]
         cls.__signature__ = inspect.Signature(own[1:] + known)
 

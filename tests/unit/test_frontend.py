@@ -242,3 +242,12 @@ def test_a_queue_shows_its_job_and_redis() -> None:
     assert repr(InputQueue("http://user:s3cret@127.0.0.1:1")) == (
         "InputQueue(job='serving_stream', redis='redis://localhost:6379/0', frontend='http://127.0.0.1:1')"
     )
+
+
+def test_a_program_s_own_queue_may_have_a_setting_of_the_same_name() -> None:
+    class Queue(OutputQueue):
+        def __init__(self, host: str = "redis", **settings: Any) -> None:
+            super().__init__(host=host, **settings)
+
+    assert [*inspect.signature(Queue).parameters].count("host") == 1
+    assert Queue(port=1).host == "redis"
