@@ -9,14 +9,17 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from cluster_serving.client.servers.process.quick_imports import import_lean
 from cluster_serving.node.models.base import Array, LoadOptions, ModelError, TensorSpec
 
 # TensorFlow reads the variables during its import. A model is served on the CPU, and looking for CUDA takes time and log lines.
 os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
-import tensorflow
-from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
+import_lean("tensorflow")
+
+import tensorflow  # noqa: E402 - the second import of it
+from tensorflow.core.protobuf.saved_model_pb2 import SavedModel  # noqa: E402
 
 __all__ = [
     "Function",
