@@ -86,7 +86,10 @@ _SWITCHES: Final = {
 
 # Keys that are refused unless the value asks for nothing, folded flat -> (values that ask for nothing, reason of the refusal).
 _REFUSED: Final[dict[str, tuple[frozenset[str], str]]] = {
-    "queueused": (frozenset({"redis", ""}), "only Redis is supported as the queue"),
+    "queueused": (
+        frozenset({"redis", ""}),
+        "only Redis is supported as the queue: take the line away, and let programs write to Redis",
+    ),
 }
 
 # Keys of files. A relative path is relative to the place where the setting was written down.

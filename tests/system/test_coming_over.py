@@ -14,6 +14,7 @@ import pytest
 from zoo.serving.client import InputQueue
 
 from cluster_serving.client import QueueFull, keys
+from cluster_serving.node.config.migration import migrate
 from support.private_redis import PrivateRedis, private_redis
 from support.running_node import RunningNode, running_node
 from support.wait import wait_until
@@ -33,8 +34,13 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrivateRedis]:
 
 @pytest.fixture(scope="module", autouse=True)
 def node(server: PrivateRedis, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningNode]:
+    """A node with the settings that `migrate` finds in a file of 0.8."""
     home = tmp_path_factory.mktemp("node")
-    with running_node(home, server, modelPath=str(DIGITS), jobName=JOB, legacyStreams="0.8") as node:
+    old = home / "old.yaml"
+    old.write_text(
+        f"model: {{path: {DIGITS}}}\ndata: {{image_shape: '1,8,8', filter: None}}\nspark: {{master: yarn}}\n"
+    )
+    with running_node(home, server, **migrate(old).settings, jobName=JOB) as node:
         yield node
 
 

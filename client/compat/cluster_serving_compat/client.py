@@ -5,7 +5,7 @@ original may still answer. A failed record is the text `NaN` and a missing resul
 `cluster_serving.client` raise an error.
 """
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -23,12 +23,23 @@ __all__ = [
     "perdict",
 ]
 
-API = Api
 RESULT_PREFIX = "cluster-serving_"
 
 http_json_to_ndarray = client.http_json_to_ndarray
 http_response_to_ndarray = client.http_response_to_ndarray
 perdict = client.perdict
+
+
+class API(Api):
+    """A job on a Redis server.
+
+    Args:
+        old: host, port and name in order.
+        settings: settings of every queue, by name.
+    """
+
+    def __init__(self, *old: Any, **settings: Any) -> None:
+        super().__init__(**settings, **_named("API", ("host", "port", "name"), old))
 
 
 class InputQueue(client.InputQueue):
@@ -42,9 +53,8 @@ class InputQueue(client.InputQueue):
     def __init__(self, *old: Any, **settings: Any) -> None:
         is_url = len(old) == 1 and ":" in str(old[0])
         names = ("frontend_url",) if is_url else ("host", "port", "sync", "frontend_url")
-        if len(old) > len(names):
-            raise TypeError(f"InputQueue takes {', '.join(names)} in order, and further settings by name")
-        super().__init__(**{"dialect": "original", **settings}, **dict(zip(names, old, strict=False)))
+        settings.setdefault("dialect", "original")
+        super().__init__(**settings, **_named("InputQueue", names, old))
 
     def enqueue(self, uri: str, **data: Any) -> str:
         """Put one record on the queue. See `cluster_serving.client.InputQueue.enqueue`."""
@@ -84,13 +94,12 @@ class OutputQueue(client.OutputQueue):
     """Takes results of a job off the queue.
 
     Args:
-        host: host of Redis.
-        port: port of Redis.
-        settings: further settings of `cluster_serving.client.OutputQueue`.
+        old: host and port in order, as in 0.9.
+        settings: settings of `cluster_serving.client.OutputQueue`, by name.
     """
 
-    def __init__(self, host: str | None = None, port: int | str | None = None, **settings: Any) -> None:
-        super().__init__(host=host, port=port, **settings)
+    def __init__(self, *old: Any, **settings: Any) -> None:
+        super().__init__(**settings, **_named("OutputQueue", ("host", "port"), old))
 
 
 @contextmanager
@@ -104,3 +113,10 @@ def _printed() -> Generator[None]:
     except client.RedisRefused as error:
         print(error, "Please check if Redis version > 5, if yes, memory may be full, try dequeue or delete.")
         raise
+
+
+def _named(kind: str, names: Sequence[str], values: Sequence[Any]) -> dict[str, Any]:
+    """Return arguments that were given in order, by name."""
+    if len(values) > len(names):
+        raise TypeError(f"{kind} takes {', '.join(names)} in order, and further settings by name")
+    return dict(zip(names, values, strict=False))

@@ -27,6 +27,16 @@ class Setting:
     base: Path = field(default_factory=Path.cwd)
 
 
+@dataclass(frozen=True)
+class Line:
+    """One key of a file, as written, with its value and the flat key that it sets. None: it sets none."""
+
+    number: int
+    written: str
+    value: object
+    key: str | None
+
+
 @dataclass
 class Found:
     """Settings found so far. A later source replaces the setting of an earlier source for the same key."""
@@ -38,6 +48,8 @@ class Found:
     ignored: dict[str, str] = field(default_factory=dict[str, str])
     faults: list[str] = field(default_factory=list[str])
     """Sentences on unknown and misplaced keys."""
+    lines: list[Line] = field(default_factory=list[Line])
+    """Keys of the file, sections first."""
 
     def take(self, setting: Setting) -> None:
         """Add a setting, unless its value is None."""
@@ -141,9 +153,12 @@ def _read_flat(pairs: Iterable[tuple[yaml.Node, yaml.Node]], path: Path, found: 
         written, value, line = str(key_node.value), _value(node), _line(key_node)
         where = f"{path.name}, line {line}"
         key = found.resolve(written)
+        found.lines.append(Line(line, written, value, key))
         if key is None:
             if not found.obsolete(written, fold(written), value, where):
                 found.add_unknown(written, where, found.known.values())
+            continue
+        if value is None:
             continue
         earlier = seen.setdefault(key, (value, line))
         if earlier[0] != value:
@@ -157,7 +172,9 @@ def _read_section(section: str, node: yaml.MappingNode, path: Path, found: Found
         where = f"{path.name}, line {_line(key_node)}"
         folded = written.lower()
         meant = found.spellings.nested.get(folded) or found.spellings.nested.get(f"{section}.*")
-        if meant in found.known.values():
+        key = meant if meant in found.known.values() else None
+        found.lines.append(Line(_line(key_node), written, value, key))
+        if key is not None:
             if value is not None and folded == "params.top_n":
                 value = f"topN({value})"
                 if "postProcessing" in found.settings:
@@ -166,7 +183,7 @@ def _read_section(section: str, node: yaml.MappingNode, path: Path, found: Found
                 value = ""
             if folded == "data.image_shape" and value is not None:
                 value = _height_and_width(value, where)
-            found.take(Setting(str(meant), value, path.name, where, path.absolute().parent))
+            found.take(Setting(key, value, path.name, where, path.absolute().parent))
         elif not found.obsolete(written, fold(meant) if meant else folded, value, where):
             names = [
                 name for name in (*found.spellings.nested, *found.spellings.ignored) if name.startswith(f"{section}.")

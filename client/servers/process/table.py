@@ -112,6 +112,6 @@ def facts(values: Mapping[str, Cell], indent: int = 0) -> Table:
     return table
 
 
-def output_width() -> int:
-    """Return the columns that a table may have on standard output: 80 at most on a terminal, any number in a pipe."""
-    return min(_WIDTH, get_terminal_size().columns) if sys.stdout.isatty() else _PIPE
+def output_width(*, err: bool = False) -> int:
+    """Return the columns that a table may have on standard output or error: 80 at most on a terminal, any number in a pipe."""
+    return min(_WIDTH, get_terminal_size().columns) if (sys.stderr if err else sys.stdout).isatty() else _PIPE
