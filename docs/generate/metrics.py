@@ -16,7 +16,7 @@ and `_sum`. [Monitoring](../how-to/monitoring.md) puts them to use.
 """
 
 ALERTS = {
-    "cluster_serving_node_ready": "sum by (job_name) (cluster_serving_node_ready) == 0",
+    "cluster_serving_node_ready": 'absent(cluster_serving_node_ready{job_name="serving_stream"} == 1)',
     "cluster_serving_workers_alive": "cluster_serving_workers_alive < cluster_serving_workers",
     "cluster_serving_restarts_total": "increase(cluster_serving_restarts_total[15m]) > 3",
     "cluster_serving_oldest_age_seconds": "cluster_serving_oldest_age_seconds > 30",
@@ -29,7 +29,7 @@ ALERTS = {
     "cluster_serving_reconnects_total": "increase(cluster_serving_reconnects_total[15m]) > 10",
     "cluster_serving_spans_lost_total": "rate(cluster_serving_spans_lost_total[15m]) > 0",
     "cluster_serving_rejected_total": "rate(cluster_serving_rejected_total[5m]) > 1",
-    "cluster_serving_requests_total": 'sum(rate(cluster_serving_requests_total{status=~"5.."}[5m])) / '
+    "cluster_serving_requests_total": 'sum(rate(cluster_serving_requests_total{code=~"5.."}[5m])) / '
     "sum(rate(cluster_serving_requests_total[5m])) > 0.01",
 }
 """Condition of an alert, in PromQL, by the metric that it watches."""
