@@ -80,13 +80,13 @@ class Page:
         """Wait until an expression of JavaScript is true."""
         wait_until(lambda: self._holds(expression), expression, timeout_s)
 
-    def press(self, *keys: str) -> None:
+    def press(self, *keys: str, with_control: bool = False) -> None:
         """Press and release keys, by their names in JavaScript."""
         for key in keys:
             named = {"key": key, "code": "Space" if key == " " else key, "windowsVirtualKeyCode": _KEYS[key]}
-            self.send(
-                "Input.dispatchKeyEvent", type="keyDown", **named, **({"text": _TEXT[key]} if key in _TEXT else {})
-            )
+            named["modifiers"] = 2 if with_control else 0
+            text = {"text": _TEXT[key]} if key in _TEXT else {}
+            self.send("Input.dispatchKeyEvent", type="keyDown", **named, **text)
             self.send("Input.dispatchKeyEvent", type="keyUp", **named)
 
     def type(self, text: str) -> None:

@@ -20,6 +20,7 @@ from cluster_serving import node as node_package
 from cluster_serving.client import InputQueue, OutputQueue, keys
 from support.browser import Page, browser
 from support.dead_letters import Letters
+from support.models import MODELS
 from support.private_redis import PrivateRedis, private_redis
 from support.programs import program
 from support.running_frontend import RunningFrontend, running_frontend
@@ -332,6 +333,55 @@ def test_an_image_is_tried(page: Page, server: PrivateRedis, tmp_path: Path) -> 
     assert bars(page) == rounded(wanted)
     for answer in pasted(page, tmp_path):
         np.testing.assert_allclose(answer, wanted, rtol=1e-6)
+
+
+@pytest.fixture(scope="module")
+def words(server: PrivateRedis, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A job with an input of text and one of numbers, whose answers are the three highest classes with their names."""
+    home = tmp_path_factory.mktemp("words")
+    labels = home / "labels.txt"
+    labels.write_text("cat\ndog\nbird\nfish\ncow\n")
+    model = {"modelPath": str(MODELS / "weighed_words.py"), "postProcessing": "topN(3)", "labels": str(labels)}
+    with running_node(home, server, jobName="words", **model):
+        yield "words"
+
+
+@pytest.fixture
+def words_page(page: Page, frontend: RunningFrontend, words: str) -> Page:
+    """The page of this job, with the cursor in the first input."""
+    page.open(f"{frontend.url}/dashboard?model={words}", "document.querySelector('#input-weights')")
+    page.run("document.querySelector('#input-text').select()")
+    return page
+
+
+def test_several_inputs_are_tried_by_keyboard(
+    words_page: Page, server: PrivateRedis, words: str, tmp_path: Path
+) -> None:
+    program("curl")
+    text, weights = 'it\'s "true"\n', [1.0, -2.0, 0.5, 3.0, 0.0]
+    words_page.type(text)
+    words_page.press("Tab")
+    words_page.run("document.activeElement.select()")
+    words_page.type(json.dumps(weights))
+    words_page.press("Enter", with_control=True)
+    words_page.until("document.querySelector('.took')")
+
+    with InputQueue(url=server.url, name=words) as queue:
+        wanted = queue.predict({"text": {"string": text}, "weights": np.array(weights, np.float32)})
+    shown = words_page.run("[...document.querySelectorAll('.bars tbody tr')].map((row) => row.innerText.split(/\\s+/))")
+    assert [(name, float(score)) for name, score in shown] == [(name, score) for _, score, name in wanted]
+    for answer in pasted(words_page, tmp_path):
+        assert answer == wanted
+
+
+def test_the_wrong_one_of_several_inputs_is_named(words_page: Page) -> None:
+    words_page.press("Tab")
+    words_page.run("document.activeElement.select()")
+    words_page.type("[1, 2]")
+    words_page.press("Tab", "Enter")
+
+    words_page.until("document.querySelector('.answer .trouble')?.textContent.includes(\"input 'weights'\")")
+    words_page.troubles[:] = [each for each in words_page.troubles if "status of 400" not in each]
 
 
 def test_a_wrong_value_is_named(page: Page) -> None:
