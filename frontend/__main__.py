@@ -6,6 +6,7 @@ import sys
 
 from cluster_serving.client.servers.process.installed import NotInstalled
 from cluster_serving.client.servers.process.quick_imports import import_lean, make_imports_quick
+from cluster_serving.frontend.config.installed import check_installed
 
 
 def main() -> None:
@@ -19,6 +20,7 @@ def main() -> None:
     if os.getpid() == 1:
         signal.signal(signal.SIGTERM, end)
     try:
+        check_installed()
         from cluster_serving.frontend.cli import frontend
     except NotInstalled as fault:
         print(fault, file=sys.stderr)

@@ -357,6 +357,7 @@ def test_settings_and_their_sources(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("module", "missing", "words", "extra"),
     [
+        ("cluster_serving.frontend.__main__", "click", [], "http"),
         ("cluster_serving.frontend.__main__", "sanic", [], "http"),
         ("cluster_serving.frontend.__main__", "structlog", [], "http"),
         ("cluster_serving.node.cli", "sanic", ["frontend", "--port=1"], "http"),

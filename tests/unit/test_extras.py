@@ -76,7 +76,7 @@ def test_installer_is_that_of_this_python(
         path.parent.mkdir()
         path.touch(0o755)
         monkeypatch.setenv("PATH", str(path.parent))
-    monkeypatch.setattr(extras, "find_spec", lambda _name: object() if has_pip else None)
+    monkeypatch.setattr(extras, "find_spec", {"pip": object() if has_pip else None}.get)
 
     made = extras._installer(tmp_path / "venv" / "python")  # pyright: ignore[reportPrivateUsage]
 
