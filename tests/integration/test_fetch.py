@@ -279,7 +279,7 @@ fetch(Request(sys.argv[1], "", Path(sys.argv[2]), 1 << 30), Progress(print, thre
 def fetch_elsewhere(url: str, directory: Path, **environ: str) -> subprocess.CompletedProcess[str]:
     """Fetch in another process."""
     command = [sys.executable, "-c", _ELSEWHERE, url, str(directory)]
-    return subprocess.run(command, env=os.environ | environ, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, env=os.environ | environ, capture_output=True, text=True, timeout=120, check=False)
 
 
 def test_a_fetch_that_is_killed_leaves_nothing_half(server: FileServer, fetcher: Fetcher) -> None:
@@ -372,7 +372,7 @@ def test_no_room(server: FileServer, fetcher: Fetcher) -> None:
     server.put("/m.onnx", os.urandom(2 << 20))
     command = [sys.executable, "-c", f"{_LIMITED}{_ELSEWHERE}", server.url("/m.onnx"), str(fetcher.directory)]
 
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
 
     assert f"cannot be kept in {fetcher.directory}" in done.stderr
     assert os.strerror(errno.EFBIG) in done.stderr

@@ -46,7 +46,7 @@ except ConnectionLost:
 def run(program: str, server: PrivateRedis) -> str:
     """Return the output of a program."""
     command = [sys.executable, "-c", program, str(server.port)]
-    return subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=60, check=True).stdout.strip()
+    return subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=120, check=True).stdout.strip()
 
 
 def test_an_interrupt_while_a_number_is_packed_does_not_kill_the_interpreter(redis_server: PrivateRedis) -> None:

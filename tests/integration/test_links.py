@@ -166,7 +166,7 @@ def test_close_ends_waiting_calls_with_one_error(served_redis: PrivateRedis) -> 
         wait_until(lambda: admin.xlen(keys.DEFAULT_JOB) == 4, "all are sent")
         queue.close()
     for thread in threads:
-        thread.join(10)
+        thread.join(120)
 
     assert [type(outcome) for outcome in outcomes] == [ConnectionLost] * 4
 
@@ -187,9 +187,9 @@ def test_close_beside_calls(served_redis: PrivateRedis) -> None:
         return run
 
     calls = [
-        lambda: queue.predict(ROW, timeout=10),
-        lambda: queue.predict(ROW, timeout=10),
-        lambda: list(queue.predict_many([ROW] * 30, timeout=10)),
+        lambda: queue.predict(ROW, timeout=60),
+        lambda: queue.predict(ROW, timeout=60),
+        lambda: list(queue.predict_many([ROW] * 30, timeout=60)),
         lambda: queue.enqueue("a", t=ROW),
         lambda: output.query("a"),
         output.dequeue,

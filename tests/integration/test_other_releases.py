@@ -41,7 +41,7 @@ def node(server: PrivateRedis, job: str, records: int, is_former: Callable[[int]
         done = 0
         with server.client() as admin:
             while done < records:
-                wait_until(lambda: admin.xlen(job), "a record waits", 20)
+                wait_until(lambda: admin.xlen(job), "a record waits")
                 for entry_id, fields in admin.xrange(job):
                     form = former if is_former(done) else replied
                     admin.xadd(fields[keys.REPLY], form(fields[keys.URI], ANSWER), nomkstream=True)
@@ -78,7 +78,7 @@ def test_an_answer_without_uris_is_told_when_the_time_is_over(redis_server: Priv
 
     def answer() -> None:
         with redis_server.client() as admin:
-            wait_until(lambda: admin.xlen("hidden"), "a record waits", 20)
+            wait_until(lambda: admin.xlen("hidden"), "a record waits")
             ((entry_id, fields),) = admin.xrange("hidden")
             admin.xdel("hidden", entry_id)
             admin.xadd(fields[keys.REPLY], {"frames": "..."}, nomkstream=True)

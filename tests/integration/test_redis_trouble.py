@@ -151,9 +151,9 @@ def test_patience_ends(connect: Connect) -> None:
 
 
 def test_the_timeout_of_a_call_is_shorter_than_patience(connect: Connect) -> None:
-    client = connect(port=free_port(), patience_s=30)
+    client = connect(port=free_port(), patience_s=300)
 
-    assert seconds(lambda: client.predict(0.3)) < 2
+    assert seconds(lambda: client.predict(0.3)) < 60
 
 
 def test_a_redis_that_loads_is_waited_for(tmp_path: Path, connect: Connect) -> None:
@@ -216,9 +216,9 @@ def test_a_redis_slower_than_the_timeout(own_redis: PrivateRedis, slow_way: Prox
     client = connect(port=slow_way.port, timeout_s=1, patience_s=1)
     assert works(client, own_redis)
 
-    slow_way.delay_s = 3.0
-    assert seconds(lambda: client.predict(0.5)) < 3.5
-    assert seconds(lambda: client.enqueue("slow")) < 3.5
+    slow_way.delay_s = 6.0
+    assert seconds(lambda: client.predict(0.5)) < 6
+    assert seconds(lambda: client.enqueue("slow")) < 6
 
     slow_way.delay_s = 0.0
     assert works(client, own_redis)
@@ -432,9 +432,9 @@ def test_a_reply_stream_that_vanishes_costs_no_later_call(own_redis: PrivateRedi
             wait_until(lambda: uris(own_redis), "the record is there")
             wait_until(lambda: admin.info("clients")["blocked_clients"], "the client waits")
             admin.delete(key)
-            wait_until(lambda: admin.exists(key), "the stream is made again", 3.5)
+            wait_until(lambda: admin.exists(key), "the stream is made again", 8)
 
         with in_background(delete_and_see_it_again), pytest.raises(ResultTimeout, match="the reply stream was deleted"):
-            client.predict(5)
+            client.predict(10)
         admin.delete(JOB)
     assert works(client, own_redis)

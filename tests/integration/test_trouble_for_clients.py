@@ -128,7 +128,7 @@ def test_what_is_no_redis_is_told_in_patience(no_redis: int, tls: bool) -> None:
         ]
         errors = [call.exception() for call in calls]
 
-    assert time.monotonic() - begun_s < 4
+    assert time.monotonic() - begun_s < 30  # of a minute, the timeout of a call
     for error in errors:
         assert isinstance(error, ConnectionLost)
         assert re.search("something that is no Redis( with TLS)? answers, or nothing does|SSL", str(error))
@@ -270,7 +270,7 @@ def test_a_reply_that_comes_after_an_interrupt_is_nobody_elses(own_redis: Privat
         client.hset(keys.result_prefix("serving_stream") + "a", "value", "[[1,0.5]]")
 
     command = [sys.executable, "-c", INTERRUPTED, str(own_redis.pid), str(own_redis.port)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
 
     assert (done.returncode, done.stderr) == (0, "")
 

@@ -142,7 +142,7 @@ def browser(home: Path) -> Generator[Page]:
             yield Page(socket)
     finally:
         process.terminate()
-        process.wait(30)
+        process.wait(120)
 
 
 def _address(told: Path) -> str:

@@ -155,7 +155,7 @@ def in_background(run: Callable[[], Any]) -> Generator[None]:
     try:
         yield
     finally:
-        thread.join(60)
+        thread.join(120)
     if errors:
         raise errors[0]
     assert not thread.is_alive(), "it goes on and on"

@@ -57,7 +57,7 @@ class Sentinel:
     def stop(self) -> None:
         """End it."""
         self._process.terminate()
-        self._process.wait(10)
+        self._process.wait(120)
 
 
 @contextmanager
@@ -122,5 +122,5 @@ def failover(directory: Path) -> Generator[Failover]:
         private_redis(directory / "replica", "--replicaof", "127.0.0.1", str(master.port)) as replica,
         sentinel(directory, master.port) as watching,
     ):
-        wait_until(lambda: watching.knows("sentinel_slaves"), "the Sentinel knows the replica", 30)
+        wait_until(lambda: watching.knows("sentinel_slaves"), "the Sentinel knows the replica")
         yield Failover(master, replica, watching)

@@ -105,7 +105,7 @@ class PrivateRedis:
     def stop(self, number: int = signal.SIGTERM) -> None:
         """End it."""
         self._process.send_signal(number)
-        self._process.wait(10)
+        self._process.wait(120)
 
     def _answers(self) -> bool:
         try:

@@ -39,11 +39,16 @@ class RunningFrontend:
         with self.log_path.open("ab") as log:
             listened = self._listened
             self.process = subprocess.Popen(command, stdout=log, stderr=log)
-        wait_until(
-            lambda: self.process.poll() is not None or (self._listened > listened and self.answers()),
-            "the frontend answers",
-            60,
-        )
+        try:
+            wait_until(
+                lambda: self.process.poll() is not None or (self._listened > listened and self.answers()),
+                "the frontend answers",
+                240,
+            )
+        except BaseException:
+            with self.process:
+                self.process.kill()
+            raise
         if self.process.poll() is not None:
             raise AssertionError(f"the frontend ended with {self.process.returncode}:\n{self.log}")
 
@@ -60,12 +65,12 @@ class RunningFrontend:
     def answers(self) -> bool:
         """Whether GET /livez is answered with 200."""
         try:
-            with urllib.request.urlopen(f"{self.url}/livez", timeout=5) as response:  # noqa: S310 - our own http URL
+            with urllib.request.urlopen(f"{self.url}/livez", timeout=30) as response:  # noqa: S310 - our own http URL
                 return bool(response.status == 200)
         except (urllib.error.URLError, ConnectionError, TimeoutError):
             return False
 
-    def stop(self, number: int = signal.SIGTERM, timeout_s: float = 30) -> int:
+    def stop(self, number: int = signal.SIGTERM, timeout_s: float = 120) -> int:
         """Ask it to stop; its exit code."""
         if self.process.poll() is None:
             os.kill(self.process.pid, number)

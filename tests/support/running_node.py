@@ -50,7 +50,12 @@ class RunningNode:
         with self.log_path.open("ab") as log:
             environment = os.environ | {"CLUSTER_SERVING_HOME": str(self._home / "state")}
             self.process = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
-        wait_until(self._ready_or_dead, "the node is ready", 120)
+        try:
+            wait_until(self._ready_or_dead, "the node is ready", 240)
+        except BaseException:
+            with self.process:
+                self.process.kill()
+            raise
         if self.process.poll() is not None:
             raise AssertionError(f"the node ended with {self.process.returncode}:\n{self.log_path.read_text()}")
 
@@ -76,7 +81,7 @@ class RunningNode:
         running = psutil.Process(self.process.pid).children()
         return [child for child in running if child.is_running() and _arguments(child)[-1:] == [kind]]
 
-    def stop(self, number: int = signal.SIGTERM, timeout_s: float = 60) -> int:
+    def stop(self, number: int = signal.SIGTERM, timeout_s: float = 120) -> int:
         """Ask it to stop; its exit code."""
         if self.process.poll() is None:
             self.process.send_signal(number)

@@ -54,4 +54,4 @@ def s3_server(directory: Path) -> Generator[S3Server]:
         yield S3Server(line[0].rpartition(" ")[2])
     finally:
         process.terminate()
-        process.wait(20)
+        process.wait(120)

@@ -8,7 +8,7 @@ T = TypeVar("T")
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.005, 0.1  # many conditions ask Redis: what waits long must not ask all the time
 
 
-def wait_until(condition: Callable[[], T], what: str, timeout_s: float = 60.0) -> T:
+def wait_until(condition: Callable[[], T], what: str, timeout_s: float = 120.0) -> T:
     """The first true value of `condition`.
 
     Raises:

@@ -27,6 +27,6 @@ def test_bottlenecks_are_named_as_they_come_and_go(own_redis: PrivateRedis, tmp_
     with scenes[0].node(place):
         for scene in scenes:
             with scene.trouble(place), scene.load(place.port):
-                wait_until(partial(is_named, scene.code), f"{scene.name} is named {scene.code}", 60)
+                wait_until(partial(is_named, scene.code), f"{scene.name} is named {scene.code}")
                 if scene is scenes[-1]:
                     assert VOICES["status"](place) == scene.code

@@ -154,7 +154,7 @@ def has_workers(node: RunningNode, count: int) -> bool:
 
 def finish(caller: Caller) -> None:
     caller.stop()
-    wait_until(lambda: caller.finished, "every call has been answered", 60)
+    wait_until(lambda: caller.finished, "every call has been answered")
     assert caller.failure is None
 
 
@@ -263,9 +263,9 @@ def test_workers_follow_the_quota_and_no_record_is_lost(own_redis: PrivateRedis,
         caller = stack.enter_context(calling(own_redis, JOB))
         for _ in range(2):
             group.limit(None)
-            wait_until(lambda: has_workers(node, len(ALL)), "there is a worker for each core", 60)
+            wait_until(lambda: has_workers(node, len(ALL)), "there is a worker for each core")
             group.limit(1.5)
-            wait_until(lambda: has_workers(node, 1), "there are as few as before", 60)
+            wait_until(lambda: has_workers(node, 1), "there are as few as before")
         finish(caller)
 
         wait_until(lambda: node.heartbeat()["answered"] == caller.answers, "all are counted")
@@ -288,11 +288,11 @@ def test_a_lane_on_each_domain_while_there_is_a_worker_for_it(
         caller = stack.enter_context(calling(own_redis, JOB))
 
         group.limit(1.5)
-        wait_until(lambda: has_workers(node, 1), "there is one lane", 60)
-        wait_until(caller.more(), "calls are answered", 60)
+        wait_until(lambda: has_workers(node, 1), "there is one lane")
+        wait_until(caller.more(), "calls are answered")
         group.limit(None)
-        wait_until(lambda: has_workers(node, 2), "there are two again", 60)
-        wait_until(caller.more(), "calls are answered", 60)
+        wait_until(lambda: has_workers(node, 2), "there are two again")
+        wait_until(caller.more(), "calls are answered")
         finish(caller)
 
         assert [line.strip().split("  ")[0] for line in lines if "NUMA" in line] == [
@@ -315,7 +315,7 @@ def test_workers_of_another_number_of_threads_take_over_from_the_old_ones(
 
         psutil.Process(node.process.pid).cpu_affinity(ALL[:1])
 
-        wait_until(lambda: node.heartbeat()["threads"] == 1, "there is one thread", 60)
+        wait_until(lambda: node.heartbeat()["threads"] == 1, "there is one thread")
         assert node.log.count("event=serving") == 2
         with InputQueue(port=own_redis.port, name=JOB) as queue:
             assert not isinstance(queue.predict({"x": ROW}), RecordFailed)

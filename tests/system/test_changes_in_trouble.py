@@ -70,17 +70,17 @@ def state_directory(node: RunningNode) -> Path:
 
 def answers(server: PrivateRedis) -> bool:
     with InputQueue(port=server.port, name=JOB) as queue:
-        return bool(queue.predict(np.ones(4, np.float32), timeout=20)[1] == 4)
+        return bool(queue.predict(np.ones(4, np.float32), timeout=60)[1] == 4)
 
 
 def test_a_second_restart_is_refused_and_takes_nothing_from_the_first(node: RunningNode) -> None:
     node.process.send_signal(signal.SIGSTOP)  # it has not read the first request yet
-    first = begin_restart(node, "--set", "batchSize=7", "--timeout", "30")
-    wait_until(lambda: (state_directory(node) / "change.json").exists(), "the first has asked", 30)
+    first = begin_restart(node, "--set", "batchSize=7", "--timeout", "100")
+    wait_until(lambda: (state_directory(node) / "change.json").exists(), "the first has asked")
 
-    second, _ = begin_restart(node, "--set", "batchSize=8").communicate(timeout=30)
+    second, _ = begin_restart(node, "--set", "batchSize=8").communicate(timeout=120)
     node.process.send_signal(signal.SIGCONT)
-    told, _ = first.communicate(timeout=60)
+    told, _ = first.communicate(timeout=120)
 
     assert "another restart of job trouble is under way" in second
     assert first.returncode == 0, told
@@ -91,17 +91,17 @@ def test_a_node_whose_directory_was_deleted_can_be_changed(node: RunningNode, ho
     home.rmdir()
 
     restart = begin_restart(node, "--set", "batchSize=7")
-    told, _ = restart.communicate(timeout=60)
+    told, _ = restart.communicate(timeout=120)
 
     assert restart.returncode == 0, told
 
 
 def test_whoever_waits_is_not_told_that_a_stopping_node_goes_on(node: RunningNode, tmp_path: Path) -> None:
     restart = begin_restart(node, "--model-path", slow_model(tmp_path))
-    wait_until(lambda: len(node.children("worker")) == 2, "the new model is being loaded", 30)
+    wait_until(lambda: len(node.children("worker")) == 2, "the new model is being loaded")
 
     assert node.stop() == 0
-    told, _ = restart.communicate(timeout=30)
+    told, _ = restart.communicate(timeout=120)
 
     assert told.splitlines()[-1] == "the node was told to stop"
     assert restart.returncode == 1
@@ -109,12 +109,12 @@ def test_whoever_waits_is_not_told_that_a_stopping_node_goes_on(node: RunningNod
 
 def test_what_a_killed_restart_has_left_is_removed_by_the_next(node: RunningNode, tmp_path: Path) -> None:
     killed = begin_restart(node, "--model-path", slow_model(tmp_path), "--timeout", "3")
-    wait_until(lambda: len(node.children("worker")) == 2, "the new model is being loaded", 30)
+    wait_until(lambda: len(node.children("worker")) == 2, "the new model is being loaded")
     killed.kill()
     killed.communicate()
-    wait_until(lambda: "not ready after 3 s" in node.log, "the change is given up", 30)
+    wait_until(lambda: "not ready after 3 s" in node.log, "the change is given up")
 
-    told, _ = begin_restart(node, "--set", "batchSize=7").communicate(timeout=60)
+    told, _ = begin_restart(node, "--set", "batchSize=7").communicate(timeout=120)
 
     assert "is ready" in told
     assert sorted(path.name for path in state_directory(node).iterdir()) == ["lock", "node.json", "node_id", "serving"]
@@ -123,11 +123,11 @@ def test_what_a_killed_restart_has_left_is_removed_by_the_next(node: RunningNode
 def test_a_model_that_has_forked_is_heard(node: RunningNode, own_redis: PrivateRedis, tmp_path: Path) -> None:
     """The process that it forked keeps the pipe open on which the worker says that it is ready."""
     model = tmp_path / "forks.py"
-    fork = "import os, time\nif os.fork() == 0:\n    time.sleep(20)\n    os._exit(0)\n"
+    fork = "import os, time\nif os.fork() == 0:\n    time.sleep(90)\n    os._exit(0)\n"
     model.write_text(fork + (MODELS / "affine.py").read_text())
 
-    restart = begin_restart(node, "--model-path", str(model), "--timeout", "15")
-    told, _ = restart.communicate(timeout=60)
+    restart = begin_restart(node, "--model-path", str(model), "--timeout", "60")
+    told, _ = restart.communicate(timeout=120)
 
     assert restart.returncode == 0, told
     assert answers(own_redis)
@@ -144,13 +144,13 @@ def test_a_node_without_descriptors_for_a_change_goes_on(
 
     node.process.send_signal(signal.SIGHUP)
 
-    wait_until(lambda: "no change; the old model goes on serving" in node.log, "it says so", 30)
+    wait_until(lambda: "no change; the old model goes on serving" in node.log, "it says so")
     assert "Too many open files" in node.log
     assert answers(own_redis)
     wait_until(lambda: process.num_fds() <= before, "it has given back what it took")
     process.rlimit(psutil.RLIMIT_NOFILE, (hard, hard))
     node.process.send_signal(signal.SIGHUP)
-    wait_until(lambda: node.log.count("event=serving ") == 2, "the next change succeeds", 60)
+    wait_until(lambda: node.log.count("event=serving ") == 2, "the next change succeeds")
 
 
 def test_a_request_that_cannot_be_written_is_one_sentence(node: RunningNode) -> None:
@@ -191,7 +191,7 @@ def test_a_node_whose_log_cannot_be_written_goes_on(own_redis: PrivateRedis, tmp
         assert answers(own_redis)
     finally:
         node.terminate()
-        _, said = node.communicate(timeout=20)
+        _, said = node.communicate(timeout=120)
 
     assert (node.returncode, said) == (0, "")
 
@@ -216,10 +216,10 @@ def test_a_node_whose_reader_is_stopped_is_not_ready(own_redis: PrivateRedis, tm
         (reader,) = node.children("reader")
         reader.suspend()
 
-        wait_until(lambda: node.heartbeat().get("state") == "unready", "it says so", 20)
+        wait_until(lambda: node.heartbeat().get("state") == "unready", "it says so")
 
         reader.resume()
-        wait_until(lambda: node.heartbeat().get("state") == "ready", "it is ready again", 20)
+        wait_until(lambda: node.heartbeat().get("state") == "ready", "it is ready again")
 
 
 def test_a_stop_does_not_wait_for_a_fingerprint(node: RunningNode, tmp_path: Path) -> None:
@@ -229,7 +229,7 @@ def test_a_stop_does_not_wait_for_a_fingerprint(node: RunningNode, tmp_path: Pat
     with (tmp_path / "weights.bin").open("wb") as weights:
         weights.truncate(1 << 40)  # sparse
     restart = begin_restart(node, "--model-path", str(model))
-    wait_until(lambda: len(node.children("worker")) == 2, "the new worker has begun", 30)
+    wait_until(lambda: len(node.children("worker")) == 2, "the new worker has begun")
 
-    assert node.stop(timeout_s=10) == 0
-    assert "the node was told to stop" in restart.communicate(timeout=30)[0]
+    assert node.stop() == 0
+    assert "the node was told to stop" in restart.communicate(timeout=120)[0]

@@ -98,7 +98,7 @@ def test_a_short_run_passes_and_leaves_nothing(tmp_path: Path, place: Path) -> N
 def test_an_interrupted_run_leaves_nothing(number: int, code: int, tmp_path: Path, place: Path) -> None:
     chaos = Chaos(tmp_path, place, "--seed", "1")
     # Redis, two supervisors, and a worker of each at least.
-    wait_until(lambda: len(chaos.processes()) >= 5 or chaos.process.poll() is not None, "two nodes start", 60)
+    wait_until(lambda: len(chaos.processes()) >= 5 or chaos.process.poll() is not None, "two nodes start")
     chaos.process.send_signal(number)
 
     ended, output, errors = chaos.ended(60)

@@ -288,7 +288,7 @@ def pasted(page: Page, folder: Path) -> list[Any]:
     """The answers of the two calls that the page shows, run as a person would."""
     shell, program = page.run("[...document.querySelectorAll('.calls pre')].map((each) => each.textContent)")
     commands = (["sh", "-c", shell], [sys.executable, "-c", program])
-    done = [subprocess.run(each, cwd=folder, capture_output=True, timeout=60, check=True) for each in commands]
+    done = [subprocess.run(each, cwd=folder, capture_output=True, timeout=120, check=True) for each in commands]
     return [json.loads(each.stdout.replace(b"'", b'"'))["predictions"][0] for each in done]
 
 

@@ -137,7 +137,7 @@ def test_a_node_that_waits_for_secrets_can_be_stopped(redis_server: PrivateRedis
         try:
             wait_until(lambda: WAITING in log.read_text(), "the node waits")
             process.terminate()
-            code = process.wait(2)
+            code = process.wait(120)
         finally:
             process.kill()
 
@@ -189,7 +189,7 @@ def test_waiting_outlives_redis_and_half_of_the_secrets(
         wait_until(lambda: len(said) > count + 6, "it asks again")
         assert found == []
         client.hset(keys.MODEL_SECURED, "salt", SALT)
-    waiting.join(5)
+    waiting.join(120)
 
     assert found == [Secrets(SECRET, SALT)]
     assert said[-2:] == [WAITING, "Retrying in 3 seconds..."]

@@ -77,7 +77,7 @@ def node(
 def run(home: Path, *words: str) -> subprocess.CompletedProcess[str]:
     """A command about the job of a node."""
     return subprocess.run(
-        command(*words), env=environment(home), capture_output=True, text=True, timeout=90, check=False
+        command(*words), env=environment(home), capture_output=True, text=True, timeout=120, check=False
     )
 
 
@@ -97,7 +97,7 @@ def restart(node: RunningNode, url: str, checksum: str, *words: str) -> subproce
 def factor(server: PrivateRedis) -> float:
     """What the model that serves multiplies with."""
     with InputQueue(port=server.port, name=JOB) as queue:
-        return float(queue.predict(np.ones(4, np.float32), timeout=20)[0])
+        return float(queue.predict(np.ones(4, np.float32), timeout=60)[0])
 
 
 def see(server: PrivateRedis, wanted: float) -> None:
@@ -121,7 +121,7 @@ def test_the_quick_start_model_from_an_archive(redis_server: PrivateRedis, tmp_p
         (takes,) = node.heartbeat()["inputs"]
         shape = [size or 1 for size in takes["shape"]][1:]
         with InputQueue(port=redis_server.port, name="digits") as queue:
-            answer = queue.predict(np.zeros(shape, np.float32), timeout=20)
+            answer = queue.predict(np.zeros(shape, np.float32), timeout=60)
 
     assert np.isfinite(answer).all()
     assert "modelChecksum is not set" in node.log
@@ -222,7 +222,7 @@ def test_it_ends_while_it_fetches_its_first_model(
 
     node.send_signal(signal.SIGHUP)  # of a `restart`, or of nobody
     node.send_signal(signal.SIGTERM)
-    said, _ = node.communicate(timeout=30)
+    said, _ = node.communicate(timeout=120)
 
     assert page.go_on is not None
     page.go_on.set()
@@ -243,7 +243,7 @@ def test_a_restart_while_the_first_model_is_fetched_comes_after_it(
         return run(tmp_path, "restart", "first", *words)
 
     def go_on_then() -> None:
-        wait_until(lambda: list(tmp_path.glob("state/first/change.*")), "the restart has asked", 60)
+        wait_until(lambda: list(tmp_path.glob("state/first/change.*")), "the restart has asked")
         go_on.set()
 
     with ThreadPoolExecutor() as pool:

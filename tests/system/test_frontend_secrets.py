@@ -106,7 +106,7 @@ def test_no_secret_is_printed_with_the_settings(tmp_path: Path) -> None:
     environment = os.environ | {"CLUSTER_SERVING_HTTPS_KEY_STORE_TOKEN": PASSWORD}
 
     result = subprocess.run(
-        command, capture_output=True, text=True, check=True, cwd=tmp_path, env=environment, timeout=60
+        command, capture_output=True, text=True, check=True, cwd=tmp_path, env=environment, timeout=120
     )
 
     check(result.stdout + result.stderr)

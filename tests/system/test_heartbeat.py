@@ -87,8 +87,10 @@ def test_it_tells_its_load_and_status_shows_it(node: RunningNode, own_redis: Pri
         )
         environment = os.environ | {"CLUSTER_SERVING_HOME": str(node.config_path.parent / "state")}
         command = [sys.executable, "-P", "-m", "cluster_serving.node.cli", "status"]
-        shown = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=60).stdout
-        told = subprocess.run([*command, "--json"], env=environment, capture_output=True, check=True, timeout=60).stdout
+        shown = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=120).stdout
+        told = subprocess.run(
+            [*command, "--json"], env=environment, capture_output=True, check=True, timeout=120
+        ).stdout
     finally:
         over.set()
         calling.join()
@@ -264,7 +266,7 @@ def test_a_redis_that_throws_results_away_is_told(node: RunningNode, own_redis: 
 
     environment = os.environ | {"CLUSTER_SERVING_HOME": str(node.config_path.parent / "state")}
     command = [sys.executable, "-P", "-m", "cluster_serving.node.cli", "status", JOB]
-    told = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=60).stdout
+    told = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=120).stdout
     assert "warning" in told
     assert "throws away results that nobody has read yet" in " ".join(told.split())
     assert "(maxmemory-policy volatile-lru): set maxmemory-policy noeviction" in node.log

@@ -42,7 +42,8 @@ def save_model(directory: Path, factor: int) -> str:
 @pytest.fixture
 def node(own_redis: PrivateRedis, tmp_path: Path) -> Iterator[RunningNode]:
     model = save_model(tmp_path, 2)
-    with running_node(tmp_path / "node", own_redis, modelPath=model, jobName=JOB, modelParallelism=2) as node:
+    settings = {"modelPath": model, "jobName": JOB, "modelParallelism": 2, "drainTimeout": 3600}
+    with running_node(tmp_path / "node", own_redis, **settings) as node:
         yield node
 
 
@@ -63,7 +64,7 @@ class Caller:
         try:
             with InputQueue(port=self._server.port, name=JOB) as queue:
                 while not self._stop.is_set():
-                    answer = queue.predict(np.ones(4, np.float32), timeout=20)
+                    answer = queue.predict(np.ones(4, np.float32), timeout=60)
                     assert answer.tolist() == [answer[0]] * 4
                     assert answer[0] in self._factors
                     self.seen.append(int(answer[0]))
@@ -74,18 +75,18 @@ class Caller:
     def go_on(self, calls: int = 50) -> None:
         """Wait for so many more answers."""
         wanted = len(self.seen) + calls
-        wait_until(lambda: self._failure or len(self.seen) >= wanted, "calls are answered", 60)
+        wait_until(lambda: self._failure or len(self.seen) >= wanted, "calls are answered")
         assert self._failure is None
 
     def see(self, factor: int) -> None:
         """Wait for an answer of this model."""
-        wait_until(lambda: self._failure or self.seen[-1] == factor, "the model answers", 60)
+        wait_until(lambda: self._failure or self.seen[-1] == factor, "the model answers")
         assert self._failure is None
 
     def finish(self) -> None:
         """Every call was answered."""
         self._stop.set()
-        self._thread.join(60)
+        self._thread.join(120)
         assert self._failure is None
 
 
@@ -99,7 +100,7 @@ def restart(node: RunningNode, *words: str, **environ: str) -> subprocess.Comple
     """The command."""
     environment = os.environ | {"CLUSTER_SERVING_HOME": str(node.config_path.parent / "state")} | environ
     command = [sys.executable, "-P", "-m", "cluster_serving.node.cli", "restart", JOB, *words]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=90, check=False)
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
 
 
 def children(node: RunningNode) -> set[int]:
@@ -243,7 +244,7 @@ def test_cold_stops_first(node: RunningNode, own_redis: PrivateRedis) -> None:
 
     assert done.returncode == 0, done.stderr
     assert "Stop signal sent to serving." in done.stdout
-    assert node.process.wait(10) == 0
+    assert node.process.wait(120) == 0
     environment = os.environ | {"CLUSTER_SERVING_HOME": str(node.config_path.parent / "state")}
     stop = [sys.executable, "-P", "-m", "cluster_serving.node.cli", "stop", JOB]
     assert subprocess.run(stop, env=environment, check=False).returncode == 0

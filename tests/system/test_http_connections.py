@@ -71,7 +71,7 @@ def test_connections_whose_body_never_comes_end_after_the_answer(frontend: Runni
                     connection.send(b"x")
             return descriptors(frontend) <= held
 
-        wait_until(are_closed, "the frontend has closed them", 20)
+        wait_until(are_closed, "the frontend has closed them")
     finally:
         for connection in connections:
             connection.close()
@@ -314,13 +314,13 @@ def test_a_handshake_that_does_not_end_does_not_hinder_a_stop(redis_server: Priv
     https = {"httpsKeyStorePath": str(tmp_path / "store.p12"), "httpsKeyStoreToken": PASSWORD, "httpsEnabled": True}
     port = free_port()
     trusting = ssl.create_default_context(cafile=tmp_path / "cert.pem")
-    with running_frontend(tmp_path / "frontend", redis_server, securePort=port, **https) as frontend:
+    with running_frontend(tmp_path / "frontend", redis_server, securePort=port, drainTimeout=3600, **https) as frontend:
         silent = socket.create_connection(("127.0.0.1", port))
         raw = socket.create_connection(("127.0.0.1", port), timeout=20)
         with silent, trusting.wrap_socket(raw, server_hostname="localhost") as encrypted:
             silent.sendall(b"\x16\x03\x01")
             encrypted.sendall(HEAD % (b"/predict", 1 << 40))
             assert encrypted.recv(1 << 16).startswith(b"HTTP/1.1 413 ")
-            code = frontend.stop(timeout_s=10)
+            code = frontend.stop()
 
     assert code == 0

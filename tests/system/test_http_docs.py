@@ -53,7 +53,7 @@ def test_every_example_works(frontend: RunningFrontend, document: dict[str, Any]
         if "squeezenet" in example or "/results" in example:  # a model of its own; an id of its own
             continue
         _, *words = shlex.split(example.replace("\\\n", " ").replace(SHOWN, frontend.url))
-        done = subprocess.run([curl, *words, "-sS", "--fail-with-body"], capture_output=True, timeout=30, check=False)
+        done = subprocess.run([curl, *words, "-sS", "--fail-with-body"], capture_output=True, timeout=120, check=False)
         assert done.returncode == 0, (example, done.stdout, done.stderr)
 
 

@@ -52,13 +52,13 @@ def frontend(redis_server: PrivateRedis, tmp_path_factory: pytest.TempPathFactor
 
 def _get(frontend: RunningFrontend, accept: str) -> tuple[Message, str]:
     request = urllib.request.Request(f"{frontend.url}/metrics", headers={"Accept": accept})  # noqa: S310 - our own URL
-    with urllib.request.urlopen(request, timeout=10) as response:  # noqa: S310
+    with urllib.request.urlopen(request, timeout=60) as response:  # noqa: S310
         return response.headers, response.read().decode()
 
 
 def _predict(frontend: RunningFrontend) -> None:
     body = json.dumps({"instances": [{"x": [1.0, 2.0, 3.0, 4.0]}]}).encode()
-    with urllib.request.urlopen(f"{frontend.url}/predict", body, timeout=10) as response:  # noqa: S310 - our own URL
+    with urllib.request.urlopen(f"{frontend.url}/predict", body, timeout=60) as response:  # noqa: S310 - our own URL
         assert response.status == 200
 
 

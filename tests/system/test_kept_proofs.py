@@ -48,7 +48,7 @@ def test_fault_of_live_rows_holds_at_the_next_start_of_any_job(
     with running_node(tmp_path, redis_server, jobName="proofs-1", **config) as node:
         assert node.heartbeat()["batching"] == "rows"  # made-up rows tell nothing
         np.testing.assert_array_equal(answers(node, redis_server), ROWS)
-        wait_until(lambda: node.heartbeat()["batching"].startswith("none: row"), "the fault is told", 10)
+        wait_until(lambda: node.heartbeat()["batching"].startswith("none: row"), "the fault is told")
         fault = node.heartbeat()["batching"]
     runs.write_text("")
     with running_node(tmp_path, redis_server, jobName="proofs-2", modelParallelism=2, **config) as node:

@@ -67,7 +67,7 @@ class Shell:
     def run(self, *words: str, way: str = "redis") -> Done:
         """Run the command over Redis or a frontend, and see that it prints no traceback."""
         with self.start(*words, *self.ways[way]) as process:
-            out, err = process.communicate(timeout=60)
+            out, err = process.communicate(timeout=120)
         assert "Traceback" not in err, err
         return subprocess.CompletedProcess(words, process.returncode, out, err)
 
@@ -163,7 +163,7 @@ def test_lines_of_standard_input_are_answered_as_they_come(shell: Shell) -> None
 
             assert (answer["record"], answer["value"][0][1]) == (f"line {number}", number)
         process.stdin.close()
-        assert process.wait(30) == ExitCode.OK
+        assert process.wait(120) == ExitCode.OK
 
 
 def test_a_file_on_standard_input(shell: Shell) -> None:
@@ -233,7 +233,7 @@ def test_a_frontend_with_several_models_wants_a_name(shell: Shell) -> None:
 )
 def test_nobody_listens(shell: Shell, where: tuple[str, str], code: ExitCode) -> None:
     with shell.start(CLASSES, "[1, 2]", *where) as process:
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=120)
 
     assert (process.returncode, out, err.count("\n")) == (code, "", 1)
     assert "127.0.0.1:1" in err
@@ -251,11 +251,11 @@ def test_an_answer_that_is_late(shell: Shell, way: str) -> None:
 
 def test_ctrl_c(shell: Shell, redis_server: PrivateRedis) -> None:
     with redis_server.client() as client:
-        wait_until(lambda: not client.xlen(CLASSES), "the records of other tests are done", 30)
+        wait_until(lambda: not client.xlen(CLASSES), "the records of other tests are done")
         with shell.start(CLASSES, "[2, 0]", *shell.ways["redis"]) as process:
-            wait_until(lambda: client.xlen(CLASSES), "the record is under way", 30)
+            wait_until(lambda: client.xlen(CLASSES), "the record is under way")
             process.send_signal(signal.SIGINT)
-            out, err = process.communicate(timeout=60)
+            out, err = process.communicate(timeout=120)
 
     assert (process.returncode, out) == (128 + signal.SIGINT, "")
     assert err == "Interrupted: the answer to a record under way is dropped.\n"

@@ -154,7 +154,7 @@ def test_a_stopping_node_reads_no_more_and_answers_what_it_has_read(own_redis: P
 
         queue.enqueue("later", x=pair(0, 0))
 
-        assert node.process.wait(30) == 0
+        assert node.process.wait(120) == 0
         assert np.asarray(output.query("held")).tolist() == [3, 0]
         assert client.xlen(JOB) == 1, "the other one waits for another node"
         assert client.xpending(JOB, keys.GROUP)["pending"] == 0

@@ -107,7 +107,7 @@ def test_this_frontend_calls_nodes_of_both_and_tells_the_releases(
             post(frontend, THEIRS, "?async=1")
         assert "cannot be answered later: upgrade its nodes" in json.loads(refused.value.read())["error"]
         with foreign(redis_server, "releases_foreign"):
-            wait_until(lambda: "0.9.0 (wire 9)" in ready(frontend)["releases"]["others"], "its release is told", 10)
+            wait_until(lambda: "0.9.0 (wire 9)" in ready(frontend)["releases"]["others"], "its release is told")
             assert "releases_foreign" not in ready(frontend)["models"]
             with pytest.raises(urllib.error.HTTPError, match="503") as refused:
                 post(frontend, "releases_foreign")

@@ -41,7 +41,7 @@ def answers(server: PrivateRedis, count: int) -> dict[str, Any]:
         found.update(taken)
         return len(found) == count
 
-    wait_until(all_there, f"{count} results are there", 30)
+    wait_until(all_there, f"{count} results are there")
     return found
 
 

@@ -48,7 +48,7 @@ def run(redis_server: PrivateRedis, tmp_path: Path) -> Run:
         where = ["--job", JOB, "--redis-url", redis_server.url]
         environment = os.environ | {"CLUSTER_SERVING_HOME": str(tmp_path / "state"), "COLUMNS": "80"}
         return subprocess.run(
-            [*command, *where], env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
+            [*command, *where], env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False
         )
 
     return run
@@ -59,7 +59,7 @@ def row(seconds: float) -> dict[str, np.ndarray[tuple[int], np.dtype[np.float32]
 
 
 def finished(output: OutputQueue, uri: str) -> None:
-    wait_until(lambda: not isinstance(output.query(uri), str), f"the result of {uri}", 30)
+    wait_until(lambda: not isinstance(output.query(uri), str), f"the result of {uri}")
 
 
 def replies(client: "redis.Redis", reply: str, count: int) -> list[tuple[int, Result]]:
@@ -72,7 +72,7 @@ def replies(client: "redis.Redis", reply: str, count: int) -> list[tuple[int, Re
         ]
         return found if len(found) == count else []
 
-    return wait_until(all_there, "the replies", 30)
+    return wait_until(all_there, "the replies")
 
 
 def test_the_stages_sum_to_the_total(node: RunningNode, redis_server: PrivateRedis) -> None:

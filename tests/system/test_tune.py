@@ -50,7 +50,7 @@ class Tune:
         """Its exit code, and what it printed to standard output and error."""
         with self.process:
             try:
-                output, errors = self.process.communicate(timeout=100)
+                output, errors = self.process.communicate(timeout=120)
             finally:
                 self.process.kill()
         return self.process.returncode, output, errors
@@ -142,7 +142,7 @@ def test_what_is_set_wins_over_what_was_measured(
 def test_interrupted_tuning_leaves_nothing(tmp_path: Path, redis_server: PrivateRedis) -> None:
     tune = Tune(tmp_path, redis_server)
     # The command, the load, reader, writer and worker; Redis writes its title over its environment.
-    wait_until(lambda: len(tune.processes()) >= 5 or tune.process.poll() is not None, "it measures", 60)
+    wait_until(lambda: len(tune.processes()) >= 5 or tune.process.poll() is not None, "it measures")
     tune.process.send_signal(signal.SIGINT)
 
     ended, output, errors = tune.ended()

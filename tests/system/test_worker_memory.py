@@ -36,7 +36,7 @@ def test_a_worker_that_grows_is_replaced_and_no_record_is_lost(own_redis: Privat
             sent += len(rows)
             return int(node.heartbeat().get("recycled", 0))
 
-        wait_until(recycled, "a worker is replaced", 60)
+        wait_until(recycled, "a worker is replaced")
 
         wait_until(lambda: node.heartbeat().get("workers_alive") == 2, "its successor is there")
         wait_until(lambda: node.heartbeat()["answered"] == sent, "every record is counted")

@@ -512,7 +512,7 @@ def test_stop_ends_the_named_job_only(fake_node: Callable[..., subprocess.Popen[
     result = run("stop", "a")
 
     assert result.output == "Stop signal sent to serving.\nCluster Serving job a stopped.\n"
-    assert first.wait(5) == 0
+    assert first.wait(120) == 0
     assert second.poll() is None
     assert run("stop").output.endswith("Cluster Serving job b stopped.\n")  # the only one that runs is meant
     assert run("stop", "--all").output == "Serving is not running, stop operation ignored.\n"
@@ -528,7 +528,7 @@ def test_stop_kills_what_does_not_end(
 
     result = run("stop", "a")
 
-    assert process.wait(5) == -signal.SIGKILL
+    assert process.wait(120) == -signal.SIGKILL
     assert "job a did not end in 0.4 s and is killed" in result.stderr
     assert "Waiting for job a to finish its records" in result.stdout
     assert result.exit_code == 0

@@ -116,7 +116,7 @@ def run(python: Path, code: str, cwd: Path, *path: Path) -> subprocess.Completed
     """Run code with that Python, and with folders on its search path."""
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, path))}
     command = [str(python), "-c", code]
-    return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=120, check=False)
 
 
 def test_the_original_is_neither_replaced_nor_shadowed_silently(tmp_path: Path) -> None:

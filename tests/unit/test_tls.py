@@ -48,7 +48,7 @@ def shake_hands(server: ssl.SSLContext, trusted: str) -> str | None:
             wrapped.send(b"x")
             return version
     finally:
-        thread.join(10)
+        thread.join(120)
 
 
 @pytest.mark.parametrize(

@@ -69,7 +69,7 @@ class Terminal:
     def answer(self, text: str) -> int:
         """Type something; how the command ended."""
         os.write(self._near, text.encode())
-        code = self._process.wait(20)
+        code = self._process.wait(120)
         self.shown += os.read(self._near, 4096).decode()
         os.close(self._near)
         return code
@@ -101,7 +101,7 @@ def test_an_interrupted_replay_says_how_far_it_came(letters: Letters) -> None:
     ) as process:
         wait_until(lambda: letters.redis.xlen(letters.job) > 0, "the replay is under way")
         process.send_signal(2)
-        stdout, stderr = process.communicate(timeout=20)
+        stdout, stderr = process.communicate(timeout=120)
     done, left = letters.redis.xlen(letters.job), letters.redis.xlen(keys.dead_key(letters.job))
     letters.redis.delete(letters.job, keys.dead_key(letters.job))
 
