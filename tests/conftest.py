@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 import structlog
 from hypothesis import HealthCheck, settings
+from xdist.remote import Producer
+from xdist.scheduler import LoadFileScheduling
 
 from support.private_redis import PrivateRedis, private_redis
 
@@ -41,6 +43,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("slow"):  # the lines that they run thousands of times are reached by quick tests too
             item.add_marker(pytest.mark.no_cover)
+
+
+class OneProcess(LoadFileScheduling):
+    """A test file at a time for each process; all of `tests/frameworks` for one, as TensorFlow takes seconds to import."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = super()._split_scope(nodeid)
+        return "frameworks" if file.startswith("tests/frameworks/") else file
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> OneProcess:
+    """Deal the tests out so."""
+    return OneProcess(config, log)
 
 
 def pytest_make_parametrize_id(val: object) -> str | None:

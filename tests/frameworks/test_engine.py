@@ -22,9 +22,10 @@ from cluster_serving.node.models import detect
 from cluster_serving.node.models.base import Array, Backend, LoadOptions, ModelError, TensorSpec
 from cluster_serving.node.models.openvino import ov
 from cluster_serving.node.models.runtime import Engine, Runtime
-from cluster_serving.node.models.tensorflow.runtime import tf
 from cluster_serving.node.models.torch.files import no_deprecations
+from support.lazily import Lazily
 
+tf: Any = Lazily("cluster_serving.node.models.tensorflow.runtime", "tf")
 OPTIONS = LoadOptions()
 NATIVE, OPENVINO, AUTO = Runtime("native", "f32"), Runtime("openvino", "f32"), Runtime("auto", "f32")
 TRIALS = Trials()

@@ -13,9 +13,10 @@ import pytest
 
 from cluster_serving.node.models.base import Backend, LoadOptions, ModelError, TensorSpec
 from cluster_serving.node.models.detect import detect, load
-from cluster_serving.node.models.keras import keras
+from support.lazily import Lazily
 
-layers: Any = keras.layers
+keras: Any = Lazily("cluster_serving.node.models.keras", "keras")
+layers: Any = Lazily("cluster_serving.node.models.keras", "keras.layers")
 FLOATS = np.arange(6, dtype=np.float32).reshape(2, 3)
 IDS = np.array([[1, 2], [3, 1]], np.int64)
 

@@ -14,9 +14,12 @@ from google.protobuf import text_format
 from cluster_serving.node.engines.precision import has_bfloat16
 from cluster_serving.node.models.base import Backend, LoadOptions, ModelError, TensorSpec
 from cluster_serving.node.models.detect import detect, load
-from cluster_serving.node.models.tensorflow.runtime import SavedModel, tf
+from support.lazily import Lazily
 
-v1: Any = tf.compat.v1
+RUNTIME = "cluster_serving.node.models.tensorflow.runtime"
+tf: Any = Lazily(RUNTIME, "tf")
+v1: Any = Lazily(RUNTIME, "tf.compat.v1")
+SavedModel: Any = Lazily(RUNTIME, "SavedModel")
 FLOATS = np.arange(6, dtype=np.float32).reshape(2, 3)
 IDS = np.array([10, 20], np.int64)
 WORDS = np.array(["a", "née"], object)
@@ -35,8 +38,8 @@ def failure(path: Path, at_fault: Path | None = None, **options: Any) -> str:
     return text
 
 
-def spec(shape: list[int | None] | None, dtype: Any = tf.float32, name: str | None = None) -> Any:
-    return tf.TensorSpec(shape, dtype, name)
+def spec(shape: list[int | None] | None, dtype: Any = None, name: str | None = None) -> Any:
+    return tf.TensorSpec(shape, dtype or tf.float32, name)
 
 
 def signature(function: Callable[..., Any], *specs: Any) -> Any:

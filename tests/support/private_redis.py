@@ -18,10 +18,15 @@ from support.wait import wait_until
 
 
 def free_port() -> int:
-    """A TCP port that nobody listens on."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
+    """A TCP port that nobody listens on, and that the kernel gives to no other test for a minute.
+
+    A connection of it stays in TIME_WAIT for so long: a server may listen on the port, and nobody is given it by chance.
+    """
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = int(listener.getsockname()[1])
+        with socket.create_connection(("127.0.0.1", port)):
+            listener.accept()[0].close()
+    return port
 
 
 def slow_loading(key_us: int) -> tuple[str, ...]:
