@@ -7,14 +7,17 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import chdir
 from pathlib import Path
 from typing import Any
 
 import cv2
 import numpy as np
 import pytest
+from click.testing import CliRunner, Result
 
 from cluster_serving.client.servers.process.exit_codes import ExitCode
+from cluster_serving.node.cli import main
 from support.models import MODELS
 from support.private_redis import PrivateRedis
 from support.running_frontend import RunningFrontend, running_frontend
@@ -35,8 +38,6 @@ KINDS: dict[str, Any] = {
     "sparseTensor": {"shape": [100, 1000], "data": [0.5, 6.75], "indices": [[1, 1], [4, 4]]},
     "image": "pixels.png",
 }
-
-Done = subprocess.CompletedProcess[str]
 
 
 class Shell:
@@ -64,12 +65,11 @@ class Shell:
             command, cwd=self.home, env=environment, stdin=pipe, stdout=pipe, stderr=pipe, text=True
         )
 
-    def run(self, *words: str, way: str = "redis") -> Done:
-        """Run the command over Redis or a frontend, and see that it prints no traceback."""
-        with self.start(*words, *self.ways[way]) as process:
-            out, err = process.communicate(timeout=120)
-        assert "Traceback" not in err, err
-        return subprocess.CompletedProcess(words, process.returncode, out, err)
+    def run(self, *words: str, way: str = "redis") -> Result:
+        """Run the command over Redis or a frontend, in this process."""
+        runner = CliRunner(env={"CLUSTER_SERVING_HOME": str(self.home / "state")})
+        with chdir(self.home):
+            return runner.invoke(main, ["predict", *words, *self.ways.get(way, ())], catch_exceptions=False)
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +92,7 @@ def shell(tmp_path_factory: pytest.TempPathFactory, redis_server: PrivateRedis) 
 def test_classes_have_their_names(shell: Shell, way: str) -> None:
     done = shell.run(CLASSES, "[0, 2.5]", "--stages", way=way)
 
-    assert done.returncode == ExitCode.OK, done.stderr
+    assert done.exit_code == ExitCode.OK, done.stderr
     assert done.stdout.startswith(f"record 1: answered by job {CLASSES} in ")
     lines = [line.split() for line in done.stdout.splitlines()]
     assert lines[1:4] == [["class", "name", "value"], ["1", "dog", "2.5"], ["0", "cat", "0"]]
@@ -148,7 +148,7 @@ def test_files_and_lines_are_answered_in_order(shell: Shell, way: str) -> None:
     assert [one["record"] for one in found] == ["row.npy", "row.npz", "rows.jsonl:1", "rows.jsonl:3", "rows.jsonl:4"]
     assert [one["value"] and one["value"][0][1] for one in found] == [2.5, 1, 1, None, 3]
     assert "sleep length must be non-negative" in found[3]["error"]["message"]
-    assert done.returncode == ExitCode.FAILED
+    assert done.exit_code == ExitCode.FAILED
 
 
 def test_lines_of_standard_input_are_answered_as_they_come(shell: Shell) -> None:
@@ -194,7 +194,7 @@ def test_a_file_on_standard_input(shell: Shell) -> None:
 def test_a_wrong_record_is_one_sentence(shell: Shell, way: str, record: str, code: ExitCode, told: str) -> None:
     done = shell.run(CLASSES, record, way=way)
 
-    assert (done.returncode, done.stdout) == (code, "")
+    assert (done.exit_code, done.stdout) == (code, "")
     assert told in done.stderr
     assert done.stderr.count("\n") == 1
 
@@ -203,14 +203,14 @@ def test_a_wrong_record_is_one_sentence(shell: Shell, way: str, record: str, cod
 def test_one_value_for_several_inputs(shell: Shell, way: str) -> None:
     done = shell.run(EVERYTHING, "[1, 2]", way=way)
 
-    assert done.returncode == ExitCode.USAGE
+    assert done.exit_code == ExitCode.USAGE
     assert "record 1 is one value, and the model takes intScalar int32 [N], floatScalar float32 [N], " in done.stderr
 
 
 def test_a_job_that_is_not_there(shell: Shell) -> None:
     over_redis, over_http = (shell.run("nobody", "[1]", way=way) for way in shell.ways)
 
-    assert over_redis.returncode == over_http.returncode == ExitCode.NOT_RUNNING
+    assert over_redis.exit_code == over_http.exit_code == ExitCode.NOT_RUNNING
     assert "no node of job nobody lives on redis://" in over_redis.stderr
     assert CLASSES in over_redis.stderr
     assert CLASSES in over_http.stderr
@@ -219,7 +219,7 @@ def test_a_job_that_is_not_there(shell: Shell) -> None:
 def test_a_frontend_with_several_models_wants_a_name(shell: Shell) -> None:
     done = shell.run("[1]", way="http")
 
-    assert done.returncode == ExitCode.USAGE
+    assert done.exit_code == ExitCode.USAGE
     assert f"so name one: {CLASSES}, {EVERYTHING}" in done.stderr
 
 
@@ -232,19 +232,17 @@ def test_a_frontend_with_several_models_wants_a_name(shell: Shell) -> None:
     ],
 )
 def test_nobody_listens(shell: Shell, where: tuple[str, str], code: ExitCode) -> None:
-    with shell.start(CLASSES, "[1, 2]", *where) as process:
-        out, err = process.communicate(timeout=120)
+    done = shell.run(CLASSES, "[1, 2]", *where, way="neither")
 
-    assert (process.returncode, out, err.count("\n")) == (code, "", 1)
-    assert "127.0.0.1:1" in err
-    assert "Traceback" not in err
+    assert (done.exit_code, done.stdout, done.stderr.count("\n")) == (code, "", 1)
+    assert "127.0.0.1:1" in done.stderr
 
 
 @pytest.mark.parametrize("way", ["redis", "http"])
 def test_an_answer_that_is_late(shell: Shell, way: str) -> None:
     done = shell.run(CLASSES, "[1, 0]", "--timeout", "0.2", way=way)
 
-    assert done.returncode == ExitCode.TIMED_OUT
+    assert done.exit_code == ExitCode.TIMED_OUT
     assert "in time" in done.stderr or "in 0.2 s" in done.stderr or "the deadline had passed" in done.stderr
     assert done.stderr.count("\n") == 1
 
