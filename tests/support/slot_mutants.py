@@ -2,11 +2,32 @@
 
 # ruff: noqa: D102 - the class says what its one step does wrong
 
+from collections.abc import Callable
+
 from cluster_serving.node.ring.ring import HANDED_OVER, State
 from support.slot_model import Lane
 from support.slot_world import ERROR, FIRST_WORKER, GOOD, WORKERS, WRITER_BELL, Place, World
 
+POISON = {"poison": 1, "troubles": 0}
+TROUBLE = {"poison": -1}
+LATE = {"poison": -1, "late": 1}
+NARROW = {"poison": -1, "room": 1}
 
+MUTANTS: list[tuple[type[Lane], dict[str, int]]] = []
+"""Each mutant, with the arguments of a small lane in which it does wrong."""
+
+
+def found_with(arguments: dict[str, int]) -> Callable[[type[Lane]], type[Lane]]:
+    """Add the mutant to `MUTANTS`."""
+
+    def add(mutant: type[Lane]) -> type[Lane]:
+        MUTANTS.append((mutant, arguments))
+        return mutant
+
+    return add
+
+
+@found_with(POISON)
 class FreesBeforeRedisAnswered(Lane):
     """The writer frees a slot, and publishes what it remembers of it."""
 
@@ -15,6 +36,7 @@ class FreesBeforeRedisAnswered(Lane):
         return ("writer_frees", place[1]) if place[0] == "writer_finishes" else place
 
 
+@found_with(LATE)
 class NoFence(Lane):
     """`finish.lua` writes a result although the record was finished before."""
 
@@ -22,6 +44,7 @@ class NoFence(Lane):
         return False
 
 
+@found_with(NARROW)
 class NextRowFirst(Lane):
     """`Slot.add` stores `next_row` before the outcomes."""
 
@@ -40,6 +63,7 @@ class NextRowFirst(Lane):
         return self.worker_turns(world, me, slot)
 
 
+@found_with(NARROW)
 class LeavesTheRest(Lane):
     """The writer frees a slot whose outputs had no room for all rows."""
 
@@ -47,6 +71,7 @@ class LeavesTheRest(Lane):
         return ("writer_frees", super().writer_finishes(world, slot)[1])
 
 
+@found_with(NARROW)
 class ForgetsThePublished(Lane):
     """The writer gives a slot back without a note of the rows that it has published."""
 
@@ -54,6 +79,7 @@ class ForgetsThePublished(Lane):
         return ("writer_empties", slot)
 
 
+@found_with(NARROW)
 class EmptiesBeforeItNotes(Lane):
     """The writer gives up the outputs of rows before it notes that these rows are published."""
 
@@ -66,6 +92,7 @@ class EmptiesBeforeItNotes(Lane):
         return ("writer_chooses", slot)
 
 
+@found_with(NARROW)
 class HandsBackBeforeItEmpties(Lane):
     """The writer gives up the outputs of a slot that the worker has already got back."""
 
@@ -78,6 +105,7 @@ class HandsBackBeforeItEmpties(Lane):
         return ("writer_empties", slot)
 
 
+@found_with(TROUBLE)
 class HandsBackInSilence(Lane):
     """The writer does not ring for what it gives back."""
 
@@ -86,6 +114,7 @@ class HandsBackInSilence(Lane):
         return self._writer_rests(world)
 
 
+@found_with(NARROW)
 class WakesNoWorker(Lane):
     """A new writer does not ring for what the old one had given back."""
 
@@ -93,6 +122,7 @@ class WakesNoWorker(Lane):
         return self.writer_looks(world)
 
 
+@found_with(TROUBLE)
 class ForgetsReadySlots(Lane):
     """A new reader does not look into the READY slots before it takes again what is pending."""
 
@@ -102,6 +132,7 @@ class ForgetsReadySlots(Lane):
         return ("reader_takes_again", tuple(held))
 
 
+@found_with(LATE)
 class TakesNothingAgain(Lane):
     """A new reader does not ask what is pending."""
 
@@ -109,6 +140,7 @@ class TakesNothingAgain(Lane):
         return ("reader_turns",)
 
 
+@found_with(LATE)
 class FreesNothing(Lane):
     """A new reader leaves what the old one was filling."""
 
@@ -116,6 +148,7 @@ class FreesNothing(Lane):
         return self.reader_wakes(world)
 
 
+@found_with(LATE)
 class WakesNobody(Lane):
     """A new reader does not ring for what the old one handed over."""
 
@@ -123,6 +156,7 @@ class WakesNobody(Lane):
         return ("reader_connects",)
 
 
+@found_with(LATE)
 class WakesNoWriter(Lane):
     """A new reader does not ring for what the old one had left to the writer."""
 
@@ -131,6 +165,7 @@ class WakesNoWriter(Lane):
         return ("reader_connects",)
 
 
+@found_with(POISON)
 class ReaderRingsFirst(Lane):
     """The reader rings before the slot is READY."""
 
@@ -142,6 +177,7 @@ class ReaderRingsFirst(Lane):
         return ("reader_turns",)
 
 
+@found_with(POISON)
 class ReadyBeforeOwner(Lane):
     """`Ring.hand_over` stores the state before the owner."""
 
@@ -154,6 +190,7 @@ class ReadyBeforeOwner(Lane):
         return ("reader_rings", worker)
 
 
+@found_with(POISON)
 class WorkerRingsFirst(Lane):
     """A worker rings before the slot is DONE."""
 
@@ -170,6 +207,7 @@ class WorkerRingsFirst(Lane):
         return self._rests(world, me)
 
 
+@found_with(LATE)
 class LeavesPublishing(Lane):
     """A new writer does not take back what the old one was publishing."""
 
@@ -177,6 +215,7 @@ class LeavesPublishing(Lane):
         return self.writer_looks(world)
 
 
+@found_with(LATE)
 class RingsNobody(Lane):
     """The supervisor gives a dead worker's slots away and does not ring."""
 
@@ -187,6 +226,7 @@ class RingsNobody(Lane):
         return place
 
 
+@found_with(LATE)
 class DoesNotRingTheWriter(Lane):
     """The supervisor rings the workers alone: the dead one may have died between DONE and its ring."""
 
@@ -197,6 +237,7 @@ class DoesNotRingTheWriter(Lane):
         return place
 
 
+@found_with(TROUBLE)
 class LooksAfterGiving(Lane):
     """The supervisor stores the new owner, and then looks whether the slot must be made READY: its new owner may run it by then."""
 
@@ -210,6 +251,7 @@ class LooksAfterGiving(Lane):
         return ("supervisor_gives", worker, slots[1:]) if slots[1:] else ("supervisor_rings", worker)
 
 
+@found_with(POISON)
 class RecoversTheLiving(Lane):
     """The supervisor puts into order the slots of a worker that is not dead yet."""
 
@@ -221,6 +263,7 @@ class RecoversTheLiving(Lane):
         return super().supervisor_watches(world)
 
 
+@found_with(POISON)
 class BlamesTheBatch(Lane):
     """A worker's death is put down to all rows of its run."""
 
@@ -231,6 +274,7 @@ class BlamesTheBatch(Lane):
         return super().supervisor_recovers(world, worker)
 
 
+@found_with(POISON)
 class NeverBlames(Lane):
     """A record that kills its worker is run again for ever."""
 
@@ -240,6 +284,7 @@ class NeverBlames(Lane):
         return super().supervisor_recovers(world, worker)
 
 
+@found_with(NARROW)
 class StaleLook(Lane):
     """A worker looks at all states, then at the owners, and does not look at the state again before it moves the slot."""
 
@@ -256,8 +301,3 @@ class StaleLook(Lane):
         slot = self._any(mine)
         self._move(world, "worker", slot, State.RUNNING)
         return ("worker_runs", me, slot)
-
-
-MUTANTS = [
-    mutant for mutant in vars().values() if isinstance(mutant, type) and issubclass(mutant, Lane) and mutant != Lane
-]

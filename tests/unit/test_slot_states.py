@@ -12,7 +12,7 @@ from support.slot_world import GOOD, Slot
 
 pytestmark = pytest.mark.slow
 ARROWS = {(by, *arrow) for by, arrows in TRANSITIONS.items() for arrow in arrows}
-NO_POISON = NOBODY = -1
+NO_POISON = -1
 REFUSES = ("reader", State.FILLING, State.DONE)
 GIVES_BACK = ("writer", State.PUBLISHING, State.READY)
 
@@ -57,15 +57,9 @@ def test_other_loads(records: int, poison: int, troubles: int) -> None:
     assert not found.wrong, found.wrong
 
 
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.__name__)
-def test_what_is_wrong_is_found(mutant: type[Lane]) -> None:
-    loads = [(1, NOBODY, 0, 2), (NO_POISON, NOBODY, 1, 2), (NO_POISON, 1, 1, 2), (NO_POISON, NOBODY, 1, 1)]
-    ways = (
-        explore(mutant(poison=poison, late=late, troubles=troubles, room=room)).wrong
-        for poison, late, troubles, room in loads
-    )
-
-    way = next(filter(None, ways), "")
+@pytest.mark.parametrize(("mutant", "arguments"), MUTANTS, ids=[mutant.__name__ for mutant, _ in MUTANTS])
+def test_what_is_wrong_is_found(mutant: type[Lane], arguments: dict[str, int]) -> None:
+    way = explore(mutant(**arguments)).wrong
 
     print(way)
     assert way, f"nobody noticed: {mutant.__doc__}"
