@@ -10,7 +10,7 @@ from cluster_serving.client import InputQueue
 from support.private_redis import PrivateRedis
 
 _BURST = 40
-_PAUSE_S = 0.02  # between bursts: the cores are for what is tested
+_PAUSE_S = 0.05  # between bursts: the cores are for what is tested
 
 
 class Caller:

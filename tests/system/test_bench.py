@@ -142,8 +142,8 @@ def test_an_open_loop_beyond_the_capacity(shell: Shell) -> None:
 
 
 def test_made_up_records_and_a_comparison(shell: Shell) -> None:
-    same = (*shell.redis, "--processes", "1", "--seconds", "0.5", "--rounds", "3")
-    (shell.home / "before.json").write_text(json.dumps(shell.measured(JOB, "[0, 1]", *same)))
+    same = (*shell.redis, "--processes", "1", "--connections", "4", "--seconds", "0.5", "--rounds", "3")
+    (shell.home / "before.json").write_text(json.dumps(shell.measured(JOB, "[0.001, 1]", *same)))
 
     done = shell.run(JOB, *same, "--compare", "before.json")
 

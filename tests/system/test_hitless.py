@@ -68,11 +68,11 @@ class Caller:
                     assert answer.tolist() == [answer[0]] * 4
                     assert answer[0] in self._factors
                     self.seen.append(int(answer[0]))
-                    self._stop.wait(0.005)  # the cores are for what is tested
+                    self._stop.wait(0.02)  # the cores are for what is tested
         except BaseException as error:
             self._failure = error
 
-    def go_on(self, calls: int = 50) -> None:
+    def go_on(self, calls: int = 20) -> None:
         """Wait for so many more answers."""
         wanted = len(self.seen) + calls
         wait_until(lambda: self._failure or len(self.seen) >= wanted, "calls are answered")
