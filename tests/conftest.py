@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 import structlog
 from hypothesis import HealthCheck, settings
-from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
 
 from support.private_redis import PrivateRedis, private_redis
@@ -45,18 +44,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.no_cover)
 
 
-class OneProcess(LoadFileScheduling):
-    """A test file at a time for each process; all of `tests/frameworks` for one, as TensorFlow takes seconds to import."""
-
-    def _split_scope(self, nodeid: str) -> str:
-        file = super()._split_scope(nodeid)
-        return "frameworks" if file.startswith("tests/frameworks/") else file
-
-
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> OneProcess:
-    """Deal the tests out so."""
-    return OneProcess(config, log)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileScheduling:
+    """Give each process a test file at a time, and one of them all of `tests/frameworks`: TensorFlow takes seconds to import."""
+    scheduler = LoadFileScheduling(config, log)
+    scheduler._split_scope = _share  # pyright: ignore[reportPrivateUsage] - made to be overridden
+    return scheduler
+
+
+def _share(nodeid: str) -> str:
+    file, _, _ = nodeid.partition("::")
+    return "frameworks" if file.startswith("tests/frameworks/") else file
 
 
 def pytest_make_parametrize_id(val: object) -> str | None:

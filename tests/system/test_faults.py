@@ -153,9 +153,7 @@ def test_a_redis_without_memory_is_emptied_by_a_new_reader(node: RunningNode, se
         assert len(client.keys(keys.result_prefix(JOB) + "*")) == 100
 
 
-def test_a_worker_that_becomes_ready_while_draining_starts_no_reader(
-    node: RunningNode, server: PrivateRedis
-) -> None:
+def test_a_worker_that_becomes_ready_while_draining_starts_no_reader(node: RunningNode, server: PrivateRedis) -> None:
     load = Load(server)
     since = len(node.log)
     for worker in node.children("worker"):
