@@ -449,7 +449,7 @@ def test_a_stream_that_does_not_begin_with_a_schema_is_refused() -> None:
 
 
 def test_layouts_that_are_kept_do_not_grow_without_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(original_decode, "_MAX_LAYOUTS", 3)
+    monkeypatch.setattr(original_decode, "MAX_LAYOUTS", 3)
 
     for size in range(1, 10):
         [(_, value)] = decode_record(encode_record({"t": np.ones(size)}))
@@ -697,3 +697,29 @@ def test_results_that_cannot_be_sent_are_refused() -> None:
         encode_result([])
     with pytest.raises(CodecError, match="dtype <U1"):
         encode_result([np.array(["a"])])
+
+
+def test_a_result_is_read_by_the_layout_of_the_one_before() -> None:
+    """Of the same shape, whatever its elements; and none that has the same headers and another body."""
+    first, second = np.arange(12, dtype=np.float32).reshape(3, 4), np.ones((3, 4), np.float32)
+    assert isinstance(get_ndarray_from_b64(encode_result([first])), np.ndarray)
+    message = bytearray(base64.b64decode(encode_result([second])))
+
+    found = get_ndarray_from_b64(base64.b64encode(message))
+    assert isinstance(found, np.ndarray)
+    np.testing.assert_array_equal(found, second)
+    assert found.flags.writeable
+    assert len(get_ndarray_from_b64(encode_result([first, second]))) == 2
+    for place in range(
+        len(message) - 200, len(message)
+    ):  # the body: elements, marks of the dimensions, dimensions, end
+        damaged = bytes(message[:place]) + bytes([message[place] ^ 0xFF]) + bytes(message[place + 1 :])
+        try:
+            again = get_ndarray_from_b64(base64.b64encode(damaged))
+        except CodecError:
+            continue
+        assert isinstance(again, np.ndarray)
+        assert again.size == 12
+    for cut in (1, 8, 100):
+        with pytest.raises(CodecError):
+            get_ndarray_from_b64(base64.b64encode(message[:-cut]).decode()[:-4])

@@ -15,10 +15,15 @@ import pyarrow as pa
 from cluster_serving.client.errors import CodecError
 from cluster_serving.client.wire.original.base64_text import to_base64
 
+MAX_LAYOUTS: Final = 1024
+"""Number of headers whose layouts are kept."""
+
 ARROW_ERRORS: Final = (pa.ArrowException, OSError, ValueError)
 """Errors that pyarrow raises for bytes that are not Arrow. UnicodeDecodeError of a name is a ValueError."""
 
 _MAX_METADATA_BYTES = 1 << 20  # per message, where a column takes about 440
+_MAX_HEADERS_BYTES = 8192
+_CONTINUATION = b"\xff\xff\xff\xff"
 _FILE_MAGIC = b"ARROW1"
 _FILE_HEADER_BYTES = 8
 _FILE_END_BYTES = 10  # length of the footer, and the magic again
@@ -31,6 +36,28 @@ _RECORD_BATCH_COMPRESSION = 3
 def is_file(message: bytes) -> bool:
     """Return whether bytes are an Arrow file and no stream."""
     return message.startswith(_FILE_MAGIC) and message.endswith(_FILE_MAGIC)
+
+
+def headers_of(message: bytes) -> bytes:
+    """Return the schema message and the metadata of the first batch, which tell where each part of the batch lies.
+
+    Empty for long headers, for the framing of Arrow before 0.15, and for bytes that are no stream.
+    """
+    end = 0
+    for _ in range(2):
+        if message[end : end + 4] != _CONTINUATION:
+            return b""
+        end += 8 + int.from_bytes(message[end + 4 : end + 8], "little")
+    return message[:end] if end <= _MAX_HEADERS_BYTES else b""
+
+
+def position_in(message: bytes, buffer: Any) -> int:
+    """Return the position of an Arrow buffer in the message that it was read from. -1: it is absent, or a copy."""
+    if buffer is None:
+        return -1
+    start: int = pa.py_buffer(message).address
+    at: int = buffer.address - start
+    return at if 0 <= at <= len(message) - buffer.size else -1
 
 
 def read_batches(message: bytes) -> Iterator[Any]:

@@ -25,7 +25,14 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from cluster_serving.client.errors import CodecError
-from cluster_serving.client.wire.original.arrow_stream import ARROW_ERRORS, is_file, read_batches
+from cluster_serving.client.wire.original.arrow_stream import (
+    ARROW_ERRORS,
+    MAX_LAYOUTS,
+    headers_of,
+    is_file,
+    position_in,
+    read_batches,
+)
 from cluster_serving.client.wire.original.base64_text import from_base64
 from cluster_serving.client.wire.original.values import (
     MAX_STRINGS,
@@ -41,9 +48,6 @@ from cluster_serving.client.wire.original.values import (
     text_value,
 )
 
-_CONTINUATION = b"\xff\xff\xff\xff"
-_MAX_HEADERS_BYTES = 8192
-_MAX_LAYOUTS = 1024
 _ITEM_BYTES = 4
 
 
@@ -77,13 +81,7 @@ def decode_record(data: bytes | str, sparse_layout: SparseLayout = "ndim-major")
         CodecError: the record is malformed. The message names the column.
     """
     message = from_base64(data, "the record's data field")
-    end = 0
-    for _ in range(2):  # the schema message, and the first batch's metadata
-        if message[end : end + 4] != _CONTINUATION:  # the framing of Arrow before 0.15, or no framing: no headers
-            end = 0
-            break
-        end += 8 + int.from_bytes(message[end + 4 : end + 8], "little")
-    headers = message[:end]
+    headers = headers_of(message)
     layout = _layouts.get(headers)
     if layout is not None and all(column.end <= len(message) for column in layout):
         return [(column.name, column.read(message)) for column in layout]
@@ -105,7 +103,7 @@ def decode_record(data: bytes | str, sparse_layout: SparseLayout = "ndim-major")
         (name, _column_value(name, column, sparse_layout))
         for name, column in zip(batch.schema.names, batch.columns, strict=True)
     ]
-    if 0 < len(headers) <= _MAX_HEADERS_BYTES and all(isinstance(value, DenseTensor) for _, value in values):
+    if headers and all(isinstance(value, DenseTensor) for _, value in values):
         _keep_layout(headers, message, batch)
     return values
 
@@ -124,15 +122,16 @@ def _keep_layout(headers: bytes, message: bytes, batch: Any) -> None:
     # Arrow copies data that need a conversion, such as a foreign byte order. The copy is not in the message.
     if any(min(column.data_at, column.shape_at) < 0 or column.end > len(message) for column in layout):
         return
-    if len(_layouts) >= _MAX_LAYOUTS:
+    if len(_layouts) >= MAX_LAYOUTS:
         _layouts.clear()
     _layouts[headers] = layout
 
 
 def _offset(leaf: Any, message: bytes) -> int:
-    data = leaf.buffers()[1]
-    start: int = pa.py_buffer(message).address
-    return data.address - start + leaf.offset * _ITEM_BYTES if data and len(leaf) else 0
+    if not len(leaf):
+        return 0
+    at = position_in(message, leaf.buffers()[1])
+    return at if at < 0 else at + leaf.offset * _ITEM_BYTES
 
 
 def _column_value(name: str, column: Any, sparse_layout: SparseLayout) -> OriginalValue:
