@@ -9,6 +9,7 @@ import csv
 import json
 import sys
 from collections import Counter
+from itertools import islice
 from pathlib import Path
 
 from cluster_serving.client import InputQueue, OutputQueue
@@ -35,14 +36,16 @@ def submit(date: str) -> None:
 def collect(date: str) -> None:
     """Add the results to the file, and fail while some are missing."""
     file, errors = Path(f"{date}.csv"), Counter[str]()
+    file.touch()
+    missing = int(Path(f"{date}.count").read_text()) - len(file.read_text().splitlines())
     with OutputQueue(name=JOB) as output, file.open("a", newline="") as table:
         writer = csv.writer(table)
-        for result in output.results(timeout=2):  # ends when none has come for two seconds
+        for result in islice(output.results(timeout=60), missing):  # ends also when none has come for a minute
             if result.error is not None:
                 errors[result.error[0]] += 1
             else:
                 writer.writerow([result.uri, f"{result.value:.4f}"])
-    missing = int(Path(f"{date}.count").read_text()) - len(file.read_text().splitlines())
+                missing -= 1
     print(f"{file}: {missing} missing", *(f"{code}: {count}" for code, count in errors.items()))
     if missing:
         sys.exit("see `cluster-serving dead-letters list`; after the mend, `replay --all`, and collect again")

@@ -23,6 +23,8 @@ import struct
 import subprocess
 import sys
 import tempfile
+import traceback
+from contextlib import redirect_stdout
 from pathlib import Path
 from unittest import SkipTest
 
@@ -68,7 +70,8 @@ def run(page: str) -> Ran:
         except SkipTest as skip:
             ran.skipped.append(str(skip))
         except Exception as error:
-            ran.failure = f"{page}:{example.line}: {error}"
+            at = traceback.extract_tb(error.__traceback__)[-1].lineno
+            ran.failure = f"{page}:{example.line}: {type(error).__name__} at line {at}: {error}"
             break
         else:
             ran.run += example.region.evaluator is _evaluate
@@ -81,7 +84,8 @@ def _evaluate(example: Example) -> None:
         Path(named[1]).parent.mkdir(parents=True, exist_ok=True)
         Path(named[1]).write_text(block[named.end() :])
     elif language == "python":
-        PythonEvaluator()(example)
+        with redirect_stdout(sys.stderr):
+            PythonEvaluator()(example)
     elif language == "sh":
         code, output = _bash(block)
         assert code == 0, f"exit code {code}:\n{output}"

@@ -15,7 +15,11 @@ import pytest
 from support.pages import Ran
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = [ROOT / "docs" / "examples" / "README.md"]
+PAGES = [
+    ROOT / "README.md",
+    *sorted((ROOT / "docs" / "tutorials").glob("*-*.md")),
+    ROOT / "docs" / "examples" / "README.md",
+]
 _ALONE = ["unshare", "--map-root-user", "--net", "--pid", "--fork", "--mount-proc", "--kill-child"]
 _REAPER = ["bash", "-c", '"$@"; exit $?', "bash"]  # process 1, which takes the exit codes of processes without a parent
 _PAGES_S = 580
@@ -49,4 +53,4 @@ def test_the_code_of_the_page_runs(ran: Mapping[str, Ran], page: Path) -> None:
     of_page = ran[str(page)]
 
     assert not of_page.failure, of_page.failure
-    assert of_page.run > 0
+    assert of_page.run + len(of_page.skipped) > 0
