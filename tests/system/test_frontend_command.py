@@ -15,9 +15,11 @@ from pathlib import Path
 
 import psutil
 import pytest
+from click.testing import CliRunner, Result
 
 from cluster_serving.client.extras import install_command
 from cluster_serving.client.servers.process.exit_codes import ExitCode
+from cluster_serving.frontend.cli import frontend as command
 from support.certificates import PASSWORD, write_certificates
 from support.private_redis import PrivateRedis, free_port
 from support.running_frontend import RunningFrontend, running_frontend
@@ -48,6 +50,11 @@ def run(*words: str, **environment: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(
         [*COMMAND, *words], capture_output=True, text=True, check=False, timeout=120, env=os.environ | environment
     )
+
+
+def run_here(*words: str, **environment: str) -> Result:
+    """The command in this process, until it ends."""
+    return CliRunner(env=environment).invoke(command, list(words), catch_exceptions=False)
 
 
 def get(url: str, context: ssl.SSLContext | None = None) -> str:
@@ -188,9 +195,9 @@ def test_a_taken_port_is_one_sentence(shared: RunningFrontend) -> None:
     ],
 )
 def test_what_is_wrong_is_one_sentence(words: list[str], message: str, certificate: Path) -> None:
-    result = run("--port=0", *(word.format(certificate) for word in words))
+    result = run_here("--port=0", *(word.format(certificate) for word in words))
 
-    assert result.returncode == ExitCode.CONFIG
+    assert result.exit_code == ExitCode.CONFIG
     (line,) = result.stderr.splitlines()
     assert message in line
 
@@ -333,7 +340,7 @@ def test_settings_and_their_sources(tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.write_text(f"{PASSWORD}\n")
 
-    result = run(
+    result = run_here(
         *("--print-config", "--redisHost=there", "--redisPort", "7", "--redisInputQueue=mine", "--tokenBucketEnabled"),
         *("--redisOutputQueue=cluster-serving_mine:", "--parallelism=1000", "--https-enabled=false"),
         CLUSTER_SERVING_REDIS_PASSWORD_FILE=str(secret),
@@ -341,7 +348,7 @@ def test_settings_and_their_sources(tmp_path: Path) -> None:
     )
 
     rows = [re.split(r": +| +# ", line.strip()) for line in result.stdout.splitlines()]
-    assert result.returncode == ExitCode.OK
+    assert result.exit_code == ExitCode.OK
     assert ["redisHost", "there", "--redis-host"] in rows
     assert ["redisPort", "7", "--redis-port"] in rows
     assert ["jobName", "mine", "--job-name"] in rows

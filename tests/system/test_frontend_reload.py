@@ -115,27 +115,32 @@ def test_a_changed_port_is_opened_and_the_old_one_closed(frontend: RunningFronte
         status(old)
 
 
-@pytest.mark.parametrize(
-    ("config", "reason"),
-    [
-        ({"workers": "many"}, "workers is many, but must be a whole number"),
-        ({"apiKeysFile": "/nowhere"}, "apiKeysFile /nowhere cannot be read"),
-        ({"port": "taken"}, "is taken: another program listens there"),
-        ({"workers": 3, "servableManagerConfPath": "gone.yaml"}, "servable Manager config dir not exist"),
-    ],
-)
-def test_settings_of_no_use_change_nothing(frontend: RunningFrontend, config: dict[str, Any], reason: str) -> None:
-    before = children(frontend)
-    with socket.create_server(("127.0.0.1", 0)) as other:
-        taken = other.getsockname()[1]
-        change(frontend, **{key: taken if value == "taken" else value for key, value in config.items()})
-        wait_until(lambda: "not reloaded" in frontend.log, "it says so")
+USELESS: list[tuple[dict[str, Any], str]] = [
+    ({"workers": "many"}, "workers is many, but must be a whole number"),
+    ({"apiKeysFile": "/nowhere"}, "apiKeysFile /nowhere cannot be read"),
+    ({"port": "taken"}, "is taken: another program listens there"),
+    ({"workers": 3, "servableManagerConfPath": "gone.yaml"}, "servable Manager config dir not exist"),
+]
 
-    assert reason in frontend.log
-    assert children(frontend) == before
-    assert [status(frontend.port) for _ in range(10)] == [200] * 10
+
+def test_settings_of_no_use_change_nothing(frontend: RunningFrontend) -> None:
+    before, of_use = children(frontend), frontend.config_path.read_text()
+
+    def refusals() -> int:
+        return frontend.log.count("not reloaded")
+
+    for number, (config, reason) in enumerate(USELESS, 1):
+        frontend.config_path.write_text(of_use)
+        with socket.create_server(("127.0.0.1", 0)) as other:
+            taken = other.getsockname()[1]
+            change(frontend, **{key: taken if value == "taken" else value for key, value in config.items()})
+            wait_until(partial(lambda number: refusals() == number, number), "it says so")
+
+        assert reason in frontend.log
+        assert children(frontend) == before
+        assert [status(frontend.port) for _ in range(10)] == [200] * 10
     frontend.process.send_signal(signal.SIGHUP)
-    wait_until(lambda: frontend.log.count("event=reloading") == 2, "it tries again")
+    wait_until(lambda: refusals() == len(USELESS) + 1, "it tries again")
     assert frontend.stop() == 0
 
 

@@ -9,13 +9,12 @@ from collections import Counter
 from collections.abc import Generator, Iterator
 from contextlib import closing, contextmanager
 from functools import partial
-from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
 
 from support.models import MODELS
-from support.private_redis import PrivateRedis
+from support.private_redis import PrivateRedis, private_redis
 from support.running_frontend import RunningFrontend, running_frontend
 from support.running_node import RunningNode, running_node
 from support.wait import wait_until
@@ -92,16 +91,24 @@ def _outputs(text: bytes) -> list[list[float]]:
     return found
 
 
-@pytest.fixture
-def node(own_redis: PrivateRedis, tmp_path: Path) -> Iterator[RunningNode]:
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrivateRedis]:
+    with private_redis(tmp_path_factory.mktemp("redis")) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def node(server: PrivateRedis, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningNode]:
     model = str(MODELS / "affine.py")
-    with running_node(tmp_path / "node", own_redis, modelPath=model, jobName=JOB, lease=2) as node:
+    with running_node(tmp_path_factory.mktemp("node"), server, modelPath=model, jobName=JOB, lease=2) as node:
         yield node
 
 
-@pytest.fixture
-def frontend(own_redis: PrivateRedis, node: RunningNode, tmp_path: Path) -> Iterator[RunningFrontend]:
-    with running_frontend(tmp_path / "frontend", own_redis, jobName=JOB) as frontend:
+@pytest.fixture(scope="module")
+def frontend(
+    server: PrivateRedis, node: RunningNode, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[RunningFrontend]:
+    with running_frontend(tmp_path_factory.mktemp("frontend"), server, jobName=JOB) as frontend:
         yield frontend
 
 
@@ -121,11 +128,11 @@ def load(frontend: RunningFrontend) -> Generator[Load]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_redis_comes_back(frontend: RunningFrontend, own_redis: PrivateRedis, number: signal.Signals) -> None:
+def test_redis_comes_back(frontend: RunningFrontend, server: PrivateRedis, number: signal.Signals) -> None:
     with load(frontend) as calls:
-        own_redis.stop(number)
+        server.stop(number)
         wait_until(lambda: calls.answers["503"] > 10, "calls are told")
-        own_redis.start()
+        server.start()
 
 
 def test_a_node_comes_back(frontend: RunningFrontend, node: RunningNode) -> None:
