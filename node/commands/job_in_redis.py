@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from cluster_serving.node.commands.which_job import chosen_job, job_names
+from cluster_serving.node.lifecycle.jobs_here import not_running, was_started
 from cluster_serving.node.lifecycle.options import DEFAULT_CONFIG
 
 if TYPE_CHECKING:
@@ -72,6 +73,7 @@ def reach(where: Where, timeout_s: float | None = None) -> Generator[Reached]:
     from cluster_serving.client.errors import ConnectionLost
     from cluster_serving.client.servers.process.redaction import hide, secrets_of_config
     from cluster_serving.client.threads.link import Link
+    from cluster_serving.node.job.directory import Job
     from cluster_serving.node.job.redis_errors import RedisUnavailable
 
     job, config = _configured(where)
@@ -81,8 +83,10 @@ def reach(where: Where, timeout_s: float | None = None) -> Generator[Reached]:
     try:
         yield Reached(job, link, config)
     except ConnectionLost as error:
-        why = str(error).rstrip(".")
-        raise RedisUnavailable(f"{why}; check redisUrl and redisPassword, or give --redis-url") from error
+        why = f"{str(error).rstrip('.')}; check redisUrl and redisPassword, or give --redis-url"
+        if where.job is not None and where.redis_url is None and not was_started(misspelled := Job.of(where.job)):
+            why = f"{why}. {not_running(misspelled)}"
+        raise RedisUnavailable(why) from error
     except redis.ResponseError as error:
         raise RedisUnavailable(f"Redis at {settings.describe()} refuses: {error}") from error
     finally:

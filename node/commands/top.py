@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cluster_serving.client.servers.process.command import SETTINGS, Command, say
+from cluster_serving.client.servers.process.exit_codes import NotStarted
 from cluster_serving.node.commands.job_reports import NOT_RUNNING, JobReports
 from cluster_serving.node.commands.which_job import job_argument
+from cluster_serving.node.lifecycle.jobs_here import not_running, was_started
 
 if TYPE_CHECKING:
     from cluster_serving.client.servers.picture import JobPicture
@@ -42,11 +44,14 @@ def top(name: str | None, interval_s: float) -> None:
     """Show the running jobs live: rates, latencies, backlog, workers, and what limits each job.
 
     With NAME, or Enter on a job, it shows the workers of one job and its last minute. q ends. Where standard output is no
-    terminal, a line for each job is printed at each look.
+    terminal, a line for each job is printed at each look. Exits with 3 for a job that was never started on this machine.
     """
     from cluster_serving.client.servers.picture import JobPicture
     from cluster_serving.node.commands.load_text import cells
+    from cluster_serving.node.job.directory import Job
 
+    if name is not None and not was_started(job := Job.of(name)):
+        raise NotStarted(not_running(job))
     try:
         if sys.stdin.isatty() and sys.stdout.isatty():
             _on_terminal(name, interval_s)

@@ -183,7 +183,7 @@ def _local_path(model_path: str) -> Path:
     if not url.scheme or "://" not in model_path:
         return Path(model_path)
     if url.scheme != "file" or url.netloc not in ("", "localhost"):
-        raise ModelError(f"{_NO_PATH} {model_path} is not on this machine: copy the model here and give its path.")
+        raise ModelError(f"{model_path} is not on this machine: copy the model here and give its path.")
     return Path(unquote(url.path))
 
 
@@ -193,7 +193,7 @@ def _candidates(path: Path) -> list[Path]:
         # Editors, macOS and Jupyter leave behind files with a leading dot.
         return sorted(file for file in path.iterdir() if not file.name.startswith(".") and not file.is_dir())
     if not path.is_file():
-        raise ModelError(f"{_NO_PATH} {path} does not exist.")
+        raise ModelError(f"Please check your model path: {path} does not exist.")
     if path.suffix.lower() not in _BY_DEFINITION.keys() | _BY_WEIGHTS.keys() and path.name not in SAVED_MODEL:
         raise ModelError(f"{_INVALID}: {path} is not a model file; this version serves {_SERVED}.")
     if path.suffix.lower() in _BY_WEIGHTS:

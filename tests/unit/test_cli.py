@@ -32,6 +32,7 @@ from cluster_serving.node.lifecycle.jobs_here import command_for
 from cluster_serving.node.lifecycle.log_rotation import rotate
 from cluster_serving.node.lifecycle.options import StartOptions, recorded_options
 from support.completion import completed
+from support.private_redis import free_port
 
 MODEL = Path(__file__).parents[2] / "node" / "quickstart" / "model"
 NOBODY = "redis://127.0.0.2:1/0"  # not this machine's default, so that no Redis is started
@@ -194,7 +195,7 @@ def test_config_as_json_without_a_file() -> None:
         (
             ["start", "--model-path", "/nope"],
             ExitCode.MODEL,
-            "Your model path provided in config is empty, please check your model path. /nope does not exist.",
+            "Please check your model path: /nope does not exist.",
         ),
         (["start", "--model-path", "."], ExitCode.MODEL, "There is no model detected in your directory."),
         (
@@ -220,6 +221,7 @@ def test_config_as_json_without_a_file() -> None:
         (["config", "--set", "postProcessing=top5"], ExitCode.CONFIG, "postProcessing is top5, but "),
         (["config", "--set", "modelType=onx"], ExitCode.CONFIG, "modelType is onx, but must be one of onnx, "),
         (["logs"], ExitCode.NOT_RUNNING, "No job serving_stream was ever started on this machine"),
+        (["top", "nosuch"], ExitCode.NOT_RUNNING, "No job nosuch was ever started on this machine"),
     ],
 )
 def test_expected_faults_are_quick_and_one_sentence(words: list[str], code: ExitCode, message: str) -> None:
@@ -582,6 +584,15 @@ def test_cli_of_the_original_refuses(words: list[str], message: str) -> None:
 
     assert result.exit_code == 1
     assert message in result.stderr
+
+
+def test_a_job_that_never_was_is_told_beside_a_redis_that_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CLUSTER_SERVING_REDIS_URL", f"localhost:{free_port()}")
+
+    result = run("predict", "--job", "nosuch", "[1]")
+
+    assert result.exit_code == ExitCode.REDIS
+    assert "give --redis-url. No job nosuch was ever started on this machine" in result.stderr
 
 
 def test_status_of_nothing() -> None:
