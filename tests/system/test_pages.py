@@ -4,6 +4,7 @@ Pages run in a network of their own, where Redis and HTTP have their usual ports
 """
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -12,14 +13,20 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from support.pages import Ran
+from support.pages import LANGUAGES, Ran
 
 ROOT = Path(__file__).resolve().parents[2]
+DOCS = ROOT / "docs"
+HOW_TO = ("connect", "records", "images", "text", "own-code", "dead-letters", "http")
 PAGES = [
     ROOT / "README.md",
-    *sorted((ROOT / "docs" / "tutorials").glob("*-*.md")),
-    ROOT / "docs" / "examples" / "README.md",
+    *sorted((DOCS / "tutorials").glob("*-*.md")),
+    *(DOCS / "how-to" / f"{name}.md" for name in HOW_TO),
+    DOCS / "examples" / "README.md",
 ]
+_FENCE = re.compile(r"^```(\w*)\n.*?^```", re.MULTILINE | re.DOTALL)
+_SKIP = re.compile(r"<!-- skip: (?:next|start) *(.*?) *-->")
+_MOST_SKIPPED = 0.45  # of the blocks; a tutorial of a Swarm, and what installs or stays in the foreground
 _ALONE = ["unshare", "--map-root-user", "--net", "--pid", "--fork", "--mount-proc", "--kill-child"]
 _REAPER = ["bash", "-c", '"$@"; exit $?', "bash"]  # process 1, which takes the exit codes of processes without a parent
 _PAGES_S = 580
@@ -38,7 +45,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Ran]:
         "PYTHONPATH": str(ROOT / "tests"),
         "OMP_NUM_THREADS": "1",  # threads of training wait for each other where other tests run
         "OPENBLAS_NUM_THREADS": "1",
-        "EXAMPLES": str(ROOT / "docs" / "examples"),
+        "EXAMPLES": str(DOCS / "examples"),
     }
     command = [*_ALONE, *_REAPER, sys.executable, "-m", "support.pages", *map(str, PAGES)]
     shown = subprocess.run(
@@ -54,3 +61,18 @@ def test_the_code_of_the_page_runs(ran: Mapping[str, Ran], page: Path) -> None:
 
     assert not of_page.failure, of_page.failure
     assert of_page.run + len(of_page.skipped) > 0
+
+
+def test_most_blocks_are_run(ran: Mapping[str, Ran]) -> None:
+    run, skipped = (sum(page.run for page in ran.values()), [why for page in ran.values() for why in page.skipped])
+    print(f"{run} blocks run, {len(skipped)} skipped: {sorted(set(skipped))}")
+
+    assert len(skipped) < _MOST_SKIPPED * (run + len(skipped))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_block_has_a_language_and_every_skip_a_reason(page: Path) -> None:
+    text = page.read_text()
+
+    assert set(_FENCE.findall(text)) <= {*LANGUAGES}
+    assert all(re.fullmatch(r'".+"', reason) for reason in _SKIP.findall(text))
