@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -133,22 +134,22 @@ def test_a_model_that_has_forked_is_heard(node: RunningNode, own_redis: PrivateR
     assert answers(own_redis)
 
 
-@pytest.mark.parametrize("spare", [1, 6, 9, 12])
-def test_a_node_without_descriptors_for_a_change_goes_on(
-    spare: int, node: RunningNode, own_redis: PrivateRedis
-) -> None:
+def test_a_node_without_descriptors_for_a_change_goes_on(node: RunningNode, own_redis: PrivateRedis) -> None:
     process = psutil.Process(node.process.pid)
-    before = process.num_fds()
     _, hard = process.rlimit(psutil.RLIMIT_NOFILE)
-    process.rlimit(psutil.RLIMIT_NOFILE, (before + spare, hard))
 
-    node.process.send_signal(signal.SIGHUP)
+    def change_with(spare: int) -> None:
+        since, before = len(node.log), process.num_fds()
+        process.rlimit(psutil.RLIMIT_NOFILE, (before + spare, hard))
+        node.process.send_signal(signal.SIGHUP)
+        wait_until(lambda: "no change; the old model goes on serving" in node.log[since:], "it says so")
+        assert "Too many open files" in node.log[since:]
+        assert answers(own_redis)
+        wait_until(lambda: process.num_fds() <= before, "it has given back what it took")
+        process.rlimit(psutil.RLIMIT_NOFILE, (hard, hard))
 
-    wait_until(lambda: "no change; the old model goes on serving" in node.log, "it says so")
-    assert "Too many open files" in node.log
-    assert answers(own_redis)
-    wait_until(lambda: process.num_fds() <= before, "it has given back what it took")
-    process.rlimit(psutil.RLIMIT_NOFILE, (hard, hard))
+    for spare in (1, 6, 9, 12):
+        change_with(spare)
     node.process.send_signal(signal.SIGHUP)
     wait_until(lambda: node.log.count("event=serving ") == 2, "the next change succeeds")
 
@@ -196,16 +197,22 @@ def test_a_node_whose_log_cannot_be_written_goes_on(own_redis: PrivateRedis, tmp
     assert (node.returncode, said) == (0, "")
 
 
-@pytest.mark.parametrize("kind", ["worker", "writer", "reader"])
-def test_a_child_that_never_gets_ready_is_replaced(kind: str, node: RunningNode, own_redis: PrivateRedis) -> None:
-    (first,) = node.children(kind)
-    first.kill()
-    followers = wait_until(
-        lambda: [child for child in node.children(kind) if child.pid != first.pid], "another one", 20
-    )
-    followers[0].suspend()
+def test_a_child_that_never_gets_ready_is_replaced(node: RunningNode, own_redis: PrivateRedis) -> None:
+    def suspend_successor(kind: str) -> None:
+        (first,) = node.children(kind)
+        first.kill()
+        followers = wait_until(
+            lambda: [child for child in node.children(kind) if child.pid != first.pid], "another one"
+        )
+        followers[0].suspend()
 
-    wait_until(lambda: f"child={kind}" in node.log and "not ready after" in node.log, "it is killed", 200)
+    def is_killed(kind: str) -> bool:
+        return any(f"child={kind}" in line and "not ready after" in line for line in node.log.splitlines())
+
+    for kind in ("worker", "writer", "reader"):
+        suspend_successor(kind)
+    for kind in ("worker", "writer", "reader"):
+        wait_until(partial(is_killed, kind), "it is killed", 200)
 
     assert answers(own_redis)
 

@@ -126,21 +126,21 @@ USELESS: list[tuple[dict[str, Any], str]] = [
 def test_settings_of_no_use_change_nothing(frontend: RunningFrontend) -> None:
     before, of_use = children(frontend), frontend.config_path.read_text()
 
-    def refusals() -> int:
-        return frontend.log.count("not reloaded")
+    def is_refused(times: int) -> bool:
+        return frontend.log.count("not reloaded") == times
 
     for number, (config, reason) in enumerate(USELESS, 1):
         frontend.config_path.write_text(of_use)
         with socket.create_server(("127.0.0.1", 0)) as other:
             taken = other.getsockname()[1]
             change(frontend, **{key: taken if value == "taken" else value for key, value in config.items()})
-            wait_until(partial(lambda number: refusals() == number, number), "it says so")
+            wait_until(partial(is_refused, number), "it says so")
 
         assert reason in frontend.log
         assert children(frontend) == before
         assert [status(frontend.port) for _ in range(10)] == [200] * 10
     frontend.process.send_signal(signal.SIGHUP)
-    wait_until(lambda: refusals() == len(USELESS) + 1, "it tries again")
+    wait_until(lambda: is_refused(len(USELESS) + 1), "it tries again")
     assert frontend.stop() == 0
 
 
