@@ -31,6 +31,7 @@ html_title = "Cluster Serving"
 html_static_path = ["static"]
 html_css_files = ["site.css"]
 html_copy_source = False
+html_use_index = False
 html_show_copyright = False
 html_show_sphinx = False
 html_show_search_summary = False  # a browser may not fetch them from files
