@@ -16,7 +16,7 @@ PYTEST = $(BIN)/python -m pytest -n $(TEST_PROCESSES) --max-worker-restart 0 --d
 # Compiled once, not by each of the thousand processes that tests start.
 export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: quickstart test test-fast test-redis test-swarm test-numa frozen install format lint types architecture docs bench fuzz release wheel images clean
+.PHONY: quickstart test test-fast test-redis test-swarm test-numa frozen install format lint types mypy pyright architecture docs bench fuzz release wheel images clean
 
 quickstart: $(VENV)/installed-runtime ## serve a small model, send it images, show the answers
 	$(BIN)/python -m cluster_serving.node.quickstart
@@ -53,9 +53,10 @@ lint: $(VENV)/installed-dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 
-types: $(VENV)/installed-dev
-	$(BIN)/mypy
-	$(BIN)/pyright
+types: mypy pyright
+
+mypy pyright: $(VENV)/installed-dev
+	$(BIN)/$@
 
 architecture: $(VENV)/installed-dev
 	$(BIN)/lint-imports
