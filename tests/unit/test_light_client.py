@@ -5,6 +5,7 @@ import sys
 import tomllib
 from pathlib import Path
 
+import pytest
 from packaging.requirements import Requirement
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -28,6 +29,7 @@ print(*{{origin.split("site-packages/")[1].split("/")[0] for origin in origins i
 """
 
 
+@pytest.mark.usefixtures("unmeasured")
 def test_a_program_imports_what_the_bare_install_has() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     bare = {Requirement(each).name for each in project["dependencies"]}

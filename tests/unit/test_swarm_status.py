@@ -8,7 +8,7 @@ from cluster_serving.swarm.commands.status import show
 from cluster_serving.swarm.frontends import Known
 from cluster_serving.swarm.progress import Progress
 
-README = Path(__file__).parents[2] / "swarm" / "README.md"
+RUNBOOK = Path(__file__).parents[2] / "docs" / "how-to" / "swarm.md"
 
 
 def service(name: str, wanted: int, ready: int, **coming: int) -> Progress:
@@ -19,7 +19,7 @@ def task(name: str, machine: str, age: str, state: str) -> dict[str, str]:
     return {"task": name, "machine": machine, "for": age, "state": state}
 
 
-def test_tables_are_those_of_the_readme(capsys: pytest.CaptureFixture[str]) -> None:
+def test_tables_are_those_of_the_runbook(capsys: pytest.CaptureFixture[str]) -> None:
     killed = "failed: task: non-zero exit (137) (killed; out of memory?)"
     numbers = {"node_ready": 1.0, "workers": 1.0, "workers_alive": 1.0}
     known = Known(
@@ -40,7 +40,7 @@ def test_tables_are_those_of_the_readme(capsys: pytest.CaptureFixture[str]) -> N
 
     show([service("frontend", 2, 2), service("node", 2, 2), service("redis", 1, 0, starting=1)], tasks, known)
 
-    assert capsys.readouterr().out in README.read_text()
+    assert capsys.readouterr().out in RUNBOOK.read_text()
 
 
 def test_stack_without_tasks_and_nodes(capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,6 +2,7 @@
 
 import re
 import shlex
+from pathlib import Path
 
 import click
 import pytest
@@ -9,9 +10,8 @@ import pytest
 from cluster_serving.swarm.cli import swarm
 from cluster_serving.swarm.stack import PACKAGED
 
-_README = PACKAGED / "README.md"
-_TEXT = _README.read_text(encoding="utf-8") if _README.exists() else ""  # a wheel has none
-_BLOCKS = re.findall(r"^```\n(.*?)^```", _TEXT, re.MULTILINE | re.DOTALL)
+_TEXT = (Path(__file__).parents[2] / "docs" / "how-to" / "swarm.md").read_text(encoding="utf-8")
+_BLOCKS = re.findall(r"^```\w*\n(.*?)^```", _TEXT, re.MULTILINE | re.DOTALL)
 _COMMANDS = sorted(set(re.findall(r"cluster-serving swarm (.+)", "".join(_BLOCKS))))
 
 
