@@ -17,16 +17,15 @@ from support.pages import LANGUAGES, Ran
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
-HOW_TO = ("connect", "records", "images", "text", "own-code", "dead-letters", "http")
 PAGES = [
     ROOT / "README.md",
     *sorted((DOCS / "tutorials").glob("*-*.md")),
-    *(DOCS / "how-to" / f"{name}.md" for name in HOW_TO),
+    *sorted((DOCS / "how-to").glob("*.md")),
     DOCS / "examples" / "README.md",
 ]
 _FENCE = re.compile(r"^```(\w*)\n.*?^```", re.MULTILINE | re.DOTALL)
 _SKIP = re.compile(r"<!-- skip: (?:next|start) *(.*?) *-->")
-_MOST_SKIPPED = 0.45  # of the blocks; a tutorial of a Swarm, and what installs or stays in the foreground
+_MOST_SKIPPED = 0.3  # of the blocks that need no Docker: what installs, or stays in the foreground
 _ALONE = ["unshare", "--map-root-user", "--net", "--pid", "--fork", "--mount-proc", "--kill-child"]
 _REAPER = ["bash", "-c", '"$@"; exit $?', "bash"]  # process 1, which takes the exit codes of processes without a parent
 _PAGES_S = 580
@@ -64,7 +63,8 @@ def test_the_code_of_the_page_runs(ran: Mapping[str, Ran], page: Path) -> None:
 
 
 def test_most_blocks_are_run(ran: Mapping[str, Ran]) -> None:
-    run, skipped = (sum(page.run for page in ran.values()), [why for page in ran.values() for why in page.skipped])
+    run = sum(page.run for page in ran.values())
+    skipped = [why for page in ran.values() for why in page.skipped if "Docker" not in why]
     print(f"{run} blocks run, {len(skipped)} skipped: {sorted(set(skipped))}")
 
     assert len(skipped) < _MOST_SKIPPED * (run + len(skipped))

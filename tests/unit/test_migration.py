@@ -1,9 +1,11 @@
 """Config files of every version of the original, with every key that a version had, brought over."""
 
+import re
 import textwrap
 from pathlib import Path
 
 import pytest
+import yaml
 from click.testing import CliRunner
 
 from cluster_serving.client.servers.process.exit_codes import ExitCode
@@ -134,12 +136,31 @@ FILES = {
     "2.x": """
     MODELPATH: /opt/model
     jobName: 123456
+    postProcessing: topN(1)
+    imageResize: 224,224
+    inputAlreadyBatched: true
+    coreNumberPerMachine: 4
+    modelParallelism: 2
+    threadPerModel: 2
+    flinkRestUrl: localhost:8081
     redisUrl: localhost:6379
+    redisMaxMemory: 4g
+    redisTimeout: 5000
+    redisSecureEnabled: false
+    redisSecureTrustStorePath:
     redisSecureTrustStorePassword: 1234qwer
+    modelEncrypted: false
+    recordEncrypted: false
+    performance_mode: ON
     queueUsed: redis
     kafkaUrl: localhost:9092
     """,
 }
+
+
+REFUSED = {"0.9": "record_encrypted: true", "0.10": "wrong_config: value"}
+"""Lines with which start refuses an old file: secrets that the original had in its code, and a key that no version had."""
+TABLES = Path(__file__).parents[3] / "shared" / "parity.md"
 
 
 def written(tmp_path: Path, text: str) -> Path:
@@ -169,13 +190,36 @@ def test_the_new_file_starts_a_job_with_the_settings_of_the_old_one(tmp_path: Pa
     assert told == sorted(set(told))
     assert len(told) >= len(lines)  # every key, those without a value too
     assert not any(each.must_act for each in migration.changes)
-    if version not in ("0.9", "0.10"):  # start refuses one for its secrets, the other for an unknown key
+    if version not in REFUSED:
         before = load_config(old, {}, {}).config
         added = {each.now.partition(":")[0] for each in migration.changes if not each.line}
         of_old = before.model_dump(by_alias=True)
         of_new = loaded.config.model_dump(by_alias=True)
         differ = {key for key in of_new if of_new[key] != of_old[key]}
         assert differ - added <= {"redisSecureTrustStorePath", "redisSecureTrustStorePassword"}
+
+
+@pytest.mark.parametrize("version", FILES)
+def test_the_old_file_itself_starts_a_job(tmp_path: Path, version: str) -> None:
+    old = written(tmp_path, FILES[version].replace(REFUSED.get(version, "-"), ""))
+
+    loaded = load_config(old, {}, {})
+
+    assert loaded.config.model_path == "/opt/model"
+    assert all(loaded.ignored.values())  # the reason of each key that means nothing
+
+
+@pytest.mark.skipif(not TABLES.exists(), reason="the tables of the original's keys are not there")
+def test_the_files_have_every_key_of_the_original() -> None:
+    tables = TABLES.read_text().partition("### 2.2")[2].partition("### 2.4")[0]
+    keys = set(re.findall(r"^\| `([\w.]+)` \|", tables, re.MULTILINE))
+    flat: set[str] = set()
+    for text in FILES.values():
+        for key, value in yaml.safe_load(textwrap.dedent(text)).items():
+            flat |= {f"{key}.{name}" for name in value} if isinstance(value, dict) else {key.lower()}
+
+    assert len(keys) > 40
+    assert {key for key in keys if key not in flat and key.lower() not in flat} == set()
 
 
 def test_settings_that_a_version_had_without_a_key_are_added(tmp_path: Path) -> None:
@@ -275,6 +319,6 @@ def test_the_command_prints_the_file_and_apart_from_it_the_reasons(tmp_path: Pat
     assert done.stdout == migrate(old).text(old.name)
     assert done.stderr.startswith(f"{old} is a file of 0.7.\nline  before")
     assert missing.exit_code == ExitCode.CONFIG
-    assert "there is no such file" in missing.stderr
+    assert "there is no such file; give the path of the original" in missing.stderr
     assert alone.exit_code == ExitCode.USAGE
     assert "--redis-url goes with --dry-run" in alone.stderr
