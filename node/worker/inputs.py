@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
 from functools import lru_cache
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 import numpy as np
@@ -18,6 +18,9 @@ from cluster_serving.node.processing.options import ImageOptions
 from cluster_serving.node.processing.records import Preprocessor, nested_value, text_array, text_row
 from cluster_serving.node.ring.input_layout import InputArea, decode_layout
 from cluster_serving.node.ring.slot import Outcome, Slot, array_at, cut
+
+if TYPE_CHECKING:
+    from cluster_serving.node.worker.image_rows import ImageRows
 
 _layout_of = lru_cache(maxsize=4096)(decode_layout)
 _WHOLE = ("whole", "strings")
@@ -81,7 +84,7 @@ class SlotInputs:
             except (ModuleNotFoundError, ValueError) as error:
                 raise ModelError(f"recordEncrypted is true, but {error}.") from error
         self._preprocess = Preprocessor(processing, self._inputs, self._open) if processing else None
-        self._fits: dict[str, Callable[[bytes], Array]] = {}
+        self._image_rows: dict[str, ImageRows] = {}
 
     def decode(self, slot: Slot, rows: range, without: Collection[int] = ()) -> tuple[list[ModelRun], list[Outcome]]:
         """Return runs of rows of one group, and errors for rows with broken contents. Rows in `without` are left out."""
@@ -103,7 +106,7 @@ class SlotInputs:
             if row in without:
                 continue
             try:
-                arrays = self._row(slot, specs, layout.inputs, row, spans[row])
+                arrays = self._row(slot, specs, layout.inputs, rows, row, spans[row])
             except Exception as error:  # every exception of a decoder is answered as a fault of the record
                 kind = "" if isinstance(error, (ValueError, UserFault)) else f"{type(error).__name__}: "
                 broken.append(Outcome([row], error=(ErrorCode.INVALID_INPUT, cut(f"{kind}{error}"))))
@@ -124,7 +127,7 @@ class SlotInputs:
                 continue
             columns = list(zip(*contents, strict=True))
             named = zip(self._inputs or open_inputs(len(columns)), columns, strict=True)
-            runs.append(ModelRun(numbers, {spec.name: np.stack(column) for spec, column in named}))
+            runs.append(ModelRun(numbers, {spec.name: _joined(column) for spec, column in named}))
         return runs, broken
 
     def _row(
@@ -132,6 +135,7 @@ class SlotInputs:
         slot: Slot,
         specs: Sequence[TensorSpec],
         places: Sequence[InputArea],
+        rows: range,
         row: int,
         spans: Sequence[tuple[int, int]],
     ) -> list[Array]:
@@ -151,25 +155,30 @@ class SlotInputs:
             elif place.kind == "strings":
                 arrays.append(text_array(spec, msgspec.json.decode(next(contents))))
             else:
-                arrays.append(self._image(spec, next(contents)))
+                arrays.append(self._image(spec, next(contents), row - rows.start, len(rows)))
         return arrays
 
-    def _image(self, spec: TensorSpec, content: bytes) -> Array:
-        fit = self._fits.get(spec.name)
-        if fit is None:
+    def _image(self, spec: TensorSpec, content: bytes, place: int, most: int) -> Array:
+        images = self._image_rows.get(spec.name)
+        if images is None:
             # Imported with the first image, because OpenCV takes 40 MB. A worker without images does not need OpenCV.
-            from cluster_serving.node.processing.image import ImageFit
+            from cluster_serving.node.worker.image_rows import ImageRows
 
-            rows = spec
-            if spec.batch_axis is None:  # the shape is that of a batch of images, or of an image
-                shape = (None, *spec.shape) if spec.shape is not None and len(spec.shape) == 3 else spec.shape
-                rows = TensorSpec(spec.name, spec.dtype, shape)
-            fit = self._fits[spec.name] = ImageFit(rows, self._images)
+            images = self._image_rows[spec.name] = ImageRows(spec, self._images)
         try:
-            image = fit(self._open(content))
+            return images.row(self._open(content), place, most)
         except ValueError as error:
             raise ValueError(f"input {spec.name!r}: {error}") from error
-        return image[np.newaxis] if spec.batch_axis is None and (spec.shape is None or len(spec.shape) == 4) else image
+
+
+def _joined(rows: Sequence[Array]) -> Array:
+    """Return rows as one array. Rows that are the first rows of one array, in order, are not copied."""
+    whole = rows[0].base
+    if isinstance(whole, np.ndarray) and whole.ndim and len(whole) >= len(rows) and whole.flags.c_contiguous:
+        first_rows = [whole[place, ...] for place in range(len(rows))]
+        if all(row.__array_interface__ == own.__array_interface__ for row, own in zip(rows, first_rows, strict=True)):
+            return whole[: len(rows)]
+    return np.stack(rows)
 
 
 def _view(slot: Slot, place: InputArea, rows: range) -> Array:

@@ -141,6 +141,19 @@ def test_the_layout_follows_from_the_shape(
     assert all(dim in (None, size) for dim, size in zip(fit.row_shape, row.shape, strict=True))
 
 
+@pytest.mark.parametrize("dtype", ["float32", "uint8", "float16", "uint16"])
+@pytest.mark.parametrize("shape", [(None, 3, 6, 7), (None, 6, 7, 3), (None, 6, 7)])
+@pytest.mark.parametrize("image", [COLOUR, DEEP])
+def test_a_row_in_given_memory_is_the_row(shape: tuple[int | None, ...], dtype: str, image: NDArray[Any]) -> None:
+    options = ImageOptions(mean=(3.0,), scale=(0.5,)) if dtype.startswith("float") else ImageOptions()
+    fit = ImageFit(spec(*shape, dtype=dtype), options)
+    expected = fit(encoded(image))
+    out = np.ones_like(expected)
+
+    assert fit(encoded(image), out) is out
+    np.testing.assert_array_equal(out, expected)
+
+
 def test_an_image_of_another_size_is_resized_bilinearly_to_the_models() -> None:
     expected = cv2.resize(COLOUR, (7, 6), interpolation=cv2.INTER_LINEAR)
     fit = ImageFit(spec(None, 3, 6, 7))

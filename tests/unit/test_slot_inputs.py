@@ -315,6 +315,48 @@ def test_encrypted_images_are_opened_and_a_false_one_fails_alone(tmp_path: Path,
     assert reasons(broken).keys() == {1, 2}
 
 
+def images(number: int, *broken: int) -> list[dict[str, Any]]:
+    return [{"image": b"no image" if at in broken else png(PIXELS + number + at)} for at in range(4)]
+
+
+def test_images_are_decoded_into_memory_that_serves_every_batch(tmp_path: Path) -> None:
+    model = backend(tmp_path, IMAGE)
+    decoder = SlotInputs(model, ImageOptions())
+
+    (first,), _ = decoder.decode(fill(model, *images(0)), range(4))
+    address = first.inputs["image"].ctypes.data
+    (second,), _ = decoder.decode(fill(model, *images(10)), range(4))
+    (part,), _ = decoder.decode(fill(model, *images(20)), range(1, 3))
+
+    assert second.inputs["image"].ctypes.data == part.inputs["image"].ctypes.data == address
+    np.testing.assert_array_equal(second.inputs["image"], [PIXELS + 10 + at for at in range(4)])
+    np.testing.assert_array_equal(part.inputs["image"], [PIXELS + 20 + at for at in (1, 2)])
+
+
+@pytest.mark.parametrize("broken", [0, 2, 3])
+def test_a_broken_image_leaves_no_gap_in_its_batch(tmp_path: Path, broken: int) -> None:
+    model = backend(tmp_path, IMAGE)
+
+    (run,), faults = SlotInputs(model, ImageOptions()).decode(fill(model, *images(0, broken)), range(4))
+
+    assert reasons(faults).keys() == {broken}
+    assert run.rows == [row for row in range(4) if row != broken]
+    np.testing.assert_array_equal(run.inputs["image"], [PIXELS + row for row in run.rows])
+
+
+def test_rows_that_are_views_of_one_array_in_another_order_are_put_in_order(tmp_path: Path) -> None:
+    steps = "import numpy as np\n\nALL = np.arange(12, dtype=np.float32).reshape(3, 4)\n"
+    steps += "\nclass Steps:\n    def preprocess(self, record):\n        return ALL[int(record['at'])]\n"
+    (tmp_path / "steps.py").write_text(steps)
+    model = backend(tmp_path, X4)
+    decoder = SlotInputs(model, ImageOptions(), None, load_processing(f"{tmp_path / 'steps.py'}:Steps"))
+    slot = fill(model, *[{"at": np.array(at)} for at in (2, 0, 1)], raw=True)
+
+    (run,), _ = decoder.decode(slot, range(3))
+
+    assert run.inputs["x"][:, 0].tolist() == [8, 0, 4]
+
+
 def test_secrets_that_open_nothing_are_found_at_the_start() -> None:
     with pytest.raises(ModelError, match=r"^recordEncrypted is true, but the salt is empty\.$"):
         SlotInputs(OpenModel(), ImageOptions(), Secrets("secret", ""))
