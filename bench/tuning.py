@@ -23,7 +23,8 @@ from rich.progress import track
 from bench import report
 from bench.mlp import save_mlp
 from cluster_serving.client.servers.process import log
-from cluster_serving.node.config.choice import Given
+from cluster_serving.node.config.arrangement import chosen, most_copies
+from cluster_serving.node.config.choice import Given, Shape
 from cluster_serving.node.config.loading import Config
 from cluster_serving.node.config.objective import Measured, Objective
 from cluster_serving.node.models.detect import Detected, detect
@@ -78,7 +79,11 @@ def _one(path: Path, options: argparse.Namespace) -> report.Figures:
             f"    chosen {times} times: {_described(choice)}, in the sweep {swept[choice].rate:,.0f} records/s"
         )
     ratios = [_ratio(config, model, budget, choice, best, options.rounds) for choice, _ in choices]
+    usual = chosen(config, model.backend, budget, most_copies(model))
+    first = Candidate(Shape(usual.workers, usual.threads), usual.batch)
+    console.print(f"    without tuning: {_described(first)}, in the sweep {swept[first].rate:,.0f} records/s")
     return {
+        "first_start_ratio": _ratio(config, model, budget, first, choices[0][0], options.rounds),
         "speed_ratio": ratios[0],
         "least_speed_ratio": min(ratios),
         "time_ratio": median(took_s for _, took_s in found) / sweep_s,

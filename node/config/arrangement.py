@@ -1,14 +1,18 @@
 """Arrangement of lanes in the node's budget: number of workers, threads of each worker, and cores of each process."""
 
+from pathlib import Path
 from typing import NamedTuple
 
 from msgspec.structs import replace
 
 from cluster_serving.node.config.choice import Choice
 from cluster_serving.node.config.loading import Config
+from cluster_serving.node.config.settings import MAX_WORKERS
 from cluster_serving.node.config.tuned import Store
 from cluster_serving.node.models.detect import Detected
+from cluster_serving.node.models.fingerprint import copy_bytes, size
 from cluster_serving.node.topology.budget import Budget
+from cluster_serving.node.topology.cgroups import memory_bytes
 from cluster_serving.node.topology.placement import LARGEST_LANE, LanePlaces, anywhere, lanes, split
 
 DEFAULT_BATCH = 32
@@ -68,16 +72,28 @@ def best_arrangement(
     tuned = store.find(config, model, budget, model_hash)
     if tuned is not None:
         return arrange(config, budget, tuned.choice)._replace(measured=tuned.day)
-    choice = chosen(config, model.backend, budget)
+    choice = chosen(config, model.backend, budget, most_copies(model))
     if running is not None:
         choice = replace(choice, batch=running.batch, runtime=running.runtime)
     return arrange(config, budget, choice)
 
 
-def chosen(config: Config, backend: str, budget: Budget) -> Choice:
-    """Return the choice that the config sets. Numbers that are not set fill the budget."""
-    workers, threads = config.resolved_parallelism(backend, budget.for_workers)
+def chosen(config: Config, backend: str, budget: Budget, copies: int = MAX_WORKERS) -> Choice:
+    """Return the choice that the config sets. Numbers that are not set fill the budget, with `copies` of the model at most."""
+    workers, threads = config.resolved_parallelism(backend, budget.for_workers, copies)
     return Choice(workers, threads, config.batch_size or DEFAULT_BATCH, config.runtime)
+
+
+def most_copies(model: Detected, root: Path = Path("/")) -> int:
+    """Return the number of workers with a copy of the model that memory has room for, from 1 to `MAX_WORKERS`.
+
+    Half of the memory is for the workers, because a change of model loads new workers beside the old workers.
+
+    Args:
+        model: model of the workers.
+        root: root of the file system with `proc` and `sys`.
+    """
+    return min(MAX_WORKERS, max(1, memory_bytes(root) // 2 // copy_bytes(size(model))))
 
 
 def arrange(config: Config, budget: Budget, choice: Choice) -> Arrangement:

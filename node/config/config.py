@@ -85,11 +85,11 @@ class Config(Settings):
         """Files that may lie in the model's directory and are no models."""
         return tuple(Path(text) for text in (self.processing.rpartition(":")[0], self.labels) if text)
 
-    def resolved_parallelism(self, backend: str, budget: int) -> tuple[int, int]:
+    def resolved_parallelism(self, backend: str, budget: int, copies: int = MAX_WORKERS) -> tuple[int, int]:
         """Return the number of workers, and the number of threads of each worker.
 
         Numbers that are set win, and `coreNumberPerMachine` comes next. Open numbers are chosen so that workers x threads are
-        at most `budget`, with a single thread per worker if nothing is set. There are never more than `MAX_WORKERS` workers.
+        at most `budget`. If nothing is set, there are as many workers as possible, at most `copies`.
         """
         processes, threads, number = self.model_parallelism, self.thread_per_model, self.core_number_per_machine
         if number > 0:
@@ -97,8 +97,8 @@ class Config(Settings):
             workers = 1 if by_threads else min(number, MAX_WORKERS)
             return processes or workers, threads or (number if by_threads else 1)
         if processes is None:
-            threads = threads or 1
-            return min(max(1, budget // threads), MAX_WORKERS), threads
+            workers = max(1, min(budget // (threads or 1), copies))
+            return workers, threads or max(1, budget // workers)
         return processes, threads or max(1, budget // processes)
 
     def check_model_path(self) -> None:

@@ -16,7 +16,9 @@ from cluster_serving.client.servers.config.spellings import ConfigError
 from cluster_serving.client.servers.config.values import mask_address
 from cluster_serving.client.servers.process.exit_codes import Fault
 from cluster_serving.client.wire.heartbeat import Heartbeat, Release
+from cluster_serving.node.config.arrangement import most_copies
 from cluster_serving.node.config.loading import Config, LoadedConfig, load_config
+from cluster_serving.node.config.settings import MAX_WORKERS
 from cluster_serving.node.config.tuned import Store, is_open
 from cluster_serving.node.doctor.machine_facts import Demand
 from cluster_serving.node.engines.precision import has_bfloat16
@@ -26,6 +28,7 @@ from cluster_serving.node.lifecycle.options import DEFAULT_CONFIG, recorded_opti
 from cluster_serving.node.lifecycle.prepare import check_extras
 from cluster_serving.node.models.base import ModelError
 from cluster_serving.node.models.detect import Detected, detect, missing_package
+from cluster_serving.node.models.fingerprint import size
 from cluster_serving.node.topology.budget import Budget
 
 _CPUINFO = "proc/cpuinfo"
@@ -131,13 +134,11 @@ def read_model(config: Config, root: Path = Path("/")) -> ModelFacts:
         detected = detect(config.model_path, config.model_type, config.beside_model)
     except ModelError as error:
         return ModelFacts(config, None, error)
-    files = [detected.definition, *([detected.weights] if detected.weights else [])]
-    files = [file for each in files for file in (each.rglob("*") if each.is_dir() else [each]) if file.is_file()]
     cpuinfo = root / _CPUINFO
     return ModelFacts(
         config,
         detected,
-        bytes=sum(file.stat().st_size for file in files),
+        bytes=size(detected),
         missing=missing_package(detected.backend),
         has_bfloat16=not cpuinfo.exists() or has_bfloat16(cpuinfo),
     )
@@ -177,7 +178,8 @@ def is_untuned(job: Job, config: Config, model: Detected, budget: Budget, beat: 
 def demand_of(config: Config, model: ModelFacts, budget: Budget, beat: Heartbeat | None) -> Demand:
     """Return the workers and threads of the running node, else the numbers that a start would choose."""
     backend = model.detected.backend if model.detected else ""
-    workers, threads = config.resolved_parallelism(backend, budget.for_workers)
+    room = most_copies(model.detected) if model.detected else MAX_WORKERS
+    workers, threads = config.resolved_parallelism(backend, budget.for_workers, room)
     throttled: float | None = None
     if beat is not None and beat.workers:
         workers, threads = beat.workers, beat.threads

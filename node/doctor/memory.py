@@ -4,8 +4,8 @@ from cluster_serving.client.servers.checks import Verdict
 from cluster_serving.node.doctor.machine import MACHINE
 from cluster_serving.node.doctor.machine_facts import MachineFacts
 from cluster_serving.node.models.allocator import GAINS
+from cluster_serving.node.models.fingerprint import copy_bytes
 
-_PROCESS_BYTES = 128 << 20  # of a worker without its model: interpreter, runtime and a small ring
 _FEWEST_FILES = 1024
 _FILES_OF_WORKER = 16
 _DISK_SHARE, _DISK_BYTES = 0.05, 2 << 30
@@ -32,7 +32,7 @@ def memory_left(facts: MachineFacts) -> Verdict:
     demand = facts.demand
     of = "the control group leaves" if facts.memory_limited else "the machine has"
     copies = 1 if demand is None or demand.running else demand.workers
-    needed = copies * (_PROCESS_BYTES + (demand.model_bytes if demand else 0))
+    needed = copies * copy_bytes(demand.model_bytes if demand else 0)
     evidence = {"free_bytes": facts.memory_free, "needed_bytes": needed}
     if facts.memory_free >= needed:
         return Verdict("ok", f"{of} {size(facts.memory_free)} of memory free", evidence=evidence)

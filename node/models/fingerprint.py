@@ -17,6 +17,7 @@ from cluster_serving.node.models.base import ModelError
 from cluster_serving.node.models.detect import SAVED_MODEL, Detected
 
 _DIGITS = 16
+_PROCESS_BYTES = 128 << 20  # of a worker without its model: interpreter, runtime and a small ring
 _FILES_OF_SAVED_MODEL = (*SAVED_MODEL, "fingerprint.pb", "keras_metadata.pb")
 _DIRECTORIES_OF_SAVED_MODEL = ("variables", "assets", "assets.extra")
 # An entry of a tensor's `external_data` in ONNX (onnx.proto, StringStringEntryProto): the key `location` and a file's name.
@@ -33,7 +34,7 @@ def fingerprint(model: Detected) -> str:
     Raises:
         ModelError: a file cannot be read.
     """
-    root = model.definition if model.definition.is_dir() else model.definition.parent
+    root = _root(model)
     total = hashlib.sha256()
     try:
         for name, file in sorted((file.relative_to(root).as_posix(), file) for file in set(_files(model, root))):
@@ -43,6 +44,23 @@ def fingerprint(model: Detected) -> str:
     except OSError as error:
         raise ModelError(f"{error.filename or root} cannot be read: {error.strerror}") from error
     return f"sha256:{total.hexdigest()[:_DIGITS]}"
+
+
+def size(model: Detected) -> int:
+    """Return the bytes of a model's files, or 0 when a file cannot be read. A worker says why, as soon as it loads the model."""
+    try:
+        return sum(file.stat().st_size for file in set(_files(model, _root(model))))
+    except OSError:
+        return 0
+
+
+def copy_bytes(model_bytes: int) -> int:
+    """Return the bytes of memory that a worker with a model of `model_bytes` takes, as far as the files tell."""
+    return _PROCESS_BYTES + model_bytes
+
+
+def _root(model: Detected) -> Path:
+    return model.definition if model.definition.is_dir() else model.definition.parent
 
 
 def _files(model: Detected, root: Path) -> Iterator[Path]:

@@ -17,11 +17,11 @@ _OVERSUBSCRIBED = (
 def tell_tuned(lanes: Generation, report: Report) -> None:
     """Announce the tuned settings, or that settings could be tuned and were not."""
     choice, measured, served = lanes.arrangement.choice, lanes.arrangement.measured, lanes.served_model
+    shape = Shape(choice.workers, choice.threads).described()
     if measured:
-        shape = Shape(choice.workers, choice.threads).described()
         text = f"tuned: {shape}, batch {choice.batch} (measured {measured})"
     elif served.config.tuning != "off" and is_open(served.config, served.model.backend):
-        text = "no settings were measured for this model here: cluster-serving tune finds the best settings"
+        text = f"{shape}, not measured: cluster-serving tune finds the best"
     else:
         return
     log.info(text)

@@ -9,6 +9,8 @@ from cluster_serving.node.topology import cpulist
 from cluster_serving.node.topology.cgroups import read_limits
 from cluster_serving.node.topology.machine import Core, describe, online
 
+_FEW = 4  # cores
+
 
 class Allowance(NamedTuple):
     """Allowed `cores` by number, at least one, and allowed processor time in cores as `quota` (None: no limit)."""
@@ -45,10 +47,17 @@ class Budget(NamedTuple):
 
     @property
     def for_workers(self) -> int:
-        """Number of worker threads that fill the budget.
+        """Number of worker threads that fill the budget: a thread for each physical core, where few cores are shared by all.
 
-        The number is a thread for each physical core, but leaves the time of one core for reader, writer and Redis. Where cores
-        have SMT siblings, reader and writer find room on the siblings.
+        Of few cores, one core less would cost a model that computes a fifth of its speed and more.
+        """
+        return min(self.physical, self.whole) if self.whole <= _FEW else self.beside_others
+
+    @property
+    def beside_others(self) -> int:
+        """Number of worker threads that leave the time of one core for reader, writer and Redis.
+
+        Where cores have SMT siblings, reader and writer find room on the siblings.
         """
         return max(1, min(self.physical, self.whole - 1))
 

@@ -6,7 +6,9 @@ are then at the mount point.
 """
 
 import re
+import sys
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
@@ -68,18 +70,28 @@ def oom_kills(root: Path = Path("/")) -> int:
     return 0
 
 
+def memory_bytes(root: Path = Path("/")) -> int:
+    """Return the bytes of memory that this process may use at most: those of the machine, or the smallest limit of the groups."""
+    total = cpulist.text_of(root / "proc/meminfo").partition("MemTotal:")[2].split(maxsplit=1)
+    machine = [1024 * int(total[0])] if total else []
+    return min(chain(machine, (limit for limit, _ in _memory(root))), default=sys.maxsize)
+
+
 def free_bytes(root: Path = Path("/")) -> int | None:
     """Return the bytes of memory that the groups on the path to this process leave free, or None without a limit."""
-    found: list[int] = []
+    return min((limit - used for limit, used in _memory(root)), default=None)
+
+
+def _memory(root: Path) -> Iterator[tuple[int, int]]:
+    """Yield the memory limit of each group on the path to this process that has a limit, and the bytes in use, in bytes."""
     for group in _groups(root):
         for limit, use, cached in _MEMORY:
             most, used = (cpulist.text_of(group / name) for name in (limit, use))
             if most.isdecimal() and used.isdecimal():  # "max": no limit
                 lines = (line.split() for line in cpulist.text_of(group / "memory.stat").splitlines())
                 reclaimable = next((int(words[1]) for words in lines if words[0] == cached), 0)
-                found.append(int(most) - int(used) + reclaimable)
+                yield int(most), int(used) - reclaimable
                 break
-    return min(found, default=None)
 
 
 def _groups(root: Path) -> Iterator[Path]:

@@ -94,7 +94,7 @@ def place(cores: Sequence[Core], workers: int, threads: int) -> LanePlaces:
 def _fill(budget: Budget, workers: int, threads: int) -> bool:
     """Return whether the workers have all of the budget's cores to themselves, and use all of them."""
     count = len(budget.cores)
-    return count >= _SMALLEST and budget.time >= count and budget.for_workers <= workers * threads <= count
+    return count >= _SMALLEST and budget.time >= count and budget.beside_others <= workers * threads <= count
 
 
 def _domains(cores: Sequence[Core]) -> dict[int, list[Core]]:

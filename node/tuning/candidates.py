@@ -33,7 +33,7 @@ def shapes(budget: Budget, given: Given) -> list[Shape]:
     Shapes that fill the budget have 1, 2, 4, ... threads a worker, once with one core left for reader and writer and once
     without. Smaller shapes are tried too, because more workers do not help a model whose main cost is the serving path.
     """
-    totals, whole = {budget.for_workers, budget.whole}, budget.whole
+    totals, whole = {budget.beside_others, budget.whole}, budget.whole
     if given.workers and given.threads:
         return [Shape(given.workers, given.threads)]
     if given.workers:
@@ -44,7 +44,7 @@ def shapes(budget: Budget, given: Given) -> list[Shape]:
         found = {Shape(max(1, count), given.threads) for count in workers}
     else:
         found = {Shape(total // count, count) for total in totals for count in {*_doublings(total), total}}
-        found |= {Shape(count, 1) for count in _doublings(budget.for_workers)}
+        found |= {Shape(count, 1) for count in _doublings(budget.beside_others)}
     return sorted({Shape(min(shape.workers, MAX_WORKERS), shape.threads) for shape in found}, key=lambda one: one.cost)
 
 

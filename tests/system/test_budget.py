@@ -31,7 +31,7 @@ V1, V2 = Path("/sys/fs/cgroup/cpu"), Path("/sys/fs/cgroup")
 # What makes a machine of two cores behave like a larger one: a worker on each core, and each kept on its own.
 LARGER = """
 from cluster_serving.node.topology import budget, placement
-budget.Budget.for_workers = budget.Budget.whole
+budget.Budget.for_workers = budget.Budget.beside_others = budget.Budget.whole
 placement._SMALLEST = 1
 """
 

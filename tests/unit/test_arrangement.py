@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from cluster_serving.node.config.arrangement import Arrangement, arrange, best_arrangement, chosen
+from cluster_serving.node.config.arrangement import Arrangement, arrange, best_arrangement, chosen, most_copies
 from cluster_serving.node.config.choice import Choice
 from cluster_serving.node.config.loading import Config
 from cluster_serving.node.config.tuned import Store
@@ -27,7 +27,7 @@ def arranged(config: Config) -> Arrangement:
     [
         ({}, "onnx", None, (7, 1)),
         ({}, "onnx", 1.5, (1, 1)),
-        ({}, "onnx", 4.0, (3, 1)),
+        ({}, "onnx", 4.0, (4, 1)),
         ({"thread_per_model": 2}, "onnx", None, (3, 2)),
         ({"core_number_per_machine": 4}, "openvino", 1.5, (1, 4)),  # what is set wins
     ],
@@ -105,6 +105,16 @@ def test_settings_are_arranged_where_nothing_was_measured(tmp_path: Path) -> Non
     arrangement = best_arrangement(config, Detected("onnx", "model.onnx"), EIGHT, Store(tmp_path))
 
     assert (arrangement.workers, arrangement.threads) == (2, 3)
+
+
+@pytest.mark.parametrize(("memory_gb", "workers"), [(64, 31), (2, 1), (1, 1)])
+def test_half_of_the_memory_is_for_copies_of_the_model(memory_gb: int, workers: int, tmp_path: Path) -> None:
+    machine = Machine(files={"proc/meminfo": f"MemTotal: {memory_gb << 20} kB"}).build(tmp_path)
+    model = tmp_path / "model.onnx"
+    with model.open("wb") as stream:
+        stream.truncate(900 << 20)  # a worker takes 128 MB more
+
+    assert most_copies(Detected("onnx", str(model)), machine) == workers
 
 
 def test_batch_and_runtime_stay_where_nothing_was_measured_for_another_budget(tmp_path: Path) -> None:

@@ -514,6 +514,16 @@ def test_parallelism(settings: dict[str, int], backend: str, budget: int, expect
 
 
 @pytest.mark.parametrize(
+    ("settings", "copies", "expected"),
+    [({}, 3, (3, 2)), ({}, 1, (1, 8)), ({"thread_per_model": 2}, 1, (1, 2)), ({"model_parallelism": 5}, 1, (5, 1))],
+)
+def test_parallelism_where_memory_has_room_for_few_copies(
+    settings: dict[str, int], copies: int, expected: tuple[int, int]
+) -> None:
+    assert Config.model_validate(settings).resolved_parallelism("onnx", 8, copies) == expected
+
+
+@pytest.mark.parametrize(
     ("url", "public", "password"),
     [
         ("localhost:6379", "localhost:6379", None),

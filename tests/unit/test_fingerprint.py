@@ -11,7 +11,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from cluster_serving.node.models.base import ModelError
 from cluster_serving.node.models.detect import Detected
-from cluster_serving.node.models.fingerprint import fingerprint
+from cluster_serving.node.models.fingerprint import fingerprint, size
 
 SAVED_MODEL = {
     "saved_model.pb": b"graph",
@@ -80,6 +80,7 @@ def test_it_is_that_of_the_files_wherever_they_lie_and_in_whatever_order_they_ca
 
     assert re.fullmatch(r"sha256:[0-9a-f]{16}", here)
     assert there == here
+    assert size(model_at(tmp_path / "there", kind, definition, weights)) == sum(map(len, files.values()))
 
 
 @pytest.mark.parametrize(("kind", "definition", "weights", "files", "others"), CASES, ids=IDS)
@@ -163,6 +164,10 @@ def test_an_empty_file_has_a_fingerprint_too(tmp_path: Path) -> None:
 def test_a_file_that_went_away_is_named(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match=r"net\.onnx cannot be read: No such file"):
         fingerprint(Detected("onnx", str(tmp_path / "net.onnx")))
+
+
+def test_files_that_cannot_be_read_count_nothing(tmp_path: Path) -> None:
+    assert size(model_at(tmp_path, "onnx", "net.onnx", None)) == 0
 
 
 def test_links_lead_to_the_content(tmp_path: Path) -> None:

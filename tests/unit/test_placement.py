@@ -135,15 +135,15 @@ def test_every_domain_has_a_lane_and_all_that_a_lane_has_is_on_its_domain(
     budget = machine(tmp_path, domains, siblings)
     home = {core.number: core.domain for core in budget.cores}
 
-    found = lanes(budget, budget.for_workers, 1)
+    found = lanes(budget, budget.beside_others, 1)
 
     assert [lane.domain for lane in found] == list(range(domains))
-    assert sum(len(lane.workers) for lane in found) == budget.for_workers
+    assert sum(len(lane.workers) for lane in found) == budget.beside_others
     assert max(len(lane.workers) for lane in found) - min(len(lane.workers) for lane in found) <= 1
     for lane in found:
         assert {home[number] for number in chain(lane.others, *lane.workers)} == {lane.domain}
     taken = list(chain(*chain(*(lane.workers for lane in found))))
-    assert len(set(taken)) == len(taken) == budget.for_workers
+    assert len(set(taken)) == len(taken) == budget.beside_others
 
 
 def test_reader_and_writer_have_the_siblings_of_their_domain_or_all_its_cores(tmp_path: Path) -> None:

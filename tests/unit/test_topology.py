@@ -35,7 +35,7 @@ def test_domains_and_siblings(tmp_path: Path, domains: int, siblings: int) -> No
     assert all(core.domain == machine.domain_of(core.number) for core in budget.cores)
     assert all(core.physical == core.number % (domains * 4) for core in budget.cores)
     assert budget.physical == domains * 4
-    assert budget.for_workers == domains * 4 - (siblings == 1)
+    assert budget.beside_others == domains * 4 - (siblings == 1)
 
 
 def test_machine_without_sysfs(tmp_path: Path) -> None:
@@ -88,28 +88,38 @@ def test_package_that_the_firmware_does_not_know(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("cores", "siblings", "quota", "time", "whole", "for_workers"),
+    ("cores", "siblings", "quota", "time", "whole", "for_workers", "beside_others"),
     [
-        (1, 1, None, 1, 1, 1),
-        (2, 1, None, 2, 2, 1),
-        (16, 1, None, 16, 16, 15),
-        (8, 2, None, 16, 16, 8),
-        (1, 2, None, 2, 2, 1),
-        (2, 2, None, 4, 4, 2),
-        (64, 1, 1.5, 1.5, 1, 1),
-        (64, 1, 0.2, 0.2, 1, 1),
-        (64, 2, 4.5, 4.5, 4, 3),
-        (2, 1, 100.0, 2, 2, 1),
+        (1, 1, None, 1, 1, 1, 1),
+        (2, 1, None, 2, 2, 2, 1),
+        (4, 1, None, 4, 4, 4, 3),
+        (5, 1, None, 5, 5, 4, 4),
+        (16, 1, None, 16, 16, 15, 15),
+        (8, 2, None, 16, 16, 8, 8),
+        (1, 2, None, 2, 2, 1, 1),
+        (2, 2, None, 4, 4, 2, 2),
+        (64, 1, 1.5, 1.5, 1, 1, 1),
+        (64, 1, 0.2, 0.2, 1, 1, 1),
+        (64, 2, 4.5, 4.5, 4, 4, 3),
+        (2, 1, 100.0, 2, 2, 2, 1),
     ],
 )
 def test_budget(
-    cores: int, siblings: int, quota: float | None, time: float, whole: int, for_workers: int, tmp_path: Path
+    cores: int,
+    siblings: int,
+    quota: float | None,
+    time: float,
+    whole: int,
+    for_workers: int,
+    beside_others: int,
+    tmp_path: Path,
 ) -> None:
     root = Machine(cores=cores, siblings=siblings).build(tmp_path)
 
     budget = budget_of(range(cores * siblings), root)._replace(quota=quota)
 
-    assert (budget.time, budget.whole, budget.for_workers) == (time, whole, for_workers)
+    assert (budget.time, budget.whole) == (time, whole)
+    assert (budget.for_workers, budget.beside_others) == (for_workers, beside_others)
 
 
 def test_budget_in_words(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cluster_serving.node.topology import cpulist
-from cluster_serving.node.topology.cgroups import Limits, free_bytes, read_limits
+from cluster_serving.node.topology.cgroups import Limits, free_bytes, memory_bytes, read_limits
 from support.machines import Machine, budget_of, control_groups
 
 V2 = {"": ("/", "/sys/fs/cgroup")}
@@ -142,6 +142,14 @@ def test_least_memory_that_a_group_of_the_path_leaves_counts_and_what_files_hold
     assert free_bytes(tmp_path / "none") is None
     assert free_bytes(Machine(files=control_groups(V2, {"": "/a/b"}, second)).build(tmp_path / "2")) == 350
     assert free_bytes(Machine(files=control_groups(mounts, {"memory": "/a"}, first)).build(tmp_path / "1")) == 360
+
+
+def test_memory_is_that_of_the_machine_or_of_the_tightest_group(tmp_path: Path) -> None:
+    machine = {"proc/meminfo": "MemTotal:       2 kB\nMemFree:        1 kB"}
+    group = control_groups(V2, {"": "/a"}, {"a/memory.max": "1000", "a/memory.current": "700"})
+
+    assert memory_bytes(Machine(files=machine).build(tmp_path / "machine")) == 2048
+    assert memory_bytes(Machine(files=machine | group).build(tmp_path / "group")) == 1000
 
 
 cores = st.frozensets(st.integers(0, 7))

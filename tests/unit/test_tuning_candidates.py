@@ -38,7 +38,9 @@ def test_shapes_keep_within_the_machine_fill_it_and_are_few(machine: Budget) -> 
     found = shapes(machine, OPEN)
 
     assert max(shape.workers * shape.threads for shape in found) == machine.whole
-    assert {Shape(machine.for_workers, 1), Shape(machine.whole, 1), Shape(1, machine.whole), Shape(1, 1)} <= set(found)
+    assert {Shape(machine.beside_others, 1), Shape(machine.whole, 1), Shape(1, machine.whole), Shape(1, 1)} <= set(
+        found
+    )
     assert found == sorted(set(found), key=lambda shape: shape.cost)
     assert len(found) <= 4 * machine.whole.bit_length()
 
