@@ -72,6 +72,7 @@ bench: $(VENV)/installed-dev ## the queue, beside its floor
 	$(BIN)/python -m bench.queue
 
 release: $(VENV)/installed-dev ## dist/: source archives, wheels, bill of materials and checksums of the commit, the same bytes each time
+	$(PIP) install -q --group release
 	$(PIP) install -q --require-hashes -r docker/requirements-build.txt
 	$(BIN)/python .ci/release.py
 

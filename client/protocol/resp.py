@@ -1,5 +1,6 @@
 """Redis protocol: packed commands, scripts, and the meaning of error replies."""
 
+import errno
 import hashlib
 import re
 import ssl
@@ -107,6 +108,8 @@ def connection_lost(
         why = "no reply in time"
     elif wants_password(error):
         why = "it wants a password: give it in the URL, or as `password`"
+    elif f"Error {errno.ECONNREFUSED} " in why and not settings.is_local_default:
+        why += " The Redis that `serve` and `start` run listens on its own machine alone."
     return kind(f"Redis at {settings.describe()}: {why}", final=_is_final(error))
 
 

@@ -190,6 +190,16 @@ def test_a_link_connects_when_it_is_needed_and_names_the_server_that_is_away() -
     link.close()
 
 
+def test_a_refused_connection_to_another_machine_names_the_redis_that_listens_on_its_own_alone() -> None:
+    elsewhere, here = (Link(RedisSettings(host, 1)) for host in ("127.0.0.2", "localhost"))
+
+    for link, told in ((elsewhere, True), (here, False)):
+        with pytest.raises(ConnectionLost) as caught:
+            link.call("PING")
+        assert ("listens on its own machine alone" in str(caught.value)) is told
+        link.close()
+
+
 @pytest.mark.parametrize(
     ("message", "expected"),
     [
