@@ -1,9 +1,10 @@
-"""Messages: every sentence that a call, a command, a request or the log may end with, collected from the source.
+"""Messages: every sentence that a call, a command, a request or the log may have, collected from the source.
 
 The list changes with every sentence of the program, so it is no file: the site makes it when it is built (`conf.py`).
 """
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -35,17 +36,25 @@ _INTERNAL = {
     "RingError",
     "SystemExit",
 }
-_ELSE, _LOG = "Commands", "Log"
+_ELSE, _LOG, _PIECES = "Commands", "Log", "Causes, advice and parts of the messages above"
 _LEAST_LETTERS = 12  # less is a part of a sentence
+_LEAST_WORDS = 4  # less, where nothing else tells that a text is a sentence
+_WORD = re.compile(r"[^\w…]*([A-Za-z]+[\w'-]*|…)[^\w…]*")
+_HELP = {"help", "description", "short_help", "epilog"}
 
 
 def messages() -> str:
     """Return a section for each kind of message, as Markdown. `…` stands for a name, a number or another sentence."""
-    found: dict[str, set[str]] = {kind: set() for kind in (_ELSE, *_KINDS, _LOG)}
+    found: dict[str, set[str]] = {kind: set() for kind in (_ELSE, *_KINDS, _LOG, _PIECES)}
+    others: set[str] = set()
     for part in _PARTS:
         for path in (_ROOT / part).rglob("*.py"):
-            for kind, text in _of_file(path):
+            tree = ast.parse(path.read_text(encoding="utf-8"))
+            for kind, text in _of_file(path, tree):
                 found[kind].add(" ".join(text.split()))
+            if "metrics" not in path.parts:  # descriptions, on the page of metrics
+                others |= set(_sentences(tree))
+    found[_PIECES] = others.difference(*found.values())
     sections = [
         f"## {kind}\n\n" + "\n".join(f"- {_plain(text)}" for text in sorted(texts, key=str.lower))
         for kind, texts in found.items()
@@ -53,8 +62,8 @@ def messages() -> str:
     return "\n\n".join(sections)
 
 
-def _of_file(path: Path) -> Iterator[tuple[str, str]]:
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+def _of_file(path: Path, tree: ast.Module) -> Iterator[tuple[str, str]]:
+    for node in ast.walk(tree):
         match node:
             case ast.Raise(exc=ast.Call(func=function, args=[first, *rest])):
                 text = _template(first) or (_template(rest[0]) if rest else "")
@@ -68,6 +77,23 @@ def _of_file(path: Path) -> Iterator[tuple[str, str]]:
                     yield _LOG, text
             case _:
                 pass
+
+
+def _sentences(node: ast.AST) -> Iterator[str]:
+    """Yield the texts of a line and some words below a node, but for docstrings and the help of options."""
+    match node:
+        case ast.Expr(value=ast.Constant()):
+            return
+        case ast.keyword(arg=name) if name in _HELP:
+            return
+        case ast.Constant(value=str()) | ast.JoinedStr():
+            text = _template(node)
+            words = [word for word in text.split() if _WORD.fullmatch(word)]
+            if "\n" not in text.strip() and len(words) >= _LEAST_WORDS:
+                yield " ".join(text.split())
+        case _:
+            for child in ast.iter_child_nodes(node):
+                yield from _sentences(child)
 
 
 def _kind(name: str, path: Path) -> str:

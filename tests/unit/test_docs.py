@@ -9,11 +9,15 @@ from typing import Any
 
 import click
 import numpy as np
+import pytest
 import yaml
+from click.testing import CliRunner
 from docs.generate import pages
+from docs.generate.messages import messages
 from docs.generate.metrics import ALERTS
 from docs.generate.settings import EXAMPLES
 
+from cluster_serving.client import InputQueue
 from cluster_serving.client.errors import ErrorCode
 from cluster_serving.client.servers.config.sources import ENVIRON_PREFIX
 from cluster_serving.client.servers.config.spellings import snake
@@ -135,6 +139,35 @@ def test_messages_of_troubleshooting_are_messages() -> None:
 
     assert len(words) > 60
     assert [part for part in words if re.sub(r"\W+", " ", part).strip() not in source] == []
+
+
+@cache
+def every_message() -> str:
+    """Return the text of the page of messages, as a reader sees it."""
+    return re.sub(r"\\(?=\W)", "", messages())
+
+
+@pytest.mark.parametrize(
+    ("mistake", "words"),
+    [
+        ('InputQueue(host="127.0.0.2", port=1, patience_s=0).predict(1.0)', "listens on its own machine alone"),
+        ('InputQueue(host="localhost:1")', "the name or the address of a machine alone"),
+        ('InputQueue(url="redis://a:b/c")', "of the Redis URL is not a number"),
+        ('InputQueue(url="redis+sentinel://127.0.0.1:1/m", patience_s=0).predict(1.0)', "with a master named"),
+        ("migrate none.yaml", "give the path of the original's config.yaml"),
+        ("start -c none.yaml", "create one with cluster-serving init"),
+        ("encrypt none there", "does not exist"),
+        ("status nobody", "was ever started on this machine"),
+    ],
+)
+def test_a_message_is_found_by_its_words(mistake: str, words: str) -> None:
+    if mistake.startswith("InputQueue"):
+        with pytest.raises(Exception, match=re.escape(words)):
+            eval(mistake, {"InputQueue": InputQueue})  # noqa: S307 - a call from above
+    else:
+        assert words in " ".join(CliRunner().invoke(main, mistake.split()).output.split())
+
+    assert words in every_message()
 
 
 # Names that pages use
