@@ -1,4 +1,4 @@
-"""A program that uses the client imports the four packages of the bare install, and no more."""
+"""A program that uses the client imports the packages of the bare install, and no more."""
 
 import subprocess
 import sys
