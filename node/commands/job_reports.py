@@ -80,6 +80,9 @@ class JobReports:
             node = Heartbeat.decode(beat)
         except Fault as fault:
             return {"problem": str(fault)}
+        except redis.AuthenticationError as error:
+            cure = "Set redisPassword or CLUSTER_SERVING_REDIS_PASSWORD, as for the start."
+            return {"problem": f"Redis at {record.redis}: {error} {cure}"}
         except (redis.RedisError, OSError) as error:
             return {"problem": f"Redis at {record.redis}: {error}"}
         except msgspec.MsgspecError as error:

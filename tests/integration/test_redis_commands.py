@@ -199,6 +199,17 @@ def test_failed_foreground_start_stops_the_redis_that_it_started(port: int, monk
     assert redis_server.listener(other) is redis_server.Listener.NOBODY
 
 
+def test_status_names_the_password_that_it_lacks(port: int) -> None:
+    with RedisSettings(port=port).client() as client:
+        client.config_set("requirepass", "geheim")
+    with Job.of("a").acquire():
+        result = run("status", "a", "--json")
+
+    (shown,) = json.loads(result.stdout)
+    assert (shown["state"], result.exit_code) == ("unknown", 1)
+    assert "required. Set redisPassword or CLUSTER_SERVING_REDIS_PASSWORD" in shown["problem"]
+
+
 def test_dead_nodes_last_words_do_not_count(port: int) -> None:
     """The heartbeat outlives a killed node by some seconds."""
     with RedisSettings(port=port).client() as client:
