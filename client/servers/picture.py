@@ -15,6 +15,7 @@ _HALF = 0.5
 _SLOW_WRITE_S = 0.005
 _EMPTY = 0.1  # share of the time without records from which on more records would help
 _TOGETHER = 2  # records that come together, where 1 are as many as come by chance
+_OF_CALLERS = {"lock-step", "callers"}  # limits that callers on a busy machine cannot help
 _BEHIND_S = 1.0  # age of the oldest record from which on a queue counts as waiting
 
 
@@ -279,4 +280,7 @@ batches.
 def limit(picture: JobPicture) -> Limit:
     """Return the part that limits a job at present."""
     rule = next(rule for rule in _RULES if rule.holds(picture))
-    return Limit(rule.code, rule.sentence(picture))
+    sentence = rule.sentence(picture)
+    if rule.code in _OF_CALLERS and picture.machine >= _BUSY and not picture.workers_are_busy:
+        sentence += f" The cores of a machine are busy {picture.machine:.0%} of the time, which slows callers there."
+    return Limit(rule.code, sentence)

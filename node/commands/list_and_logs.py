@@ -65,7 +65,7 @@ def logs(
     job = chosen_job(name)
     if not job.log_path.exists():
         if not was_started(job):
-            raise NotStarted(not_running(job))
+            raise NotStarted(f"{not_running(job)}.")
         raise Fault(f"job {job.name} has no log: it was never started in the background on this machine")
     wanted = LogFilter(since, level, process)
     show = as_json if in_json else printable_lines

@@ -1,7 +1,6 @@
 """`serve`: one model in the foreground over HTTP and Redis, with calls to paste and a live line."""
 
 import json
-import re
 import sys
 import time
 import urllib.error
@@ -71,7 +70,7 @@ def serve(context: click.Context, /, port: int | None, reload: bool, timeout_s: 
     is_ready = False
     try:
         with serving(options, loaded, path, job, timeout_s, Http(port)) as started, _Beats(config, job) as beats:
-            url = re.sub(r"//(0\.0\.0\.0|\[::\]):", "//localhost:", started.url)
+            url = started.local_url
             _show_calls(config, job, beats.first(url), url)
             _show_reach(job, url, is_public=url != started.url)
             is_ready = True

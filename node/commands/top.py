@@ -51,7 +51,7 @@ def top(name: str | None, interval_s: float) -> None:
     from cluster_serving.node.job.directory import Job
 
     if name is not None and not was_started(job := Job.of(name)):
-        raise NotStarted(not_running(job))
+        raise NotStarted(f"{not_running(job)}.")
     try:
         if sys.stdin.isatty() and sys.stdout.isatty():
             _on_terminal(name, interval_s)

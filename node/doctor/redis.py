@@ -13,6 +13,7 @@ REDIS = Checks[RedisFacts]("Redis")
 
 _FULL, _ALMOST_FULL = 0.95, 0.8
 _SLOW_TRIP_S = 0.002
+_OWN_COMMANDS = {"XADD", "XREADGROUP", "EVALSHA"}  # the frequent ones of clients and nodes
 _SLOW_S, _RECENT_S = 0.01, 600.0  # of the slow log: entries that count
 _SKEW_S = 0.5
 _LAG_S, _LAG_BYTES = 10, 64 << 20
@@ -181,10 +182,13 @@ def slow(facts: RedisFacts) -> Verdict:
     if not recent:
         return Verdict("ok", "no slow command in the last 10 min")
     longest = max(recent, key=lambda each: each.took_s)
+    fix = "find the program that sends it; KEYS, big scripts and big values belong on another Redis"
+    if longest.name in _OWN_COMMANDS:
+        fix = "if no other program sends it: give Redis a core of its own, or send smaller records"
     return Verdict(
         "warn",
         f"{len(recent)} slow commands in 10 min; {longest.name} took {longest.took_s * 1e3:.0f} ms, and all clients waited",
-        "find the program that sends it; KEYS, big scripts and big values belong on another Redis",
+        fix,
         f"{facts.cli} SLOWLOG GET 10",
         sum(each.took_s for each in recent),
         {"count": len(recent), "slowest": longest.name, "slowest_ms": round(longest.took_s * 1e3, 1)},

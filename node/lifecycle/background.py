@@ -1,5 +1,6 @@
 """`start` without `--foreground`: start a node that outlives the command, and wait until the node can serve."""
 
+import re
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -29,12 +30,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Started:
-    """Servers of a job that are ready. `text` describes the node. `url`: address of the frontend, if there is one."""
+    """Servers of a job that are ready. `text` describes the node. `url`: address that the frontend listens on, if there is one."""
 
     node: Launch
     text: str
     frontend: Launch | None = None
     url: str = ""
+
+    @property
+    def local_url(self) -> str:
+        """Address of the frontend for programs of this machine."""
+        return re.sub(r"//(0\.0\.0\.0|\[::\]):", "//localhost:", self.url)
 
     def stop(self) -> None:
         """Stop the frontend, so that no more requests come, and then the node."""
@@ -70,7 +76,8 @@ def run(options: StartOptions, timeout_s: float, http: Http | None = None) -> No
         raise
     say_ready(job, started.text)
     if started.url:
-        say(f"HTTP: {started.url}")
+        say(f"HTTP: {started.local_url}")
+        say(f"Dashboard: {started.local_url}/dashboard")
 
 
 def start_servers(

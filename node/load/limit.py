@@ -12,7 +12,7 @@ _WORKERS_BUSY = 0.85
 _KEPT_UP = 0.95  # share of the asked rate
 _MOSTLY_FAILED = 0.5
 _SENTENCES = {
-    "stream": "wait in the stream: `cluster-serving status` tells whether reader, workers, Redis or machine are at their limit",
+    "stream": "wait in the stream: during the load `cluster-serving status` tells if reader, workers, Redis or machine are full",
     "queue": "wait in the stream and for their batch: add workers or nodes, or run `cluster-serving tune`",
     "fill": "wait in an open batch for a free worker: add workers or nodes, or run `cluster-serving tune`",
     "wait": "wait for a worker: add workers or nodes, or run `cluster-serving tune`",

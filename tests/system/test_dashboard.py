@@ -389,7 +389,15 @@ def test_a_wrong_value_is_named(page: Page) -> None:
     page.type("[1, 2")
     page.run("document.querySelector('#try button.main').click()")
     page.until("document.querySelector('.answer .trouble')?.textContent.startsWith('image is not JSON')")
-    page.type("]")
+    page.run("document.querySelector('#try textarea').select()")
+    page.type(" ")
+    page.run("document.querySelector('#try button.main').click()")
+    page.until(
+        "document.querySelector('.answer .trouble')?.textContent === 'image is empty: paste JSON, or choose an image'"
+    )
+    assert "base64 -w0 'image.jpg'" in page.run("document.querySelector('#try .snippet pre').textContent")
+    page.run("document.querySelector('#try textarea').select()")
+    page.type("[1, 2]")
     page.run("document.querySelector('#try button.main').click()")
 
     page.until("document.querySelector('.answer .trouble')?.textContent.includes(\"input 'image'\")")

@@ -245,7 +245,7 @@ def test_start_with_http_and_stop(tmp_path: Path) -> None:
     finally:
         run("shutdown")
 
-    assert f"HTTP: http://0.0.0.0:{port}" in started
+    assert f"HTTP: http://localhost:{port}\nDashboard: http://localhost:{port}/dashboard" in started
     assert status == 200
     assert stopped.startswith("Frontend of job serving_stream stopped.\n")
     assert not any("cluster_serving" in each for each in left)

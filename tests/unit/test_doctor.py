@@ -156,6 +156,18 @@ def test_nothing_is_found_about_a_good_server() -> None:
     assert of_redis(server(SLOW=(SlowCommand("KEYS", 0.3, 7200),))) == {}
 
 
+@pytest.mark.parametrize(
+    ("command", "fix"), [("KEYS", "find the program"), ("XREADGROUP", "give Redis a core of its own")]
+)
+def test_a_slow_command_is_traced_to_its_sender(command: str, fix: str) -> None:
+    [found] = [
+        each
+        for each in REDIS.run(server(SLOW=(SlowCommand(command, 0.3, 20),)), "Redis")
+        if each.code == "CS-REDIS-SLOW"
+    ]
+    assert fix in (found.verdict.fix or "")
+
+
 def test_a_server_whose_user_may_not_ask_is_no_fault() -> None:
     assert of_redis(server()._replace(info={})) == {}
 

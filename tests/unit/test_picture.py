@@ -69,6 +69,11 @@ WITHOUT_WORK = {"busy": (0.3, 0.3), "oldest_s": 0.01, "empty": 0.4}
         ({"oldest_s": 0.01, "fill": 0.1}, "callers", "The callers send no more"),
         (WITHOUT_WORK | {"burst": 2.5}, "callers", "The callers send no more"),
         (WITHOUT_WORK | {"burst": 64}, "lock-step", "64 records come at a time, and none are there 40% of the time"),
+        (
+            WITHOUT_WORK | {"burst": 64, "machine": 1.0},
+            "lock-step",
+            "The cores of a machine are busy 100% of the time, which",
+        ),
         ({"empty": 0.02, "burst": 64}, "none", "Nothing is at its limit"),
         ({"machine": 0.99}, "machine", "The cores of a machine are busy 99% of the time, and the workers 55%"),
         ({}, "none", "Nothing is at its limit: workers are busy 55%"),

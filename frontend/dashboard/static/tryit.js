@@ -47,6 +47,7 @@ async function base64(file) {
 async function valueOf(spec, given) {
   if (given.file) return { name: spec.name, file: given.file.name, json: JSON.stringify({ b64: await base64(given.file) }) };
   if (isPlainText(spec)) return { name: spec.name, json: JSON.stringify(given.text) };
+  if (!given.text.trim()) throw new Error(`${spec.name} is empty: paste JSON${takesImage(spec) ? ", or choose an image" : ""}`);
   try {
     JSON.parse(given.text);
   } catch (error) {
@@ -110,8 +111,11 @@ export function Try({ name, model }) {
   const about = { url: new URL(path, location.href).href, isWhole: model.whole, needsKey: hasKey() };
   const shown = specs.map((spec) => {
     const { file, text } = given[spec.name];
-    return file ? { name: spec.name, file: file.name } : { name: spec.name, json: isPlainText(spec) ? JSON.stringify(text) : text.trim() };
+    if (file) return { name: spec.name, file: file.name };
+    if (isPlainText(spec)) return { name: spec.name, json: JSON.stringify(text) };
+    return !text.trim() && takesImage(spec) ? { name: spec.name, file: "image.jpg" } : { name: spec.name, json: text.trim() };
   });
+  const isComplete = shown.every(({ file, json }) => file || json);
 
   const send = async (event) => {
     event.preventDefault();
@@ -144,10 +148,10 @@ export function Try({ name, model }) {
         ${error && html`<p class="trouble">${error}</p>`}
         ${answer ? html`<${Answer} ...${answer} outputs=${model.outputs} />` : !error && html`<p class="empty">The answer comes here.</p>`}
       </div>
-      <div class="calls">
+      ${isComplete && html`<div class="calls">
         <${Snippet} title="curl" text=${curl(about, shown)} />
         <${Snippet} title="Python" text=${python(about, shown)} />
-      </div>
+      </div>`}
     </div>
   </section>`;
 }
