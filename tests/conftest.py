@@ -19,7 +19,7 @@ settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCh
 settings.load_profile("busy")
 
 _LONG_NAME = 24
-_LONGEST_FIRST = ("system", "frameworks", "integration")
+_LONGEST_FIRST = ("system/test_pages.py", "frameworks", "system", "integration")
 
 
 def pytest_configure() -> None:
@@ -36,9 +36,8 @@ def pytest_configure() -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with the tests that take longest, in their order of chance: the short ones fill what is left of the time."""
-    places = {name: place for place, name in enumerate(_LONGEST_FIRST)}
     here = Path(__file__).parent
-    items.sort(key=lambda item: places.get(item.path.relative_to(here).parts[0], len(places)))
+    items.sort(key=lambda item: [not item.path.is_relative_to(here / name) for name in _LONGEST_FIRST])
     for item in items:
         if item.get_closest_marker("slow"):  # the lines that they run thousands of times are reached by quick tests too
             item.add_marker(pytest.mark.no_cover)
