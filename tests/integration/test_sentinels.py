@@ -207,7 +207,7 @@ def test_a_planned_failover_is_followed_by_asyncio(tmp_path: Path) -> None:
 
 def has_waiting_call(client: Any) -> bool:
     """Whether the second record is in the stream, and its caller reads from this Redis."""
-    return client.xlen("serving_stream") == 2 and client.info("clients")["blocked_clients"] > 0
+    return bool(client.xlen("serving_stream") == 2 and client.info("clients")["blocked_clients"])
 
 
 def move(servers: Failover) -> None:
