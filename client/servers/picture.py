@@ -196,7 +196,7 @@ _RULES = (
         lambda job: job.workers_are_busy and job.decoding >= _HALF,
         lambda job: (
             f"The workers are busy {job.mean_busy:.0%} of the time, {job.decoding:.0%} of it with decoding: "
-            "send smaller images, or tensors."
+            "send smaller images or tensors, or set imageDecoding: reduced."
         ),
     ),
     _Rule(

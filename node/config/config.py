@@ -63,6 +63,7 @@ class Config(Settings):
             channels=self.image_channels or 0,
             order=self.image_channel_order,
             layout=self.image_layout,
+            decoding=self.image_decoding,
             mean=self.image_mean,
             scale=self.image_scale,
         )

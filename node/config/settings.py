@@ -96,6 +96,10 @@ class Settings(Log, Redis):
     image_layout: Annotated[Literal["auto", "chw", "hwc"], BeforeValidator(lower)] = Field(
         default="auto", description="Position of an image's channels: chw, hwc, or auto (as in the model's input)."
     )
+    image_decoding: Annotated[Literal["full", "reduced"], BeforeValidator(lower)] = Field(
+        default="full",
+        description="Decoding of a JPEG: full, or reduced to 1/2, 1/4 or 1/8 where no side comes below the size it is resized to.",
+    )
     image_mean: Numbers = Field(
         default=(),
         description="Subtracted from an image's values 0..255: one number, or one per channel in imageChannelOrder. Unset: 0.",

@@ -38,7 +38,15 @@ _SETTINGS = {
         "max_batch_delay_ms",
         "slot_bytes",
     ),
-    *("image_resize", "image_channels", "image_channel_order", "image_layout", "image_mean", "image_scale"),
+    *(
+        "image_resize",
+        "image_channels",
+        "image_channel_order",
+        "image_layout",
+        "image_decoding",
+        "image_mean",
+        "image_scale",
+    ),
 }
 
 

@@ -32,13 +32,15 @@ class ImageOptions(msgspec.Struct, frozen=True):
     """Options for decoding images into rows of an input.
 
     `resize`: (height, width). `channels`: 1, 3 or 4, for an input whose shape leaves the number open (0: 3). `order`: "bgr" or
-    "rgb". `layout`: "chw", "hwc", or "auto" (from the input's shape). A value of a row is (pixel - mean) * scale. `mean` and
-    `scale` have no number (0 and 1), a single number, or a number for each channel, in the channel order of the model.
+    "rgb". `layout`: "chw", "hwc", or "auto" (from the input's shape). `decoding`: "full", or "reduced" for JPEGs at 1/2, 1/4 or
+    1/8 of their size where no side comes below that of a row. A value of a row is (pixel - mean) * scale. `mean` and `scale`
+    have no number (0 and 1), a single number, or a number for each channel, in the channel order of the model.
     """
 
     resize: tuple[int, int] | None = None
     channels: int = 0
     order: Literal["bgr", "rgb"] = "bgr"
     layout: Literal["auto", "chw", "hwc"] = "auto"
+    decoding: Literal["full", "reduced"] = "full"
     mean: tuple[float, ...] = ()
     scale: tuple[float, ...] = ()

@@ -141,6 +141,63 @@ def test_the_layout_follows_from_the_shape(
     assert all(dim in (None, size) for dim, size in zip(fit.row_shape, row.shape, strict=True))
 
 
+SMOOTH: NDArray[Any] = cv2.resize(COLOUR, (320, 400), interpolation=cv2.INTER_CUBIC)  # height 400, width 320
+
+
+@pytest.mark.parametrize(("least", "times"), [(0, 1), (161, 1), (160, 2), (81, 2), (80, 4), (40, 8), (1, 8)])
+@pytest.mark.parametrize("channels", [1, 3, 4])
+def test_a_reduced_jpeg_keeps_the_least_size(channels: int, least: int, times: int) -> None:
+    found = decode(encoded(SMOOTH, ".jpg"), channels, least=least)
+
+    assert found.shape == (400 // times, 320 // times, channels)
+    expected = cv2.resize(decode(encoded(SMOOTH), channels), (320 // times, 400 // times), interpolation=cv2.INTER_AREA)
+    assert np.abs(found.astype(int) - expected.reshape(found.shape)).mean() < 5
+
+
+@pytest.mark.parametrize("extension", [".png", ".bmp", ".webp", ".tiff"])
+def test_other_formats_are_never_reduced(extension: str) -> None:
+    np.testing.assert_array_equal(decode(encoded(SMOOTH, extension), 3, least=1), SMOOTH)
+
+
+@pytest.mark.parametrize("quality", [30, 95])
+@pytest.mark.parametrize("progressive", [0, 1])
+def test_every_kind_of_jpeg_is_reduced(quality: int, progressive: int) -> None:
+    parameters = [cv2.IMWRITE_JPEG_QUALITY, quality, cv2.IMWRITE_JPEG_PROGRESSIVE, progressive]
+    content = cv2.imencode(".jpg", SMOOTH, parameters)[1].tobytes()
+
+    assert decode(content, 3, least=50).shape == (100, 80, 3)
+    assert decode(base64.b64encode(content), 3, least=50).shape == (100, 80, 3)
+
+
+def test_a_reduced_jpeg_of_too_many_pixels_is_refused_by_its_header(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(image_module, "MAX_PIXELS", 320 * 400 - 1)
+
+    with pytest.raises(ValueError, match=f"too large: it is 320 x 400, and at most {320 * 400 - 1} pixels"):
+        decode(encoded(SMOOTH, ".jpg"), 3, least=1)
+
+
+@pytest.mark.parametrize("cut", [3, 4, 9, 20, 160, 500])
+def test_a_cut_jpeg_is_refused_reduced_as_in_full(cut: int) -> None:
+    content = encoded(SMOOTH, ".jpg")[:cut]
+
+    for least in (0, 40):
+        with pytest.raises(ValueError, match="not an image, or a broken one"):
+            decode(content, 3, least=least)
+
+
+@pytest.mark.parametrize(
+    ("shape", "reads"), [((None, 3, 100, 80), 4), ((None, 3, 90, 300), 1), ((None, 3, None, 9), 1)]
+)
+def test_reduced_decoding_of_rows(shape: tuple[int | None, ...], reads: int) -> None:
+    """Reduced where both sides are known, by the longer one, since a photo may be turned."""
+    content = encoded(SMOOTH, ".jpg")
+    height, width = shape[2] or 400, shape[3] or 320
+    pixels = decode(content, 3, least=0 if reads == 1 else 100)
+    expected = cv2.resize(pixels, (width, height)).transpose(2, 0, 1)
+
+    np.testing.assert_array_equal(ImageFit(spec(*shape), ImageOptions(decoding="reduced"))(content), expected)
+
+
 @pytest.mark.parametrize("dtype", ["float32", "uint8", "float16", "uint16"])
 @pytest.mark.parametrize("shape", [(None, 3, 6, 7), (None, 6, 7, 3), (None, 6, 7)])
 @pytest.mark.parametrize("image", [COLOUR, DEEP])
