@@ -173,6 +173,7 @@ def test_a_mask_from_outside_holds_for_all_processes_and_is_followed(own_redis: 
 
         beat = node.heartbeat()
         assert (beat["workers"], beat["threads"], beat["budget"]) == (1, 1, f"1 core ({core})")
+        assert "1 worker x 1 thread, not measured: cluster-serving tune finds the best" in node.log
         assert masks(node) == {(core,)}
         found: dict[str, Any] = json.loads(placement(node, tmp_path, "--json").stdout)
         assert {tuple(process["cores"]) for process in found["processes"]} == {(core,)}
