@@ -11,9 +11,12 @@
     progress ◄────────────────────────────────────────────────────────────     │
                                                                                ▼
                                        settings are remembered        ◄───   serving: all new lanes serve
-    ready ◄───────────────────────────────────────────────────────────────     │
+                                                                               │
                                                                                ▼
-                                                                             the old lanes drain, end, and are closed
+    ready ◄────────────────────────────────────────────────────────────────  the readers of the old lanes have ended
+                                                                               │
+                                                                               ▼
+                                                                             the old lanes have drained, end, and are closed
 
 A failure before `serving`, or no end within the timeout, refuses the change: the new lanes are given up, the old lanes go on
 serving, and `restart` shows the reason. A SIGHUP without a request repeats the last request, and thereby reads the config file

@@ -114,6 +114,11 @@ class Generation:
         return any(lane.consuming for lane in self._lanes)
 
     @property
+    def reading(self) -> bool:
+        """True while a reader runs, which may take records."""
+        return any(lane.reading for lane in self._lanes)
+
+    @property
     def ended(self) -> bool:
         """True when no child is left, and no child will be started."""
         return all(lane.ended for lane in self._lanes)

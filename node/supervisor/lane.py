@@ -114,6 +114,11 @@ class Lane:
         return self.serving and self.ring.consuming and self.ring.silent_s(READER) < _CONSUMES_S
 
     @property
+    def reading(self) -> bool:
+        """True while a reader runs, which may take records."""
+        return self._reader.child is not None
+
+    @property
     def ended(self) -> bool:
         """True when no child is left, and no child will be started."""
         return not any(seat.child or seat.wanted for seat in self._seats)

@@ -67,6 +67,8 @@ class Supervisor:
         self._lanes = self._new_lanes(config, model, 0)
         self._change_requested = False
         self._change: Change | None = None
+        self._taken_over: Change | None = None
+        """Change whose lanes serve, while readers of the old lanes may still take records."""
         self._retired: list[Generation] = []
         self._past = Figures()
         """Counts and measurements of lanes that have ended."""
@@ -100,6 +102,7 @@ class Supervisor:
                 gc.collect()  # lanes and their parts form cycles, so the memory of the rings is free only now
             self._advance()
             self._advance_change()
+            self._finish_change()
             self._follow_machine()
             self._publish_heartbeat()
         self._heartbeat.withdraw(sorted(self._consumers))
@@ -192,7 +195,14 @@ class Supervisor:
             self._lanes = change.lanes
             self._heartbeat.adopt(change.config)
             change.commit()
-            tell_serving(self._lanes, change.report)
+            self._taken_over = change
+
+    def _finish_change(self) -> None:
+        """Report a change as soon as no record that comes from now on can meet the old model."""
+        change = self._taken_over
+        if change is not None and not any(lanes.reading for lanes in self._retired):
+            self._taken_over = None
+            tell_serving(change.lanes, change.report)
 
     def _load(self, change: Change) -> None:
         """Load the model of a change into new lanes, beside the old lanes."""

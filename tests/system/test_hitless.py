@@ -137,16 +137,20 @@ def test_sighup_changes_the_model_without_a_failed_call(
         assert client.xinfo_consumers(JOB, keys.GROUP) == []
 
 
-def test_restart_changes_settings_and_remembers_them(node: RunningNode, own_redis: PrivateRedis) -> None:
-    caller = Caller(own_redis, 2)
-
+def test_restart_changes_settings_and_remembers_them_and_ends_when_only_the_new_model_answers(
+    node: RunningNode, own_redis: PrivateRedis, tmp_path: Path
+) -> None:
     environ = {"CLUSTER_SERVING_MODEL_PARALLELISM": "1", "CLUSTER_SERVING_BATCHSISE": "8"}
-    done = restart(node, "--set", "batchSize=7", **environ)
+    options = ("--set", "batchSize=7", "--model-path", save_model(tmp_path, 3))
+    with InputQueue(port=own_redis.port, name=JOB) as queue:
+        done = restart(node, *options, **environ)
+        answer = queue.predict(np.ones(4, np.float32), timeout=60)
 
+    assert answer.tolist() == [3] * 4
     assert done.returncode == 0, done.stderr
     assert done.stderr.startswith("Ignored: CLUSTER_SERVING_BATCHSISE (no such variable; did you mean ")
     assert "beside the old one" in done.stdout
-    assert f"Cluster Serving job {JOB} is ready: times_2.py" in done.stdout
+    assert f"Cluster Serving job {JOB} is ready: times_3.py" in done.stdout
     assert "Stop signal" not in done.stdout
     assert psutil.Process(node.process.pid).is_running()
     beat = wait_until(lambda: (beat := node.heartbeat())["batch_size"] == 7 and beat, "it says so")
@@ -156,7 +160,6 @@ def test_restart_changes_settings_and_remembers_them(node: RunningNode, own_redi
     assert "--set=batchSize=7" in json.loads((job / "node.json").read_text())["flags"]
     assert sorted(path.name for path in job.iterdir()) == ["lock", "node.json", "node_id", "serving"]
     assert beat["workers"] == 1
-    caller.finish()
 
 
 @pytest.mark.parametrize(
