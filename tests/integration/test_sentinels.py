@@ -245,6 +245,6 @@ def test_a_child_of_fork_follows_too(tmp_path: Path) -> None:
         wait_until(lambda: has_waiting_call(client), "the child waits")
         move(servers)
 
-        assert program.wait(30) == 0
+        assert program.wait(120) == 0
         with servers.replica.client() as there:
             assert there.xrevrange("serving_stream", count=1)[0][1][b"uri"] == b"after"

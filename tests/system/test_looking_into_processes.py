@@ -120,7 +120,7 @@ def test_ctrl_c_ends_a_recording_and_keeps_it(node: RunningNode, home: Path, tmp
 
     recording.send_signal(signal.SIGINT)
 
-    assert recording.wait(30) == 0, recording.stderr.read()
+    assert recording.wait(120) == 0, recording.stderr.read()
     assert "Writer.run" in (tmp_path / "profile-writer.svg").read_text(encoding="utf-8")
     recording.stderr.close()
 
