@@ -16,7 +16,7 @@ PYTEST = $(BIN)/python -m pytest -n $(TEST_PROCESSES) --max-worker-restart 0 --d
 # Compiled once, not by each of the thousand processes that tests start.
 export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: quickstart test test-fast test-redis test-swarm test-numa frozen install format lint types mypy pyright architecture docs bench fuzz release wheel images clean
+.PHONY: quickstart test test-fast test-redis test-docs test-swarm test-numa frozen install format lint types mypy pyright architecture docs bench fuzz release wheel images clean
 
 quickstart: $(VENV)/installed-runtime ## serve a small model, send it images, show the answers
 	$(BIN)/python -m cluster_serving.node.quickstart
@@ -29,6 +29,9 @@ test-fast: $(VENV)/installed-dev ## the unit tests but those that take seconds
 
 test-redis: $(VENV)/installed-dev ## what touches Redis, with the redis-server that is first on the PATH
 	$(PYTEST) -m redis
+
+test-docs: $(VENV)/installed-dev ## the code of README, tutorials, how-to pages and examples, page by page, minutes
+	$(BIN)/python -m pytest -m pages --no-cov tests/system/test_pages.py
 
 test-swarm: $(VENV)/installed-dev ## a stack on a real Swarm of three hosts, minutes; skipped, with the reason, where there can be none
 	$(BIN)/python -m pytest -m swarm -s -rs tests/system/test_swarm.py -k "$(SWARM_TESTS)"

@@ -19,7 +19,7 @@ settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCh
 settings.load_profile("busy")
 
 _LONG_NAME = 24
-_LONGEST_FIRST = ("system/test_pages.py", "frameworks", "system", "integration")
+_LONGEST_FIRST = ("frameworks", "system", "integration")
 
 
 def pytest_configure() -> None:

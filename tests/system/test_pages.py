@@ -30,8 +30,6 @@ _ALONE = ["unshare", "--map-root-user", "--net", "--pid", "--fork", "--mount-pro
 _REAPER = ["bash", "-c", '"$@"; exit $?', "bash"]  # process 1, which takes the exit codes of processes without a parent
 _PAGES_S = 1180
 
-pytestmark = pytest.mark.timeout(1200)
-
 
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Ran]:
@@ -54,6 +52,8 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Ran]:
     return {page.page: page for page in pages}
 
 
+@pytest.mark.pages
+@pytest.mark.timeout(1200)
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_the_code_of_the_page_runs(ran: Mapping[str, Ran], page: Path) -> None:
     of_page = ran[str(page)]
@@ -62,6 +62,8 @@ def test_the_code_of_the_page_runs(ran: Mapping[str, Ran], page: Path) -> None:
     assert of_page.run + len(of_page.skipped) > 0
 
 
+@pytest.mark.pages
+@pytest.mark.timeout(1200)
 def test_most_blocks_are_run(ran: Mapping[str, Ran]) -> None:
     run = sum(page.run for page in ran.values())
     skipped = [why for page in ran.values() for why in page.skipped if "Docker" not in why]
