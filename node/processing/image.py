@@ -32,6 +32,7 @@ _JPEG = b"\xff\xd8\xff"
 _MARKER = 0xFF
 # Second bytes of the markers of a frame, whose header has the size: one for each kind of compression.
 _FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
+_MOST_SEGMENTS = 1000  # in front of the size: a file of many empty segments must not hold a worker
 _REDUCED = {
     8: cv2.IMREAD_REDUCED_GRAYSCALE_8,
     4: cv2.IMREAD_REDUCED_GRAYSCALE_4,
@@ -115,9 +116,8 @@ class ImageFit:
             )
         self._height, self._width = size if resize is None else resize
         is_reduced = options.decoding == "reduced" and self._height is not None and self._width is not None
-        self._least = (
-            max(self._height or 0, self._width or 0) if is_reduced else 0
-        )  # the longer side: a photo may be turned
+        # The longer side, because a photo may be turned.
+        self._least = max(self._height or 0, self._width or 0) if is_reduced else 0
         self._reorder = _TO_RGB.get(self._channels) if options.order == "rgb" else None
         self._dtype = np.dtype(spec.dtype)
         self._floating = np.issubdtype(self._dtype, np.floating)
@@ -279,7 +279,9 @@ def _reduced(encoded: NDArray[np.uint8], least: int) -> int:
     content, at = encoded.data, 2
     if encoded[: len(_JPEG)].tobytes() != _JPEG:
         return 0
-    while at + 9 <= len(content) and content[at] == _MARKER:
+    for _ in range(_MOST_SEGMENTS):
+        if at + 9 > len(content) or content[at] != _MARKER:
+            break
         if content[at + 1] in _FRAMES:
             height, width = int.from_bytes(content[at + 5 : at + 7]), int.from_bytes(content[at + 7 : at + 9])
             if height * width > MAX_PIXELS:

@@ -169,6 +169,13 @@ def test_every_kind_of_jpeg_is_reduced(quality: int, progressive: int) -> None:
     assert decode(base64.b64encode(content), 3, least=50).shape == (100, 80, 3)
 
 
+@pytest.mark.parametrize(("segments", "height"), [(900, 100), (1000, 400)])
+def test_the_size_of_a_jpeg_is_looked_for_behind_so_many_segments(segments: int, height: int) -> None:
+    content = encoded(SMOOTH, ".jpg")
+
+    assert decode(content[:2] + b"\xff\xef\x00\x02" * segments + content[2:], 3, least=50).shape[0] == height
+
+
 def test_a_reduced_jpeg_of_too_many_pixels_is_refused_by_its_header(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(image_module, "MAX_PIXELS", 320 * 400 - 1)
 
