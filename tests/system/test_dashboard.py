@@ -86,10 +86,13 @@ def ask(frontend: RunningFrontend, path: str, **headers: str) -> Any:
 
 
 def metric(frontend: RunningFrontend, name: str) -> float:
-    """The sum of a metric's samples."""
+    """The sum of a metric's samples of the job: a test may serve another one."""
     with ask(frontend, "/metrics", Accept="text/plain") as response:
         text = response.read().decode()
-    return sum(float(value) for value in re.findall(rf"^cluster_serving_{name}(?:{{.*}})? (\S+)$", text, re.MULTILINE))
+    return sum(
+        float(value)
+        for value in re.findall(rf'^cluster_serving_{name}{{.*job_name="{JOB}".*}} (\S+)$', text, re.MULTILINE)
+    )
 
 
 def shown(page: Page, tile: str, part: str = "b") -> float:
