@@ -140,6 +140,7 @@ def test_sighup_changes_the_model_without_a_failed_call(
 def test_restart_changes_settings_and_remembers_them_and_ends_when_only_the_new_model_answers(
     node: RunningNode, own_redis: PrivateRedis, tmp_path: Path
 ) -> None:
+    caller = Caller(own_redis, 2, 3)
     environ = {"CLUSTER_SERVING_MODEL_PARALLELISM": "1", "CLUSTER_SERVING_BATCHSISE": "8"}
     options = ("--set", "batchSize=7", "--model-path", save_model(tmp_path, 3))
     with InputQueue(port=own_redis.port, name=JOB) as queue:
@@ -160,6 +161,7 @@ def test_restart_changes_settings_and_remembers_them_and_ends_when_only_the_new_
     assert "--set=batchSize=7" in json.loads((job / "node.json").read_text())["flags"]
     assert sorted(path.name for path in job.iterdir()) == ["lock", "node.json", "node_id", "serving"]
     assert beat["workers"] == 1
+    caller.finish()
 
 
 @pytest.mark.parametrize(

@@ -176,7 +176,7 @@ def test_top_shows_the_jobs_and_the_workers_of_one_until_q(shell: Shell) -> None
         os.write(person, b"\r")
         wait_until(lambda: b"worker 0" in screen(), "the workers are shown")
         os.write(person, b"\x7f")
-        wait_until(lambda: b"worker 0" not in screen(), "the table is shown again")
+        wait_until(lambda: b"choose a job" in (now := screen()) and b"worker 0" not in now, "the table is shown again")
         os.write(person, b"q")
         wait_until(lambda: screen() and process.poll() is not None, "it has ended")
 
