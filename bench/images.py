@@ -46,8 +46,9 @@ def main() -> None:
     with stage(_PORT) as bare, driver() as client:
         place = dataclasses.replace(bare, environment={pictures.SLEEP_S: str(options.model_ms / 1000)})
         with place.node(JOB, modelPath=pictures.__file__, **settings), place.frontend(JOB, _HTTP_PORT) as frontend:
-            parts = {process: process.name().partition("-")[0] for process in cpu.of_node(place, JOB)[1:]}
-            parts |= {cpu.of_node(place, JOB)[0]: "supervisor", cpu.of_redis(place): "redis"}
+            supervisor, *children = cpu.of_node(place, JOB)
+            parts = {process: process.name().partition("-")[0] for process in children}
+            parts |= {supervisor: "supervisor", cpu.of_redis(place): "redis"}
             parts |= dict.fromkeys([frontend, *frontend.children(recursive=True)], "frontend")
             targets = [Target("queue", _PORT, JOB, "jpeg"), Target("http", _HTTP_PORT, JOB, "jpeg")]
             for target in targets:
