@@ -250,8 +250,11 @@ def unknown_commands(page: Path) -> Iterator[str]:
         command, unknown = named_command(words)
         if unknown and not unknown.isupper():
             yield call
-        parameters = command.get_params(click.Context(command))
-        known = {name for each in parameters for name in (*each.opts, *each.secondary_opts)} | {"--help", "-h"}
+        context = click.Context(
+            command, help_option_names=["-h", "--help"]
+        )  # click keeps the first help option it makes
+        parameters = command.get_params(context)
+        known = {name for each in parameters for name in (*each.opts, *each.secondary_opts)}
         given = {word.partition("=")[0].replace("_", "-") for word in words if re.match(r"--?[a-zA-Z]", word)}
         if not unknown:
             yield from (f"{call}: {option}" for option in given - known)
