@@ -11,7 +11,11 @@ import structlog
 
 from cluster_serving.client import keys
 from cluster_serving.client.redis_settings import RedisSettings
+from cluster_serving.frontend.config.settings import FrontendConfig
+from cluster_serving.frontend.http.errors import NotReady, UnknownModel
+from cluster_serving.frontend.metrics.timers import Timers
 from cluster_serving.frontend.models import registry as registry_module
+from cluster_serving.frontend.models.models import Models
 from cluster_serving.frontend.models.registry import Registry
 from support.heartbeats import described
 from support.private_redis import PrivateRedis, private_redis
@@ -94,13 +98,25 @@ def test_a_job_stays_ready_after_an_outage_between_two_looks(redis_server: Priva
 
 
 def test_a_job_that_goes_without_an_outage_is_gone_at_once(redis_server: PrivateRedis) -> None:
+    """Its callers are told to try again, and those of a job that never was are not."""
+
     async def scenario() -> None:
         beat(redis_server)
-        async with registry_of(redis_server.port) as registry:
+        models = Models(FrontendConfig.model_validate({"redisUrl": redis_server.url}), [], Timers(1).of(0))
+        await models.start()
+        try:
+            assert models.find(JOB).job.ready
             with redis_server.client() as client:
                 client.delete(keys.node_key(JOB, "n"))
-            await until(lambda: not registry.jobs)
-            assert registry.was_seen(JOB)
+            (registry,) = models.registries
+            await until(lambda: JOB not in registry.jobs)
+
+            with pytest.raises(NotReady, match=f"no node of the job {JOB} lives: start one"):
+                models.find(JOB)
+            with pytest.raises(UnknownModel):
+                models.find("never_was")
+        finally:
+            await models.close()
 
     asyncio.run(scenario())
 

@@ -16,6 +16,7 @@ import pytest
 
 from cluster_serving.client import AsyncInputQueue, AsyncOutputQueue, ConnectionLost, InputQueue, OutputQueue
 from cluster_serving.client.redis_settings import RedisSettings
+from cluster_serving.client.sentinels import master
 from support.certificates import tls_of_redis, write_certificates
 from support.clients import in_background
 from support.failover import Failover, Sentinel, failover, sentinel
@@ -159,7 +160,12 @@ def test_the_reason_is_told_why_no_sentinel_names_a_master(
         own_redis.start()
 
 
-def test_a_planned_failover_is_followed_while_the_former_master_still_is_one(tmp_path: Path) -> None:
+def test_a_planned_failover_is_followed_while_the_former_master_still_is_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the event: the look that each second brings would come too late."""
+    monkeypatch.setattr(master, "_INTERVAL_S", 600.0)
+    monkeypatch.setattr(master, "_ANSWER_S", 60.0)  # also where the machine is busy
     with failover(tmp_path) as servers, InputQueue(url=servers.url) as queue, InputQueue(url=servers.url) as waiting:
         client: Any = RedisSettings.parse(servers.url).client()  # as the heartbeat's
         client.set("beat", "before")
@@ -174,6 +180,7 @@ def test_a_planned_failover_is_followed_while_the_former_master_still_is_one(tmp
 
         with in_background(wait_for_an_answer):
             wait_until(lambda: has_waiting_call(client), "the call waits")
+            wait_until(servers.has_listener, "the watch hears the events")
             move(servers)
             wait_until(lambda: lost, "the call that waits is told")
             queue.enqueue("after", t=ROW)

@@ -98,6 +98,11 @@ class Failover:
 
         wait_until(has_begun, "the failover begins")
 
+    def has_listener(self) -> bool:
+        """Whether a program has subscribed to the events of the Sentinel."""
+        with self._sentinel.client() as client:
+            return any(int(each["sub"]) for each in client.client_list())
+
     def has_new_master(self) -> bool:
         """Whether the replica has taken over."""
         return _role(self.replica) == "master"
