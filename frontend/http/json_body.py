@@ -38,6 +38,18 @@ def check_parts(text: bytes) -> None:
             raise BadRequest(f"the body has {found} lists, objects and texts; at most {MAX_PARTS} are read")
 
 
+def refuse_callback(value: Any) -> None:
+    """Refuse a callback in a body, beside the inputs of the model. None: there is no callback.
+
+    Raises:
+        BadRequest: there is a callback. The message tells its place.
+    """
+    if value is not None:
+        raise BadRequest(
+            "callback is not read from the body: give it as the header Callback, or as ?callback= in the URL"
+        )
+
+
 def write(document: Any) -> bytes:
     """Return the JSON of a document. Numpy arrays become lists, NaN and the infinities become null."""
     try:

@@ -16,6 +16,7 @@ from typing import Any, cast
 
 from cluster_serving.client.protocol.requests import Fields
 from cluster_serving.frontend.http.errors import BadRequest
+from cluster_serving.frontend.http.json_body import refuse_callback
 from cluster_serving.frontend.job import Job
 from cluster_serving.frontend.values.instances import encode_instance
 
@@ -127,6 +128,7 @@ def _fields(document: Any) -> Row:
     signature = fields.get("signature_name", "")
     if not isinstance(signature, str):
         raise BadRequest("signature_name is text")
+    refuse_callback(fields.get("callback"))
     return fields
 
 

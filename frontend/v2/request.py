@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Meta
 
 from cluster_serving.frontend.http.errors import BadRequest
-from cluster_serving.frontend.http.json_body import check_parts
+from cluster_serving.frontend.http.json_body import check_parts, refuse_callback
 
 _MAX_DIGITS = 18
 
@@ -43,6 +43,7 @@ class InferRequest(msgspec.Struct, frozen=True):
     id: str | None = None
     parameters: Parameters | None = None
     outputs: tuple[OutputHead, ...] | None = None
+    callback: Any = None
 
 
 _decoder = msgspec.json.Decoder(InferRequest)
@@ -71,6 +72,8 @@ def decode_request(body: bytes, head_bytes: str | None) -> tuple[InferRequest, l
         request = _decoder.decode(head)
     except (ValueError, RecursionError) as error:  # msgspec's own errors are ValueErrors
         raise BadRequest(f"the request does not follow the Open Inference Protocol: {error}") from error
+    refuse_callback(request.callback)
+    refuse_callback((request.parameters or {}).get("callback"))
     return request, _binary(request.inputs, memoryview(body)[length:])
 
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 from cluster_serving.frontend.http.errors import BadRequest, UnsupportedMediaType
-from cluster_serving.frontend.http.json_body import parse
+from cluster_serving.frontend.http.json_body import parse, refuse_callback
 from cluster_serving.frontend.job import Job
 from cluster_serving.frontend.values.instances import encode_instance
 from cluster_serving.frontend.values.json_values import Fields
@@ -38,7 +38,9 @@ def read_records(content_type: str, job: Job, most: int, body: bytes) -> list[Fi
         )
     else:
         document = parse(body)
-        instances = document.get("instances") if isinstance(document, dict) else None
+        fields: dict[str, Any] = document if isinstance(document, dict) else {}
+        refuse_callback(fields.get("callback"))
+        instances = fields.get("instances")
     if not isinstance(instances, list) or not instances:
         raise BadRequest(_NO_INSTANCE)
     if len(instances) > most:

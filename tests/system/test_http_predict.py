@@ -230,6 +230,10 @@ def test_a_request_takes_no_longer_than_it_may(site: Site, ask: tuple[str, dict[
         ({"instances": []}, "no instance can be found, please check your input or json(keyword should be 'instances')"),
         ({"instances": {"x": 1}}, "no instance can be found, please check"),
         ([1, 2], "no instance can be found, please check"),
+        (
+            {"instances": [{"x": 1}], "callback": "https://a"},
+            "callback is not read from the body: give it as the header",
+        ),
         ({"instances": [5]}, "instances[0]: it is not a JSON object that has a value for each input: x float32 [N,4]"),
         (
             {"instances": [{"x": [1, 2, 3, 4]}] * 21},

@@ -131,6 +131,7 @@ def test_bytes_are_the_text_of_an_input_of_text() -> None:
         ({"instances": {"x": [1]}}, "instances is a list, not an object"),
         ({"instances": [[1, 2]] * 5}, "instances has 5 rows; at most 4"),
         ({"instances": [[1, 2]], "signature_name": 1}, "signature_name is text"),
+        ({"instances": [[1, 2]], "callback": "https://a"}, "callback is not read from the body: .* header Callback"),
         ({"inputs": {}}, "inputs is an empty object"),
         ({"inputs": 1}, "input 'x' is a list, not a number"),
         ({"inputs": {"b64": "YQ=="}}, "input 'x' is a list, not an object"),
@@ -140,6 +141,13 @@ def test_bytes_are_the_text_of_an_input_of_text() -> None:
 def test_what_is_wrong_with_a_body_is_said(document: Any, message: str) -> None:
     with pytest.raises(BadRequest, match=message):
         predicted(document)
+
+
+def test_an_input_may_be_named_callback() -> None:
+    callback = TensorSpec("callback", "float32", ())
+
+    assert predicted({"inputs": {"callback": [1]}}, callback).rows == [{"callback": 1}]
+    assert predicted({"instances": [{"callback": 1}], "callback": None}, callback).rows == [{"callback": 1}]
 
 
 def test_a_value_without_a_name_is_for_a_model_of_one_input() -> None:
@@ -165,6 +173,7 @@ def test_examples_have_the_context() -> None:
     [
         ({"instances": [[1, 2]]}, "the body has examples"),
         ({"examples": [[1, 2]]}, "example 0 is a JSON object, not a list"),
+        ({"examples": [{}], "callback": "https://a"}, "callback is not read from the body"),
         ({"examples": [{}], "context": 1}, "context is a JSON object, not a number"),
     ],
 )

@@ -171,6 +171,8 @@ def test_binary_tensors_that_do_not_add_up_are_refused(
         (b'{"inputs": ["\xff"]}', None, "Open Inference Protocol"),
         (b"[" * 100_000, None, "Open Inference Protocol"),
         (b'{"inputs": [], "x": ' + b"[" * 100_000, None, "Open Inference Protocol"),
+        (b'{"inputs": [], "callback": "https://a"}', None, "callback is not read from the body: .* header Callback"),
+        (b'{"inputs": [], "parameters": {"callback": "https://a"}}', None, "callback is not read from the body"),
         (b"{}", "3", "Inference-Header-Content-Length is 3, and the body has 2 bytes"),
         (b"{}", "0", "Inference-Header-Content-Length is 0"),
         (b"{}", "-1", "Inference-Header-Content-Length is '-1', not a number of bytes"),
