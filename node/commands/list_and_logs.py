@@ -72,6 +72,12 @@ def logs(
     most = lines if lines is not None else None if since else 50
     copied = _written_ns(older_log(job.log_path))
     recent, position = _recent(job.log_path, wanted, most)
+    if not wanted.has_process:
+        processes = ", ".join(sorted(wanted.seen))
+        missing = f"the log of job {job.name} has no line of process {process}; it has lines of {processes}"
+        if not follow:
+            raise Fault(missing)
+        say(f"{missing}; new ones are waited for", err=True)
     for line in recent:
         click.echo(show(line), nl=False)
     if follow:

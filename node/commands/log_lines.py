@@ -34,11 +34,13 @@ class LogFilter:
         since: instant of the first wanted line. None: all.
         level: lowest wanted level.
         process: wanted process, `reader`, or `worker` for all workers. Empty: all.
+        seen: names of the processes of all lines so far.
     """
 
     since: datetime | None = None
     level: str = LEVELS[0]
     process: str = ""
+    seen: set[str] = field(init=False, default_factory=set[str])
     _taken: bool = field(init=False)
 
     def __post_init__(self) -> None:
@@ -50,10 +52,19 @@ class LogFilter:
             self._taken = self._wants(*head.groups())
         return self._taken
 
+    @property
+    def has_process(self) -> bool:
+        """False if the lines so far are all of other processes than the wanted one."""
+        return not self.seen or any(map(self._is_of, self.seen))
+
+    def _is_of(self, process: str) -> bool:
+        return not self.process or re.fullmatch(rf"{re.escape(self.process)}(-\d+)*", process) is not None
+
     def _wants(self, timestamp: str, level: str, process: str) -> bool:
+        self.seen.add(process)
         if level in LEVELS and LEVELS.index(level) < LEVELS.index(self.level):
             return False
-        if self.process and not re.fullmatch(rf"{re.escape(self.process)}(-\d+)*", process):
+        if not self._is_of(process):
             return False
         try:
             return self.since is None or datetime.fromisoformat(timestamp) >= self.since

@@ -628,6 +628,19 @@ def test_logs_prints_the_end() -> None:
     assert run("logs", "a", "-n", "2").output == "two\nthree\n"
 
 
+def test_logs_of_a_process_that_there_is_not() -> None:
+    job = Job.of("a")
+    job.create()
+    head = "timestamp=2026-11-25T11:00:00Z level=info process="
+    job.log_path.write_text("".join(f"{head}{name} event=started\n" for name in ("writer", "reader", "worker-0")))
+
+    result = run("logs", "a", "--process", "worker-7")
+
+    assert (result.stdout, result.exit_code) == ("", ExitCode.FAILED)
+    assert "has no line of process worker-7; it has lines of reader, worker-0, writer" in result.stderr
+    assert run("logs", "a", "--process", "worker", "--level", "error").output == ""
+
+
 def test_logs_shows_control_characters_as_escapes() -> None:
     job = Job.of("a")
     job.create()

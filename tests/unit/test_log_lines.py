@@ -35,6 +35,21 @@ def test_lines_that_are_wanted(wanted: LogFilter, lines: list[int]) -> None:
 
 
 @pytest.mark.parametrize(
+    ("process", "level", "known"),
+    [("worker", "debug", True), ("reader", "error", True), ("workers", "debug", False), ("", "error", True)],
+)
+def test_a_process_without_any_line(process: str, level: str, known: bool) -> None:
+    wanted = LogFilter(process=process, level=level)
+    assert wanted.has_process, "nothing is known yet"
+
+    for line in LOG:
+        wanted.takes(line)
+
+    assert wanted.has_process is known
+    assert wanted.seen == {"supervisor", "reader", "worker-1", "worker-10"}
+
+
+@pytest.mark.parametrize(
     ("text", "instant"),
     [
         ("90s", NOW - timedelta(seconds=90)),
