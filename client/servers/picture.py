@@ -15,7 +15,6 @@ _HALF = 0.5
 _SLOW_WRITE_S = 0.005
 _EMPTY = 0.1  # share of the time without records from which on more records would help
 _TOGETHER = 2  # records that come together, where 1 are as many as come by chance
-_OF_CALLERS = {"lock-step", "callers"}  # limits that callers on a busy machine cannot help
 _BEHIND_S = 1.0  # age of the oldest record from which on a queue counts as waiting
 
 
@@ -160,6 +159,13 @@ class _Rule:
     sentence: Callable[[JobPicture], str]
 
 
+def _crowding(job: JobPicture) -> str:
+    """Return the sentence about a busy machine, whose callers cannot send faster. Empty: no machine is busy."""
+    if job.machine < _BUSY:
+        return ""
+    return f" The cores of a machine are busy {job.machine:.0%} of the time, which slows callers there."
+
+
 _RULES = (
     _Rule(
         "memory",
@@ -244,7 +250,7 @@ _RULES = (
         lambda job: job.empty >= _EMPTY and job.burst * job.empty >= _TOGETHER,
         lambda job: (
             f"{job.burst:.0f} records come at a time, and none are there {job.empty:.0%} of the time: "
-            "send the next before the last are answered."
+            f"send the next before the last are answered.{_crowding(job)}"
         ),
     ),
     _Rule(
@@ -252,6 +258,7 @@ _RULES = (
         lambda job: job.empty >= _EMPTY or (job.oldest_s < _BEHIND_S and 0 < job.fill < _HALF),
         lambda job: (
             f"The callers send no more: workers are busy {job.mean_busy:.0%} of the time, batches {job.fill:.0%} full."
+            f"{_crowding(job)}"
         ),
     ),
     _Rule(
@@ -279,8 +286,4 @@ batches.
 
 def limit(picture: JobPicture) -> Limit:
     """Return the part that limits a job at present."""
-    rule = next(rule for rule in _RULES if rule.holds(picture))
-    sentence = rule.sentence(picture)
-    if rule.code in _OF_CALLERS and picture.machine >= _BUSY and not picture.workers_are_busy:
-        sentence += f" The cores of a machine are busy {picture.machine:.0%} of the time, which slows callers there."
-    return Limit(rule.code, sentence)
+    return next(Limit(rule.code, rule.sentence(picture)) for rule in _RULES if rule.holds(picture))

@@ -1,6 +1,7 @@
 """`top`: the table of `status`, live, and the workers of one job."""
 
 import os
+import re
 import select
 import sys
 import termios
@@ -25,6 +26,8 @@ _MINUTE = 60
 _BAR, _PARTS = 30, "▏▎▍▌▋▊▉█"
 _LEVELS = "▁▂▃▄▅▆▇█"
 _UP, _DOWN, _ENTER, _BACK, _END = ("\x1b[A", "k"), ("\x1b[B", "j"), ("\r", "\n"), ("\x1b", "\x7f"), ("q", "Q")
+_KEY = re.compile(r"\x1b\[[A-Z]|.", re.DOTALL)
+_READ_BYTES = 4096  # all that a terminal keeps, so that no key is cut in two
 _HELP = "up, down: choose a job   enter: its workers   esc: back   q: end"
 
 Report = Mapping[str, Any]
@@ -146,6 +149,11 @@ def _details(history: Sequence["JobPicture"], width: int) -> Iterator[str]:
     yield from table.lines(width)
 
 
+def keys(typed: str) -> list[str]:
+    """Return the keys that were pressed since the last look. An arrow is three characters."""
+    return _KEY.findall(typed)
+
+
 def sparkline(values: Sequence[float]) -> str:
     """Return values as a line of bars, of which the highest has full height."""
     highest = max(values, default=0.0) or 1.0
@@ -178,6 +186,7 @@ def _on_terminal(name: str | None, interval_s: float) -> None:
                     left_s = until_s - time.monotonic()
                     if left_s <= 0 or not select.select([keyboard], [], [], left_s)[0]:
                         break
-                    view.press(os.read(keyboard, 16).decode(errors="replace"))
+                    for key in keys(os.read(keyboard, _READ_BYTES).decode(errors="replace")):
+                        view.press(key)
     finally:
         termios.tcsetattr(keyboard, termios.TCSADRAIN, before)

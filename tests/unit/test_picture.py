@@ -9,7 +9,7 @@ from cluster_serving.client.servers.picture import JobPicture, limit
 from cluster_serving.client.wire.heartbeat import Heartbeat
 from cluster_serving.client.wire.load import Load, ProcessLoad
 from cluster_serving.node.commands.load_text import duration, number
-from cluster_serving.node.commands.top import bar, sparkline
+from cluster_serving.node.commands.top import bar, keys, sparkline
 from support.heartbeats import described
 
 BUSY = JobPicture(
@@ -135,6 +135,20 @@ def test_rates(value: float, text: str) -> None:
 @pytest.mark.parametrize(("share", "text"), [(0, ""), (0.01, "▎"), (0.5, "█" * 15), (1, "█" * 30), (1.3, "█" * 30)])
 def test_a_share_is_a_bar(share: float, text: str) -> None:
     assert bar(share) == text
+
+
+@pytest.mark.parametrize(
+    ("typed", "pressed"),
+    [
+        ("", []),
+        ("q", ["q"]),
+        ("jj\r", ["j", "j", "\r"]),
+        ("\x1b[B\x1b[A\x1b", ["\x1b[B", "\x1b[A", "\x1b"]),
+        ("\x1bj\n", ["\x1b", "j", "\n"]),
+    ],
+)
+def test_keys_that_come_together_are_keys_of_their_own(typed: str, pressed: list[str]) -> None:
+    assert keys(typed) == pressed
 
 
 @pytest.mark.parametrize(("values", "text"), [([], ""), ([0, 0], "▁▁"), ([0, 1, 2, 4, 8, 3], "▁▂▃▅█▄")])
