@@ -3,7 +3,7 @@
 redis-py is imported with the first connection: it takes a tenth of a second, and workers have settings without a connection.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, unquote, urlparse
 
@@ -124,6 +124,14 @@ class RedisSettings:
         """True for a plain server on this machine, so that `start` may run the server itself."""
         plain = not (self.tls or self.unix_path or self.sentinels)
         return plain and self.host in {"localhost", "127.0.0.1"}
+
+    def is_same(self, other: "RedisSettings") -> bool:
+        """Return whether two settings lead to the same database, whatever login they have."""
+        here, there = (
+            replace(each, host="localhost").describe() if each.is_local_default else each.describe()
+            for each in (self, other)
+        )
+        return here == there
 
     def describe(self) -> str:
         """Return a URL for people and logs, without secrets."""

@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeVar
 
+from cluster_serving.client.redis_settings import RedisSettings
+
 F = TypeVar("F")
 
 Status = Literal["skip", "ok", "warn", "fail"]
@@ -96,12 +98,14 @@ class Case(NamedTuple):
         environ: environment variables of this process.
         stack_files: files of a stack to check. Empty: the stack that runs, if any.
         stack: name of the stack.
+        redis: Redis of the job. None: it is not known.
     """
 
     config_path: Path | None
     environ: Mapping[str, str]
     stack_files: tuple[Path, ...] = ()
     stack: str = "serving"
+    redis: RedisSettings | None = None
 
 
 class Examiner(Protocol):

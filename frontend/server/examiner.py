@@ -10,6 +10,7 @@ from typing import NamedTuple
 import click
 import psutil
 
+from cluster_serving.client.redis_settings import RedisSettings
 from cluster_serving.client.servers.checks import Case, Checks, Finding, Verdict
 from cluster_serving.client.servers.config.spellings import fold
 from cluster_serving.frontend.config.loading import ConfigError, check_files, load_frontend_config
@@ -61,14 +62,23 @@ class FrontendExaminer:
     codes = FRONTEND.codes
 
     def examine(self, case: Case) -> list[Finding]:
-        """Return the findings about each frontend that runs, and about the settings in the config file."""
-        found = [finding for subject, facts in _running() for finding in FRONTEND.run(facts, subject)]
+        """Return the findings about each frontend that runs on the job's Redis, and about the settings in the config file."""
+        running = [(subject, facts) for subject, facts in _running() if _is_on(facts, case.redis)]
+        found = [finding for subject, facts in running for finding in FRONTEND.run(facts, subject)]
         if case.config_path is not None and _has_section(case.config_path):
             found += FRONTEND.run(_read(case.config_path, case.environ, {}, running=False), str(case.config_path))
-        return found or FRONTEND.skip("frontend", "none runs here, and the config file has no section frontend:")
+        where = f" on {case.redis.describe()}" if case.redis else ""
+        return found or FRONTEND.skip(
+            "frontend", f"none runs here{where}, and the config file has no section frontend:"
+        )
 
 
 EXAMINER = FrontendExaminer()
+
+
+def _is_on(facts: FrontendFacts, redis: RedisSettings | None) -> bool:
+    """Return whether a frontend is on a Redis, or may be."""
+    return facts.config is None or redis is None or facts.config.redis_settings().is_same(redis)
 
 
 def _is_local(interface: str) -> bool:

@@ -110,7 +110,7 @@ def examine(
     else:
         headlines[JOB.group] = job.name
         findings += JOB.run(nodes, f"job {job.name}") if nodes else JOB.skip(f"job {job.name}", "Redis does not tell")
-    case = Case(loaded.path, environ, stack_files)
+    case = Case(loaded.path, environ, stack_files, redis=config.redis_settings() if config is not None else None)
     findings += [finding for examiner in _examiners() for finding in examiner.examine(case)]
     return Report(findings, headlines)
 

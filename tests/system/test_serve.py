@@ -15,7 +15,10 @@ from pathlib import Path
 import psutil
 import pytest
 
+from cluster_serving.client.redis_settings import RedisSettings
+from cluster_serving.client.servers.checks import Case, Finding
 from cluster_serving.client.servers.process.exit_codes import ExitCode
+from cluster_serving.frontend.server.examiner import EXAMINER
 from support.models import MODELS
 from support.private_redis import free_port
 from support.programs import program
@@ -89,6 +92,11 @@ def processes_of(home: str) -> list[str]:
     return found
 
 
+def examined_frontends(redis_port: int) -> list[Finding]:
+    """What doctor finds of the frontends on a Redis of this machine."""
+    return EXAMINER.examine(Case(None, {}, redis=RedisSettings("127.0.0.1", redis_port)))
+
+
 @contextmanager
 def serving(home: Path, *words: str, inside: Sequence[str] = (), **environment: str) -> Generator[Serve]:
     serve = Serve(home, *words, inside=inside, **environment)
@@ -110,9 +118,13 @@ def test_the_printed_calls_are_answered_and_ctrl_c_ends_everything(tmp_path: Pat
         answer = serve.curl()
         printed = serve.python()
         wait_until(lambda: "answered" in serve.text, "the live line")
+        of_job = examined_frontends(serve.redis_port)
+        of_another = examined_frontends(free_port())
         serve.process.send_signal(signal.SIGINT)
 
         assert serve.process.wait(60) == ExitCode.OK, serve.text
+    assert [each.status for each in of_job] == ["ok", "ok"]
+    assert {each.status for each in of_another} == {"skip"}
     assert answer.startswith('{"predictions":[[')
     assert printed.startswith("[")
     assert "image        float32 [N,1,8,8]" in serve.text

@@ -76,6 +76,21 @@ def test_a_login_at_the_sentinels_is_theirs_and_the_scheme_says_whether_they_tak
     assert SECRET not in f"{parsed!r} {parsed.describe()}"
 
 
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("localhost", "redis://user:pw@127.0.0.1:6379/0", True),
+        ("localhost:7000", "localhost", False),
+        ("localhost", "redis://localhost/1", False),
+        ("elsewhere", "localhost", False),
+        ("unix:///run/r.sock", "unix:///run/r.sock", True),
+        ("redis+sentinel://a/main", "redis+sentinel://a/other", False),
+    ],
+)
+def test_the_same_database(one: str, other: str, same: bool) -> None:
+    assert RedisSettings.parse(one).is_same(RedisSettings.parse(other)) is same
+
+
 @pytest.mark.parametrize("url", ["unix:///run/r.sock", "redis+sentinel://a/main", "h"])
 def test_the_number_of_the_database_holds_for_every_kind(url: str) -> None:
     assert RedisSettings.parse(url, db=6).db == 6
