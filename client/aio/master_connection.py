@@ -36,6 +36,7 @@ class AsyncMasterConnection(Connection):
     async def _connect(self) -> None:
         sentinels = Sentinels.of(self._settings)
         self.host, self.port = await asyncio.to_thread(sentinels.master)
+        self.is_cut = False
         await cast(Any, super())._connect()
         sentinels.watch(self)
 

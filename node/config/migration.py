@@ -20,7 +20,7 @@ from pydantic import SecretStr
 
 from cluster_serving.client.servers.config.loading import load
 from cluster_serving.client.servers.config.sources import Found, Line, known_keys, read_file
-from cluster_serving.client.servers.config.spellings import ConfigError, fold
+from cluster_serving.client.servers.config.spellings import fold
 from cluster_serving.client.servers.config.values import mask_address, mask_url
 from cluster_serving.node.config.config import Config
 from cluster_serving.node.config.spellings import ADDRESSES, PATHS, SPELLINGS
@@ -83,11 +83,9 @@ def migrate(path: Path) -> Migration:
     Raises:
         ConfigError: the file cannot be read, is not YAML, or holds a value that is not allowed. The message names file and line.
     """
-    if not path.exists():
-        raise ConfigError(f"{path}: there is no such file; give the path of the original's config.yaml")
     aliases = {str(field.alias): field for field in Config.model_fields.values()}
     found = Found(SPELLINGS, known_keys(aliases), frozenset())
-    read_file(path, found)
+    read_file(path, found, if_missing="give the path of the original's config.yaml")
     lines = sorted(found.lines, key=lambda line: line.number)
     unknown = {fold(line.written) for line in lines if _is_unknown(line)}
     # Only values are checked: files that settings name may lie on another machine.

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from cluster_serving.client import AsyncInputQueue, AsyncOutputQueue, ConnectionLost, InputQueue, OutputQueue
+from cluster_serving.client.aio.master_connection import AsyncMasterConnection
 from cluster_serving.client.redis_settings import RedisSettings
 from cluster_serving.client.sentinels import master
 from support.certificates import tls_of_redis, write_certificates
@@ -61,6 +62,21 @@ def frozen(process: Sentinel) -> Generator[None]:
 def test_records_get_through(query: Query, own_redis: PrivateRedis, tmp_path: Path) -> None:
     with sentinel(tmp_path, own_redis.port) as watching:
         assert query(url=watching.url) == "[]"
+
+
+def test_a_connection_that_was_cut_is_whole_once_it_is_connected_anew(own_redis: PrivateRedis, tmp_path: Path) -> None:
+    async def run(settings: RedisSettings) -> None:
+        connection: Any = AsyncMasterConnection(**settings.options())
+        await connection.connect()
+        connection.cut()
+        was_cut = connection.is_cut
+        await connection.disconnect(nowait=True)
+        await connection.connect()
+        assert (was_cut, connection.is_cut) == (True, False)
+        await connection.disconnect(nowait=True)
+
+    with sentinel(tmp_path, own_redis.port) as watching:
+        asyncio.run(run(RedisSettings.parse(watching.url)))
 
 
 @both

@@ -92,10 +92,17 @@ class Found:
         self.faults.append(f"{where}: unknown key {written}{suggestion}")
 
 
-def read_file(path: Path, found: Found) -> None:
+def read_file(
+    path: Path, found: Found, if_missing: str = "create one with cluster-serving init, or give --config-path"
+) -> None:
     """Read a YAML file of any version into `found`.
 
     Flat keys win over nested keys. Keys of the server's own section win over both.
+
+    Args:
+        path: the file.
+        found: takes the settings.
+        if_missing: remedy for people who name a file that is not there.
 
     Raises:
         ConfigError: the file cannot be read, is not YAML, or holds a value that cannot be meant.
@@ -103,9 +110,7 @@ def read_file(path: Path, found: Found) -> None:
     try:
         root: yaml.Node | None = yaml.compose(path.read_bytes(), Loader=yaml.SafeLoader)
     except FileNotFoundError as error:
-        raise ConfigError(
-            f"{path}: there is no such file; create one with cluster-serving init, or give --config-path"
-        ) from error
+        raise ConfigError(f"{path}: there is no such file; {if_missing}") from error
     except OSError as error:
         raise ConfigError(f"{path}: cannot read the file: {_reason(error)}") from error
     except yaml.YAMLError as error:
