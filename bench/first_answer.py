@@ -81,7 +81,7 @@ def _save_unknown(path: Path, factor: int) -> Path:
 def _first_answer(model: Path, home: Path) -> tuple[float, float, Any]:
     """Return the seconds from the command to the answer to its printed call, the servers' CPU seconds, and the prediction."""
     environment = os.environ | {"CLUSTER_SERVING_HOME": str(home / "state")}
-    command = [sys.executable, "-P", "-m", "cluster_serving.node.cli", "serve", str(model)]
+    command = [sys.executable, "-P", "-m", "cluster_serving.node.cli", "serve", str(model.absolute())]
     command += [f"--redis-url=localhost:{_REDIS_PORT}", f"--port={_HTTP_PORT}"]
     begun_s, shown = time.perf_counter(), ""
     with subprocess.Popen(
