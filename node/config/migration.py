@@ -85,7 +85,7 @@ def migrate(path: Path) -> Migration:
     """
     aliases = {str(field.alias): field for field in Config.model_fields.values()}
     found = Found(SPELLINGS, known_keys(aliases), frozenset())
-    read_file(path, found, if_missing="give the path of the original's config.yaml")
+    read_file(path, found, missing="there is no such file; give the path of the original's config.yaml")
     lines = sorted(found.lines, key=lambda line: line.number)
     unknown = {fold(line.written) for line in lines if _is_unknown(line)}
     # Only values are checked: files that settings name may lie on another machine.

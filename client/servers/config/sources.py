@@ -92,9 +92,10 @@ class Found:
         self.faults.append(f"{where}: unknown key {written}{suggestion}")
 
 
-def read_file(
-    path: Path, found: Found, if_missing: str = "create one with cluster-serving init, or give --config-path"
-) -> None:
+_MISSING = "there is no such file; create one with cluster-serving init, or give --config-path"
+
+
+def read_file(path: Path, found: Found, missing: str = _MISSING) -> None:
     """Read a YAML file of any version into `found`.
 
     Flat keys win over nested keys. Keys of the server's own section win over both.
@@ -102,7 +103,7 @@ def read_file(
     Args:
         path: the file.
         found: takes the settings.
-        if_missing: remedy for people who name a file that is not there.
+        missing: message for a file that is not there, with the remedy.
 
     Raises:
         ConfigError: the file cannot be read, is not YAML, or holds a value that cannot be meant.
@@ -110,7 +111,7 @@ def read_file(
     try:
         root: yaml.Node | None = yaml.compose(path.read_bytes(), Loader=yaml.SafeLoader)
     except FileNotFoundError as error:
-        raise ConfigError(f"{path}: there is no such file; {if_missing}") from error
+        raise ConfigError(f"{path}: {missing}") from error
     except OSError as error:
         raise ConfigError(f"{path}: cannot read the file: {_reason(error)}") from error
     except yaml.YAMLError as error:
