@@ -74,19 +74,25 @@ def test_interrupts_while_connecting_use_nothing_up(link: Link, monkeypatch: pyt
     assert link.call("ECHO", "b") == b"b"
 
 
-def test_a_connection_is_closed_by_the_call_under_way_and_not_beside_it(
-    link: Link, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The number of a closed socket may be that of another file by the time the call reads."""
-    closers = list[threading.Thread]()
+@pytest.fixture
+def closers(monkeypatch: pytest.MonkeyPatch) -> list[threading.Thread]:
+    """Threads that have closed an open connection."""
+    found = list[threading.Thread]()
     disconnect: Any = redis.Connection.disconnect
 
     def recorded(connection: redis.Connection, *args: Any) -> None:
         if connection.is_connected:  # and not the garbage of another test
-            closers.append(threading.current_thread())
+            found.append(threading.current_thread())
         disconnect(connection, *args)
 
     monkeypatch.setattr(redis.Connection, "disconnect", recorded)
+    return found
+
+
+def test_a_connection_is_closed_by_the_call_under_way_and_not_beside_it(
+    link: Link, closers: list[threading.Thread]
+) -> None:
+    """The number of a closed socket may be that of another file by the time the call reads."""
 
     def wait() -> None:
         with pytest.raises(ConnectionLost):
@@ -98,6 +104,23 @@ def test_a_connection_is_closed_by_the_call_under_way_and_not_beside_it(
 
     assert closers
     assert threading.current_thread() not in closers
+
+
+def test_close_of_a_queue_leaves_the_connection_to_the_call_that_waits(
+    served_redis: PrivateRedis, closers: list[threading.Thread]
+) -> None:
+    queue, waiting = InputQueue(port=served_redis.port), list[threading.Thread]()
+
+    def ask() -> None:
+        waiting.append(threading.current_thread())
+        with pytest.raises(ConnectionLost):
+            queue.predict(ROW, timeout=60)
+
+    with in_background(ask), served_redis.client() as admin:
+        wait_until(lambda: admin.info("clients")["blocked_clients"], "the call waits")
+        queue.close()
+
+    assert waiting[0] in closers
 
 
 def test_no_socket_stays_open_when_a_link_is_shut_down_beside_its_last_call(link: Link) -> None:
