@@ -10,6 +10,8 @@ import msgspec
 from cluster_serving.client.servers.process.exit_codes import ExitCode, Fault
 from cluster_serving.swarm import docker
 
+STACK_VARIABLE = "CLUSTER_SERVING_STACK"
+DEFAULT_STACK = "serving"
 NAMESPACE = "com.docker.stack.namespace"
 ENDED = {"complete", "shutdown", "failed", "rejected", "orphaned", "remove"}  # final states of a task
 

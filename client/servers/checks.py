@@ -97,14 +97,12 @@ class Case(NamedTuple):
         config_path: config file of the job, or None.
         environ: environment variables of this process.
         stack_files: files of a stack to check. Empty: the stack that runs, if any.
-        stack: name of the stack.
         redis: Redis of the job. None: it is not known.
     """
 
     config_path: Path | None
     environ: Mapping[str, str]
     stack_files: tuple[Path, ...] = ()
-    stack: str = "serving"
     redis: RedisSettings | None = None
 
 

@@ -107,11 +107,11 @@ def _has_section(path: Path) -> bool:
 
 
 def _running() -> Iterator[tuple[str, FrontendFacts]]:
-    """Yield each frontend of this user, with the settings of its command line, environment and config file."""
+    """Yield each frontend of this user outside containers, with the settings of its command line, environment and config file."""
     supervisors: set[int] = set()
     for process in psutil.process_iter():
-        with suppress(psutil.Error):
-            if process.cmdline()[-2:] == _PROCESS and os.geteuid() in (0, process.uids().effective):
+        with suppress(psutil.Error, OSError):
+            if process.cmdline()[-2:] == _PROCESS and _is_readable(process):
                 supervisors.add(process.ppid())
     for pid in sorted(supervisors):
         with suppress(psutil.Error, click.ClickException, OSError, StopIteration):
@@ -123,6 +123,12 @@ def _running() -> Iterator[tuple[str, FrontendFacts]]:
             flags: dict[str, object] = {f"--{name.replace('_', '-')}": value for name, value in values.items()}
             facts = _read(path if path.exists() else None, supervisor.environ(), flags, running=True)
             yield f"frontend (pid {pid})", facts
+
+
+def _is_readable(process: psutil.Process) -> bool:
+    """Return whether this user may see the settings of a process, and finds the files that they name where the process does."""
+    is_here = Path(f"/proc/{process.pid}/ns/pid").samefile("/proc/self/ns/pid")
+    return is_here and os.geteuid() in (0, process.uids().effective)
 
 
 def _options(words: list[str]) -> dict[str, object]:

@@ -66,7 +66,9 @@ def logs(
     if not job.log_path.exists():
         if not was_started(job):
             raise NotStarted(f"{not_running(job)}.")
-        raise Fault(f"job {job.name} has no log: it was never started in the background on this machine")
+        raise Fault(
+            f"job {job.name} has no log here: a node in the foreground logs to its standard error, in a container to `docker logs`"
+        )
     wanted = LogFilter(since, level, process)
     show = as_json if in_json else printable_lines
     most = lines if lines is not None else None if since else 50

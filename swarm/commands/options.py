@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from cluster_serving.client.servers.process.exit_codes import Fault
-from cluster_serving.swarm.live import Stack
+from cluster_serving.swarm.live import DEFAULT_STACK, STACK_VARIABLE, Stack
 from cluster_serving.swarm.stack import ADDITIONS, PACKAGED, Source, stack_files
 from cluster_serving.swarm.variables import NODES, VARIABLES, given_model, variables
 
@@ -20,10 +20,10 @@ name_option = click.option(
     "-s",
     "--stack",
     "name",
-    default="serving",
-    envvar="CLUSTER_SERVING_STACK",
+    default=DEFAULT_STACK,
+    envvar=STACK_VARIABLE,
     metavar="NAME",
-    help="Name of the stack; serving.",
+    help=f"Name of the stack; {DEFAULT_STACK}.",
 )
 timeout_option = click.option(
     "--timeout", "timeout_s", type=float, default=TIMEOUT_S, metavar="S", help="Seconds to wait at most; 600."

@@ -7,7 +7,7 @@ from cluster_serving.client.servers.checks import Case, Checks, Finding, Verdict
 from cluster_serving.client.servers.process.exit_codes import Fault
 from cluster_serving.swarm.docker import DockerMissing
 from cluster_serving.swarm.lint import exposure, finding, limits, redis, resilience, settings, versions
-from cluster_serving.swarm.live import Stack, find_stack
+from cluster_serving.swarm.live import DEFAULT_STACK, STACK_VARIABLE, Stack, find_stack
 from cluster_serving.swarm.stack import Document, Source, render, stack_files
 
 STACK = Checks[Document]("Stack")
@@ -61,19 +61,22 @@ class StackExaminer:
 
     def examine(self, case: Case) -> list[Finding]:
         """Return the findings about a stack. Without files and without a running stack, the checks are skipped."""
-        subject = f"stack {case.stack}"
+        name = case.environ.get(STACK_VARIABLE) or DEFAULT_STACK
+        subject = f"stack {name}"
         try:
             if case.stack_files:
                 files = stack_files(tuple(map(str, case.stack_files)), ())
-                return STACK.run(render(Source(case.stack, files, files[0].parent)), subject)
-            running = find_stack(case.stack)
+                return STACK.run(render(Source(name, files, files[0].parent)), subject)
+            running = find_stack(name)
         except DockerMissing as fault:
             if case.stack_files:
                 raise
             return STACK.skip(subject, str(fault))
         except Fault as fault:
             return STACK.skip(subject, str(fault))
-        return STACK.skip(subject, "no stack runs") if running is None else STACK.run(as_document(running), subject)
+        if running is None:
+            return STACK.skip(subject, f"no stack {name} runs; {STACK_VARIABLE} names another one")
+        return STACK.run(as_document(running), subject)
 
 
 EXAMINER = StackExaminer()

@@ -159,11 +159,13 @@ def test_a_container_serves_what_is_mounted_and_ends_with_its_process_1(tmp_path
     ]
     with serving(tmp_path, str(model), inside=inside, HOME="/nonexistent") as serve:
         answer = serve.curl()
+        of_host = examined_frontends(serve.redis_port)
         (process_1,) = psutil.Process(serve.process.pid).children()
         process_1.send_signal(signal.SIGTERM)
 
         assert serve.process.wait(60) == ExitCode.OK, serve.text
     assert answer.startswith('{"predictions":[[')
+    assert {each.status for each in of_host} == {"skip"}  # its files are those of its container
     assert "Every machine that reaches the port may call" in serve.text
     assert serve.text.endswith("Redis stopped; its data stays on disk.\nStopped.\n")
     assert not serve.left()

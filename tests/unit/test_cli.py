@@ -628,6 +628,15 @@ def test_logs_prints_the_end() -> None:
     assert run("logs", "a", "-n", "2").output == "two\nthree\n"
 
 
+def test_logs_of_a_node_in_the_foreground() -> None:
+    Job.of("a").record(record("a"))
+
+    result = run("logs", "a")
+
+    assert (result.stdout, result.exit_code) == ("", ExitCode.FAILED)
+    assert "a node in the foreground logs to its standard error, in a container to `docker logs`" in result.stderr
+
+
 def test_logs_of_a_process_that_there_is_not() -> None:
     job = Job.of("a")
     job.create()

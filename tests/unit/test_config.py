@@ -447,6 +447,7 @@ def test_mistakes_in_the_environment(tmp_path: Path, environ: dict[str, str], me
 
 def test_misspelled_variable_is_named_and_others_are_not(tmp_path: Path) -> None:
     environ = {"CLUSTER_SERVING_MODLE_PATH": "/m", "CLUSTER_SERVING_HOME": "/h", "CLUSTER_SERVING_PORT": "tcp://1"}
+    environ |= {"CLUSTER_SERVING_MODELS": "/srv/models"}  # of a stack file
 
     ignored = load(tmp_path, "", environ).ignored
 

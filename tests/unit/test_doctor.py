@@ -11,6 +11,7 @@ from cluster_serving.client.servers.checks import Case, Finding, Verdict, worst
 from cluster_serving.client.wire.heartbeat import Release
 from cluster_serving.client.wire.load import Load
 from cluster_serving.frontend.server.examiner import EXAMINER as FRONTENDS
+from cluster_serving.node.commands.doctor_text import lines
 from cluster_serving.node.config.loading import Config
 from cluster_serving.node.doctor.config import CONFIG
 from cluster_serving.node.doctor.examination import codes
@@ -374,6 +375,15 @@ def test_the_report_says_whether_all_is_good() -> None:
     assert [Report([slow], {}).exit_code(strict) for strict in (False, True)] == [0, 1]
     assert Report([bad], {}).exit_code(strict=False) == 1
     assert Report([slow._replace(muted=True)], {}).exit_code(strict=True) == 0
+
+
+def test_a_question_ends_without_a_period() -> None:
+    asked = Finding("CS-CONFIG-OLD", "Config", "config", Verdict("warn", "did you mean modelPath?"))
+
+    shown = "\n".join(lines(Report([asked, finding()], {}), 80, only_problems=False, verbose=False))
+
+    assert "did you mean modelPath?\n" in shown
+    assert "slow.\n" in shown
 
 
 def test_every_code_is_documented() -> None:

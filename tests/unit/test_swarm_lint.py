@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 import yaml
 
+from cluster_serving.client.servers.checks import Case
 from cluster_serving.swarm.lint.check import check
-from cluster_serving.swarm.lint.examiner import STACK
+from cluster_serving.swarm.lint.examiner import EXAMINER, STACK
 from cluster_serving.swarm.lint.finding import parts_of
 from cluster_serving.swarm.lint.quantities import docker_bytes, redis_bytes, seconds
+from cluster_serving.swarm.live import STACK_VARIABLE
 from cluster_serving.swarm.stack import PACKAGED
 
 Document = dict[str, Any]
@@ -266,6 +268,17 @@ FAULTS: list[tuple[str, str, Change]] = [
     ("CS-STACK-EXPOSED", "fail", at("node.environment.CLUSTER_SERVING_REDIS_PASSWORD", "geheim")),
     ("CS-STACK-VERSIONS", "warn", at("frontend.image", "cluster-serving-frontend:0.9")),
 ]
+
+
+@pytest.mark.parametrize(("environ", "subject"), [({}, "stack serving"), ({STACK_VARIABLE: "mine"}, "stack mine")])
+def test_doctor_looks_at_the_stack_that_the_environment_names(
+    environ: dict[str, str], subject: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", "")  # there is no docker
+
+    found = EXAMINER.examine(Case(None, environ))
+
+    assert {(each.subject, each.status) for each in found} == {(subject, "skip")}
 
 
 @pytest.mark.parametrize(("code", "status", "change"), FAULTS)

@@ -14,6 +14,7 @@ import yaml
 from cluster_serving.client.servers.config.spellings import ConfigError, Spellings, fold, snake
 
 ENVIRON_PREFIX = "CLUSTER_SERVING_"
+_TYPO = 0.94  # likeness of a name with one wrong letter. CLUSTER_SERVING_MODELS of stack files is 0.92 like MODEL_SALT
 
 
 @dataclass(frozen=True)
@@ -233,7 +234,7 @@ def read_environ(environ: Mapping[str, str], found: Found) -> None:
             found.take(Setting(names[files[name]], secret, name, name))
         else:
             # Not an error, because container platforms set variables of their own under a service's name.
-            close = difflib.get_close_matches(name, [*names, *files], 1, 0.9)
+            close = difflib.get_close_matches(name, [*names, *files], 1, _TYPO)
             if close:
                 found.ignored[name] = f"no such variable; did you mean {close[0]}?"
 
