@@ -70,6 +70,14 @@ def test_predict_gives_every_output_in_the_models_order(queue: InputQueue) -> No
     assert (total, total.dtype, total.shape) == (10.0, np.float64, ())
 
 
+def test_answered_records_have_left_the_stream(queue: InputQueue, redis_server: PrivateRedis) -> None:
+    """The length of the stream is the number of records that wait or run: an autoscaler may take it."""
+    list(queue.predict_many({"x": row(n, 0, 0, 0)} for n in range(20)))
+
+    with redis_server.client() as client:
+        assert client.xlen(JOB) == 0
+
+
 def test_enqueued_results_are_found_under_their_uri(queue: InputQueue, output: OutputQueue) -> None:
     entry = queue.enqueue("a:b c/ü", x=row(0, 0, 0, 1))
 

@@ -175,6 +175,7 @@ def test_a_message_is_found_by_its_words(mistake: str, words: str) -> None:
 SETTINGS = {str(field.alias) for model in (Settings, FrontendConfig) for field in model.model_fields.values()}
 FOREIGN = {"scrape_configs", "groups", "services"}
 """First keys of files of other programs."""
+MANIFEST = set(re.findall(r"\b(\w+):", (ROOT / "docs" / "examples" / "kubernetes.yaml").read_text()))
 
 
 def unknown_keys(page: Path) -> Iterator[str]:
@@ -187,7 +188,7 @@ def unknown_keys(page: Path) -> Iterator[str]:
 def unknown_settings(page: Path) -> set[str]:
     """Return names in flags, and names with a hump before a colon and a value, that are no settings."""
     named = {key for text in spans(page) for key in re.findall(r"^([a-z]+[A-Z]\w*): \S", text)}
-    return {*re.findall(r"--set[= ]'?([a-z]\w*)=", code(page)), *named} - SETTINGS - {"name"}
+    return {*re.findall(r"--set[= ]'?([a-z]\w*)=", code(page)), *named} - SETTINGS - MANIFEST
 
 
 @cache
