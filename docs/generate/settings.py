@@ -37,6 +37,8 @@ _FRONTEND = """Below `frontend:` in `config.yaml`, or as a flag. `redisUrl` and 
 """
 
 EXAMPLES = {
+    "accuracyAgreement": "0.98",
+    "accuracyMetric": "metric.py:score",
     "accuracyTolerance": "0.02",
     "apiKeysFile": "/etc/cluster-serving/keys",
     "calibrationData": "samples.npz",

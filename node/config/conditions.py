@@ -25,7 +25,19 @@ _DISTRIBUTIONS = {
     "bigdl": ("torch",),
     "python": (),
 }
+_IMAGES = (
+    "image_resize",
+    "image_channels",
+    "image_channel_order",
+    "image_layout",
+    "image_decoding",
+    "image_mean",
+    "image_scale",
+)
 _SETTINGS_OF_PROOF = {
+    *_IMAGES,  # of calibrationData
+    "accuracy_agreement",
+    "accuracy_metric",
     "accuracy_tolerance",
     "calibration_data",
     "model_inputs",
@@ -41,6 +53,8 @@ def of_runtime(config: Config, backend: str, cpuinfo: Path = CPUINFO) -> dict[st
     The features of the processor are included, because virtual machines may give a processor any name.
     """
     names = {"numpy", *_DISTRIBUTIONS.get(backend, ()), *(["openvino"] if config.engine != "native" else [])}
+    if config.precision in ("auto", "int8"):
+        names |= {"openvino", "nncf"}
     versions = {"cluster-serving": __version__, "python": platform.python_version()}
     for name in sorted(names):
         try:
@@ -55,7 +69,7 @@ def of_runtime(config: Config, backend: str, cpuinfo: Path = CPUINFO) -> dict[st
 
 
 def of_proof(config: Config, backend: str) -> dict[str, Any]:
-    """Return everything that decides whether rows may share a batch, except the model and the chosen engine and precision.
+    """Return everything that decides about a model in INT8, and whether rows may share a batch, except the model and the runtime.
 
     `batching` is not included: a fault that `auto` has found is a warning for `rows`. The code of a Python model may import any
     package.

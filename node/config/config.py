@@ -84,7 +84,11 @@ class Config(Settings):
     @property
     def beside_model(self) -> tuple[Path, ...]:
         """Files that may lie in the model's directory and are no models."""
-        return tuple(Path(text) for text in (self.processing.rpartition(":")[0], self.labels) if text)
+        return tuple(
+            Path(text)
+            for text in (self.processing.rpartition(":")[0], self.accuracy_metric.rpartition(":")[0], self.labels)
+            if text
+        )
 
     def resolved_parallelism(self, backend: str, budget: int, copies: int = MAX_WORKERS) -> tuple[int, int]:
         """Return the number of workers, and the number of threads of each worker.

@@ -99,6 +99,15 @@ def _check_together(config: Config) -> None:
             "tensorboardDir is set, and logInterval is 0, so no point would be written: set logInterval to the seconds between two "
             "points"
         )
+    if config.precision == "int8" and not config.calibration_data:
+        raise ConfigError(
+            "precision is int8, which is calibrated and proven on records of yours: set calibrationData to an .npz or .npy file "
+            "or a folder of images"
+        )
+    if config.precision == "int8" and config.model_encrypted:
+        raise ConfigError(
+            "precision is int8, which writes the model to the disk, and modelEncrypted is true: take one of them away"
+        )
     if config.padding and config.deterministic:
         raise ConfigError(
             "padding and deterministic exclude each other, because the last bits of a result change with the padding: take one "

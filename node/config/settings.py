@@ -24,6 +24,13 @@ def _objective(value: object) -> str:
     return str(Objective.parse(value))
 
 
+def _in_file(value: str, kind: str) -> str:
+    file, colon, name = value.rpartition(":")
+    if value and not (file and colon and name.isidentifier()):
+        raise ValueError(f"must be of the form file.py:{kind}")
+    return value
+
+
 class Settings(Log, Redis):
     """Settings of a node, each checked by itself.
 
@@ -240,9 +247,10 @@ class Settings(Log, Redis):
         le=16 << 30,
         description="Largest inputs of one batch in bytes, 64k to 16g. k, m, g allowed.",
     )
-    precision: Annotated[Literal["auto", "f32", "bf16"], BeforeValidator(lower)] = Field(
+    precision: Annotated[Literal["auto", "f32", "bf16", "int8"], BeforeValidator(lower)] = Field(
         default="f32",
-        description="Precision of the model: f32, bf16 (faster and less exact), or auto (bf16 if exact enough).",
+        description="Precision of the model: f32, bf16 (faster and less exact), int8 (OpenVINO, proven on calibrationData), or "
+        "auto (the fastest that is exact enough).",
     )
     accuracy_tolerance: float = Field(
         default=0.01,
@@ -251,9 +259,21 @@ class Settings(Log, Redis):
         description="Largest deviation of an output under auto from the model's own runtime in f32, as a share of the output's "
         "largest value.",
     )
+    accuracy_agreement: float = Field(
+        default=0.99,
+        gt=0,
+        lt=1,
+        description="Share of records on which int8 must agree with f32, proven on half of calibrationData with 95 % confidence.",
+    )
+    accuracy_metric: str = Field(
+        default="",
+        description="The user's own score of a record, as file.py:function. int8 agrees where the score does not fall. Empty: the "
+        "arg max.",
+    )
     calibration_data: str = Field(
         default="",
-        description="Inputs to try auto on: an .npz with an array for each input, an .npy, or a folder of images. Empty: random.",
+        description="Inputs to try auto and int8 on: an .npz with an array for each input, an .npy, or a folder of images. Empty: "
+        "random, and no int8.",
     )
     drain_timeout_s: float = Field(
         default=4,  # together with the end of the processes, SIGTERM is answered in under 5 s
@@ -301,10 +321,12 @@ class Settings(Log, Redis):
     @field_validator("processing")
     @classmethod
     def _names_a_class(cls, value: str) -> str:
-        file, colon, name = value.rpartition(":")
-        if value and not (file and colon and name.isidentifier()):
-            raise ValueError("must be of the form file.py:Class")
-        return value
+        return _in_file(value, "Class")
+
+    @field_validator("accuracy_metric")
+    @classmethod
+    def _names_a_function(cls, value: str) -> str:
+        return _in_file(value, "function")
 
     @field_validator("image_resize", mode="before")
     @classmethod

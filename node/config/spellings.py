@@ -97,6 +97,7 @@ PATHS: Final = frozenset(
     {
         "modelPath",
         "modelCache",
+        "accuracyMetric",
         "calibrationData",
         "labels",
         "processing",

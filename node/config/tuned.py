@@ -26,7 +26,7 @@ log = structlog.get_logger(__name__)
 
 _SETTINGS = {
     *("model_parallelism", "thread_per_model", "core_number_per_machine", "batch_size", "objective", "pinning"),
-    *("engine", "precision", "accuracy_tolerance", "calibration_data"),
+    *("engine", "precision", "accuracy_tolerance", "accuracy_agreement", "accuracy_metric", "calibration_data"),
     *("model_inputs", "model_outputs", "model_signature"),
     *(
         "post_processing",

@@ -4,7 +4,8 @@ calibrationData: samples.npz     an array for each input, by the input's name, w
 calibrationData: samples.npy     an array for a model with a single input
 calibrationData: photos/         images (JPEG, PNG, ...), decoded like the images of records
 
-Without a batch dimension, the arrays are one call.
+Without a batch dimension, the arrays are one call. Labels for `accuracyMetric` are an array `labels` in the .npz, or a file
+`labels.npy` among the images, in the order of their names.
 """
 
 import zipfile
@@ -20,6 +21,7 @@ from cluster_serving.node.engines.warm_up import filled
 from cluster_serving.node.models.base import Array, ModelError, TensorSpec, open_inputs
 from cluster_serving.node.processing.options import ImageOptions
 
+LABELS = "labels"
 _KEY = "calibrationData"
 _IMAGES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".webp", ".tif", ".tiff", ".pgm", ".ppm"})
 
@@ -96,6 +98,27 @@ def samples(path: Path, inputs: Sequence[TensorSpec], images: ImageOptions, rows
         raise ModelError(f"{_KEY} {path}: {reason}") from error
 
 
+def labels_of(path: Path, inputs: Sequence[TensorSpec], rows: int) -> Array | None:
+    """Return the labels of the first rows of the user's own data, or `None` for data without labels.
+
+    Raises:
+        ModelError: the labels cannot be read, or are fewer than the rows.
+    """
+    try:
+        found: Array | None = None
+        if path.is_dir():
+            file = path / f"{LABELS}.npy"
+            found = np.load(file, allow_pickle=False) if file.exists() else None
+        elif path.suffix == ".npz" and LABELS not in {spec.name for spec in inputs}:
+            with np.load(path, allow_pickle=False) as arrays:
+                found = arrays[LABELS] if LABELS in arrays.files else None
+        if found is not None and (not found.ndim or len(found) < rows):
+            raise ValueError(f"{LABELS} has shape {[*found.shape]}, and there are {rows} records")
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        raise ModelError(f"{_KEY} {path}: {error}") from error
+    return None if found is None else found[:rows]
+
+
 def image_files(folder: Path) -> list[Path]:
     """Return the images in a folder, sorted by name."""
     return sorted(file for file in folder.iterdir() if file.suffix.lower() in _IMAGES and not file.is_dir())
@@ -107,7 +130,8 @@ def _from_file(path: Path, inputs: Sequence[TensorSpec]) -> Mapping[str, Array]:
         if not zipfile.is_zipfile(path):
             raise ValueError("not an .npz file, or a truncated .npz file")
         with np.load(path, allow_pickle=False) as arrays:
-            return {name: arrays[name] for name in arrays.files}
+            is_input = LABELS in {spec.name for spec in inputs}
+            return {name: arrays[name] for name in arrays.files if name != LABELS or is_input}
     if path.suffix == ".npy":
         if len(inputs) > 1:
             raise ValueError(f"one array, and the model takes {_taken(inputs)}: save them with numpy.savez, by name")

@@ -8,7 +8,7 @@ import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from cluster_serving.node.models.base import Array, Backend, LoadOptions, ModelE
 from cluster_serving.node.models.detect import FORMATS, Detected
 from cluster_serving.node.models.openvino import compile_model, ov, reason
 
-_READ_FROM_DISK = ("onnx",)
+_READ_FROM_DISK = ("onnx", "openvino")
 _TRIED_ROWS = 2  # tracing may take a size of 1 for a constant
 _ADDED_TO_NAMES = re.compile(r"(/sink_port_\d+|:0)$")
 
@@ -56,8 +56,41 @@ class ConvertedBackend:
         return {name: results[port].astype(dtype, copy=False) for name, port, dtype in self._results}
 
 
+class Converted(NamedTuple):
+    """Model as OpenVINO reads it, not compiled yet.
+
+    `ports_in` has the model's port of each input of the native backend. `results` has name, port and dtype of each output.
+    """
+
+    model: Any
+    path: Path
+    ports_in: Sequence[int]
+    results: Sequence[tuple[str, int, str]]
+
+    def compiled(self, native: Backend, options: LoadOptions, model: Any = None) -> ConvertedBackend:
+        """Compile the model, or another `model` with the same ports, such as the same model in INT8.
+
+        Raises:
+            ModelError: OpenVINO cannot run the model.
+        """
+        try:
+            request = compile_model(self.model if model is None else model, options).create_infer_request()
+        except RuntimeError as error:
+            raise _not_run(self.path, error) from error
+        return ConvertedBackend(request, native, self.ports_in, self.results)
+
+
 def convert(detected: Detected, native: Backend, options: LoadOptions) -> ConvertedBackend:
-    """Convert a model to OpenVINO after the native backend has loaded the model. `native` can be freed afterwards.
+    """Convert and compile a model after the native backend has loaded the model. `native` can be freed afterwards.
+
+    Raises:
+        ModelError: OpenVINO cannot read or run the model, or the converted model does not fit the native inputs and outputs.
+    """
+    return as_openvino(detected, native).compiled(native, options)
+
+
+def as_openvino(detected: Detected, native: Backend) -> Converted:
+    """Convert a model after the native backend has loaded the model.
 
     Raises:
         ModelError: OpenVINO cannot read the model, or the converted model does not fit the native inputs and outputs.
@@ -73,21 +106,22 @@ def convert(detected: Detected, native: Backend, options: LoadOptions) -> Conver
     outputs = _outputs(native, tried, path)
     try:
         model = _read(detected, native, tried)
-        ordered = isinstance(native, Convertible)
+        ordered = isinstance(native, Convertible) or detected.backend == "openvino"
         ports_in = _bind("inputs", [spec.name for spec in native.inputs], model.inputs, path, ordered)
         ports_out = _bind("outputs", list(outputs), model.outputs, path, ordered)
         for spec, port in zip(native.inputs, ports_in, strict=True):
             _pin(model.get_parameters()[port], spec)
         model.validate_nodes_and_infer_types()
-        request = compile_model(model, options).create_infer_request()
     except ModelError:
         raise
     except Exception as error:  # the converters raise errors of all kinds, framework errors included
-        raise ModelError(
-            f"{path} cannot be run by OpenVINO {ov.get_version()}: {reason(error)}; set engine: native"
-        ) from error
+        raise _not_run(path, error) from error
     results = [(name, port, dtype) for (name, dtype), port in zip(outputs.items(), ports_out, strict=True)]
-    return ConvertedBackend(request, native, ports_in, results)
+    return Converted(model, path, ports_in, results)
+
+
+def _not_run(path: Path, error: Exception) -> ModelError:
+    return ModelError(f"{path} cannot be run by OpenVINO {ov.get_version()}: {reason(error)}; set engine: native")
 
 
 def _outputs(native: Backend, tried: TrialRun | None, path: Path) -> dict[str, str]:
@@ -105,7 +139,7 @@ def _outputs(native: Backend, tried: TrialRun | None, path: Path) -> dict[str, s
 def _read(detected: Detected, native: Backend, tried: TrialRun | None) -> Any:
     """Return the model as OpenVINO reads it from the native backend or from the disk."""
     if not isinstance(native, Convertible):
-        return ov.Core().read_model(detected.definition)
+        return ov.Core().read_model(detected.definition, detected.weights)
     source = native.convertible()
     example: Any = None
     torch: Any = sys.modules.get("torch")

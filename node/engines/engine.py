@@ -3,12 +3,14 @@
 native     the backend of the model's format
 openvino   OpenVINO, with the names, the order and the dtypes of the native backend
 f32, bf16  precision of the computation in either engine
+int8       OpenVINO, on a model that is quantised with the user's own data, and proven with them (int8.py)
 auto       all possible runtimes run the same batches, and the fastest is chosen among the runtimes with outputs close enough to
            the outputs of native in f32
 """
 
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager, suppress
+from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,6 +18,7 @@ import msgspec
 import structlog
 
 from cluster_serving.client.extras import install_command
+from cluster_serving.node.engines.agreement import Judged
 from cluster_serving.node.engines.batching import Batching, declare, rows_first, settle, sized, with_rows_first
 from cluster_serving.node.engines.calibration import different_rows, samples
 from cluster_serving.node.engines.chosen_outputs import ChosenOutputs
@@ -69,18 +72,24 @@ def load(
         ModelError: the native backend cannot load the model, no configured runtime can load it, or the data do not fit the model.
     """
     bfloat16 = has_bfloat16() if bfloat16 is None else bfloat16
-    wanted = possible(detected.backend, runtime, bfloat16)
+    wanted = possible(detected.backend, runtime, bfloat16, runtime.precision == "auto" and _tries_int8(trials))
     if runtime.precision == "bf16" and not bfloat16:
         log.warning("this CPU has no bfloat16: it is imitated, slower than float32; set precision: auto")
-    maker = _Maker(detected, options)
+    maker = _Maker(detected, options, trials, kept)
     candidates: tuple[TriedRuntime, ...] = ()
     chosen = wanted[0]
     if len(wanted) > 1:
         maker.keep_native()
-        candidates = try_all(maker.make, wanted, batch, trials)
+        candidates = try_all(maker.make, wanted, batch, trials, maker.judged)
         chosen = best(candidates) or chosen
         log.info("runtime chosen", engine=chosen.engine, precision=chosen.precision)
     backend = maker.make(chosen)
+    if runtime.precision == "int8" and (judged := maker.judged.get(chosen)) is not None:
+        if judged.refused:
+            raise ModelError(
+                f"precision is int8, and INT8 is refused: {'; '.join(filter(None, (judged.refused, judged.note)))}"
+            )
+        candidates = (judged.over(TriedRuntime(chosen.engine, chosen.precision)),)
     batching = settle(backend, maker.batching, options)
     del maker  # frees the native backend, unless it was chosen
     if len(wanted) > 1:
@@ -119,18 +128,41 @@ def _rows(backend: Backend, trials: Trials, count: int) -> Iterator[dict[str, Ar
     yield from different_rows(backend.inputs, 2 if large else count)
 
 
+def _tries_int8(trials: Trials) -> bool:
+    """Return whether `auto` tries INT8, and log why not."""
+    lacking = "set calibrationData" if not trials.data else "" if find_spec("nncf") else install_command("int8")
+    if lacking and trials.may_keep:
+        log.info("INT8 is not tried", needs=lacking)
+    return trials.may_keep and not lacking
+
+
+@contextmanager
+def _openvino_needed() -> Generator[None]:
+    try:
+        yield
+    except ImportError as error:
+        raise ModelError(
+            f"the engine openvino needs the package openvino, which cannot be imported here ({error}): "
+            f"{install_command('openvino')}, or set engine: native"
+        ) from error
+
+
 class _Maker:
     """Loader of one model for several runtimes in turn.
 
     Attributes:
         batching: batching by the inputs, known once the native backend has been loaded.
+        judged: judgements of the runtimes in INT8 that were made.
     """
 
-    def __init__(self, detected: Detected, options: LoadOptions) -> None:
+    def __init__(self, detected: Detected, options: LoadOptions, trials: Trials, kept: KeptProofs) -> None:
         self._detected = detected
         self._options = options
+        self._trials = trials
+        self._kept = kept
         self._native: Backend | None = None
         self.batching = Batching("rows")
+        self.judged: dict[Runtime, Judged] = {}
 
     def keep_native(self) -> None:
         """Load the native backend in float32 now, once for all conversions."""
@@ -145,19 +177,33 @@ class _Maker:
 
     def _load(self, runtime: Runtime) -> Backend:
         options = msgspec.structs.replace(self._options, precision=runtime.precision)
+        if runtime.precision == "int8":
+            return self._in_int8(runtime, options)
         if self._native is not None and runtime == REFERENCE:
             return self._native
         if runtime.engine == "native" or self._detected.backend == "openvino":
             return self._declared(options)
         native = self._native or self._declared(options)
-        try:
+        with _openvino_needed():
             from cluster_serving.node.engines import conversion
-        except ImportError as error:
-            raise ModelError(
-                f"the engine openvino needs the package openvino, which cannot be imported here ({error}): "
-                f"{install_command('openvino')}, or set engine: native"
-            ) from error
         return conversion.convert(self._detected, native, options)
+
+    def _in_int8(self, runtime: Runtime, options: LoadOptions) -> Backend:
+        if not self._trials.data:
+            raise ModelError(
+                "precision is int8, which needs records of yours to calibrate and to judge: set calibrationData"
+            )
+        if not self._trials.may_keep:
+            raise ModelError(
+                "precision is int8, which writes the model to the disk, and the model is encrypted: set precision: f32"
+            )
+        with _openvino_needed():
+            from cluster_serving.node.engines import conversion, int8
+        native = self._native or self._load(REFERENCE)
+        converted = conversion.as_openvino(self._detected, native)
+        folder = self._kept.int8_folder(int8.data_hash(self._trials))
+        model, self.judged[runtime] = int8.in_int8(native, converted, self._options, self._trials, folder)
+        return converted.compiled(native, options, model)
 
     def _declared(self, options: LoadOptions) -> Backend:
         backend = detect.load(self._detected, options)

@@ -74,6 +74,11 @@ class KeptProofs:
         except OSError as error:
             log.info("the proof is not kept", reason=str(error))
 
+    def int8_folder(self, data_hash: str) -> Path | None:
+        """Return the folder of the model in INT8 that was made with some calibration data (`int8.py`), if anything is kept."""
+        model = self._directory and self._model_hash().rpartition(":")[2]
+        return Path(self._directory, f"{self._conditions}-{model}-int8-{data_hash}") if model else None
+
     def _file(self, runtime: Runtime) -> Path | None:
         model = self._directory and self._model_hash().rpartition(":")[2]
         name = f"{self._conditions}-{model}-{runtime.engine}-{runtime.precision}.json"

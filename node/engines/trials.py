@@ -5,7 +5,7 @@ outputs are kept.
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,6 +13,7 @@ import numpy as np
 import structlog
 
 from cluster_serving.node.engines.accuracy import EQUAL, Difference, compare
+from cluster_serving.node.engines.agreement import Judged
 from cluster_serving.node.engines.calibration import random_batch, samples
 from cluster_serving.node.engines.warm_up import fixed_batch
 from cluster_serving.node.models.allocator import give_back
@@ -39,15 +40,21 @@ class Trials(NamedTuple):
     """Data on which candidates are tried, and their largest accepted error.
 
     `data` is `calibrationData`, an absolute path. An empty `data` stands for random numbers. `tolerance` is `accuracyTolerance`.
-    `images` are the options for decoding images into rows.
+    `images` are the options for decoding images into rows. INT8 is judged by `agreement` (`accuracyAgreement`) and `metric`
+    (`accuracyMetric`). `may_keep`: a model made from the user's model may be written to the disk.
     """
 
     data: str = ""
     tolerance: float = 0.01
     images: ImageOptions = ImageOptions()
+    agreement: float = 0.99
+    metric: str = ""
+    may_keep: bool = True
 
 
-def try_all(make: Make, wanted: Sequence[Runtime], batch: int, trials: Trials) -> tuple[TriedRuntime, ...]:
+def try_all(
+    make: Make, wanted: Sequence[Runtime], batch: int, trials: Trials, judged: Mapping[Runtime, Judged] | None = None
+) -> tuple[TriedRuntime, ...]:
     """Try runtimes on the same batches.
 
     Args:
@@ -55,6 +62,7 @@ def try_all(make: Make, wanted: Sequence[Runtime], batch: int, trials: Trials) -
         wanted: runtimes to try.
         batch: rows to run at a time. A model made for a fixed batch gets the fixed batch.
         trials: data and tolerance.
+        judged: judgements of the runtimes in INT8, which `make` fills. Another judgement of such a runtime does not count.
 
     Returns:
         The candidates with their figures. Empty where no input is sure to be valid.
@@ -68,7 +76,8 @@ def try_all(make: Make, wanted: Sequence[Runtime], batch: int, trials: Trials) -
     del reference
     candidates: list[TriedRuntime] = []
     for runtime in wanted if expected else ():
-        candidates.append(_try(make, runtime, batches[: len(expected)], expected, trials.tolerance))
+        tried = _try(make, runtime, batches[: len(expected)], expected, trials.tolerance)
+        candidates.append(judged[runtime].over(tried) if judged and runtime in judged else tried)
         log.info("runtime tried", **_described(candidates[-1]))
         give_back()
     return tuple(candidates)

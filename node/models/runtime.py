@@ -5,7 +5,7 @@ from typing import Literal
 import msgspec
 
 Engine = Literal["auto", "native", "openvino"]
-Precision = Literal["auto", "f32", "bf16"]
+Precision = Literal["auto", "f32", "bf16", "int8"]
 
 
 class Runtime(msgspec.Struct, frozen=True):
@@ -34,6 +34,8 @@ class TriedRuntime(msgspec.Struct, frozen=True):
       outputs cannot be compared.
     - `arg_max_agreement`: share of rows with the same arg max.
     - `refused`: reason to refuse the runtime at any speed. Empty: no reason.
+    - `records`: number of records that have judged INT8, and the agreement that they prove is `at_least`. None: not judged so.
+    - `note`: how the runtime was made and judged, for people.
 
     A runtime that cannot be loaded has no figures.
     """
@@ -44,3 +46,6 @@ class TriedRuntime(msgspec.Struct, frozen=True):
     relative_error: float | None = None
     arg_max_agreement: float | None = None
     refused: str = ""
+    records: int | None = None
+    at_least: float | None = None
+    note: str = ""

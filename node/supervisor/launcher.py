@@ -86,6 +86,8 @@ class Launcher:
             runtime=self._served_model.runtime,
             calibration_data=config.calibration_data,
             accuracy_tolerance=config.accuracy_tolerance,
+            accuracy_agreement=config.accuracy_agreement,
+            accuracy_metric=config.accuracy_metric,
             images=config.image_options(),
             post_processing=config.post_processing,
             labels=config.labels,

@@ -22,7 +22,7 @@ def show(report: TuningReport) -> None:
 
 
 def runtimes(report: TuningReport) -> Table:
-    """Return a table of the engines and precisions that were tried, with the reason below a refusal."""
+    """Return a table of the engines and precisions that were tried, with the reason of a refusal and a note below."""
     numbers = ("ms a batch", "largest error", "same arg max %")
     table = Table("engine", "precision", *numbers, "", numbers=numbers)
     for one in report.runtimes:
@@ -36,8 +36,8 @@ def runtimes(report: TuningReport) -> Table:
             "refused" if one.refused else "best" if is_best else "",
             style="red" if one.refused else "bold green" if is_best else None,
         )
-        if one.refused:
-            table.add_below(one.refused)
+        for text in filter(None, (one.refused, one.note)):
+            table.add_below(text)
     return table
 
 

@@ -14,7 +14,8 @@ class WorkerSpec(msgspec.Struct, frozen=True):
     """Settings of a worker.
 
     `model` is the result of `models.detect`. `runtime` is the setting, or the choice of the first worker. Where the runtime is
-    open, the candidates are tried on `calibration_data`, and refused beyond `accuracy_tolerance`. `model_secrets` is `None` for
+    open, the candidates are tried on `calibration_data`, and refused beyond `accuracy_tolerance`. INT8 is judged by
+    `accuracy_agreement` and `accuracy_metric`. `model_secrets` is `None` for
     an unencrypted model, `record_secrets` for unencrypted records. `labels`, `processing` and `calibration_data` come from the
     configuration, as absolute paths. `deterministic`: every batch is padded to the same size. `padding`: fill
     value of each input whose rows may have different lengths in a batch. Proofs that rows may share a batch
@@ -36,5 +37,7 @@ class WorkerSpec(msgspec.Struct, frozen=True):
     record_secrets: Secrets | None
     deterministic: bool = False
     padding: dict[str, float] = {}
+    accuracy_agreement: float = 0.99
+    accuracy_metric: str = ""
     proof_directory: str = ""
     proof_conditions: str = ""

@@ -296,7 +296,14 @@ def main(spec: WorkerSpec, ready: Callable[..., None]) -> None:
         if spec.model_secrets is not None:
             model = stack.enter_context(opened(model, wait_for_secrets(spec.lane.redis, log.info, spec.model_secrets)))
         kept = KeptProofs(spec.proof_directory, spec.proof_conditions, partial(_model_hash, spec.lane))
-        trials = Trials(spec.calibration_data, spec.accuracy_tolerance, spec.images)
+        trials = Trials(
+            spec.calibration_data,
+            spec.accuracy_tolerance,
+            spec.images,
+            spec.accuracy_agreement,
+            spec.accuracy_metric,
+            may_keep=spec.model_secrets is None,
+        )
         backend, runtime, batching, candidates = load(model, spec.options, spec.runtime, batch, trials, kept=kept)
         if spec.padding and batching.mode == "none":
             raise ModelError(f"padding needs rows that share a batch, and this model has {batching.described()}.")

@@ -7,7 +7,7 @@ import cv2
 import numpy as np
 import pytest
 
-from cluster_serving.node.engines.calibration import random_batch, samples
+from cluster_serving.node.engines.calibration import labels_of, random_batch, samples
 from cluster_serving.node.models.base import Array, ModelError, TensorSpec
 from cluster_serving.node.processing.options import ImageOptions
 
@@ -138,3 +138,31 @@ def test_what_is_made_up_is_the_same_every_time() -> None:
     for name, array in first.items():
         np.testing.assert_array_equal(array, second[name])
     assert random_batch([IDS], 8) is None
+
+
+def test_labels_come_beside_the_inputs(tmp_path: Path) -> None:
+    path, folder = tmp_path / "rows.npz", tmp_path / "photos"
+    np.savez(path, x=ROWS, labels=np.arange(5))
+    save_images(folder, (6, 8), (6, 8))
+    np.save(folder / "labels.npy", np.array(["cat", "dog"]))
+
+    assert list(samples(path, [X], OPTIONS, 9)) == ["x"]
+    for rows, source, expected in ((4, path, [0, 1, 2, 3]), (2, folder, ["cat", "dog"])):
+        labels = labels_of(source, [X], rows)
+        assert labels is not None
+        assert labels.tolist() == expected
+
+
+def test_an_input_called_labels_is_no_label(tmp_path: Path) -> None:
+    spec = TensorSpec("labels", "float32", (None, 4))
+    np.savez(tmp_path / "rows.npz", labels=ROWS)
+
+    assert list(samples(tmp_path / "rows.npz", [spec], OPTIONS, 9)) == ["labels"]
+    assert labels_of(tmp_path / "rows.npz", [spec], 5) is None
+
+
+def test_labels_that_are_too_few_are_named(tmp_path: Path) -> None:
+    np.savez(tmp_path / "rows.npz", x=ROWS, labels=np.arange(4))
+
+    with pytest.raises(ModelError, match=r"rows\.npz: labels has shape \[4\], and there are 5 records$"):
+        labels_of(tmp_path / "rows.npz", [X], 5)

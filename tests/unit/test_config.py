@@ -257,7 +257,12 @@ def test_spellings(tmp_path: Path, line: str, name: str, value: object) -> None:
             "inputAlreadyBatched: perhaps",
             "config.yaml, line 1: inputAlreadyBatched is perhaps, but must be true or false",
         ),
-        ("precision: f16", "config.yaml, line 1: precision is f16, but must be 'auto', 'f32' or 'bf16'"),
+        ("precision: f16", "config.yaml, line 1: precision is f16, but must be 'auto', 'f32', 'bf16' or 'int8'"),
+        (
+            "precision: int8",
+            "precision is int8, which is calibrated and proven on records of yours: set calibrationData",
+        ),
+        ("accuracyMetric: metric.py", "must be of the form file.py:function"),
         (
             "modelParallelism: 1025",
             "config.yaml, line 1: modelParallelism is 1025, but must be 1024 or less",

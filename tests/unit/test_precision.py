@@ -1,10 +1,10 @@
-"""Which CPUs and which backends have bfloat16."""
+"""Which CPUs and which backends have bfloat16 and INT8."""
 
 from pathlib import Path
 
 import pytest
 
-from cluster_serving.node.engines.precision import has_bfloat16, possible
+from cluster_serving.node.engines.precision import has_bfloat16, has_int8, possible
 from cluster_serving.node.models.base import ModelError
 from cluster_serving.node.models.runtime import Engine, Precision, Runtime
 
@@ -34,6 +34,17 @@ def test_cpus_that_have_bfloat16(tmp_path: Path, text: str, has: bool) -> None:
 
 
 @pytest.mark.parametrize(
+    ("flags", "has"),
+    [("fpu avx2 avx512f", False), ("fpu avx512_vnni", True), ("fpu avx2 avx_vnni", True), ("fp asimd asimddp", True)],
+)
+def test_cpus_that_add_products_of_8_bits_exactly(tmp_path: Path, flags: str, has: bool) -> None:
+    cpuinfo = tmp_path / "cpuinfo"
+    cpuinfo.write_text(f"flags\t\t: {flags}\n")
+
+    assert has_int8(cpuinfo) is has
+
+
+@pytest.mark.parametrize(
     ("backend", "engine", "precision", "expected"),
     [
         ("torch", "native", "f32", [("native", "f32")]),
@@ -44,6 +55,9 @@ def test_cpus_that_have_bfloat16(tmp_path: Path, text: str, has: bool) -> None:
         ("onnx", "native", "auto", [("native", "f32")]),
         ("openvino", "auto", "auto", [("native", "f32"), ("native", "bf16")]),
         ("openvino", "openvino", "auto", [("openvino", "f32"), ("openvino", "bf16")]),
+        ("torch", "native", "int8", [("openvino", "int8")]),
+        ("openvino", "native", "int8", [("native", "int8")]),
+        ("openvino", "openvino", "int8", [("openvino", "int8")]),
     ],
 )
 def test_what_a_setting_allows(
@@ -55,6 +69,24 @@ def test_what_a_setting_allows(
 def test_bfloat16_that_the_cpu_lacks_is_not_tried_unless_it_is_asked_for() -> None:
     assert possible("torch", Runtime("native", "auto"), False) == (Runtime("native", "f32"),)
     assert possible("torch", Runtime("native", "bf16"), False) == (Runtime("native", "bf16"),)
+
+
+@pytest.mark.parametrize(
+    ("backend", "expected"),
+    [("onnx", [("openvino", "int8")]), ("openvino", [("native", "int8")]), ("caffe", []), ("python", [])],
+)
+def test_auto_tries_int8_last_and_only_where_openvino_reads_the_model(
+    backend: str, expected: list[tuple[Engine, Precision]]
+) -> None:
+    found = possible(backend, Runtime("native", "auto"), False, True)
+
+    assert list(found) == [Runtime("native", "f32"), *(Runtime(*each) for each in expected)]
+
+
+@pytest.mark.parametrize("backend", ["caffe", "python"])
+def test_int8_of_a_model_that_openvino_cannot_read_is_an_error(backend: str) -> None:
+    with pytest.raises(ModelError, match=r"precision is int8, and .* set precision: f32"):
+        possible(backend, Runtime("native", "int8"), False)
 
 
 @pytest.mark.parametrize("backend", ["onnx", "caffe", "python"])

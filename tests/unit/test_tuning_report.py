@@ -27,6 +27,7 @@ def report(latency_ms: float = 0.0, busiest_load: float = 0.2) -> TuningReport:
         runtimes=(
             TriedRuntime("native", "f32", 4.0, 0.0, 1.0),
             TriedRuntime("openvino", "bf16", 1.0, 0.3, 0.9, "differs by 30 %"),
+            TriedRuntime("openvino", "int8", 5.0, 0.2, 0.998, "", 500, 0.9905, "499 of 500 records agree"),
         ),
         batching="rows (checked: largest difference 2e-07)",
     )
@@ -49,6 +50,8 @@ def test_runtimes_have_units_in_their_headings_and_reasons_below() -> None:
         "native    f32                 4              0           100.0  best",
         "openvino  bf16                1            0.3            90.0  refused",
         "    differs by 30 %",
+        "openvino  int8                5            0.2            99.8",
+        "    499 of 500 records agree",
     ]
 
 

@@ -1,0 +1,208 @@
+"""A model in INT8: proven on the user's own records, mended or refused with the reason."""
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from cluster_serving.client.extras import install_command
+from cluster_serving.node.engines import engine, int8
+from cluster_serving.node.engines.agreement import Agreement, Judged
+from cluster_serving.node.engines.engine import Loaded
+from cluster_serving.node.engines.kept_proofs import KeptProofs
+from cluster_serving.node.engines.trials import Trials
+from cluster_serving.node.models import detect
+from cluster_serving.node.models.base import Array, LoadOptions, ModelError
+from cluster_serving.node.models.runtime import Precision, Runtime
+
+pytest.importorskip("nncf", reason="nncf is not installed")
+CLASSES, RECORDS = 10, 400
+
+
+class Place(NamedTuple):
+    """A model, records of its user's, and what is kept of both."""
+
+    model: Path
+    data: Path
+    kept: Path
+    records: Array
+
+
+def write_outlier(path: Path, prototypes: Array) -> Path:
+    """A classifier whose hidden channel 0 is a thousand times as large as the others: 8 bits for all of them lose the others."""
+    random = np.random.default_rng(2)
+    first = random.normal(size=(prototypes.shape[1], 32))
+    hidden = np.maximum(prototypes @ first, 0)
+    second = np.linalg.pinv(hidden)
+    first[:, 0] *= 1000
+    second[0] /= 1000
+    graph = helper.make_graph(
+        [
+            helper.make_node("MatMul", ["x", "first"], ["a"], "healthy"),
+            helper.make_node("Relu", ["a"], ["hidden"]),
+            helper.make_node("MatMul", ["hidden", "second"], ["y"], "outliers"),
+        ],
+        "outlier",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N", prototypes.shape[1]])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["N", CLASSES])],
+        [numpy_helper.from_array(w.astype(np.float32), name) for name, w in (("first", first), ("second", second))],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    path.write_bytes(model.SerializeToString())
+    return path
+
+
+def absent(name: str) -> None:
+    """No package is found."""
+
+
+def loaded(place: Place, precision: Precision = "int8", **trials: Any) -> Loaded:
+    kept = KeptProofs(str(place.kept), "conditions", lambda: "sha256:0123")
+    given: dict[str, Any] = {"data": str(place.data), "agreement": 0.95} | trials
+    return engine.load(
+        detect.detect(str(place.model)), LoadOptions(), Runtime("native", precision), 8, Trials(**given), kept=kept
+    )
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
+    """The model is in INT8 already, and kept."""
+    home = tmp_path_factory.mktemp("int8")
+    random = np.random.default_rng(1)
+    prototypes = random.normal(size=(CLASSES, 16))
+    records = np.tile(prototypes, (RECORDS // CLASSES, 1)) + 0.05 * random.normal(size=(RECORDS, 16))
+    made = Place(
+        write_outlier(home / "outlier.onnx", prototypes), home / "rows.npy", home / "kept", records.astype(np.float32)
+    )
+    np.save(made.data, made.records)
+    loaded(made)
+    return made
+
+
+def test_a_layer_with_outliers_is_taken_back_and_the_rest_is_proven(place: Place) -> None:
+    found = loaded(place)
+
+    (candidate,) = found.candidates
+    assert found.runtime == Runtime("openvino", "int8")
+    assert (candidate.precision, candidate.refused, candidate.records) == ("int8", "", RECORDS // 2)
+    assert candidate.at_least is not None
+    assert candidate.at_least >= 0.95
+    assert "1 of 2 layers in INT8; plain INT8 agrees on " in candidate.note
+    assert candidate.note.endswith("so float32 took back y")
+    answers = found.backend.run({"x": place.records})["y"]
+    assert answers.argmax(axis=1).tolist() == [at % CLASSES for at in range(RECORDS)]
+
+
+def test_a_kept_model_needs_no_nncf_and_no_process(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(int8, "find_spec", absent)
+    monkeypatch.setattr(int8, "PROCESS", "no.such.module")
+
+    assert loaded(place).candidates == loaded(place).candidates
+
+
+def test_other_data_make_another_model(place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    np.save(tmp_path / "rows.npy", place.records + 1)
+    monkeypatch.setattr(int8, "PROCESS", "no.such.module")
+
+    with pytest.raises(ModelError, match=r"cannot be quantised to INT8: .*No module named 'no'"):
+        loaded(place._replace(data=tmp_path / "rows.npy"))
+
+
+def test_the_process_has_a_time_limit(place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(int8, "_LIMIT_S", 0.001)
+
+    with pytest.raises(ModelError, match=r"not quantised to INT8 within 0\.001 s; set precision: f32"):
+        loaded(place._replace(kept=tmp_path))
+    with pytest.raises(ModelError, match=rf"; to try again, take {tmp_path}/conditions-0123-int8-\w+ away"):
+        loaded(place._replace(kept=tmp_path))
+
+
+def test_auto_races_float32_and_int8(place: Place) -> None:
+    """The fastest wins, the more faithful one among equals; a difference of floats beyond accuracyTolerance refuses no INT8."""
+    found = loaded(place, "auto", tolerance=1e-9)
+
+    float32, quantised = found.candidates[0], found.candidates[-1]
+    assert (float32.precision, quantised.precision) == ("f32", "int8")
+    assert quantised.relative_error is not None
+    assert quantised.relative_error > 1e-9
+    assert (quantised.refused, quantised.records) == ("", RECORDS // 2)
+    assert float32.ms is not None
+    assert quantised.ms is not None
+    assert found.runtime.precision == ("f32" if float32.ms <= 1.03 * quantised.ms else "int8")
+
+
+def test_a_refusal_is_kept_and_ends_int8_and_auto_goes_on(place: Place, tmp_path: Path) -> None:
+    """Here the judgement of a worker before is that of a model that cannot be mended."""
+    kept = KeptProofs(str(tmp_path), "conditions", lambda: "sha256:0123")
+    made = KeptProofs(str(place.kept), "conditions", lambda: "sha256:0123")
+    digest = int8.data_hash(Trials(str(place.data)))
+    source, target = made.int8_folder(digest), kept.int8_folder(digest)
+    assert source is not None
+    assert target is not None
+    target.mkdir()
+    for file in source.iterdir():
+        (target / file.name).write_bytes(file.read_bytes())
+    judged = Judged(Agreement(150, 200), "150 of 200 records agree", "1 of 2 layers in INT8")
+    (target / "judged.json").write_bytes(msgspec.json.encode(judged))
+
+    with pytest.raises(ModelError, match="precision is int8, and INT8 is refused: 150 of 200 records agree"):
+        loaded(place._replace(kept=tmp_path))
+    automatic = loaded(place._replace(kept=tmp_path), "auto")
+
+    assert automatic.candidates[-1].refused == "150 of 200 records agree"
+    assert automatic.runtime.precision != "int8"
+
+
+@pytest.mark.parametrize(
+    ("trials", "reason"),
+    [
+        ({"data": ""}, "set calibrationData"),
+        ({"may_keep": False}, "the model is encrypted"),
+        (
+            {"agreement": 0.99},
+            r"has 400 records, .* to prove that 99 % agree takes 598 records; give more, or set accuracyAgreement",
+        ),
+    ],
+)
+def test_int8_is_refused_before_anything_is_made(
+    place: Place, tmp_path: Path, trials: dict[str, Any], reason: str
+) -> None:
+    with pytest.raises(ModelError, match=reason):
+        loaded(place._replace(kept=tmp_path), **trials)
+
+    assert not list(tmp_path.rglob("model.xml"))
+
+
+def test_a_missing_nncf_is_named_with_its_command(
+    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(int8, "find_spec", absent)
+    monkeypatch.setattr(engine, "find_spec", absent)
+
+    with pytest.raises(ModelError, match="needs the package nncf") as caught:
+        loaded(place._replace(kept=tmp_path))
+    automatic = loaded(place._replace(kept=tmp_path), "auto")
+
+    assert install_command("int8") in str(caught.value)
+    assert "int8" not in {each.precision for each in automatic.candidates}
+
+
+def test_a_quantised_model_is_not_quantised_again(place: Place, tmp_path: Path) -> None:
+    (model,) = place.kept.glob("*-int8-*/model.xml")
+
+    with pytest.raises(ModelError, match=r"model\.xml is quantised already: set precision: f32"):
+        loaded(place._replace(model=model, kept=tmp_path))
+
+
+def test_another_metric_makes_another_model(place: Place, tmp_path: Path) -> None:
+    metric = tmp_path / "metric.py"
+    metric.write_text("def score(outputs, labels): ...")
+    trials = Trials(str(place.data), metric=f"{metric}:score")
+
+    before = int8.data_hash(trials)
+    metric.write_text("def score(outputs, labels): pass")
+
+    assert len({before, int8.data_hash(trials), int8.data_hash(Trials(str(place.data)))}) == 3
