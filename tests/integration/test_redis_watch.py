@@ -82,6 +82,11 @@ def test_a_watch_that_was_stopped_starts_nothing(directory: Path, port: int) -> 
     assert [line["event"] for line in told] == ["the embedded Redis is back"]
 
 
+def noted_ns(directory: Path) -> int:
+    """When the watch last noted something."""
+    return (directory / "watch.json").stat().st_mtime_ns
+
+
 def test_what_hinders_it_is_told_once_until_it_is_mended(directory: Path, port: int) -> None:
     with RedisSettings(port=port).client() as client:
         client.config_set("appendfsync", "always")  # with everysec, a busy disk holds back the file
@@ -92,6 +97,8 @@ def test_what_hinders_it_is_told_once_until_it_is_mended(directory: Path, port: 
         damage(directory, b"broken here")
         end(directory)
         wait_until(lambda: "is damaged" in watched(directory).problem, "it cannot be started")
+        first_ns = noted_ns(directory)
+        wait_until(lambda: noted_ns(directory) > first_ns, "a further attempt fails too")
         mend(watched(directory).problem)
         await_restart(directory, 1)
 
