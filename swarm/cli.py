@@ -9,7 +9,18 @@ from cluster_serving.swarm.installed import check_installed
 
 check_installed()
 
-_COMMANDS = ("render", "check", "deploy", "status", "scale", "update-model", "logs", "rm")  # in order of use
+_COMMANDS = (
+    "profile",
+    "plan",
+    "render",
+    "check",
+    "deploy",
+    "status",
+    "scale",
+    "update-model",
+    "logs",
+    "rm",
+)  # in order of use
 
 
 class _Group(click.Group):

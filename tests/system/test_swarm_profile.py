@@ -1,0 +1,49 @@
+"""`swarm profile`: a real node, its Redis and a frontend are measured, and leave nothing behind."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+
+from cluster_serving.client.servers.process.exit_codes import ExitCode
+from cluster_serving.swarm.plan.profile import Profile
+from support.wait import wait_until
+
+MODEL = """
+class Model:
+    inputs = outputs = {"x": "float32 [N,2000]"}
+
+    def predict(self, batch):
+        return batch
+"""
+
+
+def test_a_profile_has_the_costs_of_every_process(tmp_path: Path) -> None:
+    model = tmp_path / "model"
+    model.mkdir()
+    (model / "model.py").write_text(MODEL)
+    command = [sys.executable, "-P", "-m", "cluster_serving.node.cli", "swarm", "profile", "--model-path", str(model)]
+    environment = os.environ | {"CLUSTER_SERVING_BATCH_SIZE": "16", "TMPDIR": str(tmp_path)}
+
+    done = subprocess.run(
+        [*command, "--seconds", "0.5"], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
+
+    assert done.returncode == ExitCode.OK, done.stderr
+    found = Profile.read(tmp_path / "profile.json")
+    assert (found.model, found.batch, found.threads) == (str(model), 16, 1)
+    assert 8000 < found.payload_bytes < 8500
+    assert 8000 < found.memory_bytes < 20_000
+    assert 8000 < found.result_bytes < 9000
+    assert found.worker_bytes > 1_000_000
+    costs = {kind: getattr(found, kind) for kind in ("redis", "reader", "worker", "writer", "caller", "frontend")}
+    assert all(cost.seconds(1) > 0 for cost in costs.values()), costs
+    wait_until(lambda: not left_by(tmp_path), "all processes of the measurement end")
+
+
+def left_by(directory: Path) -> list[psutil.Process]:
+    """Return the processes that name the directory in their command line."""
+    every = psutil.process_iter(["cmdline"])
+    return [process for process in every if str(directory) in " ".join(process.info["cmdline"] or ())]
