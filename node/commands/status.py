@@ -25,6 +25,7 @@ _ORDER = (
         "backend",
         "engine",
         "precision",
+        "tried",
         "budget",
         "workers",
     ),
@@ -104,11 +105,17 @@ def status(context: click.Context, name: str | None, placement: bool, as_json: b
 
 def rows(report: dict[str, Any]) -> dict[str, Any]:
     """Return name to value of the facts that people are shown about a job, in their order."""
+    import msgspec
+
     from cluster_serving.client.servers.picture import JobPicture
     from cluster_serving.client.wire.heartbeat import release
     from cluster_serving.node.commands.load_text import cells, duration
+    from cluster_serving.node.models.runtime import TriedRuntime
 
     found = {key: value for key, value in report.items() if value is not None}
+    if candidates := found.get("candidates"):
+        tried = msgspec.convert(candidates, tuple[TriedRuntime, ...])
+        found["tried"] = ". ".join(one.described() for one in tried)
     if "uptime_s" in found:
         days, rest = divmod(found["uptime_s"], 86_400)
         clock = f"{rest // 3600}:{rest // 60 % 60:02}:{rest % 60:02}"

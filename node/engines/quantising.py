@@ -26,6 +26,7 @@ from cluster_serving.node.models.base import Array, ModelError
 # OpenVINO and NNCF report their use over the network if the first package is there (models/openvino.py). NNCF imports the other
 # two if they are there, for models that never come here, which takes four times as long.
 _ABSENT = ("openvino_telemetry", "torch", "tensorflow")
+_MOST_TO_VALIDATE = 150  # by accuracy control, which runs them once or twice for each layer
 _EXACT = {"INFERENCE_PRECISION_HINT": "f32"}
 _WITH_WEIGHTS = frozenset(
     {
@@ -93,11 +94,11 @@ def quantise(directory: Path) -> None:
     if task.most_drop is None:
         quantised = nncf.quantize(model, calibration, advanced_parameters=advanced, **common)
     else:
-        validation = _Validation(directory, task, item, ov.Core().compile_model(model, "CPU", _EXACT), items)
+        validation = _Validation(directory, task, item, ov.Core().compile_model(model, "CPU", _EXACT))
         quantised = nncf.quantize_with_accuracy_control(
             model,
             calibration,
-            nncf.Dataset(range(items)),
+            nncf.Dataset(range(min(items, _MOST_TO_VALIDATE))),
             validation,
             max_drop=task.most_drop,
             advanced_quantization_parameters=advanced,
@@ -112,19 +113,22 @@ def quantise(directory: Path) -> None:
 class _Validation:
     """Share of the items that agree with the model in float32, for NNCF."""
 
-    def __init__(self, directory: Path, task: Task, item: Callable[[int], Any], reference: Any, items: int) -> None:
+    def __init__(self, directory: Path, task: Task, item: Callable[[int], Any], reference: Any) -> None:
         self._item = item
         self._outputs = task.outputs
         self._judge = by_metric(task.metric) if task.metric else same_arg_max
         labels = directory / "labels.npy"
         self._labels = np.load(labels) if labels.exists() else None
-        self._expected = [self._run(reference.create_infer_request(), index) for index in range(items)]
+        self._reference = reference.create_infer_request()
+        self._expected: dict[int, dict[str, Array]] = {}
 
     def __call__(self, compiled: Any, indices: Iterable[int]) -> tuple[float, list[float]]:
         request = compiled.create_infer_request()
         shares: list[float] = []
         for index in indices:
             labels = None if self._labels is None else self._labels[index]
+            if index not in self._expected:
+                self._expected[index] = self._run(self._reference, index)
             shares.append(float(self._judge(self._expected[index], self._run(request, index), labels).mean()))
         return float(np.mean(shares)), shares
 

@@ -49,3 +49,9 @@ class TriedRuntime(msgspec.Struct, frozen=True):
     records: int | None = None
     at_least: float | None = None
     note: str = ""
+
+    def described(self) -> str:
+        """Return the candidate for people, as in `openvino int8: 4.1 ms, 499 of 500 records agree` or `native bf16: refused`."""
+        told = [] if self.ms is None else [f"{self.ms:.3g} ms"]
+        told += [text for text in (self.refused and f"refused, {self.refused}", self.note) if text]
+        return f"{self.engine} {self.precision}: {', '.join(told) or 'not measured'}"

@@ -49,3 +49,14 @@ def test_what_cannot_be_compared_is_the_farthest() -> None:
 def test_nothing_is_taken_of_what_does_not_run() -> None:
     assert best([TriedRuntime("openvino", "f32", refused="cannot be loaded")]) is None
     assert best([]) is None
+
+
+def test_candidates_are_told_with_speed_and_reason() -> None:
+    proven = TriedRuntime("openvino", "int8", 4.123, 0.1, 0.998, "", 500, 0.9905, "499 of 500 records agree")
+
+    assert proven.described() == "openvino int8: 4.12 ms, 499 of 500 records agree"
+    assert openvino(5.0, "differs").described() == "openvino f32: 5 ms, refused, differs"
+    assert (
+        TriedRuntime("openvino", "f32", refused="cannot be loaded").described()
+        == "openvino f32: refused, cannot be loaded"
+    )
