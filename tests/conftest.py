@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import structlog
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, is_hypothesis_test, settings
 from xdist.scheduler import LoadFileScheduling
 
 from support.private_redis import PrivateRedis, private_redis
@@ -39,7 +39,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     here = Path(__file__).parent
     items.sort(key=lambda item: [not item.path.is_relative_to(here / name) for name in _LONGEST_FIRST])
     for item in items:
-        if item.get_closest_marker("slow"):  # the lines that they run thousands of times are reached by quick tests too
+        # The lines that these run hundreds of times are reached by quick tests too, and coverage doubles their CPU time.
+        if item.get_closest_marker("slow") or is_hypothesis_test(getattr(item, "obj", None)):
             item.add_marker(pytest.mark.no_cover)
 
 
