@@ -89,6 +89,21 @@ def test_wide_columns_give_way_first(width: int, expected: list[str]) -> None:
     assert list(table.lines(width)) == expected
 
 
+@pytest.mark.parametrize(
+    ("width", "expected"),
+    [
+        (18, ["job     rec/s  p50", "digits     12  3ms"]),
+        (17, ["job    rec/s p50", "digits    12 3ms"]),
+        (16, ["job    rec/s p50", "digits    12 3ms"]),
+    ],
+)
+def test_the_second_space_between_columns_gives_way_before_any_value(width: int, expected: list[str]) -> None:
+    table = Table("job", "rec/s", "p50", numbers={"rec/s", "p50"}, wide={"job"})
+    table.add("digits", "12", "3ms")
+
+    assert list(table.lines(width)) == expected
+
+
 def test_cut_tables_have_a_line_for_each_row_and_are_whole_in_a_pipe() -> None:
     table = Table("id", "uri", wide={"uri"}, cut=True)
     table.add("1-0", "u" * 90)

@@ -1,7 +1,8 @@
 """The style of every printed table: bold headings, numbers on the right, two spaces between columns, and no lines.
 
-On a terminal a table has 80 columns at most, and values without room are folded. In a pipe every row is one line with the whole
-values, without colours. Importing rich takes a tenth of a second, so only commands that print a table import this module.
+On a terminal a table has 80 columns at most. Where two spaces have no room there is one, and values without room are folded. In a
+pipe every row is one line with the whole values, without colours. Importing rich takes a tenth of a second, so only commands that
+print a table import this module.
 """
 
 import os
@@ -94,7 +95,14 @@ class Table:
         click.echo("\n".join(self.lines(output_width())))
 
     def _keep_widths(self, width: int) -> None:
-        """Let the wide columns alone give way, as long as each has room for a few characters. Else all columns give way."""
+        """Let the second space between columns give way, then the wide columns, as long as each has room for a few characters.
+
+        Else all columns give way.
+        """
+        values, gaps = sum(self._widths), len(self._widths) - 1
+        if values + gaps <= width < values + 2 * gaps:
+            self._table.padding = (0, 1, 0, 0)
+            return
         pairs = list(zip(self._headings, self._widths, strict=True))
         least = sum(min(own, _FEW) if heading in self._wide else own for heading, own in pairs) + 2 * (len(pairs) - 1)
         for column, heading in zip(self._table.columns, self._headings, strict=True):
