@@ -13,7 +13,7 @@ _GB, _GBIT = 1e9, 1e9 / 8
 
 
 @click.command(cls=Command, context_settings=SETTINGS, short_help="Tell how many machines a rate needs.")
-@click.argument("profile", type=click.Path(exists=True, dir_okay=False, path_type=Path), default=Path("profile.json"))
+@click.argument("profile", type=click.Path(dir_okay=False, path_type=Path), default=Path("profile.json"))
 @click.option(
     "--rate", type=click.FloatRange(0, 1_000_000, min_open=True), required=True, metavar="R", help="Records a second."
 )

@@ -15,12 +15,12 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
+from cluster_serving.client.protocol.admission import CHUNK, CHUNK_BYTES
 from cluster_serving.swarm.plan.engine import Begin, Clock, Machine, Process, Then
 from cluster_serving.swarm.plan.profile import CALLS, Cost, Profile
 
 LARGEST_LANE = 84
 """Workers of a lane, at most (node/topology/placement.py)."""
-_CHUNK = 64  # records of one enqueueing, at most (client/protocol/admission.py)
 _VISITS = 3  # calls of Redis with the record itself: enqueue, read, finish
 _WARMING = 0.2  # share of the records that come first and do not count
 
@@ -326,6 +326,7 @@ class Caller:
         self._redis = scene.redis
         self._handing_s = scene.costs.handing_s
         self._cost = cost
+        self._chunk = max(1, min(CHUNK, CHUNK_BYTES // max(1, scene.costs.payload_bytes)))
         self.process = Process(machine, cost.wake_s / 2)
         self._waiting: list[Row] = []
         self._is_sending = False
@@ -344,7 +345,7 @@ class Caller:
         if self._is_sending or not self._waiting:
             return
         self._is_sending = True
-        rows, self._waiting = self._waiting[:_CHUNK], self._waiting[_CHUNK:]
+        rows, self._waiting = self._waiting[: self._chunk], self._waiting[self._chunk :]
 
         def sent() -> None:
             self._is_sending = False
