@@ -1,5 +1,6 @@
 """A model in INT8: proven on the user's own records, mended or refused with the reason."""
 
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,7 +19,8 @@ from cluster_serving.node.models import detect
 from cluster_serving.node.models.base import Array, LoadOptions, ModelError
 from cluster_serving.node.models.runtime import Precision, Runtime
 
-pytest.importorskip("nncf", reason="nncf is not installed")
+# Not imported here: NNCF imports torch.utils.cpp_extension, and with it distutils, for all tests after these.
+pytestmark = pytest.mark.skipif(find_spec("nncf") is None, reason="nncf is not installed")
 CLASSES, RECORDS = 10, 400
 
 
