@@ -1,6 +1,7 @@
 """Connections that are left in the middle of a call, closed beside calls, or moved by a failover; for threads and asyncio."""
 
 import asyncio
+import gc
 import os
 import threading
 import traceback
@@ -19,6 +20,12 @@ from support.private_redis import PrivateRedis, free_port
 from support.wait import wait_until
 
 CLIENTS = pytest.mark.parametrize("kind", [ThreadClient, AsyncioClient])
+
+
+@pytest.fixture(scope="module", autouse=True)
+def no_garbage() -> None:
+    """Unfinished calls of other tests end now: later the collector would end them through connections that are patched here."""
+    gc.collect()
 
 
 @pytest.fixture
