@@ -77,9 +77,7 @@ def logs(
     if not wanted.has_process:
         processes = ", ".join(sorted(wanted.seen))
         missing = f"the log of job {job.name} has no line of process {process}; it has lines of {processes}"
-        if not follow:
-            raise Fault(missing)
-        say(f"{missing}; new ones are waited for", err=True)
+        say(f"{missing}; new ones are waited for" if follow else missing, err=True)
     for line in recent:
         click.echo(show(line), nl=False)
     if follow:
