@@ -1,9 +1,12 @@
 """Private Redis of a run, on a Unix socket in the run's directory, where no other program looks for a Redis."""
 
 import os
+import shutil
 import signal
 import subprocess
+import tempfile
 import time
+import weakref
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -17,18 +20,25 @@ from cluster_serving.node.job.redis_program import find_server
 _START_S = 30.0
 _STOP_S = 30.0
 
+# A Unix socket's path has at most 107 bytes (unix(7)).
+_LONGEST_PATH = 107
+
 
 class PrivateRedis:
     """A redis-server for a run to kill, pause and start again.
 
     Args:
-        directory: place of the socket, the log and the append-only file.
+        directory: place of the log, the append-only file, and the socket, unless the socket's path would be too long there.
         environment: environment of the server process.
         append_only: keep the data when the server ends.
     """
 
     def __init__(self, directory: Path, environment: Mapping[str, str], *, append_only: bool = True) -> None:
         self.socket = directory / "redis.sock"
+        if len(os.fsencode(self.socket)) > _LONGEST_PATH:
+            elsewhere = tempfile.mkdtemp(prefix="cluster-serving-", dir="/tmp")
+            weakref.finalize(self, shutil.rmtree, elsewhere, ignore_errors=True)
+            self.socket = Path(elsewhere, "redis.sock")
         self._directory = directory
         self._environment = environment
         self._append_only = append_only

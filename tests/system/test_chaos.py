@@ -5,8 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +20,11 @@ SEED = 141  # the first faults set a clock, fail over, and give a far id
 
 
 @pytest.fixture
-def place() -> Iterator[Path]:
-    """A directory for what a run makes, with a short name: the path of a Unix socket has 107 bytes at most."""
-    with tempfile.TemporaryDirectory(prefix="cs-") as name:
-        yield Path(name)
+def place(tmp_path: Path) -> Path:
+    """A directory for what a run makes. The name is longer than the path of a Unix socket may be."""
+    place = tmp_path / ("long" * 25)
+    place.mkdir()
+    return place
 
 
 class Chaos:

@@ -1,0 +1,27 @@
+"""The private Redis of a trial."""
+
+from pathlib import Path
+
+import pytest
+
+from cluster_serving.node.config.loading import Config
+from cluster_serving.node.tuning.trial_redis import on_trial_redis
+
+
+@pytest.mark.parametrize("name", ["short", "long" * 25])
+def test_a_trial_has_a_redis_wherever_temporary_files_are(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The path of a Unix socket has at most 107 bytes."""
+    directory = tmp_path / name
+    directory.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(directory))
+    nobody = Config(redis_url="redis://127.0.0.1:1/0")
+
+    with on_trial_redis(nobody) as private, private.redis_settings().client() as client:
+        client.set("key", "value")
+        socket = Path(private.redis_url.removeprefix("unix://"))
+        assert socket.is_socket()
+
+    assert not socket.parent.exists()
+    assert not list(directory.iterdir())
