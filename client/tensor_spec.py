@@ -1,16 +1,20 @@
-"""Inputs and outputs of a model: name, dtype and shape, and the check of a value against them."""
+"""Inputs and outputs of a model: name, dtype and shape, and the check of a value against them.
+
+Commands read heartbeats, which have inputs and outputs, and need no numpy, which takes 0.1 s to import.
+"""
 
 import math
 import re
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
-import numpy as np
-from numpy.typing import NDArray
 
 from cluster_serving.client.errors import CodecError
 
-Array = NDArray[Any]
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Array = NDArray[Any]
 
 MAX_DENSE_BYTES = 1 << 28
 """Most bytes that a tensor may grow to by a dtype conversion, or when a sparse tensor is made dense."""
@@ -47,6 +51,8 @@ class TensorSpec(msgspec.Struct, frozen=True, omit_defaults=True):
         shape = self.row_shape
         if not self.is_numeric or shape is None or None in shape:
             return 0
+        import numpy as np
+
         return np.dtype(self.dtype).itemsize * math.prod(dim or 0 for dim in shape)
 
     @property
@@ -68,11 +74,11 @@ class TensorSpec(msgspec.Struct, frozen=True, omit_defaults=True):
             dims[0] = 1
         return None if None in dims else tuple(dim or 0 for dim in dims)
 
-    def take(self, batch: Array, rows: slice) -> Array:
+    def take(self, batch: "Array", rows: slice) -> "Array":
         """Return rows of a batch, as a view. A tensor without a batch dimension is returned as it is."""
         return batch if self.batch_axis is None else batch[(slice(None),) * self.batch_axis + (rows,)]
 
-    def rows_of(self, batch: Array) -> int | None:
+    def rows_of(self, batch: "Array") -> int | None:
         """Return the number of rows of a batch, or `None` without a batch dimension. An array of too low a rank has 0."""
         if self.batch_axis is None:
             return None
@@ -120,6 +126,8 @@ class TensorSpec(msgspec.Struct, frozen=True, omit_defaults=True):
         Raises:
             ValueError: the text has another form.
         """
+        import numpy as np
+
         match = _SPEC.fullmatch(text.strip())
         if match is None:
             raise ValueError(f"{text!r} is not of the form: name dtype [N,3,224,224]")
@@ -143,7 +151,7 @@ class TensorSpec(msgspec.Struct, frozen=True, omit_defaults=True):
         axis = dims.index("N") if "N" in dims else 0 if dims else None
         return cls(match["name"], dtype.name, shape, axis)
 
-    def fitted(self, array: Array) -> tuple[int | None, tuple[int, ...]]:
+    def fitted(self, array: "Array") -> tuple[int | None, tuple[int, ...]]:
         """Return the batch dimension of a tensor, or None for a single row, and the shape of one row.
 
         Raises:
@@ -161,12 +169,14 @@ class TensorSpec(msgspec.Struct, frozen=True, omit_defaults=True):
         takes = f"{self.dtype} [{','.join('?' if dim is None else str(dim) for dim in row)}] a record"
         raise CodecError(f"input {self.name!r} takes {takes}, not {array.dtype} {list(shape)}")
 
-    def converted(self, array: Array) -> Array:
+    def converted(self, array: "Array") -> "Array":
         """Return the values of an array in the dtype of the input.
 
         Raises:
             CodecError: the conversion would lose a value, or make a larger tensor than `MAX_DENSE_BYTES`.
         """
+        import numpy as np
+
         dtype = np.dtype(self.dtype)
         if array.nbytes < (nbytes := array.size * dtype.itemsize) > MAX_DENSE_BYTES:
             raise CodecError(

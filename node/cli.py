@@ -28,121 +28,92 @@ try:
     import click
 
     from cluster_serving.client.servers.process.command import SETTINGS
-    from cluster_serving.node.commands.plugins import Group, some_installed
+    from cluster_serving.node.commands.plugins import Group, load, some_installed
 except ModuleNotFoundError as error:
     _check_foreign(error)
     _end(client_alone())
 except KeyboardInterrupt:
     sys.exit(_ABORTED)
 
-_commands: list[click.Command] = []
-_of_the_original: dict[str, click.Command] = {}
+# Command to its function in a module of `commands`, in the order of the documentation.
+_COMMANDS = {
+    "init": "setup.init",
+    "serve": "serve.serve",
+    "start": "start.start",
+    "stop": "stop.stop",
+    "restart": "start.restart",
+    "shutdown": "stop.shutdown",
+    "status": "status.status",
+    "top": "top.top",
+    "doctor": "doctor.doctor",
+    "list": "list_and_logs.list_",
+    "tune": "tune.tune",
+    "dead-letters": "dead_letters.dead_letters",
+    "predict": "predict.predict",
+    "bench": "bench.bench",
+    "trace": "trace.trace",
+    "profile": "profile.profile",
+    "dump": "dump.dump",
+    "config": "setup.config",
+    "migrate": "migrate.migrate",
+    "encrypt": "encrypt.encrypt",
+    "chaos": "chaos.chaos",
+    "logs": "list_and_logs.logs",
+    "completion": "setup.completion",
+}
+_commands = _COMMANDS
 try:
     check_installed()
-    from cluster_serving.node.commands import (
-        bench,
-        chaos,
-        dead_letters,
-        doctor,
-        dump,
-        encrypt,
-        list_and_logs,
-        migrate,
-        predict,
-        profile,
-        serve,
-        setup,
-        start,
-        status,
-        stop,
-        top,
-        trace,
-        tune,
-    )
-except ModuleNotFoundError as error:
-    _check_foreign(error)
+except ModuleNotFoundError:
+    _commands = {}
     if not some_installed():
         _end(client_alone())
-except KeyboardInterrupt:  # the imports take a second and more on a busy machine
+except KeyboardInterrupt:
     sys.exit(_ABORTED)
-else:
-    _commands = [
-        setup.init,
-        serve.serve,
-        start.start,
-        stop.stop,
-        start.restart,
-        stop.shutdown,
-        status.status,
-        top.top,
-        doctor.doctor,
-        list_and_logs.list_,
-        tune.tune,
-        dead_letters.dead_letters,
-        predict.predict,
-        bench.bench,
-        trace.trace,
-        profile.profile,
-        dump.dump,
-        setup.config,
-        migrate.migrate,
-        encrypt.encrypt,
-        chaos.chaos,
-        list_and_logs.logs,
-        setup.completion,
-    ]
-    _of_the_original = {
-        "init": setup.init,
-        "start": start.start,
-        "stop": stop.stop,
-        "restart": start.restart,
-        "shutdown": stop.shutdown,
-        "cli": list_and_logs.cli_of_the_original,
-    }
 
 _EPILOG = "\b\nExit codes:\n" + "\n".join(f"  {code.value}  {meaning}" for code, meaning in MEANINGS.items())
 
 
-@click.group(cls=Group, context_settings=SETTINGS, epilog=_EPILOG, commands=_commands)
+@click.group(cls=Group, context_settings=SETTINGS, epilog=_EPILOG, functions=_commands)
 @click.version_option(__version__, prog_name="cluster-serving")
 def main() -> None:
     """Serve a model to programs that put records on a Redis stream."""
 
 
-def _alone(name: str) -> None:
-    if name not in _of_the_original:
+def _alone(name: str, function: str) -> None:
+    if not _commands:
         _end(node_missing())
-    _of_the_original[name].main(prog_name=f"cluster-serving-{name}")
+    load(function).main(prog_name=f"cluster-serving-{name}")
 
 
 def init_main() -> None:
     """Run `cluster-serving-init`."""
-    _alone("init")
+    _alone("init", "setup.init")
 
 
 def start_main() -> None:
     """Run `cluster-serving-start`."""
-    _alone("start")
+    _alone("start", "start.start")
 
 
 def stop_main() -> None:
     """Run `cluster-serving-stop`."""
-    _alone("stop")
+    _alone("stop", "stop.stop")
 
 
 def restart_main() -> None:
     """Run `cluster-serving-restart`."""
-    _alone("restart")
+    _alone("restart", "start.restart")
 
 
 def shutdown_main() -> None:
     """Run `cluster-serving-shutdown`."""
-    _alone("shutdown")
+    _alone("shutdown", "stop.shutdown")
 
 
 def cli_main() -> None:
     """Run `cluster-serving-cli`."""
-    _alone("cli")
+    _alone("cli", "list_and_logs.cli_of_the_original")
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ of jobs, keys of settings and ids. The original's names work too: `cluster-servi
 def commands_page() -> str:
     """Return the page."""
     context = click.Context(main, info_name=_PROGRAM)
-    names = [*main.commands, *(name for name in main.list_commands(context) if name not in main.commands)]
+    names = [*main.functions, *(name for name in main.list_commands(context) if name not in main.functions)]
     commands = {name: command for name in names if (command := main.get_command(context, name)) is not None}
     table = [
         f"| [`{name}`](#{_anchor(f'{_PROGRAM} {name}')}) | {_first(command)} |" for name, command in commands.items()

@@ -1,10 +1,12 @@
-"""Commands that the other parts add to `cluster-serving`: entry points of the group `cluster_serving.commands`.
+"""Commands of `cluster-serving`, each imported when its name is asked for.
 
-A name is looked up among the node's own commands first. An entry point is imported when its name is asked for.
+A name is looked up among the node's own commands first, then among the commands that the other parts add: entry points of the
+group `cluster_serving.commands`.
 """
 
-from importlib.metadata import EntryPoints, entry_points
-from typing import Any, NoReturn
+from collections.abc import Mapping
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
@@ -12,19 +14,32 @@ from cluster_serving.client.servers.process.command import Command
 from cluster_serving.client.servers.process.exit_codes import ExitCode, Fault
 from cluster_serving.node.commands.installed import node_missing
 
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoints
+
 _GROUP = "cluster_serving.commands"
 
 
 class Group(click.Group):
-    """Group of the node's commands and the commands of entry points. Without the node installed, only entry points are left."""
+    """Group of the node's commands and the commands of entry points.
+
+    Args:
+        functions: command of the node to its function, as for `load`. Empty: the packages of a node are not installed.
+        settings: arguments of `click.Group`.
+    """
+
+    def __init__(self, *, functions: Mapping[str, str], **settings: Any) -> None:
+        super().__init__(**settings)
+        self.functions = functions
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of all commands."""
-        return sorted({*super().list_commands(ctx), *_entries().names})
+        return sorted({*self.functions, *_entries().names})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return a command by its name."""
-        return super().get_command(ctx, cmd_name) or _load(cmd_name)
+        function = self.functions.get(cmd_name)
+        return load(function) if function is not None else _load_entry(cmd_name)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -33,15 +48,22 @@ class Group(click.Group):
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError:
-            if self.commands:
+            if self.functions:
                 raise
             click.echo(node_missing(), err=True)
             ctx.exit(ExitCode.USAGE)
 
 
+def load(function: str) -> click.Command:
+    """Import a command of the node: `start.restart` is `restart` of the module `start` in this folder."""
+    module, _, name = function.partition(".")
+    command: click.Command = getattr(import_module(f"cluster_serving.node.commands.{module}"), name)
+    return command
+
+
 def some_installed() -> bool:
     """Return whether the packages of at least one entry point's command are installed."""
-    return any(not isinstance(_load(name), _Missing) for name in _entries().names)
+    return any(not isinstance(_load_entry(name), _Missing) for name in _entries().names)
 
 
 def check_installed(name: str) -> None:
@@ -54,11 +76,13 @@ def check_installed(name: str) -> None:
         entry.load()
 
 
-def _entries() -> EntryPoints:
+def _entries() -> "EntryPoints":
+    from importlib.metadata import entry_points
+
     return entry_points(group=_GROUP)
 
 
-def _load(name: str) -> click.Command | None:
+def _load_entry(name: str) -> click.Command | None:
     for entry in _entries().select(name=name):
         try:
             command: click.Command = entry.load()

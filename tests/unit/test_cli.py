@@ -746,7 +746,7 @@ def test_help_names_the_exit_codes() -> None:
     output = run("-h").output
 
     assert all(f"  {code.value}  " in output for code in ExitCode)
-    for command in main.commands:
+    for command in main.functions:
         assert run(command, "-h").exit_code == 0
 
 
@@ -868,4 +868,4 @@ runpy.run_module("cluster_serving.{program}", run_name="__main__")
 """
     result = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, check=False)
 
-    assert (result.returncode, result.stdout, result.stderr) == (1, "", "Aborted!\n")
+    assert (result.returncode, result.stdout, result.stderr.lstrip()) == (1, "", "Aborted!\n")
