@@ -5,7 +5,9 @@ from importlib import import_module
 import click
 
 from cluster_serving.client.servers.process.command import SETTINGS
-from cluster_serving.swarm.installed import check_installed
+from cluster_serving.client.servers.process.installed import NotInstalled
+from cluster_serving.node.commands.plugins import Missing
+from cluster_serving.swarm.installed import check_installed, check_installed_for
 
 check_installed()
 
@@ -17,6 +19,8 @@ _COMMANDS = (
     "deploy",
     "status",
     "scale",
+    "autoscale",
+    "scaler",
     "update-model",
     "logs",
     "rm",
@@ -30,6 +34,10 @@ class _Group(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in _COMMANDS:
             return None
+        try:
+            check_installed_for(cmd_name)
+        except NotInstalled as fault:
+            return Missing(cmd_name, fault)
         name = cmd_name.replace("-", "_")
         command: click.Command = getattr(import_module(f"cluster_serving.swarm.commands.{name}"), name)
         return command

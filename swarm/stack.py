@@ -20,7 +20,7 @@ from cluster_serving.swarm.live import Stack
 
 PACKAGED = Path(__file__).parent
 CONFIG = "config.yaml"
-ADDITIONS = ("global", "monitoring", "tls")
+ADDITIONS = ("autoscale", "global", "monitoring", "tls")
 _HASH_DIGITS = 8
 _PASSWORD_BYTES = 24
 

@@ -19,6 +19,7 @@ MODEL_PATH = f"{ENVIRON_PREFIX}MODEL_PATH"
 MODEL_CHECKSUM = f"{ENVIRON_PREFIX}MODEL_CHECKSUM"
 MODELS = f"{ENVIRON_PREFIX}MODELS"
 NODES = f"{ENVIRON_PREFIX}NODES"
+DOCKER_SOCKET = "/var/run/docker.sock"
 FRONTEND_PORT = 10020  # in the container, like the next two ports
 _SECURE_PORT = 10023
 _GRAFANA_PORT = 3000
@@ -91,6 +92,11 @@ def _models(service: Service) -> object:
     return None if mount is None else mount["Source"] if mount["Type"] == "bind" else _MODELS_VOLUME
 
 
+def _socket(service: Service) -> object:
+    mounts: list[dict[str, Any]] = service.container.get("Mounts") or []
+    return next((mount["Source"] for mount in mounts if mount["Target"] == DOCKER_SOCKET), None)
+
+
 VARIABLES = (
     Variable(NODES, "--nodes", "Number of nodes; 2.", "node", _replicas),
     Variable("CLUSTER_SERVING_FRONTENDS", "--frontends", "Number of frontends; 2.", "frontend", _replicas),
@@ -122,6 +128,7 @@ VARIABLES = (
     Variable("CLUSTER_SERVING_REDIS_MEMORY", "", "", "redis", _limit("MemoryBytes", 1)),
     Variable("CLUSTER_SERVING_REDIS_MAXMEMORY", "", "", "redis", _maxmemory),
     Variable("CLUSTER_SERVING_SECURE_PORT", "", "", "frontend", _port(_SECURE_PORT)),
+    Variable("CLUSTER_SERVING_DOCKER_SOCKET", "", "", "scaler", _socket),
     Variable("CLUSTER_SERVING_PROMETHEUS_IMAGE", "", "", "prometheus", _image),
     Variable("CLUSTER_SERVING_GRAFANA_IMAGE", "", "", "grafana", _image),
     Variable("CLUSTER_SERVING_GRAFANA_PORT", "", "", "grafana", _port(_GRAFANA_PORT)),

@@ -1,4 +1,4 @@
-"""Metrics of nodes, queues and frontends, with an alert for Prometheus where one makes sense."""
+"""Metrics of nodes, queues, frontends and the autoscaler, with an alert for Prometheus where one makes sense."""
 
 from collections.abc import Iterable, Iterator
 
@@ -7,6 +7,7 @@ from prometheus_client.metrics_core import Metric
 from cluster_serving.frontend.metrics.frontend_metrics import frontend_metrics
 from cluster_serving.frontend.metrics.node_metrics import node_metrics
 from cluster_serving.frontend.metrics.timers import Timers
+from cluster_serving.swarm.autoscale.loop import Metrics
 
 _TOP = """# Metrics
 
@@ -28,6 +29,7 @@ ALERTS = {
     "(rate(cluster_serving_answer_seconds_bucket[5m]))) > 1",
     "cluster_serving_reconnects_total": "increase(cluster_serving_reconnects_total[15m]) > 10",
     "cluster_serving_spans_lost_total": "rate(cluster_serving_spans_lost_total[15m]) > 0",
+    "cluster_serving_autoscaler_reason": 'cluster_serving_autoscaler_reason{cluster_serving_autoscaler_reason=~"max|held"} == 1',
     "cluster_serving_rejected_total": "rate(cluster_serving_rejected_total[5m]) > 1",
     "cluster_serving_requests_total": 'sum(rate(cluster_serving_requests_total{code=~"5.."}[5m])) / '
     "sum(rate(cluster_serving_requests_total[5m])) > 0.01",
@@ -49,6 +51,11 @@ def metrics_page() -> str:
                 "## Frontend",
                 "",
                 *_families(frontend_metrics(Timers(1).read())),
+                "## Autoscaler",
+                "",
+                "At port 10030 of the service `autoscaler`, where a stack has one. Label: `job_name`.",
+                "",
+                *_families(Metrics().registry.collect()),
             ]
         ).rstrip("\n")
         + "\n"

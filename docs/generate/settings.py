@@ -1,4 +1,4 @@
-"""Settings of node and frontend: a section each, with type, default, example, variable and flag."""
+"""Settings of node, frontend and autoscaler: a section each, with type, default, example, variable and flag."""
 
 import re
 from collections.abc import Mapping
@@ -15,6 +15,7 @@ from cluster_serving.client.servers.config.values import parse_size
 from cluster_serving.frontend.config.settings import GROUPS, FrontendConfig
 from cluster_serving.node.commands.start import start
 from cluster_serving.node.config.settings import Settings
+from cluster_serving.swarm.autoscale.settings import Autoscale
 
 _SIZES = {"g": 1 << 30, "m": 1 << 20, "k": 1 << 10}
 _LEAST_SIZE = 4096  # a smaller number is a count
@@ -34,6 +35,9 @@ All settings have been there since 0.1.0. Spellings of the original's versions a
 
 _FRONTEND = """Below `frontend:` in `config.yaml`, or as a flag. `redisUrl` and the other settings of Redis, `jobName` and
 `logLevel` are read from the node's part of the file too.
+"""
+
+_AUTOSCALER = """Below `autoscale:` in `config.yaml`. [Nodes that follow the load](../how-to/autoscale.md) tells when to set them.
 """
 
 EXAMPLES = {
@@ -77,10 +81,12 @@ EXAMPLES = {
     "redisSecureTrustStorePath": "ca.pem",
     "redisUrl": "rediss://10.0.0.5:6380/0",
     "redisUsername": "node",
+    "schedule": "{8-18: 4}",
     "sentinelUsername": "node",
     "servableManagerConfPath": "servables-conf.yaml",
     "tensorboardDir": "runs",
     "threadPerModel": "2",
+    "timeZone": "Europe/Berlin",
 }
 """Value of a setting in `config.yaml`, where neither its type nor its default says how one looks."""
 
@@ -93,6 +99,7 @@ def settings_page() -> str:
     for group in GROUPS:
         groups.append(f"### {(group.__doc__ or '').rstrip('.')}\n")
         groups += [_section(FrontendConfig, name, _flag(_key(name, field)), "####") for name, field in _sorted(group)]
+    autoscaler = [_section(Autoscale, name, "") for name, _ in _sorted(Autoscale)]
     return (
         "\n".join(
             [
@@ -103,6 +110,9 @@ def settings_page() -> str:
                 "## Frontend\n",
                 _FRONTEND,
                 *groups,
+                "## Autoscaler\n",
+                _AUTOSCALER,
+                *autoscaler,
             ]
         ).rstrip("\n")
         + "\n"

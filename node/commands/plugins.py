@@ -63,7 +63,7 @@ def load(function: str) -> click.Command:
 
 def some_installed() -> bool:
     """Return whether the packages of at least one entry point's command are installed."""
-    return any(not isinstance(_load_entry(name), _Missing) for name in _entries().names)
+    return any(not isinstance(_load_entry(name), Missing) for name in _entries().names)
 
 
 def check_installed(name: str) -> None:
@@ -87,12 +87,12 @@ def _load_entry(name: str) -> click.Command | None:
         try:
             command: click.Command = entry.load()
         except Fault as fault:
-            return _Missing(name, fault)
+            return Missing(name, fault)
         return command
     return None
 
 
-class _Missing(Command):
+class Missing(Command):
     """Stand-in for a command without its packages. A call raises the fault of the failed import."""
 
     def __init__(self, name: str, fault: Fault) -> None:

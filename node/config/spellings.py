@@ -8,7 +8,7 @@ from typing import Final
 
 from cluster_serving.client.servers.config.spellings import Spellings
 
-_SECTIONS: Final = frozenset({"model", "data", "params", "redis", "secure", "spark", "flink", "frontend"})
+_SECTIONS: Final = frozenset({"model", "data", "params", "redis", "secure", "spark", "flink", "frontend", "autoscale"})
 
 # Nested key -> flat key.
 _NESTED: Final[dict[str, str]] = {
@@ -35,6 +35,7 @@ _NESTED: Final[dict[str, str]] = {
     "spark.*": "spark",
     "flink.*": "flink",
     "frontend.*": "frontend",
+    "autoscale.*": "autoscale",
 }
 
 # Flat spelling, folded -> flat key.
@@ -58,6 +59,7 @@ _IGNORED: Final[dict[str, str]] = {
     "spark": _JVM,
     "flink": _JVM,
     "frontend": "it is for the frontend, which reads it from the same file",
+    "autoscale": "it is for the autoscaler, which reads it from the same file",
     "flinkresturl": _JVM,
     "performancemode": _PLACED,
     "params.performance_mode": _PLACED,

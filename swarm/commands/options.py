@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from cluster_serving.client.servers.config.sources import ENVIRON_PREFIX
 from cluster_serving.client.servers.process.exit_codes import Fault
 from cluster_serving.swarm.live import DEFAULT_STACK, STACK_VARIABLE, Stack
 from cluster_serving.swarm.stack import ADDITIONS, PACKAGED, Source, stack_files
@@ -24,6 +25,14 @@ name_option = click.option(
     envvar=STACK_VARIABLE,
     metavar="NAME",
     help=f"Name of the stack; {DEFAULT_STACK}.",
+)
+listening_option = click.option(
+    "--port",
+    type=click.IntRange(0, 65_535),
+    default=10030,
+    envvar=f"{ENVIRON_PREFIX}PORT",
+    metavar="N",
+    help="Port to listen on; 10030.",
 )
 timeout_option = click.option(
     "--timeout", "timeout_s", type=float, default=TIMEOUT_S, metavar="S", help="Seconds to wait at most; 600."
@@ -51,7 +60,7 @@ def source_options(function: _Function) -> _Function:
             "additions",
             multiple=True,
             type=click.Choice(ADDITIONS),
-            help="Addition: one node on every machine, monitoring, or HTTPS; repeatable.",
+            help="Addition: the autoscaler, one node on every machine, monitoring, or HTTPS; repeatable.",
         ),
         click.option(
             "--model", metavar="REF", help="Model: a directory on every machine, a URL, image:/PATH, or volume:NAME."
@@ -79,6 +88,8 @@ def source_of(values: dict[str, Any], running: Stack | None, folder: Path | None
     """
     files = stack_files(values["files"], values["additions"])
     given = {one.name: values[key] for one in VARIABLES if values.get(key := one.name)}
+    if {"global", "autoscale"} <= set(values["additions"]):
+        raise Fault("--with global has one node on every machine, so there is no number for --with autoscale to set")
     if "global" in values["additions"] and given.get(NODES):
         raise Fault("--with global has one node on every machine: leave out --nodes")
     if values["checksum"] and not values["model"]:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 Level = Literal["error", "warning"]
-Role = Literal["redis", "node", "frontend", "other"]
+Role = Literal["redis", "node", "frontend", "autoscaler", "other"]
 
 
 @dataclass(frozen=True)
@@ -79,6 +79,9 @@ def _role(name: str, spec: dict[str, Any]) -> Role:
     words = " ".join(_words(spec.get("command")))
     if "redis-server" in words or "redis" in image:
         return "redis"
+    program = _words(spec.get("entrypoint"))
+    if "swarm" in program:  # a service in the image of the frontend
+        return "autoscaler" if "autoscale" in program else "other"
     for text in (image, name):
         if "frontend" in text:
             return "frontend"

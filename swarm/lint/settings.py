@@ -1,6 +1,6 @@
-"""Checks of the settings of nodes and frontends: config.yaml, overridden by the stack's variables.
+"""Checks of the settings of nodes, frontends and the autoscaler: config.yaml, overridden by the stack's variables.
 
-The settings are read with the loaders of the node and the frontend.
+The settings are read with the loaders of each of them.
 """
 
 from collections.abc import Iterator
@@ -15,6 +15,8 @@ from cluster_serving.frontend.config.settings import FrontendConfig
 from cluster_serving.node.config import spellings as node_keys
 from cluster_serving.node.config.config import Config
 from cluster_serving.node.config.settings import PLACEHOLDER_PATH
+from cluster_serving.swarm.autoscale import settings as autoscaler
+from cluster_serving.swarm.autoscale.settings import Autoscale
 from cluster_serving.swarm.lint.finding import Finding, Part
 
 _TARGET = "/etc/cluster-serving/config.yaml"
@@ -22,6 +24,7 @@ _TARGET = "/etc/cluster-serving/config.yaml"
 _READERS: dict[str, tuple[type[BaseModel], Spellings]] = {
     "node": (Config, node_keys.SPELLINGS),
     "frontend": (FrontendConfig, frontend_keys.SPELLINGS),
+    "autoscaler": (Autoscale, autoscaler.SPELLINGS),
 }
 
 

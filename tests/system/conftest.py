@@ -1,10 +1,14 @@
 """Fixtures for the tests of whole processes."""
 
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from support.swarm import images
+from support.swarm.lab import Lab, running_lab, why_not
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -12,6 +16,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if Path(__file__).parent in item.path.parents and item.get_closest_marker("measured") is None:
             item.add_marker(pytest.mark.no_cover)
+
+
+@pytest.fixture(scope="session")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    """A Swarm of three hosts that have the images."""
+    if reason := why_not():
+        pytest.skip(reason)
+    with running_lab() as lab:
+        begun_s = time.monotonic()
+        images.prepare(lab, tmp_path_factory.mktemp("images"))
+        print(f"\nimages on all hosts after {time.monotonic() - begun_s:.0f} s")
+        yield lab
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -16,7 +16,7 @@ from cluster_serving import __version__
 from cluster_serving.client import InputQueue
 from support.swarm import images
 from support.swarm.callers import Callers, by_client, by_http
-from support.swarm.lab import Lab, running_lab, why_not
+from support.swarm.lab import Lab
 from support.swarm.load import Load
 from support.swarm.rates import full_again_s, throughput
 from support.swarm.stack import BATCH, OVERRIDE, Stack, deployed
@@ -51,18 +51,6 @@ class Traffic(NamedTuple):
     def versions(self) -> set[int]:
         """The versions of the model that have answered calls."""
         return {*self.predicts.answered, *self.posts.answered}
-
-
-@pytest.fixture(scope="module")
-def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    """Three hosts that have the images."""
-    if reason := why_not():
-        pytest.skip(reason)
-    with running_lab() as lab:
-        begun_s = time.monotonic()
-        images.prepare(lab, tmp_path_factory.mktemp("images"))
-        print(f"\nimages on all hosts after {time.monotonic() - begun_s:.0f} s")
-        yield lab
 
 
 @pytest.fixture(scope="module")

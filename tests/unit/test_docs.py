@@ -28,6 +28,7 @@ from cluster_serving.client.wire.tensors import decode_tensor, encode_tensor
 from cluster_serving.frontend.config.settings import FrontendConfig
 from cluster_serving.node.cli import main
 from cluster_serving.node.config.settings import Settings
+from cluster_serving.swarm.autoscale.settings import Autoscale
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
@@ -172,7 +173,10 @@ def test_a_message_is_found_by_its_words(mistake: str, words: str) -> None:
 
 # Names that pages use
 
-SETTINGS = {str(field.alias) for model in (Settings, FrontendConfig) for field in model.model_fields.values()}
+SETTINGS = {
+    str(field.alias) for model in (Settings, FrontendConfig, Autoscale) for field in model.model_fields.values()
+}
+SECTIONS = {"frontend", "autoscale"}
 FOREIGN = {"scrape_configs", "groups", "services"}
 """First keys of files of other programs."""
 MANIFEST = set(re.findall(r"\b(\w+):", (ROOT / "docs" / "examples" / "kubernetes.yaml").read_text()))
@@ -182,7 +186,9 @@ def unknown_keys(page: Path) -> Iterator[str]:
     for text in blocks(page, "yaml"):
         document: Any = yaml.safe_load(text)
         if isinstance(document, dict) and not document.keys() & FOREIGN:
-            yield from {*document, *(document.get("frontend") or ())} - SETTINGS - {"frontend"}
+            yield from (
+                {*document, *(key for section in SECTIONS for key in document.get(section) or ())} - SETTINGS - SECTIONS
+            )
 
 
 def unknown_settings(page: Path) -> set[str]:
@@ -213,12 +219,14 @@ def test_settings_and_variables_exist() -> None:
 
 
 def test_examples_of_settings_are_values() -> None:
-    of_node = {field.alias for field in Settings.model_fields.values()}
+    models = {
+        field.alias: model for model in (FrontendConfig, Autoscale, Settings) for field in model.model_fields.values()
+    }
     wrong: dict[str, object] = {}
     for key, example in EXAMPLES.items():
         try:
             value = yaml.load(example, yaml.BaseLoader)  # noqa: S506 - it makes texts
-            (Settings if key in of_node else FrontendConfig).model_validate({key: value})
+            models[key].model_validate({key: value})
         except ValueError as error:
             wrong[key] = error
 

@@ -174,6 +174,38 @@ def test_global_is_one_node_on_every_machine_and_no_number_of_them() -> None:
 
 
 @merges
+def test_the_docker_socket_is_in_the_scaler_alone_which_only_the_autoscaler_reaches(folder: Path) -> None:
+    (folder / "redis_password.txt").touch(mode=0o600)
+    (folder / "redis_password.txt").write_text("x")
+    document = rendered("--model", "/srv/models/x", "--with", "autoscale")
+    services = document["services"]
+
+    assert [name for name, one in services.items() if "docker.sock" in json.dumps(one)] == ["scaler"]
+    assert [name for name, one in services.items() if "scaling" in one["networks"]] == ["autoscaler", "scaler"]
+    assert list(services["scaler"]["networks"]) == ["scaling"]
+    assert document["networks"]["scaling"]["internal"] is True
+    assert "secrets" not in services["scaler"]
+    assert call("check", "--model", "/srv/models/x", "--with", "autoscale").output == "Nothing is wrong.\n"
+
+
+@merges
+def test_wrong_settings_of_the_autoscaler_are_found_before_a_deploy(folder: Path) -> None:
+    (folder / "config.yaml").write_text("autoscale: {minimum: 2}\n")
+
+    result = call("check", "--model", "/srv/models/x", "--with", "autoscale")
+
+    assert result.exit_code == ExitCode.FAILED
+    assert "unknown key minimum; did you mean min?" in " ".join(result.output.split())
+
+
+def test_an_autoscaler_has_no_number_to_set_where_every_machine_has_a_node() -> None:
+    result = call("render", "--with", "autoscale", "--with", "global")
+
+    assert result.exit_code == ExitCode.FAILED
+    assert "no number for --with autoscale to set" in result.output
+
+
+@merges
 def test_a_password_lies_beside_the_stack_file_but_never_beside_ours(folder: Path) -> None:
     (folder / "mine").mkdir()
     (folder / "mine" / "stack.yml").write_bytes((PACKAGED / "stack.yml").read_bytes())

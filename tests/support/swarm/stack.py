@@ -23,6 +23,8 @@ OVERRIDE: Final = Path(__file__).with_name("lab.yml")
 """What the stack file needs on top on the lab."""
 BATCH: Final = 8
 """`batchSize` of the nodes."""
+WINDOW_S: Final = 20
+"""`scaleDownWindow` of the autoscaler."""
 _STACK_FILE: Final = ROOT / "swarm" / "stack.yml"
 _RELAY: Final = Path(__file__).with_name("relay.py")
 _JOB: Final = keys.DEFAULT_JOB
@@ -36,6 +38,7 @@ _CONFIG: Final = {
     "threadPerModel": 1,
     "batchSize": BATCH,
     "drainTimeout": 10,
+    "autoscale": {"min": 0, "max": 3, "targetWait": 5, "scaleDownWindow": WINDOW_S},
 }
 
 
@@ -58,6 +61,7 @@ class Stack:
             "CLUSTER_SERVING_REDIS_IMAGE": images.REDIS,
             "CLUSTER_SERVING_PORT": str(_HTTP_PORT),
             "CLUSTER_SERVING_MODELS": str(directory / "models"),
+            "CLUSTER_SERVING_DOCKER_SOCKET": lab.docker("m1").removeprefix("unix://"),
         }
         shutil.copy(_STACK_FILE, directory)
         images.lay_out(directory / "models")

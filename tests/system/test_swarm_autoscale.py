@@ -1,0 +1,99 @@
+"""The autoscaler of a stack on three real hosts: the load rises and falls, and Redis and the scaler are away.
+
+`-s` shows the figures. They are of one machine that plays three: nothing here asserts that it is fast.
+"""
+
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from support.swarm import images
+from support.swarm.lab import Lab
+from support.swarm.load import Load
+from support.swarm.stack import OVERRIDE, WINDOW_S, Stack, deployed
+from support.wait import wait_until
+
+pytestmark = [pytest.mark.swarm, pytest.mark.timeout(600)]
+
+IMAGES = ("--node-image", images.node_image("1"), "--frontend-image", images.FRONTEND)
+REPLICAS = "{{.Spec.Mode.Replicated.Replicas}}"
+RUN_S = 0.2
+"""Seconds of a batch, so that a node does 40 records a second."""
+AWAY_S = 60.0
+
+
+@pytest.fixture(scope="module")
+def stack(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    """A stack with an autoscaler; one node."""
+    with deployed(lab, tmp_path_factory.mktemp("stack"), "scaled", OVERRIDE) as stack:
+        stack.deploy("--with", "autoscale", "--nodes", "1", *IMAGES)
+        stack.let_in()
+        yield stack
+
+
+def replicas(stack: Stack) -> int:
+    return int(stack.told("node", REPLICAS))
+
+
+def said(stack: Stack) -> str:
+    """The log of the autoscaler."""
+    return stack.lab.docker("m1", "service", "logs", "--raw", f"{stack.name}_autoscaler")
+
+
+def load_of(stack: Stack, rate: float) -> Load:
+    return Load(stack.redis, stack.client, seconds=RUN_S, rate=rate, waiting=10_000)
+
+
+def test_nodes_follow_the_load_down_to_none_and_up_again_and_lose_nothing(stack: Stack) -> None:
+    assert "sets the number of nodes" in stack.swarm("scale", "2", fails=True)
+    with load_of(stack, 60) as load:
+        load.await_answers(300)  # full batches, from which the speed of a node is learned
+        load.rate = 20
+        wait_until(lambda: replicas(stack) == 1 and len(stack.nodes()) == 1, "one node is enough", 180)
+        load.await_answers(60)
+        load.rate = 80
+        risen_s = time.monotonic()
+        wait_until(lambda: replicas(stack) == 3, "three nodes are ordered", 60)
+        ordered_s = time.monotonic() - risen_s
+        stack.await_nodes(3)
+        ready_s = time.monotonic() - risen_s
+        load.await_answers(800)
+        load.settle()
+    fallen_s = time.monotonic()
+    wait_until(lambda: replicas(stack) == 0, "no node is wanted", 300)
+    wait_until(lambda: not any(stack.containers(host, "node") for host in stack.lab.hosts), "no node is left", 120)
+    asleep_s = time.monotonic() - fallen_s
+    with load_of(stack, 10) as load:
+        woken_s = time.monotonic()
+        load.await_answers(1, timeout_s=120)
+        print(
+            f"\nload x 4: three nodes ordered after {ordered_s:.1f} s, ready after {ready_s:.1f} s; load gone: none after "
+            f"{asleep_s:.0f} s; the first record answered after {time.monotonic() - woken_s:.1f} s\n{said(stack)}"
+        )
+        load.settle()
+
+
+def test_nothing_is_done_while_redis_or_the_scaler_is_away(stack: Stack) -> None:
+    docker = stack.lab.docker
+    with load_of(stack, 20) as load:
+        load.await_answers(40)
+        wait_until(lambda: stack.nodes() and replicas(stack) == len(stack.nodes()), "no node is starting", 120)
+        docker("m1", "service", "scale", "--detach", f"{stack.name}_redis=0")
+        wait_until(lambda: "left alone" in said(stack).splitlines()[-1], "the autoscaler knows that Redis is away", 60)
+        before, lines = replicas(stack), len(said(stack).splitlines())
+        time.sleep(max(AWAY_S, 2 * WINDOW_S))
+        after, done = replicas(stack), said(stack).splitlines()[lines:]
+        docker("m1", "service", "scale", "--detach", f"{stack.name}_redis=1")
+        wait_until(lambda: "left alone" not in said(stack).splitlines()[-1], "the autoscaler goes on", 120)
+
+        (scaler,) = stack.containers("m1", "scaler")
+        docker("m1", "pause", scaler)
+        wait_until(lambda: "the scaler at" in said(stack).splitlines()[-1], "the autoscaler misses the scaler", 60)
+        docker("m1", "unpause", scaler)
+        wait_until(lambda: "left alone" not in said(stack).splitlines()[-1], "the autoscaler goes on again", 120)
+        load.await_answers(40)
+        load.settle()
+
+    assert after == before
+    assert all("left alone" in line for line in done)
