@@ -4,7 +4,7 @@
 -- The first and the last record, which XINFO returns too, may have megabytes, and stay here.
 local stream = redis.pcall('XINFO', 'STREAM', KEYS[1])
 if stream.err then
-  return redis.call('EXISTS', KEYS[1]) == 0 and {0, 0} or stream
+  return stream.err:find('no such key', 1, true) and {0, 0} or stream
 end
 local facts = {['entries-added'] = -1}
 for at = 1, #stream, 2 do

@@ -14,6 +14,7 @@ from cluster_serving.client.servers.config.spellings import ConfigError, Spellin
 from cluster_serving.node.config.group import Group
 
 _HOURS = re.compile(r"(\d{1,2})-(\d{1,2})")
+_EXPECTED_HOURS = "must have hours such as 8-18 or 22-6, from 0 to 24, each with a number of nodes"
 _DAY = 24
 _MOST = 10_000
 
@@ -57,13 +58,20 @@ class Autoscale(Group):
     time_zone: str = Field(default="UTC", description="Time zone of schedule, such as Europe/Berlin.")
     dry_run: bool = Field(default=False, description="true: decisions are logged, and nothing is changed.")
 
+    @field_validator("schedule", mode="before")
+    @classmethod
+    def _by_hours(cls, value: object) -> object:
+        if not isinstance(value, dict):
+            raise ValueError(_EXPECTED_HOURS)
+        return value
+
     @field_validator("schedule")
     @classmethod
     def _hours(cls, value: dict[str, int]) -> dict[str, int]:
         for hours, number in value.items():
             found = _HOURS.fullmatch(hours.replace(" ", ""))
             if found is None or max(map(int, found.groups())) > _DAY or int(found[1]) == int(found[2]):
-                raise ValueError("must have hours such as 8-18 or 22-6, from 0 to 24, each with a number of nodes")
+                raise ValueError(_EXPECTED_HOURS)
             if number < 0:
                 raise ValueError(f"must have no fewer than 0 nodes, and has {number}")
         return value

@@ -6,7 +6,7 @@ import click
 
 from cluster_serving.client.servers.config.sources import ENVIRON_PREFIX
 from cluster_serving.client.servers.process.command import SETTINGS, Command
-from cluster_serving.swarm.commands.options import listening_option
+from cluster_serving.swarm.commands.options import cannot_listen, listening_option
 
 SCALER = f"{ENVIRON_PREFIX}SCALER_URL"
 
@@ -66,7 +66,10 @@ def autoscale(config_path: Path | None, redis_url: str | None, scaler_url: str, 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, end)
     metrics = Metrics()
-    server, _ = start_http_server(port, registry=metrics.registry)
+    try:
+        server, _ = start_http_server(port, registry=metrics.registry)
+    except OSError as error:
+        raise cannot_listen(port, error) from error
     link = Link(config.redis_settings())
     autoscaler = Autoscaler(config.job_name, link, ScalerClient(scaler_url), settings, metrics)
     try:

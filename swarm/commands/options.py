@@ -39,6 +39,11 @@ timeout_option = click.option(
 )
 
 
+def cannot_listen(port: int, error: OSError) -> Fault:
+    """Return the fault of a port that cannot be listened on."""
+    return Fault(f"cannot listen on port {port}: {error.strerror}; choose another with --port")
+
+
 def json_option(document: str) -> Callable[[_Function], _Function]:
     """Return the option --json, with a description of the printed document."""
     return click.option("--json", "as_json", is_flag=True, help=f"JSON: {document}.")

@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from cluster_serving.client.servers.process.command import SETTINGS, Command
-from cluster_serving.swarm.commands.options import listening_option, name_option
+from cluster_serving.swarm.commands.options import cannot_listen, listening_option, name_option
 from cluster_serving.swarm.variables import DOCKER_SOCKET
 
 
@@ -45,7 +45,10 @@ def scaler(config_path: Path | None, engine: Path, name: str, port: int) -> None
     here = Path(DEFAULT_CONFIG)
     settings = load_autoscale(config_path or (here if here.exists() else None), os.environ, {})
     configure("scaler", "info")
-    server = server_of(Scaler(engine, f"{name}_node", settings.max), ("", port))
+    try:
+        server = server_of(Scaler(engine, f"{name}_node", settings.max), ("", port))
+    except OSError as error:
+        raise cannot_listen(port, error) from error
 
     def end(_number: int, _frame: object) -> None:
         threading.Thread(target=server.shutdown).start()  # `shutdown` waits for the loop that this handler interrupts

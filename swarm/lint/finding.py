@@ -79,7 +79,7 @@ def _role(name: str, spec: dict[str, Any]) -> Role:
     words = " ".join(_words(spec.get("command")))
     if "redis-server" in words or "redis" in image:
         return "redis"
-    program = _words(spec.get("entrypoint"))
+    program = [*_words(spec.get("entrypoint")), *_words(spec.get("command"))]
     if "swarm" in program:  # a service in the image of the frontend
         return "autoscaler" if "autoscale" in program else "other"
     for text in (image, name):

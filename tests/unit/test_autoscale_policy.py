@@ -321,6 +321,7 @@ def test_the_schedule_is_in_its_time_zone() -> None:
         ("autoscale:\n  min: 12\n", "config.yaml, line 2: min of autoscale has 12 nodes, but max is 10: raise max"),
         ("autoscale:\n  schedule: {8-18: 11}\n", "schedule of autoscale has 11 nodes, but max is 10"),
         ("autoscale:\n  schedule: {8-25: 2}\n", "must have hours such as 8-18"),
+        ("autoscale:\n  schedule: 8-18\n", "must have hours such as 8-18"),
         ("autoscale:\n  timeZone: Mars/Base\n", "must be a time zone of this machine"),
         ("autoscale:\n  targetwait: 0\n", "line 2"),
         ("autoscale:\n  minimum: 2\n", "unknown key minimum; did you mean min?"),
