@@ -1,5 +1,6 @@
 """`swarm render` and `swarm check` with the real docker command, which needs no engine for them; and what is read from a stack."""
 
+import importlib.util
 import json
 import shutil
 import stat
@@ -13,6 +14,7 @@ import yaml
 from click.testing import CliRunner, Result
 
 from cluster_serving import __version__
+from cluster_serving.client.servers.process import installed
 from cluster_serving.client.servers.process.exit_codes import ExitCode, Fault
 from cluster_serving.swarm.cli import swarm
 from cluster_serving.swarm.frontends import parse
@@ -286,6 +288,21 @@ def test_without_an_engine_each_says_so(command: str) -> None:
 
     assert result.exit_code == ExitCode.FAILED
     assert "unix:///nowhere" in result.output
+
+
+def test_the_services_of_a_stack_need_no_package_that_the_image_of_the_frontend_lacks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    locked = (Path(__file__).parents[2] / "docker" / "requirements-http.txt").read_text()
+
+    def without_rich(name: str) -> object:
+        return None if name == "rich" else importlib.util.find_spec(name)
+
+    monkeypatch.setattr(installed, "find_spec", without_rich)
+
+    assert "\nrich==" not in locked
+    assert [call(name, "--help").exit_code for name in ("autoscale", "scaler")] == [ExitCode.OK, ExitCode.OK]
+    assert "rich is missing" in call("deploy").output
 
 
 def service(name: str, environ: dict[str, str] | None = None, source: str = "/srv/models", **more: Any) -> Service:
