@@ -46,7 +46,6 @@ def load_of(stack: Stack, rate: float) -> Load:
 
 
 def test_nodes_follow_the_load_down_to_none_and_up_again_and_lose_nothing(stack: Stack) -> None:
-    assert "sets the number of nodes" in stack.swarm("scale", "2", fails=True)
     with load_of(stack, 60) as load:
         load.await_answers(300)  # full batches, from which the speed of a node is learned
         load.rate = 20
