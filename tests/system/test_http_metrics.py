@@ -16,6 +16,7 @@ from prometheus_client import Metric
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
+from cluster_serving.swarm.autoscale.loop import Metrics as AutoscalerMetrics
 from support.private_redis import PrivateRedis
 from support.running_frontend import RunningFrontend, running_frontend
 from support.running_node import running_node
@@ -176,6 +177,7 @@ def test_every_panel_of_the_dashboard_shows_a_metric_that_exists(frontend: Runni
     for family in parse_text(_get(frontend, "text/plain")[1]):
         for sample in family.samples:
             labels.setdefault(sample.name, set()).update(sample.labels)
+    labels |= {family.name: {"job_name"} for family in AutoscalerMetrics().registry.collect()}
     dashboard = json.loads(_DASHBOARD.read_text())
     panels = [panel for panel in dashboard["panels"] if panel["type"] != "row"]
 

@@ -83,9 +83,9 @@ def test_an_estimate_that_is_too_long_keeps_no_empty_node_from_trying(own_redis:
 
 
 def test_what_is_computed_under_overload_is_mostly_in_time(own_redis: PrivateRedis, tmp_path: Path) -> None:
-    """Four times as much as fits: 20 ms for at most 4 records, one every 1.25 ms, each with 300 ms to live."""
+    """Four times as much as fits: 20 ms for at most 4 records, one every 1.25 ms, each with a second to live."""
     with start(tmp_path, own_redis, batchSize=4) as node:
-        with queue(own_redis, 0.3) as source:
+        with queue(own_redis, 1) as source:
             until_s = time.monotonic() + 3
             sent = 0
             while time.monotonic() < until_s:
