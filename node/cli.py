@@ -18,19 +18,14 @@ def _end(sentence: str) -> NoReturn:
     sys.exit(ExitCode.USAGE)
 
 
-def _check_foreign(error: ModuleNotFoundError) -> None:
-    """Raise the error again for a missing module of this package, which is a bug and no fault of the installation."""
-    if (error.name or "").startswith("cluster_serving"):
-        raise error
-
-
 try:
     import click
 
     from cluster_serving.client.servers.process.command import SETTINGS
     from cluster_serving.node.commands.plugins import Group, load, some_installed
 except ModuleNotFoundError as error:
-    _check_foreign(error)
+    if (error.name or "").startswith("cluster_serving"):  # a bug, and no fault of the installation
+        raise
     _end(client_alone())
 except KeyboardInterrupt:
     sys.exit(_ABORTED)

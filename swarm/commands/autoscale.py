@@ -6,19 +6,13 @@ import click
 
 from cluster_serving.client.servers.config.sources import ENVIRON_PREFIX
 from cluster_serving.client.servers.process.command import SETTINGS, Command
-from cluster_serving.swarm.commands.options import cannot_listen, listening_option
+from cluster_serving.swarm.commands.options import cannot_listen, config_option, listening_option
 
 SCALER = f"{ENVIRON_PREFIX}SCALER_URL"
 
 
 @click.command(cls=Command, context_settings=SETTINGS, short_help="Let the number of nodes follow the load.")
-@click.option(
-    "-c",
-    "--config-path",
-    type=click.Path(dir_okay=False, path_type=Path),
-    metavar="PATH",
-    help="Config file; default: config.yaml, if there is one.",
-)
+@config_option
 @click.option("--redis-url", metavar="URL", help="host:port or URL of Redis.")
 @click.option(
     "--scaler",
@@ -48,14 +42,11 @@ def autoscale(config_path: Path | None, redis_url: str | None, scaler_url: str, 
     from cluster_serving.client.servers.process.redaction import hide, secrets_of_config
     from cluster_serving.client.threads.link import Link
     from cluster_serving.node.config.loading import load_config
-    from cluster_serving.node.lifecycle.options import DEFAULT_CONFIG
     from cluster_serving.swarm.autoscale.loop import LOOK_S, Autoscaler, Metrics, ScalerClient
     from cluster_serving.swarm.autoscale.settings import load_autoscale
 
-    here = Path(DEFAULT_CONFIG)
-    path = config_path or (here if here.exists() else None)
-    config = load_config(path, os.environ, {"--redis-url": redis_url}).config
-    settings = load_autoscale(path, os.environ, {"dryRun": True if dry_run else None})
+    config = load_config(config_path, os.environ, {"--redis-url": redis_url}).config
+    settings = load_autoscale(config_path, os.environ, {"dryRun": True if dry_run else None})
     hide(*secrets_of_config(config))
     configure("autoscaler", config.log_level)
     stop = threading.Event()

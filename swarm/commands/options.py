@@ -10,7 +10,7 @@ import click
 from cluster_serving.client.servers.config.sources import ENVIRON_PREFIX
 from cluster_serving.client.servers.process.exit_codes import Fault
 from cluster_serving.swarm.live import DEFAULT_STACK, STACK_VARIABLE, Stack
-from cluster_serving.swarm.stack import ADDITIONS, PACKAGED, Source, stack_files
+from cluster_serving.swarm.stack import ADDITIONS, CONFIG, PACKAGED, Source, stack_files
 from cluster_serving.swarm.variables import NODES, VARIABLES, given_model, variables
 
 TIMEOUT_S = 600.0
@@ -25,6 +25,21 @@ name_option = click.option(
     envvar=STACK_VARIABLE,
     metavar="NAME",
     help=f"Name of the stack; {DEFAULT_STACK}.",
+)
+
+
+def _or_here(_context: click.Context, _option: click.Parameter, path: Path | None) -> Path | None:
+    here = Path(CONFIG)
+    return path or (here if here.exists() else None)
+
+
+config_option = click.option(
+    "-c",
+    "--config-path",
+    type=click.Path(dir_okay=False, path_type=Path),
+    callback=_or_here,
+    metavar="PATH",
+    help="Config file; default: config.yaml, if there is one.",
 )
 listening_option = click.option(
     "--port",

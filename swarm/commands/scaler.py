@@ -5,18 +5,12 @@ from pathlib import Path
 import click
 
 from cluster_serving.client.servers.process.command import SETTINGS, Command
-from cluster_serving.swarm.commands.options import cannot_listen, listening_option, name_option
+from cluster_serving.swarm.commands.options import cannot_listen, config_option, listening_option, name_option
 from cluster_serving.swarm.variables import DOCKER_SOCKET
 
 
 @click.command(cls=Command, context_settings=SETTINGS, short_help="Let the autoscaler set the number of nodes.")
-@click.option(
-    "-c",
-    "--config-path",
-    type=click.Path(dir_okay=False, path_type=Path),
-    metavar="PATH",
-    help="Config file; default: config.yaml, if there is one.",
-)
+@config_option
 @click.option(
     "--socket",
     "engine",
@@ -38,12 +32,10 @@ def scaler(config_path: Path | None, engine: Path, name: str, port: int) -> None
     import threading
 
     from cluster_serving.client.servers.process.log import configure
-    from cluster_serving.node.lifecycle.options import DEFAULT_CONFIG
     from cluster_serving.swarm.autoscale.scaler import Scaler, server_of
     from cluster_serving.swarm.autoscale.settings import load_autoscale
 
-    here = Path(DEFAULT_CONFIG)
-    settings = load_autoscale(config_path or (here if here.exists() else None), os.environ, {})
+    settings = load_autoscale(config_path, os.environ, {})
     configure("scaler", "info")
     try:
         server = server_of(Scaler(engine, f"{name}_node", settings.max), ("", port))
