@@ -32,6 +32,8 @@ Request fields, native dialect (values are bytes, `<name>` is a model input's na
     uri                     the record's name, chosen by the client
     tensor:<name>           Arrow IPC Tensor message
     bool:<name>             Arrow IPC Tensor message of dtype uint8 for a bool array, because Arrow has no bool tensors
+    compressed:<name>       a tensor or an array of bools with its values compressed: wire/compression.py. Only nodes that have
+                            the codec in their heartbeats read it
     image:<name>            an encoded image: JPEG, PNG, ...
     string:<name>           JSON: a string or a nested list of strings
     sparse.indices:<name>   Arrow IPC Tensor message, int64 (rank, nnz)
@@ -87,6 +89,7 @@ LEGACY_TENSOR: Final = b"tensor"
 
 TENSOR: Final = b"tensor:"
 BOOL: Final = b"bool:"
+COMPRESSED: Final = b"compressed:"
 IMAGE: Final = b"image:"
 STRING: Final = b"string:"
 NESTED: Final = b"nested:"

@@ -6,8 +6,10 @@ one blocking read of the reply stream serves all waiting calls.
 
 import asyncio
 import math
+import time
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Iterable, Mapping
+from contextlib import closing, suppress
 from itertools import count
 from typing import Never, Self, TypeVar, Unpack
 
@@ -17,9 +19,11 @@ from cluster_serving.client.aio.link import AsyncLink
 from cluster_serving.client.aio.replies import AsyncReplies
 from cluster_serving.client.aio.tasks import cancel
 from cluster_serving.client.api import Api, ConnectionSettings, seconds
-from cluster_serving.client.errors import InvalidValue, RecordFailed
+from cluster_serving.client.errors import ConnectionLost, InvalidValue, RecordFailed
 from cluster_serving.client.protocol.absence import Inquiry
 from cluster_serving.client.protocol.admission import CHUNK
+from cluster_serving.client.protocol.payload import Payload, check_codec
+from cluster_serving.client.protocol.redis_refused import RedisRefused
 from cluster_serving.client.protocol.requests import (
     Dialect,
     Fields,
@@ -30,7 +34,9 @@ from cluster_serving.client.protocol.requests import (
     request_fields,
 )
 from cluster_serving.client.protocol.results import WINDOW, Answer, answer_to_request, begun_in_time, plain
+from cluster_serving.client.protocol.retrying import connect_s
 from cluster_serving.client.tracebacks import short_tracebacks
+from cluster_serving.client.wire.compression import Codec
 from cluster_serving.client.wire.original.encode import encode_record as encode_original
 from cluster_serving.client.wire.result import Result
 from cluster_serving.client.wire.values import Value
@@ -45,6 +51,7 @@ class AsyncInputQueue(Api):
         dialect: `native`, or `original` for `enqueue` like the original's clients. `predict` needs `native`.
         patience_s: as in `InputQueue`.
         deadline_s: as in `InputQueue`.
+        compress: as in `InputQueue`.
         settings: host, port, name, ...: see `ConnectionSettings`.
 
     Raises:
@@ -58,15 +65,18 @@ class AsyncInputQueue(Api):
         dialect: Dialect = "native",
         patience_s: float = 10.0,
         deadline_s: float | None = None,
+        compress: Codec | None = None,
         **settings: Unpack[ConnectionSettings],
     ) -> None:
         self._dialect: Dialect = check_dialect(dialect)
         self._patience_s = seconds("patience_s", patience_s)
         self._life_s = math.inf if deadline_s is None else seconds("deadline_s", deadline_s)
+        self._codec: Codec | None = check_codec(compress, self._dialect)
         super().__init__(*address, **settings)
 
     def _begin(self) -> None:
         super()._begin()
+        self._payload = Payload(self.name, self._codec) if self._codec else None
         self._inquiry = Inquiry(self.name, self.settings.describe())
         self._sending = AsyncLink(self.settings)
         self._admission = AsyncAdmission(self._sending, self.name, self._patience_s)
@@ -77,7 +87,8 @@ class AsyncInputQueue(Api):
     @short_tracebacks
     async def enqueue(self, uri: str, **data: Value) -> str:
         """Put one record on the queue, as `InputQueue.enqueue` does."""
-        (entry_id,) = await self._admission.put([request_fields(self._dialect, uri, data)], self._life_s)
+        fields = await self._packed(request_fields(self._dialect, uri, data), self._life_s)
+        (entry_id,) = await self._admission.put([fields], self._life_s)
         return entry_id.decode()
 
     @short_tracebacks
@@ -88,7 +99,7 @@ class AsyncInputQueue(Api):
         accepted = 0
         chunk: list[Fields] = []
         async for uri, data in _each(records):
-            chunk.append(request_fields(self._dialect, uri, data))
+            chunk.append(await self._packed(request_fields(self._dialect, uri, data), self._life_s))
             if len(chunk) == CHUNK:
                 accepted += len(await self._admission.put(chunk, self._life_s, accepted))
                 chunk = []
@@ -177,11 +188,11 @@ class AsyncInputQueue(Api):
             raise InvalidValue(
                 "predict needs the native dialect: results of the original are read with AsyncOutputQueue"
             )
-        fields = [*native_fields(uri, as_inputs(request)), *replies.reply]
         loop = asyncio.get_running_loop()
         begun_s = loop.time()
+        fields = [*await self._packed(native_fields(uri, as_inputs(request)), timeout), *replies.reply]
         future = replies.expect(uri)
-        limit = asyncio.timeout(timeout)
+        limit = asyncio.timeout_at(begun_s + timeout)
         try:
             async with limit:
                 await replies.have_stream(min(self._patience_s, timeout))
@@ -194,6 +205,24 @@ class AsyncInputQueue(Api):
             raise await replies.no_result(f"of {uri!r} in {timeout} s", self._inquiry) from error
         finally:
             replies.forget(uri)
+
+    async def _packed(self, fields: Fields, within_s: float) -> Fields:
+        """Return the fields of a record as they are sent. Ask for the nodes of the job, if that is due."""
+        payload = self._payload
+        if payload is None:
+            return fields
+        now_s = time.monotonic()
+        if payload.is_due(now_s):
+            timeout_s, patience_s = min(within_s, self.settings.timeout_s), min(within_s, self._patience_s)
+            with closing(payload.questions(now_s)) as questions, suppress(ConnectionLost, StopIteration):
+                command = next(questions)
+                while True:
+                    (reply,) = await self._sending.call(command, timeout_s=timeout_s, connect_s=connect_s(patience_s))
+                    if isinstance(reply, RedisRefused):
+                        payload.refused(reply)
+                        break
+                    command = questions.send(reply)
+        return payload.packed(fields)
 
 
 async def _each(items: Iterable[T] | AsyncIterable[T]) -> AsyncIterator[T]:

@@ -15,6 +15,7 @@ _HALF = 0.5
 _SLOW_WRITE_S = 0.005
 _EMPTY = 0.1  # share of the time without records from which on more records would help
 _TOGETHER = 2  # records that come together, where 1 are as many as come by chance
+_BYTE_S = 0.8e-9  # seconds that Redis takes for a byte on its way (bench.payload)
 _BEHIND_S = 1.0  # age of the oldest record from which on a queue counts as waiting
 
 
@@ -30,6 +31,7 @@ class JobPicture(NamedTuple):
         oldest_s: age of the oldest of them in seconds.
         full: reason for which no records are admitted. Empty: records are admitted.
         fill: mean share of a full batch in a run of the model. 0: no run.
+        bytes_s: bytes a second of the records that nodes take from Redis.
         busy: share of the time that each worker works.
         reader: share of the time that the busiest reader works.
         writer: the same of the busiest writer.
@@ -52,6 +54,7 @@ class JobPicture(NamedTuple):
     oldest_s: float
     full: str
     fill: float
+    bytes_s: float
     busy: tuple[float, ...]
     reader: float
     writer: float
@@ -85,6 +88,7 @@ class JobPicture(NamedTuple):
             oldest_s=last.get("oldest_ms", 0) / 1000,
             full=next((node.full for node in nodes if node.full), ""),
             fill=sum(fill * records_s for fill, records_s in runs) / weight if weight else 0.0,
+            bytes_s=sum(load.records_s * load.record_bytes for _, load in loads),
             busy=tuple(share for _, load in loads for share in load.busy),
             reader=max([load.reader for _, load in loads] + [reader.busy for reader in readers]),
             writer=max([load.writer for _, load in loads] + [writer.busy for writer in writers]),
@@ -184,6 +188,14 @@ _RULES = (
         "memory",
         lambda job: job.starved >= _STARVED,
         lambda job: f"Processes wait for memory {job.starved:.0%} of the time: set fewer workers, or add memory.",
+    ),
+    _Rule(
+        "payload",
+        lambda job: job.redis >= _BUSY and job.bytes_s * _BYTE_S >= _HALF * job.redis,
+        lambda job: (
+            f"Redis uses {job.redis:.0%} of a core, most of it for records of {job.bytes_s / job.records_s / 1000:,.0f} kB: "
+            "send uint8 or JPEG in place of float32, or let clients `compress`."
+        ),
     ),
     _Rule(
         "redis",

@@ -4,6 +4,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Generator, Iterable, Sequence
+from contextlib import closing, suppress
 from typing import Any, NamedTuple
 
 from cluster_serving.client.errors import ConnectionLost, QueueFull
@@ -18,6 +19,7 @@ from cluster_serving.client.protocol.admission import (
     chunks,
     transaction,
 )
+from cluster_serving.client.protocol.payload import Questions
 from cluster_serving.client.protocol.redis_refused import RedisRefused
 from cluster_serving.client.protocol.requests import Fields
 from cluster_serving.client.protocol.resp import Argument, Script, abandoned
@@ -68,6 +70,17 @@ class ThreadAdmission:
         """Run a script over the same connection, as `Link.run` does."""
         with self._lock:
             return self._idle_link().run(script, names, arguments)
+
+    def answer(self, questions: Questions, within_s: float) -> None:
+        """Answer questions over the same connection, each within some seconds."""
+        with self._lock, closing(questions):
+            link = self._idle_link()
+            link.connect(connect_s(min(within_s, self._patience_s)))
+            link.set_patience(min(link.timeout_s, max(within_s, _LEAST_REPLY_S)))
+            command = next(questions)
+            with suppress(StopIteration):
+                while True:
+                    command = questions.send(link.call(*command))
 
     def close(self) -> None:
         """Close the connection. A call of another thread that uses the connection gets `ConnectionLost`."""

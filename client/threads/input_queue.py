@@ -18,8 +18,11 @@ from cluster_serving.client.calls_by_name import without_names
 from cluster_serving.client.errors import ConnectionLost, RecordFailed, ResultTimeout
 from cluster_serving.client.http.frontend import Frontend
 from cluster_serving.client.protocol.admission import CHUNK, SENT, Admission, Send, check, chunks
+from cluster_serving.client.protocol.payload import Payload, check_codec
+from cluster_serving.client.protocol.redis_refused import RedisRefused
 from cluster_serving.client.protocol.requests import (
     Dialect,
+    Fields,
     Request,
     as_inputs,
     check_dialect,
@@ -42,6 +45,7 @@ from cluster_serving.client.threads.link import Link
 from cluster_serving.client.threads.output_queue import OutputQueue
 from cluster_serving.client.threads.replies import Replies
 from cluster_serving.client.tracebacks import short_tracebacks
+from cluster_serving.client.wire.compression import Codec
 from cluster_serving.client.wire.original.encode import encode_record as encode_original
 from cluster_serving.client.wire.result import Result
 from cluster_serving.client.wire.values import Value
@@ -61,6 +65,9 @@ class InputQueue(Api):
             `ConnectionLost` is raised. A record that Redis may have taken is not sent again. Connecting may take 2 s in any case.
         deadline_s: seconds after enqueueing. A record that no node has begun by then is answered `DeadlineExceeded`.
             Default: no deadline. `predict` and `predict_many` use their timeouts instead.
+        compress: `lz4` or `zstd` to send tensors in fewer bytes: in the dtype that the model takes, whole numbers from 0 to 255 as
+            uint8, and compressed where a sample says that it takes less time. The model sees the same values. Default: tensors are
+            sent as they are.
         settings: host, port, name, ...: see `ConnectionSettings`.
 
     Raises:
@@ -75,6 +82,7 @@ class InputQueue(Api):
         dialect: Dialect = "native",
         patience_s: float = 10.0,
         deadline_s: float | None = None,
+        compress: Codec | None = None,
         **settings: Unpack[ConnectionSettings],
     ) -> None:
         if more:
@@ -82,6 +90,7 @@ class InputQueue(Api):
         self._dialect: Dialect = check_dialect(dialect)
         self._life_s = math.inf if deadline_s is None else seconds("deadline_s", deadline_s)
         self._patience_s = seconds("patience_s", patience_s)
+        self._codec: Codec | None = check_codec(compress, self._dialect)
         self._arguments = settings
         self.frontend_url = frontend_url
         self.input_threshold = 0.6  # programs of the original read both attributes. `maxQueueLength` has their task now
@@ -98,6 +107,7 @@ class InputQueue(Api):
         self._admission = Admission(self.name)
         self._sender = ThreadAdmission(Link(self.settings), self._admission, self._patience_s)
         self._replies = Replies(self.settings, self._admission, self._client_id, self._patience_s)
+        self._payload = Payload(self.name, self._codec) if self._codec else None
         self._numbers = count()
 
     @cached_property
@@ -120,7 +130,7 @@ class InputQueue(Api):
             InvalidValue: a value cannot be sent.
             QueueFull: there was no room for `patience_s`. Nothing was enqueued.
         """
-        return self._sender.put(request_fields(self._dialect, uri, data), self._life_s).decode()
+        return self._sender.put(self._request(uri, data), self._life_s).decode()
 
     @short_tracebacks
     def enqueue_many(self, records: Iterable[tuple[str, Mapping[str, Value]]]) -> int:
@@ -137,7 +147,7 @@ class InputQueue(Api):
             QueueFull: there was no room for `patience_s`. `accepted` is the number of records that were enqueued, in order.
             ConnectionLost: `accepted` is as for `QueueFull`. Unless `unsent` is true, more records may have been enqueued.
         """
-        requests = (request_fields(self._dialect, uri, data) for uri, data in records)
+        requests = (self._request(uri, data) for uri, data in records)
         return sum(map(len, self._sender.put_all(requests, self._life_s)))
 
     @short_tracebacks
@@ -179,7 +189,7 @@ class InputQueue(Api):
         if self._dialect == "original":
             return self._predict_by_polling(uuid.uuid4().hex, as_inputs(request_data), deadline_s)
         uri = self._next_uri()
-        fields = native_fields(uri, as_inputs(request_data))
+        fields = self._packed(native_fields(uri, as_inputs(request_data)), timeout)
         check(fields)
         send = Send([fields], deadline_s, self._replies.reply, begun_s=begun_s)
         try:
@@ -270,7 +280,7 @@ class InputQueue(Api):
                     more = bool(chunk)
                     uris = [uri for uri, _ in chunk]
                     replies.expect(uris, max(timeout, PAUSE_S))
-                    requests = (native_fields(uri, data) for uri, data in chunk)
+                    requests = (self._packed(native_fields(uri, data), timeout) for uri, data in chunk)
                     entries = chain.from_iterable(self._sender.put_all(requests, self._life_s, replies))
                     under_way.update(zip(uris, entries, strict=True))
                 if under_way:
@@ -290,6 +300,24 @@ class InputQueue(Api):
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def _request(self, uri: str, data: Mapping[str, Value]) -> Fields:
+        return self._packed(request_fields(self._dialect, uri, data), self._life_s)
+
+    def _packed(self, fields: Fields, within_s: float) -> Fields:
+        """Return the fields of a record as they are sent. Ask for the nodes of the job, if that is due."""
+        payload = self._payload
+        if payload is None:
+            return fields
+        now_s = time.monotonic()
+        if payload.is_due(now_s):
+            try:
+                self._sender.answer(payload.questions(now_s), within_s)
+            except ConnectionLost:
+                pass  # nothing is known, and the sending of the record tells the reason
+            except RedisRefused as refusal:
+                payload.refused(refusal)
+        return payload.packed(fields)
 
     def _next_uri(self) -> str:
         return f"{self._uris}-{next(self._numbers)}"
@@ -323,7 +351,7 @@ class InputQueue(Api):
         pending += [(uri, deadline_s, ids) for uri in uris]
         self._replies.expect(uris, max(timeout, PAUSE_S))
         records = zip(uris, requests, strict=True)
-        for part in chunks(native_fields(uri, as_inputs(request)) for uri, request in records):
+        for part in chunks(self._packed(native_fields(uri, as_inputs(request)), timeout) for uri, request in records):
             # The next records are encoded while Redis takes the sent records. With waiting, a record cost a tenth more of every
             # core.
             send = self._sender.send(part, timeout, self._replies)

@@ -83,6 +83,7 @@ class Heartbeat(Release, frozen=True, kw_only=True):
         host: name of the machine.
         sockets: cores of each socket of the machine, such as `0-31,64-95`.
         answers_later: True if the node puts results into the hash of a call that is answered later.
+        codecs: codecs of the compressed tensors that the node reads in records.
         full: reason for which no records are admitted. Empty: records are admitted.
         load: work of the last seconds. None: the node is of a release that does not tell.
         figures: every number of the heartbeat by name (`answered`, `workers_alive`, `backlog`, ...), and `histograms`.
@@ -111,6 +112,7 @@ class Heartbeat(Release, frozen=True, kw_only=True):
     host: str = ""
     sockets: tuple[str, ...] = ()
     answers_later: bool = False
+    codecs: tuple[str, ...] = ()
     full: str = ""
     load: Load | None = None
     figures: Mapping[str, Any] = {}

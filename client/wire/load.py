@@ -39,6 +39,7 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
         p50_s: seconds from the enqueueing of a record until its result was published. Half of the records took longer.
         p99_s: the same time, that one of a hundred records exceeded.
         rows: mean number of rows in a run of the model. 0: no run.
+        record_bytes: mean bytes of a record on its way from Redis. 0: no record was read.
         busy: share of the time that each worker worked on batches.
         reader: share of a core that the reader used, of several lanes the busiest.
         writer: the same share, of the writer.
@@ -57,6 +58,7 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
     p50_s: float = 0.0
     p99_s: float = 0.0
     rows: float = 0.0
+    record_bytes: float = 0.0
     busy: tuple[float, ...] = ()
     reader: float = 0.0
     writer: float = 0.0

@@ -1,6 +1,7 @@
 """Readable view of a record's fields: kind, dtype, shape, size and a preview of the content.
 
-The content of a record is not trusted here either. The record may have crashed a worker, so no image is decoded.
+The content of a record is not trusted here either. The record may have crashed a worker, so no image is decoded, and no tensor is
+decompressed.
 """
 
 import math
@@ -11,6 +12,7 @@ import msgspec
 import numpy as np
 
 from cluster_serving.client import keys
+from cluster_serving.client.wire.compression import read
 from cluster_serving.client.wire.original import values as original
 from cluster_serving.client.wire.original.decode import decode_record
 from cluster_serving.client.wire.original.json_record import decode_json_record
@@ -41,7 +43,7 @@ class FieldView(msgspec.Struct, frozen=True, omit_defaults=True):
     """View of one field, or of one column of an original record's `data`.
 
     Attributes:
-        kind: tensor, bool, sparse ..., image, string, text, original or unknown.
+        kind: tensor, bool, sparse ..., compressed, image, string, text, original or unknown.
         size: in bytes.
         preview: beginning of the content. Empty where the content must not be shown.
         problem: reason why the content cannot be read.
@@ -83,8 +85,11 @@ def _view(field: bytes, content: bytes) -> FieldView:
     try:
         if kind in _TENSORS:
             return _array(name, _TENSORS[kind], decode_tensor(content), len(content))
+        if kind == keys.COMPRESSED:
+            tensor = read(content)
+            return FieldView(name, "compressed", len(content), tensor.dtype, list(tensor.shape), tensor.codec)
     except Exception as error:  # any fault of the content is shown to the user
-        return FieldView(name, _TENSORS[kind], len(content), problem=str(error))
+        return FieldView(name, _TENSORS.get(kind, "compressed"), len(content), problem=str(error))
     if kind == keys.IMAGE:
         return FieldView(name, "image", len(content), image_kind(content))
     if kind == keys.STRING:

@@ -7,7 +7,7 @@ from cluster_serving.node.doctor.job_facts import JobFacts
 JOB = Checks[JobFacts]("Job")
 
 # Limits at which workers have no work although records could come.
-_STARVING = ("memory", "quota", "redis", "reader", "writer", "one-worker", "lock-step", "machine")
+_STARVING = ("memory", "quota", "payload", "redis", "reader", "writer", "one-worker", "lock-step", "machine")
 
 
 @JOB("CS-JOB-SILENT")

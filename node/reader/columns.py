@@ -38,6 +38,7 @@ class FieldMap(NamedTuple):
         tensors: each model input with its position when every input is a tensor, else empty.
         flags: flags of every record of the form: BY_ORDER or 0.
         fault: message for the client when the fields are not the model's inputs. `inputs` is empty in this case.
+        compressed: True if a field is a compressed tensor.
     """
 
     uri: int
@@ -52,6 +53,7 @@ class FieldMap(NamedTuple):
     tensors: list[tuple[ModelInput, int]]
     flags: int
     fault: str | None
+    compressed: bool
 
     def alike(
         self,

@@ -13,7 +13,9 @@ import structlog
 from cluster_serving import __version__
 from cluster_serving.client import keys
 from cluster_serving.client.errors import CodecError, ErrorCode
+from cluster_serving.client.tensor_spec import MAX_DENSE_BYTES
 from cluster_serving.client.wire.binding import bind, listed
+from cluster_serving.client.wire.compression import restore
 from cluster_serving.client.wire.original.base64_text import from_base64
 from cluster_serving.client.wire.original.json_record import decode_json_record
 from cluster_serving.client.wire.original.values import EncodedImage, OriginalValue
@@ -39,7 +41,7 @@ from cluster_serving.node.ring.traceparent import bounded
 log = structlog.get_logger(__name__)
 
 _SPARSE = {keys.SPARSE_INDICES, keys.SPARSE_VALUES, keys.SPARSE_SHAPE}
-_KINDS = (keys.TENSOR, keys.BOOL, keys.IMAGE, keys.STRING, keys.NESTED, *sorted(_SPARSE))
+_KINDS = (keys.TENSOR, keys.BOOL, keys.COMPRESSED, keys.IMAGE, keys.STRING, keys.NESTED, *sorted(_SPARSE))
 _LEGACY_FIELDS = (keys.LEGACY_IMAGE, keys.LEGACY_TENSOR)
 _MAX_FIELD_MAPS = 1024
 _MOST_TOLD = 16
@@ -67,10 +69,18 @@ class RecordDecoder:
         reply_prefix: prefix of permitted reply streams, those of the job. The prefix of old frontends is permitted too. A request
             must not name any further key of this Redis.
         options: the job's settings for decoding entries.
+        slot_bytes: most bytes that the compressed tensors of a record may have once they are decompressed.
     """
 
-    def __init__(self, inputs: Sequence[TensorSpec], reply_prefix: bytes, options: DecodeOptions | None = None) -> None:
+    def __init__(
+        self,
+        inputs: Sequence[TensorSpec],
+        reply_prefix: bytes,
+        options: DecodeOptions | None = None,
+        slot_bytes: int = MAX_DENSE_BYTES,
+    ) -> None:
         self._options = options or DecodeOptions()
+        self._slot_bytes = slot_bytes
         self._specs = tuple(inputs)
         self._inputs = [model_input(spec, self._options) for spec in inputs]
         self._shared = {at for at, each in enumerate(self._inputs) if isinstance(each, SharedInput)}
@@ -87,8 +97,7 @@ class RecordDecoder:
 
         `now_ms` is Unix time on Redis' clock. A record whose answer is `expected` after the record's deadline is refused.
         """
-        names = tuple(fields[::2])
-        at = self._field_maps.get(names) or self._field_map(names)
+        at = self._field_map_of(fields)
         uri = fields[at.uri] if at.uri >= 0 else b""
         reply = fields[at.reply] if at.reply >= 0 else b""
         traceparent = bounded(fields[at.traceparent]) if at.traceparent >= 0 else b""
@@ -187,6 +196,10 @@ class RecordDecoder:
             log.warning("records are refused", reason=error)
         return ErrorCode.OTHER_VERSION, error
 
+    def _field_map_of(self, fields: Sequence[bytes]) -> FieldMap:
+        names = tuple(fields[::2])
+        return self._field_maps.get(names) or self._field_map(names)
+
     def _field_map(self, names: tuple[bytes, ...]) -> FieldMap:
         """Make the field map of entries with the given field names, and keep the map for later entries."""
         at = {name: 2 * index + 1 for index, name in enumerate(names)}
@@ -222,6 +235,7 @@ class RecordDecoder:
             tensors=tensors,
             flags=flags,
             fault=fault,
+            compressed=any(name.startswith(keys.COMPRESSED) for name in names),
         )
         if len(self._field_maps) >= _MAX_FIELD_MAPS:
             self._field_maps.clear()
@@ -261,6 +275,9 @@ class RecordDecoder:
         """Decode the inputs of an entry in the native dialect: a field for each input, several for a sparse tensor."""
         if at.fault:
             raise CodecError(at.fault)
+        if at.compressed:
+            fields = self._decompressed(fields)
+            at = self._field_map_of(fields)
         if self._options.raw:
             pairs = zip(*[iter(fields)] * 2, strict=True)
             return [raw_record({name: value for name, value in pairs if name.startswith(_KINDS)})]
@@ -269,6 +286,20 @@ class RecordDecoder:
             tensor = parts.get(keys.TENSOR)
             values.append(_no_tensor(each, parts, fields) if tensor is None else each.tensor_message(fields[tensor]))
         return values
+
+    def _decompressed(self, fields: Sequence[bytes]) -> list[bytes]:
+        """Return the fields of an entry with plain tensors in place of compressed tensors."""
+        plain, room = list(fields), self._slot_bytes
+        for at in range(0, len(plain), 2):
+            if plain[at].startswith(keys.COMPRESSED):
+                name = plain[at].removeprefix(keys.COMPRESSED)
+                try:
+                    kind, message = restore(plain[at + 1], room)
+                except CodecError as error:
+                    raise CodecError(f"input {name.decode(errors='replace')!r}: {error}") from error
+                plain[at : at + 2] = kind + name, message
+                room = max(0, room - len(message))
+        return plain
 
     def _original(self, at: FieldMap, fields: Sequence[bytes]) -> tuple[list[InputValue], int]:
         """Decode the inputs of an entry in the original dialect, all in one field. Also return the flag BY_ORDER or 0."""

@@ -60,7 +60,8 @@ class Reader:
         self._worker_bells = [Bell(fd) for fd in lane.worker_bells]
         self._writer_bell = Bell(lane.writer_bell)
         self._link = Link(lane.redis, _BLOCK_MS / 1000 + lane.redis.timeout_s)
-        self._decoder = RecordDecoder(spec.inputs, keys.reply_prefix(lane.job).encode(), spec.decoding)
+        prefix = keys.reply_prefix(lane.job).encode()
+        self._decoder = RecordDecoder(spec.inputs, prefix, spec.decoding, lane.geometry.slot_bytes)
         self._counters = self._ring.counters[READER]
         self._read_size = ReadSize(lane.geometry.slot_bytes)
         self._read_command = ("XREADGROUP", "GROUP", keys.GROUP, spec.consumer, "COUNT")
@@ -204,11 +205,13 @@ class Reader:
         before_bytes = self._link.received_bytes
         found = self._link.read() or ()
         entries = [(entry_id, fields, 1) for _stream, added in found for entry_id, fields in added]
-        self._read_size.note(len(entries), self._link.received_bytes - before_bytes)
+        received_bytes = self._link.received_bytes - before_bytes
+        self._read_size.note(len(entries), received_bytes)
         self._read_us = now_us()
         if not wants:
             self._since_us = self._read_us
         self._counters[Count.READ] += len(entries)
+        self._counters[Count.READ_BYTES] += received_bytes
         if entries and self._is_empty():
             self._counters[Count.EMPTIED] += 1
             self._counters[Count.EMPTY_US] += self._read_us - (self._ring.published_us or self._read_us)

@@ -42,10 +42,11 @@ class Count(IntEnum):
     SPANS_LOST = 21  # writer: spans of OpenTelemetry that were thrown away
     EMPTIED = 22  # reader: times that entries came while the lane held none
     EMPTY_US = 23  # reader: microseconds before, since the last batch was published
+    READ_BYTES = 24  # reader: bytes of the entries taken from the stream, as they came over the connection
 
 
-COUNTER_CELLS = 24
-"""Number of cells in a row of `Ring.counters`: three cache lines, so that no line is written by two processes."""
+COUNTER_CELLS = 32
+"""Number of cells in a row of `Ring.counters`: four cache lines, so that no line is written by two processes."""
 
 
 _SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)

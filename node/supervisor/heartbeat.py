@@ -14,6 +14,7 @@ import structlog
 
 from cluster_serving import __version__
 from cluster_serving.client import keys
+from cluster_serving.client.wire.compression import CODECS
 from cluster_serving.client.wire.heartbeat import Heartbeat, release
 from cluster_serving.node.config.loading import Config
 from cluster_serving.node.job.redis_kind import eviction
@@ -119,6 +120,7 @@ class HeartbeatPublisher:
             host=platform.node(),
             sockets=self._sockets,
             answers_later=True,
+            codecs=CODECS,
             load=self._recent.add(lanes.sample(figures, self._redis_processor_s())),
             figures=figures.described(),
         )

@@ -109,6 +109,7 @@ class Recent:
             p50_s=minute.quantile(ANSWER, 0.5),
             p99_s=minute.quantile(ANSWER, 0.99),
             rows=counts["rows"] / counts["runs"] if counts["runs"] else 0.0,
+            record_bytes=counts["read_bytes"] / counts["read"] if counts["read"] else 0.0,
             busy=tuple(process.busy for process in processes if process.name.startswith("worker")),
             reader=max((process.cpu for process in processes if process.name.startswith("reader")), default=0.0),
             writer=max((process.cpu for process in processes if process.name.startswith("writer")), default=0.0),

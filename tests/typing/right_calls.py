@@ -31,6 +31,7 @@ TLS = InputQueue(
     timeout_s=2,
     patience_s=1,
     deadline_s=10,
+    compress="lz4",
 )
 ORIGINAL = InputQueue(url="redis://redis:6379/1", dialect="original", sync=True)
 SENTINELS = AsyncInputQueue(url="redis+sentinel://one:26379,two:26379/mymaster", sentinel_password=PASSWORD, db=2)

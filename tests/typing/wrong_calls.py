@@ -10,6 +10,7 @@ InputQueue(hots="redis")  # type: ignore[call-arg]  # pyright: ignore[reportCall
 InputQueue(port=1.5)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 InputQueue(timeout_s="5")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 InputQueue(dialect="orignal")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+AsyncInputQueue(compress="gzip")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 InputQueue("redis", 6379)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 AsyncInputQueue("http://frontend:10020")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 OutputQueue("redis:6379")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]

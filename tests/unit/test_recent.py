@@ -92,10 +92,12 @@ def test_times_without_records() -> None:
     recent, readers = Recent(), (ProcessSample("reader"), ProcessSample("reader-1"))
     recent.add(Sample(0, Figures(), readers))
 
-    load = recent.add(Sample(10, Figures({"read": 640, "emptied": 10, "empty_us": 8_000_000}), readers))
+    counts = {"read": 640, "read_bytes": 640_000, "emptied": 10, "empty_us": 8_000_000}
+    load = recent.add(Sample(10, Figures(counts), readers))
 
-    assert (load.burst, load.empty) == (64, 0.4)
-    assert recent.add(Sample(30, Figures({"read": 640, "emptied": 10, "empty_us": 8_000_000}), readers)).burst == 0
+    assert (load.burst, load.empty, load.record_bytes) == (64, 0.4, 1000)
+    later = recent.add(Sample(30, Figures(counts), readers))
+    assert (later.burst, later.record_bytes) == (0, 0)
 
 
 def test_a_process_that_is_gone_has_no_pid() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from cluster_serving.client.wire.compression import compress
 from cluster_serving.client.wire.original.encode import encode_record as encode_original
 from cluster_serving.client.wire.tensors import Array, encode_tensor
 from cluster_serving.client.wire.values import encode_record
@@ -46,6 +47,17 @@ def test_tensors_show_dtype_shape_and_the_first_values(array: Array, dtype: str,
 
     assert (view.dtype, view.shape, view.preview, view.problem) == (dtype, list(array.shape), preview, "")
     assert view.kind == ("bool" if dtype == "bool" else "tensor")
+
+
+def test_compressed_tensors_show_dtype_and_shape_and_are_not_decompressed() -> None:
+    content = compress(np.zeros((100, 100), np.float32), "zstd")
+
+    (view,) = view_fields([(b"compressed:x", content)])
+    (broken,) = view_fields([(b"compressed:x", content[:9])])
+
+    assert view == FieldView("compressed:x", "compressed", len(content), "float32", [100, 100], "zstd")
+    assert (broken.kind, broken.size) == ("compressed", 9)
+    assert broken.problem.startswith("not a compressed tensor")
 
 
 def test_images_show_their_format_and_are_not_decoded() -> None:
