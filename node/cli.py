@@ -43,6 +43,7 @@ _COMMANDS = {
     "doctor": "doctor.doctor",
     "list": "list_and_logs.list_",
     "tune": "tune.tune",
+    "calibrate": "calibrate.calibrate",
     "dead-letters": "dead_letters.dead_letters",
     "predict": "predict.predict",
     "bench": "bench.bench",

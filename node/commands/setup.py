@@ -38,13 +38,17 @@ def init() -> None:
 def config(as_json: bool, **values: Any) -> None:
     """Print every setting and its source.
 
-    Secrets are masked.
+    Secrets are masked. Of a running job, speed and agreement of the engines and precisions that were tried are printed too.
     """
+    import msgspec
+
     from cluster_serving.client.servers.process.table import Table
+    from cluster_serving.node.commands.job_reports import JobReports
     from cluster_serving.node.config.loading import effective, load_config
     from cluster_serving.node.job.directory import Job
     from cluster_serving.node.job.redis_errors import RedisUnavailable
     from cluster_serving.node.job.redis_program import find_server
+    from cluster_serving.node.models.runtime import TriedRuntime
 
     options = StartOptions.of(values)
     if options.config_path is None and not Path(DEFAULT_CONFIG).exists():
@@ -63,12 +67,15 @@ def config(as_json: bool, **values: Any) -> None:
     table.show()
     for key, why in loaded.ignored.items():
         say(f"{key} is ignored: {why}")
+    job = Job.of(loaded.config.job_name)
+    for tried in (JobReports().of(job).get("candidates") if job.running() else None) or ():
+        say(f"Tried: {msgspec.convert(tried, TriedRuntime).described()}.")
     settings = loaded.config.redis_settings()
     if not settings.is_local_default:
         say(f"Redis: {settings.describe()}; start does not run it.")
         return
     try:
-        program = find_server(os.environ, Job.of(loaded.config.job_name).redis_directory).described()
+        program = find_server(os.environ, job.redis_directory).described()
         start = f"where none listens, start runs {program}"
     except RedisUnavailable as error:
         start = f"start cannot run one there: {error}"

@@ -323,6 +323,13 @@ class Settings(Log, Redis):
     def _names_a_class(cls, value: str) -> str:
         return _in_file(value, "Class")
 
+    @field_validator("accuracy_agreement", mode="before")
+    @classmethod
+    def _can_be_proven(cls, value: object) -> object:
+        if str(value).strip() in ("1", "1.0"):
+            raise ValueError("must be less than 1: no number of records proves that all agree; 0.99 takes 598 records")
+        return value
+
     @field_validator("accuracy_metric")
     @classmethod
     def _names_a_function(cls, value: str) -> str:

@@ -92,6 +92,12 @@ def records_to_prove(share: float) -> int | None:
     return max(1, math.ceil(math.log(1 - _CONFIDENCE) / math.log(share))) if share > 0 else 1
 
 
+def records_needed(share: float, batch: int = 1) -> int | None:
+    """Return the least number of records that calibrate and prove a share, half of them each, in whole batches of a fixed size."""
+    least = records_to_prove(share)
+    return None if least is None else 2 * -(-least // batch) * batch
+
+
 def percent(share: float) -> str:
     """Return a share in percent, rounded down: a bound must not be promised higher than it is."""
     return f"{math.floor(share * 1000) / 10:g} %"

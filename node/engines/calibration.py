@@ -22,6 +22,8 @@ from cluster_serving.node.models.base import Array, ModelError, TensorSpec, open
 from cluster_serving.node.processing.options import ImageOptions
 
 LABELS = "labels"
+MOST_RECORDS, MOST_BYTES = 2000, 1 << 30
+"""Records that INT8 is calibrated and judged by, and their bytes, at most."""
 _KEY = "calibrationData"
 _IMAGES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".webp", ".tif", ".tiff", ".pgm", ".ppm"})
 

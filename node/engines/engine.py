@@ -25,7 +25,7 @@ from cluster_serving.node.engines.chosen_outputs import ChosenOutputs
 from cluster_serving.node.engines.kept_proofs import NOTHING_KEPT, KeptProofs
 from cluster_serving.node.engines.precision import has_bfloat16, possible
 from cluster_serving.node.engines.proof import ROWS, Proof, prove
-from cluster_serving.node.engines.trials import REFERENCE, Trials, best, try_all
+from cluster_serving.node.engines.trials import REFERENCE, Trials, best, time_alone, try_all
 from cluster_serving.node.engines.warm_up import fixed_batch
 from cluster_serving.node.models import detect
 from cluster_serving.node.models.allocator import give_back
@@ -89,7 +89,7 @@ def load(
             raise ModelError(
                 f"precision is int8, and INT8 is refused: {'; '.join(filter(None, (judged.refused, judged.note)))}"
             )
-        candidates = (judged.over(TriedRuntime(chosen.engine, chosen.precision)),)
+        candidates = (judged.over(TriedRuntime(chosen.engine, chosen.precision, time_alone(backend, batch, trials))),)
     batching = settle(backend, maker.batching, options)
     del maker  # frees the native backend, unless it was chosen
     if len(wanted) > 1:

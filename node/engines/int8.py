@@ -12,6 +12,7 @@ share the result. Workers that start at the same time wait for the first.
 
 import fcntl
 import hashlib
+import os
 import shutil
 import subprocess
 import sys
@@ -29,9 +30,10 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from cluster_serving.client.extras import install_command
-from cluster_serving.node.engines.agreement import Agreement, Judged, by_metric, percent, records_to_prove, same_arg_max
-from cluster_serving.node.engines.calibration import image_files, labels_of, samples
+from cluster_serving.node.engines.agreement import Agreement, Judged, by_metric, percent, records_needed, same_arg_max
+from cluster_serving.node.engines.calibration import MOST_BYTES, MOST_RECORDS, image_files, labels_of, samples
 from cluster_serving.node.engines.conversion import Converted
+from cluster_serving.node.engines.kept_proofs import DRAFT, remove_left
 from cluster_serving.node.engines.precision import has_int8
 from cluster_serving.node.engines.quantising import Done, Task
 from cluster_serving.node.engines.trials import Trials
@@ -42,9 +44,7 @@ from cluster_serving.node.models.openvino import ov
 log = structlog.get_logger(__name__)
 
 PROCESS = "cluster_serving.node.engines.quantising"
-_LIMIT_S = 600.0
 _TOO_SLOW = "too-slow"
-_MOST_RECORDS, _MOST_BYTES = 2000, 1 << 30
 _MOST_TO_CALIBRATE = 300  # NNCF's own default: more records take longer and change little
 _LONGEST = 200  # characters of an error
 _NAMED = 3  # layers
@@ -80,7 +80,7 @@ def in_int8(
     try:
         with _place(folder) as place:
             if (place / _TOO_SLOW).exists():
-                raise ModelError(f"{_too_slow()}; to try again, take {place} away")
+                raise ModelError(f"{_too_slow(trials)}; to try again, take {place} away")
             if not (place / "judged.json").exists():
                 _make(reference, converted, options, trials, place)
                 if folder is not None:
@@ -100,7 +100,7 @@ def data_hash(trials: Trials) -> str:
     path = Path(trials.data)
     total = hashlib.sha256()
     try:
-        files = [*image_files(path)[:_MOST_RECORDS], path / "labels.npy"] if path.is_dir() else [path]
+        files = [*image_files(path)[:MOST_RECORDS], path / "labels.npy"] if path.is_dir() else [path]
         for file in (*files, Path(trials.metric.rpartition(":")[0])):
             if file.is_file():
                 with file.open("rb") as stream:
@@ -134,7 +134,8 @@ def _make(reference: Backend, converted: Converted, options: LoadOptions, trials
     outputs = [(name, port) for name, port, _ in converted.results if not wanted or name in wanted]
     jury = _Jury(reference, [name for name, _ in outputs], trials, judging)
     task = Task(outputs, has_int8(), trials.metric)
-    with tempfile.TemporaryDirectory(dir=place.parent, prefix=".int8-") as temporary:
+    remove_left(place.parent)
+    with tempfile.TemporaryDirectory(dir=place.parent, prefix=f"{DRAFT}{os.getpid()}-") as temporary:
         directory = Path(temporary)
         ov.save_model(converted.model, directory / "model.xml", compress_to_fp16=False)
         for spec, port in zip(reference.inputs, converted.ports_in, strict=True):
@@ -143,7 +144,7 @@ def _make(reference: Backend, converted: Converted, options: LoadOptions, trials
             np.save(directory / "labels.npy", calibrating.labels)
 
         def made(task: Task) -> tuple[Done, Judged]:
-            done = _quantised(directory, task)
+            done = _quantised(directory, task, trials.patience_s)
             model = converted.compiled(reference, options, ov.Core().read_model(directory / "int8.xml"))
             return done, jury.judged(model, done)
 
@@ -159,15 +160,15 @@ def _make(reference: Backend, converted: Converted, options: LoadOptions, trials
         except subprocess.TimeoutExpired:
             place.mkdir(mode=0o700, exist_ok=True)
             (place / _TOO_SLOW).touch()
-            raise ModelError(_too_slow()) from None
+            raise ModelError(_too_slow(trials)) from None
         (directory / "judged.json").write_bytes(msgspec.json.encode(judged))
         place.mkdir(mode=0o700, exist_ok=True)
         for name, kept in (("int8.xml", "model.xml"), ("int8.bin", "model.bin"), ("judged.json", "judged.json")):
             (directory / name).replace(place / kept)
 
 
-def _too_slow() -> str:
-    return f"the model was not quantised to INT8 within {_LIMIT_S:g} s; set precision: f32"
+def _too_slow(trials: Trials) -> str:
+    return f"the model was not quantised to INT8 within {trials.patience_s:g} s; set precision: f32"
 
 
 def _remove_outdated(folder: Path) -> None:
@@ -177,7 +178,7 @@ def _remove_outdated(folder: Path) -> None:
             shutil.rmtree(other, ignore_errors=True)  # a worker that runs it has mapped the weights
 
 
-def _quantised(directory: Path, task: Task) -> Done:
+def _quantised(directory: Path, task: Task, patience_s: float) -> Done:
     """Run the process that quantises.
 
     Raises:
@@ -190,7 +191,7 @@ def _quantised(directory: Path, task: Task) -> Done:
     log.info("quantising to INT8", accuracy_control=task.most_drop is not None)
     command = [sys.executable, "-m", PROCESS, str(directory)]
     ended = subprocess.run(
-        command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_LIMIT_S, check=False
+        command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=patience_s, check=False
     )
     if ended.returncode:
         last = ended.stderr.strip().rpartition("\n")[2] or f"exit code {ended.returncode}"
@@ -269,7 +270,7 @@ def _halves(reference: Backend, trials: Trials) -> tuple[_Half, _Half]:
         ModelError: the data do not fit the model, or are too few to prove the agreement.
     """
     row_bytes = sum(spec.row_bytes for spec in reference.inputs)
-    most = min(_MOST_RECORDS, _MOST_BYTES // max(1, row_bytes))
+    most = min(MOST_RECORDS, MOST_BYTES // max(1, row_bytes))
     path = Path(trials.data)
     arrays = samples(path, reference.inputs, trials.images, most)
     axes = {spec.name: spec.batch_axis for spec in reference.inputs}
@@ -279,12 +280,12 @@ def _halves(reference: Backend, trials: Trials) -> tuple[_Half, _Half]:
     size, rows = fixed_batch(reference) or 1, counts[0]
     labels = labels_of(path, reference.inputs, rows)
     judges = rows // 2 // size * size
-    least = records_to_prove(trials.agreement)
-    if least is None or judges < least:
-        needed = "more records than there can be" if least is None else f"{2 * -(-least // size) * size} records"
+    needed = records_needed(trials.agreement, size)
+    if needed is None or judges < needed // 2:
+        told = "more records than there can be" if needed is None else f"{needed} records"
         raise ModelError(
             f"calibrationData {path} has {rows} records, and half of them judge INT8: to prove that {percent(trials.agreement)} "
-            f"agree takes {needed}; give more, or set accuracyAgreement lower"
+            f"agree takes {told}; give more, or set accuracyAgreement lower"
         )
     drawn = np.random.default_rng(0).permutation(rows)  # data may be sorted by class, or classes take turns
     calibrating = drawn[judges:][: max(_MOST_TO_CALIBRATE, size)]

@@ -1,24 +1,31 @@
 """Store of proofs that rows may share a batch, for all jobs of this machine.
 
     <home>/.proofs/<conditions>-<fingerprint of the model>-<engine>-<precision>.json
+    <home>/.proofs/<conditions>-<fingerprint of the model>-int8-<hash of the data>/     a model in INT8 (int8.py)
+    <home>/.proofs/.int8-<pid>-<random>/                                                a model in INT8 that the process makes
 
 The worker that has found a proof keeps the proof, and every later worker under the same conditions loads the model without a proof
 of its own. Several processes may write at once: the first proof stays, until a fault shows up. A fault stays.
 """
 
 import os
+import shutil
 import tempfile
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
 import msgspec
+import psutil
 import structlog
 
 from cluster_serving.node.engines.proof import Proof
 from cluster_serving.node.models.runtime import Runtime
 
 log = structlog.get_logger(__name__)
+
+DRAFT = ".int8-"
+"""Beginning of the name of a folder in which a process makes a model. The pid of the process follows."""
 
 
 class KeptProofs:
@@ -87,3 +94,20 @@ class KeptProofs:
 
 NOTHING_KEPT = KeptProofs("", "", str)
 """Store that keeps nothing."""
+
+
+def forget(directory: Path, conditions: str) -> None:
+    """Remove everything that was kept under some conditions. A worker that runs a removed model has mapped the weights."""
+    for kept in directory.glob(f"*{conditions}-*"):
+        if kept.is_dir():
+            shutil.rmtree(kept, ignore_errors=True)
+        else:
+            kept.unlink(missing_ok=True)
+
+
+def remove_left(directory: Path) -> None:
+    """Remove the folders of processes that were killed while they made a model: each has calibration data, the user's records."""
+    for left in directory.glob(f"{DRAFT}*"):
+        pid = left.name.removeprefix(DRAFT).partition("-")[0]
+        if not (pid.isdecimal() and psutil.pid_exists(int(pid))):
+            shutil.rmtree(left, ignore_errors=True)

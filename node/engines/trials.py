@@ -33,7 +33,7 @@ _TIE = 1.03
 _MOST_ROWS = 256
 _MOST_OUTPUT_BYTES = 256 << 20
 _LEAST_RUNS, _MOST_RUNS = 3, 50
-_TIMING_S = 2.0
+_TIMING_S, _TIMING_ALONE_S = 2.0, 0.2
 
 
 class Trials(NamedTuple):
@@ -41,7 +41,8 @@ class Trials(NamedTuple):
 
     `data` is `calibrationData`, an absolute path. An empty `data` stands for random numbers. `tolerance` is `accuracyTolerance`.
     `images` are the options for decoding images into rows. INT8 is judged by `agreement` (`accuracyAgreement`) and `metric`
-    (`accuracyMetric`). `may_keep`: a model made from the user's model may be written to the disk.
+    (`accuracyMetric`). `may_keep`: a model made from the user's model may be written to the disk. `patience_s`: seconds that
+    quantising may take. `clock`: seconds by which candidates are timed.
     """
 
     data: str = ""
@@ -50,6 +51,8 @@ class Trials(NamedTuple):
     agreement: float = 0.99
     metric: str = ""
     may_keep: bool = True
+    patience_s: float = 600.0
+    clock: Callable[[], float] = time.perf_counter
 
 
 def try_all(
@@ -76,7 +79,7 @@ def try_all(
     del reference
     candidates: list[TriedRuntime] = []
     for runtime in wanted if expected else ():
-        tried = _try(make, runtime, batches[: len(expected)], expected, trials.tolerance)
+        tried = _try(make, runtime, batches[: len(expected)], expected, trials)
         candidates.append(judged[runtime].over(tried) if judged and runtime in judged else tried)
         log.info("runtime tried", **_described(candidates[-1]))
         give_back()
@@ -98,7 +101,7 @@ def best(candidates: Sequence[TriedRuntime]) -> Runtime | None:
     else:
         chosen = min(ran, key=lambda each: np.inf if each.relative_error is None else each.relative_error)
         log.warning("the chosen runtime is less exact than accuracyTolerance", **_described(chosen))
-    return Runtime(chosen.engine, chosen.precision)
+    return chosen.runtime
 
 
 def _batches(reference: Backend, batch: int, trials: Trials) -> Batches:
@@ -144,33 +147,47 @@ def _expected(reference: Backend, batches: Batches, data: str) -> Batches:
     return expected
 
 
-def _try(make: Make, runtime: Runtime, batches: Batches, expected: Batches, tolerance: float) -> TriedRuntime:
+def _try(make: Make, runtime: Runtime, batches: Batches, expected: Batches, trials: Trials) -> TriedRuntime:
     """Load, compare and time a candidate, then free the candidate."""
     try:
         backend = make(runtime)
         found = EQUAL
         if runtime != REFERENCE:
             each = [
-                compare(outputs, backend.run(inputs), tolerance)
+                compare(outputs, backend.run(inputs), trials.tolerance)
                 for outputs, inputs in zip(expected, batches, strict=True)
             ]
             # All batches have the same number of rows, so their shares have the same weight.
             agreement = float(np.mean([one.arg_max_agreement for one in each]))
             found = Difference(max(one.relative_error for one in each), agreement)
-        inputs = batches[0]
-        backend.run(inputs)  # the first run does not count
-        times: list[float] = []
-        until_s = time.perf_counter() + _TIMING_S
-        while len(times) < _LEAST_RUNS or (len(times) < _MOST_RUNS and time.perf_counter() < until_s):
-            start_s = time.perf_counter()
-            backend.run(inputs)
-            times.append(time.perf_counter() - start_s)
-        ms = float(np.median(times)) * 1000
+        ms = _median_ms(backend, batches[0], trials.clock)
     except Exception as error:  # a failure rules out one runtime only
         return TriedRuntime(runtime.engine, runtime.precision, refused=_line(error))
     relative_error = None if np.isinf(found.relative_error) else found.relative_error
-    refused = found.refused(tolerance)
+    refused = found.refused(trials.tolerance)
     return TriedRuntime(runtime.engine, runtime.precision, ms, relative_error, found.arg_max_agreement, refused)
+
+
+def time_alone(backend: Backend, batch: int, trials: Trials) -> float | None:
+    """Return the median time in ms of a batch of the user's data. None: the model fails on the batch."""
+    try:
+        return _median_ms(backend, _batches(backend, batch, trials)[0], trials.clock, _TIMING_ALONE_S)
+    except Exception as error:  # a model may raise anything
+        log.info("the model is not timed", reason=_line(error))
+        return None
+
+
+def _median_ms(
+    backend: Backend, inputs: dict[str, Array], clock: Callable[[], float], seconds: float = _TIMING_S
+) -> float:
+    backend.run(inputs)  # the first run does not count
+    times: list[float] = []
+    until_s = clock() + seconds
+    while len(times) < _LEAST_RUNS or (len(times) < _MOST_RUNS and clock() < until_s):
+        start_s = clock()
+        backend.run(inputs)
+        times.append(clock() - start_s)
+    return float(np.median(times)) * 1000
 
 
 def _described(candidate: TriedRuntime) -> dict[str, object]:

@@ -11,6 +11,8 @@
         change.json               request of `restart` to the node, removed as soon as the node has read the request
         tuned/                    results of `tune`: a file for each model, machine and configuration
         tune.log                  last output of the processes of `tune`
+        calibration/              records that `calibrate` has sampled (`node/calibration/folder.py`)
+        calibrate.log             last output of the processes of `calibrate`
         serving                   for health checks: touched every two seconds while the node serves, otherwise absent
         change.<pid>              pipe to the `restart` with this pid, for the progress of the change
         redis/                    the embedded Redis: redis.conf, redis.pid, redis.log and the data

@@ -50,6 +50,11 @@ class TriedRuntime(msgspec.Struct, frozen=True):
     at_least: float | None = None
     note: str = ""
 
+    @property
+    def runtime(self) -> Runtime:
+        """Engine and precision of the candidate."""
+        return Runtime(self.engine, self.precision)
+
     def described(self) -> str:
         """Return the candidate for people, as in `openvino int8: 4.1 ms, 499 of 500 records agree` or `native bf16: refused`."""
         told = [] if self.ms is None else [f"{self.ms:.3g} ms"]

@@ -94,6 +94,7 @@ class Reader:
             ready: called once, when the stream exists and can be read.
         """
         for slot in self._ring.every(State.FILLING):
+            self._ring.slots[slot].fill(b"", [], 0)  # the batch before is overwritten in part
             self._ring.move("reader", slot, State.FREE)
         for bell in (*self._worker_bells, self._writer_bell):
             bell.ring()  # the previous reader may have died between handing over and ringing

@@ -1,8 +1,9 @@
 """A ring of batch slots in one shared-memory segment.
 
-    | states | owners | sequences | serving | pulses | numbers | row_ms | proof | model_hash | counters | measures |
+    | geometry | states | owners | sequences | serving | pulses | numbers | row_ms | proof | model_hash | counters | measures |
     | slot 0 | slot 1 | ...
 
+    geometry     int64 each: the fields of `Geometry`
     states       uint8 a slot: a `State`
     owners       uint8 a slot: the worker that got the slot last
     sequences    int64 a slot: position in the order of hand-over
@@ -39,15 +40,21 @@ A page takes memory only when first touched, so a slot may be far larger than th
 import mmap
 import os
 import time
+from array import array
 from collections.abc import Generator
 from contextlib import contextmanager
 from enum import IntEnum
 from itertools import repeat
 from operator import itemgetter
 
+from msgspec.structs import astuple
+
 from cluster_serving.node.ring.metrics import COUNTER_CELLS, MEASURE_CELLS
 from cluster_serving.node.ring.slot import Geometry, Slot, areas, paged
 
+NAME = "cluster-serving-ring"
+"""Name of the segment, as the kernel shows it among the descriptors of a process."""
+_GEOMETRY_BYTES = 8 * len(Geometry.__struct_fields__)
 _PROOF_BYTES, _HASH_BYTES = 2048, 64
 _CONNECTING_NS = 120 * 10**9
 
@@ -91,7 +98,7 @@ _MAX_SLOTS = 255
 
 
 class RingError(Exception):
-    """A slot was moved against its state machine: a bug, never a user's fault."""
+    """A slot was moved against its state machine, which is a bug, or a ring is of another version."""
 
 
 class Ring:
@@ -100,11 +107,12 @@ class Ring:
     `process` is READER, WRITER or FIRST_WORKER + worker of `metrics.py`.
     """
 
-    def __init__(self, geometry: Geometry, fd: int | None = None) -> None:
+    def __init__(self, geometry: Geometry, fd: int | None = None, access: int = mmap.ACCESS_WRITE) -> None:
         if not 0 < geometry.slots <= _MAX_SLOTS:
             raise RingError(f"a ring has 1 to {_MAX_SLOTS} slots, not {geometry.slots}")
         processes = geometry.workers + 2
         sizes = (
+            _GEOMETRY_BYTES,  # geometry
             geometry.slots,  # states
             geometry.slots,  # owners
             8 * geometry.slots,  # sequences
@@ -120,18 +128,31 @@ class Ring:
         )
         total = sum(map(paged, sizes))
         if fd is None:
-            fd = os.memfd_create("cluster-serving-ring")
+            fd = os.memfd_create(NAME)
             os.ftruncate(fd, total)
+            os.pwrite(fd, memoryview(array("q", astuple(geometry))), 0)
         self.fd = fd
         self.geometry = geometry
         try:
-            segment = memoryview(mmap.mmap(fd, total))
+            segment = memoryview(mmap.mmap(fd, total, access=access))
         except OSError:  # a mapping has a descriptor of its own, and the process may have none left
             os.close(fd)
             raise
-        states, owners, sequences, serving, pulses, numbers, row_ms, proof, model_hash, counters, measures, *slots = (
-            areas(segment, sizes)
-        )
+        (
+            _,
+            states,
+            owners,
+            sequences,
+            serving,
+            pulses,
+            numbers,
+            row_ms,
+            proof,
+            model_hash,
+            counters,
+            measures,
+            *slots,
+        ) = areas(segment, sizes)
         self._states, self._owners, self._sequences = states, owners, sequences.cast("q")
         self._serving, self._pulses = serving, pulses.cast("q")
         (
@@ -151,9 +172,25 @@ class Ring:
         self.measures = [measures[at : at + row].cast("d") for at in range(0, len(measures), row)]
         self.slots = [Slot(area, geometry) for area in slots]
 
+    @classmethod
+    def looked_at(cls, fd: int) -> "Ring":
+        """Return the ring of a descriptor for a process that is no part of the lane, and may not change anything in it.
+
+        Raises:
+            RingError: the ring is of another version.
+        """
+        try:
+            return cls(Geometry(*array("q", os.pread(fd, _GEOMETRY_BYTES, 0))), fd, mmap.ACCESS_READ)
+        except ValueError as error:  # the segment is smaller
+            raise RingError(str(error)) from error
+
     def state(self, slot: int) -> State:
         """Return the state of one slot."""
         return State(self._states[slot])
+
+    def sequence(self, slot: int) -> int:
+        """Return the number of a slot's last hand-over. 0: the slot was never handed over."""
+        return self._sequences[slot]
 
     def owner(self, slot: int) -> int:
         """Return the worker that got the slot last."""

@@ -257,6 +257,16 @@ class Slot:
         header[Header.FILLED_US] = now_us()
         header[Header.DEADLINE_MS] = min((row.deadline_ms for row in rows if row.deadline_ms), default=0)
 
+    def describe_as(self, other: "Slot") -> None:
+        """Copy header, signature and row table of another slot, and neither its inputs nor its outputs."""
+        header = self._header
+        header[:] = other._header
+        for mine, theirs, size in (
+            (self._signature, other._signature, header[Header.SIGNATURE_BYTES]),
+            (self._table, other._table, header[Header.TABLE_BYTES]),
+        ):
+            mine[:size] = theirs[:size]
+
     def note_hand_over(self) -> None:
         """Reader, supervisor: note that the slot goes to a worker. The worker's time begins now."""
         self._header[Header.HANDED_NS] = time.monotonic_ns()

@@ -1,10 +1,12 @@
 """Text of a report: a table with a bar for each candidate, and a summary."""
 
+from collections.abc import Sequence
+
 import click
 
 from cluster_serving.client.servers.process.table import Table
 from cluster_serving.node.config.choice import Shape
-from cluster_serving.node.models.runtime import Runtime
+from cluster_serving.node.models.runtime import Runtime, TriedRuntime
 from cluster_serving.node.tuning.report import TuningReport
 
 _BAR = 16
@@ -15,25 +17,28 @@ _BUSY = 0.9
 def show(report: TuningReport) -> None:
     """Print a report."""
     if report.runtimes:
-        runtimes(report).show()
+        runtimes(report.runtimes, report.choice.runtime).show()
         click.echo()
     candidates(report).show()
     click.echo(summary(report))
 
 
-def runtimes(report: TuningReport) -> Table:
-    """Return a table of the engines and precisions that were tried, with the reason of a refusal and a note below."""
+def runtimes(tried: Sequence[TriedRuntime], best: Runtime, word: str = "best") -> Table:
+    """Return a table of the engines and precisions that were tried, with the reason of a refusal and a note below.
+
+    The row of `best` is marked with `word`.
+    """
     numbers = ("ms a batch", "largest error", "same arg max %")
     table = Table("engine", "precision", *numbers, "", numbers=numbers)
-    for one in report.runtimes:
-        is_best = Runtime(one.engine, one.precision) == report.choice.runtime
+    for one in tried:
+        is_best = one.runtime == best
         table.add(
             one.engine,
             one.precision,
             "-" if one.ms is None else _figure(one.ms),
             "-" if one.relative_error is None else f"{one.relative_error:.2g}",
             "-" if one.arg_max_agreement is None else f"{100 * one.arg_max_agreement:.1f}",
-            "refused" if one.refused else "best" if is_best else "",
+            "refused" if one.refused else word if is_best else "",
             style="red" if one.refused else "bold green" if is_best else None,
         )
         for text in filter(None, (one.refused, one.note)):

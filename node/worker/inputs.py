@@ -10,7 +10,7 @@ import numpy as np
 
 from cluster_serving.client.errors import ErrorCode
 from cluster_serving.node.engines.padding import Padding
-from cluster_serving.node.models.base import Array, Backend, ModelError, TensorSpec, open_inputs
+from cluster_serving.node.models.base import Array, ModelError, TensorSpec, open_inputs
 from cluster_serving.node.models.secrets import Secrets
 from cluster_serving.node.models.user_code import UserFault
 from cluster_serving.node.processing.custom import Processing
@@ -48,7 +48,7 @@ class SlotInputs:
     """Decodes the contents of slots for one model.
 
     Args:
-        backend: the model.
+        inputs: inputs of the model.
         images: settings for making rows of encoded images.
         secrets: secrets that open encrypted images. `None`: images are not encrypted.
         processing: user code. Its `preprocess`, if present, makes rows of undecoded records.
@@ -61,7 +61,7 @@ class SlotInputs:
 
     def __init__(
         self,
-        backend: Backend,
+        inputs: Sequence[TensorSpec],
         images: ImageOptions,
         secrets: Secrets | None = None,
         processing: Processing | None = None,
@@ -69,11 +69,11 @@ class SlotInputs:
         calls: bool = False,
         padding: Padding | None = None,
     ) -> None:
-        self._inputs = backend.inputs
+        self._inputs = inputs
         self._calls = calls
         self._padding = padding
-        self._has_rows = any(spec.batch_axis is not None for spec in backend.inputs)
-        self._shared = [at for at, spec in enumerate(backend.inputs) if spec.batch_axis is None and not calls]
+        self._has_rows = any(spec.batch_axis is not None for spec in inputs)
+        self._shared = [at for at, spec in enumerate(inputs) if spec.batch_axis is None and not calls]
         self._images = images
         self._open: Callable[[bytes], bytes] = bytes  # images that are not encrypted stay as they are
         if secrets is not None:

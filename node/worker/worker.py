@@ -91,7 +91,9 @@ class Worker:
         processing = load_processing(spec.processing) if spec.processing else None
         self.raw = processing is not None and processing.has_preprocess
         calls = batching.mode == "none"
-        self._contents = SlotInputs(backend, spec.images, spec.record_secrets, processing, calls=calls, padding=padding)
+        self._contents = SlotInputs(
+            backend.inputs, spec.images, spec.record_secrets, processing, calls=calls, padding=padding
+        )
         keep = with_labels(parse_filter(spec.post_processing), spec.labels)
         self._store = SlotOutputs(keep, processing, backend.outputs)
         self._fixed = fixed_batch(backend)

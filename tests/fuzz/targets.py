@@ -5,7 +5,7 @@ A stream entry and a result are several byte strings; in one input they stand be
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from cluster_serving.client.wire.original.result import decode_result as decode_
 from cluster_serving.client.wire.original.values import DenseTensor, OriginalValue, SparseTensor, densify
 from cluster_serving.client.wire.result import decode_result
 from cluster_serving.client.wire.tensors import decode_tensor, encode_tensor, tensor_layout
-from cluster_serving.node.models.base import Backend, TensorSpec
+from cluster_serving.node.models.base import TensorSpec
 from cluster_serving.node.processing.image import ImageFit, decode
 from cluster_serving.node.processing.options import DecodeOptions, ImageOptions
 from cluster_serving.node.reader.decoding import Record, RecordDecoder
@@ -120,13 +120,8 @@ class _Pipeline:
     """What the reader and a worker do with an entry, for one model."""
 
     def __init__(self, *inputs: TensorSpec, options: DecodeOptions | None = None) -> None:
-        class Model:
-            pass
-
-        model = cast(Backend, Model())
-        model.inputs = inputs
         self._decoder = RecordDecoder(inputs, PREFIX, options)
-        self._contents = SlotInputs(model, ImageOptions())
+        self._contents = SlotInputs(inputs, ImageOptions())
         self._slot = Slot(memoryview(bytearray(_GEOMETRY.slot_stride)), _GEOMETRY)
 
     def __call__(self, fields: Sequence[bytes]) -> None:

@@ -5,7 +5,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cluster_serving.node.engines.agreement import Agreement, by_metric, percent, records_to_prove, same_arg_max
+from cluster_serving.node.engines.agreement import (
+    Agreement,
+    by_metric,
+    percent,
+    records_needed,
+    records_to_prove,
+    same_arg_max,
+)
 from cluster_serving.node.models.base import Array, ModelError
 
 A = np.array([[0.1, 0.9, 0.0], [0.5, 0.5, 0.0], [0.7, 0.2, 0.1]], np.float32)
@@ -34,6 +41,11 @@ def test_the_least_records_that_prove_a_share(share: float, records: int) -> Non
     assert records_to_prove(share) == records
     assert Agreement(records, records).at_least >= share
     assert Agreement(records - 1, records - 1).at_least < share
+
+
+@pytest.mark.parametrize(("share", "batch", "records"), [(0.99, 1, 598), (0.99, 8, 608), (1.0, 1, None)])
+def test_half_of_the_records_calibrate_in_whole_batches(share: float, batch: int, records: int | None) -> None:
+    assert records_needed(share, batch) == records
 
 
 def test_a_bound_is_never_told_higher_than_it_is() -> None:

@@ -264,6 +264,12 @@ def test_spellings(tmp_path: Path, line: str, name: str, value: object) -> None:
         ),
         ("accuracyMetric: metric.py", "must be of the form file.py:function"),
         (
+            "accuracyAgreement: 1",
+            "config.yaml, line 1: accuracyAgreement is 1, but must be less than 1: no number of records proves that all agree",
+        ),
+        ("accuracyAgreement: 1.5", "config.yaml, line 1: accuracyAgreement is 1.5, but must be less than 1"),
+        ("accuracyAgreement: 0", "config.yaml, line 1: accuracyAgreement is 0, but must be more than 0"),
+        (
             "modelParallelism: 1025",
             "config.yaml, line 1: modelParallelism is 1025, but must be 1024 or less",
         ),

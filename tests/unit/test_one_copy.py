@@ -70,7 +70,7 @@ def test_from_the_reply_of_redis_to_the_backend(tmp_path: Path) -> None:
     batch = batcher.pop_due(0, 0, 0)
     assert batch is not None
     slot = ring.slots[batch.index]
-    (run,), _ = SlotInputs(model, ImageOptions()).decode(slot, range(3))
+    (run,), _ = SlotInputs(model.inputs, ImageOptions()).decode(slot, range(3))
 
     data_bytes = 4 * FLOATS
     for content, fields in zip(alike.contents[0], entries, strict=True):

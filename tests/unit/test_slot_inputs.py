@@ -67,7 +67,7 @@ def preprocessed(
     model = backend(folder, inputs)
     steps = folder / "steps.py"
     steps.write_text(f"import numpy as np\n\nclass Steps:\n    def preprocess(self, record):\n        {code}\n")
-    decoder = SlotInputs(model, ImageOptions(), secrets, load_processing(f"{steps}:Steps"))
+    decoder = SlotInputs(model.inputs, ImageOptions(), secrets, load_processing(f"{steps}:Steps"))
     return decoder.decode(fill(model, *records, raw=True), range(len(records)))
 
 
@@ -224,7 +224,7 @@ def test_models_that_take_any_tensors_get_them_in_the_returned_order(
     steps = tmp_path / "steps.py"
     steps.write_text(f"class Steps:\n    def preprocess(self, record):\n        {code}\n")
     model = OpenModel()
-    decoder = SlotInputs(model, ImageOptions(), None, load_processing(f"{steps}:Steps"))
+    decoder = SlotInputs(model.inputs, ImageOptions(), None, load_processing(f"{steps}:Steps"))
 
     (run,), broken = decoder.decode(fill(model, {"v": 1}, raw=True), range(1))
 
@@ -246,7 +246,7 @@ def test_models_that_take_any_tensors_get_them_in_the_returned_order(
 def test_text_gets_the_shape_of_its_input(tmp_path: Path, dims: str, sent: Any, expected: Any) -> None:
     model = backend(tmp_path, TEXT.format(dims))
 
-    (run,), broken = SlotInputs(model, ImageOptions()).decode(fill(model, {"t": sent}), range(1))
+    (run,), broken = SlotInputs(model.inputs, ImageOptions()).decode(fill(model, {"t": sent}), range(1))
 
     assert broken == []
     assert run.inputs["t"].tolist() == [expected]
@@ -258,7 +258,7 @@ def test_text_gets_the_shape_of_its_input(tmp_path: Path, dims: str, sent: Any, 
 def test_text_with_a_batch_dimension_is_a_whole_batch(tmp_path: Path, dims: str, sent: Any) -> None:
     model = backend(tmp_path, TEXT.format(dims))
 
-    runs, broken = SlotInputs(model, ImageOptions()).decode(fill(model, {"t": sent}, {"t": sent}), range(2))
+    runs, broken = SlotInputs(model.inputs, ImageOptions()).decode(fill(model, {"t": sent}, {"t": sent}), range(2))
 
     assert broken == []
     assert [(run.rows, run.whole, run.inputs["t"].tolist()) for run in runs] == [([0], True, sent), ([1], True, sent)]
@@ -268,7 +268,9 @@ def test_text_and_numbers_with_a_batch_dimension_go_together(tmp_path: Path) -> 
     model = backend(tmp_path, '[("t", "str", (None,)), ("x", "int64", (None, 2))]')
     numbers = np.arange(6).reshape(3, 2)
 
-    (run,), _ = SlotInputs(model, ImageOptions()).decode(fill(model, {"t": ["a", "b", "c"], "x": numbers}), range(1))
+    (run,), _ = SlotInputs(model.inputs, ImageOptions()).decode(
+        fill(model, {"t": ["a", "b", "c"], "x": numbers}), range(1)
+    )
 
     assert (run.whole, run.inputs["t"].tolist(), run.inputs["x"].tolist()) == (True, ["a", "b", "c"], numbers.tolist())
 
@@ -277,7 +279,7 @@ def test_text_of_another_shape_fails_alone(tmp_path: Path) -> None:
     model = backend(tmp_path, TEXT.format(2))
     slot = fill(model, {"t": ["a", "b"]}, {"t": ["a"]}, {"t": ["c", "d"]})
 
-    (run,), broken = SlotInputs(model, ImageOptions()).decode(slot, range(3))
+    (run,), broken = SlotInputs(model.inputs, ImageOptions()).decode(slot, range(3))
 
     assert run.rows == [0, 2]
     assert reasons(broken) == {1: "input 't' takes str [N,2], not text of shape [1]"}
@@ -306,7 +308,7 @@ def test_encrypted_images_are_opened_and_a_false_one_fails_alone(tmp_path: Path,
         runs, broken = preprocessed(tmp_path, IMAGE, code, *records, secrets=secrets)
     else:
         model = backend(tmp_path, IMAGE)
-        runs, broken = SlotInputs(model, ImageOptions(), secrets).decode(fill(model, *records), range(3))
+        runs, broken = SlotInputs(model.inputs, ImageOptions(), secrets).decode(fill(model, *records), range(3))
 
     (run,) = runs
     assert run.rows == [0]
@@ -321,7 +323,7 @@ def images(number: int, *broken: int) -> list[dict[str, Any]]:
 
 def test_images_are_decoded_into_memory_that_serves_every_batch(tmp_path: Path) -> None:
     model = backend(tmp_path, IMAGE)
-    decoder = SlotInputs(model, ImageOptions())
+    decoder = SlotInputs(model.inputs, ImageOptions())
 
     (run,), _ = decoder.decode(fill(model, *images(0)), range(4))
     address = run.inputs["image"].ctypes.data
@@ -337,7 +339,7 @@ def test_images_are_decoded_into_memory_that_serves_every_batch(tmp_path: Path) 
 def test_a_broken_image_leaves_no_gap_in_its_batch(tmp_path: Path, broken: int) -> None:
     model = backend(tmp_path, IMAGE)
 
-    (run,), faults = SlotInputs(model, ImageOptions()).decode(fill(model, *images(0, broken)), range(4))
+    (run,), faults = SlotInputs(model.inputs, ImageOptions()).decode(fill(model, *images(0, broken)), range(4))
 
     assert reasons(faults).keys() == {broken}
     assert run.rows == [row for row in range(4) if row != broken]
@@ -349,7 +351,7 @@ def test_rows_that_are_views_of_one_array_in_another_order_are_put_in_order(tmp_
     steps += "\nclass Steps:\n    def preprocess(self, record):\n        return ALL[int(record['at'])]\n"
     (tmp_path / "steps.py").write_text(steps)
     model = backend(tmp_path, X4)
-    decoder = SlotInputs(model, ImageOptions(), None, load_processing(f"{tmp_path / 'steps.py'}:Steps"))
+    decoder = SlotInputs(model.inputs, ImageOptions(), None, load_processing(f"{tmp_path / 'steps.py'}:Steps"))
     slot = fill(model, *[{"at": np.array(at)} for at in (2, 0, 1)], raw=True)
 
     (run,), _ = decoder.decode(slot, range(3))
@@ -359,4 +361,4 @@ def test_rows_that_are_views_of_one_array_in_another_order_are_put_in_order(tmp_
 
 def test_secrets_that_open_nothing_are_found_at_the_start() -> None:
     with pytest.raises(ModelError, match=r"^recordEncrypted is true, but the salt is empty\.$"):
-        SlotInputs(OpenModel(), ImageOptions(), Secrets("secret", ""))
+        SlotInputs(OpenModel().inputs, ImageOptions(), Secrets("secret", ""))

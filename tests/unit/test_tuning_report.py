@@ -45,7 +45,7 @@ def test_table_marks_the_best_and_says_why_others_are_refused() -> None:
 
 
 def test_runtimes_have_units_in_their_headings_and_reasons_below() -> None:
-    assert list(table.runtimes(report()).lines(80)) == [
+    assert list(table.runtimes(report().runtimes, report().choice.runtime).lines(80)) == [
         "engine    precision  ms a batch  largest error  same arg max %",
         "native    f32                 4              0           100.0  best",
         "openvino  bf16                1            0.3            90.0  refused",

@@ -21,6 +21,8 @@ _EXPECTED = {
     "string_type": "must be one text",
     "greater_than_equal": "must be {ge:g} or more",
     "less_than_equal": "must be {le:g} or less",
+    "greater_than": "must be more than {gt:g}",
+    "less_than": "must be less than {lt:g}",
     "literal_error": "must be {expected}",
 }
 

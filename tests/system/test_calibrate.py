@@ -1,0 +1,151 @@
+"""A model in INT8 that is made of live records, served, and taken back, while calls go on."""
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from importlib.util import find_spec
+from itertools import cycle
+from pathlib import Path
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from cluster_serving.client import InputQueue
+from cluster_serving.node.models.base import Array
+from support.private_redis import PrivateRedis
+from support.running_node import RunningNode, running_node
+from support.wait import wait_until
+
+pytestmark = pytest.mark.skipif(find_spec("nncf") is None, reason="nncf is not installed")
+JOB, CLASSES, SIZE = "calibrated", 4, 8
+PROTOTYPES = 10 * np.eye(CLASSES, SIZE, dtype=np.float32)
+
+
+def save(path: Path) -> Path:
+    """A classifier by the nearest prototype."""
+    graph = helper.make_graph(
+        [helper.make_node("MatMul", ["x", "weights"], ["y"])],
+        "classifier",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N", SIZE])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["N", CLASSES])],
+        [numpy_helper.from_array(PROTOTYPES.T.copy(), "weights")],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    path.write_bytes(model.SerializeToString())
+    return path
+
+
+class Calls:
+    """One call after another, each with an answer that is known. Every record holds the mark."""
+
+    def __init__(self, port: int) -> None:
+        self.mark = np.array([0.123456], np.float32)
+        self.answered = 0
+        self.wrong: list[object] = []
+        self._port = port
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+
+    def __enter__(self) -> "Calls":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join(60)
+
+    def _record(self, number: int) -> Array:
+        record = PROTOTYPES[number].copy()
+        record[-1:] = self.mark
+        return record
+
+    def _run(self) -> None:
+        with InputQueue(port=self._port, name=JOB) as queue:
+            for number in cycle(range(CLASSES)):
+                if self._stop.wait(0.002):
+                    return
+                try:
+                    answer = queue.predict({"x": self._record(number)}, timeout=60)
+                    self.answered += 1
+                    if int(np.argmax(answer)) != number:
+                        self.wrong.append(answer)
+                except Exception as error:
+                    self.wrong.append(error)
+
+
+@pytest.fixture(scope="module")
+def node(redis_server: PrivateRedis, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningNode]:
+    home = tmp_path_factory.mktemp("calibrated")
+    settings = {"modelPath": str(save(home / "model.onnx")), "jobName": JOB, "accuracyAgreement": 0.9}
+    with running_node(home / "node", redis_server, **settings) as node:
+        yield node
+
+
+def state_of(node: RunningNode) -> Path:
+    return node.config_path.parent / "state"
+
+
+def command(node: RunningNode, *words: str) -> subprocess.CompletedProcess[str]:
+    """A command in the home of the node."""
+    environment = os.environ | {"CLUSTER_SERVING_HOME": str(state_of(node))}
+    program = [sys.executable, "-P", "-m", "cluster_serving.node.cli", *words]
+    return subprocess.run(program, env=environment, capture_output=True, text=True, timeout=280, check=False)
+
+
+def files_with(mark: Array, folder: Path) -> list[Path]:
+    return [path for path in folder.rglob("*") if path.is_file() and mark.tobytes() in path.read_bytes()]
+
+
+def test_int8_of_live_records_comes_and_goes_without_a_failed_call(
+    node: RunningNode, redis_server: PrivateRedis
+) -> None:
+    with Calls(redis_server.port) as calls:
+        applied = command(
+            node, "calibrate", JOB, "--records=80", "--precision=int8", "--priority=normal", "--apply", "--json"
+        )
+        assert applied.returncode == 0, applied.stderr
+        served, config = node.heartbeat(), command(node, "config", "-c", str(node.config_path)).stdout
+        kept = files_with(calls.mark, state_of(node))
+        before = calls.answered
+        wait_until(lambda: calls.answered > before + 20, "INT8 answers")
+        back = command(node, "calibrate", JOB, "--rollback")
+        assert back.returncode == 0, back.stderr
+        after = node.heartbeat()
+        left = files_with(calls.mark, state_of(node))
+
+    told = json.loads(applied.stdout)
+    int8 = next(one for one in told["candidates"] if one["precision"] == "int8")
+    assert (told["records"], told["applied"], told["best"]["precision"]) == (80, True, "int8")
+    assert told["seen"] >= 80
+    assert (int8["refused"], int8["records"], int8["at_least"] >= 0.9) == ("", 40, True)
+    assert all(one["ms"] > 0 for one in told["candidates"])
+    assert (served["engine"], served["precision"]) == ("openvino", "int8")
+    assert [path.name for path in kept] == ["records.npz"]
+    assert "Tried: openvino int8: " in config
+    assert "40 of 40 records agree" in config
+    assert (after["engine"], after["precision"]) == ("native", "f32")
+    assert left == []
+    assert calls.wrong == []
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (("--records=20",), "--records is 20, and to prove accuracyAgreement, 90 %, takes 58"),
+        (("--for=1s",), "0 records came in 1 s, and to prove accuracyAgreement, 90 %, takes 58"),
+        (("--rollback",), f"job {JOB} serves nothing that calibrate --apply has set"),
+        (("--rollback", "--apply"), "--rollback goes back to what was served before: give it alone."),
+    ],
+)
+def test_a_calibration_that_cannot_be_is_told_in_a_sentence(
+    node: RunningNode, words: tuple[str, ...], reason: str
+) -> None:
+    done = command(node, "calibrate", JOB, *words)
+
+    assert done.returncode != 0
+    assert reason in done.stderr
+    assert not list((state_of(node) / JOB / "calibration").iterdir())
