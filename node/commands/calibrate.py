@@ -5,6 +5,7 @@ import re
 import shutil
 import sys
 import time
+from contextlib import AbstractContextManager, nullcontext, redirect_stdout
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -121,15 +122,21 @@ def calibrate(
             data = folder.new()
             options = folder.applied(folder.taken_back(recorded_options(record)), data, precision)
             try:
-                subject = _subject(job, record, options)
-                if priority == "idle":
-                    be_idle()
-                sampled, took_s = _sampled(subject, records, for_s, quiet=as_json)
-                found = _found(subject, sampled, data, keep, idle=priority == "idle", quiet=as_json)
+                with _progress_apart(as_json):
+                    subject = _subject(job, record, options)
+                    if priority == "idle":
+                        be_idle()
+                    sampled, took_s = _sampled(subject, records, for_s)
+                    found = _found(subject, sampled, data, keep, idle=priority == "idle")
             except BaseException:
                 folder.remove_unused()
                 raise
             _conclude(subject, found, folder, sampled, took_s, precision, applies=applies, as_json=as_json)
+
+
+def _progress_apart(as_json: bool) -> AbstractContextManager[object]:
+    """Send the progress to standard error for a block, if standard output is for JSON."""
+    return redirect_stdout(sys.stderr) if as_json else nullcontext()
 
 
 class Subject(NamedTuple):
@@ -189,7 +196,7 @@ def _heartbeat(job: "Job", record: "NodeRecord") -> "Heartbeat":
     return beat
 
 
-def _sampled(subject: Subject, records: int, for_s: float | None, *, quiet: bool) -> "tuple[Reservoir, float]":
+def _sampled(subject: Subject, records: int, for_s: float | None) -> "tuple[Reservoir, float]":
     """Return a sample of the live records, and the seconds that it took.
 
     Raises:
@@ -216,11 +223,10 @@ def _sampled(subject: Subject, records: int, for_s: float | None, *, quiet: bool
     except (PermissionError, RingError) as error:
         raise Fault(f"the memory of job {job.name} cannot be read: {error}") from error
     with StartDisplay() as display:
-        if not quiet:
-            display.show(Event("progress", f"sampling {records:,} of the records of job {job.name}"))
+        display.show(Event("progress", f"sampling {records:,} of the records of job {job.name}"))
 
         def show() -> None:
-            if not quiet and sys.stdout.isatty():
+            if sys.stdout.isatty():
                 display.show(Event("progress", f"sampled {len(reservoir.rows):,} of {reservoir.seen:,} records"))
 
         try:
@@ -236,9 +242,7 @@ def _sampled(subject: Subject, records: int, for_s: float | None, *, quiet: bool
     return reservoir, took_s
 
 
-def _found(
-    subject: Subject, sampled: "Reservoir", data: Path, keep: Path | None, *, idle: bool, quiet: bool
-) -> "Found":
+def _found(subject: Subject, sampled: "Reservoir", data: Path, keep: Path | None, *, idle: bool) -> "Found":
     """Write the sample down, and try the candidates on it."""
     from cluster_serving.node.calibration.folder import write_records
     from cluster_serving.node.calibration.trial import Trial, carry_out
@@ -267,8 +271,7 @@ def _found(
         idle=idle,
     )
     with StartDisplay() as display:
-        if not quiet:
-            display.show(Event("progress", "trying the candidates, beside the node"))
+        display.show(Event("progress", "trying the candidates, beside the node"))
         return carry_out(trial, job.directory / LOG)
 
 
@@ -303,11 +306,12 @@ def _conclude(
             )
             runtimes(found.candidates, best, "best" if precision == "auto" else "chosen").show()
         if applies and is_better:
-            text = _applied(subject, found, best)
+            with _progress_apart(as_json):
+                text = _applied(subject, found, best)
     except Exception:
         folder.remove_unused()
         raise
-    folder.remove_unused()
+    folder.remove_unused()  # not after Ctrl-C: the node may go on with the change
     if as_json:
         told = {"records": len(sampled.rows), "seen": sampled.seen, "seconds": round(took_s, 1)}
         rest = {"candidates": found.candidates, "best": best, "applied": bool(text)}

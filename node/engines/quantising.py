@@ -37,7 +37,7 @@ _WITH_WEIGHTS = frozenset(
         "MatMul",
     }
 )
-_TO_CONSTANT = frozenset({"Convert", "Multiply", "Subtract", "Reshape", "Transpose"})
+_TO_CONSTANT = frozenset({"FakeQuantize", "Convert", "Multiply", "Subtract", "Reshape", "Transpose"})
 _TO_SOFTMAX = frozenset({"Reshape", "Transpose", "Squeeze", "Unsqueeze", "Convert", "Select"})
 # Activations with negative values: the documentation of NNCF advises the preset MIXED.
 _SIGNED = frozenset({"Gelu", "Swish", "HSwish", "Mish", "Elu", "PRelu"})
@@ -143,9 +143,12 @@ def _sorted(model: Any) -> tuple[list[str], list[str]]:
     left: list[str] = []
     for op in model.get_ops():
         if op.get_type_name() in _WITH_WEIGHTS:
-            *_, weights = _chain(op, 1, _TO_CONSTANT)
+            *above, weights = _chain(op, 1, _TO_CONSTANT)
             if weights.get_type_name() == "Constant":
-                in_int8 = weights.get_element_type().type_name in ("i8", "u8")
+                # Weights that are reshaped, as of grouped convolutions, stay floats in the file, with their ranges.
+                in_int8 = weights.get_element_type().type_name in ("i8", "u8") or any(
+                    node.get_type_name() == "FakeQuantize" for node in above
+                )
                 (quantised if in_int8 else left).append(str(op.get_friendly_name()))
     return quantised, left
 
