@@ -66,15 +66,30 @@ class RunningNode:
 
     def heartbeat(self) -> dict[str, Any]:
         """What it tells Redis; empty when it says nothing."""
+        return self._told()[1]
+
+    def settle(self) -> dict[str, Any]:
+        """Wait until it is ready with all its workers in one lane, whatever a test has done to it; the heartbeat of then."""
+        wait_until(lambda: all(len(self.children(kind)) == 1 for kind in ("reader", "writer")), "one lane is left")
+        with self._server.client() as client:
+            client.delete(self._told()[0])  # the next one is new
+
+        def whole() -> dict[str, Any]:
+            beat = self.heartbeat()
+            return beat if beat and beat["state"] == "ready" and beat["workers_alive"] == beat["workers"] else {}
+
+        return wait_until(whole, "it is ready with all its workers")
+
+    def _told(self) -> tuple[bytes, dict[str, Any]]:
         with self._server.client() as client:
             try:
                 for key in client.scan_iter(keys.node_key(self.job, "*")):
                     beat = dict(json.loads(client.get(key) or "{}"))
                     if beat.get("pid") == self.process.pid:
-                        return beat
+                        return key, beat
             except redis.ConnectionError:
                 pass
-        return {}
+        return b"", {}
 
     def children(self, kind: str) -> list[psutil.Process]:
         """Its reader, writer or workers."""

@@ -6,7 +6,8 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,7 @@ import pytest
 import yaml
 
 from cluster_serving.client import InputQueue, keys
-from support.private_redis import PrivateRedis
+from support.private_redis import PrivateRedis, private_redis
 from support.running_node import RunningNode, running_node
 from support.wait import wait_until
 
@@ -39,12 +40,37 @@ def save_model(directory: Path, factor: int) -> str:
     return str(path)
 
 
-@pytest.fixture
-def node(own_redis: PrivateRedis, tmp_path: Path) -> Iterator[RunningNode]:
-    model = save_model(tmp_path, 2)
-    settings = {"modelPath": model, "jobName": JOB, "modelParallelism": 2, "drainTimeout": 3600}
-    with running_node(tmp_path / "node", own_redis, **settings) as node:
+@contextmanager
+def start(home: Path, server: PrivateRedis) -> Generator[RunningNode]:
+    settings = {"modelPath": save_model(home, 2), "jobName": JOB, "modelParallelism": 2, "drainTimeout": 3600}
+    with running_node(home / "node", server, **settings) as node:
         yield node
+
+
+@pytest.fixture
+def own_node(own_redis: PrivateRedis, tmp_path: Path) -> Iterator[RunningNode]:
+    with start(tmp_path, own_redis) as node:
+        yield node
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrivateRedis]:
+    """Of the node that tests share."""
+    with private_redis(tmp_path_factory.mktemp("redis")) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def shared(server: PrivateRedis, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningNode]:
+    with start(tmp_path_factory.mktemp("shared"), server) as node:
+        yield node
+
+
+@pytest.fixture
+def node(shared: RunningNode) -> RunningNode:
+    """The node of all tests that leave it serving, with the model that it was started with."""
+    shared.settle()
+    return shared
 
 
 class Caller:
@@ -108,43 +134,45 @@ def children(node: RunningNode) -> set[int]:
 
 
 def test_sighup_changes_the_model_without_a_failed_call(
-    node: RunningNode, own_redis: PrivateRedis, tmp_path: Path
+    own_node: RunningNode, own_redis: PrivateRedis, tmp_path: Path
 ) -> None:
     caller = Caller(own_redis, 2, 3, 5)
-    old = children(node)
+    old = children(own_node)
 
     for factor in (3, 2, 3):
-        configure(node, modelPath=save_model(tmp_path, factor))
-        node.process.send_signal(signal.SIGHUP)
+        configure(own_node, modelPath=save_model(tmp_path, factor))
+        own_node.process.send_signal(signal.SIGHUP)
         caller.see(factor)
         caller.go_on()
     for factor in (2, 5):  # the second comes while the first is under way
-        configure(node, modelPath=save_model(tmp_path, factor))
-        node.process.send_signal(signal.SIGHUP)
+        configure(own_node, modelPath=save_model(tmp_path, factor))
+        own_node.process.send_signal(signal.SIGHUP)
     caller.see(5)
-    wait_until(lambda: len(children(node)) == 4, "the old lanes are gone")
+    wait_until(lambda: len(children(own_node)) == 4, "the old lanes are gone")
     alone = len(caller.seen) + 1  # a call may have been under way
     caller.go_on()
     caller.finish()
 
     assert set(caller.seen[alone:]) == {5}
-    assert not old & children(node)
-    beat = wait_until(lambda: (beat := node.heartbeat())["answered"] >= len(caller.seen) and beat, "all are counted")
+    assert not old & children(own_node)
+    beat = wait_until(
+        lambda: (beat := own_node.heartbeat())["answered"] >= len(caller.seen) and beat, "all are counted"
+    )
     assert (beat["restarts"], beat["failed"], beat["repeated"]) == (0, 0, 0)
     assert beat["model"].endswith("times_5.py")
-    assert node.stop() == 0
+    assert own_node.stop() == 0
     with own_redis.client() as client:
         assert client.xinfo_consumers(JOB, keys.GROUP) == []
 
 
 def test_restart_changes_settings_and_remembers_them_and_ends_when_only_the_new_model_answers(
-    node: RunningNode, own_redis: PrivateRedis, tmp_path: Path
+    own_node: RunningNode, own_redis: PrivateRedis, tmp_path: Path
 ) -> None:
     caller = Caller(own_redis, 2, 3)
     environ = {"CLUSTER_SERVING_MODEL_PARALLELISM": "1", "CLUSTER_SERVING_BATCHSISE": "8"}
     options = ("--set", "batchSize=7", "--model-path", save_model(tmp_path, 3))
     with InputQueue(port=own_redis.port, name=JOB) as queue:
-        done = restart(node, *options, **environ)
+        done = restart(own_node, *options, **environ)
         answer = queue.predict(np.ones(4, np.float32), timeout=60)
 
     assert answer.tolist() == [3] * 4
@@ -153,10 +181,10 @@ def test_restart_changes_settings_and_remembers_them_and_ends_when_only_the_new_
     assert "beside the old one" in done.stdout
     assert f"Cluster Serving job {JOB} is ready: times_3.py" in done.stdout
     assert "Stop signal" not in done.stdout
-    assert psutil.Process(node.process.pid).is_running()
-    beat = wait_until(lambda: (beat := node.heartbeat())["batch_size"] == 7 and beat, "it says so")
+    assert psutil.Process(own_node.process.pid).is_running()
+    beat = wait_until(lambda: (beat := own_node.heartbeat())["batch_size"] == 7 and beat, "it says so")
     (job,) = (
-        path for path in (node.config_path.parent / "state").iterdir() if path.is_dir() and path.name != ".proofs"
+        path for path in (own_node.config_path.parent / "state").iterdir() if path.is_dir() and path.name != ".proofs"
     )
     assert "--set=batchSize=7" in json.loads((job / "node.json").read_text())["flags"]
     assert sorted(path.name for path in job.iterdir()) == ["lock", "node.json", "node_id", "serving"]
@@ -172,9 +200,9 @@ def test_restart_changes_settings_and_remembers_them_and_ends_when_only_the_new_
     ],
 )
 def test_a_model_that_does_not_load_changes_nothing(
-    source: str, reason: str, code: int, node: RunningNode, own_redis: PrivateRedis, tmp_path: Path
+    source: str, reason: str, code: int, node: RunningNode, server: PrivateRedis, tmp_path: Path
 ) -> None:
-    caller = Caller(own_redis, 2)
+    caller, since = Caller(server, 2), len(node.log)
     old = children(node)
     bad = tmp_path / "bad.py"
     bad.write_text(source)
@@ -184,7 +212,7 @@ def test_a_model_that_does_not_load_changes_nothing(
     assert done.returncode == code
     assert reason in done.stderr
     assert "the old model goes on serving" in done.stderr
-    assert reason in node.log
+    assert reason in node.log[since:]
     caller.go_on()
     wait_until(lambda: children(node) == old, "only the old ones are there")
     (job,) = (
@@ -194,44 +222,48 @@ def test_a_model_that_does_not_load_changes_nothing(
     caller.finish()
 
 
-def test_a_config_that_is_wrong_changes_nothing(node: RunningNode, own_redis: PrivateRedis) -> None:
-    caller = Caller(own_redis, 2)
+def test_a_config_that_is_wrong_changes_nothing(node: RunningNode, server: PrivateRedis) -> None:
+    caller, since = Caller(server, 2), len(node.log)
     old = children(node)
 
     configure(node, jobName="another")
     node.process.send_signal(signal.SIGHUP)
-    wait_until(lambda: "jobName or redisUrl has changed" in node.log, "it says why")
+    wait_until(lambda: "jobName or redisUrl has changed" in node.log[since:], "it says why")
     configure(node, jobName=JOB, batchSize=0)
     node.process.send_signal(signal.SIGHUP)
-    wait_until(lambda: "batchSize is 0" in node.log, "it says why")
+    wait_until(lambda: "batchSize is 0" in node.log[since:], "it says why")
 
     caller.finish()
     assert children(node) == old
+    configure(node, batchSize=32)
 
 
 def test_a_stop_during_a_change_drains_the_old_and_forgets_the_new(
-    node: RunningNode, own_redis: PrivateRedis, tmp_path: Path
+    own_node: RunningNode, own_redis: PrivateRedis, tmp_path: Path
 ) -> None:
     slow = tmp_path / "slow.py"
     slow.write_text("import time; time.sleep(60)")
     with InputQueue(port=own_redis.port, name=JOB) as queue:
         queue.enqueue_many((str(n), {"x": np.full(4, n, np.float32)}) for n in range(2000))
-    configure(node, modelPath=str(slow))
-    node.process.send_signal(signal.SIGHUP)
-    wait_until(lambda: "beside" in node.log or len(node.children("worker")) == 3, "the new model is being loaded")
+    configure(own_node, modelPath=str(slow))
+    own_node.process.send_signal(signal.SIGHUP)
+    wait_until(
+        lambda: "beside" in own_node.log or len(own_node.children("worker")) == 3, "the new model is being loaded"
+    )
 
-    assert node.stop() == 0
+    assert own_node.stop() == 0
 
     with own_redis.client() as client:
         assert client.xpending(JOB, keys.GROUP)["pending"] == 0
         assert len(client.keys(keys.result_prefix(JOB) + "*")) + client.xlen(JOB) == 2000
-    assert "the node was told to stop" in node.log
+    assert "the node was told to stop" in own_node.log
 
 
 def test_an_old_lane_whose_worker_dies_while_it_drains_answers_all(
-    node: RunningNode, own_redis: PrivateRedis, tmp_path: Path
+    node: RunningNode, server: PrivateRedis, tmp_path: Path
 ) -> None:
-    caller = Caller(own_redis, 2, 5)
+    caller = Caller(server, 2, 5)
+    first, changes = yaml.safe_load(node.config_path.read_text())["modelPath"], node.log.count("event=serving ")
     configure(node, modelPath=save_model(tmp_path, 5))
     old = node.children("worker")
     node.process.send_signal(signal.SIGHUP)
@@ -242,14 +274,17 @@ def test_an_old_lane_whose_worker_dies_while_it_drains_answers_all(
     caller.see(5)
 
     caller.finish()
+    configure(node, modelPath=first)
+    node.process.send_signal(signal.SIGHUP)
+    wait_until(lambda: node.log.count("event=serving ") == changes + 2, "the first model serves again")
 
 
-def test_cold_stops_first(node: RunningNode, own_redis: PrivateRedis) -> None:
-    done = restart(node, "--cold")
+def test_cold_stops_first(own_node: RunningNode, own_redis: PrivateRedis) -> None:
+    done = restart(own_node, "--cold")
 
     assert done.returncode == 0, done.stderr
     assert "Stop signal sent to serving." in done.stdout
-    assert node.process.wait(120) == 0
-    environment = os.environ | {"CLUSTER_SERVING_HOME": str(node.config_path.parent / "state")}
+    assert own_node.process.wait(120) == 0
+    environment = os.environ | {"CLUSTER_SERVING_HOME": str(own_node.config_path.parent / "state")}
     stop = [sys.executable, "-P", "-m", "cluster_serving.node.cli", "stop", JOB]
     assert subprocess.run(stop, env=environment, check=False).returncode == 0

@@ -13,7 +13,7 @@ import pytest
 
 from cluster_serving.client import InputQueue, RecordFailed, keys
 from support.models import MODELS, poison
-from support.private_redis import PrivateRedis
+from support.private_redis import PrivateRedis, private_redis
 from support.running_node import RunningNode, running_node
 from support.wait import wait_until
 
@@ -21,20 +21,41 @@ JOB = "hung"
 BATCH = 8
 
 
-@pytest.fixture
-def runs(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrivateRedis]:
+    with private_redis(tmp_path_factory.mktemp("redis")) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where the model notes the rows of every run."""
-    directory = tmp_path / "model" / "runs"
-    directory.mkdir(parents=True)
+    directory = tmp_path_factory.mktemp("model") / "runs"
+    directory.mkdir()
     return directory
 
 
-@pytest.fixture
-def node(own_redis: PrivateRedis, tmp_path: Path, runs: Path) -> Iterator[RunningNode]:
+@pytest.fixture(scope="module")
+def shared(server: PrivateRedis, runs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningNode]:
     model = shutil.copy(MODELS / "poison.py", runs.parent)
     settings = {"modelPath": str(model), "jobName": JOB, "batchSize": BATCH, "modelParallelism": 2, "runTimeout": 1}
-    with running_node(tmp_path / "node", own_redis, **settings, redisTimeout=500, lease=2) as node:
+    home = tmp_path_factory.mktemp("node")
+    with running_node(home, server, **settings, redisTimeout=500, lease=2) as node:
         yield node
+        assert node.stop() == 0
+
+
+@pytest.fixture
+def node(shared: RunningNode) -> RunningNode:
+    """The node of all tests, with both workers."""
+    shared.settle()
+    return shared
+
+
+@pytest.fixture
+def queue(server: PrivateRedis) -> Iterator[InputQueue]:
+    with InputQueue(port=server.port, name=JOB) as queue:
+        yield queue
 
 
 def row(value: float) -> dict[str, np.ndarray[tuple[int], np.dtype[np.float32]]]:
@@ -46,66 +67,73 @@ def nothing_is_left(server: PrivateRedis) -> bool:
         return bool(client.xlen(JOB) == 0 and client.xpending(JOB, keys.GROUP)["pending"] == 0)
 
 
-def test_a_record_that_hangs_the_worker_is_told_so(node: RunningNode, own_redis: PrivateRedis) -> None:
+def times_run(runs: Path) -> Counter[float]:
+    """How often the model has run each row that a client sent."""
+    values = [float(value) for file in runs.iterdir() for value in file.read_text().split()]
+    return Counter(value for value in values if value and value.is_integer())  # not of rows that were made up
+
+
+def test_a_record_that_hangs_the_worker_is_told_so(node: RunningNode, queue: InputQueue) -> None:
     """Its neighbours are answered, and the log says in which line of the model the worker hung."""
-    with InputQueue(port=own_redis.port, name=JOB) as queue:
-        answers: list[Any] = list(queue.predict_many([row(n if n != 5 else poison.HANGS) for n in range(16)]))
+    since = len(node.log)
+
+    answers: list[Any] = list(queue.predict_many([row(n if n != 5 else poison.HANGS) for n in range(16)]))
 
     ((place, failure),) = [(n, answer) for n, answer in enumerate(answers) if isinstance(answer, RecordFailed)]
     assert place == 5
     assert failure.code == "WorkerHung"
     assert "longer than runTimeout (1 s), twice" in failure.reason
-    assert "hang (" in node.log
-    assert "poison.py:" in node.log
-    assert node.stop() == 0
+    assert "hang (" in node.log[since:]
+    assert "poison.py:" in node.log[since:]
 
 
-def test_three_kinds_of_poison_among_ten_thousand(node: RunningNode, own_redis: PrivateRedis, runs: Path) -> None:
+@pytest.mark.usefixtures("node")
+def test_three_kinds_of_poison_among_ten_thousand(server: PrivateRedis, queue: InputQueue, runs: Path) -> None:
     """They alone fail, and no record is run more than log2(batch) + 1 times too often."""
     harm = {1000: poison.HANGS, 3000: poison.KILLS, 7000: poison.RAISES}
+    before = times_run(runs)
+    with server.client() as client:
+        client.delete(keys.dead_key(JOB))
 
-    with InputQueue(port=own_redis.port, name=JOB) as queue:
-        answers: list[Any] = list(queue.predict_many(row(harm.get(n, n)) for n in range(1, 10_001)))
+    answers: list[Any] = list(queue.predict_many(row(harm.get(n, n)) for n in range(1, 10_001)))
 
     failed = {n: answer.code for n, answer in enumerate(answers, 1) if isinstance(answer, RecordFailed)}
     assert failed == {1000: "WorkerHung", 3000: "WorkerDied", 7000: "InferenceFailed"}
     assert all(answer[0] == 2 * n + 1 for n, answer in enumerate(answers, 1) if n not in failed)
-    assert nothing_is_left(own_redis)
-    with own_redis.client() as client:
+    assert nothing_is_left(server)
+    with server.client() as client:
         assert client.xlen(keys.dead_key(JOB)) == 3
-    values = [float(value) for file in runs.iterdir() for value in file.read_text().split()]
-    times = Counter(value for value in values if value and value.is_integer())  # not of rows that were made up
+    times = times_run(runs) - before
     assert len(times) == 10_000
     assert max(times.values()) - 1 <= math.log2(BATCH) + 1
 
 
-def test_a_stopped_worker_is_replaced(node: RunningNode, own_redis: PrivateRedis) -> None:
-    worker = node.children("worker")[0]
+def test_a_stopped_worker_is_replaced(node: RunningNode, queue: InputQueue) -> None:
+    since, worker = len(node.log), node.children("worker")[0]
     worker.suspend()
 
-    with InputQueue(port=own_redis.port, name=JOB) as queue:
-        answers: list[Any] = list(queue.predict_many(row(n) for n in range(2000)))
+    answers: list[Any] = list(queue.predict_many(row(n) for n in range(2000)))
 
     assert not [answer for answer in answers if isinstance(answer, RecordFailed)]
     wait_until(lambda: not worker.is_running(), "it is gone")
-    assert "hangs, and is killed" in node.log
+    assert "hangs, and is killed" in node.log[since:]
 
 
 @pytest.mark.parametrize("kind", ["reader", "writer"])
-def test_a_stopped_reader_or_writer_is_replaced(kind: str, node: RunningNode, own_redis: PrivateRedis) -> None:
-    (child,) = node.children(kind)
+def test_a_stopped_reader_or_writer_is_replaced(kind: str, node: RunningNode, queue: InputQueue) -> None:
+    since, (child,) = len(node.log), node.children(kind)
     child.suspend()
 
-    with InputQueue(port=own_redis.port, name=JOB) as queue:
-        answers: list[Any] = list(queue.predict_many((row(n) for n in range(100)), timeout=60))
+    answers: list[Any] = list(queue.predict_many((row(n) for n in range(100)), timeout=60))
 
     assert not [answer for answer in answers if isinstance(answer, RecordFailed)]
-    assert f"child={kind}" in node.log
-    assert "no sign of life for 5.5 s" in node.log
+    assert f"child={kind}" in node.log[since:]
+    assert "no sign of life for 5.5 s" in node.log[since:]
 
 
 def test_an_idle_node_and_a_stopped_one_that_goes_on_are_not_hung(node: RunningNode) -> None:
     """Time that the whole node was stopped counts for nobody."""
+    since, restarts = len(node.log), node.heartbeat()["restarts"]
     processes = [*node.children("reader"), *node.children("writer"), *node.children("worker")]
 
     node.process.send_signal(signal.SIGSTOP)
@@ -117,5 +145,5 @@ def test_an_idle_node_and_a_stopped_one_that_goes_on_are_not_hung(node: RunningN
     node.process.send_signal(signal.SIGCONT)
     wait_until(lambda: node.heartbeat().get("state") == "ready", "it is ready again")
 
-    assert node.heartbeat()["restarts"] == 0
-    assert "hangs" not in node.log
+    assert node.heartbeat()["restarts"] == restarts
+    assert "hangs" not in node.log[since:]
