@@ -19,6 +19,7 @@ from cluster_serving.client import ErrorCode, InputQueue, OutputQueue, keys
 from cluster_serving.client.wire.result import Result
 from cluster_serving.client.wire.tensors import encode_tensor
 from cluster_serving.client.wire.values import encode_record
+from cluster_serving.node.ring.ring import NAME, Ring, State
 from support.models import MODELS
 from support.private_redis import PrivateRedis
 from support.running_node import RunningNode, running_node
@@ -184,19 +185,22 @@ def settled(node: RunningNode, server: PrivateRedis) -> None:
         assert client.xpending(JOB, keys.GROUP)["pending"] == 0
         left = {key for key in client.keys("*") if b"node_" not in key}
         assert left == {JOB.encode(), keys.limits_key(JOB).encode(), keys.NODES.encode()}
-    wait_until(lambda: not any(slot_states(node)), "every slot is free")
+    wait_until(lambda: slot_states(node) == {State.FREE}, "every slot is free")
     beat = wait_until(lambda: beat if (beat := node.heartbeat())["read"] == RECORDS else {}, "all have been counted")
     assert (beat["answered"], beat["failed"]) == (RECORDS - BAD, BAD)
     assert (beat["restarts"], beat["redelivered"], beat["repeated"]) == (0, 0, 0)
     assert "Traceback" not in node.log
 
 
-def slot_states(node: RunningNode) -> bytes:
-    """One byte a slot, at the start of the ring; FREE is 0."""
+def slot_states(node: RunningNode) -> set[State]:
+    """The states of the slots of the ring."""
     for descriptor in Path(f"/proc/{node.process.pid}/fd").iterdir():
-        if "cluster-serving-ring" in str(descriptor.readlink()):
-            with descriptor.open("rb") as ring:
-                return ring.read(256)
+        if NAME in str(descriptor.readlink()):
+            ring = Ring.looked_at(os.open(descriptor, os.O_RDONLY))
+            try:
+                return {ring.state(slot) for slot in range(ring.geometry.slots)}
+            finally:
+                ring.close()
     raise AssertionError("the supervisor holds no ring")
 
 

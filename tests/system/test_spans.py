@@ -134,5 +134,6 @@ def test_a_receiver_that_refuses_costs_spans_and_no_answers(
     with trace.use_span(span), InputQueue(port=redis_server.port, name=JOB) as queue:
         queue.predict(ROW)
     wait_until(lambda: len(receiver.of(1)) == 5, "the spans have come")
+    wait_until(lambda: "spans are sent again" in node.log, "the log says it")
     assert node.log.count("no spans are sent") == node.log.count("spans are sent again") == 1
     assert node.heartbeat()["spans_lost"] == 15
