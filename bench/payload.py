@@ -1,0 +1,84 @@
+"""How many images a second does one Redis carry, as float32 and in the fewest bytes that the model sees the same of?
+
+The model computes nothing. Images are pixels, (3, 224, 224) float32 of 0 to 255, and one client keeps a window of them under way by
+`predict_many`: as they are, with `compress`, and as uint8 from the program. `gain` is the images a second beside float32 on this
+machine, whose cores all processes share. `redis_gain` is the same of Redis alone, by its CPU time.
+`python -m bench.payload [--json FILE]`
+"""
+
+import argparse
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import cycle, islice
+from pathlib import Path
+from time import perf_counter
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from bench import cpu, pictures, report
+from bench.records import DISTINCT, RECORDS
+from bench.stage import Stage, stage
+from cluster_serving.client import InputQueue
+
+_PORT = 26398
+_JOB = "payload"
+
+Image = Mapping[str, Any]
+
+
+class _Way(NamedTuple):
+    """A way to send an image: settings of the queue, and the image as the program gives it."""
+
+    settings: Mapping[str, Any]
+    image: Callable[[Image], Image]
+
+
+_WAYS = {
+    "float32": _Way({}, dict),
+    "lz4": _Way({"compress": "lz4"}, dict),
+    "zstd": _Way({"compress": "zstd"}, dict),
+    "uint8": _Way({}, lambda image: {name: pixels.astype(np.uint8) for name, pixels in image.items()}),
+}
+
+
+def main() -> None:
+    """Measure, print a table, and write the figures where they are wanted."""
+    parser = argparse.ArgumentParser(description=report.first_line(__doc__))
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there")
+    parser.add_argument("--images", type=int, default=1500, help="of each load")
+    parser.add_argument("--window", type=int, default=64, help="images under way")
+    parser.add_argument("--rounds", type=int, default=5)
+    options = parser.parse_args()
+    images = [RECORDS["tensor"](number) for number in range(DISTINCT)]
+    settings = {"modelParallelism": 1, "threadPerModel": 1, "batchSize": 16}
+    with stage(_PORT) as place, place.node(_JOB, modelPath=pictures.__file__, **settings):
+        rounds = [_round(place, images, options) for _ in range(options.rounds)]
+    report.show("Images through one Redis, without a model", rounds)
+    report.write(options.json, rounds)
+
+
+def _round(place: Stage, images: Sequence[Image], options: argparse.Namespace) -> report.Figures:
+    figures: report.Figures = {}
+    for name, way in _WAYS.items():
+        sent = [way.image(image) for image in images]
+        with InputQueue(port=_PORT, name=_JOB, **way.settings) as queue:
+            _send(queue, islice(cycle(sent), options.window), options.window)  # the samples are taken
+            redis, begun_s = cpu.of_redis(place), perf_counter()
+            before_s = cpu.used_s([redis])
+            _send(queue, islice(cycle(sent), options.images), options.window)
+            took_s = perf_counter() - begun_s
+            redis_s = cpu.used_s([redis]) - before_s
+        figures[f"{name}.images_per_s"] = options.images / took_s
+        figures[f"{name}.redis_us"] = 1e6 * redis_s / options.images
+        figures[f"{name}.redis_gain"] = figures["float32.redis_us"] / figures[f"{name}.redis_us"]
+        figures[f"{name}.gain"] = figures[f"{name}.images_per_s"] / figures["float32.images_per_s"]
+    return figures
+
+
+def _send(queue: InputQueue, images: Iterable[Image], window: int) -> None:
+    for _ in queue.predict_many(images, window=window, timeout=60):
+        pass
+
+
+if __name__ == "__main__":
+    main()
