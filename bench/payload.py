@@ -33,11 +33,15 @@ class _Way(NamedTuple):
     image: Callable[[Image], Image]
 
 
+def _as_bytes(image: Image) -> Image:
+    return {name: pixels.astype(np.uint8) for name, pixels in image.items()}
+
+
 _WAYS = {
     "float32": _Way({}, dict),
     "lz4": _Way({"compress": "lz4"}, dict),
     "zstd": _Way({"compress": "zstd"}, dict),
-    "uint8": _Way({}, lambda image: {name: pixels.astype(np.uint8) for name, pixels in image.items()}),
+    "uint8": _Way({}, _as_bytes),
 }
 
 
