@@ -11,7 +11,7 @@ import pytest
 from support.swarm import images
 from support.swarm.lab import Lab
 from support.swarm.load import Load
-from support.swarm.stack import OVERRIDE, WINDOW_S, Stack, deployed
+from support.swarm.stack import OVERRIDE, Stack, deployed
 from support.wait import wait_until
 
 pytestmark = [pytest.mark.swarm, pytest.mark.timeout(600)]
@@ -21,12 +21,15 @@ REPLICAS = "{{.Spec.Mode.Replicated.Replicas}}"
 RUN_S = 0.2
 """Seconds of a batch, so that a node does 40 records a second."""
 AWAY_S = 60.0
+WINDOW_S = 20
+AUTOSCALE = {"min": 0, "max": 3, "targetWait": 5, "scaleDownWindow": WINDOW_S}
 
 
 @pytest.fixture(scope="module")
 def stack(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     """A stack with an autoscaler; one node."""
-    with deployed(lab, tmp_path_factory.mktemp("stack"), "scaled", OVERRIDE) as stack:
+    settings = {"autoscale": AUTOSCALE}
+    with deployed(lab, tmp_path_factory.mktemp("stack"), "scaled", OVERRIDE, settings=settings) as stack:
         stack.deploy("--with", "autoscale", "--nodes", "1", *IMAGES)
         stack.let_in()
         yield stack

@@ -4,10 +4,11 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
 
 import redis
@@ -23,8 +24,6 @@ OVERRIDE: Final = Path(__file__).with_name("lab.yml")
 """What the stack file needs on top on the lab."""
 BATCH: Final = 8
 """`batchSize` of the nodes."""
-WINDOW_S: Final = 20
-"""`scaleDownWindow` of the autoscaler."""
 _STACK_FILE: Final = ROOT / "swarm" / "stack.yml"
 _RELAY: Final = Path(__file__).with_name("relay.py")
 _JOB: Final = keys.DEFAULT_JOB
@@ -38,8 +37,8 @@ _CONFIG: Final = {
     "threadPerModel": 1,
     "batchSize": BATCH,
     "drainTimeout": 10,
-    "autoscale": {"min": 0, "max": 3, "targetWait": 5, "scaleDownWindow": WINDOW_S},
 }
+_NONE: Final[Mapping[str, object]] = MappingProxyType({})
 
 
 class Stack:
@@ -50,9 +49,12 @@ class Stack:
         directory: an empty one, for its files.
         name: of the stack.
         overrides: files that are laid over that of the project.
+        settings: settings of config.yaml, beside those of every stack.
     """
 
-    def __init__(self, lab: Lab, directory: Path, name: str, *overrides: Path) -> None:
+    def __init__(
+        self, lab: Lab, directory: Path, name: str, *overrides: Path, settings: Mapping[str, object] = _NONE
+    ) -> None:
         self.lab = lab
         self.name = name
         self._directory = directory
@@ -65,7 +67,7 @@ class Stack:
         }
         shutil.copy(_STACK_FILE, directory)
         images.lay_out(directory / "models")
-        (directory / "config.yaml").write_text(yaml.safe_dump(_CONFIG))
+        (directory / "config.yaml").write_text(yaml.safe_dump(_CONFIG | dict(settings)))
         (directory / "redis_password.txt").write_text(f"{_PASSWORD}\n")
         self.redis = RedisSettings(lab.hosts["m1"], _REDIS_PORT, password=_PASSWORD)
         self.client: dict[str, Any] = {"host": self.redis.host, "port": self.redis.port, "password": _PASSWORD}
@@ -159,9 +161,11 @@ class Stack:
 
 
 @contextmanager
-def deployed(lab: Lab, directory: Path, name: str, *overrides: Path) -> Generator[Stack]:
+def deployed(
+    lab: Lab, directory: Path, name: str, *overrides: Path, settings: Mapping[str, object] = _NONE
+) -> Generator[Stack]:
     """A stack for a block; see `Stack`. Nothing is left of it, its data neither."""
-    stack = Stack(lab, directory, name, *overrides)
+    stack = Stack(lab, directory, name, *overrides, settings=settings)
     try:
         yield stack
     finally:
