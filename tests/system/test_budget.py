@@ -317,6 +317,6 @@ def test_workers_of_another_number_of_threads_take_over_from_the_old_ones(
         psutil.Process(node.process.pid).cpu_affinity(ALL[:1])
 
         wait_until(lambda: node.heartbeat()["threads"] == 1, "there is one thread")
-        assert node.log.count("event=serving") == 2
+        wait_until(lambda: node.log.count("event=serving") == 2, "the new worker serves")
         with InputQueue(port=own_redis.port, name=JOB) as queue:
             assert not isinstance(queue.predict({"x": ROW}), RecordFailed)
