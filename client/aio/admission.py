@@ -9,6 +9,7 @@ from cluster_serving.client.aio.link import AsyncLink
 from cluster_serving.client.aio.tasks import cancel
 from cluster_serving.client.errors import ConnectionLost
 from cluster_serving.client.protocol.admission import CHUNK, CHUNK_BYTES, HELD, TAKEN, Admission, Send, check
+from cluster_serving.client.protocol.durability import Copies
 from cluster_serving.client.protocol.redis_refused import RedisRefused
 from cluster_serving.client.protocol.requests import Fields
 from cluster_serving.client.protocol.resp import abandoned
@@ -34,15 +35,23 @@ class _Call(NamedTuple):
 class AsyncAdmission:
     """`threads.admission.ThreadAdmission` for asyncio. The link may have other users.
 
-    `window_s`: seconds that a call waits for more calls to share the trip, unless `window_calls` calls have come.
+    `window_s`: seconds that a call waits for more calls to share the trip, unless `window_calls` calls have come. `copies`: as for
+    `Admission`.
     """
 
     def __init__(
-        self, link: AsyncLink, job: str, patience_s: float, window_s: float = 0, window_calls: int = CHUNK
+        self,
+        link: AsyncLink,
+        job: str,
+        patience_s: float,
+        window_s: float = 0,
+        window_calls: int = CHUNK,
+        copies: Copies | None = None,
     ) -> None:
         self._link = link
         self.job = job
-        self._admission = Admission(job)
+        self._admission = Admission(job, copies)
+        self._asks_first = copies is not None
         self._patience_s = patience_s
         self._window_s = window_s
         self._window_calls = window_calls
@@ -50,7 +59,9 @@ class AsyncAdmission:
         self._unsent: deque[_Call] = deque()
         self._sender: asyncio.Task[None] | None = None
 
-    def put(self, records: list[Fields], life_s: float, before: int = 0) -> asyncio.Future[list[bytes]]:
+    def put(
+        self, records: list[Fields], life_s: float, before: int = 0, *, durable: bool = False
+    ) -> asyncio.Future[list[bytes]]:
         """Enqueue all records as `ThreadAdmission.put` does. Return a future for the ids."""
         for fields in records:
             check(fields)
@@ -58,7 +69,7 @@ class AsyncAdmission:
         now_s = loop.time()
         until_s = now_s + life_s
         give_up_s = min(now_s + self._patience_s, until_s)
-        call = _Call(Send(records, until_s, before=before), loop.create_future(), give_up_s)
+        call = _Call(Send(records, until_s, before=before, durable=durable), loop.create_future(), give_up_s)
         if not records:
             call.settle()
             return call.ids
@@ -116,6 +127,10 @@ class AsyncAdmission:
             now_s = loop.time()
             left_s = min(call.give_up_s for call in held) - now_s
             try:
+                if (
+                    self._asks_first and not self._link.connected
+                ):  # the Sentinels are asked for the master, and know its replicas
+                    await self._link.call(("PING",), connect_s=connect_s(left_s))
                 replies = await self._link.call(self._admission.next(sends, now_s), connect_s=connect_s(left_s))
                 try:
                     self._admission.receive(sends, replies)

@@ -22,6 +22,7 @@ from cluster_serving.client.api import Api, ConnectionSettings, seconds
 from cluster_serving.client.errors import ConnectionLost, InvalidValue, RecordFailed
 from cluster_serving.client.protocol.absence import Inquiry
 from cluster_serving.client.protocol.admission import CHUNK
+from cluster_serving.client.protocol.durability import Durability, check_durability
 from cluster_serving.client.protocol.payload import Payload, check_codec
 from cluster_serving.client.protocol.redis_refused import RedisRefused
 from cluster_serving.client.protocol.requests import (
@@ -52,6 +53,7 @@ class AsyncInputQueue(Api):
         patience_s: as in `InputQueue`.
         deadline_s: as in `InputQueue`.
         compress: as in `InputQueue`.
+        durability: as in `InputQueue`.
         settings: host, port, name, ...: see `ConnectionSettings`.
 
     Raises:
@@ -66,12 +68,14 @@ class AsyncInputQueue(Api):
         patience_s: float = 10.0,
         deadline_s: float | None = None,
         compress: Codec | None = None,
+        durability: Durability | None = None,
         **settings: Unpack[ConnectionSettings],
     ) -> None:
         self._dialect: Dialect = check_dialect(dialect)
         self._patience_s = seconds("patience_s", patience_s)
         self._life_s = math.inf if deadline_s is None else seconds("deadline_s", deadline_s)
         self._codec: Codec | None = check_codec(compress, self._dialect)
+        self._durability: Durability | None = durability
         super().__init__(*address, **settings)
 
     def _begin(self) -> None:
@@ -79,7 +83,8 @@ class AsyncInputQueue(Api):
         self._payload = Payload(self.name, self._codec) if self._codec else None
         self._inquiry = Inquiry(self.name, self.settings.describe())
         self._sending = AsyncLink(self.settings)
-        self._admission = AsyncAdmission(self._sending, self.name, self._patience_s)
+        copies = check_durability(self._durability, self.settings)
+        self._admission = AsyncAdmission(self._sending, self.name, self._patience_s, copies=copies)
         self._replies = self._replies_for(self._client_id)
         self._completing: set[AsyncReplies] = set()
         self._numbers = count()
@@ -88,7 +93,7 @@ class AsyncInputQueue(Api):
     async def enqueue(self, uri: str, **data: Value) -> str:
         """Put one record on the queue, as `InputQueue.enqueue` does."""
         fields = await self._packed(request_fields(self._dialect, uri, data), self._life_s)
-        (entry_id,) = await self._admission.put([fields], self._life_s)
+        (entry_id,) = await self._admission.put([fields], self._life_s, durable=True)
         return entry_id.decode()
 
     @short_tracebacks
@@ -101,9 +106,9 @@ class AsyncInputQueue(Api):
         async for uri, data in _each(records):
             chunk.append(await self._packed(request_fields(self._dialect, uri, data), self._life_s))
             if len(chunk) == CHUNK:
-                accepted += len(await self._admission.put(chunk, self._life_s, accepted))
+                accepted += len(await self._admission.put(chunk, self._life_s, accepted, durable=True))
                 chunk = []
-        return accepted + (len(await self._admission.put(chunk, self._life_s, accepted)) if chunk else 0)
+        return accepted + (len(await self._admission.put(chunk, self._life_s, accepted, durable=True)) if chunk else 0)
 
     @short_tracebacks
     def data_to_b64(self, **data: Value) -> str:

@@ -4,6 +4,7 @@
     XADD <job> * <field> <value> ...    once for each record
     EVAL room.lua                       takes back the records without room
     EXEC
+    WAIT <copies> <ms>                  if the records must be durable (durability.py)
 
 No reader ever sees a record that is taken back. The alternative is a script with the records as arguments that adds as many as
 have room. Lua copies each argument into a string of its own: for 64 records of 128 floats the script cost Redis 1.5 times as
@@ -33,6 +34,7 @@ from typing import Any, NamedTuple
 
 from cluster_serving.client import keys
 from cluster_serving.client.errors import ConnectionLost, InvalidValue, QueueFull, Unavailable
+from cluster_serving.client.protocol.durability import WAIT_MS, Copies, not_copied
 from cluster_serving.client.protocol.redis_refused import RedisRefused
 from cluster_serving.client.protocol.requests import Fields
 from cluster_serving.client.protocol.resp import Packet, bulks, cannot_serve, is_out_of_memory, pack
@@ -200,6 +202,7 @@ class Send:
         common: fields that all records share.
         before: number of records of the same call that Redis has taken earlier.
         begun_s: begin of the call, if the call has made attempts before its patience is asked for.
+        durable: the caller is told once Redis has as many copies as the admission wants.
 
     Attributes:
         left: records that Redis has not taken.
@@ -207,7 +210,7 @@ class Send:
         error: reason that a held send was not taken yet, or error of a refused or lost send.
     """
 
-    __slots__ = ("_attempts", "_before", "begun_s", "common", "error", "ids", "left", "state", "until_s")
+    __slots__ = ("_attempts", "_before", "begun_s", "common", "durable", "error", "ids", "left", "state", "until_s")
 
     def __init__(
         self,
@@ -216,7 +219,10 @@ class Send:
         common: Sequence[bytes] = (),
         before: int = 0,
         begun_s: float = math.inf,
+        *,
+        durable: bool = False,
     ) -> None:
+        self.durable = durable
         self.left = records
         self.until_s = until_s
         self.begun_s = begun_s
@@ -273,19 +279,26 @@ _NO_LIMIT = sys.maxsize
 class Admission:
     """Admission into one job's stream: one or more sends in one transaction.
 
+    Args:
+        job: name of the job.
+        copies: number of replicas that must have the records of durable sends. None: none.
+
     Attributes:
         job: name of the job.
         room: number of records that may be sent, 0 after an attempt that did not find room for all. The next attempt then asks
             Redis for room before it sends records.
     """
 
-    def __init__(self, job: str) -> None:
+    def __init__(self, job: str, copies: Copies | None = None) -> None:
         self.job = job
         self.room = _NO_LIMIT
+        self._copies = copies
+        self._awaited = 0  # copies that the last transaction waits for
 
     def next(self, sends: Sequence[Send], now_s: float) -> Packet:
         """Return the next commands for held sends: their records in one transaction, or the question for room."""
         room = self.room
+        self._awaited = 0
         if not room:
             return question(self.job, sum(len(send.left) for send in sends))
         together: list[Records] = []
@@ -295,7 +308,11 @@ class Admission:
             room -= len(together[-1].own)
             if not room:
                 break
-        return transaction(self.job, *together)
+        packet = transaction(self.job, *together)
+        if self._copies is None or not any(send.durable for send in sends):
+            return packet
+        self._awaited = self._copies()
+        return Packet([*packet.parts, pack(("WAIT", self._awaited, WAIT_MS))], packet.replies + 1)
 
     def receive(self, sends: Sequence[Send], replies: Sequence[Any]) -> None:
         """Read the replies to the commands that `next` returned for the same sends.
@@ -306,6 +323,12 @@ class Admission:
         ids: list[bytes] = []
         full: QueueFull | None = None
         asked = sends[0].state is HELD
+        lost: ConnectionLost | None = None
+        if self._awaited:
+            *replies, copies = replies
+            if isinstance(copies, RedisRefused) or copies < self._awaited:
+                why = str(copies) if isinstance(copies, RedisRefused) else f"{copies} in {WAIT_MS / 1000:g} s"
+                lost = not_copied(self._awaited, why)
         try:
             if asked:
                 wanted = sum(len(send.left) for send in sends)
@@ -330,6 +353,9 @@ class Admission:
         last = 0
         for send in sends:
             first, last = last, last + len(send.left)
-            send.take(ids[first:last], full)
+            if lost is not None and send.durable and ids[first:last]:
+                send.fail(lost)
+            else:
+                send.take(ids[first:last], full)
         if not asked:
             self.room = _NO_LIMIT if last == len(ids) else 0

@@ -47,10 +47,15 @@ class Connection(Protocol):
 
 
 class Sentinels:
-    """Sentinels of one master, as this process knows them."""
+    """Sentinels of one master, as this process knows them.
+
+    Attributes:
+        replicas: number of the master's replicas, the last time that a Sentinel was asked.
+    """
 
     def __init__(self, settings: SentinelSettings) -> None:
         self._settings = settings
+        self.replicas = 0
         options: dict[str, Any] = {
             "username": settings.username,
             "password": settings.password,
@@ -125,6 +130,7 @@ class Sentinels:
         address, state = answers
         if address == (state["ip"], state["port"]) and (state["is_sdown"] or state["is_odown"]):
             raise redis.ConnectionError("says that the master is down")
+        self.replicas = int(state["num-slaves"])
         return address
 
     def _reason(self, error: Exception) -> str:

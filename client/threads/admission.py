@@ -99,7 +99,7 @@ class ThreadAdmission:
         accepted = 0
         common = () if replies is None else replies.reply
         for chunk in chunks(records):
-            send = Send(chunk, time.monotonic() + life_s, common, accepted)
+            send = Send(chunk, time.monotonic() + life_s, common, accepted, durable=replies is None)
             self.complete(send, replies)
             accepted += len(send.ids)
             yield send.ids
@@ -107,7 +107,7 @@ class ThreadAdmission:
     def put(self, fields: Fields, life_s: float) -> bytes:
         """Enqueue a record that a node must begin within `life_s`, and return the record's id."""
         check(fields)
-        send = Send([fields], time.monotonic() + life_s)
+        send = Send([fields], time.monotonic() + life_s, durable=True)
         self.complete(send)
         return send.ids[0]
 

@@ -18,6 +18,7 @@ from cluster_serving.client.calls_by_name import without_names
 from cluster_serving.client.errors import ConnectionLost, RecordFailed, ResultTimeout
 from cluster_serving.client.http.frontend import Frontend
 from cluster_serving.client.protocol.admission import CHUNK, SENT, Admission, Send, check, chunks
+from cluster_serving.client.protocol.durability import Durability, check_durability
 from cluster_serving.client.protocol.payload import Payload, check_codec
 from cluster_serving.client.protocol.redis_refused import RedisRefused
 from cluster_serving.client.protocol.requests import (
@@ -68,6 +69,8 @@ class InputQueue(Api):
         compress: `lz4` or `zstd` to send tensors in fewer bytes: in the dtype that the model takes, whole numbers from 0 to 255 as
             uint8, and compressed where a sample says that it takes less time. The model sees the same values. Default: tensors are
             sent as they are.
+        durability: `majority` to let `enqueue` and `enqueue_many` return once most Redis servers have the records, so that the loss
+            of one loses none. Needs Sentinels. Default: Redis copies the records to its replicas afterwards.
         settings: host, port, name, ...: see `ConnectionSettings`.
 
     Raises:
@@ -83,6 +86,7 @@ class InputQueue(Api):
         patience_s: float = 10.0,
         deadline_s: float | None = None,
         compress: Codec | None = None,
+        durability: Durability | None = None,
         **settings: Unpack[ConnectionSettings],
     ) -> None:
         if more:
@@ -91,6 +95,7 @@ class InputQueue(Api):
         self._life_s = math.inf if deadline_s is None else seconds("deadline_s", deadline_s)
         self._patience_s = seconds("patience_s", patience_s)
         self._codec: Codec | None = check_codec(compress, self._dialect)
+        self._durability: Durability | None = durability
         self._arguments = settings
         self.frontend_url = frontend_url
         self.input_threshold = 0.6  # programs of the original read both attributes. `maxQueueLength` has their task now
@@ -104,7 +109,7 @@ class InputQueue(Api):
 
     def _begin(self) -> None:
         super()._begin()
-        self._admission = Admission(self.name)
+        self._admission = Admission(self.name, check_durability(self._durability, self.settings))
         self._sender = ThreadAdmission(Link(self.settings), self._admission, self._patience_s)
         self._replies = Replies(self.settings, self._admission, self._client_id, self._patience_s)
         self._payload = Payload(self.name, self._codec) if self._codec else None
@@ -129,6 +134,7 @@ class InputQueue(Api):
         Raises:
             InvalidValue: a value cannot be sent.
             QueueFull: there was no room for `patience_s`. Nothing was enqueued.
+            ConnectionLost: with `durability`, also if too few replicas had the record in time. Redis has it all the same.
         """
         return self._sender.put(self._request(uri, data), self._life_s).decode()
 

@@ -13,8 +13,8 @@ pytestmark = pytest.mark.slow
 ROOT = Path(__file__).resolve().parents[2]
 SETTINGS = [*ConnectionSettings.__annotations__]
 QUEUES = {
-    "InputQueue": {"frontend_url", "dialect", "patience_s", "deadline_s", "compress", *SETTINGS},
-    "AsyncInputQueue": {"dialect", "patience_s", "deadline_s", "compress", *SETTINGS},
+    "InputQueue": {"frontend_url", "dialect", "patience_s", "deadline_s", "compress", "durability", *SETTINGS},
+    "AsyncInputQueue": {"dialect", "patience_s", "deadline_s", "compress", "durability", *SETTINGS},
     "OutputQueue": {*SETTINGS},
     "AsyncOutputQueue": {*SETTINGS},
 }

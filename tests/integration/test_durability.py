@@ -1,0 +1,70 @@
+"""`durability="majority"`: a record that was accepted is on the replica that takes over; for both kinds of client."""
+
+import os
+import re
+import signal
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cluster_serving.client import ConnectionLost, InputQueue, InvalidValue, keys
+from support.clients import AsyncioClient, Client, ThreadClient
+from support.failover import Failover, failover
+from support.private_redis import PrivateRedis
+from support.wait import wait_until
+
+NOT_COPIED = re.escape("the master has the records, but not 1 of its replicas (0 in 1 s): a failover now may lose them")
+
+both = pytest.mark.parametrize("kind", [ThreadClient, AsyncioClient])
+
+
+@pytest.fixture
+def servers(tmp_path: Path) -> Iterator[Failover]:
+    with failover(tmp_path) as both:
+        both.wait_for_replica()
+        yield both
+
+
+@contextmanager
+def paused(server: PrivateRedis) -> Generator[None]:
+    """It takes nothing until the block ends."""
+    os.kill(server.pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(server.pid, signal.SIGCONT)
+
+
+def uris_after_failover(servers: Failover) -> set[bytes]:
+    """The records of the replica once it has taken over from the master that is killed."""
+    servers.master.stop(signal.SIGKILL)
+    wait_until(servers.has_new_master, "the replica has taken over", 60)
+    with servers.replica.client() as client:
+        return {fields[keys.URI] for _, fields in client.xrange(keys.DEFAULT_JOB)}
+
+
+@both
+def test_what_is_accepted_outlives_the_master(kind: Callable[..., Client], servers: Failover) -> None:
+    with closing(kind(url=servers.url, durability="majority")) as client:
+        with paused(servers.replica), pytest.raises(ConnectionLost, match=NOT_COPIED) as caught:
+            client.enqueue("unknown")
+        client.enqueue("one")
+        assert client.enqueue_many(100) == 100
+
+    assert not caught.value.unsent
+    assert uris_after_failover(servers) >= {b"one", *(b"r%d" % number for number in range(100))}
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"durability": "all", "url": "redis+sentinel://a/mymaster"}, "durability is 'majority', not 'all'"),
+        ({"durability": "majority"}, "durability='majority' needs Sentinels, which know the replicas: url="),
+    ],
+)
+def test_what_cannot_be_is_told_at_once(settings: dict[str, Any], told: str) -> None:
+    with pytest.raises(InvalidValue, match=re.escape(told)):
+        InputQueue(**settings)
