@@ -130,16 +130,13 @@ def test_load_over_https_with_an_api_key(shell: Shell) -> None:
 def test_an_open_loop_beyond_the_capacity(shell: Shell) -> None:
     """Requests are due whether answers come or not, and a request without an answer in time is of no use."""
     words = (JOB, TAKES_10_MS, *shell.redis, "--rate", "400", "--deadline", "100", "--seconds", "2")
-    done = shell.run(*words, "--arrivals", "fixed", "--plot", "beyond.png", "--json")
-    found = valid(done.stdout)
+    found = shell.measured(*words, "--arrivals", "fixed", "--plot", "beyond.png")
 
-    # A node takes records to the end of their time: on a machine that is busy itself, every answer may come too late.
-    assert done.returncode == (ExitCode.OK if found["goodput_per_s"] else ExitCode.TIMED_OUT), done.stderr
-    assert found["goodput_per_s"] <= 101
+    assert 0 < found["goodput_per_s"] <= 101
     assert found["failed"][0]["code"] == "DeadlineExceeded"
     failed = sum(each["count"] for each in found["failed"])
     assert failed + found["answered"] > 150 * found["seconds"]
-    assert not found["answered"] or found["latency_ms"]["p50"] > 20
+    assert found["latency_ms"]["p50"] > 20
     assert found["limit"]["code"] != "rate"
     assert (shell.home / "beyond.png").read_bytes().startswith(b"\x89PNG")
 
