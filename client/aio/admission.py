@@ -127,9 +127,7 @@ class AsyncAdmission:
             now_s = loop.time()
             left_s = min(call.give_up_s for call in held) - now_s
             try:
-                if (
-                    self._asks_first and not self._link.connected
-                ):  # the Sentinels are asked for the master, and know its replicas
+                if self._asks_first and not self._link.connected:  # for the Sentinels to tell the number of replicas
                     await self._link.call(("PING",), connect_s=connect_s(left_s))
                 replies = await self._link.call(self._admission.next(sends, now_s), connect_s=connect_s(left_s))
                 try:

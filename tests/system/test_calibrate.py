@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -140,7 +141,7 @@ def test_int8_of_live_records_comes_and_goes_without_a_failed_call(
     ("words", "reason"),
     [
         (("--records=20",), "--records is 20, and to prove accuracyAgreement, 90 %, takes 58"),
-        (("--for=1s",), " s, and to prove accuracyAgreement, 90 %, takes 58"),
+        (("--for=1s",), r"0 records came in \d+ s, and to prove accuracyAgreement, 90 %, takes 58"),
         (("--rollback",), f"job {JOB} serves nothing that calibrate --apply has set"),
         (("--rollback", "--apply"), "--rollback goes back to what was served before: give it alone."),
     ],
@@ -151,5 +152,5 @@ def test_a_calibration_that_cannot_be_is_told_in_a_sentence(
     done = command(node, "calibrate", JOB, *words)
 
     assert done.returncode != 0
-    assert reason in done.stderr
+    assert re.search(reason, done.stderr)
     assert not list((state_of(node) / JOB / "calibration").glob("*"))
