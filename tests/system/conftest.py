@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from support.private_redis import PrivateRedis, private_redis
 from support.swarm import images
 from support.swarm.lab import Lab, running_lab, why_not
 
@@ -16,6 +17,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if Path(__file__).parent in item.path.parents and item.get_closest_marker("measured") is None:
             item.add_marker(pytest.mark.no_cover)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrivateRedis]:
+    """A Redis for the tests of one file, which may stop it, limit it, or fill it."""
+    with private_redis(tmp_path_factory.mktemp("redis")) as server:
+        yield server
 
 
 @pytest.fixture(scope="session")

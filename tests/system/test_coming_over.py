@@ -15,7 +15,7 @@ from zoo.serving.client import InputQueue
 
 from cluster_serving.client import QueueFull, keys
 from cluster_serving.node.config.migration import migrate
-from support.private_redis import PrivateRedis, private_redis
+from support.private_redis import PrivateRedis
 from support.running_node import RunningNode, running_node
 from support.wait import wait_until
 
@@ -23,13 +23,6 @@ ROOT = Path(__file__).resolve().parents[2]
 PROGRAMS = ROOT / "tests" / "support" / "original_programs"
 DIGITS = ROOT / "node" / "quickstart" / "model"
 JOB = "serving_stream"
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrivateRedis]:
-    """A Redis of its own, because a program of 0.9 knows the default job alone."""
-    with private_redis(tmp_path_factory.mktemp("redis")) as server:
-        yield server
 
 
 @pytest.fixture(scope="module", autouse=True)

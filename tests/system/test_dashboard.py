@@ -21,7 +21,7 @@ from cluster_serving.client import InputQueue, OutputQueue, keys
 from support.browser import Page, browser
 from support.dead_letters import Letters
 from support.models import MODELS
-from support.private_redis import PrivateRedis, private_redis
+from support.private_redis import PrivateRedis
 from support.programs import program
 from support.running_frontend import RunningFrontend, running_frontend
 from support.running_node import RunningNode, running_node
@@ -32,12 +32,6 @@ MODEL = Path(node_package.__file__).with_name("quickstart") / "model"
 KEY = "the-key-of-the-test"
 ROW = np.full((1, 8, 8), 0.5, np.float32)
 AXE = "axe.run(document, {resultTypes: ['violations']}).then((found) => found.violations)"
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrivateRedis]:
-    with private_redis(tmp_path_factory.mktemp("redis")) as server:
-        yield server
 
 
 @pytest.fixture(scope="module")

@@ -31,13 +31,6 @@ TENSORBOARD = {"tensorboardDir": "runs", "logInterval": 1} if find_spec("tensorb
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrivateRedis]:
-    """A Redis whose memory tests limit."""
-    with private_redis(tmp_path_factory.mktemp("redis")) as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
 def shared(server: PrivateRedis, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningNode]:
     with running_node(tmp_path_factory.mktemp("node"), server, **SETTINGS, **TENSORBOARD) as node:
         yield node

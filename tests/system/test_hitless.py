@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from cluster_serving.client import InputQueue, keys
-from support.private_redis import PrivateRedis, private_redis
+from support.private_redis import PrivateRedis
 from support.running_node import RunningNode, running_node
 from support.wait import wait_until
 
@@ -51,13 +51,6 @@ def start(home: Path, server: PrivateRedis) -> Generator[RunningNode]:
 def own_node(own_redis: PrivateRedis, tmp_path: Path) -> Iterator[RunningNode]:
     with start(tmp_path, own_redis) as node:
         yield node
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrivateRedis]:
-    """Of the node that tests share."""
-    with private_redis(tmp_path_factory.mktemp("redis")) as server:
-        yield server
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from support.models import MODELS
-from support.private_redis import PrivateRedis, private_redis
+from support.private_redis import PrivateRedis
 from support.running_frontend import RunningFrontend, running_frontend
 from support.running_node import RunningNode, running_node
 from support.wait import wait_until
@@ -89,12 +89,6 @@ def _outputs(text: bytes) -> list[list[float]]:
         output, at = decoder.raw_decode(value, at)
         found.append(output["data"])
     return found
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrivateRedis]:
-    with private_redis(tmp_path_factory.mktemp("redis")) as server:
-        yield server
 
 
 @pytest.fixture(scope="module")

@@ -13,18 +13,12 @@ import pytest
 
 from cluster_serving.client import InputQueue, RecordFailed, keys
 from support.models import MODELS, poison
-from support.private_redis import PrivateRedis, private_redis
+from support.private_redis import PrivateRedis
 from support.running_node import RunningNode, running_node
 from support.wait import wait_until
 
 JOB = "hung"
 BATCH = 8
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrivateRedis]:
-    with private_redis(tmp_path_factory.mktemp("redis")) as server:
-        yield server
 
 
 @pytest.fixture(scope="module")

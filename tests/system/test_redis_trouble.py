@@ -18,7 +18,7 @@ from cluster_serving.client import InputQueue, OutputQueue, keys
 from support.clients import in_background
 from support.failover import failover
 from support.models import MODELS
-from support.private_redis import PrivateRedis, fill, free_port, private_redis, slow_loading
+from support.private_redis import PrivateRedis, fill, free_port, slow_loading
 from support.proxy import Proxy, proxy
 from support.running_node import RunningNode, running_node
 from support.wait import wait_until
@@ -27,12 +27,6 @@ pytestmark = pytest.mark.redis
 JOB = "redis_trouble"
 SETTINGS = {"modelPath": str(MODELS / "affine.py"), "jobName": JOB, "batchSize": 16}
 _numbers = count()
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrivateRedis]:
-    with private_redis(tmp_path_factory.mktemp("redis")) as server:
-        yield server
 
 
 @pytest.fixture(scope="module")

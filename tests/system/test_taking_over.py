@@ -17,19 +17,12 @@ from cluster_serving.client.protocol.results import Failed
 from cluster_serving.client.wire.dead_letter import DeadLetter, decode_letter
 from cluster_serving.client.wire.values import encode_record
 from support.models import MODELS, affine
-from support.private_redis import PrivateRedis, private_redis
+from support.private_redis import PrivateRedis
 from support.running_node import RunningNode, running_node
 from support.wait import wait_until
 
 JOB = "over"
 LEASE_S = 2
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrivateRedis]:
-    """A Redis of a pair of nodes, which nobody else reads from."""
-    with private_redis(tmp_path_factory.mktemp("redis")) as server:
-        yield server
 
 
 @pytest.fixture(scope="module")
