@@ -17,11 +17,15 @@ log = structlog.get_logger(__name__)
 
 
 @contextmanager
-def on_trial_redis(config: Config) -> Generator[Config]:
+def on_trial_redis(config: Config, *, append_only: bool = False) -> Generator[Config]:
     """Yield the configuration with a private Redis, which lives as long as the block.
 
     The configured Redis stays when no redis-server can be started, or when the model's secret has to come from the configured
     Redis.
+
+    Args:
+        config: configuration of the trial.
+        append_only: whether the private Redis writes its file as one in service does; it costs CPU time.
 
     Raises:
         RedisUnavailable: the configured Redis is needed, and does not answer.
@@ -30,7 +34,7 @@ def on_trial_redis(config: Config) -> Generator[Config]:
         yield reached(config)
         return
     with tempfile.TemporaryDirectory(prefix="cluster-serving-tune-") as directory:
-        server = PrivateRedis(Path(directory), os.environ, append_only=False)
+        server = PrivateRedis(Path(directory), os.environ, append_only=append_only)
         try:
             try:
                 server.start()

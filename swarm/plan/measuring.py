@@ -48,7 +48,7 @@ _US = 1e6
 
 
 class Usage(NamedTuple):
-    """CPU seconds of each kind of process, and bytes to Redis, since their start."""
+    """CPU seconds of each kind of process, and bytes from Redis, since their start."""
 
     cpu_s: dict[str, float]
     redis_bytes: int
@@ -60,7 +60,7 @@ class Loaded(NamedTuple):
     Attributes:
         cpu_us: CPU microseconds of a record by kind of process.
         rows: mean rows of a batch.
-        redis_bytes: bytes to Redis for a record.
+        redis_bytes: bytes from Redis for a record: it goes to the reader, its result to the caller.
         p50_us: median time to an answer.
         rate: answers a second.
     """
@@ -140,12 +140,11 @@ class Stage:
         """Return the memory of Redis that a waiting record takes."""
         probe = f"{_JOB}.probe"
         with self._config.redis_settings().client() as client:
-            before: Any = client.info("memory")
             for number in range(_PROBES):
                 client.execute_command("XADD", probe, "*", keys.URI, f"{number:032x}", *record)
-            after: Any = client.info("memory")
+            used: Any = client.memory_usage(probe, samples=0)
             client.delete(probe)
-        return int(after["used_memory"] - before["used_memory"]) // _PROBES
+        return int(used) // _PROBES
 
     def call_us(self) -> float:
         """Return the CPU time of Redis for the least that a call of a client costs, while many clients call."""
@@ -176,7 +175,7 @@ class Stage:
         with self._config.redis_settings().client() as client:
             info: Any = client.info()
         used["redis"] += info["used_cpu_user"] + info["used_cpu_sys"]
-        return Usage(used, info["total_net_input_bytes"])
+        return Usage(used, info["total_net_output_bytes"])
 
     def _processes(self) -> list[tuple[str, psutil.Process]]:
         """Return the processes of node and frontend, each with its kind."""
@@ -245,7 +244,10 @@ def profile(config: Config, words: Sequence[str], threads: int, seconds: float, 
 @contextmanager
 def _stage(config: Config, threads: int) -> Generator[Stage]:
     """Start the node with one worker, and a frontend if its packages are installed, for a block."""
-    with tempfile.TemporaryDirectory(prefix="cluster-serving-profile-") as name, on_trial_redis(config) as private:
+    with (
+        tempfile.TemporaryDirectory(prefix="cluster-serving-profile-") as name,
+        on_trial_redis(config, append_only=True) as private,
+    ):
         home, path = Path(name) / "home", Path(name) / "config.yaml"
         own = private.model_copy(
             update={"job_name": _JOB, "model_parallelism": 1, "thread_per_model": threads, "tuning": "off"}
