@@ -59,7 +59,7 @@ def test_bfloat16_is_exact_enough_for_photos() -> None:
 
     loaded = engine.load(model, LoadOptions(), Runtime("auto", "auto"), 1, Trials(str(MODELS / "photos"), 0.02))
 
-    exact, openvino, fast = loaded.candidates
+    exact, openvino, fast, *_ = loaded.candidates  # INT8 is next, and is refused: three photos prove nothing
     assert (exact.relative_error, exact.refused, openvino.refused, fast.refused) == (0, "", "", "")
     assert openvino.relative_error is not None
     assert fast.relative_error is not None

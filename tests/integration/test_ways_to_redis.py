@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,13 @@ from support.certificates import tls_of_redis, write_certificates
 from support.private_redis import PrivateRedis, free_port, private_redis
 
 ROW = np.zeros(3, np.float32)
+
+
+@pytest.fixture(autouse=True)
+def no_garbage_of_others() -> None:
+    """Collect what earlier tests have left, so that only connections of these tests can complain."""
+    with warnings.catch_warnings(action="ignore"):
+        gc.collect()
 
 
 def works(server: PrivateRedis, **settings: Any) -> bool:
