@@ -20,7 +20,8 @@ from cluster_serving.swarm.live import Stack
 
 PACKAGED = Path(__file__).parent
 CONFIG = "config.yaml"
-ADDITIONS = ("autoscale", "global", "monitoring", "tls")
+ADDITIONS = ("autoscale", "global", "monitoring", "replicas", "tls")
+REPLICA = "redis-2"
 _HASH_DIGITS = 8
 _PASSWORD_BYTES = 24
 
@@ -59,6 +60,8 @@ class Source:
 def stack_files(given: tuple[str, ...], additions: tuple[str, ...]) -> tuple[Path, ...]:
     """Return the files of a stack: the given files or the packaged stack.yml, then the packaged additions.
 
+    They are in the order of `ADDITIONS`, for replicas.yml changes what autoscale.yml has.
+
     Raises:
         Fault: a given file does not exist.
     """
@@ -66,7 +69,7 @@ def stack_files(given: tuple[str, ...], additions: tuple[str, ...]) -> tuple[Pat
     for file in files:
         if not file.is_file():
             raise Fault(f"{file}: there is no such file; without -c, the packaged stack.yml is used")
-    return (*files, *(PACKAGED / f"{name}.yml" for name in additions))
+    return (*files, *(PACKAGED / f"{name}.yml" for name in ADDITIONS if name in additions))
 
 
 def render(source: Source) -> Document:
@@ -83,7 +86,10 @@ def render(source: Source) -> Document:
         ["stack", "config", *options], environ={**{name: str(path) for name, path in paths.items()}, **source.variables}
     )
     document: Document = yaml.safe_load(text)
-    for service in document["services"].values():
+    services: Document = document["services"]
+    if (autoscaler := services.get("autoscaler")) and "image" not in autoscaler:
+        del services["autoscaler"]  # replicas.yml is there, which changes it, and autoscale.yml is not, which has it
+    for service in services.values():
         if (deploy := service.get("deploy") or {}).get("mode") == "global":
             deploy.pop("replicas", None)  # an overriding stack file cannot remove `replicas`
     return {key: value for key, value in document.items() if not key.startswith("x-")}
@@ -99,6 +105,19 @@ def settle_names(document: Document, name: str) -> None:
         if (path := Path(entry["file"])).is_file() and not _is_password(key):
             digest = hashlib.sha256(path.read_bytes()).hexdigest()[:_HASH_DIGITS]
             entry.setdefault("name", f"{name}_{key}_{digest}")
+
+
+def keep_replicas(document: Document, running: Stack) -> None:
+    """Refuse a stack that would turn a running Redis with replicas into a Redis alone.
+
+    Raises:
+        Fault: the running stack has replicas, and this stack has none.
+    """
+    if REPLICA in running.services and REPLICA not in document["services"]:
+        raise Fault(
+            f"Redis of stack {running.name} has replicas, and its records may be in one of them: give --with replicas again. To go "
+            "back to a Redis alone, let the nodes answer what waits, and end the stack first: cluster-serving swarm rm"
+        )
 
 
 def make_passwords(document: Document) -> list[Path]:

@@ -125,6 +125,8 @@ VARIABLES = (
     ),
     Variable("CLUSTER_SERVING_REDIS_IMAGE", "--redis-image", "Image of Redis; redis:7.4-bookworm.", "redis", _image),
     Variable("CLUSTER_SERVING_REDIS_PLACE", "", "", "redis", _place),  # on a different machine Redis would find no data
+    Variable("CLUSTER_SERVING_REDIS_2_PLACE", "", "", "redis-2", _place),
+    Variable("CLUSTER_SERVING_REDIS_3_PLACE", "", "", "redis-3", _place),
     Variable("CLUSTER_SERVING_REDIS_MEMORY", "", "", "redis", _limit("MemoryBytes", 1)),
     Variable("CLUSTER_SERVING_REDIS_MAXMEMORY", "", "", "redis", _maxmemory),
     Variable("CLUSTER_SERVING_SECURE_PORT", "", "", "frontend", _port(_SECURE_PORT)),

@@ -80,7 +80,7 @@ def source_options(function: _Function) -> _Function:
             "additions",
             multiple=True,
             type=click.Choice(ADDITIONS),
-            help="Addition: the autoscaler, one node on every machine, monitoring, or HTTPS; repeatable.",
+            help="Addition: the autoscaler, one node on every machine, monitoring, replicas of Redis, or HTTPS; repeatable.",
         ),
         click.option(
             "--model", metavar="REF", help="Model: a directory on every machine, a URL, image:/PATH, or volume:NAME."

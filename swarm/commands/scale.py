@@ -25,8 +25,10 @@ def scale(number: int, service: str, name: str, timeout_s: float) -> None:
     replicated = before.service(service).spec.mode.replicated
     if replicated is None:
         raise Fault(f"service {service} of stack {name} is global: it has one task on every machine it may use")
-    if service == "redis":
-        raise Fault("redis has one task: a second one would be a queue of its own")
+    if service.startswith(("redis", "sentinel")):
+        raise Fault(
+            f"{service} has one task: a second one would be a queue of its own; deploy --with replicas has copies"
+        )
     if service == "node" and "autoscaler" in before.services:
         told = f"The autoscaler of stack {name} may set another number soon"
         click.echo(f"{told}: change min and max below autoscale: in config.yaml, and deploy.", err=True)

@@ -14,7 +14,9 @@ _NO_SECRET = re.compile(r"(_file|file|path|enabled|username|perSecond|timeout|__
 _LAST_PORT = 65_535
 _IN_URL = re.compile(r"[a-z+]+://[^\s/@]*:[^\s/@$]+@")
 _IN_COMMAND = re.compile(
-    r"""--?(?:pass|password|token|secret|requirepass|masterauth)[\s=]+(?!["']?\$|/run/secrets|-)\S+""", re.IGNORECASE
+    r"""(?:sentinel\s+auth-pass\s+\S+|(?<!auth)--?(?:pass|password|token|secret|requirepass|masterauth))[\s=]+"""
+    r"""(?!["']?\$|/run/secrets|-)\S+""",
+    re.IGNORECASE,
 )
 _IN_REDIS_CONF = re.compile(r"""^\s*(requirepass|masterauth)\s+(?!["']?\$|\{\{)\S""", re.MULTILINE)
 

@@ -78,7 +78,7 @@ def _role(name: str, spec: dict[str, Any]) -> Role:
     image = str(spec.get("image", "")).rpartition("/")[2].partition("@")[0].partition(":")[0]
     words = " ".join(_words(spec.get("command")))
     if "redis-server" in words or "redis" in image:
-        return "redis"
+        return "other" if "--sentinel" in words else "redis"
     program = [*_words(spec.get("entrypoint")), *_words(spec.get("command"))]
     if "swarm" in program:  # a service in the image of the frontend
         return "autoscaler" if "autoscale" in program else "other"

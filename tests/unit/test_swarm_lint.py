@@ -132,6 +132,7 @@ def in_redis(old: str, new: str) -> Change:
         (at("frontend.command", ["--redis-password", "hunter22"]), "error", "frontend", "in its command line"),
         (at("frontend.command", ["--requirepass=hunter22"]), "error", "frontend", "in its command line"),
         (in_redis("user default on #$hash", "requirepass hunter22\n#"), "error", "redis", "in its command line"),
+        (in_redis('save ""', "sentinel auth-pass m hunter22"), "error", "redis", "in its command line"),
         (at("frontend.healthcheck", None), "warning", "frontend", "no healthcheck"),
         (at("frontend.healthcheck.disable", True), "error", "frontend", "switched off"),
         (at("node.deploy.update_config.failure_action", None), "warning", "node", "not rolled back"),

@@ -19,8 +19,9 @@ from cluster_serving.client.servers.process.exit_codes import ExitCode, Fault
 from cluster_serving.swarm.cli import swarm
 from cluster_serving.swarm.frontends import parse
 from cluster_serving.swarm.live import Service, Stack
-from cluster_serving.swarm.stack import PACKAGED, keep_what_runs
+from cluster_serving.swarm.stack import PACKAGED, keep_replicas, keep_what_runs
 from cluster_serving.swarm.variables import given_model, model_in_container, variables
+from support.swarm import sender
 
 _DOCKER = shutil.which("docker")
 
@@ -205,6 +206,32 @@ def test_an_autoscaler_has_no_number_to_set_where_every_machine_has_a_node() -> 
 
     assert result.exit_code == ExitCode.FAILED
     assert "no number for --with autoscale to set" in result.output
+
+
+@merges
+def test_everybody_reaches_a_redis_with_replicas_through_its_sentinels(folder: Path) -> None:
+    (folder / "redis_password.txt").touch(mode=0o600)
+    (folder / "redis_password.txt").write_text("x")
+    clients = {"node", "frontend"}
+
+    alone = rendered("--model", "/srv/models/x", "--with", "replicas")["services"]
+    scaled = rendered("--model", "/srv/models/x", "--with", "replicas", "--with", "autoscale")["services"]
+
+    for services, expected in ((alone, clients), (scaled, clients | {"autoscaler"})):
+        environments = {name: one.get("environment", {}) for name, one in services.items()}
+        assert {name for name, one in environments.items() if "CLUSTER_SERVING_REDIS_URL" in one} == expected
+        assert {environments[name]["CLUSTER_SERVING_REDIS_URL"] for name in expected} == {sender.URL}
+        assert call("check", "--model", "/srv/models/x", "--with", "replicas").output == "Nothing is wrong.\n"
+    volumes = [one["volumes"][0]["source"] for name, one in alone.items() if name.startswith(("redis", "sentinel"))]
+    assert len(set(volumes)) == 6
+
+
+def test_a_redis_with_replicas_is_not_made_one_alone_by_oversight() -> None:
+    running = Stack("serving", {name: service(name) for name in ("redis", "redis-2")}, [])
+
+    keep_replicas({"services": {"redis": {}, "redis-2": {}}}, running)
+    with pytest.raises(Fault, match="give --with replicas again"):
+        keep_replicas({"services": {"redis": {}}}, running)
 
 
 @merges

@@ -1,0 +1,83 @@
+"""Runs in a container on the stack's network: a program that enqueues steadily, and takes every answer off the queue.
+
+With `majority` as its argument it enqueues with `durability="majority"`. Told to end by SIGTERM, it sends no more, waits for the
+answers, and prints what became of the records, as one line of JSON.
+"""
+
+import json
+import signal
+import sys
+import threading
+import time
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cluster_serving.client import ClusterServingError, InputQueue, OutputQueue
+
+URL = "redis+sentinel://sentinel:26379,sentinel-2:26379,sentinel-3:26379/serving"
+PAUSE_S = 0.02
+PATIENCE_S = 60.0
+over = threading.Event()
+answers_s: dict[str, float] = {}
+"""When the answer of each uri came."""
+wrong: list[str] = []
+
+
+def take(output: OutputQueue, all_there: threading.Event) -> None:
+    """Note the answers as they come."""
+    while not all_there.is_set():
+        try:
+            found = output.dequeue()
+        except ClusterServingError:
+            found = {}
+        for uri, answer in found.items():
+            answers_s.setdefault(uri, time.monotonic())
+            if not isinstance(answer, np.ndarray) or answer[0] != float(uri.removeprefix("r")):
+                wrong.append(f"{uri}: {answer}")
+        time.sleep(PAUSE_S)
+
+
+def main(durability: str) -> None:
+    """Send until told to end."""
+    signal.signal(signal.SIGTERM, lambda *_: over.set())
+    password = Path("/password.txt").read_text().rstrip("\n")
+    login: dict[str, Any] = {"url": URL, "password": password, "sentinel_password": password}
+    accepted: list[str] = []
+    unknown: dict[str, str] = {}
+    all_there = threading.Event()
+    own: dict[str, Any] = {"durability": durability} if durability == "majority" else {}
+    with InputQueue(**login, **own, patience_s=PATIENCE_S) as queue, OutputQueue(**login) as output:
+        taker = threading.Thread(target=take, args=(output, all_there))
+        taker.start()
+        number = 0
+        while not over.is_set():
+            number += 1
+            uri = f"r{number}"
+            try:
+                queue.enqueue(uri, x=np.array([0.01, number], np.float32))
+            except ClusterServingError as error:
+                unknown[uri] = str(error)
+            else:
+                accepted.append(uri)
+            time.sleep(PAUSE_S)
+        until_s = time.monotonic() + PATIENCE_S
+        while set(accepted) - answers_s.keys() and time.monotonic() < until_s:
+            time.sleep(PAUSE_S)
+        all_there.set()
+        taker.join()
+    came_s = sorted(answers_s.values())
+    found = {
+        "accepted": len(accepted),
+        "unknown": unknown,
+        "lost": sorted(set(accepted) - answers_s.keys()),
+        "wrong": wrong,
+        "longest_gap_s": round(max(after - before for before, after in pairwise(came_s)), 1),
+    }
+    print(json.dumps(found), flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
