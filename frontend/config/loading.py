@@ -20,6 +20,7 @@ from cluster_serving.frontend.config.tls import server_context
 
 __all__ = ["ConfigError", "LoadedFrontendConfig", "check_files", "effective", "load_frontend_config"]
 
+_NEEDS_SENTINELS = "laterDurability is majority, so {}"
 _SERVABLES = "servables-conf.yaml"
 
 LoadedFrontendConfig = Loaded[FrontendConfig]
@@ -48,6 +49,10 @@ def load_frontend_config(
     loaded = load(FrontendConfig, SPELLINGS, path, own, flags, PATHS, _settle)
     loaded.ignored.update(dict.fromkeys(sorted(foreign), "Kubernetes sets it for a service of this name"))
     _check_redis(loaded.config, loaded.found)
+    if loaded.config.later_durability != "none" and loaded.config.redis_settings().sentinels is None:
+        raise ConfigError(
+            _NEEDS_SENTINELS.format("redisUrl must name Sentinels: redis+sentinel://host:26379,.../service")
+        )
     if loaded.config.https_enabled and not loaded.config.https_key_store_path:
         raise ConfigError("httpsEnabled is true, so httpsKeyStorePath must be set: a PKCS12 or PEM file")
     if loaded.config.https_enabled and loaded.config.port == loaded.config.secure_port != 0:
@@ -77,7 +82,15 @@ def check_files(config: FrontendConfig) -> None:
     if config.api_keys_file:
         ApiKeys(config.api_keys_file)
     if config.servable_manager_conf_path:
-        warn_of_moved(read_servables(config.servable_manager_conf_path, config.redis_settings()))
+        servables = read_servables(config.servable_manager_conf_path, config.redis_settings())
+        warn_of_moved(servables)
+        for servable in servables:
+            if config.later_durability != "none" and servable.redis.sentinels is None:
+                raise ConfigError(
+                    _NEEDS_SENTINELS.format(
+                        f"the model {servable.name} of {config.servable_manager_conf_path} must be on the Redis of redisUrl"
+                    )
+                )
 
 
 def effective(config: FrontendConfig) -> dict[str, object]:

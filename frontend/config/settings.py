@@ -118,6 +118,10 @@ class Later(_Group):
         ge=0,
         description="Calls that are answered later, of one API key or of all callers without one. 0: none.",
     )
+    later_durability: Literal["none", "majority"] = Field(
+        default="none",
+        description="majority: 202 is sent once most Redis servers have the records. Needs Sentinels.",
+    )
     callback_secret: Annotated[SecretStr | None, AfterValidator(_check_signing_key)] = Field(
         default=None,
         description="Signs results that are posted to callbacks: whsec_ and base64 of 24 to 64 bytes. Unset: no callbacks.",

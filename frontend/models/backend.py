@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from cluster_serving.client.aio.link import AsyncLink
+from cluster_serving.client.protocol.durability import check_durability
 from cluster_serving.client.redis_settings import RedisSettings
 from cluster_serving.frontend.config.settings import FrontendConfig
 from cluster_serving.frontend.metrics.timers import WorkerTimers
@@ -29,6 +30,8 @@ class Backend:
         self.registry = Registry(settings)
         self.later = Later(settings, config)
         self._settings = settings
+        durability = None if config.later_durability == "none" else config.later_durability
+        self._copies = check_durability(durability, settings)
         self._timers = timers
         self.link = AsyncLink(settings)
         self._calls: dict[str, Calls] = {}
@@ -36,7 +39,7 @@ class Backend:
     def calls(self, job: str, window_s: float, window_calls: int) -> Calls:
         """Return the calls to a job. The first request for a job sets the windows, which are described at `Calls`."""
         if job not in self._calls:
-            self._calls[job] = Calls(self._settings, self.link, job, self._timers, window_s, window_calls)
+            self._calls[job] = Calls(self._settings, self.link, job, self._timers, window_s, window_calls, self._copies)
         return self._calls[job]
 
     async def save(self, key: str, values: Mapping[str, str]) -> None:

@@ -20,6 +20,7 @@ from cluster_serving.client.aio.link import AsyncLink
 from cluster_serving.client.aio.replies import AsyncReplies
 from cluster_serving.client.aio.tasks import cancel
 from cluster_serving.client.errors import ClusterServingError, ErrorCode, ResultTimeout
+from cluster_serving.client.protocol.durability import Copies
 from cluster_serving.client.protocol.requests import Fields
 from cluster_serving.client.protocol.resp import Script
 from cluster_serving.client.redis_settings import RedisSettings
@@ -39,6 +40,8 @@ class Calls:
         timers: timers of this process.
         window_s: seconds that a call waits for more calls, so that their records leave together.
         window_calls: number of calls that end the wait early.
+        copies: number of replicas that must have records whose results go elsewhere. None: none. These records leave on a
+            connection of their own, because Redis answers nothing on it while it waits for a replica.
     """
 
     def __init__(
@@ -49,6 +52,7 @@ class Calls:
         timers: WorkerTimers,
         window_s: float = 0,
         window_calls: int = 1,
+        copies: Copies | None = None,
     ) -> None:
         self._timers = timers
         self._sending = sending
@@ -59,6 +63,8 @@ class Calls:
         self._uris = secrets.token_hex(8)
         self._numbers = count()
         self._admission = AsyncAdmission(sending, job, 0, window_s, window_calls)
+        self._copying = AsyncLink(settings) if copies else None
+        self._durable = AsyncAdmission(self._copying, job, 0, copies=copies) if self._copying else self._admission
         self._tidying: set[asyncio.Task[None]] = set()
 
     async def run(self, records: Sequence[Fields], timeout_s: float, traceparent: bytes = b"") -> list[Result]:
@@ -120,17 +126,20 @@ class Calls:
 
         Raises:
             QueueFull: the queue has no room.
-            ConnectionLost: Redis cannot be reached, or went away.
+            ConnectionLost: Redis cannot be reached, or went away, or too few replicas have the records.
             RedisRefused: Redis answered with an error, and a retry is of no use.
         """
         trailer = [keys.REPLY, reply.encode(), *([keys.TRACEPARENT, traceparent] if traceparent else ())]
         batch = [[keys.URI, uri, *record, *trailer] for uri, record in zip(uris, records, strict=True)]
-        return await self._admission.put(batch, timeout_s)
+        return await self._durable.put(batch, timeout_s, durable=True)
 
     async def close(self) -> None:
         """End the waiting calls with `ConnectionLost`, and delete the reply stream. The sending connection stays open."""
         self._replies.abandon()
         await self._admission.close()
+        if self._copying is not None:
+            await self._durable.close()
+            await self._copying.close()
         await cancel(self._tidying)
         await self._replies.close()
 

@@ -1,5 +1,6 @@
 """`durability="majority"`: a record that was accepted is on the replica that takes over; for both kinds of client."""
 
+import asyncio
 import os
 import re
 import signal
@@ -8,14 +9,22 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from cluster_serving.client import ConnectionLost, InputQueue, InvalidValue, keys
+from cluster_serving.client import ConnectionLost, ErrorCode, InputQueue, InvalidValue, keys
+from cluster_serving.client.aio.link import AsyncLink
+from cluster_serving.client.protocol.durability import check_durability
+from cluster_serving.client.redis_settings import RedisSettings
+from cluster_serving.client.wire.values import encode_record
+from cluster_serving.frontend.metrics.timers import Timers
+from cluster_serving.frontend.models.calls import Calls
 from support.clients import AsyncioClient, Client, ThreadClient
 from support.failover import Failover, failover
 from support.private_redis import PrivateRedis
 from support.wait import wait_until
 
+RECORD = encode_record("unused", {"x": np.zeros(4, np.float32)})[2:]
 NOT_COPIED = re.escape("the master has the records, but not 1 of its replicas (0 in 1 s): a failover now may lose them")
 
 both = pytest.mark.parametrize("kind", [ThreadClient, AsyncioClient])
@@ -56,6 +65,29 @@ def test_what_is_accepted_outlives_the_master(kind: Callable[..., Client], serve
 
     assert not caught.value.unsent
     assert uris_after_failover(servers) >= {b"one", *(b"r%d" % number for number in range(100))}
+
+
+def test_a_call_that_is_answered_later_outlives_the_master(servers: Failover) -> None:
+    async def scenario() -> None:
+        settings = RedisSettings.parse(servers.url)
+        sending, copies = AsyncLink(settings), check_durability("majority", settings)
+        calls = Calls(settings, sending, keys.DEFAULT_JOB, Timers(1).of(0), copies=copies)
+        try:
+            with paused(servers.replica):
+                unknown = asyncio.create_task(calls.enqueue([b"unknown"], [RECORD], "elsewhere", 60, b""))
+                (result,) = await calls.run([RECORD], 0.2)  # its caller waits anyway, but for no replica
+                with pytest.raises(ConnectionLost, match=NOT_COPIED):
+                    await unknown
+            await calls.enqueue([b"later"], [RECORD], "elsewhere", 60, b"")
+        finally:
+            await calls.close()
+            await sending.close()
+        assert result.error is not None
+        assert result.error[0] == ErrorCode.DEADLINE_EXCEEDED
+
+    asyncio.run(scenario())
+
+    assert b"later" in uris_after_failover(servers)
 
 
 @pytest.mark.parametrize(

@@ -110,6 +110,8 @@ spark: {master: local}
         ("redisUrl: here:there\n", "config.yaml, line 1: redisUrl is here:there: port or db of the Redis URL"),
         ("redisUrl: here:70000\n", "redisUrl is here:70000: the port must be from 1 to 65535"),
         ("frontend:\n  httpsEnabled: true\n", "httpsKeyStorePath must be set"),
+        ("frontend:\n  laterDurability: majority\n", "laterDurability is majority, so redisUrl must name Sentinels"),
+        ("frontend:\n  laterDurability: all\n", "laterDurability is all, but must be 'none' or 'majority'"),
         (
             "frontend:\n  httpsEnabled: true\n  httpsKeyStorePath: k\n  port: 7\n  securePort: 7\n",
             "port and securePort are both 7",

@@ -1,12 +1,15 @@
 """The original's servables-conf.yaml."""
 
+import re
 from pathlib import Path
 
 import pytest
 
 from cluster_serving.client.redis_settings import RedisSettings
 from cluster_serving.client.servers.config.spellings import ConfigError
+from cluster_serving.frontend.config.loading import check_files
 from cluster_serving.frontend.config.servables import Servable, read_servables, warn_of_moved
+from cluster_serving.frontend.config.settings import FrontendConfig
 from support.certificates import PASSWORD, write_certificates
 
 HERE = RedisSettings("redis.here", 6380, password="pw", timeout_s=2)  # noqa: S106 - of no server
@@ -182,3 +185,16 @@ def test_what_is_wrong_is_named(tmp_path: Path, text: str, message: str) -> None
 def test_a_missing_file_in_the_originals_words(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="servable Manager config dir not exist"):
         read_servables(str(tmp_path / "servables-conf.yaml"), HERE)
+
+
+def test_what_is_answered_later_is_kept_by_most_servers_on_every_redis(tmp_path: Path) -> None:
+    path = tmp_path / "servables-conf.yaml"
+    path.write_text(entry(modelName="m", redisHost="elsewhere"))
+    keys = {
+        "redisUrl": "redis+sentinel://a:26379/m",
+        "laterDurability": "majority",
+        "servableManagerConfPath": str(path),
+    }
+
+    with pytest.raises(ConfigError, match=f"so the model m of {re.escape(str(path))} must be on the Redis of redisUrl"):
+        check_files(FrontendConfig.model_validate(keys))

@@ -11,6 +11,7 @@ import threading
 import time
 from itertools import pairwise
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,11 @@ over = threading.Event()
 answers_s: dict[str, float] = {}
 """When the answer of each uri came."""
 wrong: list[str] = []
+
+
+def end(_signal: int, _frame: FrameType | None) -> None:
+    """Send no more."""
+    over.set()
 
 
 def take(output: OutputQueue, all_there: threading.Event) -> None:
@@ -42,7 +48,7 @@ def take(output: OutputQueue, all_there: threading.Event) -> None:
 
 def main(durability: str) -> None:
     """Send until told to end."""
-    signal.signal(signal.SIGTERM, lambda *_: over.set())
+    signal.signal(signal.SIGTERM, end)
     password = Path("/password.txt").read_text().rstrip("\n")
     login: dict[str, Any] = {"url": URL, "password": password, "sentinel_password": password}
     accepted: list[str] = []
