@@ -5,6 +5,7 @@ process shows the same hour, also right after its start.
 """
 
 import asyncio
+import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -80,3 +81,24 @@ async def points_since(served: Served, since_ms: int) -> list[dict[str, Any]]:
                 {"at_ms": int(entry.partition(b"-")[0]), **msgspec.json.decode(fields[1], type=dict[str, Any])}
             )
     return found
+
+
+async def decisions(served: Served) -> list[dict[str, Any]]:
+    """Return the autoscaler's changes of the number of nodes in the last hour, the oldest first.
+
+    Each has its `words`, and `at_ms`, Unix time in ms.
+
+    Raises:
+        ConnectionLost: Redis cannot be reached.
+    """
+    since_ms = round(1000 * (time.time() - _HOUR_S))
+    try:
+        (entries,) = await served.link.call_checked(
+            ("XREVRANGE", keys.decisions_key(served.job.name), "+", f"{since_ms}-0")
+        )
+    except RedisRefused:  # of a user that may read the history alone
+        return []
+    return [
+        {"at_ms": int(entry.partition(b"-")[0]), "words": fields[1].decode(errors="replace")}
+        for entry, fields in reversed(entries)
+    ]

@@ -16,7 +16,7 @@ from cluster_serving.client.errors import ConnectionLost
 from cluster_serving.client.protocol.redis_refused import RedisRefused
 from cluster_serving.frontend.dashboard.dead_letters import delete, newest, replay
 from cluster_serving.frontend.dashboard.files import HEADERS, PAGE, files
-from cluster_serving.frontend.dashboard.history import points_since
+from cluster_serving.frontend.dashboard.history import decisions, points_since
 from cluster_serving.frontend.dashboard.slow_records import slow_records
 from cluster_serving.frontend.dashboard.view import frontend_view, job_view
 from cluster_serving.frontend.http.body import read
@@ -67,14 +67,17 @@ async def data(request: Request) -> HTTPResponse:
     models = {served.name: served for served in frontend.models.all()}  # of several versions the last
     chosen = models.get(request.args.get("model", ""))
     history: list[dict[str, Any]] = []
+    decided: list[dict[str, Any]] = []
     slow: list[dict[str, Any]] = []
     if chosen is not None:
         with suppress(ConnectionLost):  # the page keeps its points, and `frontend_view` names the Redis
-            history, slow = await points_since(chosen, int(since)), await slow_records(chosen)
+            history, decided = await points_since(chosen, int(since)), await decisions(chosen)
+            slow = await slow_records(chosen)
     document = {
         "frontend": frontend_view(frontend.models, frontend.all_timers.read(), frontend.config.job_name),
         "jobs": [job_view(served) for served in models.values()],
         "history": history,
+        "decisions": decided,
         "slow": slow,
     }
     return _compressed(request, msgspec.json.encode(document), "application/json", {"Cache-Control": "no-store"})

@@ -2,12 +2,16 @@
 
 import urllib.error
 import urllib.request
+from contextlib import suppress
 from datetime import datetime
 
 import msgspec
 import structlog
 from prometheus_client import CollectorRegistry, Enum, Gauge
 
+from cluster_serving.client import keys
+from cluster_serving.client.errors import ConnectionLost
+from cluster_serving.client.protocol.redis_refused import RedisRefused
 from cluster_serving.client.threads.link import Link
 from cluster_serving.swarm.autoscale.facts import Doubtful, read_facts
 from cluster_serving.swarm.autoscale.policy import Decision, Policy, Reason
@@ -19,6 +23,7 @@ log = structlog.get_logger(__name__)
 LOOK_S = 2.0
 """Seconds between two looks: nodes write a heartbeat as often."""
 _TOLD_S = 60.0
+_KEPT, _KEPT_MS = 100, 3_600_000  # decisions for the dashboard, and ms after the last one
 _ANSWER_S = 15.0  # the scaler itself waits 10 s for the engine
 
 
@@ -144,7 +149,15 @@ class Autoscaler:
         decision = self._policy.decide(now_s, time, facts)
         if decision.wanted is not None and decision.wanted != nodes.replicas and not self._settings.dry_run:
             self._scaler.set(decision.wanted)
+            self._keep(decision)
         return decision
+
+    def _keep(self, decision: Decision) -> None:
+        """Keep a decision in Redis for the dashboard."""
+        key = keys.decisions_key(self._job)
+        with suppress(ConnectionLost, RedisRefused):  # the log has it too
+            self._link.call("XADD", key, "MAXLEN", _KEPT, "*", "words", decision.words)
+            self._link.call("PEXPIRE", key, _KEPT_MS)
 
     def _tell(self, now_s: float, decision: Decision) -> None:
         """Log a decision about another number, or a reason to leave the number alone. Other reasons for a number: once a minute."""

@@ -80,6 +80,10 @@ class Job:
         for entry, _ in self._client.xrange(self.name):
             self._client.xdel(self.name, entry)
 
+    def decisions(self) -> list[str]:
+        """The decisions that Redis keeps."""
+        return [fields[b"words"].decode() for _, fields in self._client.xrange(keys.decisions_key(self.name))]
+
     def beat(self, node: str, **fields: Any) -> None:
         """Write a heartbeat that stays."""
         beat = described(job=self.name, node=node, model_hash="m", workers=2, load=RUNS, **fields)
@@ -243,6 +247,10 @@ def test_a_load_is_followed_and_each_decision_is_a_line(
     assert lines[-1].startswith("5 nodes from 1: max, ")
     assert "records/s arrive, 4,000 wait or run, a node does 160/s" in lines[-1]
     assert engine.updates[-4:] == [4, 3, 2, 1]
+    told = job.decisions()
+    assert len(told) == len(engine.updates)
+    assert told[0] == lines[-1]
+    assert told[-1].startswith("1 node from 2, enough for 30 s: ")
 
 
 def test_metrics_have_wanted_and_actual_and_the_reason(job: Job, link: Link, scaler: ScalerClient) -> None:

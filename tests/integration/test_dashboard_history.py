@@ -11,7 +11,7 @@ from cluster_serving.client import keys
 from cluster_serving.client.wire.load import Load
 from cluster_serving.frontend.config.settings import FrontendConfig
 from cluster_serving.frontend.dashboard import history
-from cluster_serving.frontend.dashboard.history import Recorder, points_since
+from cluster_serving.frontend.dashboard.history import Recorder, decisions, points_since
 from cluster_serving.frontend.metrics.timers import Timers
 from cluster_serving.frontend.models.models import Models
 from support.heartbeats import described
@@ -62,6 +62,28 @@ def test_processes_keep_one_point_together_and_all_read_it(
     assert later == [first] * 3
     assert rest == []
     assert abs(first[0]["at_ms"] - 1000 * time.time()) < 60_000
+
+
+def test_decisions_of_the_last_hour_are_read(redis_server: PrivateRedis) -> None:
+    job = "scaled"
+    beat(redis_server, job)
+    with redis_server.client() as client:
+        client.xadd(keys.decisions_key(job), {"words": "long ago"}, id="1-0")
+        for words in ("3 nodes from 1: a load", "2 nodes from 3: none"):
+            client.xadd(keys.decisions_key(job), {"words": words})
+
+    async def scenario() -> list[dict[str, Any]]:
+        models = models_of(redis_server)
+        await models.start()
+        try:
+            return await decisions(models.find(job))
+        finally:
+            await models.close()
+
+    found = asyncio.run(scenario())
+
+    assert [each["words"] for each in found] == ["3 nodes from 1: a load", "2 nodes from 3: none"]
+    assert abs(found[0]["at_ms"] - 1000 * time.time()) < 60_000
 
 
 def test_history_has_an_hour_and_ends(redis_server: PrivateRedis) -> None:

@@ -156,7 +156,7 @@ def test_a_late_page_has_the_points_before(page: Page, frontend: RunningFrontend
     assert re.fullmatch(r"Throughput, the last hour\. Now: records/s [\d.,]+, errors/s [\d.,]+\.", label)
 
 
-def test_marks_are_restarts_models_and_nodes_of_the_last_hour(page: Page) -> None:
+def test_marks_are_restarts_models_nodes_and_decisions_of_the_last_hour(page: Page) -> None:
     hour_ms = 3_600_000
     points = [
         {"at_ms": 0, "restarts": 9, "model": "old", "nodes": 2},
@@ -165,13 +165,16 @@ def test_marks_are_restarts_models_and_nodes_of_the_last_hour(page: Page) -> Non
         {"at_ms": hour_ms + 1, "restarts": 2, "model": "b", "nodes": 3},
     ]
 
+    decisions = [{"at_ms": 80_000, "words": "3 nodes from 1: why"}]
+
     found = page.run(
         "import('/dashboard/static/history.js').then(({extended, marksOf}) => "
-        f"marksOf(extended({json.dumps(points[:2])}, {json.dumps(points[2:])})))"
+        f"marksOf(extended({json.dumps(points[:2])}, {json.dumps(points[2:])}), {json.dumps(decisions)}))"
     )
 
     assert [(mark["atMs"], mark["text"]) for mark in found] == [
         (70_000, "2 processes restarted"),
+        (80_000, "autoscaler: 3 nodes from 1: why"),
         (hour_ms + 1, "model changed to b"),
         (hour_ms + 1, "3 nodes ready, 1 node before"),
     ]

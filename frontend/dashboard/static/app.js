@@ -15,7 +15,7 @@ const THEMES = { auto: "light dark", light: "light", dark: "dark" };
 
 /** Figures of the frontend, asked for again and again while the page is visible. */
 function useFigures(chosen, key) {
-  const [state, setState] = useState({ points: [], of: null });
+  const [state, setState] = useState({ points: [], decisions: [], of: null });
   const latest = useRef(state);
   latest.current = state;
   useEffect(() => {
@@ -131,6 +131,7 @@ function App() {
   };
   const kept = state.of === chosen ? state.points : [];
   const points = job?.now ? [...kept, { at_ms: state.frontend.now_ms, ...job.now }] : kept;
+  const marks = marksOf(points, state.of === chosen ? state.decisions : []);
   return html`<${Header} state=${state} chosen=${chosen} onChoose=${choose} theme=${theme} onTheme=${setTheme} />
     <main id="main" tabindex="-1">
       <${Trouble} state=${state} />
@@ -138,7 +139,7 @@ function App() {
         ? html`<${KeyForm} onKey=${() => setKey(key + 1)} />`
         : job
           ? html`<${Sentence} limit=${job.limit} />
-            ${job.now && html`<${Tiles} job=${job} /><${Charts} points=${points} marks=${marksOf(points)} theme=${theme} />`}
+            ${job.now && html`<${Tiles} job=${job} /><${Charts} points=${points} marks=${marks} theme=${theme} />`}
             <${Nodes} nodes=${job.nodes} />
             <${Map} nodes=${job.nodes} />
             ${job.now && html`<${Letters} key=${chosen} model=${chosen} count=${job.now.dead_letters} nowMs=${state.frontend.now_ms} />`}
@@ -146,7 +147,7 @@ function App() {
             <${Try} key=${`${chosen} ${job.model.hash}`} name=${chosen} model=${job.model} />
             <${Model} model=${job.model} />`
           : html`<p class="card empty">${state.frontend ? `No node serves ${chosen || "a model"} now.` : "Loading …"}</p>
-            ${points.length > 1 && html`<${Charts} points=${points} marks=${marksOf(points)} theme=${theme} />`}`}
+            ${points.length > 1 && html`<${Charts} points=${points} marks=${marks} theme=${theme} />`}`}
     </main>
     <footer>${state.frontend && html`<${Frontend} ...${state.frontend} /> · <a href="docs">routes</a> · <a href="metrics">metrics</a>`}</footer>`;
 }

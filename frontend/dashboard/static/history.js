@@ -11,9 +11,9 @@ export function extended(points, newer) {
   return newer.length ? all.filter((point) => point.at_ms >= first) : points;
 }
 
-/** Restarts of processes, changes of the model, and nodes that came and went: {atMs, text, color}, the oldest first. */
-export function marksOf(points) {
-  const marks = [];
+/** Restarts, changes of the model, nodes that came and went, and decisions of the autoscaler: {atMs, text, color}, the oldest first. */
+export function marksOf(points, decisions) {
+  const marks = decisions.map(({ at_ms: atMs, words }) => ({ atMs, text: `autoscaler: ${words}`, color: "--accent" }));
   points.forEach((point, index) => {
     const before = points[index - 1];
     if (!before) return;
@@ -23,5 +23,5 @@ export function marksOf(points) {
     if (point.model !== before.model) mark(`model changed to ${point.model || "an unknown one"}`, "--accent");
     if (point.nodes !== before.nodes) mark(`${counted(point.nodes, "node")} ready, ${counted(before.nodes, "node")} before`, "--warn");
   });
-  return marks;
+  return marks.sort((one, other) => one.atMs - other.atMs);
 }
