@@ -45,7 +45,7 @@ export function Chart({ title, note, lines, points, marks = [], stacked = false,
     const last = points.at(-1)?.at_ms ?? Date.now();
     const first = Math.max(last - 3_600_000, Math.min(points[0]?.at_ms ?? last, last - LEAST_MS));
     plot.current.setScale("x", { min: first / 1000, max: last / 1000 });
-  }, [points.at(-2)?.at_ms, lines.length, theme]); // the last point moves with each look: drawn with the next one that is kept
+  }, [points.at(-2)?.at_ms, marks.length, lines.length, theme]); // the last point moves with each look: drawn with the next one that is kept
 
   const point = (at !== null && rows[at]?.known !== false && rows[at]) || points.at(-1);
   const values = point ? lines.map((line) => [line, line.shown(line.value(point) ?? 0)]) : [];
