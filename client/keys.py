@@ -18,6 +18,8 @@
     cluster-serving.dead_<job>              stream    the newest dead letters: `maxDeadLetters`, within `maxDeadLetterBytes`
     cluster-serving.history_<job>           stream    the last hour of a job for the dashboard: JSON points, of frontends
     cluster-serving.decisions_<job>         stream    the autoscaler's changes of the number of nodes in the last hour: `words`
+    cluster-serving.frontends_<job>         stream    use of each process of each frontend for the autoscaler, of the last minutes:
+                                                      `frontend`, `process`, `cpu` (share of a core), `open` (requests)
     cluster-serving.slow_<job>              zset      the slowest records of the last hour, scored by their ms: wire/slow_record.py
     model_secured                           hash      `secret` and `salt` for encrypted models that wait for both
     image_stream, tensor_stream             stream    records of clients before 0.9 of the original. A node with `legacyStreams`
@@ -227,6 +229,11 @@ def history_key(job: str) -> str:
 def decisions_key(job: str) -> str:
     """Return the key of the autoscaler's decisions about a job, for the dashboard."""
     return f"cluster-serving.decisions_{job}"
+
+
+def frontends_key(job: str) -> str:
+    """Return the key of the frontends' reports of their use, for the autoscaler."""
+    return f"cluster-serving.frontends_{job}"
 
 
 def slow_key(job: str) -> str:

@@ -12,6 +12,7 @@ from cluster_serving.frontend.dashboard.history import Recorder
 from cluster_serving.frontend.http import cors
 from cluster_serving.frontend.http.application import Application
 from cluster_serving.frontend.metrics.timers import Timers, WorkerTimers
+from cluster_serving.frontend.metrics.use_reports import UseReporter
 from cluster_serving.frontend.models.limits import bucket_of
 from cluster_serving.frontend.models.models import Models
 from cluster_serving.frontend.routes import dashboard, docs, health, metrics, models, predict, results, secure, v1, v2
@@ -52,7 +53,8 @@ def create_app(config: FrontendConfig, timers: Timers, process: int = 0) -> Sani
         )
         await frontend.models.start()
         frontend.models.call_back(results.answer)
-        app.ctx.tasks = [asyncio.create_task(flush(own))]
+        reporter = UseReporter(frontend.models.link, config.job_name, process, own)
+        app.ctx.tasks = [asyncio.create_task(flush(own)), asyncio.create_task(reporter.run())]
         if config.dashboard:
             app.ctx.tasks.append(asyncio.create_task(Recorder(frontend.models).run()))
 

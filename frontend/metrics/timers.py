@@ -173,6 +173,10 @@ class WorkerTimers:
         """Add to a count. A negative number is for `IN_FLIGHT` requests that have ended."""
         self._row.counts[what] += number
 
+    def value(self, what: Count) -> int:
+        """Return a count of this process."""
+        return self._row.counts[what]
+
     def count_request(self, route: str, status: int) -> None:
         """Count an answered request."""
         self._row.requests[self._row.request_keys.number((route, str(status)))] += 1

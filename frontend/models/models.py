@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from hashlib import sha256
 from time import perf_counter
 
+from cluster_serving.client.aio.link import AsyncLink
 from cluster_serving.client.errors import QueueFull
 from cluster_serving.client.protocol.requests import Fields
 from cluster_serving.client.redis_settings import RedisSettings
@@ -158,6 +159,11 @@ class Models:
     def registries(self) -> list[Registry]:
         """Registry of every Redis."""
         return [backend.registry for backend in self._backends.values()]
+
+    @property
+    def link(self) -> AsyncLink:
+        """Connection to the frontend's own Redis, for commands that do not block."""
+        return self._default.link
 
     async def start(self) -> None:
         """Look for nodes once, and go on in the background."""

@@ -9,34 +9,21 @@ enough for a while, and then go step by step. Since all numbers are totals, noth
 """
 
 import math
-from collections import deque
 from collections.abc import Sequence
 from datetime import datetime
-from enum import StrEnum
 from typing import NamedTuple
 
 from cluster_serving.swarm.autoscale.arrivals import FAST_S, Arrivals
+from cluster_serving.swarm.autoscale.decision import Decision, Reason, counted, held
 from cluster_serving.swarm.autoscale.pace import NodeWork, Pace
 from cluster_serving.swarm.autoscale.settings import Autoscale
+from cluster_serving.swarm.autoscale.window import Window
 
 _START_S = 10.0  # from the order of a node until it serves, before a start was seen
 _LONGEST_START_S = 300.0  # a longer one had no machine with room
-_STEP_S = 15.0  # between two steps down, for the node that goes to drain
-_STEP = 10  # a step down is a tenth of the nodes, at least one
 _LEAP, _FACTOR = 4, 2  # nodes beyond the ready ones that may start together: so many, or as many as are ready
 _ROUNDING = 1e-9
-
-
-class Reason(StrEnum):
-    """Reason of a decision, for metrics."""
-
-    LOAD = "load"
-    MIN = "min"
-    MAX = "max"
-    STARTING = "starting"
-    WINDOW = "window"
-    DOWN = "down"
-    HELD = "held"
+_NODE = "node"
 
 
 class Facts(NamedTuple):
@@ -57,14 +44,6 @@ class Facts(NamedTuple):
     replicas: int
 
 
-class Decision(NamedTuple):
-    """Number of nodes to run, and why. `wanted` is None while the number is left alone for want of facts."""
-
-    wanted: int | None
-    reason: Reason
-    words: str
-
-
 class Policy:
     """Decisions one after the other, a few seconds apart.
 
@@ -77,17 +56,16 @@ class Policy:
         self.arrivals = Arrivals()
         self.pace = Pace()
         self._settings = settings
-        self._needs: deque[tuple[float, int]] = deque()
-        self._stepped_s = -math.inf
+        self._window = Window(settings.scale_down_window_s, _NODE)
         self._start_s = _START_S
         self._ordered_s: float | None = None
 
     def hold(self, why: str) -> Decision:
         """Leave the number of nodes alone. The facts before this time are forgotten: they say nothing about the time after it."""
         self.arrivals.forget()
-        self._needs.clear()
+        self._window.forget()
         self._ordered_s = None
-        return Decision(None, Reason.HELD, f"left alone: {why}")
+        return held(why)
 
     def decide(self, now_s: float, time: datetime, facts: Facts) -> Decision:
         """Decide about the number of nodes.
@@ -103,7 +81,7 @@ class Policy:
         self._observe_start(now_s, facts)
         rate = self.arrivals.rate
         if rate is None:
-            return Decision(None, Reason.HELD, f"left alone: the load is not observed for {FAST_S:g} s yet")
+            return held(f"the load is not observed for {FAST_S:g} s yet")
         needed, why = self._needed(rate, facts)
         least = self._settings.least_at(time)
         bounded = min(max(needed, least), self._settings.max)
@@ -112,15 +90,13 @@ class Policy:
             why = f"min, {needed} would do: {why}"
         elif reason is Reason.MAX:
             why = f"max, {needed} are needed: {why}"
-        self._needs.append((now_s, bounded))
-        while len(self._needs) > 1 and now_s - self._needs[1][0] >= self._settings.scale_down_window_s:
-            self._needs.popleft()  # the oldest that is left is as old as the window, once there are any
+        self._window.observe(now_s, bounded)
         if bounded > facts.replicas:
             most = max(least, _FACTOR * len(facts.ready), len(facts.ready) + _LEAP)
             return self._up(min(bounded, most), reason, why, facts)
         if bounded < facts.replicas:
-            return self._down(now_s, bounded, why, facts.replicas)
-        return Decision(bounded, reason, f"{_nodes(bounded)}: {why}")
+            return self._window.down(now_s, why, facts.replicas)
+        return Decision(bounded, reason, f"{counted(bounded, _NODE)}: {why}")
 
     def _observe_start(self, now_s: float, facts: Facts) -> None:
         """Learn the time from the order of nodes until all nodes are ready."""
@@ -150,28 +126,9 @@ class Policy:
 
     def _up(self, wanted: int, reason: Reason, why: str, facts: Facts) -> Decision:
         if wanted <= facts.replicas:
-            words = f"{_nodes(facts.replicas)}, {len(facts.ready)} ready, and then more: {why}"
+            words = f"{counted(facts.replicas, _NODE)}, {len(facts.ready)} ready, and then more: {why}"
             return Decision(facts.replicas, Reason.STARTING, words)
-        return Decision(wanted, reason, f"{_nodes(wanted)} from {facts.replicas}: {why}")
-
-    def _down(self, now_s: float, needed: int, why: str, replicas: int) -> Decision:
-        window_s = self._settings.scale_down_window_s
-        highest = max(number for _, number in self._needs)
-        if now_s - self._needs[0][0] < window_s or highest >= replicas:
-            return Decision(
-                replicas,
-                Reason.WINDOW,
-                f"{_nodes(replicas)}: {needed} would do, but not for {window_s:g} s yet: {why}",
-            )
-        if now_s - self._stepped_s < _STEP_S:
-            return Decision(replicas, Reason.WINDOW, f"{_nodes(replicas)} until the last step is done: {why}")
-        self._stepped_s = now_s
-        wanted = max(highest, replicas - max(1, replicas // _STEP))
-        return Decision(wanted, Reason.DOWN, f"{_nodes(wanted)} from {replicas}, enough for {window_s:g} s: {why}")
-
-
-def _nodes(number: int) -> str:
-    return f"{number} node{'' if number == 1 else 's'}"
+        return Decision(wanted, reason, f"{counted(wanted, _NODE)} from {facts.replicas}: {why}")
 
 
 def _number(value: float) -> str:

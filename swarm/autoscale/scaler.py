@@ -1,7 +1,8 @@
-"""Scaler: the one part of a stack with the Docker socket. It can read and set the number of one service's tasks, nothing else.
+"""Scaler: the one part of a stack with the Docker socket. It can read and set the number of two services' tasks, nothing else.
 
     GET /nodes                     -> {"replicas": 2, "updating": false}
     PUT /nodes {"replicas": 3}     -> the same, after the change
+    GET, PUT /frontends            -> the same for the frontends, where they are scaled
     anything wrong                 -> {"error": "..."} with 400, 404, 409 or 502
 
 A program that may change services through the socket of a manager is root on every machine of the Swarm. The autoscaler, which
@@ -11,6 +12,7 @@ reads records of Redis, does not get the socket.
 import http.client
 import json
 import socket
+from collections.abc import Mapping
 from contextlib import suppress
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -27,8 +29,8 @@ _MOST_BYTES = 1000
 _UPDATING = {"updating", "paused", "rollback_started", "rollback_paused"}
 
 
-class Nodes(msgspec.Struct, frozen=True):
-    """Number of nodes that Swarm is told to run, and whether it is replacing them by new ones."""
+class Tasks(msgspec.Struct, frozen=True):
+    """Number of tasks that Swarm is told to run, and whether it is replacing them by new ones."""
 
     replicas: int
     updating: bool
@@ -61,29 +63,29 @@ class Scaler:
     Args:
         engine: Unix socket of the engine of a manager.
         service: full name of the service.
+        least: smallest number that is set.
         most: largest number that is set.
 
     Raises:
         Refused: from every method. The engine does not answer, or refuses.
     """
 
-    def __init__(self, engine: Path, service: str, most: int) -> None:
+    def __init__(self, engine: Path, service: str, least: int, most: int) -> None:
         self._engine = engine
         self._service = service
-        self._most = most
+        self._least, self._most = least, most
 
-    def read(self) -> Nodes:
+    def read(self) -> Tasks:
         """Return the present number."""
-        return _nodes_of(self._found())
+        return _tasks_of(self._found())
 
-    def set(self, replicas: int) -> Nodes:
+    def set(self, replicas: int) -> Tasks:
         """Set the number. Tasks that go are told to stop, and finish what they have read."""
-        if not 0 <= replicas <= self._most:
-            raise Refused(
-                HTTPStatus.BAD_REQUEST, f"{replicas} is not from 0 to {self._most}, which is max of autoscale"
-            )
+        if not self._least <= replicas <= self._most:
+            why = f"{replicas} is not from {self._least} to {self._most}, the bounds of autoscale"
+            raise Refused(HTTPStatus.BAD_REQUEST, why)
         service = self._found()
-        before = _nodes_of(service)
+        before = _tasks_of(service)
         service["Spec"]["Mode"]["Replicated"]["Replicas"] = replicas
         # The engine refuses when the service has changed since it was read.
         self._call(
@@ -92,7 +94,7 @@ class Scaler:
             json.dumps(service["Spec"]),
         )
         log.info("set the number of tasks", service=self._service, tasks=replicas, before=before.replicas)
-        return Nodes(replicas, updating=before.updating)
+        return Tasks(replicas, updating=before.updating)
 
     def _found(self) -> dict[str, Any]:
         found: dict[str, Any] = self._call("GET", f"/services/{self._service}")
@@ -119,39 +121,40 @@ class Scaler:
         return content
 
 
-def _nodes_of(service: dict[str, Any]) -> Nodes:
+def _tasks_of(service: dict[str, Any]) -> Tasks:
     state = (service.get("UpdateStatus") or {}).get("State", "")
-    return Nodes(int(service["Spec"]["Mode"]["Replicated"].get("Replicas", 0)), updating=state in _UPDATING)
+    return Tasks(int(service["Spec"]["Mode"]["Replicated"].get("Replicas", 0)), updating=state in _UPDATING)
 
 
-def server_of(scaler: Scaler, address: tuple[str, int]) -> HTTPServer:
-    """Return a server for the autoscaler. The caller lets it serve."""
+def server_of(scalers: Mapping[str, Scaler], address: tuple[str, int]) -> HTTPServer:
+    """Return a server for the autoscaler, with scalers by path. The caller lets it serve."""
 
     class Handler(BaseHTTPRequestHandler):
         timeout = _ANSWER_S
 
         def do_GET(self) -> None:
-            """Answer the number of nodes. /livez tells that the scaler runs, whatever the engine does."""
+            """Answer the number of tasks. /livez tells that the scaler runs, whatever the engine does."""
             if self.path == "/livez":
                 self._answer(HTTPStatus.OK, b"{}")
             else:
                 self._call(None)
 
         def do_PUT(self) -> None:
-            """Set the number of nodes."""
+            """Set the number of tasks."""
             size = self.headers.get("Content-Length", "")
             content = self.rfile.read(int(size)) if size.isdecimal() and int(size) <= _MOST_BYTES else b""
             self._call(content)
 
         def _call(self, content: bytes | None) -> None:
             try:
-                if self.path != "/nodes":
-                    raise Refused(HTTPStatus.NOT_FOUND, "there is /nodes alone")
-                nodes = scaler.read() if content is None else scaler.set(_wanted(content))
+                scaler = scalers.get(self.path)
+                if scaler is None:
+                    raise Refused(HTTPStatus.NOT_FOUND, f"there is {' and '.join(scalers)} alone")
+                tasks = scaler.read() if content is None else scaler.set(_wanted(content))
             except Refused as refusal:
                 self._answer(refusal.status, msgspec.json.encode({"error": str(refusal)}))
             else:
-                self._answer(HTTPStatus.OK, msgspec.json.encode(nodes))
+                self._answer(HTTPStatus.OK, msgspec.json.encode(tasks))
 
         def _answer(self, status: HTTPStatus, content: bytes) -> None:
             self.send_response(status)

@@ -51,6 +51,11 @@ class Autoscale(Group):
         alias="scaleDownWindow",
         description="Seconds for which fewer nodes must have been enough before a node is stopped.",
     )
+    frontends_min: int = Field(default=1, ge=1, le=_MOST, description="Fewest frontends, where they are scaled.")
+    frontends_max: int = Field(default=0, ge=0, le=_MOST, description="Most frontends. 0: their number is not changed.")
+    frontend_requests: int = Field(
+        default=1000, ge=1, description="Open requests that one frontend may have before there are more frontends."
+    )
     schedule: dict[str, int] = Field(
         default={},
         description="Fewest nodes by hours of the day, as in {8-18: 4, 22-6: 0}, in place of min within them.",
@@ -96,12 +101,16 @@ def load_autoscale(path: Path | None, environ: Mapping[str, str], flags: Mapping
         ConfigError: a setting is wrong. The message starts with the place.
     """
     loaded = load(Autoscale, SPELLINGS, path, environ, flags)
-    settings = loaded.config
+    settings, found = loaded.config, loaded.found.settings
     for key, least in (("min", settings.min), ("schedule", max(settings.schedule.values(), default=0))):
         if least > settings.max:
-            found = loaded.found.settings
             where = f"{(found.get(key) or found['max']).where}: "
             raise ConfigError(f"{where}{key} of autoscale has {least} nodes, but max is {settings.max}: raise max")
+    if 0 < settings.frontends_max < settings.frontends_min:
+        where = f"{(found.get('frontendsMin') or found['frontendsMax']).where}: "
+        raise ConfigError(
+            f"{where}frontendsMin of autoscale is {settings.frontends_min}, but frontendsMax is {settings.frontends_max}: raise it"
+        )
     return settings
 
 

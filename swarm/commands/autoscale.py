@@ -42,7 +42,7 @@ def autoscale(config_path: Path | None, redis_url: str | None, scaler_url: str, 
     from cluster_serving.client.servers.process.redaction import hide, secrets_of_config
     from cluster_serving.client.threads.link import Link
     from cluster_serving.node.config.loading import load_config
-    from cluster_serving.swarm.autoscale.loop import LOOK_S, Autoscaler, Metrics, ScalerClient
+    from cluster_serving.swarm.autoscale.loop import LOOK_S, Autoscaler, Metrics
     from cluster_serving.swarm.autoscale.settings import load_autoscale
 
     config = load_config(config_path, os.environ, {"--redis-url": redis_url}).config
@@ -62,7 +62,7 @@ def autoscale(config_path: Path | None, redis_url: str | None, scaler_url: str, 
     except OSError as error:
         raise cannot_listen(port, error) from error
     link = Link(config.redis_settings())
-    autoscaler = Autoscaler(config.job_name, link, ScalerClient(scaler_url), settings, metrics)
+    autoscaler = Autoscaler(config.job_name, link, scaler_url, settings, metrics)
     try:
         while not stop.is_set():
             autoscaler.look(time.monotonic(), datetime.now(UTC))

@@ -9,7 +9,9 @@ from cluster_serving.swarm.commands.options import cannot_listen, config_option,
 from cluster_serving.swarm.variables import DOCKER_SOCKET
 
 
-@click.command(cls=Command, context_settings=SETTINGS, short_help="Let the autoscaler set the number of nodes.")
+@click.command(
+    cls=Command, context_settings=SETTINGS, short_help="Let the autoscaler set the number of nodes and frontends."
+)
 @config_option
 @click.option(
     "--socket",
@@ -22,10 +24,10 @@ from cluster_serving.swarm.variables import DOCKER_SOCKET
 @name_option
 @listening_option
 def scaler(config_path: Path | None, engine: Path, name: str, port: int) -> None:
-    """Let the autoscaler set the number of nodes, and nothing else, through a manager's Docker socket.
+    """Let the autoscaler set the number of nodes and frontends, and nothing else, through a manager's Docker socket.
 
     It is a service of a stack that is deployed with `--with autoscale`, on a network that it shares with the autoscaler alone. It
-    sets no number above max.
+    sets no number above max and frontendsMax.
     """
     import os
     import signal
@@ -37,8 +39,11 @@ def scaler(config_path: Path | None, engine: Path, name: str, port: int) -> None
 
     settings = load_autoscale(config_path, os.environ, {})
     configure("scaler", "info")
+    scalers = {"/nodes": Scaler(engine, f"{name}_node", 0, settings.max)}
+    if settings.frontends_max:
+        scalers["/frontends"] = Scaler(engine, f"{name}_frontend", settings.frontends_min, settings.frontends_max)
     try:
-        server = server_of(Scaler(engine, f"{name}_node", settings.max), ("", port))
+        server = server_of(scalers, ("", port))
     except OSError as error:
         raise cannot_listen(port, error) from error
 

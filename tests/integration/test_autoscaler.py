@@ -1,5 +1,6 @@
 """The autoscaler with a real Redis and the real scaler: what it reads, sets, tells, and leaves alone."""
 
+import asyncio
 import http.client
 import json
 import os
@@ -18,14 +19,18 @@ import structlog
 from prometheus_client import generate_latest
 
 from cluster_serving.client import keys
+from cluster_serving.client.aio.link import AsyncLink
 from cluster_serving.client.redis_settings import RedisSettings
 from cluster_serving.client.threads.link import Link
 from cluster_serving.client.wire.load import Load
+from cluster_serving.frontend.metrics.timers import Count, Timers
+from cluster_serving.frontend.metrics.use_reports import UseReporter
 from cluster_serving.node.job.redis_program import find_server
+from cluster_serving.swarm.autoscale.decision import Decision
 from cluster_serving.swarm.autoscale.facts import Doubtful, read_facts
+from cluster_serving.swarm.autoscale.frontends import Use, read_use
 from cluster_serving.swarm.autoscale.loop import Autoscaler, Metrics, ScalerClient
-from cluster_serving.swarm.autoscale.policy import Decision
-from cluster_serving.swarm.autoscale.scaler import Nodes, Scaler, server_of
+from cluster_serving.swarm.autoscale.scaler import Scaler, Tasks, server_of
 from cluster_serving.swarm.autoscale.settings import Autoscale
 from support.heartbeats import described
 from support.private_redis import PrivateRedis, free_port
@@ -46,7 +51,7 @@ def engine(tmp_path: Path) -> Iterator[Engine]:
 @pytest.fixture
 def scaler(engine: Engine, tmp_path: Path) -> Iterator[ScalerClient]:
     """The scaler over HTTP, with at most 5 nodes."""
-    with server_of(Scaler(tmp_path / "docker.sock", "stack_node", 5), ("127.0.0.1", 0)) as server:
+    with server_of({"/nodes": Scaler(tmp_path / "docker.sock", "stack_node", 0, 5)}, ("127.0.0.1", 0)) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         yield ScalerClient(f"http://127.0.0.1:{server.server_address[1]}")
@@ -88,6 +93,11 @@ class Job:
         """Write a heartbeat that stays."""
         beat = described(job=self.name, node=node, model_hash="m", workers=2, load=RUNS, **fields)
         self.write(node, beat.encode())
+
+    def report(self, frontend: str, cpu: float, requests: int) -> None:
+        """Write the report of a frontend's only process."""
+        use = {"frontend": frontend, "process": 0, "cpu": cpu, "open": requests}
+        self._client.xadd(keys.frontends_key(self.name), use)
 
     def write(self, node: str, beat: bytes) -> None:
         """Write bytes in the place of a heartbeat."""
@@ -148,8 +158,8 @@ def test_a_redis_that_is_away_is_doubtful() -> None:
 def test_the_scaler_changes_the_number_and_nothing_else(engine: Engine, scaler: ScalerClient) -> None:
     before = json.dumps(engine.service["Spec"]["TaskTemplate"])
 
-    assert scaler.read() == Nodes(1, updating=False)
-    assert scaler.set(3) == Nodes(3, updating=False)
+    assert scaler.read() == Tasks(1, updating=False)
+    assert scaler.set(3) == Tasks(3, updating=False)
     assert scaler.read().replicas == 3
     assert json.dumps(engine.service["Spec"]["TaskTemplate"]) == before
 
@@ -185,7 +195,7 @@ def test_a_change_by_somebody_else_is_not_overwritten(engine: Engine, scaler: Sc
 
 
 def test_an_engine_and_a_scaler_that_are_away_are_told(tmp_path: Path) -> None:
-    with server_of(Scaler(tmp_path / "none.sock", "stack_node", 5), ("127.0.0.1", 0)) as server:
+    with server_of({"/nodes": Scaler(tmp_path / "none.sock", "stack_node", 0, 5)}, ("127.0.0.1", 0)) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         client = ScalerClient(f"http://127.0.0.1:{server.server_address[1]}")
@@ -215,8 +225,8 @@ class Watched:
     """An autoscaler whose clock the test moves, and its log."""
 
     def __init__(self, job: Job, link: Link, scaler: ScalerClient, **settings: Any) -> None:
-        self.metrics = Metrics()
-        self._autoscaler = Autoscaler(job.name, link, scaler, Autoscale(max=5, **settings), self.metrics)
+        self.metrics, address = Metrics(), scaler.url.removesuffix("/nodes")
+        self._autoscaler = Autoscaler(job.name, link, address, Autoscale(max=5, **settings), self.metrics)
         self._now_s = 0.0
 
     def look(self, seconds: float) -> tuple[Decision, list[str]]:
@@ -226,7 +236,7 @@ class Watched:
         with structlog.testing.capture_logs() as lines:
             while self._now_s < until_s:
                 self._now_s += 2
-                decisions.append(self._autoscaler.look(self._now_s, NOON))
+                decisions += self._autoscaler.look(self._now_s, NOON)[:1]
         return decisions[-1], [line["event"] for line in lines]
 
 
@@ -297,6 +307,88 @@ def test_nothing_is_done_while_redis_is_away(job: Job, scaler: ScalerClient, eng
     assert len(lines) == 1
     assert lines[0].startswith("left alone: ")
     assert engine.updates == []
+
+
+# Frontends
+
+
+@pytest.fixture
+def frontends(tmp_path: Path) -> Iterator[Engine]:
+    engine = Engine("stack_frontend", 1)
+    with running(engine, tmp_path / "frontends.sock"):
+        yield engine
+
+
+@pytest.fixture
+def both(engine: Engine, frontends: Engine, tmp_path: Path) -> Iterator[str]:
+    """The address of a scaler of nodes and of frontends, of these from 1 to 4."""
+    scalers = {
+        "/nodes": Scaler(tmp_path / "docker.sock", "stack_node", 0, 5),
+        "/frontends": Scaler(tmp_path / "frontends.sock", "stack_frontend", 1, 4),
+    }
+    with server_of(scalers, ("127.0.0.1", 0)) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+        server.shutdown()
+        thread.join()
+
+
+def test_frontends_follow_their_use_beside_nodes(
+    job: Job, link: Link, both: str, frontends: Engine, engine: Engine
+) -> None:
+    settings = Autoscale.model_validate({"max": 5, "frontendsMax": 4, "scaleDownWindow": 30})
+    metrics = Metrics()
+    autoscaler = Autoscaler(job.name, link, both, settings, metrics)
+    job.beat("one")
+
+    def look(first_s: int, last_s: int) -> Decision:
+        return [autoscaler.look(second, NOON)[1] for second in range(first_s, last_s, 2)][-1]
+
+    unknown = look(0, 2)
+    job.report("a", 0.2, 0)
+    quiet = look(2, 14)
+    job.report("a", 0.95, 0)
+    risen = look(14, 26)
+    job.report("a", 0.05, 0)
+    fallen = look(26, 70)
+
+    assert unknown.words == "left alone: no frontend reports its use"
+    assert quiet.words == "1 frontend: 0.20 cores are used, 0 requests are open"
+    assert risen.words.startswith("2 frontends from 1: 0.95 cores are used, ")
+    assert fallen.words.startswith("1 frontend: 0.05 cores are used, ")
+    assert frontends.updates == [2, 1]
+    assert engine.updates == []
+    assert job.decisions()[0] == risen.words
+    told = generate_latest(metrics.registry).decode()
+    assert f'cluster_serving_autoscaler_wanted_frontends{{job_name="{job.name}"}} 1.0' in told
+    assert f'cluster_serving_autoscaler_ready_frontends{{job_name="{job.name}"}} 1.0' in told
+
+
+def test_the_last_report_of_each_process_counts(job: Job, link: Link) -> None:
+    job.report("a", 0.9, 9)
+    job.report("a", 0.25, 2)
+    job.report("b", 0.5, 1)
+
+    assert read_use(link, job.name) == Use(frontends=2, processes=2, cores=0.75, requests=3)
+
+
+def test_a_process_reports_its_use(job: Job, link: Link, redis_server: PrivateRedis) -> None:
+    timers = Timers(1).of(0)
+    timers.count(Count.IN_FLIGHT, 3)
+
+    async def scenario() -> None:
+        sending = AsyncLink(RedisSettings(port=redis_server.port))
+        reporter = UseReporter(sending, job.name, 0, timers)
+        sum(number * number for number in range(200_000))
+        await reporter.report()
+        await sending.close()
+
+    asyncio.run(scenario())
+
+    use = read_use(link, job.name)
+    assert (use.frontends, use.processes, use.requests) == (1, 1, 3)
+    assert 0 < use.cores <= 1.5
 
 
 # Commands

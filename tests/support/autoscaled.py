@@ -12,8 +12,9 @@ from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import Final
 
+from cluster_serving.swarm.autoscale.decision import Decision
 from cluster_serving.swarm.autoscale.pace import NodeWork
-from cluster_serving.swarm.autoscale.policy import Decision, Facts, Policy
+from cluster_serving.swarm.autoscale.policy import Facts, Policy
 from cluster_serving.swarm.autoscale.settings import Autoscale
 
 MIDNIGHT: Final = datetime(2026, 11, 25, tzinfo=UTC)

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from support.swarm import images
+from support.swarm.callers import Callers, by_http
 from support.swarm.lab import Lab
 from support.swarm.load import Load
 from support.swarm.stack import OVERRIDE, Stack, deployed
@@ -22,7 +23,7 @@ RUN_S = 0.2
 """Seconds of a batch, so that a node does 40 records a second."""
 AWAY_S = 60.0
 WINDOW_S = 20
-AUTOSCALE = {"min": 0, "max": 3, "targetWait": 5, "scaleDownWindow": WINDOW_S}
+AUTOSCALE = {"min": 0, "max": 3, "targetWait": 5, "scaleDownWindow": WINDOW_S, "frontendsMax": 3, "frontendRequests": 4}
 
 
 @pytest.fixture(scope="module")
@@ -30,13 +31,13 @@ def stack(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]
     """A stack with an autoscaler; one node."""
     settings = {"autoscale": AUTOSCALE}
     with deployed(lab, tmp_path_factory.mktemp("stack"), "scaled", OVERRIDE, settings=settings) as stack:
-        stack.deploy("--with", "autoscale", "--nodes", "1", *IMAGES)
+        stack.deploy("--with", "autoscale", "--nodes", "1", "--frontends", "1", *IMAGES)
         stack.let_in()
         yield stack
 
 
-def replicas(stack: Stack) -> int:
-    return int(stack.told("node", REPLICAS))
+def replicas(stack: Stack, service: str = "node") -> int:
+    return int(stack.told(service, REPLICAS))
 
 
 def said(stack: Stack) -> str:
@@ -74,6 +75,28 @@ def test_nodes_follow_the_load_down_to_none_and_up_again_and_lose_nothing(stack:
             f"{asleep_s:.0f} s; the first record answered after {time.monotonic() - woken_s:.1f} s\n{said(stack)}"
         )
         load.settle()
+
+
+def test_frontends_follow_their_open_requests_and_fail_none(stack: Stack) -> None:
+    with load_of(stack, 10) as load:
+        load.await_answers(1, timeout_s=120)
+        wait_until(lambda: bool(stack.nodes()), "a node is ready", 60)
+        with Callers(by_http(stack.http), threads=10, seconds=RUN_S) as posts:
+            begun_s = time.monotonic()
+            wait_until(lambda: replicas(stack, "frontend") == 3, "three frontends are ordered", 120)
+            ordered_s = time.monotonic() - begun_s
+            wait_until(lambda: all(stack.containers(host, "frontend") for host in stack.lab.hosts), "they run", 60)
+            served = posts.answered.total()
+            wait_until(lambda: posts.answered.total() > served + 50, "they answer", 60)
+        fallen_s = time.monotonic()
+        wait_until(lambda: replicas(stack, "frontend") == 1, "one frontend is enough", 180)
+        print(
+            f"\nten callers: three frontends ordered after {ordered_s:.1f} s; none: one after {time.monotonic() - fallen_s:.0f} s; "
+            f"{posts.answered.total()} POSTs, failed: {posts.failed or 'none'}"
+        )
+        load.settle()
+
+    assert posts.failed == []
 
 
 def test_nothing_is_done_while_redis_or_the_scaler_is_away(stack: Stack) -> None:

@@ -9,8 +9,9 @@ import pytest
 
 from cluster_serving.client.servers.config.spellings import ConfigError
 from cluster_serving.swarm.autoscale.arrivals import Arrivals
+from cluster_serving.swarm.autoscale.decision import Reason
 from cluster_serving.swarm.autoscale.pace import NodeWork, Pace
-from cluster_serving.swarm.autoscale.policy import Facts, Policy, Reason
+from cluster_serving.swarm.autoscale.policy import Facts, Policy
 from cluster_serving.swarm.autoscale.settings import Autoscale, load_autoscale
 from support.autoscaled import MIDNIGHT, World, poisson
 
