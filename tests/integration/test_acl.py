@@ -19,12 +19,14 @@ import redis
 from bench.receiver import receiver
 
 from cluster_serving.client import InputQueue, OutputQueue, QueueFull, RecordFailed, keys
+from cluster_serving.client.aio.link import AsyncLink
 from cluster_serving.client.protocol.redis_refused import RedisRefused
 from cluster_serving.client.redis_settings import RedisSettings
 from cluster_serving.frontend.config.settings import FrontendConfig
 from cluster_serving.frontend.dashboard import dead_letters
 from cluster_serving.frontend.dashboard.history import Recorder, points_since
 from cluster_serving.frontend.metrics.timers import Timers
+from cluster_serving.frontend.metrics.use_reports import UseReporter
 from cluster_serving.frontend.models.models import Models
 from cluster_serving.frontend.server.redis_kind import check_redis
 from cluster_serving.node import job as job_package
@@ -145,6 +147,21 @@ def test_a_frontend_answers_now_and_later(node: RunningNode, server: GuardedRedi
 
     assert answers[0]["predictions"] == answers[1]["predictions"]
     assert deleted["id"] == running
+    assert server.denied() == []
+
+
+def test_a_frontend_reports_its_use(server: GuardedRedis) -> None:
+    async def scenario() -> None:
+        link = AsyncLink(RedisSettings(port=server.port, username="frontend", password=secret("frontend")))
+        await UseReporter(link, JOB, 0, Timers(1).of(0)).report()
+        assert await link.call_checked(("XREVRANGE", keys.decisions_key(JOB), "+", "-")) == [[]]
+        await link.close()
+
+    asyncio.run(scenario())
+
+    with server.client() as client:
+        assert client.xlen(keys.frontends_key(JOB)) > 0
+        assert client.ttl(keys.frontends_key(JOB)) > 0
     assert server.denied() == []
 
 
