@@ -86,6 +86,7 @@ class Stack:
         ways = ("--network", f"{self.name}_serving", "-p", f"{_REDIS_PORT}:6379", "-v", mount)
         run = ("run", "-d", "--name", f"{self.name}_relay", *ways, "--entrypoint", "python", images.node_image("1"))
         self.lab.docker("m1", *run, f"/{_RELAY.name}")
+        wait_until(self._answers, "Redis answers through the relay", 60)
 
     def scale(self, nodes: int) -> None:
         """Have so many nodes, and wait until exactly these serve."""
@@ -127,6 +128,12 @@ class Stack:
             return []
         beats = [json.loads(beat) for beat in found if beat]
         return [beat for beat in beats if beat["state"] == "ready"]
+
+    def _answers(self) -> bool:
+        try:
+            return bool(self._redis.ping())
+        except (redis.RedisError, OSError):
+            return False
 
     def await_nodes(self, count: int) -> None:
         """Wait until exactly so many nodes serve."""
