@@ -31,9 +31,12 @@ class PrivateRedis:
         directory: place of the log, the append-only file, and the socket, unless the socket's path would be too long there.
         environment: environment of the server process.
         append_only: keep the data when the server ends.
+        port: port of this machine to listen on too, for clients that are to use TCP as in service. 0: none.
     """
 
-    def __init__(self, directory: Path, environment: Mapping[str, str], *, append_only: bool = True) -> None:
+    def __init__(
+        self, directory: Path, environment: Mapping[str, str], *, append_only: bool = True, port: int = 0
+    ) -> None:
         self.socket = directory / "redis.sock"
         if len(os.fsencode(self.socket)) > _LONGEST_PATH:
             elsewhere = tempfile.mkdtemp(prefix="cluster-serving-", dir="/tmp")
@@ -42,12 +45,13 @@ class PrivateRedis:
         self._directory = directory
         self._environment = environment
         self._append_only = append_only
+        self._port = port
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
     def url(self) -> str:
         """Value for `redisUrl`. On a port instead of a socket, a node could start a second Redis while this Redis is away."""
-        return f"unix://{self.socket}"
+        return f"redis://127.0.0.1:{self._port}/0" if self._port else f"unix://{self.socket}"
 
     def settings(self, timeout_s: float = 2.0) -> RedisSettings:
         """Return the connection settings for the clients of this run."""
@@ -61,7 +65,8 @@ class PrivateRedis:
         """
         # appendfsync no: Redis writes before the answer, and never later. With everysec a slow disk delays the write itself for
         # up to 2 s (redis.conf), and a SIGKILL in those 2 s loses data that clients were told is stored.
-        options = ["--port", "0", "--unixsocket", str(self.socket), "--dir", str(self._directory), "--save", ""]
+        options = ["--port", str(self._port), "--bind", "127.0.0.1", "--unixsocket", str(self.socket)]
+        options += ["--dir", str(self._directory), "--save", ""]
         options += ["--appendonly", "yes" if self._append_only else "no", "--appendfsync", "no"]
         log = self._directory / "redis.log"
         self._process = spawn([str(find_server(os.environ).path), *options], log, self._environment)

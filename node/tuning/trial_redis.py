@@ -17,7 +17,7 @@ log = structlog.get_logger(__name__)
 
 
 @contextmanager
-def on_trial_redis(config: Config, *, append_only: bool = False) -> Generator[Config]:
+def on_trial_redis(config: Config, *, port: int = 0) -> Generator[Config]:
     """Yield the configuration with a private Redis, which lives as long as the block.
 
     The configured Redis stays when no redis-server can be started, or when the model's secret has to come from the configured
@@ -25,7 +25,8 @@ def on_trial_redis(config: Config, *, append_only: bool = False) -> Generator[Co
 
     Args:
         config: configuration of the trial.
-        append_only: whether the private Redis writes its file as one in service does; it costs CPU time.
+        port: port of this machine where the private Redis listens. It then costs what one in service costs: it is reached by TCP,
+            and writes its append-only file. 0: it has a Unix socket, and writes nothing.
 
     Raises:
         RedisUnavailable: the configured Redis is needed, and does not answer.
@@ -34,7 +35,7 @@ def on_trial_redis(config: Config, *, append_only: bool = False) -> Generator[Co
         yield reached(config)
         return
     with tempfile.TemporaryDirectory(prefix="cluster-serving-tune-") as directory:
-        server = PrivateRedis(Path(directory), os.environ, append_only=append_only)
+        server = PrivateRedis(Path(directory), os.environ, append_only=port != 0, port=port)
         try:
             try:
                 server.start()

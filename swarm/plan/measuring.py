@@ -246,7 +246,7 @@ def _stage(config: Config, threads: int) -> Generator[Stage]:
     """Start the node with one worker, and a frontend if its packages are installed, for a block."""
     with (
         tempfile.TemporaryDirectory(prefix="cluster-serving-profile-") as name,
-        on_trial_redis(config, append_only=True) as private,
+        on_trial_redis(config, port=_free_port()) as private,
     ):
         home, path = Path(name) / "home", Path(name) / "config.yaml"
         own = private.model_copy(

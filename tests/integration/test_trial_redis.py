@@ -6,6 +6,7 @@ import pytest
 
 from cluster_serving.node.config.loading import Config
 from cluster_serving.node.tuning.trial_redis import on_trial_redis
+from support.private_redis import free_port
 
 
 @pytest.mark.parametrize("name", ["short", "long" * 25])
@@ -22,6 +23,15 @@ def test_a_trial_has_a_redis_wherever_temporary_files_are(
         client.set("key", "value")
         socket = Path(private.redis_url.removeprefix("unix://"))
         assert socket.is_socket()
+        assert client.config_get("appendonly") == {"appendonly": "no"}
 
     assert not socket.parent.exists()
     assert not list(directory.iterdir())
+
+
+def test_a_trial_of_costs_has_a_redis_like_one_in_service() -> None:
+    port = free_port()
+
+    with on_trial_redis(Config(), port=port) as private, private.redis_settings().client() as client:
+        assert private.redis_url == f"redis://127.0.0.1:{port}/0"
+        assert client.config_get("appendonly") == {"appendonly": "yes"}
