@@ -107,7 +107,7 @@ def settle_names(document: Document, name: str) -> None:
             entry.setdefault("name", f"{name}_{key}_{digest}")
 
 
-def keep_replicas(document: Document, running: Stack) -> None:
+def check_replicas(document: Document, running: Stack) -> None:
     """Refuse a stack that would turn a running Redis with replicas into a Redis alone.
 
     Raises:

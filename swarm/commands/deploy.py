@@ -38,7 +38,7 @@ def deploy(resolve_image: str, with_registry_auth: bool, timeout_s: float, **val
     document = stack.render(source)
     stack.settle_names(document, source.name)
     if before is not None:
-        stack.keep_replicas(document, before)
+        stack.check_replicas(document, before)
         for name in stack.keep_what_runs(document, before):
             click.echo(f"Keeping {name}, which the stack has; its file is not here.")
     for path in stack.make_passwords(document):

@@ -19,7 +19,7 @@ from cluster_serving.client.servers.process.exit_codes import ExitCode, Fault
 from cluster_serving.swarm.cli import swarm
 from cluster_serving.swarm.frontends import parse
 from cluster_serving.swarm.live import Service, Stack
-from cluster_serving.swarm.stack import PACKAGED, keep_replicas, keep_what_runs
+from cluster_serving.swarm.stack import PACKAGED, check_replicas, keep_what_runs
 from cluster_serving.swarm.variables import given_model, model_in_container, variables
 from support.swarm import sender
 
@@ -229,9 +229,9 @@ def test_everybody_reaches_a_redis_with_replicas_through_its_sentinels(folder: P
 def test_a_redis_with_replicas_is_not_made_one_alone_by_oversight() -> None:
     running = Stack("serving", {name: service(name) for name in ("redis", "redis-2")}, [])
 
-    keep_replicas({"services": {"redis": {}, "redis-2": {}}}, running)
+    check_replicas({"services": {"redis": {}, "redis-2": {}}}, running)
     with pytest.raises(Fault, match="give --with replicas again"):
-        keep_replicas({"services": {"redis": {}}}, running)
+        check_replicas({"services": {"redis": {}}}, running)
 
 
 @merges
