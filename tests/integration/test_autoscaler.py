@@ -8,7 +8,8 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -48,15 +49,24 @@ def engine(tmp_path: Path) -> Iterator[Engine]:
         yield engine
 
 
+@contextmanager
+def served(scalers: Mapping[str, Scaler]) -> Generator[str]:
+    """Scalers over HTTP for a block; their address."""
+    with server_of(scalers, ("127.0.0.1", 0)) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_address[1]}"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
 @pytest.fixture
 def scaler(engine: Engine, tmp_path: Path) -> Iterator[ScalerClient]:
     """The scaler over HTTP, with at most 5 nodes."""
-    with server_of({"/nodes": Scaler(tmp_path / "docker.sock", "stack_node", 0, 5)}, ("127.0.0.1", 0)) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        yield ScalerClient(f"http://127.0.0.1:{server.server_address[1]}")
-        server.shutdown()
-        thread.join()
+    with served({"/nodes": Scaler(tmp_path / "docker.sock", "stack_node", 0, 5)}) as address:
+        yield ScalerClient(address)
 
 
 @pytest.fixture
@@ -195,14 +205,10 @@ def test_a_change_by_somebody_else_is_not_overwritten(engine: Engine, scaler: Sc
 
 
 def test_an_engine_and_a_scaler_that_are_away_are_told(tmp_path: Path) -> None:
-    with server_of({"/nodes": Scaler(tmp_path / "none.sock", "stack_node", 0, 5)}, ("127.0.0.1", 0)) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        client = ScalerClient(f"http://127.0.0.1:{server.server_address[1]}")
+    with served({"/nodes": Scaler(tmp_path / "none.sock", "stack_node", 0, 5)}) as address:
+        client = ScalerClient(address)
         with pytest.raises(Doubtful, match=r"Docker engine at .*none.sock does not answer: .*No such file"):
             client.read()
-        server.shutdown()
-        thread.join()
 
     with pytest.raises(Doubtful, match=r"scaler at http://127.0.0.1:.* does not answer"):
         client.read()
@@ -326,12 +332,8 @@ def both(engine: Engine, frontends: Engine, tmp_path: Path) -> Iterator[str]:
         "/nodes": Scaler(tmp_path / "docker.sock", "stack_node", 0, 5),
         "/frontends": Scaler(tmp_path / "frontends.sock", "stack_frontend", 1, 4),
     }
-    with server_of(scalers, ("127.0.0.1", 0)) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_address[1]}"
-        server.shutdown()
-        thread.join()
+    with served(scalers) as address:
+        yield address
 
 
 def test_frontends_follow_their_use_beside_nodes(
