@@ -28,7 +28,8 @@ class Proxy:
         self._command_cut: Cut | None = None
         self._reply_cut: Cut | None = None
         self._sockets: list[socket.socket] = []
-        threading.Thread(target=self._accept, daemon=True).start()
+        self._accepting = threading.Thread(target=self._accept, daemon=True)
+        self._accepting.start()
 
     def cut_command(self, containing: bytes, keep: float) -> Cut:
         """Cut at the next such packet to Redis."""
@@ -42,7 +43,8 @@ class Proxy:
 
     def close(self) -> None:
         """End every connection, and listen no more."""
-        self._listener.close()
+        _shut(self._listener)  # closed alone, it would accept one more
+        self._accepting.join()
         for end in self._sockets:
             _shut(end)
 
