@@ -34,7 +34,7 @@ test-docs: $(VENV)/installed-dev ## the code of README, tutorials, how-to pages 
 	$(BIN)/python -m pytest -m pages --no-cov tests/system/test_pages.py
 
 test-swarm: $(VENV)/installed-dev ## a stack on a real Swarm of three hosts, minutes; skipped, with the reason, where there can be none
-	$(BIN)/python -m pytest -m swarm -s -rs tests/system/test_swarm.py tests/system/test_swarm_autoscale.py tests/system/test_swarm_replicas.py -k "$(SWARM_TESTS)"
+	$(BIN)/python -m pytest -m swarm -s -rs tests/system/test_swarm*.py -k "$(SWARM_TESTS)"
 
 test-numa: $(VENV)/installed-dev ## a node on two NUMA domains, emulated, minutes; skipped, with the reason, where that cannot be
 	$(BIN)/python -m pytest -m numa -s -rs tests/system/test_numa.py

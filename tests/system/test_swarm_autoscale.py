@@ -3,8 +3,12 @@
 `-s` shows the figures. They are of one machine that plays three: nothing here asserts that it is fast.
 """
 
+import math
+import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from random import Random
 
 import pytest
 
@@ -23,6 +27,9 @@ RUN_S = 0.2
 """Seconds of a batch, so that a node does 40 records a second."""
 AWAY_S = 60.0
 WINDOW_S = 20
+LONG_S = 60 * float(os.environ.get("SWARM_MINUTES", "4"))
+"""Time of a load that changes all the time; what is promised is of ten minutes."""
+PERIOD_S = 120.0
 AUTOSCALE = {"min": 0, "max": 3, "targetWait": 5, "scaleDownWindow": WINDOW_S, "frontendsMax": 3, "frontendRequests": 4}
 
 
@@ -122,3 +129,35 @@ def test_nothing_is_done_while_redis_or_the_scaler_is_away(stack: Stack) -> None
 
     assert after == before
     assert all("left alone" in line for line in done)
+
+
+def periodic(now_s: float) -> float:
+    """Records a second that rise and fall between what one node can do and what three can."""
+    return 50 + 40 * math.sin(2 * math.pi * now_s / PERIOD_S)
+
+
+def noisy(now_s: float) -> float:
+    """Records a second that one or two nodes can do, with another chance each five seconds."""
+    return Random(int(now_s / 5)).lognormvariate(math.log(45), 0.5)
+
+
+@pytest.mark.timeout(LONG_S + 600)
+@pytest.mark.parametrize("rate", [periodic, noisy])
+def test_the_number_of_nodes_turns_back_seldom(stack: Stack, rate: Callable[[float], float]) -> None:
+    counts: list[int] = []
+    with load_of(stack, 10) as load:
+        load.await_answers(1, timeout_s=120)
+        begun_s = time.monotonic()
+        while (now_s := time.monotonic() - begun_s) < LONG_S:
+            load.rate = rate(now_s)
+            counts.append(replicas(stack))
+            time.sleep(2)
+        load.settle()
+    steps = [after - before for before, after in pairwise(counts) if after != before]
+    back = sum(before * after < 0 for before, after in pairwise(steps))
+    print(
+        f"\n{rate.__name__} load for {LONG_S:.0f} s: nodes {min(counts)} to {max(counts)}, {len(steps)} changes, {back} back; "
+        f"{len(load.history.outcomes)} records answered"
+    )
+
+    assert back <= 2 * LONG_S / PERIOD_S

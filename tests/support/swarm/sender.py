@@ -1,12 +1,11 @@
 """Runs in a container on the stack's network: a program that enqueues steadily, and takes every answer off the queue.
 
-With `majority` as its argument it enqueues with `durability="majority"`. Told to end by SIGTERM, it sends no more, waits for the
-answers, and prints what became of the records, as one line of JSON.
+Told to end by SIGTERM, it sends no more, waits for the answers, and prints what became of the records, as one line of JSON.
 """
 
+import argparse
 import json
 import signal
-import sys
 import threading
 import time
 from itertools import pairwise
@@ -46,15 +45,23 @@ def take(output: OutputQueue, all_there: threading.Event) -> None:
         time.sleep(PAUSE_S)
 
 
-def main(durability: str) -> None:
+def main() -> None:
     """Send until told to end."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("durability", choices=("none", "majority"))
+    parser.add_argument("--run", type=float, default=0.01, help="seconds of a batch with these records")
+    parser.add_argument(
+        "--wave", type=float, help="seconds of full speed, and then as many of a tenth of it; unset: full speed"
+    )
+    options = parser.parse_args()
     signal.signal(signal.SIGTERM, end)
     password = Path("/password.txt").read_text().rstrip("\n")
     login: dict[str, Any] = {"url": URL, "password": password, "sentinel_password": password}
     accepted: list[str] = []
     unknown: dict[str, str] = {}
     all_there = threading.Event()
-    own: dict[str, Any] = {"durability": durability} if durability == "majority" else {}
+    own: dict[str, Any] = {"durability": "majority"} if options.durability == "majority" else {}
+    begun_s = time.monotonic()
     with InputQueue(**login, **own, patience_s=PATIENCE_S) as queue, OutputQueue(**login) as output:
         taker = threading.Thread(target=take, args=(output, all_there))
         taker.start()
@@ -63,12 +70,13 @@ def main(durability: str) -> None:
             number += 1
             uri = f"r{number}"
             try:
-                queue.enqueue(uri, x=np.array([0.01, number], np.float32))
+                queue.enqueue(uri, x=np.array([options.run, number], np.float32))
             except ClusterServingError as error:
                 unknown[uri] = str(error)
             else:
                 accepted.append(uri)
-            time.sleep(PAUSE_S)
+            is_slow = options.wave and (time.monotonic() - begun_s) // options.wave % 2
+            time.sleep(10 * PAUSE_S if is_slow else PAUSE_S)
         until_s = time.monotonic() + PATIENCE_S
         while set(accepted) - answers_s.keys() and time.monotonic() < until_s:
             time.sleep(PAUSE_S)
@@ -86,4 +94,4 @@ def main(durability: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main()
