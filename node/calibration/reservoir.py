@@ -5,9 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from cluster_serving.node.models.base import Array, TensorSpec
-
-Row = dict[str, Array]
-"""Array of each input of the model, without the batch dimension."""
+from cluster_serving.node.shadow.live_records import Row
 
 
 class UnequalRowsError(Exception):

@@ -4,9 +4,9 @@ import time
 from collections.abc import Callable
 
 from cluster_serving.client.servers.process.exit_codes import Fault
-from cluster_serving.node.calibration.live_records import LiveRecords
 from cluster_serving.node.calibration.reservoir import Reservoir
 from cluster_serving.node.engines.calibration import MOST_BYTES
+from cluster_serving.node.shadow.live_records import LiveRecords
 
 LONGEST_S = 600.0
 _TURN_S = 0.002

@@ -95,12 +95,12 @@ def sampled_from(subject: Subject, records: int, for_s: float | None) -> "tuple[
         Fault: there are too few records, or they cannot be sampled.
     """
     from cluster_serving.node.calibration.checks import check_records
-    from cluster_serving.node.calibration.live_records import LiveRecords
     from cluster_serving.node.calibration.reservoir import Reservoir, UnequalRowsError
     from cluster_serving.node.calibration.sampling import sample
     from cluster_serving.node.lifecycle.background import StartDisplay
     from cluster_serving.node.processing.custom import load as load_processing
     from cluster_serving.node.ring.ring import RingError
+    from cluster_serving.node.shadow.live_records import LiveRecords
     from cluster_serving.node.worker.inputs import SlotInputs
 
     job, _, _, config, _, beat = subject

@@ -26,6 +26,7 @@ _ORDER = (
         "engine",
         "precision",
         "tried",
+        "shadow",
         "budget",
         "workers",
     ),
@@ -110,12 +111,15 @@ def rows(report: dict[str, Any]) -> dict[str, Any]:
     from cluster_serving.client.servers.picture import JobPicture
     from cluster_serving.client.wire.heartbeat import release
     from cluster_serving.node.commands.load_text import cells, duration
+    from cluster_serving.node.engines.agreement import Agreement
     from cluster_serving.node.models.runtime import TriedRuntime
 
     found = {key: value for key, value in report.items() if value is not None}
     if candidates := found.get("candidates"):
         tried = msgspec.convert(candidates, tuple[TriedRuntime, ...])
         found["tried"] = ". ".join(one.described() for one in tried)
+    if shadowed := found.get("shadowed"):
+        found["shadow"] = Agreement(found["shadow_agreeing"], shadowed).described()
     if "uptime_s" in found:
         days, rest = divmod(found["uptime_s"], 86_400)
         clock = f"{rest // 3600}:{rest // 60 % 60:02}:{rest % 60:02}"

@@ -5,7 +5,7 @@ from typing import Annotated
 from pydantic import AliasGenerator, BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
-from cluster_serving.client.servers.config.values import parse_numbers, parse_size, parse_words
+from cluster_serving.client.servers.config.values import parse_numbers, parse_share, parse_size, parse_words
 
 
 def auto(value: object) -> object:
@@ -21,6 +21,7 @@ def lower(value: object) -> object:
 Size = Annotated[int, BeforeValidator(parse_size)]
 Count = Annotated[int, Field(ge=1)]
 AutoCount = Annotated[Count | None, BeforeValidator(auto)]
+Share = Annotated[float, BeforeValidator(parse_share)]
 Words = Annotated[tuple[str, ...], BeforeValidator(parse_words)]
 Numbers = Annotated[tuple[float, ...], BeforeValidator(parse_numbers)]
 

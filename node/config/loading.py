@@ -108,6 +108,11 @@ def _check_together(config: Config) -> None:
         raise ConfigError(
             "precision is int8, which writes the model to the disk, and modelEncrypted is true: take one of them away"
         )
+    if config.shadow and (config.record_encrypted or config.model_encrypted):
+        encrypted = "recordEncrypted" if config.record_encrypted else "modelEncrypted"
+        raise ConfigError(
+            f"shadow is set, and {encrypted} is true: what is encrypted is opened by workers alone; take one of them away"
+        )
     if config.padding and config.deterministic:
         raise ConfigError(
             "padding and deterministic exclude each other, because the last bits of a result change with the padding: take one "

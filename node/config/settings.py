@@ -7,7 +7,7 @@ from pydantic import BeforeValidator, Field, SecretStr, ValidationInfo, field_va
 
 from cluster_serving.client.keys import DEFAULT_JOB, check_job
 from cluster_serving.client.servers.config.values import parse_digits, parse_fills, parse_pair
-from cluster_serving.node.config.group import AutoCount, Numbers, Size, Words, auto, lower
+from cluster_serving.node.config.group import AutoCount, Numbers, Share, Size, Words, auto, lower
 from cluster_serving.node.config.redis_and_log import Log, Redis
 from cluster_serving.node.models.base import TensorSpec
 from cluster_serving.node.models.detect import MODEL_TYPES
@@ -269,6 +269,13 @@ class Settings(Log, Redis):
         default="",
         description="The user's own score of a record, as file.py:function. int8 agrees where the score does not fall. Empty: the "
         "arg max.",
+    )
+    shadow: Share = Field(
+        default=0.0,
+        ge=0,
+        le=1,
+        description="Share of the records that are run in the model's native float32 too, where processor time is left over, to "
+        "count the answers that agree. As 0.01 or 1%. 0: none.",
     )
     calibration_data: str = Field(
         default="",

@@ -118,7 +118,7 @@ class Ring:
             8 * geometry.slots,  # sequences
             geometry.workers,  # serving
             8 * processes,  # pulses
-            8 * 7,  # numbers
+            8 * 9,  # numbers
             8,  # row_ms
             _PROOF_BYTES,  # proof
             _HASH_BYTES,  # model_hash
@@ -163,6 +163,8 @@ class Ring:
             self._row_output_bytes,
             self._clock_offset,
             self._published_us,
+            self._shadowed,
+            self._shadow_agreeing,
         ) = (numbers[at : at + 8].cast("q") for at in range(0, len(numbers), 8))
         self._row_ms = row_ms.cast("d")
         self._proof, self._model_hash = proof, model_hash
@@ -313,6 +315,24 @@ class Ring:
     @consuming.setter
     def consuming(self, consuming: bool) -> None:
         self._consuming[0] = consuming
+
+    @property
+    def shadowed(self) -> int:
+        """Number of records that the shadow has compared."""
+        return self._shadowed[0]
+
+    @shadowed.setter
+    def shadowed(self, records: int) -> None:
+        self._shadowed[0] = records
+
+    @property
+    def shadow_agreeing(self) -> int:
+        """Number of these records whose answer agrees with that of float32."""
+        return self._shadow_agreeing[0]
+
+    @shadow_agreeing.setter
+    def shadow_agreeing(self, records: int) -> None:
+        self._shadow_agreeing[0] = records
 
     @property
     def most_rows(self) -> int:

@@ -1,4 +1,4 @@
-"""Child process of the supervisor: a reader, a writer or a worker in its place on the machine.
+"""Child process of the supervisor: a reader, a writer, a worker or a shadow in its place on the machine.
 
     supervisor                                   child: python -P -m cluster_serving.node.supervisor.child KIND
     Child, with thread counts        ─────────►  starts, and imports this module
@@ -41,7 +41,7 @@ THREAD_VARIABLES = (
 
 # Not the millions that some systems allow: programs that close all possible descriptors would be slow.
 _MOST_DESCRIPTORS = 16_384
-_SPECS = {"reader": "ReaderSpec", "writer": "WriterSpec", "worker": "WorkerSpec"}
+_SPECS = {"reader": "ReaderSpec", "writer": "WriterSpec", "worker": "WorkerSpec", "shadow": "ShadowSpec"}
 
 
 class Placement(msgspec.Struct, frozen=True):
@@ -65,10 +65,10 @@ def allow_descriptors() -> None:
 
 
 class Child(child.Child):
-    """Reader, writer or worker of a node, seen from the supervisor.
+    """Reader, writer, worker or shadow of a node, seen from the supervisor.
 
     Args:
-        kind: `reader`, `writer` or `worker`: the module whose `main` runs.
+        kind: `reader`, `writer`, `worker` or `shadow`: the module whose `main` runs.
         name: name in logs, and in `ps`.
         spec: configuration of the child.
         placement: cores, threads and NUMA domain.
@@ -125,7 +125,7 @@ def main() -> None:
 
     # From here on numpy and the frameworks may be imported.
     make_imports_quick()
-    import_lean("structlog", *(() if kind == "worker" else ("redis",)))
+    import_lean("structlog", *(() if kind in {"worker", "shadow"} else ("redis",)))
     from cluster_serving.client.servers.process.exit_codes import ExitCode
     from cluster_serving.client.servers.process.log import configure
     from cluster_serving.client.servers.process.redaction import hide, secrets_of_spec

@@ -6,6 +6,7 @@ The lanes read the same stream under consumer names of their own, and are otherw
 in its lane, while the remaining lanes go on.
 """
 
+import signal
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -27,6 +28,7 @@ from cluster_serving.node.supervisor.inheritance import LaneName
 from cluster_serving.node.supervisor.lane import Lane
 from cluster_serving.node.supervisor.recent import Sample
 from cluster_serving.node.supervisor.served_model import ServedModel
+from cluster_serving.node.supervisor.shadow_seat import ShadowSeat
 from cluster_serving.node.topology.cgroups import throttled_s
 from cluster_serving.node.topology.memory import starved_s
 
@@ -70,7 +72,9 @@ class Generation:
         except OSError:
             self.close()
             raise
-        self.served_model.start_hashing([lane.ring for lane in self._lanes])
+        rings = [lane.ring for lane in self._lanes]
+        self._shadow = ShadowSeat(self.served_model, arrangement, rings)
+        self.served_model.start_hashing(rings)
 
     def consumers(self, generation: int) -> list[str]:
         """Return the consumer names of the same number of lanes in generation number `generation`."""
@@ -121,7 +125,7 @@ class Generation:
     @property
     def ended(self) -> bool:
         """True when no child is left, and no child will be started."""
-        return all(lane.ended for lane in self._lanes)
+        return all(lane.ended for lane in self._lanes) and self._shadow.vacant
 
     @property
     def failure(self) -> tuple[str, int] | None:
@@ -164,7 +168,8 @@ class Generation:
 
     def children(self) -> Iterator[Child]:
         """Return the running children."""
-        return chain.from_iterable(lane.children() for lane in self._lanes)
+        shadow = () if self._shadow.child is None else (self._shadow.child,)
+        return chain(shadow, *(lane.children() for lane in self._lanes))
 
     def start(self) -> None:
         """Start the missing workers. Writers and readers follow when the model is known.
@@ -183,11 +188,17 @@ class Generation:
 
     def hear(self, child: Child) -> None:
         """Read the message of a child on its ready pipe."""
-        self._lane_of(child).hear(child)
+        if child is self._shadow.child:
+            self._shadow.hear()
+        else:
+            self._lane_of(child).hear(child)
 
     def bury(self, child: Child, reason: str) -> None:
         """Clean up after a dead child, and schedule a successor."""
-        self._lane_of(child).bury(child, reason)
+        if child is self._shadow.child:
+            self._shadow.bury(reason)
+        else:
+            self._lane_of(child).bury(child, reason)
 
     def look_after(self) -> None:
         """Look after all lanes, once in each turn of the supervisor, and start processes that are due."""
@@ -200,6 +211,8 @@ class Generation:
                 self._begun = True
                 for lane in self._lanes:
                     lane.begin()
+                self._shadow.begin()
+        self._shadow.look_after()
 
     def limit_rows(self, rows: int) -> None:
         """Limit batches to `rows` rows from now on, at most the batch size of the arrangement."""
@@ -234,18 +247,21 @@ class Generation:
     def drain(self) -> None:
         """Let the readers hand over the records that were read, and end. Workers and writers end after the last result."""
         self._leaving = True
+        self._shadow.dismiss(signal.SIGKILL)  # it holds nothing, and may have to wait for the processor
         for lane in self._lanes:
             lane.drain()
 
     def give_up(self) -> None:
         """End lanes before all of them serve. Lanes that have served are drained, and the rest is ended at once."""
         self._leaving = True
+        self._shadow.dismiss(signal.SIGKILL)
         for lane in self._lanes:
             lane.give_up()
 
     def kill(self) -> None:
         """Kill all processes now."""
         self._leaving = True
+        self._shadow.dismiss(signal.SIGKILL)
         for lane in self._lanes:
             lane.kill()
 

@@ -125,9 +125,14 @@ class Lane:
 
     @property
     def figures(self) -> Figures:
-        """Counts and measurements of the lane's processes, and the number of replacements."""
-        replaced = Figures({"restarts": self._restarts, "recycled": self._recycled})
-        return replaced + Figures.of(self.ring.counters, self.ring.measures)
+        """Counts and measurements of the lane's processes, the number of replacements, and the counts of the shadow."""
+        own = {
+            "restarts": self._restarts,
+            "recycled": self._recycled,
+            "shadowed": self.ring.shadowed,
+            "shadow_agreeing": self.ring.shadow_agreeing,
+        }
+        return Figures(own) + Figures.of(self.ring.counters, self.ring.measures)
 
     def processes(self) -> Iterator[ProcessSample]:
         """Yield the use of each wanted process."""

@@ -1,4 +1,4 @@
-"""A node that chooses its runtime: one worker tries what there is, and all run what it chose."""
+"""A node that chooses its runtime, and one whose answers are compared with float32 while it serves."""
 
 import json
 import os
@@ -94,3 +94,48 @@ def test_data_that_are_not_there_stop_the_node_before_it_serves(redis_server: Pr
 
     with pytest.raises(AssertionError, match=r"calibrationData \S+/node/rows.npz: No such file or directory"):
         RunningNode(tmp_path / "node", redis_server, calibrationData="rows.npz", **settings)
+
+
+def compared_of(node: RunningNode, queue: InputQueue, records: int) -> None:
+    """Send records until a fifth of so many more has been compared; all agree, and never more than a fifth is compared."""
+    before = node.heartbeat()["shadowed"]
+    for number in range(records):
+        queue.predict({"x": np.full(4, number, np.float32)})
+
+    def beat() -> dict[str, Any]:
+        queue.predict({"x": np.ones(4, np.float32)})
+        found = node.heartbeat()
+        return found if found["shadowed"] >= before + records // 5 else {}
+
+    found = wait_until(beat, "a fifth of the records is compared")
+    assert found["shadow_agreeing"] == found["shadowed"] <= found["answered"] / 5
+
+
+def test_a_shadow_compares_every_record_and_comes_back_when_it_is_killed(
+    redis_server: PrivateRedis, tmp_path: Path
+) -> None:
+    pytest.importorskip("openvino")
+    model = write_dense(tmp_path / "dense.onnx")
+    settings = {"modelPath": str(model), "jobName": "shadowed", "engine": "openvino", "shadow": "20%"}
+    with (
+        running_node(tmp_path / "node", redis_server, **settings) as node,
+        InputQueue(port=redis_server.port, name="shadowed") as queue,
+    ):
+        wait_until(lambda: node.log.count("event=ready child=shadow") == 1, "the shadow is ready")
+        compared_of(node, queue, 200)
+
+        (shadow,) = node.children("shadow")
+        shadow.send_signal(signal.SIGKILL)
+        wait_until(lambda: node.log.count("event=ready child=shadow") == 2, "another shadow is ready")
+        compared_of(node, queue, 100)
+        assert node.heartbeat()["restarts"] == 0
+        (successor,) = node.children("shadow")
+        assert node.stop() == 0
+    assert not successor.is_running()
+
+
+def test_a_model_in_its_own_float32_has_no_shadow(redis_server: PrivateRedis, tmp_path: Path) -> None:
+    settings = {"modelPath": str(write_dense(tmp_path / "dense.onnx")), "jobName": "shadowed", "shadow": 0.5}
+    with running_node(tmp_path / "node", redis_server, **settings) as node:
+        assert 'event="nothing is shadowed" why="the model is served in its native float32"' in node.log
+        assert node.children("shadow") == []

@@ -295,6 +295,12 @@ def test_spellings(tmp_path: Path, line: str, name: str, value: object) -> None:
         ("imageResize: a,b", "Image dim must be 2"),
         ("secure: {record_encrypted: TRUE}", "recordEncrypted is true, so recordSecret and recordSalt must be set"),
         ("modelSecret: a", "modelSecret and modelSalt belong together"),
+        ("shadow: 101%", "config.yaml, line 1: shadow is 101%, but must be 1 or less"),
+        ("shadow: few%", "config.yaml, line 1: shadow is few%, but must be a share such as 0.01 or 1%"),
+        (
+            "shadow: 1%\nrecordEncrypted: true\nrecordSecret: a\nrecordSalt: b",
+            "shadow is set, and recordEncrypted is true: what is encrypted is opened by workers alone",
+        ),
         ("labels: names.txt", "labels has names for the classes that topN finds"),
         ("processing: code.py", "config.yaml, line 1: processing is code.py, but must be of the form file.py:Class"),
         ("modelInputs: x floot", "config.yaml, line 1: modelInputs is x floot, but 'x floot': there is no dtype floot"),

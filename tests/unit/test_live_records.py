@@ -9,14 +9,14 @@ import pytest
 
 from cluster_serving.client.tensor_spec import TensorSpec
 from cluster_serving.client.wire.values import encode_record
-from cluster_serving.node.calibration import live_records
-from cluster_serving.node.calibration.live_records import LiveRecords
 from cluster_serving.node.models.base import Array
 from cluster_serving.node.processing.options import ImageOptions
 from cluster_serving.node.reader.batcher import Batcher
 from cluster_serving.node.reader.decoding import RecordDecoder
 from cluster_serving.node.ring.ring import Ring, State
 from cluster_serving.node.ring.slot import Geometry, Slot
+from cluster_serving.node.shadow import live_records
+from cluster_serving.node.shadow.live_records import LiveRecords
 from cluster_serving.node.worker.inputs import SlotInputs
 
 GEOMETRY = Geometry(slots=3, batch=4, slot_bytes=1 << 20, workers=1)

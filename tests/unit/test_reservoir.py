@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from cluster_serving.client.tensor_spec import TensorSpec
-from cluster_serving.node.calibration.reservoir import Reservoir, Row, UnequalRowsError
+from cluster_serving.node.calibration.reservoir import Reservoir, UnequalRowsError
+from cluster_serving.node.shadow.live_records import Row
 
 SEED = 7
 

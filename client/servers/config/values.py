@@ -27,6 +27,15 @@ def parse_size(value: object) -> int:
     return int(float(match[1]) * 1024 ** _POWERS[match[2].lower()])
 
 
+def parse_share(value: object) -> object:
+    """Return a share: 0.01 for `1%`. Any other value is returned as it is."""
+    text = str(value).strip()
+    try:
+        return float(text.removesuffix("%")) / 100 if text.endswith("%") else value
+    except ValueError as error:
+        raise ValueError("must be a share such as 0.01 or 1%") from error
+
+
 def parse_digits(value: object) -> object:
     """Return the number that a text of digits stands for. Any other value stays, for a field with a few allowed numbers."""
     return int(value) if isinstance(value, str) and value.strip().isdecimal() else value

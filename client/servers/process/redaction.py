@@ -60,9 +60,10 @@ def secrets_of_config(config: Any) -> Iterator[str]:
 
 def secrets_of_spec(spec: Any) -> Iterator[str]:
     """Yield every secret in a child's spec: passwords of Redis and Sentinels, secrets that open models and records."""
-    yield spec.lane.redis.password or ""
-    if spec.lane.redis.sentinels is not None:
-        yield spec.lane.redis.sentinels.password or ""
+    if (lane := getattr(spec, "lane", None)) is not None:
+        yield lane.redis.password or ""
+        if lane.redis.sentinels is not None:
+            yield lane.redis.sentinels.password or ""
     for name in ("model_secrets", "record_secrets"):
         secrets = getattr(spec, name, None)
         if secrets is not None:

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from cluster_serving.node.calibration.reservoir import Row
+from cluster_serving.node.models.base import Array
 from cluster_serving.node.ring.input_layout import decode_layout
 from cluster_serving.node.ring.ring import NAME, Ring, State
 from cluster_serving.node.ring.slot import Slot
@@ -26,6 +26,8 @@ from cluster_serving.node.worker.inputs import SlotInputs
 
 _LINK = f"/memfd:{NAME} (deleted)"
 
+Row = dict[str, Array]
+"""Array of each input of the model, without the batch dimension."""
 Draw = Callable[[Sequence[int]], list[int]]
 """Choice of rows: takes the places of the rows of a batch, and returns the places of the rows to decode."""
 
@@ -38,40 +40,26 @@ class _Looked(NamedTuple):
     copy: Slot
 
 
-class LiveRecords:
-    """Records that go through the rings of a node from now on.
+class RingRecords:
+    """Records that go through some rings from now on.
 
     Args:
-        pid: process id of the node's supervisor.
+        rings: rings that are looked at.
         contents: decodes the rows of a slot.
-
-    Raises:
-        OSError: the process has ended, or belongs to a different user.
-        RingError: the node is of another version.
     """
 
-    def __init__(self, pid: int, contents: SlotInputs) -> None:
-        self._pid = pid
+    def __init__(self, rings: Sequence[Ring], contents: SlotInputs) -> None:
         self._contents = contents
-        self._looked: list[_Looked] = []
-        self._rings = _rings(pid)
-        try:
-            for path in self._rings.values():
-                ring = Ring.looked_at(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
-                numbers = [ring.sequence(slot) for slot in range(ring.geometry.slots)]
-                memory = memoryview(mmap.mmap(-1, ring.geometry.slot_stride))  # only used pages take memory
-                self._looked.append(_Looked(ring, numbers, Slot(memory, ring.geometry)))
-        except BaseException:
-            self.close()
-            raise
-
-    @property
-    def has_changed(self) -> bool:
-        """True if the node has other rings by now, for another model or configuration, or has ended."""
-        try:
-            return _rings(self._pid).keys() != self._rings.keys()
-        except OSError:
-            return True
+        self._looked = [
+            _Looked(
+                ring,
+                [ring.sequence(slot) for slot in range(ring.geometry.slots)],
+                Slot(
+                    memoryview(mmap.mmap(-1, ring.geometry.slot_stride)), ring.geometry
+                ),  # only used pages take memory
+            )
+            for ring in rings
+        ]
 
     def rows(self, draw: Draw) -> Iterator[Row]:
         """Yield drawn rows of the batches that have come since the last call. Records that the model cannot take are left out."""
@@ -88,18 +76,51 @@ class LiveRecords:
                     numbers[index] = number
                     yield from self._decoded(copy, draw(places))
 
-    def close(self) -> None:
-        """Forget the rings."""
-        for ring, _, _ in self._looked:
-            ring.close()
-        self._looked.clear()
-
     def _decoded(self, slot: Slot, drawn: Sequence[int]) -> Iterator[Row]:
         if drawn:
             runs, _broken = self._contents.decode(slot, range(slot.rows), set(range(slot.rows)).difference(drawn))
             for run in runs:
                 for at in range(len(run.rows)):
                     yield {name: array[at].copy() for name, array in run.inputs.items()}
+
+
+class LiveRecords(RingRecords):
+    """Records that go through the rings of a node from now on, seen from outside the node.
+
+    Args:
+        pid: process id of the node's supervisor.
+        contents: decodes the rows of a slot.
+
+    Raises:
+        OSError: the process has ended, or belongs to a different user.
+        RingError: the node is of another version.
+    """
+
+    def __init__(self, pid: int, contents: SlotInputs) -> None:
+        self._pid = pid
+        self._found = _rings(pid)
+        self._rings: list[Ring] = []
+        try:
+            for path in self._found.values():
+                self._rings.append(Ring.looked_at(os.open(path, os.O_RDONLY | os.O_CLOEXEC)))
+        except BaseException:
+            self.close()
+            raise
+        super().__init__(self._rings, contents)
+
+    @property
+    def has_changed(self) -> bool:
+        """True if the node has other rings by now, for another model or configuration, or has ended."""
+        try:
+            return _rings(self._pid).keys() != self._found.keys()
+        except OSError:
+            return True
+
+    def close(self) -> None:
+        """Forget the rings."""
+        for ring in self._rings:
+            ring.close()
+        self._rings.clear()
 
 
 def _rings(pid: int) -> dict[int, Path]:

@@ -1,0 +1,89 @@
+"""The shadow: its share of the rows, what it counts, and when it warns."""
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pytest
+from structlog.testing import capture_logs
+
+from cluster_serving.node.ring.ring import Ring
+from cluster_serving.node.ring.slot import Geometry
+from cluster_serving.node.shadow.live_records import Row
+from cluster_serving.node.shadow.shadow import Shadow, Shares
+
+BATCH = 8
+
+
+@pytest.fixture
+def ring() -> Iterator[Ring]:
+    made = Ring(Geometry(slots=2, batch=BATCH, slot_bytes=4096, workers=1))
+    yield made
+    made.close()
+
+
+def shadow(ring: Ring, agrees: Callable[[float], bool], wanted: float = 0.99) -> Shadow:
+    """A shadow of a model that is served with a fault."""
+
+    def served(row: Row) -> Row:
+        if row["x"] < 0:
+            raise ValueError("x is negative")
+        return row
+
+    return Shadow(served, dict, lambda _expected, found: agrees(float(found["x"])), ring, wanted)
+
+
+def row(value: float) -> Row:
+    return {"x": np.array(value, np.float32)}
+
+
+@pytest.mark.parametrize("share", [1.0, 0.3, 0.01])
+def test_its_share_of_all_rows_is_drawn(share: float) -> None:
+    ran = drawn = 0
+    shares = Shares(share, lambda: ran)
+    for _ in range(1000):
+        ran += BATCH
+        shares.count()
+        drawn += len(found := shares.draw(range(BATCH)))
+        assert len(set(found)) == len(found)
+        assert set(found) <= set(range(BATCH))
+
+    assert drawn == pytest.approx(share * ran, abs=1)
+
+
+def test_rows_that_were_not_seen_are_made_up_for_in_part_only() -> None:
+    ran = 0
+    shares = Shares(1.0, lambda: ran)
+    ran = 100_000
+    shares.count()
+
+    assert len(shares.draw(range(1000))) == 64
+
+
+def test_the_ring_has_the_counts_and_a_successor_goes_on_with_them(ring: Ring) -> None:
+    for _ in range(2):
+        one = shadow(ring, lambda value: value != 3)
+        for value in range(10):
+            one.compare(row(value))
+
+    assert (ring.shadowed, ring.shadow_agreeing) == (20, 18)
+
+
+def test_a_record_that_fails_is_told_once_and_not_counted(ring: Ring) -> None:
+    one = shadow(ring, lambda _: True)
+    with capture_logs() as lines:
+        for value in (-1, 1, -1, 2):
+            one.compare(row(value))
+
+    assert (ring.shadowed, ring.shadow_agreeing) == (2, 2)
+    assert [line["reason"] for line in lines] == ["x is negative"]
+
+
+@pytest.mark.parametrize(("differing", "warnings"), [(5, 0), (6, 1)])
+def test_it_warns_when_too_few_of_the_last_records_agree(ring: Ring, differing: int, warnings: int) -> None:
+    one = shadow(ring, lambda value: value >= differing)
+    with capture_logs() as lines:
+        for value in range(1000):
+            one.compare(row(value))
+
+    assert len(lines) == warnings
+    assert all((line["agreeing"], line["records"]) == ("98.8 %", 500) for line in lines)
