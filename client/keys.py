@@ -17,7 +17,7 @@
     cluster-serving.full_<job>              string    reason to admit no record now, set by a node while Redis is short of memory
     cluster-serving.dead_<job>              stream    the newest dead letters: `maxDeadLetters`, within `maxDeadLetterBytes`
     cluster-serving.history_<job>           stream    the last hour of a job for the dashboard: JSON points, of frontends
-    cluster-serving.decisions_<job>         stream    the autoscaler's changes of the number of nodes in the last hour: `words`
+    cluster-serving.decisions_<job>         stream    the autoscaler's changes of the numbers of tasks in the last hour: `words`
     cluster-serving.frontends_<job>         stream    use of each process of each frontend for the autoscaler, of the last minutes:
                                                       `frontend`, `process`, `cpu` (share of a core), `open` (requests)
     cluster-serving.slow_<job>              zset      the slowest records of the last hour, scored by their ms: wire/slow_record.py

@@ -104,6 +104,14 @@ class Task(_Api, frozen=True, rename="pascal"):
     node_id: str = msgspec.field(name="NodeID", default="")
 
 
+class _NodeSpec(_Api, frozen=True, rename="pascal"):
+    labels: dict[str, str] = {}
+
+
+class _NodeDocument(_Api, frozen=True, rename="pascal"):
+    spec: _NodeSpec
+
+
 class Machine(msgspec.Struct, frozen=True):
     """Machine of the Swarm. When a machine is down, Swarm may report its tasks as running for a day."""
 
@@ -196,6 +204,17 @@ def remains_of(stack: Stack) -> list[str]:
         ["network", "ls", "--filter", f"label={NAMESPACE}={stack.name}", "--format", "{{.Name}}"]
     ).split()
     return [*([f"{running} tasks"] if running else []), *(f"network {name}" for name in networks)]
+
+
+def machine_labels() -> list[dict[str, str]]:
+    """Return the labels of each machine of the Swarm.
+
+    Raises:
+        DockerMissing: no docker command is on PATH.
+        DockerFailed: the engine does not answer, or manages no Swarm.
+    """
+    found = msgspec.json.decode(docker.inspect("node", [*_machines()]), type=list[_NodeDocument])
+    return [one.spec.labels for one in found]
 
 
 def _machines() -> dict[str, Machine]:

@@ -6,8 +6,9 @@ and its services are updated. When a file of the running stack is missing here, 
 
 import hashlib
 import os
+import re
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,9 @@ from cluster_serving.swarm.live import Stack
 PACKAGED = Path(__file__).parent
 CONFIG = "config.yaml"
 ADDITIONS = ("autoscale", "global", "monitoring", "replicas", "tls")
-REPLICA = "redis-2"
+REDIS = ("redis", "redis-2", "redis-3")
+SENTINELS = ("sentinel", "sentinel-2", "sentinel-3")
+_LABEL = re.compile(r"node\.labels\.(\S+) *== *(\S+)")
 _HASH_DIGITS = 8
 _PASSWORD_BYTES = 24
 
@@ -113,11 +116,34 @@ def check_replicas(document: Document, running: Stack) -> None:
     Raises:
         Fault: the running stack has replicas, and this stack has none.
     """
-    if REPLICA in running.services and REPLICA not in document["services"]:
+    _, replica, _ = REDIS
+    if replica in running.services and replica not in document["services"]:
         raise Fault(
             f"Redis of stack {running.name} has replicas, and its records may be in one of them: give --with replicas again. To go "
-            "back to a Redis alone, let the nodes answer what waits, and end the stack first: cluster-serving swarm rm"
+            "back to a Redis alone, let the nodes answer what waits, end the stack by cluster-serving swarm rm, and remove the "
+            "volumes of all Redis and Sentinels, which it names"
         )
+
+
+def check_places(document: Document, labels: Sequence[Mapping[str, str]]) -> None:
+    """Refuse a stack whose Redis, with its replicas, has no machine to run on: a master without replicas takes no record.
+
+    Args:
+        document: stack to deploy.
+        labels: labels of each machine of the Swarm.
+
+    Raises:
+        Fault: no machine has a label that a service asks for. The message has the command that sets the label.
+    """
+    for name in (*REDIS, *SENTINELS):
+        placement = document["services"].get(name, {}).get("deploy", {}).get("placement") or {}
+        for constraint in placement.get("constraints") or ():
+            match = _LABEL.fullmatch(constraint)
+            if match and not any(each.get(match[1]) == match[2] for each in labels):
+                raise Fault(
+                    f"No machine of the Swarm has the label {match[1]}={match[2]}, which {name} asks for: "
+                    f"docker node update --label-add {match[1]}={match[2]} MACHINE"
+                )
 
 
 def make_passwords(document: Document) -> list[Path]:

@@ -1,6 +1,7 @@
-"""Private Redis of a run, on a Unix socket in the run's directory, where no other program looks for a Redis."""
+"""Private Redis of a run, where no other program looks for one: a Unix socket in the run's directory, or a port with a password."""
 
 import os
+import secrets
 import shutil
 import signal
 import subprocess
@@ -31,7 +32,8 @@ class PrivateRedis:
         directory: place of the log, the append-only file, and the socket, unless the socket's path would be too long there.
         environment: environment of the server process.
         append_only: keep the data when the server ends.
-        port: port of this machine to listen on too, for clients that are to use TCP as in service. 0: none.
+        port: port of this machine to listen on too, for clients that are to use TCP as in service. It has a password, because
+            programs of other users reach it. 0: none.
     """
 
     def __init__(
@@ -46,16 +48,17 @@ class PrivateRedis:
         self._environment = environment
         self._append_only = append_only
         self._port = port
+        self._password = secrets.token_hex(16) if port else None
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
     def url(self) -> str:
-        """Value for `redisUrl`. On a port instead of a socket, a node could start a second Redis while this Redis is away."""
-        return f"redis://127.0.0.1:{self._port}/0" if self._port else f"unix://{self.socket}"
+        """Value for `redisUrl`. With a port, a node could start a second Redis while this Redis is away."""
+        return f"redis://:{self._password}@127.0.0.1:{self._port}/0" if self._port else f"unix://{self.socket}"
 
     def settings(self, timeout_s: float = 2.0) -> RedisSettings:
         """Return the connection settings for the clients of this run."""
-        return RedisSettings(unix_path=str(self.socket), timeout_s=timeout_s)
+        return RedisSettings(unix_path=str(self.socket), password=self._password, timeout_s=timeout_s)
 
     def start(self) -> None:
         """Start the server, and wait until the append-only file has been read.
@@ -68,6 +71,7 @@ class PrivateRedis:
         options = ["--port", str(self._port), "--bind", "127.0.0.1", "--unixsocket", str(self.socket)]
         options += ["--dir", str(self._directory), "--save", ""]
         options += ["--appendonly", "yes" if self._append_only else "no", "--appendfsync", "no"]
+        options += ["--requirepass", self._password] if self._password else []
         log = self._directory / "redis.log"
         self._process = spawn([str(find_server(os.environ).path), *options], log, self._environment)
         deadline_s = time.monotonic() + _START_S

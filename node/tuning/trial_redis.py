@@ -26,10 +26,10 @@ def on_trial_redis(config: Config, *, port: int = 0) -> Generator[Config]:
     Args:
         config: configuration of the trial.
         port: port of this machine where the private Redis listens. It then costs what one in service costs: it is reached by TCP,
-            and writes its append-only file. 0: it has a Unix socket, and writes nothing.
+            and writes its append-only file, whose way to the disk is the kernel's. 0: it has a Unix socket, and writes nothing.
 
     Raises:
-        RedisUnavailable: the configured Redis is needed, and does not answer.
+        RedisUnavailable: the configured Redis is needed, and does not answer; or the private Redis cannot listen on the port.
     """
     if config.model_encrypted and not config.model_secret:
         yield reached(config)
@@ -41,6 +41,8 @@ def on_trial_redis(config: Config, *, port: int = 0) -> Generator[Config]:
                 server.start()
                 url = server.url
             except (RedisUnavailable, OSError) as error:
+                if port:  # the load of a measurement is none for a Redis in service
+                    raise
                 log.info("measuring on the configured Redis", reason=str(error))
                 url = ""
             if url:

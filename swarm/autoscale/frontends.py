@@ -9,6 +9,7 @@ More frontends are ordered when they have been needed for ten seconds. Fewer go 
 
 import math
 from collections import deque
+from contextlib import suppress
 from typing import NamedTuple
 
 from cluster_serving.client import keys
@@ -48,7 +49,7 @@ def read_use(link: Link, job: str) -> Use:
     """Read the last report of every process.
 
     Raises:
-        Doubtful: Redis cannot be reached, or no frontend reports.
+        Doubtful: Redis cannot be reached, or no frontend reports in a form that this release reads.
     """
     try:
         now_s, _ = link.call("TIME")
@@ -58,18 +59,18 @@ def read_use(link: Link, job: str) -> Use:
         raise Doubtful(str(error)) from error
     except RedisRefused as error:
         raise Doubtful(f"Redis refuses: {error}") from error
-    found: dict[tuple[bytes, bytes], dict[bytes, bytes]] = {}
+    if not entries:
+        raise Doubtful("no frontend reports its use")
+    found: dict[tuple[bytes, bytes], tuple[float, int]] = {}
     for _, fields in entries:  # the newest first
         report = dict(zip(fields[::2], fields[1::2], strict=True))
-        found.setdefault((report[b"frontend"], report[b"process"]), report)
+        with suppress(KeyError, ValueError):  # of another release
+            use = float(report[b"cpu"]), int(report[b"open"])
+            found.setdefault((report[b"frontend"], report[b"process"]), use)
     if not found:
-        raise Doubtful("no frontend reports its use")
-    return Use(
-        len({frontend for frontend, _ in found}),
-        len(found),
-        sum(float(report[b"cpu"]) for report in found.values()),
-        sum(int(report[b"open"]) for report in found.values()),
-    )
+        raise Doubtful("the reports of the frontends cannot be read")
+    cores, requests = zip(*found.values(), strict=True)
+    return Use(len({frontend for frontend, _ in found}), len(found), sum(cores), sum(requests))
 
 
 class FrontendPolicy:
@@ -77,7 +78,7 @@ class FrontendPolicy:
 
     def __init__(self, settings: Autoscale) -> None:
         self._settings = settings
-        self._window = Window(settings.scale_down_window_s, _FRONTEND)
+        self._window = Window(settings.scale_down_window_s, _FRONTEND, settings.frontends_max)
         self._lately: deque[tuple[float, int]] = deque()
 
     def hold(self, why: str) -> Decision:

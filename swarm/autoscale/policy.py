@@ -56,7 +56,7 @@ class Policy:
         self.arrivals = Arrivals()
         self.pace = Pace()
         self._settings = settings
-        self._window = Window(settings.scale_down_window_s, _NODE)
+        self._window = Window(settings.scale_down_window_s, _NODE, settings.max)
         self._start_s = _START_S
         self._ordered_s: float | None = None
 

@@ -15,11 +15,13 @@ class Window:
     Args:
         window_s: seconds for which fewer tasks must have been enough.
         noun: word for a task.
+        most: most tasks that may be ordered, however many there are.
     """
 
-    def __init__(self, window_s: float, noun: str) -> None:
+    def __init__(self, window_s: float, noun: str, most: int) -> None:
         self._window_s = window_s
         self._noun = noun
+        self._most = most
         self._needs: deque[tuple[float, int]] = deque()
         self._stepped_s = -math.inf
 
@@ -44,6 +46,6 @@ class Window:
         if now_s - self._stepped_s < _STEP_S:
             return Decision(replicas, Reason.WINDOW, f"{present} until the last step is done: {why}")
         self._stepped_s = now_s
-        wanted = max(highest, replicas - max(1, replicas // _STEP))
+        wanted = max(highest, min(self._most, replicas - max(1, replicas // _STEP)))
         words = f"{counted(wanted, self._noun)} from {replicas}, enough for {self._window_s:g} s: {why}"
         return Decision(wanted, Reason.DOWN, words)

@@ -30,13 +30,15 @@ def deploy(resolve_image: str, with_registry_auth: bool, timeout_s: float, **val
     from cluster_serving.swarm.commands.findings import count, lines
     from cluster_serving.swarm.commands.options import source_of
     from cluster_serving.swarm.lint.check import check
-    from cluster_serving.swarm.live import find_stack
+    from cluster_serving.swarm.live import find_stack, machine_labels
     from cluster_serving.swarm.watching import goes_on_without_us, wait_until_settled
 
     before = find_stack(values["name"])
     source = source_of(values, before)
     document = stack.render(source)
     stack.settle_names(document, source.name)
+    if set(stack.REDIS) <= document["services"].keys():
+        stack.check_places(document, machine_labels())
     if before is not None:
         stack.check_replicas(document, before)
         for name in stack.keep_what_runs(document, before):

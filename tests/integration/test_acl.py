@@ -150,6 +150,13 @@ def test_a_frontend_answers_now_and_later(node: RunningNode, server: GuardedRedi
     assert server.denied() == []
 
 
+@pytest.mark.parametrize("user", ["client", "frontend"])
+def test_it_may_wait_for_replicas(node: RunningNode, server: GuardedRedis, user: str) -> None:
+    with server.user(user) as client:
+        assert client.wait(0, 1) == 0
+    assert server.denied() == []
+
+
 def test_a_frontend_reports_its_use(server: GuardedRedis) -> None:
     async def scenario() -> None:
         link = AsyncLink(RedisSettings(port=server.port, username="frontend", password=secret("frontend")))

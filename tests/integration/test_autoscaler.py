@@ -375,6 +375,15 @@ def test_the_last_report_of_each_process_counts(job: Job, link: Link) -> None:
     assert read_use(link, job.name) == Use(frontends=2, processes=2, cores=0.75, requests=3)
 
 
+def test_a_report_of_another_release_is_left_out(job: Job, link: Link) -> None:
+    link.call("XADD", keys.frontends_key(job.name), "*", "frontend", "a", "share", "0.5")
+    with pytest.raises(Doubtful, match="the reports of the frontends cannot be read"):
+        read_use(link, job.name)
+    job.report("b", 0.5, 1)
+
+    assert read_use(link, job.name) == Use(frontends=1, processes=1, cores=0.5, requests=1)
+
+
 def test_a_process_reports_its_use(job: Job, link: Link, redis_server: PrivateRedis) -> None:
     timers = Timers(1).of(0)
     timers.count(Count.IN_FLIGHT, 3)

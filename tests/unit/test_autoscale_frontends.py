@@ -75,6 +75,10 @@ def test_frontends_go_one_by_one_after_the_window() -> None:
     assert service.run(60, 0.1) == [3, 2, 1]
 
 
+def test_a_lower_frontends_max_is_reached_in_one_step() -> None:
+    assert Service(6, frontendsMax=2).run(120, cores=9.0) == [2]
+
+
 def test_doubt_begins_the_window_anew() -> None:
     service = Service(2)
     service.run(58, 0.1)

@@ -289,7 +289,7 @@ def test_a_redis_with_fewer_records_than_before_is_doubtful() -> None:
 
 
 def test_one_step_down_at_a_time() -> None:
-    policy, replicas, seen = Policy(Autoscale(scaleDownWindow=20)), 30, []
+    policy, replicas, seen = Policy(Autoscale(scaleDownWindow=20, max=30)), 30, []
     for second in range(0, 120, 2):
         facts = Facts(arrived=0, backlog=0, model="model", ready=[IDLE] * replicas, replicas=replicas)
         replicas = policy.decide(second, MIDNIGHT, facts).wanted or replicas
@@ -297,6 +297,14 @@ def test_one_step_down_at_a_time() -> None:
 
     assert list(dict.fromkeys(seen)) == [30, 27, 25, 23, 21, 19, 18]
     assert seen.count(27) == 8  # 15 s and more
+
+
+def test_a_lower_max_is_reached_in_one_step_which_the_scaler_takes() -> None:
+    policy = Policy(Autoscale(scaleDownWindow=20, max=8))
+    facts = Facts(arrived=0, backlog=0, model="model", ready=[IDLE] * 30, replicas=30)
+    orders = [policy.decide(second, MIDNIGHT, facts).wanted for second in range(0, 40, 2)]
+
+    assert next(order for order in orders if order not in (None, 30)) == 8
 
 
 # Settings

@@ -19,7 +19,7 @@ from cluster_serving.client.servers.process.exit_codes import ExitCode, Fault
 from cluster_serving.swarm.cli import swarm
 from cluster_serving.swarm.frontends import parse
 from cluster_serving.swarm.live import Service, Stack
-from cluster_serving.swarm.stack import PACKAGED, check_replicas, keep_what_runs
+from cluster_serving.swarm.stack import PACKAGED, check_places, check_replicas, keep_what_runs
 from cluster_serving.swarm.variables import given_model, model_in_container, variables
 from support.swarm import sender
 
@@ -232,6 +232,15 @@ def test_a_redis_with_replicas_is_not_made_one_alone_by_oversight() -> None:
     check_replicas({"services": {"redis": {}, "redis-2": {}}}, running)
     with pytest.raises(Fault, match="give --with replicas again"):
         check_replicas({"services": {"redis": {}}}, running)
+
+
+def test_replicas_of_redis_without_a_machine_are_refused() -> None:
+    asked = {"deploy": {"placement": {"constraints": ["node.role == manager", "node.labels.redis == 2"]}}}
+    document = {"services": {"redis": {}, "redis-2": asked}}
+
+    check_places(document, [{}, {"redis": "2"}])
+    with pytest.raises(Fault, match=r"label redis=2, which redis-2 asks for: docker node update --label-add redis=2 M"):
+        check_places(document, [{}, {"redis": "3"}])
 
 
 @merges

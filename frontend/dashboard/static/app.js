@@ -131,7 +131,7 @@ function App() {
   };
   const kept = state.of === chosen ? state.points : [];
   const points = job?.now ? [...kept, { at_ms: state.frontend.now_ms, ...job.now }] : kept;
-  const marks = marksOf(points, state.of === chosen ? state.decisions : []);
+  const marks = marksOf(points, (state.of === chosen && state.decisions) || []);
   return html`<${Header} state=${state} chosen=${chosen} onChoose=${choose} theme=${theme} onTheme=${setTheme} />
     <main id="main" tabindex="-1">
       <${Trouble} state=${state} />

@@ -63,6 +63,7 @@ class Later:
         Raises:
             TooManyCalls: the owner has `laterPerKey` calls.
             QueueFull: the queue has no room.
+            ConnectionLost: Redis does not keep the call.
         """
         call, now_ms = CallId.new(job), round(1000 * time.time())
         life_ms = round(1000 * (visit.timeout_s + self._config.later_ttl_s))
@@ -104,10 +105,15 @@ class Later:
             raise
         queue = Queue.of(length, groups)
         read = b"" if queue.read is None else b"%d" % queue.read
+        is_kept = True
         with suppress(ConnectionLost):  # Redis has the records, and their place alone is not known
-            await self._link.call_checked(
-                ("HSET", call.key, kept.ENTRIES, b" ".join(entries), kept.BEFORE, queue.waiting, kept.READ, read)
+            is_kept, *_ = await self._link.call_checked(
+                ("HGET", call.key, kept.FORM),
+                ("HSET", call.key, kept.ENTRIES, b" ".join(entries), kept.BEFORE, queue.waiting, kept.READ, read),
             )
+        if not is_kept:
+            await self._forget(call, owner)
+            raise ConnectionLost("Redis has lost the call after a failover: send it again")
         return call
 
     async def read(self, call: CallId) -> Kept | None:

@@ -21,8 +21,9 @@ URL = "redis+sentinel://sentinel:26379,sentinel-2:26379,sentinel-3:26379/serving
 PAUSE_S = 0.02
 PATIENCE_S = 60.0
 over = threading.Event()
+GAP_S = 5.0
 answers_s: dict[str, float] = {}
-"""When the answer of each uri came."""
+"""When the answer of each uri came, in Unix time."""
 wrong: list[str] = []
 
 
@@ -39,7 +40,7 @@ def take(output: OutputQueue, all_there: threading.Event) -> None:
         except ClusterServingError:
             found = {}
         for uri, answer in found.items():
-            answers_s.setdefault(uri, time.monotonic())
+            answers_s.setdefault(uri, time.time())
             if not isinstance(answer, np.ndarray) or answer[0] != float(uri.removeprefix("r")):
                 wrong.append(f"{uri}: {answer}")
         time.sleep(PAUSE_S)
@@ -89,6 +90,11 @@ def main() -> None:
         "lost": sorted(set(accepted) - answers_s.keys()),
         "wrong": wrong,
         "longest_gap_s": round(max(after - before for before, after in pairwise(came_s)), 1),
+        "gaps": [
+            f"{time.strftime('%H:%M:%S', time.gmtime(before))} {after - before:.1f} s"
+            for before, after in pairwise(came_s)
+            if after - before > GAP_S
+        ],
     }
     print(json.dumps(found), flush=True)
 

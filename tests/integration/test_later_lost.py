@@ -1,0 +1,51 @@
+"""A call that is answered later, and a failover between its hash and its records."""
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from cluster_serving.client import keys
+from cluster_serving.client.errors import ConnectionLost
+from cluster_serving.client.redis_settings import RedisSettings
+from cluster_serving.frontend.config.settings import FrontendConfig
+from cluster_serving.frontend.models.calls import Calls
+from cluster_serving.frontend.models.later.later import Later
+from cluster_serving.frontend.models.visit import Visit
+from support.private_redis import PrivateRedis
+
+JOB, OWNER = "later_lost", "an-owner"
+
+
+class Failover:
+    """Takes records as a new master does, which has no copy of the hash."""
+
+    def __init__(self, server: PrivateRedis) -> None:
+        self._server = server
+
+    async def enqueue(self, _uris: object, _records: object, answers: str, *_: object) -> list[bytes]:
+        """Take the records of a call."""
+        with self._server.client() as client:
+            client.delete(answers)
+        return [b"1-1"]
+
+    def uris(self, *_: object) -> None:
+        """Name no record."""
+
+
+def test_a_call_whose_hash_is_lost_is_not_accepted(redis_server: PrivateRedis) -> None:
+    async def scenario() -> None:
+        later = Later(RedisSettings(port=redis_server.port), FrontendConfig())
+        try:
+            visit = cast(Visit, SimpleNamespace(timeout_s=5.0, callback="", traceparent=""))
+            await later.accept(cast(Calls, Failover(redis_server)), JOB, [cast(Any, {})], b"v1", OWNER, visit)
+        finally:
+            await later.close()
+
+    with pytest.raises(ConnectionLost, match="has lost the call after a failover: send it again"):
+        asyncio.run(scenario())
+
+    with redis_server.client() as client:
+        assert client.zcard(keys.calls_key(OWNER)) == 0
+        assert not list(client.scan_iter(f"*{JOB}*"))
