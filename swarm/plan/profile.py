@@ -8,6 +8,8 @@ from cluster_serving.client.servers.process.exit_codes import Fault
 
 CALLS = 4
 """Calls of Redis on the way of a batch: enqueue, read, finish, reply."""
+PARTS = ("redis", "reader", "worker", "writer", "caller")
+"""Processes on the way of a record over the queue, each with its costs."""
 _US = 1e-6
 
 
@@ -43,6 +45,10 @@ class Cost(msgspec.Struct, frozen=True):
             records: records in such a call, more than 1.
         """
         return cls.of_call(alone_us, max(0.0, alone_us - together_us) / (1 - 1 / records), alone_us)
+
+    def times(self, factor: float) -> "Cost":
+        """Return costs that are a factor higher."""
+        return Cost(*(round(factor * us, 2) for us in msgspec.structs.astuple(self)))
 
     @classmethod
     def of_call(cls, single_us: float, call_us: float, alone_us: float) -> "Cost":

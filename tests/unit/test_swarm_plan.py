@@ -1,5 +1,6 @@
 """The plan of a cluster: processes on cores, the way of a record, a part beside the whole, and the answer."""
 
+import os
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -11,6 +12,7 @@ from click.testing import CliRunner, Result
 from cluster_serving.client.servers.process.exit_codes import ExitCode
 from cluster_serving.swarm.cli import swarm
 from cluster_serving.swarm.plan.engine import Clock, Machine, Process, Then
+from cluster_serving.swarm.plan.measuring import raised
 from cluster_serving.swarm.plan.part import play_part, waits_of_calls
 from cluster_serving.swarm.plan.planning import Demand, Plan, Planner, planned
 from cluster_serving.swarm.plan.profile import Cost, Profile
@@ -203,3 +205,14 @@ def test_a_file_that_is_no_profile_is_named(tmp_path: Path) -> None:
 
     assert result.exit_code == ExitCode.FAILED
     assert f"{path} is no profile" in result.output
+
+
+def test_costs_are_raised_until_the_simulation_has_the_measured_rate() -> None:
+    def simulated(costs: Profile) -> float:
+        crew = Crew(1, 1, len(os.sched_getaffinity(0)), callers=1, caller=costs.caller, one_machine=True)
+        return play(costs, crew, Load(6000, window=64)).rate
+
+    measured = simulated(COSTS) / 1.3
+
+    assert simulated(raised(COSTS, 64, measured)) == pytest.approx(measured, rel=0.02)
+    assert raised(COSTS, 64, 2 * measured) == COSTS
