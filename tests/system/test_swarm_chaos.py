@@ -87,7 +87,7 @@ def fail_over(stack: Stack, chance: Random) -> None:
     """An operator makes a replica the master, with writes held back, while a node is killed."""
     before = master(stack)
     told(f"failover of {before}, and a node killed")
-    redis_cli(stack, before, "client", "pause", "10000", "write")
+    redis_cli(stack, before, "client", "pause", "5000", "write")
     redis_cli(stack, "sentinel", "sentinel", "failover", "serving")
     time.sleep(chance.uniform(0, 1))
     end(stack, "node", chance)
