@@ -13,6 +13,7 @@ from cluster_serving.node.commands.which_job import job_argument
 from cluster_serving.node.lifecycle.jobs_here import not_running, was_started
 
 _LOAD = ("rec/s", "p50", "p99", "oldest", "fill", "busy", "err/s", "dead letters")
+_MANY = 10_000  # records from which on a bound says no more than the share, and takes long to compute
 _ORDER = (
     *(
         "job",
@@ -111,7 +112,7 @@ def rows(report: dict[str, Any]) -> dict[str, Any]:
     from cluster_serving.client.servers.picture import JobPicture
     from cluster_serving.client.wire.heartbeat import release
     from cluster_serving.node.commands.load_text import cells, duration
-    from cluster_serving.node.engines.agreement import Agreement
+    from cluster_serving.node.engines.agreement import Agreement, percent
     from cluster_serving.node.models.runtime import TriedRuntime
 
     found = {key: value for key, value in report.items() if value is not None}
@@ -119,7 +120,9 @@ def rows(report: dict[str, Any]) -> dict[str, Any]:
         tried = msgspec.convert(candidates, tuple[TriedRuntime, ...])
         found["tried"] = ". ".join(one.described() for one in tried)
     if shadowed := found.get("shadowed"):
-        found["shadow"] = Agreement(found["shadow_agreeing"], shadowed).described()
+        agreement = Agreement(found["shadow_agreeing"], shadowed)
+        share = f"{percent(agreement.share)} of {shadowed:,} records agree"
+        found["shadow"] = share if shadowed > _MANY else agreement.described()
     if "uptime_s" in found:
         days, rest = divmod(found["uptime_s"], 86_400)
         clock = f"{rest // 3600}:{rest // 60 % 60:02}:{rest % 60:02}"

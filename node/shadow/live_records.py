@@ -81,7 +81,7 @@ class RingRecords:
             runs, _broken = self._contents.decode(slot, range(slot.rows), set(range(slot.rows)).difference(drawn))
             for run in runs:
                 for at in range(len(run.rows)):
-                    yield {name: array[at].copy() for name, array in run.inputs.items()}
+                    yield {name: array[at, ...].copy() for name, array in run.inputs.items()}
 
 
 class LiveRecords(RingRecords):

@@ -3,18 +3,19 @@
     ring ──copy──► row ──► model as served ──► outputs ─┐
                     └────► native, float32 ──► outputs ─┴► agree?  ──► counts in the ring ──► heartbeat
 
-The process has copies of the model of its own, and runs only where processor time is left over, so that no record waits for it.
-With busy cores it compares fewer records than its share.
+The process has copies of the model of its own, and runs only where processor time is left over: at idle priority, and not while the
+node is throttled by a CPU limit. With busy cores it compares fewer records than its share.
 """
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from random import Random
 
+import numpy as np
 import structlog
 
-from cluster_serving.node.engines.accuracy import compare
-from cluster_serving.node.engines.agreement import Agreement, by_metric, percent, same_arg_max
+from cluster_serving.node.engines.agreement import Agreement, percent, same_arg_max
 from cluster_serving.node.engines.batching import rows_first, sized
 from cluster_serving.node.engines.engine import load
 from cluster_serving.node.engines.kept_proofs import KeptProofs
@@ -27,14 +28,18 @@ from cluster_serving.node.ring.metrics import FIRST_WORKER, Count
 from cluster_serving.node.ring.ring import Ring
 from cluster_serving.node.shadow.live_records import RingRecords, Row
 from cluster_serving.node.shadow.spec import ShadowSpec
+from cluster_serving.node.topology.cgroups import throttled_s
 from cluster_serving.node.topology.idle import be_idle
 from cluster_serving.node.worker.inputs import SlotInputs
 
 log = structlog.get_logger(__name__)
 
 _TURN_S, _SOON_S = 0.02, 0.002  # between two looks at the rings, and while rows are due
+_FIRST_TO_GO = "1000"  # of all processes, when memory runs out (proc(5))
 _MOST_DUE = 64.0
 """Records that are compared later at most, after a time without processor time."""
+_QUIET_S = 60.0
+"""Seconds between two messages about records that cannot be compared."""
 _WINDOW = 500
 """Records after which the agreement of these records is judged."""
 
@@ -83,6 +88,7 @@ class Shadow:
         agree: returns whether they agree.
         ring: takes the counts.
         wanted: `accuracyAgreement`, the share of rows that have to agree.
+        job: name of the job.
     """
 
     def __init__(
@@ -92,6 +98,7 @@ class Shadow:
         agree: Callable[[Outputs, Outputs], bool],
         ring: Ring,
         wanted: float,
+        job: str,
     ) -> None:
         self._served = served
         self._reference = reference
@@ -99,16 +106,17 @@ class Shadow:
         self._ring = ring
         self._wanted = wanted
         self._window = Agreement(0, 0)
-        self._fault = ""
+        self._job = job
+        self._told_s = -_QUIET_S
 
     def compare(self, row: Row) -> None:
         """Run a row through both, and count it. A row that fails is left out: its caller has the error of the worker."""
         try:
             agrees = self._agree(self._reference(row), self._served(row))
         except Exception as error:  # a model may raise anything
-            if str(error) != self._fault:
-                self._fault = str(error)
-                log.warning("the shadow cannot compare a record", reason=self._fault)
+            if time.monotonic() - self._told_s >= _QUIET_S:
+                self._told_s = time.monotonic()
+                log.warning("the shadow cannot compare a record", reason=str(error))
             return
         self._ring.shadowed += 1
         self._ring.shadow_agreeing += agrees
@@ -124,25 +132,54 @@ class Shadow:
                 agreeing=percent(window.share),
                 records=window.records,
                 accuracy_agreement=percent(self._wanted),
-                mend="cluster-serving calibrate --rollback, or calibrate again on the records of today",
+                mend=f"cluster-serving restart {self._job} --set engine=native --set precision=f32 --set shadow=0",
             )
+
+
+class Judge:
+    """Judge of outputs: by the arg max, or where an output has one value and no arg max, by `accuracyTolerance`.
+
+    A value may differ by the tolerance, as a share of the largest value of its output so far. The user's metric does not count: it
+    needs labels, which live records do not have.
+    """
+
+    def __init__(self, tolerance: float) -> None:
+        self._tolerance = tolerance
+        self._largest: dict[str, float] = {}
+
+    def agree(self, expected: Outputs, found: Outputs) -> bool:
+        """Return whether the outputs for one row agree."""
+        try:
+            return bool(same_arg_max(expected, found)[0])
+        except ModelError:  # an output has no arg max
+            return all(self._is_close(name, array, found[name]) for name, array in expected.items())
+
+    def _is_close(self, name: str, expected: Array, found: Array) -> bool:
+        if expected.dtype.kind != "f":
+            return bool((expected == found).all())
+        self._largest[name] = max(self._largest.get(name, 0.0), float(np.abs(expected).max(initial=0)))
+        return bool((np.abs(expected - found) <= self._tolerance * self._largest[name]).all())
 
 
 def main(spec: ShadowSpec, ready: Callable[..., None]) -> None:
     """Load both models, and compare rows until killed."""
     be_idle()
+    Path("/proc/self/oom_score_adj").write_text(_FIRST_TO_GO, encoding="ascii")
     rings = [Ring.looked_at(fd) for fd in spec.ring_fds]
     own = Ring(rings[0].geometry, spec.ring_fds[0])
     served, reference = (_runner(spec, runtime) for runtime in (spec.runtime, REFERENCE))
-    shadow = Shadow(served, reference, _judge(spec), own, spec.accuracy_agreement)
+    shadow = Shadow(served, reference, Judge(spec.accuracy_tolerance).agree, own, spec.accuracy_agreement, spec.job)
     shares = Shares(spec.share, lambda: sum(row[Count.ROWS] for ring in rings for row in ring.counters[FIRST_WORKER:]))
     processing = load_processing(spec.processing) if spec.raw else None
     live = RingRecords(rings, SlotInputs(spec.inputs, spec.images, None, processing))
     ready()
+    throttled = throttled_s()
     while True:
         shares.count()
-        for row in live.rows(shares.draw):
-            shadow.compare(row)
+        before, throttled = throttled, throttled_s()
+        if shares.are_due and throttled == before:
+            for row in live.rows(shares.draw):
+                shadow.compare(row)
         time.sleep(_SOON_S if shares.are_due else _TURN_S)
 
 
@@ -164,18 +201,3 @@ def _runner(spec: ShadowSpec, runtime: Runtime) -> Callable[[Row], Outputs]:
         return {name: array.copy() for name, array in found.items()}  # the next run may reuse the memory
 
     return outputs
-
-
-def _judge(spec: ShadowSpec) -> Callable[[Outputs, Outputs], bool]:
-    """Return a judge of two outputs: the user's metric, else the arg max, or where there is none, the values."""
-    metric = by_metric(spec.accuracy_metric) if spec.accuracy_metric else None
-
-    def agree(expected: Outputs, found: Outputs) -> bool:
-        if metric is not None:
-            return bool(metric(expected, found, None)[0])
-        try:
-            return bool(same_arg_max(expected, found)[0])
-        except ModelError:  # an output has no arg max
-            return not compare(expected, found, spec.accuracy_tolerance).refused(spec.accuracy_tolerance)
-
-    return agree

@@ -129,8 +129,8 @@ class Lane:
         own = {
             "restarts": self._restarts,
             "recycled": self._recycled,
+            "shadow_agreeing": self.ring.shadow_agreeing,  # first: never more than were compared
             "shadowed": self.ring.shadowed,
-            "shadow_agreeing": self.ring.shadow_agreeing,
         }
         return Figures(own) + Figures.of(self.ring.counters, self.ring.measures)
 

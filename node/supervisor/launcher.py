@@ -18,7 +18,7 @@ from cluster_serving.node.writer.spec import WriterSpec
 
 # OpenCV reads the variables on import. The limit is MAX_PIXELS of processing/image.py. OpenCV's errors are exceptions too, but for
 # the warnings of its TIFF decoder, which any client can cause.
-_WORKER_ENVIRONMENT = {"OPENCV_IO_MAX_IMAGE_PIXELS": "178956970", "OPENCV_LOG_LEVEL": "FATAL"}
+WORKER_ENVIRONMENT = {"OPENCV_IO_MAX_IMAGE_PIXELS": "178956970", "OPENCV_LOG_LEVEL": "FATAL"}
 
 
 class Launcher:
@@ -100,7 +100,7 @@ class Launcher:
             proof_conditions=self._served_model.proof_conditions,
         )
         placement = Placement(self.places.workers[index], threads, self.places.domain)
-        return self._started("worker", self.name_of_worker(index), spec, placement, _WORKER_ENVIRONMENT)
+        return self._started("worker", self.name_of_worker(index), spec, placement, WORKER_ENVIRONMENT)
 
     def reader(self) -> Child:
         """Start a reader, after a worker has reported the inputs of the model."""

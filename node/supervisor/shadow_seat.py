@@ -9,6 +9,7 @@ from cluster_serving.node.engines.trials import REFERENCE
 from cluster_serving.node.ring.ring import Ring
 from cluster_serving.node.shadow.spec import ShadowSpec
 from cluster_serving.node.supervisor.child import Child, Placement
+from cluster_serving.node.supervisor.launcher import WORKER_ENVIRONMENT
 from cluster_serving.node.supervisor.seat import Seat
 from cluster_serving.node.supervisor.served_model import ServedModel
 from cluster_serving.node.supervisor.stderr import StandardError
@@ -16,6 +17,7 @@ from cluster_serving.node.supervisor.stderr import StandardError
 log = structlog.get_logger(__name__)
 
 NAME = "shadow"
+_MOST_DEATHS = 5
 
 
 class ShadowSeat(Seat):
@@ -32,6 +34,7 @@ class ShadowSeat(Seat):
         self._served_model = served_model
         self._arrangement = arrangement
         self._rings = rings
+        self._deaths = 0
 
     def begin(self) -> None:
         """Start the shadow for the first time, if it is wanted and has something to compare."""
@@ -63,15 +66,18 @@ class ShadowSeat(Seat):
                 log.info("ready", child=self.name, pid=self.child.pid, share=self._served_model.config.shadow)
 
     def bury(self, reason: str) -> None:
-        """Clean up after the shadow has ended. A successor follows, unless the model cannot be compared."""
+        """Clean up after the shadow has ended. A successor follows, unless it could not begin, or has ended too often."""
         assert self.child is not None  # noqa: S101 - it has just been reaped
         self.child.hear()
         self.child.close()
         if self.wanted:
+            self._deaths += 1
             failure = self.child.failure
             log.error("died", child=self.name, pid=self.child.pid, reason=failure[0] if failure else reason)
-            self.wanted = failure is None
+            self.wanted = self.child.ready is not None and self._deaths < _MOST_DEATHS
             self.wait()
+            if not self.wanted:
+                log.warning("nothing is shadowed any more, until the job is restarted", deaths=self._deaths)
         self.child = None
 
     def look_after(self) -> None:
@@ -85,6 +91,7 @@ class ShadowSeat(Seat):
         threads = self._arrangement.threads
         fds = tuple(ring.fd for ring in self._rings)
         spec = ShadowSpec(
+            job=config.job_name,
             ring_fds=fds,
             share=config.shadow,
             inputs=served.inputs,
@@ -103,5 +110,5 @@ class ShadowSeat(Seat):
             proof_directory=served.proof_directory,
             proof_conditions=served.proof_conditions,
         )
-        environment = {"CLUSTER_SERVING_LOG_LEVEL": config.log_level}
+        environment = {"CLUSTER_SERVING_LOG_LEVEL": config.log_level} | WORKER_ENVIRONMENT
         return Child(NAME, NAME, spec, Placement(threads=threads), fds, StandardError(NAME), environment)

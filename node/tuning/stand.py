@@ -129,7 +129,7 @@ class Stand:
         if need > _ROOM * free:
             raise Refused(f"{shape.workers} copies of the model take {need / 1e9:.1f} GB, {free / 1e9:.1f} GB are free")
         self._count += 1
-        config = self._config.model_copy(update={"job_name": f"{self._prefix}-{self._count}"})
+        config = self._config.model_copy(update={"job_name": f"{self._prefix}-{self._count}", "shadow": 0.0})
         choice = Choice(shape.workers, shape.threads, batch, self.runtime)
         arrangement = arrange(config, self._budget, choice)
         lanes = Generation(config, self._model, _NAME, 0, arrangement, self._proof_directory)

@@ -48,6 +48,7 @@ _TIMEOUT_S = 60.0
 _HOPS = 6  # a record is handed on: caller, Redis, reader, worker, writer, Redis, caller
 _BUSY = 64  # records or HTTP requests under way that keep all processes busy
 _TRIES = 3  # of raising the costs, since waits do not grow with them
+_MUCH = 1.6
 _FEW = 2.0  # least rows of a batch that tell the cost of a call from the cost of a record
 _PROBES = 64  # records whose memory in Redis is measured
 _PINGS = 100  # calls of each of the clients
@@ -247,7 +248,12 @@ def profile(config: Config, words: Sequence[str], threads: int, seconds: float, 
         frontend=frontend,
         handing_us=round(max(0.0, alone.p50_us - sum(alone.cpu_us[kind] for kind in costs)) / _HOPS, 1),
     )
-    return raised(found, window, together.rate)
+    full = raised(found, window, together.rate)
+    factor = full.worker.seconds(1) / found.worker.seconds(1)
+    tell(f"a full machine takes {factor:.2f} times the CPU time of its processes")
+    if factor > _MUCH:
+        tell("that is much: measure on a machine that does nothing else")
+    return full
 
 
 def raised(found: Profile, window: int, rate: float) -> Profile:
@@ -264,7 +270,7 @@ def raised(found: Profile, window: int, rate: float) -> Profile:
         factor = play(found, crew, Load(RECORDS, window=window)).rate / rate
         if factor <= 1:
             break
-        costs = {kind: getattr(found, kind).times(factor) for kind in PARTS}
+        costs = {kind: cost.times(factor) for kind in (*PARTS, "frontend") if (cost := getattr(found, kind))}
         found = msgspec.structs.replace(found, **costs)
     return found
 
@@ -278,7 +284,13 @@ def _stage(config: Config, threads: int) -> Generator[Stage]:
     ):
         home, path = Path(name) / "home", Path(name) / "config.yaml"
         own = private.model_copy(
-            update={"job_name": _JOB, "model_parallelism": 1, "thread_per_model": threads, "tuning": "off"}
+            update={
+                "shadow": 0.0,
+                "job_name": _JOB,
+                "model_parallelism": 1,
+                "thread_per_model": threads,
+                "tuning": "off",
+            }
         )
         write_config(own, path)
         kept = {key: value for key, value in os.environ.items() if not key.startswith(ENVIRON_PREFIX)}

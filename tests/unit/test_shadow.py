@@ -9,7 +9,7 @@ from structlog.testing import capture_logs
 from cluster_serving.node.ring.ring import Ring
 from cluster_serving.node.ring.slot import Geometry
 from cluster_serving.node.shadow.live_records import Row
-from cluster_serving.node.shadow.shadow import Shadow, Shares
+from cluster_serving.node.shadow.shadow import Judge, Shadow, Shares
 
 BATCH = 8
 
@@ -29,7 +29,7 @@ def shadow(ring: Ring, agrees: Callable[[float], bool], wanted: float = 0.99) ->
             raise ValueError("x is negative")
         return row
 
-    return Shadow(served, dict, lambda _expected, found: agrees(float(found["x"])), ring, wanted)
+    return Shadow(served, dict, lambda _expected, found: agrees(float(found["x"])), ring, wanted, "job")
 
 
 def row(value: float) -> Row:
@@ -87,3 +87,17 @@ def test_it_warns_when_too_few_of_the_last_records_agree(ring: Ring, differing: 
 
     assert len(lines) == warnings
     assert all((line["agreeing"], line["records"]) == ("98.8 %", 500) for line in lines)
+
+
+def test_an_arg_max_agrees_and_a_value_alone_within_the_tolerance_of_the_largest_so_far() -> None:
+    judge = Judge(0.01)
+
+    def agree(expected: list[float], found: list[float]) -> bool:
+        return judge.agree({"y": np.array([expected], np.float32)}, {"y": np.array([found], np.float32)})
+
+    assert agree([1, 2], [1.6, 1.7])
+    assert not agree([1, 2], [1.7, 1.6])
+    assert not agree([0.0009], [0.00093])
+    assert agree([1.0], [0.995])
+    assert agree([0.0009], [0.00093])
+    assert not agree([0.5], [float("nan")])
