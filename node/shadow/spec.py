@@ -11,10 +11,10 @@ from cluster_serving.node.processing.options import ImageOptions
 class ShadowSpec(msgspec.Struct, frozen=True):
     """Settings of a shadow.
 
-    `job` is the name of the job. `ring_fds` are the rings of all lanes. The counts go into the first one. `share` is the share of the
-    records to compare, above 0 and up to 1. `inputs` are the inputs of the model, as a worker has reported them. `runtime` is the
-    runtime of the workers, and `batch` their number of rows. `raw`: records go to the user's own `preprocess` in `processing`. The
-    rest is as in `WorkerSpec`.
+    `job` is the name of the job. `ring_fds` are the rings of all lanes. The counts go into the first one. `share` is the share of
+    the records to compare, above 0 and up to 1. `inputs` are the inputs of the model, as a worker has reported them. `runtime` is
+    the runtime of the workers, and `batch` their number of rows. `raw`: records go to the user's own `preprocess` in `processing`.
+    The rest is as in `WorkerSpec`.
     """
 
     job: str

@@ -55,7 +55,8 @@ def lose_a_host(stack: Stack, chance: Random) -> None:
 def lose_the_master(stack: Stack, chance: Random) -> None:
     """Redis' master, or its host, is killed or cut off."""
     lost = master(stack)
-    fault = chance.choice(["container", *(["kill", "cut"] if lost != "redis" else [])])
+    faults = ["container"] if lost == "redis" else ["container", "kill", "cut"]
+    fault = chance.choice(faults)
     told(f"master {lost}: {fault}")
     if fault == "container":
         end(stack, lost, chance)
