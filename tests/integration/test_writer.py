@@ -176,18 +176,25 @@ def test_where_no_dead_letters_are_kept_it_holds_up_nobody_either(
     assert (client.xlen(JOB), client.xpending(JOB, keys.GROUP)["pending"]) == (0, 0)
 
 
+# Puts the stream back between two attempts, each of which is refused three times: the batch, the first result, its dead letter.
+MEND = """
+local count = tonumber(redis.call('INFO', 'errorstats'):match('errorstat_WRONGTYPE:count=(%d+)') or 0)
+if count < 3 or count % 3 > 0 then return 0 end
+redis.call('RENAME', KEYS[2], KEYS[1])
+return 1
+"""
+
+
 @pytest.mark.timeout(30)
 def test_a_job_that_redis_refuses_is_published_later(client: Any, own_redis: PrivateRedis) -> None:
     first, second = read(client, 2)
     client.rename(JOB, "aside")
     client.set(JOB, "no stream")
 
-    def refusals() -> int:
-        return int(client.info("errorstats").get("errorstat_WRONGTYPE", {"count": 0})["count"])
-
     def mend() -> None:
-        wait_until(lambda: refusals() >= 3, "the batch, the first result and its dead letter were refused")
-        client.rename("aside", JOB)
+        wait_until(
+            lambda: client.eval(MEND, 2, JOB, "aside"), "the batch, the first result and its dead letter were refused"
+        )
 
     mending = threading.Thread(target=mend)
     mending.start()
