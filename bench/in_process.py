@@ -16,6 +16,7 @@ from cluster_serving.node.engines.engine import load
 from cluster_serving.node.engines.kept_proofs import NOTHING_KEPT, KeptProofs
 from cluster_serving.node.engines.padding import Padding
 from cluster_serving.node.engines.proof import Proof
+from cluster_serving.node.engines.trials import Trials
 from cluster_serving.node.engines.warm_up import warm_up
 from cluster_serving.node.models.base import LoadOptions
 from cluster_serving.node.models.detect import detect
@@ -63,7 +64,7 @@ class Serving:
         reader, writer, worker = (bell.fileno() for bell in self._bells)
         lane = LaneSpec("job", "node", RedisSettings(), geometry, self._ring.fd, reader, writer, (worker,))
         spec = WorkerSpec(
-            lane, 0, model, options, runtime, "", 0.01, ImageOptions(), "", "", "", None, None, deterministic
+            lane, 0, model, options, runtime, Trials(), ImageOptions(), "", "", "", None, None, deterministic
         )
         padded = Padding(backend, padding) if padding else None
         row_bytes = warm_up(backend, 1 if self.batching.one_by_one else _BATCH)

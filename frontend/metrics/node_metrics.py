@@ -33,7 +33,7 @@ _NODE_COUNTERS = {
     "rows": ("rows", "Rows in all runs of the model."),
     "restarts": ("restarts", "Processes of the node started again after they had died or hung."),
     "recycled": ("workers_recycled", "Workers replaced because they used more memory than maxWorkerMemory."),
-    "shadowed": ("records_shadowed", "Records that shadow has run through the model in float32 too."),
+    "shadowed": ("records_shadowed", "Records that the shadow has run through the model in float32 too."),
     "shadow_agreeing": ("records_shadow_agreeing", "Records among them whose answer agrees with that of float32."),
     "spans_lost": ("spans_lost", "Spans of OpenTelemetry that no receiver took in time."),
     "reconnects": ("reconnects", "Connections to Redis after the first one."),

@@ -8,7 +8,6 @@ import os
 import select
 import signal
 import sys
-import time
 from pathlib import Path
 from typing import NoReturn
 
@@ -18,6 +17,7 @@ from cluster_serving.client.servers.process import log
 from cluster_serving.client.servers.process.child import Child
 from cluster_serving.client.servers.process.exit_codes import ExitCode, Fault, ModelFault
 from cluster_serving.client.servers.process.parent import Parent
+from cluster_serving.node.engines.trials import Trials
 from cluster_serving.node.models.base import LoadOptions, ModelError
 from cluster_serving.node.models.detect import Detected
 from cluster_serving.node.models.runtime import Engine, Runtime, TriedRuntime
@@ -29,7 +29,7 @@ _END_S = 10.0
 
 
 class Trial(msgspec.Struct, frozen=True):
-    """Task of the process: the model, the records in `data`, and the terms by which candidates are refused.
+    """Task of the process: the model, the sampled records, and the terms by which candidates are refused.
 
     `batch` is the number of rows of a timed batch. Proofs and the model in INT8 are kept in `proof_directory`, under
     `proof_conditions` and `model_hash`. `idle`: the process runs only where processor time is left over.
@@ -39,10 +39,7 @@ class Trial(msgspec.Struct, frozen=True):
     options: LoadOptions
     engine: Engine
     batch: int
-    data: str
-    accuracy_tolerance: float
-    accuracy_agreement: float
-    accuracy_metric: str
+    trials: Trials
     proof_directory: str
     proof_conditions: str
     model_hash: str
@@ -101,16 +98,8 @@ def main() -> None:
     # Imported at the priority of the trial: the frameworks take seconds.
     from cluster_serving.node.engines.engine import load
     from cluster_serving.node.engines.kept_proofs import KeptProofs
-    from cluster_serving.node.engines.trials import Trials
 
-    trials = Trials(
-        trial.data,
-        trial.accuracy_tolerance,
-        agreement=trial.accuracy_agreement,
-        metric=trial.accuracy_metric,
-        patience_s=_PATIENCE_S,
-        clock=time.process_time,  # the node takes the processor away at any time
-    )
+    trials = trial.trials._replace(patience_s=_PATIENCE_S, by_cpu_time=True)
     kept = KeptProofs(trial.proof_directory, trial.proof_conditions, lambda: trial.model_hash)
     try:
         loaded = load(trial.model, trial.options, Runtime(trial.engine, "auto"), trial.batch, trials, kept=kept)

@@ -140,6 +140,7 @@ def tried(subject: Subject, sampled: "Reservoir", data: Path, keep: Path | None,
     from cluster_serving.node.calibration.trial import Trial, carry_out
     from cluster_serving.node.config.conditions import key_of, of_proof
     from cluster_serving.node.lifecycle.background import StartDisplay
+    from cluster_serving.node.supervisor.served_model import trials_of
 
     job, _, _, config, model, beat = subject
     conditions = key_of(of_proof(config, model.backend))
@@ -152,10 +153,7 @@ def tried(subject: Subject, sampled: "Reservoir", data: Path, keep: Path | None,
         options=config.load_options(beat.threads),
         engine=config.engine,
         batch=beat.batch_size,
-        data=str(data),
-        accuracy_tolerance=config.accuracy_tolerance,
-        accuracy_agreement=config.accuracy_agreement,
-        accuracy_metric=config.accuracy_metric,
+        trials=trials_of(config)._replace(data=str(data)),
         proof_directory=str(job.proof_directory),
         proof_conditions=conditions,
         model_hash=beat.model_hash,

@@ -42,7 +42,7 @@ class Trials(NamedTuple):
     `data` is `calibrationData`, an absolute path. An empty `data` stands for random numbers. `tolerance` is `accuracyTolerance`.
     `images` are the options for decoding images into rows. INT8 is judged by `agreement` (`accuracyAgreement`) and `metric`
     (`accuracyMetric`). `may_keep`: a model made from the user's model may be written to the disk. `patience_s`: seconds that
-    quantising may take. `clock`: seconds by which candidates are timed.
+    quantising may take. `by_cpu_time`: candidates are timed by processor time, because others take the processor away.
     """
 
     data: str = ""
@@ -52,7 +52,7 @@ class Trials(NamedTuple):
     metric: str = ""
     may_keep: bool = True
     patience_s: float = 600.0
-    clock: Callable[[], float] = time.perf_counter
+    by_cpu_time: bool = False
 
 
 def try_all(
@@ -160,7 +160,7 @@ def _try(make: Make, runtime: Runtime, batches: Batches, expected: Batches, tria
             # All batches have the same number of rows, so their shares have the same weight.
             agreement = float(np.mean([one.arg_max_agreement for one in each]))
             found = Difference(max(one.relative_error for one in each), agreement)
-        ms = _median_ms(backend, batches[0], trials.clock)
+        ms = _median_ms(backend, batches[0], trials)
     except Exception as error:  # a failure rules out one runtime only
         return TriedRuntime(runtime.engine, runtime.precision, refused=_line(error))
     relative_error = None if np.isinf(found.relative_error) else found.relative_error
@@ -171,15 +171,14 @@ def _try(make: Make, runtime: Runtime, batches: Batches, expected: Batches, tria
 def time_alone(backend: Backend, batch: int, trials: Trials) -> float | None:
     """Return the median time in ms of a batch of the user's data. None: the model fails on the batch."""
     try:
-        return _median_ms(backend, _batches(backend, batch, trials)[0], trials.clock, _TIMING_ALONE_S)
+        return _median_ms(backend, _batches(backend, batch, trials)[0], trials, _TIMING_ALONE_S)
     except Exception as error:  # a model may raise anything
         log.info("the model is not timed", reason=_line(error))
         return None
 
 
-def _median_ms(
-    backend: Backend, inputs: dict[str, Array], clock: Callable[[], float], seconds: float = _TIMING_S
-) -> float:
+def _median_ms(backend: Backend, inputs: dict[str, Array], trials: Trials, seconds: float = _TIMING_S) -> float:
+    clock = time.process_time if trials.by_cpu_time else time.perf_counter
     backend.run(inputs)  # the first run does not count
     times: list[float] = []
     until_s = clock() + seconds

@@ -19,7 +19,7 @@ from cluster_serving.node.engines.agreement import Agreement, percent, same_arg_
 from cluster_serving.node.engines.batching import rows_first, sized
 from cluster_serving.node.engines.engine import load
 from cluster_serving.node.engines.kept_proofs import KeptProofs
-from cluster_serving.node.engines.trials import REFERENCE, Trials
+from cluster_serving.node.engines.trials import REFERENCE
 from cluster_serving.node.engines.warm_up import fixed_batch
 from cluster_serving.node.models.base import Array, Backend, ModelError
 from cluster_serving.node.models.runtime import Runtime
@@ -168,7 +168,7 @@ def main(spec: ShadowSpec, ready: Callable[..., None]) -> None:
     rings = [Ring.looked_at(fd) for fd in spec.ring_fds]
     own = Ring(rings[0].geometry, spec.ring_fds[0])
     served, reference = (_runner(spec, runtime) for runtime in (spec.runtime, REFERENCE))
-    shadow = Shadow(served, reference, Judge(spec.accuracy_tolerance).agree, own, spec.accuracy_agreement, spec.job)
+    shadow = Shadow(served, reference, Judge(spec.trials.tolerance).agree, own, spec.trials.agreement, spec.job)
     shares = Shares(spec.share, lambda: sum(row[Count.ROWS] for ring in rings for row in ring.counters[FIRST_WORKER:]))
     processing = load_processing(spec.processing) if spec.raw else None
     live = RingRecords(rings, SlotInputs(spec.inputs, spec.images, None, processing))
@@ -176,24 +176,18 @@ def main(spec: ShadowSpec, ready: Callable[..., None]) -> None:
     throttled = throttled_s()
     while True:
         shares.count()
-        before, throttled = throttled, throttled_s()
-        if shares.are_due and throttled == before:
-            for row in live.rows(shares.draw):
-                shadow.compare(row)
+        if shares.are_due:
+            before, throttled = throttled, throttled_s()
+            if throttled == before:
+                for row in live.rows(shares.draw):
+                    shadow.compare(row)
         time.sleep(_SOON_S if shares.are_due else _TURN_S)
 
 
 def _runner(spec: ShadowSpec, runtime: Runtime) -> Callable[[Row], Outputs]:
     """Load the model, and return a function that runs it on one row."""
-    trials = Trials(
-        spec.calibration_data,
-        spec.accuracy_tolerance,
-        spec.images,
-        spec.accuracy_agreement,
-        spec.accuracy_metric,
-    )
     kept = KeptProofs(spec.proof_directory, spec.proof_conditions, lambda: spec.model_hash)
-    backend: Backend = load(spec.model, spec.options, runtime, spec.batch, trials, kept=kept).backend
+    backend: Backend = load(spec.model, spec.options, runtime, spec.batch, spec.trials, kept=kept).backend
     run = sized(rows_first(backend), fixed_batch(backend))
 
     def outputs(row: Row) -> Outputs:

@@ -2,6 +2,7 @@
 
 import msgspec
 
+from cluster_serving.node.engines.trials import Trials
 from cluster_serving.node.models.base import LoadOptions, TensorSpec
 from cluster_serving.node.models.detect import Detected
 from cluster_serving.node.models.runtime import Runtime
@@ -27,10 +28,7 @@ class ShadowSpec(msgspec.Struct, frozen=True):
     options: LoadOptions
     runtime: Runtime
     batch: int
-    calibration_data: str
-    accuracy_tolerance: float
-    accuracy_agreement: float
-    accuracy_metric: str
+    trials: Trials
     images: ImageOptions
     processing: str
     proof_directory: str

@@ -13,6 +13,7 @@ import structlog
 from cluster_serving.node.config.conditions import key_of, of_proof
 from cluster_serving.node.config.loading import Config
 from cluster_serving.node.engines.batching import Batching
+from cluster_serving.node.engines.trials import Trials
 from cluster_serving.node.models.base import ModelError, TensorSpec
 from cluster_serving.node.models.detect import Detected
 from cluster_serving.node.models.fingerprint import fingerprint
@@ -43,6 +44,7 @@ class ServedModel:
         self.batching = Batching("rows")
         self.proof_directory = proof_directory
         self.proof_conditions = key_of(of_proof(config, model.backend)) if proof_directory else ""
+        self.trials = trials_of(config)
         self.raw = False
         """True if records go to the workers unchanged."""
         self.threads_computing = 0
@@ -79,3 +81,15 @@ class ServedModel:
         finally:
             for ring in rings:  # workers wait for it
                 ring.model_hash = self.model_hash
+
+
+def trials_of(config: Config) -> Trials:
+    """Return how the runtimes of a model are tried with a configuration."""
+    return Trials(
+        config.calibration_data,
+        config.accuracy_tolerance,
+        config.image_options(),
+        config.accuracy_agreement,
+        config.accuracy_metric,
+        may_keep=config.model_secrets() is None,
+    )

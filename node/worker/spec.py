@@ -2,6 +2,7 @@
 
 import msgspec
 
+from cluster_serving.node.engines.trials import Trials
 from cluster_serving.node.models.base import LoadOptions
 from cluster_serving.node.models.detect import Detected
 from cluster_serving.node.models.runtime import Runtime
@@ -14,12 +15,10 @@ class WorkerSpec(msgspec.Struct, frozen=True):
     """Settings of a worker.
 
     `model` is the result of `models.detect`. `runtime` is the setting, or the choice of the first worker. Where the runtime is
-    open, the candidates are tried on `calibration_data`, and refused beyond `accuracy_tolerance`. INT8 is judged by
-    `accuracy_agreement` and `accuracy_metric`. `model_secrets` is `None` for
-    an unencrypted model, `record_secrets` for unencrypted records. `labels`, `processing` and `calibration_data` come from the
-    configuration, as absolute paths. `deterministic`: every batch is padded to the same size. `padding`: fill
-    value of each input whose rows may have different lengths in a batch. Proofs that rows may share a batch
-    are kept in `proof_directory`, under `proof_conditions`. An empty directory: not kept.
+    open, the candidates are tried as `trials` says. `model_secrets` is `None` for an unencrypted model, `record_secrets` for
+    unencrypted records. `labels` and `processing` come from the configuration, as absolute paths. `deterministic`: every batch is
+    padded to the same size. `padding`: fill value of each input whose rows may have different lengths in a batch. Proofs that
+    rows may share a batch are kept in `proof_directory`, under `proof_conditions`. An empty directory: not kept.
     """
 
     lane: LaneSpec
@@ -27,8 +26,7 @@ class WorkerSpec(msgspec.Struct, frozen=True):
     model: Detected
     options: LoadOptions
     runtime: Runtime
-    calibration_data: str
-    accuracy_tolerance: float
+    trials: Trials
     images: ImageOptions
     post_processing: str
     labels: str
@@ -37,7 +35,5 @@ class WorkerSpec(msgspec.Struct, frozen=True):
     record_secrets: Secrets | None
     deterministic: bool = False
     padding: dict[str, float] = {}
-    accuracy_agreement: float = 0.99
-    accuracy_metric: str = ""
     proof_directory: str = ""
     proof_conditions: str = ""

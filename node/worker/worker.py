@@ -21,7 +21,6 @@ from cluster_serving.node.engines.engine import load
 from cluster_serving.node.engines.kept_proofs import KeptProofs
 from cluster_serving.node.engines.padding import LENGTHS, Padding
 from cluster_serving.node.engines.proof import Proof
-from cluster_serving.node.engines.trials import Trials
 from cluster_serving.node.engines.warm_up import fixed_batch, warm_up
 from cluster_serving.node.models.base import Array, Backend, ModelError
 from cluster_serving.node.models.sealed import opened, wait_for_secrets
@@ -107,7 +106,7 @@ class Worker:
             self._run_one_by_one()
         elif not calls and spec.options.batching == "auto":
             kinds = (False, True) if padding else (False,)
-            self._first_rows = {kind: FirstRows(self._run_alone, spec.accuracy_tolerance) for kind in kinds}
+            self._first_rows = {kind: FirstRows(self._run_alone, spec.trials.tolerance) for kind in kinds}
         if self._store.keeps_all:
             told = sum(spec.row_bytes for spec in backend.outputs)  # a call's own, without a batch dimension
             self._ring.row_output_bytes = max(self._ring.row_output_bytes, row_output_bytes, told)
@@ -298,15 +297,7 @@ def main(spec: WorkerSpec, ready: Callable[..., None]) -> None:
         if spec.model_secrets is not None:
             model = stack.enter_context(opened(model, wait_for_secrets(spec.lane.redis, log.info, spec.model_secrets)))
         kept = KeptProofs(spec.proof_directory, spec.proof_conditions, partial(_model_hash, spec.lane))
-        trials = Trials(
-            spec.calibration_data,
-            spec.accuracy_tolerance,
-            spec.images,
-            spec.accuracy_agreement,
-            spec.accuracy_metric,
-            may_keep=spec.model_secrets is None,
-        )
-        backend, runtime, batching, candidates = load(model, spec.options, spec.runtime, batch, trials, kept=kept)
+        backend, runtime, batching, candidates = load(model, spec.options, spec.runtime, batch, spec.trials, kept=kept)
         if spec.padding and batching.mode == "none":
             raise ModelError(f"padding needs rows that share a batch, and this model has {batching.described()}.")
         padding = Padding(backend, spec.padding) if spec.padding else None
