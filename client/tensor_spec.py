@@ -12,6 +12,7 @@ import msgspec
 from cluster_serving.client.errors import CodecError
 
 if TYPE_CHECKING:
+    import numpy as np
     from numpy.typing import NDArray
 
     Array = NDArray[Any]
@@ -169,6 +170,15 @@ class TensorSpec(msgspec.Struct, frozen=True, omit_defaults=True):
         takes = f"{self.dtype} [{','.join('?' if dim is None else str(dim) for dim in row)}] a record"
         raise CodecError(f"input {self.name!r} takes {takes}, not {array.dtype} {list(shape)}")
 
+    def has_all_of(self, dtype: "np.dtype[Any]") -> bool:
+        """Return whether each value of a dtype is a value of the input's dtype too."""
+        import numpy as np
+
+        own = np.dtype(self.dtype)
+        # numpy calls the cast of 64-bit integers to float64 safe, although float64 rounds large integers.
+        rounds = own.kind == "f" and dtype.kind in "iu" and dtype.itemsize == 8
+        return not rounds and np.can_cast(dtype, own, "safe")
+
     def converted(self, array: "Array") -> "Array":
         """Return the values of an array in the dtype of the input.
 
@@ -183,9 +193,7 @@ class TensorSpec(msgspec.Struct, frozen=True, omit_defaults=True):
                 f"input {self.name!r} takes {dtype}, in which the tensor of {array.dtype} {list(array.shape)} would have "
                 f"{nbytes} bytes; at most {MAX_DENSE_BYTES} are made"
             )
-        # numpy calls the cast of 64-bit integers to float64 safe, although float64 rounds large integers.
-        rounds = dtype.kind == "f" and array.dtype.kind in "iu" and array.dtype.itemsize == 8
-        if not rounds and np.can_cast(array.dtype, dtype, "safe"):
+        if self.has_all_of(array.dtype):
             return array.astype(dtype)
         with np.errstate(all="ignore"):
             converted = array.astype(dtype)

@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from hashlib import blake2b
 from itertools import repeat
-from typing import NamedTuple
+from typing import Any, NamedTuple, cast
 
 import msgspec
 import numpy as np
@@ -16,7 +16,7 @@ from cluster_serving.client.wire.original import values as original
 from cluster_serving.client.wire.tensors import Array, decode_tensor, encode_tensor, tensor_layout
 from cluster_serving.node.processing.options import DecodeOptions
 
-Content = memoryview | bytes
+Content = memoryview | bytes | Array
 Key = tuple[str, str, tuple[int, ...]]
 
 _IMAGE: Key = ("image", "", ())
@@ -33,8 +33,9 @@ _PADDED = "padded"
 class InputValue(NamedTuple):
     """Value of a record for one model input, ready for the slot.
 
-    `key` is the input's part of the slot's signature. `content` goes into the slot. `rows` is the batch dimension that the value
-    carried, or `None` for a value without a batch dimension. `shape` is the shape of the value with this dimension.
+    `key` is the input's part of the slot's signature. `content` goes into the slot. An array has another dtype, and is converted on
+    its way into the slot. `rows` is the batch dimension that the value carried, or `None` for a value without a batch dimension.
+    `shape` is the shape of the value with this dimension.
     """
 
     key: Key
@@ -53,8 +54,28 @@ class InputValue(NamedTuple):
         )
 
 
+class _Known(NamedTuple):
+    """Known header of a tensor message: key of the value, begin and end of the data, and dtype of the data."""
+
+    key: Key
+    start: int
+    end: int
+    dtype: np.dtype[Any]
+
+    def contents(self, messages: Sequence[bytes]) -> list[Content]:
+        """Return the contents of messages with this header."""
+        start, end, dtype = self.start, self.end, self.dtype
+        if dtype.str == self.key[1]:
+            return [memoryview(message)[start:end] for message in messages]
+        count = (end - start) // dtype.itemsize
+        return [np.ndarray(count, dtype, message, start) for message in messages]
+
+
 class ModelInput:
     """Model input as the reader sees it: checks and converts the values of records."""
+
+    _converts_in_slot = True
+    """A value whose conversion cannot fail is converted on its way into the slot."""
 
     def __init__(self, spec: TensorSpec, options: DecodeOptions) -> None:
         self.spec = spec
@@ -65,8 +86,8 @@ class ModelInput:
         self._is_numeric = spec.is_numeric
         self._dtype = np.dtype(spec.dtype if spec.is_numeric else object)
         self._row = spec.row_shape
-        # For the header of each tensor message that needs no conversion: its key, and the begin and end of the data.
-        self._exact: dict[bytes, tuple[Key, int, int]] = {}
+        # For the header of each tensor message whose data go into the slot as they are, or widened there.
+        self._known: dict[bytes, _Known] = {}
 
     def tensor_message(self, message: bytes) -> InputValue:
         """Return the tensor of a message. The data are not copied when the input needs no conversion.
@@ -75,29 +96,30 @@ class ModelInput:
             CodecError: the message holds no tensor, or a tensor that does not fit the input.
         """
         layout = tensor_layout(message)
-        if layout is None or layout.dtype != self._dtype:
+        if layout is None or (self._row is not None and not matches(layout.shape, self._row)):
             return self.tensor(decode_tensor(message))
-        if self._row is not None and not matches(layout.shape, self._row):
+        if layout.dtype != self._dtype and not self._is_converted_in_slot(layout.dtype, layout.nbytes):
             return self.tensor(decode_tensor(message))
-        key, end = (self._kind, layout.dtype.str, layout.shape), layout.offset + layout.nbytes
-        if len(self._exact) < _MAX_HEADERS:
-            self._exact[message[: layout.offset]] = (key, layout.offset, end)
-        return InputValue(key, memoryview(message)[layout.offset : end])
+        end = layout.offset + layout.nbytes
+        known = _Known((self._kind, self._dtype.str, layout.shape), layout.offset, end, layout.dtype)
+        if len(self._known) < _MAX_HEADERS:
+            self._known[message[: layout.offset]] = known
+        [content] = known.contents([message])
+        return InputValue(known.key, content)
 
     def alike(self, messages: Sequence[bytes]) -> tuple[Key, list[Content]] | None:
         """Return the key of tensors with equal headers, and the data of each tensor.
 
-        The result is `None` unless all messages share a header that `tensor_message` has accepted without conversion.
+        The result is `None` unless all messages share a header that `tensor_message` has accepted, and no conversion can fail.
         """
         first = messages[0]
-        found = self._exact.get(first[: 8 + int.from_bytes(first[4:8], "little")])
-        if found is None:
+        known = self._known.get(first[: 8 + int.from_bytes(first[4:8], "little")])
+        if known is None:
             return None
-        key, start, end = found
-        header = first[:start]
-        if min(map(len, messages)) < end or not all(map(bytes.startswith, messages, repeat(header))):
+        header = first[: known.start]
+        if min(map(len, messages)) < known.end or not all(map(bytes.startswith, messages, repeat(header))):
             return None
-        return key, [memoryview(message)[start:end] for message in messages]
+        return known.key, known.contents(messages)
 
     def tensor(self, array: Array) -> InputValue:
         """Convert a tensor of any dtype and shape.
@@ -109,10 +131,18 @@ class ModelInput:
             takes = "text" if self._is_text else f"a {self.spec.dtype}"
             raise CodecError(f"input {self.spec.name!r} takes {takes}, not a tensor of {array.dtype}")
         rows, shape = self.spec.fitted(array)
+        key = (self._kind, self._dtype.str, shape)
+        if array.dtype != self._dtype and self._is_converted_in_slot(array.dtype, array.nbytes):
+            return InputValue(key, np.ascontiguousarray(array).reshape(-1), rows, array.shape)
         converted = np.ascontiguousarray(self.spec.converted(array))
         # memoryview.cast would refuse arrays without elements.
-        content = converted.reshape(-1).view(np.uint8).data
-        return InputValue((self._kind, converted.dtype.str, shape), content, rows, array.shape)
+        return InputValue(key, converted.reshape(-1).view(np.uint8).data, rows, array.shape)
+
+    def _is_converted_in_slot(self, dtype: np.dtype[Any], nbytes: int) -> bool:
+        """Return whether an array of another dtype is converted on its way into the slot."""
+        if not (self._converts_in_slot and self._is_numeric and self.spec.has_all_of(dtype)):
+            return False
+        return nbytes // dtype.itemsize * self._dtype.itemsize <= MAX_DENSE_BYTES
 
     def image(self, encoded: bytes) -> InputValue:
         """Return an encoded image as it is. A worker decodes the image.
@@ -214,6 +244,8 @@ class ModelInput:
 class SharedInput(ModelInput):
     """Model input without a batch dimension, for a model of rows. Records with equal values share a batch."""
 
+    _converts_in_slot = False
+
     def tensor_message(self, message: bytes) -> InputValue:
         """Return the tensor of a message, as `ModelInput.tensor_message` does."""
         return _shared(super().tensor_message(message))
@@ -233,6 +265,8 @@ class SharedInput(ModelInput):
 
 class PaddedInput(ModelInput):
     """Model input whose rows may have different lengths in a batch: the only free dimension of a row is the length."""
+
+    _converts_in_slot = False
 
     def tensor_message(self, message: bytes) -> InputValue:
         """Return the tensor of a message, as `ModelInput.tensor_message` does."""
@@ -259,7 +293,7 @@ def _shared(value: InputValue) -> InputValue:
     kind, dtype, shape = value.key
     if kind.startswith(SHARED):
         return value
-    return value._replace(key=(SHARED + blake2b(value.content, digest_size=16).hexdigest(), dtype, shape))
+    return value._replace(key=(SHARED + blake2b(cast(bytes, value.content), digest_size=16).hexdigest(), dtype, shape))
 
 
 def model_input(spec: TensorSpec, options: DecodeOptions) -> ModelInput:

@@ -154,7 +154,10 @@ def _converted(spec: TensorSpec, value: Any) -> Any:
 
 def _array(value: InputValue) -> Array:
     _, dtype, shape = value.key
-    return np.ndarray(shape, dtype, value.content)
+    content = value.content
+    return (
+        content.astype(dtype).reshape(shape) if isinstance(content, np.ndarray) else np.ndarray(shape, dtype, content)
+    )
 
 
 def _value(name: str, fields: Mapping[bytes, bytes], open_image: Callable[[bytes], bytes]) -> Any:

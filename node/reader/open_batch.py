@@ -3,11 +3,13 @@
 from collections.abc import Sequence
 from itertools import chain, repeat
 
+import numpy as np
+
 from cluster_serving.node.processing.model_input import Content
 from cluster_serving.node.reader.columns import Columns
 from cluster_serving.node.reader.decoding import Record
-from cluster_serving.node.ring.input_layout import Layout, encode_layout
-from cluster_serving.node.ring.slot import LARGEST_ROW_ENTRY, Geometry, Row, Slot
+from cluster_serving.node.ring.input_layout import InputArea, Layout, encode_layout
+from cluster_serving.node.ring.slot import LARGEST_ROW_ENTRY, Geometry, Row, Slot, array_at
 
 _ENTRY_OVERHEAD = 112  # most bytes of a row in the row table (msgpack), besides texts, spans and error message
 _SPAN_BYTES = 19  # most bytes of a span in the row table
@@ -76,14 +78,13 @@ class OpenBatch:
         inputs, at = self._inputs, self._placed
         spans: list[tuple[int, int]] = []
         for content, place in zip(record.contents, self._layout.inputs, strict=True):
-            if place.in_heap:
+            if place.in_heap and not isinstance(content, np.ndarray):
                 end = self._heap + len(content)
                 inputs[self._heap : end] = content
                 spans.append((self._heap, len(content)))
                 self._heap = end
             else:
-                start = place.offset + at * place.row_bytes
-                inputs[start : start + place.row_bytes] = content
+                self._put([content], place, at)
         self._placed = at + 1
         uri, reply, flags, _, _, _, deadline_ms, traceparent = record
         self._append(Row(entry_id, uri, reply, flags, at, spans, None, deadline_ms, traceparent, read_us, deliveries))
@@ -106,12 +107,9 @@ class OpenBatch:
         size = sum(map(len, chain(ids, uris, replies, traceparents))) + _ENTRY_OVERHEAD * len(ids)
         if size > self._table_left:
             return 0
-        inputs, places = self._inputs, range(self._placed, self._placed + len(ids))
+        places = range(self._placed, self._placed + len(ids))
         for contents, place in zip(records.contents, self._layout.inputs, strict=True):
-            offset, row_bytes = place.offset, place.row_bytes
-            for row, content in zip(places, contents[part], strict=True):
-                start = offset + row * row_bytes
-                inputs[start : start + row_bytes] = content
+            self._put(contents[part], place, self._placed)
         common = ids, uris, replies, repeat(records.flags), places, repeat(_NO_SPANS), repeat(None)
         self._rows += map(Row, *common, records.deadlines_ms[part], traceparents, repeat(read_us), deliveries[part])
         self._placed += len(ids)
@@ -121,6 +119,17 @@ class OpenBatch:
     def close(self) -> None:
         """Write the row table. The slot can then be handed to a worker."""
         self._slot.fill(encode_layout(self._layout), self._rows, self._placed)
+
+    def _put(self, contents: Sequence[Content], place: InputArea, row: int) -> None:
+        """Copy contents of one kind into the rows of an input from `row` on. Arrays are converted to the dtype of the input."""
+        inputs, row_bytes = self._inputs, place.row_bytes
+        start = place.offset + row * row_bytes
+        for content in contents:
+            if isinstance(content, np.ndarray):
+                array_at(inputs, place.dtype, content.shape, start)[:] = content
+            else:
+                inputs[start : start + row_bytes] = content
+            start += row_bytes
 
     def _append(self, row: Row) -> None:
         self._rows.append(row)

@@ -11,7 +11,7 @@ from cluster_serving.node.reader.batcher import Batcher, is_due
 from cluster_serving.node.reader.columns import Columns
 from cluster_serving.node.reader.decoding import RecordDecoder
 from cluster_serving.node.ring.ring import Ring, State
-from cluster_serving.node.ring.slot import Geometry
+from cluster_serving.node.ring.slot import Geometry, array_at
 
 GEOMETRY = Geometry(slots=3, batch=4, slot_bytes=4096, workers=1)
 X = TensorSpec("x", "float32", (None, None))
@@ -47,6 +47,27 @@ def test_records_that_are_alike_go_on_in_the_next_slot(ring: Ring) -> None:
     batches = [batcher.pop_due(0, 0, 0) for _ in range(3)]
     assert [batch.ids for batch in batches if batch] == [ids[:4], ids[4:8], ids[8:]]
     assert not batcher
+
+
+@pytest.mark.parametrize("dtype", ["u1", "i1", "f2", "i2", ">f4"])
+def test_values_of_another_dtype_become_the_models_in_the_slot(ring: Ring, dtype: str) -> None:
+    values = np.array([[0, 1, 1], [1, 0, 1], [1, 1, 0]]).astype(dtype)
+    entries = [encode_record("u", {"x": row}) for row in (values[0].astype(np.float32), *values)]
+    decoder = RecordDecoder((X,), b"reply")
+    batcher = Batcher(ring)
+
+    assert all(
+        batcher.place(b"1-%d" % number, decoder.decode(b"1-0", entry, 0), 0) for number, entry in enumerate(entries[:2])
+    )
+    alike = decoder.decode_alike([b"1-2", b"1-3"], entries[2:], 0)
+    assert alike is not None
+    assert batcher.place_alike([b"1-2", b"1-3"], alike, 0, 0, [1, 1]) == 2
+
+    batch = batcher.pop_due(0, 0, 0)
+    assert batch is not None
+    slot = ring.slots[batch.index]
+    found = array_at(slot.inputs, "<f4", (4, 3), 0)
+    assert found.tolist() == [values[0].tolist(), *values.tolist()]
 
 
 def test_those_for_which_there_is_no_slot_are_left(ring: Ring) -> None:

@@ -21,6 +21,7 @@ from cluster_serving.client.wire.values import encode_record
 from cluster_serving.node.models.base import TensorSpec
 from cluster_serving.node.reader.decoding import RecordDecoder
 from support.heartbeats import described
+from support.stored import stored
 
 JOB = "job"
 X = TensorSpec("x", "float32", (None, 64, 64))
@@ -199,8 +200,7 @@ def test_a_node_gets_the_same_row_of_the_narrow_tensor(dtype: str, array: NDArra
     spec = TensorSpec("x", dtype, (None, 3, 2))
 
     def row(values: NDArray[Any]) -> Any:
-        record = RecordDecoder((spec,), b"reply").decode(b"5-1", encode_record("u", {"x": values}), 0)
-        return [bytes(content) for content in record.contents], record.signature, record.error
+        return stored(RecordDecoder((spec,), b"reply").decode(b"5-1", encode_record("u", {"x": values}), 0))
 
     narrow = narrowed(array, spec)
 

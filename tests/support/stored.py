@@ -1,0 +1,24 @@
+"""Contents of a decoded record as they lie in a slot."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cluster_serving.node.reader.decoding import Record
+
+
+def arrays(record: Record) -> list[NDArray[Any]]:
+    """Arrays of a record of tensors, in the dtypes of the model."""
+    assert record.error is None, record.error
+    return [
+        content.astype(dtype).reshape(shape)
+        if isinstance(content, np.ndarray)
+        else np.frombuffer(content, dtype).reshape(shape)
+        for (_, dtype, shape), content in zip(record.signature, record.contents, strict=True)
+    ]
+
+
+def stored(record: Record) -> Record:
+    """The record with the bytes that a slot gets. A refused record has none."""
+    return record if record.error else record._replace(contents=[array.tobytes() for array in arrays(record)])
