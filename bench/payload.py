@@ -1,8 +1,9 @@
 """How many images a second does one Redis carry, as float32 and in the fewest bytes that the model sees the same of?
 
 The model computes nothing. Images are pixels, (3, 224, 224) float32 of 0 to 255, and one client keeps a window of them under way by
-`predict_many`: as they are, with `compress`, and as uint8 from the program. `gain` is the images a second beside float32 on this
-machine, whose cores all processes share. `redis_gain` is the same of Redis alone, by its CPU time.
+`predict_many`: as they are, with `compress`, as uint8 from the program, and as the JPEG files that the pixels are from, of the
+model's size, which the node decodes. `gain` is the images a second beside float32 on this machine, whose cores all processes
+share. `redis_gain` is the same of Redis alone, by its CPU time.
 `python -m bench.payload [--json FILE]`
 """
 
@@ -15,8 +16,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bench import cpu, pictures, report
-from bench.records import DISTINCT, RECORDS
+from bench import cpu, pictures, records, report
+from bench.architectures import SIDE
 from bench.stage import Stage, stage
 from cluster_serving.client import InputQueue
 
@@ -27,21 +28,30 @@ Image = Mapping[str, Any]
 
 
 class _Way(NamedTuple):
-    """A way to send an image: settings of the queue, and the image as the program gives it."""
+    """A way to send an image: settings of the queue, and the image of a JPEG file as the program gives it."""
 
     settings: Mapping[str, Any]
-    image: Callable[[Image], Image]
+    image: Callable[[bytes], Image]
 
 
-def _as_bytes(image: Image) -> Image:
-    return {name: pixels.astype(np.uint8) for name, pixels in image.items()}
+def _pixels(file: bytes) -> Image:
+    return {"image": records.pixels(file)}
+
+
+def _bytes(file: bytes) -> Image:
+    return {"image": records.pixels(file).astype(np.uint8)}
+
+
+def _file(file: bytes) -> Image:
+    return {"image": file}
 
 
 _WAYS = {
-    "float32": _Way({}, dict),
-    "lz4": _Way({"compress": "lz4"}, dict),
-    "zstd": _Way({"compress": "zstd"}, dict),
-    "uint8": _Way({}, _as_bytes),
+    "float32": _Way({}, _pixels),
+    "lz4": _Way({"compress": "lz4"}, _pixels),
+    "zstd": _Way({"compress": "zstd"}, _pixels),
+    "uint8": _Way({}, _bytes),
+    "jpeg": _Way({}, _file),
 }
 
 
@@ -53,18 +63,18 @@ def main() -> None:
     parser.add_argument("--window", type=int, default=64, help="images under way")
     parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()
-    images = [RECORDS["tensor"](number) for number in range(DISTINCT)]
+    files = [records.jpeg(number, SIDE, SIDE) for number in range(records.DISTINCT)]
     settings = {"modelParallelism": 1, "threadPerModel": 1, "batchSize": 16}
     with stage(_PORT) as place, place.node(_JOB, modelPath=pictures.__file__, **settings):
-        rounds = [_round(place, images, options) for _ in range(options.rounds)]
+        rounds = [_round(place, files, options) for _ in range(options.rounds)]
     report.show("Images through one Redis, without a model", rounds)
     report.write(options.json, rounds)
 
 
-def _round(place: Stage, images: Sequence[Image], options: argparse.Namespace) -> report.Figures:
+def _round(place: Stage, files: Sequence[bytes], options: argparse.Namespace) -> report.Figures:
     figures: report.Figures = {}
     for name, way in _WAYS.items():
-        sent = [way.image(image) for image in images]
+        sent = [way.image(file) for file in files]
         with InputQueue(port=_PORT, name=_JOB, **way.settings) as queue:
             _send(queue, islice(cycle(sent), options.window), options.window)  # the samples are taken
             redis, begun_s = cpu.of_redis(place), perf_counter()

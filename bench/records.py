@@ -13,7 +13,6 @@ from bench.architectures import SIDE
 DISTINCT = 16
 """A client sends so many different ones in turn."""
 
-_HEIGHT, _WIDTH = 375, 500
 _QUALITY = 90
 
 
@@ -23,11 +22,11 @@ def row(number: int) -> NDArray[np.float32]:
 
 
 @cache
-def jpeg(number: int) -> bytes:
-    """A JPEG file of 500 x 375 pixels and some 50 KB, as photographs of this size have: soft shapes and a little noise."""
+def jpeg(number: int, height: int = 375, width: int = 500) -> bytes:
+    """A JPEG file of some 50 KB for 500 x 375 pixels, as photographs of this size have: soft shapes and a little noise."""
     random = np.random.default_rng(number)
     shapes = random.integers(0, 256, (12, 16, 3), np.uint8)
-    picture = cv2.resize(shapes, (_WIDTH, _HEIGHT), interpolation=cv2.INTER_CUBIC)
+    picture = cv2.resize(shapes, (width, height), interpolation=cv2.INTER_CUBIC)
     noisy = np.clip(picture + random.normal(0, 6, picture.shape), 0, 255).astype(np.uint8)
     return cv2.imencode(".jpg", noisy, [cv2.IMWRITE_JPEG_QUALITY, _QUALITY])[1].tobytes()
 

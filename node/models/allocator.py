@@ -9,6 +9,8 @@ again, page by page. Measured (page faults and CPU ms a run, SqueezeNet of 8 row
     caffe    51,000          1,095 ms        0         1,007 ms      32 rows
     numpy    3,200           72-93 ms        0         33 ms         ten functions of 51 MB each, as a model in Python may call
 
+The reader gains too: an image of 600 kB took 0.8 ms of its processor time, and takes 0.4 ms with the memory of earlier replies.
+
 ONNX Runtime, OpenVINO and TensorFlow have their own allocators, with 0 faults either way. The settings would only
 make the process hold 2 to 65 MB more.
 """
@@ -22,20 +24,23 @@ GAINS = frozenset({"torch", "bigdl", "caffe", "python"})
 
 _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_THRESHOLD = -1, -2, -3  # malloc.h
 
-# Large blocks come from the heap, the heap is never trimmed, and the heap grows in steps that are worth a system call.
-_SETTINGS = {_M_MMAP_THRESHOLD: 1 << 30, _M_TRIM_THRESHOLD: (1 << 31) - 1, _M_TOP_PAD: 64 << 20}
+_MOST, _PAD = (1 << 31) - 1, 64 << 20
 
 
-def keep_freed_memory() -> None:
+def keep_freed_memory(most_bytes: int = _MOST) -> None:
     """Let the process keep freed memory for its next allocations. Call the function before the first large allocation.
 
-    The process then holds the most memory that it ever used. The call has no effect if the C library has no `mallopt`
-    (musl, macOS).
+    Blocks of up to half of `most_bytes` then come from the heap, and the heap keeps `most_bytes` of free memory: by default the
+    most memory that the process ever used. The call has no effect if the C library has no `mallopt` (musl, macOS).
     """
     mallopt = _function("mallopt")
     if mallopt is not None:
-        for parameter, value in _SETTINGS.items():
-            mallopt(parameter, value)
+        for parameter, value in (
+            (_M_MMAP_THRESHOLD, most_bytes // 2),
+            (_M_TRIM_THRESHOLD, most_bytes),
+            (_M_TOP_PAD, _PAD),
+        ):
+            mallopt(parameter, min(value, _MOST))  # the heap grows in steps that are worth a system call
 
 
 def give_back() -> None:

@@ -23,6 +23,7 @@ from cluster_serving.client import keys
 from cluster_serving.client.errors import ConnectionLost, ErrorCode
 from cluster_serving.client.servers.process.backoff import Backoff
 from cluster_serving.client.threads.link import Link
+from cluster_serving.node.models.allocator import keep_freed_memory
 from cluster_serving.node.reader.batcher import Batcher
 from cluster_serving.node.reader.decoding import Record, RecordDecoder
 from cluster_serving.node.reader.intake import Facts, Step, is_suspect, next_step
@@ -42,6 +43,7 @@ log = structlog.get_logger(__name__)
 
 _BLOCK_MS = 500  # longest wait of a stop for the reply under way
 _LONGEST_WAIT_S = 0.05  # short: where a processor delays stores, a worker may miss that the reader wants to be rung
+_KEPT_REPLIES = 4  # memory of so many replies is kept for later replies
 _SCAN_COUNT = 256  # most stale entries of one scan
 
 Entry = tuple[bytes, list[bytes], int]
@@ -353,6 +355,7 @@ def _nothing() -> None:
 
 def main(spec: ReaderSpec, ready: Callable[..., None]) -> None:
     """Run a reader until SIGTERM."""
+    keep_freed_memory(_KEPT_REPLIES * spec.lane.geometry.slot_bytes)
     reader = Reader(spec)
     signal.signal(signal.SIGTERM, reader.stop)
     reader.run(ready)

@@ -13,6 +13,8 @@ from cluster_serving.node.models.detect import detect, load
 
 if sys.argv[1] == "keep":
     keep_freed_memory()
+elif sys.argv[1] == "bounded":
+    keep_freed_memory(48 << 20)
 elif sys.argv[1] != "leave":
     model = load(detect(sys.argv[1]), LoadOptions())
 
@@ -54,6 +56,13 @@ def test_freed_memory_is_used_again_without_page_faults_and_given_back_when_told
 
     assert kept_faults < 16 <= left_faults
     assert left_pages < MANY_PAGES < kept_pages
+
+
+def test_memory_beyond_the_bound_goes_back_at_once() -> None:
+    faults, pages = faults_and_pages("bounded")
+
+    assert faults > MANY_PAGES
+    assert pages < MANY_PAGES
 
 
 def test_a_backend_without_an_allocator_of_its_own_keeps_freed_memory(tmp_path: Path) -> None:
