@@ -6,25 +6,23 @@ one blocking read of the reply stream serves all waiting calls.
 
 import asyncio
 import math
-import time
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Iterable, Mapping
-from contextlib import closing, suppress
 from itertools import count
 from typing import Never, Self, TypeVar, Unpack
 
 from cluster_serving.client import keys
 from cluster_serving.client.aio.admission import AsyncAdmission
 from cluster_serving.client.aio.link import AsyncLink
+from cluster_serving.client.aio.packing import AsyncPacking
 from cluster_serving.client.aio.replies import AsyncReplies
 from cluster_serving.client.aio.tasks import cancel
 from cluster_serving.client.api import Api, ConnectionSettings, seconds
-from cluster_serving.client.errors import ConnectionLost, InvalidValue, RecordFailed
+from cluster_serving.client.errors import InvalidValue, RecordFailed
 from cluster_serving.client.protocol.absence import Inquiry
 from cluster_serving.client.protocol.admission import CHUNK
 from cluster_serving.client.protocol.durability import Durability, check_durability
-from cluster_serving.client.protocol.payload import Payload, check_codec
-from cluster_serving.client.protocol.redis_refused import RedisRefused
+from cluster_serving.client.protocol.payload import check_codec
 from cluster_serving.client.protocol.requests import (
     Dialect,
     Fields,
@@ -35,7 +33,6 @@ from cluster_serving.client.protocol.requests import (
     request_fields,
 )
 from cluster_serving.client.protocol.results import WINDOW, Answer, answer_to_request, begun_in_time, plain
-from cluster_serving.client.protocol.retrying import connect_s
 from cluster_serving.client.tracebacks import short_tracebacks
 from cluster_serving.client.wire.compression import Codec
 from cluster_serving.client.wire.original.encode import encode_record as encode_original
@@ -80,9 +77,13 @@ class AsyncInputQueue(Api):
 
     def _begin(self) -> None:
         super()._begin()
-        self._payload = Payload(self.name, self._codec) if self._codec else None
         self._inquiry = Inquiry(self.name, self.settings.describe())
         self._sending = AsyncLink(self.settings)
+        self._packing = (
+            AsyncPacking(self._sending, self.name, self._codec, self.settings.timeout_s, self._patience_s)
+            if self._codec
+            else None
+        )
         copies = check_durability(self._durability, self.settings)
         self._admission = AsyncAdmission(self._sending, self.name, self._patience_s, copies=copies)
         self._replies = self._replies_for(self._client_id)
@@ -212,22 +213,8 @@ class AsyncInputQueue(Api):
             replies.forget(uri)
 
     async def _packed(self, fields: Fields, within_s: float) -> Fields:
-        """Return the fields of a record as they are sent. Ask for the nodes of the job, if that is due."""
-        payload = self._payload
-        if payload is None:
-            return fields
-        now_s = time.monotonic()
-        if payload.is_due(now_s):
-            timeout_s, patience_s = min(within_s, self.settings.timeout_s), min(within_s, self._patience_s)
-            with closing(payload.questions(now_s)) as questions, suppress(ConnectionLost, StopIteration):
-                command = next(questions)
-                while True:
-                    (reply,) = await self._sending.call(command, timeout_s=timeout_s, connect_s=connect_s(patience_s))
-                    if isinstance(reply, RedisRefused):
-                        payload.refused(reply)
-                        break
-                    command = questions.send(reply)
-        return payload.packed(fields)
+        """Return the fields of a record as they are sent."""
+        return fields if self._packing is None else await self._packing.packed(fields, within_s)
 
 
 async def _each(items: Iterable[T] | AsyncIterable[T]) -> AsyncIterator[T]:

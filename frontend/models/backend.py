@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from cluster_serving.client.aio.link import AsyncLink
 from cluster_serving.client.protocol.durability import check_durability
 from cluster_serving.client.redis_settings import RedisSettings
+from cluster_serving.client.wire.compression import Codec
 from cluster_serving.frontend.config.settings import FrontendConfig
 from cluster_serving.frontend.metrics.timers import WorkerTimers
 from cluster_serving.frontend.models.calls import Calls
@@ -32,6 +33,7 @@ class Backend:
         self._settings = settings
         durability = None if config.later_durability == "none" else config.later_durability
         self._copies = check_durability(durability, settings)
+        self._codec: Codec | None = None if config.compress == "none" else config.compress
         self._timers = timers
         self.link = AsyncLink(settings)
         self._calls: dict[str, Calls] = {}
@@ -39,7 +41,9 @@ class Backend:
     def calls(self, job: str, window_s: float, window_calls: int) -> Calls:
         """Return the calls to a job. The first request for a job sets the windows, which are described at `Calls`."""
         if job not in self._calls:
-            self._calls[job] = Calls(self._settings, self.link, job, self._timers, window_s, window_calls, self._copies)
+            self._calls[job] = Calls(
+                self._settings, self.link, job, self._timers, window_s, window_calls, self._copies, self._codec
+            )
         return self._calls[job]
 
     async def save(self, key: str, values: Mapping[str, str]) -> None:

@@ -17,6 +17,7 @@ from time import perf_counter
 from cluster_serving.client import keys
 from cluster_serving.client.aio.admission import AsyncAdmission, fail
 from cluster_serving.client.aio.link import AsyncLink
+from cluster_serving.client.aio.packing import AsyncPacking
 from cluster_serving.client.aio.replies import AsyncReplies
 from cluster_serving.client.aio.tasks import cancel
 from cluster_serving.client.errors import ClusterServingError, ErrorCode, ResultTimeout
@@ -24,6 +25,7 @@ from cluster_serving.client.protocol.durability import Copies
 from cluster_serving.client.protocol.requests import Fields
 from cluster_serving.client.protocol.resp import Script
 from cluster_serving.client.redis_settings import RedisSettings
+from cluster_serving.client.wire.compression import Codec
 from cluster_serving.client.wire.result import Result
 from cluster_serving.frontend.metrics.timers import Timer, WorkerTimers
 
@@ -42,6 +44,7 @@ class Calls:
         window_calls: number of calls that end the wait early.
         copies: number of replicas that must have records whose results go elsewhere. None: none. These records leave on a
             connection of their own, because Redis answers nothing on it while it waits for a replica.
+        codec: codec for tensors that shrink. None: tensors are sent as they are.
     """
 
     def __init__(
@@ -53,6 +56,7 @@ class Calls:
         window_s: float = 0,
         window_calls: int = 1,
         copies: Copies | None = None,
+        codec: Codec | None = None,
     ) -> None:
         self._timers = timers
         self._sending = sending
@@ -63,6 +67,7 @@ class Calls:
         self._uris = secrets.token_hex(8)
         self._numbers = count()
         self._admission = AsyncAdmission(sending, job, 0, window_s, window_calls)
+        self._packing = AsyncPacking(sending, job, codec, settings.timeout_s, 0) if codec else None
         self._copying = AsyncLink(settings) if copies else None
         self._durable = AsyncAdmission(self._copying, job, 0, copies=copies) if self._copying else self._admission
         self._tidying: set[asyncio.Task[None]] = set()
@@ -87,6 +92,7 @@ class Calls:
         """
         loop = asyncio.get_running_loop()
         expires_s = loop.time() + timeout_s
+        records = await self._packed(records, timeout_s)
         uris = [f"{self._uris}-{next(self._numbers)}" for _ in records]
         call = _Call({uri: self._replies.expect(uri) for uri in uris}, timeout_s)
         trailer = [*self._replies.reply, keys.TRACEPARENT, traceparent] if traceparent else self._replies.reply
@@ -129,6 +135,7 @@ class Calls:
             ConnectionLost: Redis cannot be reached, or went away, or too few replicas have the records.
             RedisRefused: Redis answered with an error, and a retry is of no use.
         """
+        records = await self._packed(records, timeout_s)
         trailer = [keys.REPLY, reply.encode(), *([keys.TRACEPARENT, traceparent] if traceparent else ())]
         batch = [[keys.URI, uri, *record, *trailer] for uri, record in zip(uris, records, strict=True)]
         return await self._durable.put(batch, timeout_s, durable=True)
@@ -142,6 +149,11 @@ class Calls:
             await self._copying.close()
         await cancel(self._tidying)
         await self._replies.close()
+
+    async def _packed(self, records: Sequence[Fields], timeout_s: float) -> Sequence[Fields]:
+        if self._packing is None:
+            return records
+        return [await self._packing.packed(record, timeout_s) for record in records]
 
     async def _have_stream(self, timeout_s: float) -> None:
         try:

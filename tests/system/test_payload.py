@@ -2,12 +2,14 @@
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from tritonclient.http import InferenceServerClient, InferInput
 
 from cluster_serving.client import AsyncInputQueue, Failed, InputQueue, keys
 from cluster_serving.client.protocol import payload
@@ -15,6 +17,7 @@ from cluster_serving.client.wire.compression import compress
 from cluster_serving.client.wire.values import encode_record
 from support.models import MODELS
 from support.private_redis import PrivateRedis
+from support.running_frontend import running_frontend
 from support.running_node import RunningNode, running_node
 from support.wait import wait_until
 
@@ -142,3 +145,21 @@ def test_a_bomb_is_answered_with_an_error(redis_server: PrivateRedis) -> None:
     assert found.code == "InvalidInput"
     assert "input 'x': the compressed tensor of uint8 [1048576, 1048576] is too large" in found.reason
     assert (total, last) == (4096, 1)
+
+
+@pytest.mark.usefixtures("node")
+def test_a_frontend_sends_in_fewer_bytes_too(redis_server: PrivateRedis, tmp_path: Path) -> None:
+    row = (np.arange(64 * 64, dtype=np.float32) % 128).reshape(1, 64, 64)
+    tensor = InferInput("x", list(row.shape), "FP32").set_data_from_numpy(row)
+    with (
+        running_frontend(tmp_path, redis_server, jobName=JOB, compress="lz4") as frontend,
+        InferenceServerClient(frontend.url.removeprefix("http://")) as http,
+        redis_server.client() as client,
+    ):
+        http.infer(JOB, [tensor])  # the heartbeats of the nodes are read
+        before = client.info("stats")["total_net_input_bytes"]
+        for _ in range(40):
+            assert http.infer(JOB, [tensor]).as_numpy("total").item() == row.sum()
+        received = client.info("stats")["total_net_input_bytes"] - before
+
+    assert received < 40 * row.nbytes / 2
