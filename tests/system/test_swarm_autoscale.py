@@ -22,7 +22,6 @@ from support.wait import wait_until
 pytestmark = [pytest.mark.swarm, pytest.mark.timeout(600)]
 
 IMAGES = ("--node-image", images.node_image("1"), "--frontend-image", images.FRONTEND)
-REPLICAS = "{{.Spec.Mode.Replicated.Replicas}}"
 RUN_S = 0.2
 """Seconds of a batch, so that a node does 40 records a second."""
 AWAY_S = 60.0
@@ -43,10 +42,6 @@ def stack(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]
         yield stack
 
 
-def replicas(stack: Stack, service: str = "node") -> int:
-    return int(stack.told(service, REPLICAS))
-
-
 def said(stack: Stack) -> str:
     """The log of the autoscaler."""
     return stack.lab.docker("m1", "service", "logs", "--raw", f"{stack.name}_autoscaler")
@@ -60,18 +55,18 @@ def test_nodes_follow_the_load_down_to_none_and_up_again_and_lose_nothing(stack:
     with load_of(stack, 60) as load:
         load.await_answers(300)  # full batches, from which the speed of a node is learned
         load.rate = 20
-        wait_until(lambda: replicas(stack) == 1 and len(stack.nodes()) == 1, "one node is enough", 180)
+        wait_until(lambda: stack.ordered() == 1 and len(stack.nodes()) == 1, "one node is enough", 180)
         load.await_answers(60)
         load.rate = 80
         risen_s = time.monotonic()
-        wait_until(lambda: replicas(stack) == 3, "three nodes are ordered", 60)
+        wait_until(lambda: stack.ordered() == 3, "three nodes are ordered", 60)
         ordered_s = time.monotonic() - risen_s
         stack.await_nodes(3)
         ready_s = time.monotonic() - risen_s
         load.await_answers(800)
         load.settle()
     fallen_s = time.monotonic()
-    wait_until(lambda: replicas(stack) == 0, "no node is wanted", 300)
+    wait_until(lambda: stack.ordered() == 0, "no node is wanted", 300)
     wait_until(lambda: not any(stack.containers(host, "node") for host in stack.lab.hosts), "no node is left", 120)
     asleep_s = time.monotonic() - fallen_s
     with load_of(stack, 10) as load:
@@ -90,13 +85,13 @@ def test_frontends_follow_their_open_requests_and_fail_none(stack: Stack) -> Non
         wait_until(lambda: bool(stack.nodes()), "a node is ready", 60)
         with Callers(by_http(stack.http), threads=10, seconds=RUN_S) as posts:
             begun_s = time.monotonic()
-            wait_until(lambda: replicas(stack, "frontend") == 3, "three frontends are ordered", 120)
+            wait_until(lambda: stack.ordered("frontend") == 3, "three frontends are ordered", 120)
             ordered_s = time.monotonic() - begun_s
             wait_until(lambda: all(stack.containers(host, "frontend") for host in stack.lab.hosts), "they run", 60)
             served = posts.answered.total()
             wait_until(lambda: posts.answered.total() > served + 50, "they answer", 60)
         fallen_s = time.monotonic()
-        wait_until(lambda: replicas(stack, "frontend") == 1, "one frontend is enough", 180)
+        wait_until(lambda: stack.ordered("frontend") == 1, "one frontend is enough", 180)
         print(
             f"\nten callers: three frontends ordered after {ordered_s:.1f} s; none: one after {time.monotonic() - fallen_s:.0f} s; "
             f"{posts.answered.total()} POSTs, failed: {posts.failed or 'none'}"
@@ -110,12 +105,12 @@ def test_nothing_is_done_while_redis_or_the_scaler_is_away(stack: Stack) -> None
     docker = stack.lab.docker
     with load_of(stack, 20) as load:
         load.await_answers(40)
-        wait_until(lambda: stack.nodes() and replicas(stack) == len(stack.nodes()), "no node is starting", 120)
+        wait_until(lambda: stack.nodes() and stack.ordered() == len(stack.nodes()), "no node is starting", 120)
         docker("m1", "service", "scale", "--detach", f"{stack.name}_redis=0")
         wait_until(lambda: "left alone" in said(stack).splitlines()[-1], "the autoscaler knows that Redis is away", 60)
-        before, lines = replicas(stack), len(said(stack).splitlines())
+        before, lines = stack.ordered(), len(said(stack).splitlines())
         time.sleep(max(AWAY_S, 2 * WINDOW_S))
-        after, done = replicas(stack), said(stack).splitlines()[lines:]
+        after, done = stack.ordered(), said(stack).splitlines()[lines:]
         docker("m1", "service", "scale", "--detach", f"{stack.name}_redis=1")
         wait_until(lambda: "left alone" not in said(stack).splitlines()[-1], "the autoscaler goes on", 120)
 
@@ -150,7 +145,7 @@ def test_the_number_of_nodes_turns_back_seldom(stack: Stack, rate: Callable[[flo
         begun_s = time.monotonic()
         while (now_s := time.monotonic() - begun_s) < LONG_S:
             load.rate = rate(now_s)
-            counts.append(replicas(stack))
+            counts.append(stack.ordered())
             time.sleep(2)
         load.settle()
     steps = [after - before for before, after in pairwise(counts) if after != before]

@@ -47,9 +47,7 @@ def lose_a_host(stack: Stack, chance: Random) -> None:
     """A host is without power, or off the network, for some seconds."""
     host, fault = chance.choice(["w1", "w2"]), chance.choice(["kill", "cut"])
     told(f"host {host}: {fault}")
-    stack.lab(fault, host)
-    time.sleep(chance.uniform(1, 12))
-    stack.lab("heal", host)
+    be_away(stack, fault, host, chance)
 
 
 def lose_the_master(stack: Stack, chance: Random) -> None:
@@ -61,9 +59,7 @@ def lose_the_master(stack: Stack, chance: Random) -> None:
     if fault == "container":
         end(stack, lost, chance)
     else:
-        stack.lab(fault, HOSTS[lost])
-        time.sleep(chance.uniform(1, 12))
-        stack.lab("heal", HOSTS[lost])
+        be_away(stack, fault, HOSTS[lost], chance)
 
 
 def lose_containers(stack: Stack, chance: Random) -> None:
@@ -93,6 +89,13 @@ def fail_over(stack: Stack, chance: Random) -> None:
     end(stack, "node", chance)
 
 
+def be_away(stack: Stack, fault: str, host: str, chance: Random) -> None:
+    """Kill a host or cut it off, and bring it back after some seconds."""
+    stack.lab(fault, host)
+    time.sleep(chance.uniform(1, 12))
+    stack.lab("heal", host)
+
+
 def containers(stack: Stack, service: str) -> list[tuple[str, str]]:
     """The containers of a service, each with its host."""
     hosts = [host_of(service)] if service.startswith(("redis", "sentinel")) else list(stack.lab.hosts)
@@ -119,10 +122,6 @@ def told(text: str) -> None:
     print(f"{time.strftime('%H:%M:%S', time.gmtime())} {text}", flush=True)
 
 
-def replicas(stack: Stack) -> int:
-    return int(stack.told("node", "{{.Spec.Mode.Replicated.Replicas}}"))
-
-
 def orders(stack: Stack) -> int:
     """How often the autoscaler has changed the number of nodes."""
     return stack.lab.docker("m1", "service", "logs", "--raw", f"{stack.name}_scaler").count("set the number of tasks")
@@ -141,16 +140,16 @@ def test_nothing_that_was_accepted_is_lost(stack: Stack, seed: int, tmp_path: Pa
         sending(stack, tmp_path, *sender) as sent,
         Callers(by_http(stack.http), threads=2, seconds=0.01) as posts,
     ):
-        answered_by(posts, 20)
+        posts.await_answers(20)
         for fault in faults:
             time.sleep(chance.uniform(0, 5))
             fault(stack, chance)
             begun_s = time.monotonic()
             wait_until(lambda: is_whole(stack), "both replicas follow one master", RECOVERY_S)
-            answered_by(posts, 20)
+            posts.await_answers(20)
             longest_s = max(longest_s, time.monotonic() - begun_s)
-            bounds.add(replicas(stack))
-    wait_until(lambda: len(stack.nodes()) == replicas(stack), "as many nodes serve as are ordered", RECOVERY_S)
+            bounds.add(stack.ordered())
+    wait_until(lambda: len(stack.nodes()) == stack.ordered(), "as many nodes serve as are ordered", RECOVERY_S)
 
     print(
         f"whole and answering within {longest_s:.1f} s; {posts.answered.total()} POSTs, failed {failed(posts)}; accepted "
@@ -161,12 +160,6 @@ def test_nothing_that_was_accepted_is_lost(stack: Stack, seed: int, tmp_path: Pa
     assert sent["wrong"] == []
     assert "wrong" not in posts.failures
     assert bounds <= set(range(MIN, MAX + 1))
-
-
-def answered_by(posts: Callers, count: int) -> None:
-    """Wait for some more answers over HTTP."""
-    wanted = posts.answered.total() + count
-    wait_until(lambda: posts.answered.total() >= wanted, f"{count} more HTTP answers", RECOVERY_S)
 
 
 def failed(posts: Callers) -> dict[str, int]:

@@ -46,15 +46,16 @@ def test_the_host_of_the_master_is_lost_and_comes_back(
 ) -> None:
     lost = leave_the_manager(stack)
     with sending(stack, tmp_path, durability) as sent, Callers(by_http(stack.http), threads=2, seconds=0.01) as posts:
-        answered_by(posts, 100, 0.0)
+        posts.await_answers(100)
         fault_s = time.monotonic()
         stack.lab(fault, HOSTS[lost])
         after_s = wait_until(lambda: master(stack) != lost and time.monotonic() - fault_s, "a new master", RECOVERY_S)
-        answered_s = answered_by(posts, 20, fault_s)
+        posts.await_answers(20)
+        answered_s = time.monotonic() - fault_s
         stack.lab("heal", HOSTS[lost])
         wait_until(lambda: is_whole(stack), "the old master follows the new one", RECOVERY_S)
         assert master(stack) != lost
-        answered_by(posts, 100, 0.0)
+        posts.await_answers(100)
 
     print(
         f"\nthe host of the master {fault}, durability {durability}: new master after {after_s:.1f} s, 20 more HTTP answers after "
@@ -64,10 +65,3 @@ def test_the_host_of_the_master_is_lost_and_comes_back(
     assert sent["wrong"] == []
     if durability == "majority":
         assert sent["lost"] == []
-
-
-def answered_by(posts: Callers, count: int, since_s: float) -> float:
-    """Wait for some more answers; when they were there, in seconds after an instant."""
-    wanted = posts.answered.total() + count
-    wait_until(lambda: posts.answered.total() >= wanted, f"{count} more HTTP answers", RECOVERY_S)
-    return time.monotonic() - since_s

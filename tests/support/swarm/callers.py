@@ -16,6 +16,7 @@ import numpy as np
 
 from cluster_serving.client import ClusterServingError, InputQueue
 from cluster_serving.client.keys import DEFAULT_JOB
+from support.wait import wait_until
 
 _CONNECT_S: Final = 1.0
 _PATIENCE_S: Final = 30.0
@@ -67,6 +68,11 @@ class Callers:
         self._over.set()
         for thread in self._threads:
             thread.join()
+
+    def await_answers(self, count: int, timeout_s: float = 120.0) -> None:
+        """Wait until so many more calls were answered."""
+        wanted = self.answered.total() + count
+        wait_until(lambda: self.answered.total() >= wanted, f"{count} more answers", timeout_s)
 
     @property
     def failed(self) -> list[str]:

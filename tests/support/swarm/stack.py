@@ -166,6 +166,10 @@ class Stack:
         """What the Swarm tells of a service, in a template of docker's."""
         return self.lab.docker("m1", "service", "inspect", "-f", template, f"{self.name}_{service}")
 
+    def ordered(self, service: str = "node") -> int:
+        """How many tasks the Swarm is told to run of a service."""
+        return int(self.told(service, "{{.Spec.Mode.Replicated.Replicas}}"))
+
 
 @contextmanager
 def deployed(
