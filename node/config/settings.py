@@ -68,6 +68,10 @@ class Settings(Log, Redis):
         description="Outputs to return, in this order: names, or name dtype [2,N,128]. For a TensorFlow graph: any tensors. Unset: "
         "all.",
     )
+    output_dtype: Annotated[Literal["model", "float16"], BeforeValidator(lower)] = Field(
+        default="model",
+        description="Dtype of answers: model, or float16, which takes half of the bytes of float32 and keeps three digits.",
+    )
     model_signature: str = Field(
         default="", description="Signature of a TensorFlow SavedModel. Unset: serving_default, or the only signature."
     )

@@ -43,7 +43,6 @@ log = structlog.get_logger(__name__)
 
 _BLOCK_MS = 500  # longest wait of a stop for the reply under way
 _LONGEST_WAIT_S = 0.05  # short: where a processor delays stores, a worker may miss that the reader wants to be rung
-_KEPT_REPLIES = 4  # memory of so many replies is kept for later replies
 _SCAN_COUNT = 256  # most stale entries of one scan
 
 Entry = tuple[bytes, list[bytes], int]
@@ -355,7 +354,7 @@ def _nothing() -> None:
 
 def main(spec: ReaderSpec, ready: Callable[..., None]) -> None:
     """Run a reader until SIGTERM."""
-    keep_freed_memory(_KEPT_REPLIES * spec.lane.geometry.slot_bytes)
+    keep_freed_memory(spec.lane.geometry.slot_bytes)  # replies stay near that size
     reader = Reader(spec)
     signal.signal(signal.SIGTERM, reader.stop)
     reader.run(ready)

@@ -92,6 +92,7 @@ class Launcher:
             model_secrets=config.model_secrets(),
             record_secrets=config.record_secrets(),
             deterministic=config.deterministic,
+            output_dtype=config.output_dtype,
             padding=config.padding,
             proof_directory=self._served_model.proof_directory,
             proof_conditions=self._served_model.proof_conditions,

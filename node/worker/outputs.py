@@ -7,6 +7,7 @@ from types import MappingProxyType
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from cluster_serving.client.errors import ErrorCode
 from cluster_serving.client.servers.process.redaction import redact
@@ -22,6 +23,7 @@ _ALIGNMENT = 64
 _NUMBERS = "fiub"
 # finish.lua takes 8000 values at once. With more values the script would end after the acknowledgement and before the answer.
 _MOST_OUTPUTS = 3500
+_WIDE = ("float32", "float64")
 _LARGEST_ITEM = 8  # bytes: Arrow has no tensor of longer numbers
 
 Outputs = Mapping[str, Array]
@@ -93,12 +95,23 @@ class SlotOutputs:
         keep: a filter, or `None`.
         processing: user code. Its `postprocess`, if present, makes the results.
         outputs: outputs of the model.
+        in_float16: float32 and float64 are sent as float16. A filter and a `postprocess` see the model's own values.
+
+    Attributes:
+        outputs: outputs as they are sent.
 
     Raises:
         ModelError: both a filter and a `postprocess` are given.
     """
 
-    def __init__(self, keep: Filter | None, processing: Processing | None, outputs: Sequence[TensorSpec] = ()) -> None:
+    def __init__(
+        self,
+        keep: Filter | None,
+        processing: Processing | None,
+        outputs: Sequence[TensorSpec] = (),
+        *,
+        in_float16: bool = False,
+    ) -> None:
         self._filter = keep
         self._axes = {
             spec.name: -1 if spec.batch_axis is None else spec.batch_axis for spec in outputs if spec.batch_axis != 0
@@ -111,6 +124,11 @@ class SlotOutputs:
                     f"postProcessing is {keep.name}({keep.n}), and the class of processing has a postprocess: keep one of "
                     "them."
                 )
+
+        self._in_float16 = in_float16 and self.keeps_all
+        self.outputs = tuple(
+            replace(spec, dtype="float16") if self._in_float16 and spec.dtype in _WIDE else spec for spec in outputs
+        )
 
     @property
     def keeps_all(self) -> bool:
@@ -136,6 +154,8 @@ class SlotOutputs:
             return _customized(run, outputs, area, self._postprocess)
         if self._filter is not None:
             return _filtered(run, outputs, area, self._filter)
+        if self._in_float16:
+            outputs = {name: _narrowed(name, array) for name, array in outputs.items()}
         return _stored(run, outputs, area, self._axes)
 
 
@@ -171,6 +191,21 @@ def _check(outputs: Outputs) -> None:
             raise ModelError(
                 f"output {name!r} holds {', '.join(sorted(others))} objects, and only numbers and text can be sent"
             )
+
+
+def _narrowed(name: str, array: Array) -> Array:
+    """Return an array of float32 or float64 as float16.
+
+    Raises:
+        ModelError: a number would become infinite.
+    """
+    if array.dtype.name not in _WIDE:
+        return array
+    with np.errstate(over="ignore"):
+        narrow = array.astype(np.float16)
+    if not np.array_equal(np.isfinite(narrow), np.isfinite(array)):
+        raise ModelError(f"output {name!r} has numbers beyond the largest of float16, 65504: set outputDtype: model")
+    return narrow
 
 
 def _record(outputs: Outputs, index: int) -> dict[str, Array]:

@@ -18,7 +18,8 @@ class WorkerSpec(msgspec.Struct, frozen=True):
     open, the candidates are tried as `trials` says. `model_secrets` is `None` for an unencrypted model, `record_secrets` for
     unencrypted records. `labels` and `processing` come from the configuration, as absolute paths. `deterministic`: every batch is
     padded to the same size. `padding`: fill value of each input whose rows may have different lengths in a batch. Proofs that
-    rows may share a batch are kept in `proof_directory`, under `proof_conditions`. An empty directory: not kept.
+    rows may share a batch are kept in `proof_directory`, under `proof_conditions`. An empty directory: not kept. `output_dtype` is
+    `model` or `float16`.
     """
 
     lane: LaneSpec
@@ -34,6 +35,7 @@ class WorkerSpec(msgspec.Struct, frozen=True):
     model_secrets: Secrets | None
     record_secrets: Secrets | None
     deterministic: bool = False
+    output_dtype: str = "model"
     padding: dict[str, float] = {}
     proof_directory: str = ""
     proof_conditions: str = ""

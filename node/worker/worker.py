@@ -64,6 +64,7 @@ class Worker:
 
     Attributes:
         raw: records are to come undecoded, for the user's `preprocess`.
+        outputs: outputs of the model, as they are sent.
     """
 
     def __init__(
@@ -94,7 +95,8 @@ class Worker:
             backend.inputs, spec.images, spec.record_secrets, processing, calls=calls, padding=padding
         )
         keep = with_labels(parse_filter(spec.post_processing), spec.labels)
-        self._store = SlotOutputs(keep, processing, backend.outputs)
+        self._store = SlotOutputs(keep, processing, backend.outputs, in_float16=spec.output_dtype == "float16")
+        self.outputs = self._store.outputs
         self._fixed = fixed_batch(backend)
         self._at_once = self._padded_to = self._fixed or (
             lane.geometry.batch if spec.deterministic and not calls else None
@@ -108,7 +110,7 @@ class Worker:
             kinds = (False, True) if padding else (False,)
             self._first_rows = {kind: FirstRows(self._run_alone, spec.trials.tolerance) for kind in kinds}
         if self._store.keeps_all:
-            told = sum(spec.row_bytes for spec in backend.outputs)  # a call's own, without a batch dimension
+            told = sum(spec.row_bytes for spec in self.outputs)  # a call's own, without a batch dimension
             self._ring.row_output_bytes = max(self._ring.row_output_bytes, row_output_bytes, told)
         self._axes = {spec.name: spec.batch_axis for spec in backend.inputs}
         self._hint = _HINT if not calls and any(spec.shape is None for spec in backend.inputs) else ""
@@ -310,7 +312,7 @@ def main(spec: WorkerSpec, ready: Callable[..., None]) -> None:
     signal.signal(signal.SIGTERM, worker.stop)
     ready(
         inputs=backend.inputs,
-        outputs=backend.outputs,
+        outputs=worker.outputs,
         runtime=runtime,
         batching=batching,
         candidates=candidates,

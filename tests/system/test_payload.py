@@ -11,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 from tritonclient.http import InferenceServerClient, InferInput
 
-from cluster_serving.client import AsyncInputQueue, Failed, InputQueue, keys
+from cluster_serving.client import AsyncInputQueue, Failed, InputQueue, RecordFailed, keys
 from cluster_serving.client.protocol import payload
 from cluster_serving.client.wire.compression import compress
 from cluster_serving.client.wire.values import encode_record
@@ -163,3 +163,20 @@ def test_a_frontend_sends_in_fewer_bytes_too(redis_server: PrivateRedis, tmp_pat
         received = client.info("stats")["total_net_input_bytes"] - before
 
     assert received < 40 * row.nbytes / 2
+
+
+def test_answers_in_float16(redis_server: PrivateRedis, tmp_path: Path) -> None:
+    rows = [np.full((64, 64), value, np.float32) for value in (0.1, 20, 3)]
+    settings = {"modelPath": str(MODELS / "sums.py"), "jobName": "halved", "outputDtype": "float16", "batchSize": 8}
+    with (
+        running_node(tmp_path / "node", redis_server, **settings) as node,
+        InputQueue(port=redis_server.port, name="halved") as queue,
+    ):
+        answers: list[Any] = list(queue.predict_many([{"x": row} for row in rows]))
+        assert [output["dtype"] for output in node.heartbeat()["outputs"]] == ["float16", "float16"]
+
+    (total, last), failed, (other, _) = answers
+    assert (total.dtype, last.dtype) == (np.float16, np.float16)
+    assert (total, last, other) == (np.float16(rows[0].sum()), np.float16(0.1), 12_288)
+    assert isinstance(failed, RecordFailed)
+    assert "output 'total' has numbers beyond the largest of float16" in str(failed)

@@ -41,13 +41,20 @@ def new_slot(rows: int) -> Slot:
 
 
 def store(
-    outputs: dict[str, Array], *, keep: Filter | None = None, steps: Processing | None = None, whole: bool = False
+    outputs: dict[str, Array],
+    *,
+    keep: Filter | None = None,
+    steps: Processing | None = None,
+    whole: bool = False,
+    in_float16: bool = False,
 ) -> list[Any]:
     """What each client gets: a value, outputs, or the `RecordFailed`."""
     rows = 1 if whole else len(next(iter(outputs.values())))
     slot = new_slot(rows)
     area = OutputArea(slot)
-    outcomes = SlotOutputs(keep, steps).store(area, ModelRun(list(range(rows)), {}, whole), outputs)
+    outcomes = SlotOutputs(keep, steps, in_float16=in_float16).store(
+        area, ModelRun(list(range(rows)), {}, whole), outputs
+    )
     slot.add(outcomes, sum(len(outcome.rows) for outcome in outcomes), area.used)
     answers: list[Any] = []
     for result in results_of(slot):
@@ -65,6 +72,25 @@ def test_text_keeps_the_shape_of_its_rows(dtype: Any) -> None:
     assert store({"t": texts}) == [["a", "ü\n"], ["", "c"]]
     assert store({"t": texts[:, 0]}) == ["a", ""]
     assert store({"t": texts}, whole=True) == [[["a", "ü\n"], ["", "c"]]]
+
+
+def test_in_float16_go_floats_that_are_sent_as_they_are() -> None:
+    outputs = {"y": np.array([[0.1, np.inf], [np.nan, -65504]]), "n": np.array([2**40, 1]), "t": np.array(["a", "b"])}
+
+    first, second = store(outputs, in_float16=True)
+
+    assert [each.dtype.name for each in first[:2]] == ["float16", "int64"]
+    assert first[0].tolist() == [np.float16(0.1), np.inf]
+    assert np.array_equal(second[0], [np.nan, -65504], equal_nan=True)
+    assert (first[1], second[1], first[2]) == (2**40, 1, "a")
+    assert store({"y": np.array([[0.125001, 9e9]])}, keep=Filter("topN", 1), in_float16=True) == [[[1, 9e9]]]
+
+
+def test_a_number_that_float16_does_not_hold_is_refused() -> None:
+    with pytest.raises(
+        ModelError, match="output 'y' has numbers beyond the largest of float16, 65504: set outputDtype: model"
+    ):
+        store({"y": np.array([[0.5, 70_000]], np.float32)}, in_float16=True)
 
 
 def test_text_beside_numbers() -> None:
