@@ -60,12 +60,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=report.first_line(__doc__))
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there")
     parser.add_argument("--images", type=int, default=1500, help="of each load")
-    parser.add_argument("--window", type=int, default=64, help="images under way")
+    parser.add_argument("--window", type=int, default=128, help="images under way")
     parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()
     files = [records.jpeg(number, SIDE, SIDE) for number in range(records.DISTINCT)]
-    settings = {"modelParallelism": 1, "threadPerModel": 1, "batchSize": 16}
-    with stage(_PORT) as place, place.node(_JOB, modelPath=pictures.__file__, **settings):
+    with stage(_PORT) as place, place.node(_JOB, modelPath=pictures.__file__, batchSize=16):
         rounds = [_round(place, files, options) for _ in range(options.rounds)]
     report.show("Images through one Redis, without a model", rounds)
     report.write(options.json, rounds)
