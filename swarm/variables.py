@@ -127,8 +127,10 @@ VARIABLES = (
     Variable("CLUSTER_SERVING_REDIS_PLACE", "", "", "redis", _place),  # on a different machine Redis would find no data
     Variable("CLUSTER_SERVING_REDIS_2_PLACE", "", "", "redis-2", _place),
     Variable("CLUSTER_SERVING_REDIS_3_PLACE", "", "", "redis-3", _place),
+    Variable("CLUSTER_SERVING_REDIS_CPUS", "", "", "redis", _limit("NanoCPUs", 1e9)),
     Variable("CLUSTER_SERVING_REDIS_MEMORY", "", "", "redis", _limit("MemoryBytes", 1)),
     Variable("CLUSTER_SERVING_REDIS_MAXMEMORY", "", "", "redis", _maxmemory),
+    Variable("CLUSTER_SERVING_FRONTEND_CPUS", "", "", "frontend", _limit("NanoCPUs", 1e9)),
     Variable("CLUSTER_SERVING_SECURE_PORT", "", "", "frontend", _port(_SECURE_PORT)),
     Variable("CLUSTER_SERVING_DOCKER_SOCKET", "", "", "scaler", _socket),
     Variable("CLUSTER_SERVING_PROMETHEUS_IMAGE", "", "", "prometheus", _image),

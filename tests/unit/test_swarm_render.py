@@ -375,6 +375,7 @@ def test_what_is_not_given_stays_as_it_runs(running: Stack) -> None:
         "CLUSTER_SERVING_NODE_CPUS": "1.5",
         "CLUSTER_SERVING_NODE_MEMORY": str(2**30),
         "CLUSTER_SERVING_FRONTEND_IMAGE": "cluster-serving-frontend:1.0",
+        "CLUSTER_SERVING_FRONTEND_CPUS": "1.5",
         "CLUSTER_SERVING_MODELS": "/srv/models",
         "CLUSTER_SERVING_MODEL_PATH": "/models/resnet-2",
     }
@@ -386,7 +387,7 @@ def test_redis_stays_where_its_data_is() -> None:
             "Image": "redis:7",
             "Args": ["sh", "-ec", "exec redis-server - <<END\nmaxmemory 3gb\nmaxmemory-policy noeviction\n"],
         },
-        "Resources": {"Limits": {"MemoryBytes": 6 * 2**30}},
+        "Resources": {"Limits": {"MemoryBytes": 6 * 2**30, "NanoCPUs": 2 * 10**9}},
         "Placement": {"Constraints": ["node.labels.redis == true"]},
     }
     redis = msgspec.convert({"ID": "r", "Spec": {"Name": "serving_redis", "TaskTemplate": template}}, Service)
@@ -396,6 +397,7 @@ def test_redis_stays_where_its_data_is() -> None:
     assert kept["CLUSTER_SERVING_REDIS_PLACE"] == "node.labels.redis == true"
     assert kept["CLUSTER_SERVING_REDIS_MAXMEMORY"] == "3gb"
     assert kept["CLUSTER_SERVING_REDIS_MEMORY"] == str(6 * 2**30)
+    assert kept["CLUSTER_SERVING_REDIS_CPUS"] == "2"
 
 
 def test_a_model_that_is_given_settles_all_that_says_where_it_is(running: Stack) -> None:
