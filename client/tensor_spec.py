@@ -170,14 +170,14 @@ class TensorSpec(msgspec.Struct, frozen=True, omit_defaults=True):
         takes = f"{self.dtype} [{','.join('?' if dim is None else str(dim) for dim in row)}] a record"
         raise CodecError(f"input {self.name!r} takes {takes}, not {array.dtype} {list(shape)}")
 
-    def has_all_of(self, dtype: "np.dtype[Any]") -> bool:
-        """Return whether each value of a dtype is a value of the input's dtype too."""
+    def widens(self, dtype: "np.dtype[Any]", count: int) -> bool:
+        """Return whether an array of `count` numbers converts to the dtype of the input, whatever the numbers are."""
         import numpy as np
 
         own = np.dtype(self.dtype)
         # numpy calls the cast of 64-bit integers to float64 safe, although float64 rounds large integers.
         rounds = own.kind == "f" and dtype.kind in "iu" and dtype.itemsize == 8
-        return not rounds and np.can_cast(dtype, own, "safe")
+        return not rounds and np.can_cast(dtype, own, "safe") and not _grows_too_large(dtype, own, count)
 
     def converted(self, array: "Array") -> "Array":
         """Return the values of an array in the dtype of the input.
@@ -188,12 +188,12 @@ class TensorSpec(msgspec.Struct, frozen=True, omit_defaults=True):
         import numpy as np
 
         dtype = np.dtype(self.dtype)
-        if array.nbytes < (nbytes := array.size * dtype.itemsize) > MAX_DENSE_BYTES:
+        if _grows_too_large(array.dtype, dtype, array.size):
             raise CodecError(
                 f"input {self.name!r} takes {dtype}, in which the tensor of {array.dtype} {list(array.shape)} would have "
-                f"{nbytes} bytes; at most {MAX_DENSE_BYTES} are made"
+                f"{array.size * dtype.itemsize} bytes; at most {MAX_DENSE_BYTES} are made"
             )
-        if self.has_all_of(array.dtype):
+        if self.widens(array.dtype, array.size):
             return array.astype(dtype)
         with np.errstate(all="ignore"):
             converted = array.astype(dtype)
@@ -207,6 +207,10 @@ class TensorSpec(msgspec.Struct, frozen=True, omit_defaults=True):
             example = array[lost].flat[0]
             raise CodecError(f"input {self.name!r} takes {dtype}, and {example} of {array.dtype} would be lost in it")
         return converted
+
+
+def _grows_too_large(dtype: "np.dtype[Any]", own: "np.dtype[Any]", count: int) -> bool:
+    return dtype.itemsize < own.itemsize and count * own.itemsize > MAX_DENSE_BYTES
 
 
 def matches(shape: tuple[int, ...], row: tuple[int | None, ...]) -> bool:

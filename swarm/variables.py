@@ -82,9 +82,12 @@ def _place(service: Service) -> object:
     return next(iter(constraints), None)
 
 
-def _maxmemory(service: Service) -> object:
-    found = re.search(r"^maxmemory (\S+)$", "\n".join(service.container.get("Args") or ()), re.MULTILINE)
-    return found and found[1]
+def _line(pattern: str) -> Callable[[Service], object]:
+    def read(service: Service) -> object:
+        found = re.search(pattern, "\n".join(service.container.get("Args") or ()), re.MULTILINE)
+        return found and found[1]
+
+    return read
 
 
 def _models(service: Service) -> object:
@@ -127,9 +130,9 @@ VARIABLES = (
     Variable("CLUSTER_SERVING_REDIS_PLACE", "", "", "redis", _place),  # on a different machine Redis would find no data
     Variable("CLUSTER_SERVING_REDIS_2_PLACE", "", "", "redis-2", _place),
     Variable("CLUSTER_SERVING_REDIS_3_PLACE", "", "", "redis-3", _place),
-    Variable("CLUSTER_SERVING_REDIS_CPUS", "", "", "redis", _limit("NanoCPUs", 1e9)),
+    Variable("CLUSTER_SERVING_REDIS_CPUS", "", "", "redis", _line(r"^cpus=(\S+)$")),
     Variable("CLUSTER_SERVING_REDIS_MEMORY", "", "", "redis", _limit("MemoryBytes", 1)),
-    Variable("CLUSTER_SERVING_REDIS_MAXMEMORY", "", "", "redis", _maxmemory),
+    Variable("CLUSTER_SERVING_REDIS_MAXMEMORY", "", "", "redis", _line(r"^maxmemory (\S+)$")),
     Variable("CLUSTER_SERVING_FRONTEND_CPUS", "", "", "frontend", _limit("NanoCPUs", 1e9)),
     Variable("CLUSTER_SERVING_SECURE_PORT", "", "", "frontend", _port(_SECURE_PORT)),
     Variable("CLUSTER_SERVING_DOCKER_SOCKET", "", "", "scaler", _socket),

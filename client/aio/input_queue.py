@@ -79,11 +79,7 @@ class AsyncInputQueue(Api):
         super()._begin()
         self._inquiry = Inquiry(self.name, self.settings.describe())
         self._sending = AsyncLink(self.settings)
-        self._packing = (
-            AsyncPacking(self._sending, self.name, self._codec, self.settings.timeout_s, self._patience_s)
-            if self._codec
-            else None
-        )
+        self._packing = AsyncPacking(self._sending, self.name, self._codec) if self._codec else None
         copies = check_durability(self._durability, self.settings)
         self._admission = AsyncAdmission(self._sending, self.name, self._patience_s, copies=copies)
         self._replies = self._replies_for(self._client_id)
@@ -214,7 +210,12 @@ class AsyncInputQueue(Api):
 
     async def _packed(self, fields: Fields, within_s: float) -> Fields:
         """Return the fields of a record as they are sent."""
-        return fields if self._packing is None else await self._packing.packed(fields, within_s)
+        if self._packing is None:
+            return fields
+        if self._packing.is_due:
+            await self._packing.ask(min(within_s, self.settings.timeout_s), min(within_s, self._patience_s))
+        [packed] = self._packing.packed([fields])
+        return packed
 
 
 async def _each(items: Iterable[T] | AsyncIterable[T]) -> AsyncIterator[T]:

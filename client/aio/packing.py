@@ -1,6 +1,8 @@
 """Packing of the records of one job for asyncio: tensors in fewer bytes, where that pays."""
 
+import asyncio
 import time
+from collections.abc import Iterable
 from contextlib import closing, suppress
 
 from cluster_serving.client.aio.link import AsyncLink
@@ -13,33 +15,43 @@ from cluster_serving.client.wire.compression import Codec
 
 
 class AsyncPacking:
-    """Packs records, and asks for the nodes of their job when that is due.
+    """Packs records, as the nodes of their job take them.
 
     Args:
-        link: connection that asks.
+        link: connection that asks for the nodes.
         job: name of the job.
         codec: codec for tensors that shrink.
-        timeout_s: seconds that an answer may take.
-        patience_s: seconds that connecting may take.
     """
 
-    def __init__(self, link: AsyncLink, job: str, codec: Codec, timeout_s: float, patience_s: float) -> None:
+    def __init__(self, link: AsyncLink, job: str, codec: Codec) -> None:
         self._link = link
         self._payload = Payload(job, codec)
-        self._timeout_s = timeout_s
-        self._patience_s = patience_s
 
-    async def packed(self, fields: Fields, within_s: float) -> Fields:
-        """Return the fields of a record as they are sent, after `within_s` seconds at most."""
-        payload, now_s = self._payload, time.monotonic()
-        if payload.is_due(now_s):
-            timeout_s, patience_s = min(within_s, self._timeout_s), min(within_s, self._patience_s)
-            with closing(payload.questions(now_s)) as questions, suppress(ConnectionLost, StopIteration):
-                command = next(questions)
-                while True:
-                    (reply,) = await self._link.call(command, timeout_s=timeout_s, connect_s=connect_s(patience_s))
-                    if isinstance(reply, RedisRefused):
-                        payload.refused(reply)
-                        break
-                    command = questions.send(reply)
-        return payload.packed(fields)
+    def packed(self, records: Iterable[Fields]) -> list[Fields]:
+        """Return the fields of records as they are sent. Safe in another thread."""
+        return [self._payload.packed(fields) for fields in records]
+
+    @property
+    def is_due(self) -> bool:
+        """True if the nodes are to be asked for again."""
+        return self._payload.is_due(time.monotonic())
+
+    async def ask(self, within_s: float, patience_s: float) -> None:
+        """Ask for the nodes of the job.
+
+        Args:
+            within_s: seconds that all answers may take.
+            patience_s: seconds that connecting may take.
+        """
+        loop, payload = asyncio.get_running_loop(), self._payload
+        expires_s = loop.time() + within_s
+        with closing(payload.questions(time.monotonic())) as questions, suppress(ConnectionLost, StopIteration):
+            command = next(questions)
+            while (left_s := expires_s - loop.time()) > 0:
+                (reply,) = await self._link.call(
+                    command, timeout_s=left_s, connect_s=connect_s(min(left_s, patience_s))
+                )
+                if isinstance(reply, RedisRefused):
+                    payload.refused(reply)
+                    break
+                command = questions.send(reply)

@@ -7,12 +7,13 @@ begins as all reply streams of the job do, so that no node of a different job, a
 import asyncio
 import secrets
 import uuid
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import count
 from pathlib import Path
 from time import perf_counter
+from typing import Any
 
 from cluster_serving.client import keys
 from cluster_serving.client.aio.admission import AsyncAdmission, fail
@@ -29,6 +30,7 @@ from cluster_serving.client.wire.compression import Codec
 from cluster_serving.client.wire.result import Result
 from cluster_serving.frontend.metrics.timers import Timer, WorkerTimers
 
+_LARGE_BYTES = 1 << 20  # packed in another thread: it takes a millisecond
 CANCEL = Script(Path(__file__).with_name("cancel.lua").read_text())
 
 
@@ -67,10 +69,11 @@ class Calls:
         self._uris = secrets.token_hex(8)
         self._numbers = count()
         self._admission = AsyncAdmission(sending, job, 0, window_s, window_calls)
-        self._packing = AsyncPacking(sending, job, codec, settings.timeout_s, 0) if codec else None
+        self._packing = AsyncPacking(sending, job, codec) if codec else None
+        self._timeout_s = settings.timeout_s
         self._copying = AsyncLink(settings) if copies else None
         self._durable = AsyncAdmission(self._copying, job, 0, copies=copies) if self._copying else self._admission
-        self._tidying: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
 
     async def run(self, records: Sequence[Fields], timeout_s: float, traceparent: bytes = b"") -> list[Result]:
         """Enqueue records and wait for their results.
@@ -92,16 +95,16 @@ class Calls:
         """
         loop = asyncio.get_running_loop()
         expires_s = loop.time() + timeout_s
-        records = await self._packed(records, timeout_s)
+        records = await self._packed(records)
         uris = [f"{self._uris}-{next(self._numbers)}" for _ in records]
         call = _Call({uri: self._replies.expect(uri) for uri in uris}, timeout_s)
         trailer = [*self._replies.reply, keys.TRACEPARENT, traceparent] if traceparent else self._replies.reply
         batch = [[keys.URI, uri.encode(), *record, *trailer] for uri, record in zip(uris, records, strict=True)]
-        expiry = loop.call_later(timeout_s, call.expire)
+        expiry = loop.call_at(expires_s, call.expire)
         ids: asyncio.Future[list[bytes]] | None = None
         try:
             if not self._replies.is_open:
-                await self._have_stream(timeout_s)
+                await self._have_stream(expires_s - loop.time())
             call.begun_s = perf_counter()
             ids = self._admission.put(batch, expires_s - loop.time())
             ids.add_done_callback(call.sent)
@@ -135,7 +138,7 @@ class Calls:
             ConnectionLost: Redis cannot be reached, or went away, or too few replicas have the records.
             RedisRefused: Redis answered with an error, and a retry is of no use.
         """
-        records = await self._packed(records, timeout_s)
+        records = await self._packed(records)
         trailer = [keys.REPLY, reply.encode(), *([keys.TRACEPARENT, traceparent] if traceparent else ())]
         batch = [[keys.URI, uri, *record, *trailer] for uri, record in zip(uris, records, strict=True)]
         return await self._durable.put(batch, timeout_s, durable=True)
@@ -147,13 +150,19 @@ class Calls:
         if self._copying is not None:
             await self._durable.close()
             await self._copying.close()
-        await cancel(self._tidying)
+        await cancel(self._tasks)
         await self._replies.close()
 
-    async def _packed(self, records: Sequence[Fields], timeout_s: float) -> Sequence[Fields]:
+    async def _packed(self, records: Sequence[Fields]) -> Sequence[Fields]:
+        """Return records as they are sent. No request waits until the nodes are asked for."""
         if self._packing is None:
             return records
-        return [await self._packing.packed(record, timeout_s) for record in records]
+        if self._packing.is_due:
+            self._begin(self._packing.ask(self._timeout_s, self._timeout_s))
+        size = sum(len(content) for record in records for content in record)
+        if size <= _LARGE_BYTES:
+            return self._packing.packed(records)
+        return await asyncio.to_thread(self._packing.packed, records)
 
     async def _have_stream(self, timeout_s: float) -> None:
         try:
@@ -170,9 +179,12 @@ class Calls:
                 await self._sending.run(CANCEL, [self._job], [keys.GROUP, *await ids])
 
         if not self._admission.withdraw(ids):
-            task = asyncio.create_task(tidy())
-            self._tidying.add(task)
-            task.add_done_callback(self._tidying.discard)
+            self._begin(tidy())
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
 
 class _Call:

@@ -24,23 +24,24 @@ GAINS = frozenset({"torch", "bigdl", "caffe", "python"})
 
 _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_THRESHOLD = -1, -2, -3  # malloc.h
 
-_MOST, _PAD = (1 << 31) - 1, 64 << 20
+# Large blocks come from the heap, the heap is never trimmed, and the heap grows in steps that are worth a system call.
+_SETTINGS = {_M_MMAP_THRESHOLD: 1 << 30, _M_TRIM_THRESHOLD: (1 << 31) - 1, _M_TOP_PAD: 64 << 20}
+_LEAST_BOUND, _LARGEST_BOUND = 32 << 20, 256 << 20
 
 
-def keep_freed_memory(most_bytes: int = _MOST) -> None:
+def keep_freed_memory(most_bytes: int | None = None) -> None:
     """Let the process keep freed memory for its next allocations. Call the function before the first large allocation.
 
-    Blocks of up to half of `most_bytes` then come from the heap, and the heap keeps `most_bytes` of free memory: by default the
-    most memory that the process ever used. The call has no effect if the C library has no `mallopt` (musl, macOS).
+    The process then holds the most memory that it ever used, or about `most_bytes` of free memory, at least 32 and at most 256 MB.
+    The call has no effect if the C library has no `mallopt` (musl, macOS).
     """
     mallopt = _function("mallopt")
     if mallopt is not None:
-        for parameter, value in (
-            (_M_MMAP_THRESHOLD, most_bytes // 2),
-            (_M_TRIM_THRESHOLD, most_bytes),
-            (_M_TOP_PAD, _PAD),
-        ):
-            mallopt(parameter, min(value, _MOST))  # the heap grows in steps that are worth a system call
+        settings = _SETTINGS
+        if most_bytes is not None:  # a heap with more free memory is trimmed to its padding
+            settings = dict.fromkeys(_SETTINGS, min(max(most_bytes, _LEAST_BOUND), _LARGEST_BOUND))
+        for parameter, value in settings.items():
+            mallopt(parameter, value)
 
 
 def give_back() -> None:

@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from hashlib import blake2b
 from itertools import repeat
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -28,6 +28,14 @@ _MAX_HEADERS = 4096
 SHARED = "tensor:"
 """Kind of a shared tensor in a signature. The digest of its content follows."""
 _PADDED = "padded"
+
+
+def array_of(key: Key, content: Content) -> Array:
+    """Return the content of a tensor as an array of the dtype and shape of its key."""
+    _, dtype, shape = key
+    if isinstance(content, np.ndarray):
+        return content.astype(dtype).reshape(shape)
+    return np.ndarray(shape, dtype, content)
 
 
 class InputValue(NamedTuple):
@@ -98,7 +106,9 @@ class ModelInput:
         layout = tensor_layout(message)
         if layout is None or (self._row is not None and not matches(layout.shape, self._row)):
             return self.tensor(decode_tensor(message))
-        if layout.dtype != self._dtype and not self._is_converted_in_slot(layout.dtype, layout.nbytes):
+        if layout.dtype != self._dtype and not self._is_converted_in_slot(
+            layout.dtype, layout.nbytes // layout.dtype.itemsize
+        ):
             return self.tensor(decode_tensor(message))
         end = layout.offset + layout.nbytes
         known = _Known((self._kind, self._dtype.str, layout.shape), layout.offset, end, layout.dtype)
@@ -132,17 +142,15 @@ class ModelInput:
             raise CodecError(f"input {self.spec.name!r} takes {takes}, not a tensor of {array.dtype}")
         rows, shape = self.spec.fitted(array)
         key = (self._kind, self._dtype.str, shape)
-        if array.dtype != self._dtype and self._is_converted_in_slot(array.dtype, array.nbytes):
+        if array.dtype != self._dtype and self._is_converted_in_slot(array.dtype, array.size):
             return InputValue(key, np.ascontiguousarray(array).reshape(-1), rows, array.shape)
         converted = np.ascontiguousarray(self.spec.converted(array))
         # memoryview.cast would refuse arrays without elements.
         return InputValue(key, converted.reshape(-1).view(np.uint8).data, rows, array.shape)
 
-    def _is_converted_in_slot(self, dtype: np.dtype[Any], nbytes: int) -> bool:
+    def _is_converted_in_slot(self, dtype: np.dtype[Any], count: int) -> bool:
         """Return whether an array of another dtype is converted on its way into the slot."""
-        if not (self._converts_in_slot and self._is_numeric and self.spec.has_all_of(dtype)):
-            return False
-        return nbytes // dtype.itemsize * self._dtype.itemsize <= MAX_DENSE_BYTES
+        return self._converts_in_slot and self._is_numeric and self.spec.widens(dtype, count)
 
     def image(self, encoded: bytes) -> InputValue:
         """Return an encoded image as it is. A worker decodes the image.
@@ -293,7 +301,9 @@ def _shared(value: InputValue) -> InputValue:
     kind, dtype, shape = value.key
     if kind.startswith(SHARED):
         return value
-    return value._replace(key=(SHARED + blake2b(cast(bytes, value.content), digest_size=16).hexdigest(), dtype, shape))
+    content = value.content
+    assert not isinstance(content, np.ndarray)  # noqa: S101 - `_converts_in_slot` is false
+    return value._replace(key=(SHARED + blake2b(content, digest_size=16).hexdigest(), dtype, shape))
 
 
 def model_input(spec: TensorSpec, options: DecodeOptions) -> ModelInput:

@@ -13,7 +13,7 @@ from cluster_serving.client.wire.original.values import MAX_JSON_BYTES
 from cluster_serving.client.wire.tensors import decode_tensor
 from cluster_serving.node.models.base import Array, TensorSpec, open_inputs
 from cluster_serving.node.processing.custom import Processing
-from cluster_serving.node.processing.model_input import InputValue, ModelInput
+from cluster_serving.node.processing.model_input import ModelInput, array_of
 from cluster_serving.node.processing.options import DecodeOptions
 
 _decode = msgspec.msgpack.Decoder(dict[bytes, bytes]).decode
@@ -57,7 +57,7 @@ class Preprocessor:
                 fitted = ModelInput(spec, _OPTIONS).tensor(np.asarray(value))
                 if fitted.rows not in (None, 1):
                     raise ValueError(f"input {spec.name!r} has {fitted.rows} rows, and a record has one")
-                row.append(_array(fitted))
+                row.append(array_of(fitted.key, fitted.content))
         except (TypeError, ValueError) as error:
             raise ValueError(f"what preprocess returned: {error}") from error
         return row
@@ -152,14 +152,6 @@ def _converted(spec: TensorSpec, value: Any) -> Any:
             raise ValueError(f"input {spec.name!r} takes a {spec.dtype}, and the value holds a {type(value).__name__}")
 
 
-def _array(value: InputValue) -> Array:
-    _, dtype, shape = value.key
-    content = value.content
-    return (
-        content.astype(dtype).reshape(shape) if isinstance(content, np.ndarray) else np.ndarray(shape, dtype, content)
-    )
-
-
 def _value(name: str, fields: Mapping[bytes, bytes], open_image: Callable[[bytes], bytes]) -> Any:
     match fields:
         case {keys.TENSOR: message}:
@@ -175,6 +167,7 @@ def _value(name: str, fields: Mapping[bytes, bytes], open_image: Callable[[bytes
         case {keys.SPARSE_INDICES: indices, keys.SPARSE_VALUES: values, keys.SPARSE_SHAPE: shape}:
             elements = decode_tensor(values)
             taker = ModelInput(TensorSpec(name, elements.dtype.name, None), _OPTIONS)
-            return _array(taker.sparse(decode_tensor(indices), elements, decode_tensor(shape)))
+            value = taker.sparse(decode_tensor(indices), elements, decode_tensor(shape))
+            return array_of(value.key, value.content)
         case _:
             raise ValueError("a sparse tensor needs its indices, values and shape")

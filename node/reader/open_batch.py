@@ -78,7 +78,8 @@ class OpenBatch:
         inputs, at = self._inputs, self._placed
         spans: list[tuple[int, int]] = []
         for content, place in zip(record.contents, self._layout.inputs, strict=True):
-            if place.in_heap and not isinstance(content, np.ndarray):
+            if place.in_heap:
+                assert not isinstance(content, np.ndarray)  # noqa: S101 - only fixed rows are converted in the slot
                 end = self._heap + len(content)
                 inputs[self._heap : end] = content
                 spans.append((self._heap, len(content)))
@@ -121,7 +122,7 @@ class OpenBatch:
         self._slot.fill(encode_layout(self._layout), self._rows, self._placed)
 
     def _put(self, contents: Sequence[Content], place: InputArea, row: int) -> None:
-        """Copy contents of one kind into the rows of an input from `row` on. Arrays are converted to the dtype of the input."""
+        """Copy contents into the rows of an input from `row` on. Arrays are converted to the dtype of the input."""
         inputs, row_bytes = self._inputs, place.row_bytes
         start = place.offset + row * row_bytes
         for content in contents:

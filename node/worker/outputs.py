@@ -24,6 +24,7 @@ _NUMBERS = "fiub"
 # finish.lua takes 8000 values at once. With more values the script would end after the acknowledgement and before the answer.
 _MOST_OUTPUTS = 3500
 _WIDE = ("float32", "float64")
+_BEYOND_FLOAT16 = 65520  # becomes infinite
 _LARGEST_ITEM = 8  # bytes: Arrow has no tensor of longer numbers
 
 Outputs = Mapping[str, Array]
@@ -154,9 +155,10 @@ class SlotOutputs:
             return _customized(run, outputs, area, self._postprocess)
         if self._filter is not None:
             return _filtered(run, outputs, area, self._filter)
-        if self._in_float16:
-            outputs = {name: _narrowed(name, array) for name, array in outputs.items()}
-        return _stored(run, outputs, area, self._axes)
+        if not self._in_float16:
+            return _stored(run, outputs, area, self._axes)
+        run, narrow, faults = _in_float16(run, outputs)
+        return [*_stored(run, narrow, area, self._axes), *faults] if run.rows else faults
 
 
 def holds_nested(array: Array) -> bool:
@@ -193,19 +195,31 @@ def _check(outputs: Outputs) -> None:
             )
 
 
-def _narrowed(name: str, array: Array) -> Array:
-    """Return an array of float32 or float64 as float16.
-
-    Raises:
-        ModelError: a number would become infinite.
-    """
-    if array.dtype.name not in _WIDE:
-        return array
-    with np.errstate(over="ignore"):
-        narrow = array.astype(np.float16)
-    if not np.array_equal(np.isfinite(narrow), np.isfinite(array)):
-        raise ModelError(f"output {name!r} has numbers beyond the largest of float16, 65504: set outputDtype: model")
-    return narrow
+def _in_float16(run: ModelRun, outputs: Outputs) -> tuple[ModelRun, Outputs, list[Outcome]]:
+    """Return the rows that float16 holds, with their outputs in float16, and the outcomes of the other rows."""
+    wide = {name: array for name, array in outputs.items() if array.dtype.name in _WIDE}
+    try:
+        with np.errstate(over="raise"):
+            return run, {**outputs, **{name: array.astype(np.float16) for name, array in wide.items()}}, []
+    except FloatingPointError:
+        lost: dict[int, str] = {}
+        for name, array in wide.items():
+            beyond = (np.abs(array) >= _BEYOND_FLOAT16) & np.isfinite(array)
+            lost |= dict.fromkeys(np.flatnonzero(beyond.reshape(len(array), -1).any(axis=1)).tolist(), name)
+    kept = [place for place in range(len(run.rows)) if place not in lost]
+    faults = [
+        failed(
+            run.rows[place],
+            ResultTooLargeError(
+                f"output {name!r} has numbers of {_BEYOND_FLOAT16} or more, which float16 does not hold: set outputDtype: model"
+            ),
+        )
+        for place, name in lost.items()
+    ]
+    rows, narrow, _ = _in_float16(
+        ModelRun([run.rows[place] for place in kept], {}), {name: array[kept] for name, array in outputs.items()}
+    )
+    return rows, narrow, faults
 
 
 def _record(outputs: Outputs, index: int) -> dict[str, Array]:

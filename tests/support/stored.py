@@ -2,21 +2,16 @@
 
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
+from cluster_serving.node.processing.model_input import array_of
 from cluster_serving.node.reader.decoding import Record
 
 
 def arrays(record: Record) -> list[NDArray[Any]]:
     """Arrays of a record of tensors, in the dtypes of the model."""
     assert record.error is None, record.error
-    return [
-        content.astype(dtype).reshape(shape)
-        if isinstance(content, np.ndarray)
-        else np.frombuffer(content, dtype).reshape(shape)
-        for (_, dtype, shape), content in zip(record.signature, record.contents, strict=True)
-    ]
+    return [array_of(key, content) for key, content in zip(record.signature, record.contents, strict=True)]
 
 
 def stored(record: Record) -> Record:

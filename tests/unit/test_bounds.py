@@ -198,8 +198,7 @@ def test_json_that_costs_more_than_it_says(body: str, sentence: str) -> None:
 
 
 def test_a_tensor_that_becomes_many_times_as_large(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("client.tensor_spec", "node.processing.model_input"):
-        monkeypatch.setattr(f"cluster_serving.{module}.MAX_DENSE_BYTES", 15)
+    monkeypatch.setattr("cluster_serving.client.tensor_spec.MAX_DENSE_BYTES", 15)
     decoder = RecordDecoder((TensorSpec("x", "float64", (None, None)),), PREFIX)
 
     small = decoder.decode(b"5-1", encode_record("u", {"x": np.zeros(2, np.int8)}), 0)

@@ -86,11 +86,19 @@ def test_in_float16_go_floats_that_are_sent_as_they_are() -> None:
     assert store({"y": np.array([[0.125001, 9e9]])}, keep=Filter("topN", 1), in_float16=True) == [[[1, 9e9]]]
 
 
-def test_a_number_that_float16_does_not_hold_is_refused() -> None:
-    with pytest.raises(
-        ModelError, match="output 'y' has numbers beyond the largest of float16, 65504: set outputDtype: model"
-    ):
-        store({"y": np.array([[0.5, 70_000]], np.float32)}, in_float16=True)
+def test_only_rows_with_numbers_that_float16_does_not_hold_are_refused() -> None:
+    outputs: dict[str, Array] = {
+        "y": np.array([[1, 2], [3, 70_000], [65_519, np.inf], [-65_520, 1]], np.float32),
+        "n": np.arange(4),
+    }
+
+    first, second, third, fourth = store(outputs, in_float16=True)
+
+    assert [each.tolist() for each in (*first, *third)] == [[1, 2], 0, [65_504, np.inf], 2]
+    for refused in (second, fourth):
+        assert "output 'y' has numbers of 65520 or more, which float16 does not hold: set outputDtype: model" in str(
+            refused
+        )
 
 
 def test_text_beside_numbers() -> None:

@@ -385,9 +385,9 @@ def test_redis_stays_where_its_data_is() -> None:
     template = {
         "ContainerSpec": {
             "Image": "redis:7",
-            "Args": ["sh", "-ec", "exec redis-server - <<END\nmaxmemory 3gb\nmaxmemory-policy noeviction\n"],
+            "Args": ["sh", "-ec", "cpus=2\nexec redis-server - <<END\nmaxmemory 3gb\nmaxmemory-policy noeviction\n"],
         },
-        "Resources": {"Limits": {"MemoryBytes": 6 * 2**30, "NanoCPUs": 2 * 10**9}},
+        "Resources": {"Limits": {"MemoryBytes": 6 * 2**30}},
         "Placement": {"Constraints": ["node.labels.redis == true"]},
     }
     redis = msgspec.convert({"ID": "r", "Spec": {"Name": "serving_redis", "TaskTemplate": template}}, Service)
