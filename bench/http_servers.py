@@ -11,7 +11,8 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Generator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -169,7 +170,12 @@ def _ours_running(port: int) -> Generator[None]:
 
 
 @contextmanager
-def our_stack(port: int, redis_port: int, job: str, **config: Any) -> Generator[None]:
-    """A Redis, a node of this job with this configuration, and a frontend with one worker that listens on `port`."""
-    with stage(redis_port) as place, place.node(job, **config), place.frontend(job, port):
-        yield
+def our_stack(port: int, redis_port: int, job: str, home: Path | None = None, **config: Any) -> Generator[None]:
+    """A Redis, a node of this job with this configuration, and a frontend with one worker that listens on `port`.
+
+    The node keeps what it has found out in `home`, for later stacks, or in a directory of its own.
+    """
+    with stage(redis_port) as bare:
+        place = replace(bare, environment={"CLUSTER_SERVING_HOME": str(home)} if home else {})
+        with place.node(job, **config), place.frontend(job, port):
+            yield

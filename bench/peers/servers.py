@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bench.architectures import CLASSES
+from bench.fitted import PICTURES
 from bench.http_peers import MOSEC, RAY
 from bench.http_servers import Numbers, Server, our_stack, process
 from bench.peers.environments import ENVIRONMENTS
@@ -90,10 +91,14 @@ def _ours(engine: str, precision: str = "f32") -> Kind:
 
 
 def _our_stack(engine: str, precision: str, task: Task) -> AbstractContextManager[None]:
+    model = Path(task.model)
+    proven = precision == "auto"
     return our_stack(
         task.port,
         task.port + 1,
         _JOB,
+        model.with_name(f"{model.stem}-home") if proven else None,
+        calibrationData=str(model.with_name(PICTURES)) if proven else None,
         modelPath=task.model,
         engine=engine,
         precision=precision,
@@ -145,6 +150,7 @@ KINDS = {
     "ours": _ours("native"),
     "ours-openvino": _ours("openvino"),
     "ours-bf16": replace(_ours("openvino", "bf16"), tolerance=0.05),
+    "ours-auto": replace(_ours("auto", "auto"), tolerance=0.1),
     # Its default is to answer 408 after 3 s.
     "mosec": _raw("mosec", "/inference", MOSEC | {"MOSEC_TIMEOUT": "60000"}),
     "litserve": _base64("litserve", "base64 in, raw out", "/predict", {"image": _TEXT}, _last_floats),
@@ -165,4 +171,4 @@ KINDS = {
     ),
     "triton": replace(_ours("native"), running=partial(_peer, "triton", {})),
 }
-"""By name, in the order of the table. All but two of ours run the model in ONNX Runtime, all but one in float32."""
+"""By name, in the order of the table. All but three of ours run the model in ONNX Runtime, all but two in float32."""
