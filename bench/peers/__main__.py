@@ -1,8 +1,8 @@
 """Images a second, and how long an answer takes at equal load, beside other model servers: ResNet-50 and MobileNetV2 over HTTP.
 
 Every server runs the same ONNX file (`bench/fitted.py`) in ONNX Runtime with the same settings, and is sent the same JPEG file by
-the same client. Ours is measured in OpenVINO too: in float32, in bfloat16, and as `precision: auto` finds it, which may be INT8 where
-99 % agreement is proven on pictures.
+the same client. Ours is measured in OpenVINO too: in float32, in bfloat16, and as `precision: auto` finds it, which may be INT8
+where 99 % agreement is proven on pictures.
 First each is tried in some arrangements of the machine (copies of the model x threads x images in one run), and keeps the one in
 which it is fastest. Then, in each round, every server is started, loaded by closed loops over 8 and over 32 connections, and by an
 open loop with as many images a second for all: 0.7 of what the slowest of the others can do.
