@@ -1,15 +1,19 @@
 """Records on their way into the slots of a ring."""
 
 from collections.abc import Generator
+from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from cluster_serving.client.wire.values import encode_record
 from cluster_serving.node.models.base import TensorSpec
+from cluster_serving.node.processing.model_input import model_input
+from cluster_serving.node.processing.options import DecodeOptions
 from cluster_serving.node.reader.batcher import Batcher, is_due
 from cluster_serving.node.reader.columns import Columns
-from cluster_serving.node.reader.decoding import RecordDecoder
+from cluster_serving.node.reader.decoding import Record, RecordDecoder
 from cluster_serving.node.ring.ring import Ring, State
 from cluster_serving.node.ring.slot import Geometry, array_at
 
@@ -68,6 +72,50 @@ def test_values_of_another_dtype_become_the_models_in_the_slot(ring: Ring, dtype
     slot = ring.slots[batch.index]
     found = array_at(slot.inputs, "<f4", (4, 3), 0)
     assert found.tolist() == [values[0].tolist(), *values.tolist()]
+
+
+def test_values_of_another_dtype_lie_beside_an_image(ring: Ring) -> None:
+    image = TensorSpec("image", "uint8", (None, 2, 2, 3))
+    fields = encode_record("u", {"x": np.array([2, 3], np.uint8), "image": b"\xff\xd8 file"})
+    record = RecordDecoder((X, image), b"reply").decode(b"1-0", fields, 0)
+    batcher = Batcher(ring)
+
+    assert batcher.place(b"1-0", record, 0)
+
+    batch = batcher.pop_due(0, 0, 0)
+    assert batch is not None
+    slot = ring.slots[batch.index]
+    [(start, length)] = next(iter(slot.table())).spans
+    assert array_at(slot.inputs, "<f4", (2,), 0).tolist() == [2, 3]
+    assert bytes(slot.inputs[start : start + length]) == b"\xff\xd8 file"
+
+
+@pytest.mark.parametrize(
+    "array", [np.array([1, 2], ">f4"), np.array([9, 1, 9, 2], np.int8)[1::2], np.array([[1, 2]], "u1")]
+)
+def test_arrays_of_the_original_dialect_become_the_models_in_the_slot(ring: Ring, array: NDArray[Any]) -> None:
+    value = model_input(X, DecodeOptions()).tensor(array)
+    record = Record(b"u", b"", 0, (value.key,), [value.content])
+    batcher = Batcher(ring)
+
+    assert batcher.place(b"1-0", record, 0)
+
+    batch = batcher.pop_due(0, 0, 0)
+    assert batch is not None
+    assert array_at(ring.slots[batch.index].inputs, "<f4", (2,), 0).tolist() == [1, 2]
+
+
+def test_a_row_without_values_takes_no_room(ring: Ring) -> None:
+    decoder = RecordDecoder((X,), b"reply")
+    batcher = Batcher(ring)
+
+    for number in range(3):
+        record = decoder.decode(b"1-0", encode_record("u", {"x": np.zeros(0, np.uint8)}), 0)
+        assert batcher.place(b"1-%d" % number, record, 0)
+
+    batch = batcher.pop_due(0, 0, 0)
+    assert batch is not None
+    assert len(batch.ids) == 3
 
 
 def test_those_for_which_there_is_no_slot_are_left(ring: Ring) -> None:
