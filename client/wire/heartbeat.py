@@ -54,6 +54,22 @@ def release(version: str = __version__, wire: int = keys.WIRE) -> str:
     return f"{version or 'before 0.1.0'} (wire {wire})"
 
 
+class Shadow(msgspec.Struct, frozen=True):
+    """Comparison of live records with float32, since the last start or change of the node.
+
+    Attributes:
+        share: share of the records to compare, above 0 and up to 1.
+        records: number of records that were compared.
+        agreeing: number of records among them that agree.
+        nothing: why no more records are compared. Empty: they are compared.
+    """
+
+    share: float
+    records: int
+    agreeing: int
+    nothing: str = ""
+
+
 class Heartbeat(Release, frozen=True, kw_only=True):
     """State of a node, and the figures since its start.
 
@@ -85,6 +101,7 @@ class Heartbeat(Release, frozen=True, kw_only=True):
         answers_later: True if the node puts results into the hash of a call that is answered later.
         codecs: codecs of the compressed tensors that the node reads in records.
         full: reason for which no records are admitted. Empty: records are admitted.
+        shadow: comparison of live records with float32. None: none is wanted.
         load: work of the last seconds. None: the node is of a release that does not tell.
         figures: every number of the heartbeat by name (`answered`, `workers_alive`, `backlog`, ...), and `histograms`.
     """
@@ -114,6 +131,7 @@ class Heartbeat(Release, frozen=True, kw_only=True):
     answers_later: bool = False
     codecs: tuple[str, ...] = ()
     full: str = ""
+    shadow: Shadow | None = None
     load: Load | None = None
     figures: Mapping[str, Any] = {}
 

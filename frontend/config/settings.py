@@ -88,7 +88,7 @@ class Serving(_Group):
         description="Milliseconds that a record waits to be sent with later records. 0: none.",
     )
     count_window: int = Field(default=56, ge=0, description="Number of calls that end a time window early. 0: at once.")
-    compress: Literal["none", "lz4", "zstd"] = Field(
+    compress: Annotated[Literal["none", "lz4", "zstd"], BeforeValidator(str.lower)] = Field(
         default="none",
         description="Send tensors in fewer bytes, where that takes less time: as the model takes them, and by this codec.",
     )

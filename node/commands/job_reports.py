@@ -19,7 +19,6 @@ NOT_RUNNING = "not running"
 UNKNOWN = "unknown"
 NUMBERS = ("answered", "failed", "dead", "redelivered", "restarts", "recycled", "reconnects")
 _SETTLED = ("state", "model", "backend", "engine", "precision", "threads", "budget", "batching", "batch_size")
-_SHADOW = ("shadowed", "shadow_agreeing")
 
 
 class JobReports:
@@ -91,7 +90,7 @@ class JobReports:
         return found | {
             "version": node.version or None,
             "wire": node.wire,
-            **{name: node.figures.get(name) for name in (*_SETTLED, "candidates", *NUMBERS, *_SHADOW)},
+            **{name: node.figures.get(name) for name in (*_SETTLED, "candidates", "shadow", *NUMBERS)},
             "workers": f"{node.workers_alive} of {node.workers}",
             "uptime_s": max(0, round(time.time() - node.started_ms / 1000)),
         }

@@ -1,6 +1,5 @@
 """`serve`: one model in the foreground over HTTP and Redis, with calls to paste and a live line."""
 
-import json
 import sys
 import time
 import urllib.error
@@ -32,7 +31,6 @@ if TYPE_CHECKING:
 _LOOK_S = 0.5
 _TELL_S = 10.0
 _KNOWN_S = 10.0
-_POLL_S = 0.05
 _REDIS_S = 1.0
 _CONTAINER_MARKS = ("/.dockerenv", "/run/.containerenv")  # of Docker, and of Podman
 
@@ -148,12 +146,10 @@ class _Beats:
         Raises:
             Fault: the node has no heartbeat, or the frontend does not find the node.
         """
-        give_up_s = time.monotonic() + _KNOWN_S
-        while time.monotonic() < give_up_s:
-            with suppress(OSError, ValueError), urllib.request.urlopen(f"{url}/readyz", timeout=_KNOWN_S) as reply:  # noqa: S310 - an own URL
-                if self._job.name in json.load(reply)["models"] and (beat := self._read()) is not None:
-                    return beat
-            time.sleep(_POLL_S)
+        from cluster_serving.node.lifecycle.frontend import await_model
+
+        if await_model(url, self._job.name, _KNOWN_S) and (beat := self._read()) is not None:
+            return beat
         raise Fault(f"the frontend at {url} does not find the node; see {self._job.frontend_log_path}")
 
     def line(self) -> str:

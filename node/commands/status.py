@@ -1,7 +1,7 @@
 """`status`: the state of a job on this machine, and the last heartbeat of its node in Redis."""
 
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -11,6 +11,9 @@ from cluster_serving.client.servers.process.quick_imports import import_lean
 from cluster_serving.node.commands.job_reports import NOT_RUNNING, NUMBERS, JobReports
 from cluster_serving.node.commands.which_job import job_argument
 from cluster_serving.node.lifecycle.jobs_here import not_running, was_started
+
+if TYPE_CHECKING:
+    from cluster_serving.client.wire.heartbeat import Shadow
 
 _LOAD = ("rec/s", "p50", "p99", "oldest", "fill", "busy", "err/s", "dead letters")
 _MANY = 10_000  # records from which on a bound says no more than the share, and takes long to compute
@@ -110,19 +113,16 @@ def rows(report: dict[str, Any]) -> dict[str, Any]:
     import msgspec
 
     from cluster_serving.client.servers.picture import JobPicture
-    from cluster_serving.client.wire.heartbeat import release
+    from cluster_serving.client.wire.heartbeat import Shadow, release
     from cluster_serving.node.commands.load_text import cells, duration
-    from cluster_serving.node.engines.agreement import Agreement, percent
     from cluster_serving.node.models.runtime import TriedRuntime
 
     found = {key: value for key, value in report.items() if value is not None}
     if candidates := found.get("candidates"):
         tried = msgspec.convert(candidates, tuple[TriedRuntime, ...])
         found["tried"] = ". ".join(one.described() for one in tried)
-    if shadowed := found.get("shadowed"):
-        agreement = Agreement(found["shadow_agreeing"], shadowed)
-        share = f"{percent(agreement.share)} of {shadowed:,} records agree"
-        found["shadow"] = share if shadowed > _MANY else agreement.described()
+    if "shadow" in found:
+        found["shadow"] = _shadow_text(msgspec.convert(found["shadow"], Shadow))
     if "uptime_s" in found:
         days, rest = divmod(found["uptime_s"], 86_400)
         clock = f"{rest // 3600}:{rest // 60 % 60:02}:{rest % 60:02}"
@@ -143,3 +143,17 @@ def rows(report: dict[str, Any]) -> dict[str, Any]:
     if server:
         found["server"] = ", ".join(server)
     return {key.replace("_", " "): found[key] for key in _ORDER if key in found}
+
+
+def _shadow_text(shadow: "Shadow") -> str:
+    """Return the agreement of the records that were compared, and why no more are."""
+    from cluster_serving.node.engines.agreement import Agreement, percent
+
+    agreement, parts = Agreement(shadow.agreeing, shadow.records), list[str]()
+    if shadow.records > _MANY:
+        parts.append(f"{percent(agreement.share)} of {shadow.records:,} records agree")
+    elif shadow.records:
+        parts.append(agreement.described())
+    if shadow.nothing:
+        parts.append(f"nothing is compared{' any more' if shadow.records else ''}: {shadow.nothing}")
+    return "; ".join(parts) or f"{percent(shadow.share)} of the records, none yet"

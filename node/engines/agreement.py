@@ -126,8 +126,9 @@ def same_arg_max(
                 f"output {name!r} has one value, and no arg max to compare: set accuracyMetric to judge INT8 by your own measure"
             )
         else:
+            is_valid = np.isfinite(others) | (others == values)  # a model may mask values with -inf
             chosen = np.take_along_axis(values, others.argmax(axis=-1, keepdims=True), -1)
-            same = (chosen == values.max(axis=-1, keepdims=True)) & np.isfinite(others).all(axis=-1, keepdims=True)
+            same = (chosen == values.max(axis=-1, keepdims=True)) & is_valid.all(axis=-1, keepdims=True)
         agree &= same.reshape(rows, -1).all(axis=1)
     return agree
 

@@ -14,7 +14,7 @@ from cluster_serving.client.servers.process.printable import printable
 from cluster_serving.client.servers.process.progress_pipe import Event
 from cluster_serving.node.job import detached
 from cluster_serving.node.job.directory import Job
-from cluster_serving.node.lifecycle.frontend import Http, launch_frontend, stop_frontend
+from cluster_serving.node.lifecycle.frontend import Http, await_model, launch_frontend, stop_frontend
 from cluster_serving.node.lifecycle.jobs_here import command_for
 from cluster_serving.node.lifecycle.launch import Launch, environ_with
 from cluster_serving.node.lifecycle.options import StartOptions
@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from cluster_serving.node.config.loading import LoadedConfig
+
+
+_KNOWN_S = 3.0  # not for ever: servables-conf.yaml may give the job another name
 
 
 @dataclass(frozen=True)
@@ -117,8 +120,11 @@ def start_servers(
             if frontend is not None:  # ready first, as a rule
                 url = frontend.wait(timeout_s, display.show)
             text = node.wait(timeout_s, display.show)
-        undo.pop_all()
-    return Started(node, text, frontend, url)
+            undo.pop_all()
+            started = Started(node, text, frontend, url)
+            if frontend is not None:
+                await_model(started.local_url, job.name, _KNOWN_S)
+    return started
 
 
 def say_ready(job: Job, text: str) -> None:

@@ -3,8 +3,11 @@
 Node and frontend share no code. Here the frontend is a program: a command line, a pipe for its start, and a process.
 """
 
+import json
 import sys
+import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,6 +25,7 @@ from cluster_serving.node.lifecycle.launch import Launch, environ_with
 _COMMAND = (sys.executable, "-P", "-m", "cluster_serving.frontend", f"--report-fd={detached.PASSED_FD}")
 _DRAIN_S = 15.0  # default of the frontend's drainTimeout
 _GRACE_S = 5.0
+_POLL_S = 0.05
 
 
 @dataclass(frozen=True)
@@ -51,6 +55,23 @@ def launch_frontend(http: Http, loaded: LoadedConfig, path: Path | None, job: Jo
     launch = Launch("frontend", [*command, *extra], job.frontend_log_path, environ_with(given), drain_s)
     job.record_frontend(FrontendRecord(launch.pid, psutil.Process(launch.pid).create_time()))
     return launch
+
+
+def await_model(url: str, job: str, within_s: float) -> bool:
+    """Wait until the frontend at `url` knows a ready node of a job, and return whether it does.
+
+    A frontend reads heartbeats twice a second, and refuses requests to a job whose node it has only seen starting.
+    """
+    import urllib.request  # 0.02 s, for frontends alone
+
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # an own URL goes to no proxy
+    give_up_s = time.monotonic() + within_s
+    while time.monotonic() < give_up_s:
+        with suppress(OSError, ValueError), opener.open(f"{url}/readyz", timeout=within_s) as reply:
+            if job in json.load(reply)["models"]:
+                return True
+        time.sleep(_POLL_S)
+    return False
 
 
 def stop_frontend(job: Job) -> bool:

@@ -16,6 +16,7 @@ import msgspec
 import psutil
 
 from cluster_serving.client.servers.process.child import wait
+from cluster_serving.client.wire.heartbeat import Shadow
 from cluster_serving.node.config.arrangement import Arrangement
 from cluster_serving.node.config.loading import Config
 from cluster_serving.node.engines.batching import Batching
@@ -89,6 +90,11 @@ class Generation:
     def workers_ready(self) -> int:
         """Number of workers that have loaded the model and run."""
         return sum(lane.workers_ready for lane in self._lanes)
+
+    @property
+    def shadow(self) -> Shadow | None:
+        """What is shadowed. None: nothing, as configured."""
+        return self._shadow.told
 
     @property
     def batching(self) -> Batching:

@@ -121,6 +121,7 @@ class HeartbeatPublisher:
             sockets=self._sockets,
             answers_later=True,
             codecs=CODECS,
+            shadow=lanes.shadow,
             load=self._recent.add(lanes.sample(figures, self._redis_processor_s())),
             figures=figures.described(),
         )

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import structlog
 
+from cluster_serving.client.wire.heartbeat import Shadow
 from cluster_serving.node.config.arrangement import Arrangement
 from cluster_serving.node.engines.trials import REFERENCE
 from cluster_serving.node.ring.ring import Ring
@@ -35,19 +36,25 @@ class ShadowSeat(Seat):
         self._arrangement = arrangement
         self._rings = rings
         self._deaths = 0
+        self._nothing = ""  # why nothing is shadowed, although it is wanted
+
+    @property
+    def told(self) -> Shadow | None:
+        """What is shadowed, since the start of the generation. None: nothing, as configured."""
+        share, ring = self._served_model.config.shadow, self._rings[0]
+        return Shadow(share, ring.shadowed, ring.shadow_agreeing, self._nothing) if share else None
 
     def begin(self) -> None:
         """Start the shadow for the first time, if it is wanted and has something to compare."""
         served = self._served_model
         if not served.config.shadow:
             return
-        reason = ""
         if served.runtime == REFERENCE:
-            reason = "the model is served in its native float32"
+            self._nothing = "the model is served in its native float32"
         elif served.batching.mode == "none":
-            reason = f"each record is a call of the model by itself (batching {served.batching.described()})"
-        if reason:
-            log.info("nothing is shadowed", why=reason)
+            self._nothing = f"each record is a call of the model by itself (batching {served.batching.described()})"
+        if self._nothing:
+            log.info("nothing is shadowed", why=self._nothing)
         else:
             self.fill()
 
@@ -66,17 +73,19 @@ class ShadowSeat(Seat):
                 log.info("ready", child=self.name, pid=self.child.pid, share=self._served_model.config.shadow)
 
     def bury(self, reason: str) -> None:
-        """Clean up after the shadow has ended. A successor follows, unless it could not begin, or has ended too often."""
+        """Clean up after the shadow has ended. A successor follows, unless the model was at fault, or it has ended too often."""
         assert self.child is not None  # noqa: S101 - it has just been reaped
         self.child.hear()
         self.child.close()
         if self.wanted:
             self._deaths += 1
             failure = self.child.failure
-            log.error("died", child=self.name, pid=self.child.pid, reason=failure[0] if failure else reason)
-            self.wanted = self.child.ready is not None and self._deaths < _MOST_DEATHS
+            reason = failure[0] if failure else reason
+            log.error("died", child=self.name, pid=self.child.pid, reason=reason)
+            self.wanted = failure is None and self._deaths < _MOST_DEATHS
             self.wait()
             if not self.wanted:
+                self._nothing = f"it has died {'once' if self._deaths == 1 else f'{self._deaths} times'}: {reason}"
                 log.warning("nothing is shadowed any more, until the job is restarted", deaths=self._deaths)
         self.child = None
 

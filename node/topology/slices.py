@@ -19,7 +19,7 @@ _ATTR = struct.Struct("=IIQiIQQQ")  # size, policy, flags, nice, priority, runti
 
 
 def set_slice(microseconds: int) -> None:
-    """Set the slice of every thread of this process, if the kernel has slices. Threads pass it on to the threads that they start."""
+    """Set the slice of every thread of this process, if the kernel has slices. Threads pass it on to those that they start."""
     if _SCHED_SETATTR is None:
         return
     call = ctypes.CDLL(None).syscall

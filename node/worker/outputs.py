@@ -211,7 +211,7 @@ def _in_float16(run: ModelRun, outputs: Outputs) -> tuple[ModelRun, Outputs, lis
         failed(
             run.rows[place],
             ResultTooLargeError(
-                f"output {name!r} has numbers of {_BEYOND_FLOAT16} or more, which float16 does not hold: set outputDtype: model"
+                f"output {name!r} has numbers that float16 does not hold, {_BEYOND_FLOAT16} or more from 0: set outputDtype: model"
             ),
         )
         for place, name in lost.items()

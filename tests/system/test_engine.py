@@ -129,6 +129,9 @@ def test_a_shadow_compares_every_record_and_comes_back_when_it_is_killed(
         wait_until(lambda: node.log.count("event=ready child=shadow") == 2, "another shadow is ready")
         compared_of(node, queue, 100)
         assert node.heartbeat()["restarts"] == 0
+        told = node.heartbeat()["shadow"]
+        assert (told["share"], told["nothing"]) == (0.2, "")
+        assert told["agreeing"] == told["records"] >= 60
         (successor,) = node.children("shadow")
         assert node.stop() == 0
     assert not successor.is_running()
@@ -138,4 +141,5 @@ def test_a_model_in_its_own_float32_has_no_shadow(redis_server: PrivateRedis, tm
     settings = {"modelPath": str(write_dense(tmp_path / "dense.onnx")), "jobName": "shadowed", "shadow": 0.5}
     with running_node(tmp_path / "node", redis_server, **settings) as node:
         assert 'event="nothing is shadowed" why="the model is served in its native float32"' in node.log
+        assert node.heartbeat()["shadow"]["nothing"] == "the model is served in its native float32"
         assert node.children("shadow") == []

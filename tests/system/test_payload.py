@@ -181,4 +181,4 @@ def test_answers_in_float16(redis_server: PrivateRedis, tmp_path: Path) -> None:
     assert (total.dtype, last.dtype) == (np.float16, np.float16)
     assert (total, last, other) == (np.float16(rows[0].sum()), np.float16(0.1), 12_288)
     assert isinstance(failed, RecordFailed)
-    assert "output 'total' has numbers of 65520 or more, which float16 does not hold" in str(failed)
+    assert "output 'total' has numbers that float16 does not hold, 65520 or more from 0" in str(failed)

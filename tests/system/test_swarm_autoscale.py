@@ -25,7 +25,8 @@ IMAGES = ("--node-image", images.node_image("1"), "--frontend-image", images.FRO
 RUN_S = 0.2
 """Seconds of a batch, so that a node does 40 records a second."""
 AWAY_S = 60.0
-WINDOW_S = 20
+WINDOW_S = int(os.environ.get("SWARM_WINDOW", "20"))
+"""`scaleDownWindow`, by default 300 s: with 20 s, chances that change each 5 s are no short peaks any more."""
 LONG_S = 60 * float(os.environ.get("SWARM_MINUTES", "4"))
 """Time of a load that changes all the time; what is promised is of ten minutes."""
 PERIOD_S = 120.0

@@ -96,7 +96,7 @@ def test_only_rows_with_numbers_that_float16_does_not_hold_are_refused() -> None
 
     assert [each.tolist() for each in (*first, *third)] == [[1, 2], 0, [65_504, np.inf], 2]
     for refused in (second, fourth):
-        assert "output 'y' has numbers of 65520 or more, which float16 does not hold: set outputDtype: model" in str(
+        assert "output 'y' has numbers that float16 does not hold, 65520 or more from 0: set outputDtype: model" in str(
             refused
         )
 

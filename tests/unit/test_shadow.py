@@ -101,3 +101,24 @@ def test_an_arg_max_agrees_and_a_value_alone_within_the_tolerance_of_the_largest
     assert agree([1.0], [0.995])
     assert agree([0.0009], [0.00093])
     assert not agree([0.5], [float("nan")])
+
+
+def test_each_output_is_judged_by_itself() -> None:
+    judge = Judge(0.001)
+
+    def agree(scores: list[float], value: float) -> bool:
+        expected = {"scores": np.array([[1, 2]], np.float32), "value": np.array([[7]], np.float32)}
+        return judge.agree(
+            expected, {"scores": np.array([scores], np.float32), "value": np.array([[value]], np.float32)}
+        )
+
+    assert agree([1.5, 1.6], 7)
+    assert not agree([1.6, 1.5], 7)
+    assert not agree([1.5, 1.6], 7.1)
+
+
+@pytest.mark.parametrize(("found", "agrees"), [([-np.inf, 1.9], True), ([0.0, 1.9], True), ([-np.inf, np.inf], False)])
+def test_values_that_the_model_masks_agree(found: list[float], agrees: bool) -> None:
+    expected = {"y": np.array([[-np.inf, 2]], np.float32)}
+
+    assert Judge(0.01).agree(expected, {"y": np.array([found], np.float32)}) is agrees
