@@ -25,7 +25,6 @@ import msgspec
 from cluster_serving.client.servers.process import child
 from cluster_serving.client.servers.process.parent import Parent
 from cluster_serving.client.servers.process.quick_imports import import_lean, make_imports_quick
-from cluster_serving.node.topology.slices import LONG_US, USUAL_US, set_slice
 
 if TYPE_CHECKING:
     from cluster_serving.node.supervisor.stderr import StandardError
@@ -126,7 +125,6 @@ def main() -> None:
 
     # From here on numpy and the frameworks may be imported.
     make_imports_quick()
-    set_slice(LONG_US)
     import_lean("structlog", *(() if kind in {"worker", "shadow"} else ("redis",)))
     from cluster_serving.client.servers.process.exit_codes import ExitCode
     from cluster_serving.client.servers.process.log import configure
@@ -142,7 +140,6 @@ def main() -> None:
         # Only faults create reference cycles, so the threshold of `make_imports_quick` stays: with Python's own a tenth of the
         # time goes into searching for cycles.
         gc.freeze()
-        set_slice(USUAL_US)
         parent.tell_ready(**facts)
 
     try:
