@@ -8,7 +8,7 @@ Threads of Redis compete with reader, worker and client for the cores.
 import argparse
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -58,7 +58,7 @@ def main() -> None:
 
 
 @contextmanager
-def _server(threads: int) -> Iterator[None]:
+def _server(threads: int) -> Generator[None]:
     """Let stages have a Redis with so many threads."""
     with tempfile.TemporaryDirectory(prefix="cluster-serving-bench-") as name:
         script = Path(name, "src", "redis-server")

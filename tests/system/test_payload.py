@@ -160,7 +160,9 @@ def test_a_frontend_sends_in_fewer_bytes_too(redis_server: PrivateRedis, tmp_pat
         def received() -> int:
             """Bytes that Redis gets for a request."""
             before = client.info("stats")["total_net_input_bytes"]
-            assert http.infer(JOB, [tensor]).as_numpy("total").item() == row.sum()
+            total = http.infer(JOB, [tensor]).as_numpy("total")
+            assert total is not None
+            assert total.item() == row.sum()
             return int(client.info("stats")["total_net_input_bytes"] - before)
 
         # The first requests leave as they are, while the nodes are asked for.
