@@ -169,7 +169,7 @@ class Calls:
             async with asyncio.timeout(timeout_s):
                 await self._replies.have_stream(0)
         except TimeoutError as error:
-            raise ResultTimeout(f"Redis has not answered in {timeout_s:g} s") from error
+            raise ResultTimeout(f"Redis has not answered in {round(timeout_s, 3):g} s") from error
 
     def _take_back(self, ids: asyncio.Future[list[bytes]]) -> None:
         """Withdraw records without a waiting caller: the caller has gone, or the time is over."""
