@@ -247,7 +247,10 @@ def test_an_answer_that_is_late(shell: Shell, way: str) -> None:
     [done] = wait_until(late, "no record of another test waits, for which a frontend refuses the call at once")
 
     assert done.exit_code == ExitCode.TIMED_OUT
-    assert "in time" in done.stderr or "in 0.2 s" in done.stderr or "the deadline had passed" in done.stderr
+    # Who says it depends on the moment: the caller, the node before it takes the record, or a worker before it runs it.
+    assert any(
+        part in done.stderr for part in ("in time", "in 0.2 s", "the deadline had passed", "ms away, and at this load")
+    )
     assert done.stderr.count("\n") == 1
 
 
