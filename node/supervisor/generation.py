@@ -93,7 +93,7 @@ class Generation:
 
     @property
     def shadow(self) -> Shadow | None:
-        """What is shadowed. None: nothing, as configured."""
+        """Comparison of live records with float32. None: none is configured."""
         return self._shadow.told
 
     @property

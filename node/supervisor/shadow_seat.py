@@ -40,7 +40,7 @@ class ShadowSeat(Seat):
 
     @property
     def told(self) -> Shadow | None:
-        """What is shadowed, since the start of the generation. None: nothing, as configured."""
+        """Comparison of live records with float32, since the start of the generation. None: none is configured."""
         share, ring = self._served_model.config.shadow, self._rings[0]
         return Shadow(share, ring.shadowed, ring.shadow_agreeing, self._nothing) if share else None
 

@@ -167,7 +167,7 @@ class Stack:
         return self.lab.docker("m1", "service", "inspect", "-f", template, f"{self.name}_{service}")
 
     def ordered(self, service: str = "node") -> int:
-        """How many tasks the Swarm is told to run of a service."""
+        """Number of tasks of a service that the Swarm is told to run."""
         return int(self.told(service, "{{.Spec.Mode.Replicated.Replicas}}"))
 
 
