@@ -153,7 +153,9 @@ def test_async_in_the_query_is_as_good_as_the_header(frontend: RunningFrontend) 
     assert call(frontend, "POST", "/predict", {"instances": []}, LATER).status == 400
 
 
-def test_a_call_waits_runs_and_is_done(frontend: RunningFrontend) -> None:
+def test_a_call_waits_runs_and_is_done(frontend: RunningFrontend, redis_server: PrivateRedis) -> None:
+    with redis_server.client() as client:  # before 7.0, records that are being run count into the place of a later one
+        wait_until(lambda: not client.xlen(SLOW), "the records of other tests are done")
     first, *others = [accepted(frontend, f"/predict/{SLOW}", sleep(seconds)) for seconds in (4, *[0] * 11)]
 
     state = call(frontend, "GET", others[-1])
