@@ -13,7 +13,7 @@ calibration data, or is None. The function returns a number for each record, hig
 import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import numpy as np
@@ -65,12 +65,14 @@ class Agreement(msgspec.Struct, frozen=True):
 class Judged(msgspec.Struct, frozen=True):
     """Judgement of a model in INT8.
 
-    `refused`: reason to refuse the model. Empty: the model is proven. `note`: everything else for people.
+    `refused`: reason to refuse the model. Empty: the model is proven. `note`: everything else for people. `rest`: precision of
+    everything that is not in INT8.
     """
 
     agreement: Agreement
     refused: str
     note: str
+    rest: Literal["f32", "bf16"] = "f32"
 
     def over(self, tried: TriedRuntime) -> TriedRuntime:
         """Return a tried runtime with this judgement in place of the judgement of floats."""

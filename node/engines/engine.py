@@ -75,7 +75,7 @@ def load(
     wanted = possible(detected.backend, runtime, bfloat16, runtime.precision == "auto" and _tries_int8(trials))
     if runtime.precision == "bf16" and not bfloat16:
         log.warning("this CPU has no bfloat16: it is imitated, slower than float32; set precision: auto")
-    maker = _Maker(detected, options, trials, kept)
+    maker = _Maker(detected, options, batch, trials, kept)
     candidates: tuple[TriedRuntime, ...] = ()
     chosen = wanted[0]
     if len(wanted) > 1:
@@ -155,9 +155,10 @@ class _Maker:
         judged: judgements of the runtimes in INT8 that were made.
     """
 
-    def __init__(self, detected: Detected, options: LoadOptions, trials: Trials, kept: KeptProofs) -> None:
+    def __init__(self, detected: Detected, options: LoadOptions, batch: int, trials: Trials, kept: KeptProofs) -> None:
         self._detected = detected
         self._options = options
+        self._batch = batch
         self._trials = trials
         self._kept = kept
         self._native: Backend | None = None
@@ -178,7 +179,7 @@ class _Maker:
     def _load(self, runtime: Runtime) -> Backend:
         options = msgspec.structs.replace(self._options, precision=runtime.precision)
         if runtime.precision == "int8":
-            return self._in_int8(runtime, options)
+            return self._in_int8(runtime)
         if self._native is not None and runtime == REFERENCE:
             return self._native
         if runtime.engine == "native" or self._detected.backend == "openvino":
@@ -188,7 +189,7 @@ class _Maker:
             from cluster_serving.node.engines import conversion
         return conversion.convert(self._detected, native, options)
 
-    def _in_int8(self, runtime: Runtime, options: LoadOptions) -> Backend:
+    def _in_int8(self, runtime: Runtime) -> Backend:
         if not self._trials.data:
             raise ModelError(
                 "precision is int8, which needs records of yours to calibrate and to judge: set calibrationData"
@@ -202,8 +203,10 @@ class _Maker:
         native = self._native or self._load(REFERENCE)
         converted = conversion.as_openvino(self._detected, native)
         folder = self._kept.int8_folder(int8.data_hash(self._trials))
-        model, self.judged[runtime] = int8.in_int8(native, converted, self._options, self._trials, folder)
-        return converted.compiled(native, options, model)
+        backend, self.judged[runtime] = int8.in_int8(
+            native, converted, self._options, self._batch, self._trials, folder
+        )
+        return backend
 
     def _declared(self, options: LoadOptions) -> Backend:
         backend = detect.load(self._detected, options)

@@ -26,10 +26,12 @@ log = structlog.get_logger(__name__)
 REFERENCE = Runtime("native", "f32")
 """Runtime that the candidates are compared with."""
 
+TIE = 1.03
+"""Ratio of two times up to which the more faithful runtime is preferred."""
+
 Make = Callable[[Runtime], Backend]
 Batches = Sequence[dict[str, Array]]
 
-_TIE = 1.03
 _MOST_ROWS = 256
 _MOST_OUTPUT_BYTES = 256 << 20
 _LEAST_RUNS, _MOST_RUNS = 3, 50
@@ -97,7 +99,7 @@ def best(candidates: Sequence[TriedRuntime]) -> Runtime | None:
         return None
     if fine:
         fastest_ms = min(each.ms or 0 for each in fine)
-        chosen = next(each for each in fine if (each.ms or 0) <= fastest_ms * _TIE)
+        chosen = next(each for each in fine if (each.ms or 0) <= fastest_ms * TIE)
     else:
         chosen = min(ran, key=lambda each: np.inf if each.relative_error is None else each.relative_error)
         log.warning("the chosen runtime is less exact than accuracyTolerance", **_described(chosen))

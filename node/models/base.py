@@ -30,7 +30,7 @@ class LoadOptions(msgspec.Struct, frozen=True):
     """Settings with which a worker loads and runs a model. A backend ignores settings that do not apply to it.
 
     - `threads`: number of threads for a call.
-    - `precision`: of the arithmetic, "f32" or "bf16". "int8": OpenVINO runs a model that was quantised, with the rest in float32.
+    - `precision`: of the arithmetic, "f32" or "bf16", of a model in INT8 that of the rest.
     - `inputs` and `outputs`: tensors as configured, in the words of `TensorSpec.describe`, outputs also by name alone. Empty: the
       model states the tensors.
     - `signature`: of a TensorFlow SavedModel.
