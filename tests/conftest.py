@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import structlog
+from coverage import Coverage
 from hypothesis import HealthCheck, is_hypothesis_test, settings
 from xdist.scheduler import LoadFileScheduling
 
@@ -32,6 +33,21 @@ def pytest_configure() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
         signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Leave the coverage of a process of xdist to pytest-cov, which pauses it for some tests.
+
+    As a child of pytest, the process measures itself too, and does not pause.
+    """
+    plugins = session.config.pluginmanager
+    if hasattr(session.config, "workerinput") and plugins.hasplugin("_cov"):
+        pausing = plugins.getplugin("_cov").cov_controller
+        pausing.pause()
+        while (other := Coverage.current()) is not None:
+            other.stop()
+        pausing.resume()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

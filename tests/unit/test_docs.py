@@ -30,6 +30,8 @@ from cluster_serving.node.cli import main
 from cluster_serving.node.config.settings import Settings
 from cluster_serving.swarm.autoscale.settings import Autoscale
 
+pytestmark = pytest.mark.no_cover
+
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted(DOCS.rglob("*.md"))]

@@ -20,6 +20,8 @@ from cluster_serving.client.wire.values import encode_record
 from fuzz.seeds import CORPUS, inputs
 from fuzz.targets import SEPARATOR, TARGETS
 
+pytestmark = pytest.mark.no_cover
+
 QUICK = settings(derandomize=True, max_examples=150, database=None)
 SEEDS: dict[str, list[bytes]] = {name: [] for name in TARGETS}
 for target, content in inputs():
