@@ -1,4 +1,4 @@
-"""Networks with random features, and a classifier fitted to generated classes of pictures, so that an arg max means something."""
+"""Networks with random features, and a classifier fitted to generated pictures or texts, so that an arg max means something."""
 
 from pathlib import Path
 from typing import Any
@@ -10,27 +10,34 @@ from numpy.typing import NDArray
 from onnx import numpy_helper
 
 from bench.architectures import CLASSES, SAVES, SIDE
+from bench.encoder import TOKENS, VOCABULARY
 
 onnxruntime.set_default_logger_severity(3)  # the cut network does not use its classifier
-PICTURES = "pictures.npy"
-"""Name of the file with pictures, beside the network."""
 _KINDS = 10
 _TO_FIT = 300
 _TILES = 2  # of a picture on a side
+_WORDS = 20  # that the texts of a class prefer
+_OF_CLASS = 0.5  # share of the words of a text that are of its class
 _RIDGE = 1e-3
 
 
-def save_fitted(name: str, directory: Path, records: int) -> Path:
-    """Write a network with a fitted classifier, print how often it is right, and return a file with so many other pictures."""
+def records_file(network: Path) -> Path:
+    """Return the file with records for a network."""
+    return network.with_name(f"{network.stem}-records.npy")
+
+
+def save_fitted(name: str, directory: Path, count: int) -> Path:
+    """Write a network with a fitted classifier, print how often it is right, and return a file with so many other records."""
     SAVES[name](directory)
     file = directory / f"{name}.onnx"
     model = onnx.load(str(file))
-    pictures, kinds = _pictures(_TO_FIT, seed=1)
-    features = _features(model, pictures)
+    made = texts if name == "encoder" else _pictures
+    records, kinds = made(_TO_FIT, 1)
+    features = _features(model, records)
     scale = features.std() or 1.0
     centred = (features - features.mean(axis=0)) / scale
     wanted = np.eye(_KINDS, dtype=np.float32)[kinds] - 1 / _KINDS
-    # Ridge regression in its dual form: there are more features than pictures.
+    # Ridge regression in its dual form: there are more features than records.
     gram = centred @ centred.T + _RIDGE * len(centred) * np.eye(len(centred), dtype=np.float32)
     fitted = (centred.T @ np.linalg.solve(gram, wanted)).T / scale
     weights = np.zeros((CLASSES, features.shape[1]), np.float32)
@@ -41,14 +48,25 @@ def save_fitted(name: str, directory: Path, records: int) -> Path:
         if tensor.name in ("classes", "classes_bias"):
             tensor.CopyFrom(numpy_helper.from_array(weights if tensor.name == "classes" else bias, tensor.name))
     onnx.save(model, str(file))
-    pictures, kinds = _pictures(records, seed=2)
+    records, kinds = made(count, 2)
     session: Any = onnxruntime.InferenceSession(str(file))
-    tried = list(zip(pictures[:100], kinds, strict=False))
-    right = np.mean([session.run(None, {"image": each[None]})[0].argmax() == kind for each, kind in tried])
-    print(f"{name}: {right:.0%} of the pictures are classified right in float32")
-    data = directory / PICTURES
-    np.save(data, pictures)
+    (taken,) = session.get_inputs()
+    tried = list(zip(records[:100], kinds, strict=False))
+    right = np.mean([session.run(None, {taken.name: each[None]})[0].argmax() == kind for each, kind in tried])
+    print(f"{name}: {right:.0%} of the records are classified right in float32")
+    data = records_file(file)
+    np.save(data, records)
     return data
+
+
+def texts(count: int, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return texts (count, tokens) of a few classes, and their classes. Each class has its words, among words of all."""
+    words = np.random.default_rng(0).integers(0, VOCABULARY, (_KINDS, _WORDS))
+    random = np.random.default_rng(seed)
+    kinds = random.integers(0, _KINDS, count)
+    own = words[kinds[:, None], random.integers(0, _WORDS, (count, TOKENS))]
+    any_words = random.integers(0, VOCABULARY, (count, TOKENS))
+    return np.where(random.random((count, TOKENS)) < _OF_CLASS, own, any_words), kinds
 
 
 def _pictures(count: int, seed: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
@@ -64,7 +82,7 @@ def _pictures(count: int, seed: int) -> tuple[NDArray[np.float32], NDArray[np.in
     return pictures, kinds
 
 
-def _features(model: Any, pictures: NDArray[np.float32]) -> NDArray[np.float32]:
+def _features(model: Any, records: NDArray[Any]) -> NDArray[np.float32]:
     """Return what goes into the classifier."""
     cut = onnx.ModelProto()
     cut.CopyFrom(model)
@@ -73,4 +91,5 @@ def _features(model: Any, pictures: NDArray[np.float32]) -> NDArray[np.float32]:
     del cut.graph.output[:]
     cut.graph.output.append(onnx.helper.make_tensor_value_info(flat, onnx.TensorProto.FLOAT, None))
     session: Any = onnxruntime.InferenceSession(cut.SerializeToString())
-    return np.concatenate([session.run(None, {"image": each[None]})[0] for each in pictures])
+    (taken,) = session.get_inputs()
+    return np.concatenate([session.run(None, {taken.name: each[None]})[0] for each in records])

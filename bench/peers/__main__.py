@@ -1,11 +1,11 @@
-"""Images a second, and how long an answer takes at equal load, beside other model servers: ResNet-50 and MobileNetV2 over HTTP.
+"""Records a second, and how long an answer takes at equal load, beside other model servers: three networks over HTTP.
 
-Every server runs the same ONNX file (`bench/fitted.py`) in ONNX Runtime with the same settings, and is sent the same JPEG file by
-the same client. Ours is measured in OpenVINO too: in float32, in bfloat16, and as `precision: auto` finds it, which may be INT8
-where 99 % agreement is proven on pictures.
-First each is tried in some arrangements of the machine (copies of the model x threads x images in one run), and keeps the one in
+Every server runs the same ONNX file (`bench/fitted.py`) in ONNX Runtime with the same settings, and is sent the same JPEG file
+(ResNet-50, MobileNetV2) or the same text of 64 tokens (a transformer encoder) by the same client. Ours is measured in OpenVINO
+too: in float32, in bfloat16, and as `precision: auto` finds it, which may be INT8 where 99 % agreement is proven on records.
+First each is tried in some arrangements of the machine (copies of the model x threads x records in one run), and keeps the one in
 which it is fastest. Then, in each round, every server is started, loaded by closed loops over 8 and over 32 connections, and by an
-open loop with as many images a second for all: 0.7 of what the slowest of the others can do.
+open loop with as many records a second for all: 0.7 of what the slowest of the others can do.
 """
 
 import argparse
@@ -22,7 +22,7 @@ from bench.peers.environments import ENVIRONMENTS
 from bench.peers.servers import KINDS, Arrangement
 from bench.peers.table import show
 
-_MODELS = ("mobilenetv2", "resnet50")
+_MODELS = ("mobilenetv2", "resnet50", "encoder")
 _ARRANGEMENTS = "2x1x8 1x2x8"
 _SHARE = 0.7
 _RECORDS = 1200
@@ -63,7 +63,7 @@ def _options() -> argparse.Namespace:
         type=Arrangement.parse,
         default=[Arrangement.parse(each) for each in _ARRANGEMENTS.split()],
         metavar="CxTxN",
-        help=f"copies x threads x images in one run, to choose from; {_ARRANGEMENTS}",
+        help=f"copies x threads x records in one run, to choose from; {_ARRANGEMENTS}",
     )
     parser.add_argument(
         "--seconds", type=float, default=5, help=f"of a closed loop; an open one takes {_OPEN_LOOP:g} times as long"
@@ -71,7 +71,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--arrivals", choices=ARRIVALS, default="fixed", help="in the open loop")
     parser.add_argument(
-        "--load", type=float, help="images/s of the open loop, as an earlier run had it; with one model"
+        "--load", type=float, help="records/s of the open loop, as an earlier run had it; with one model"
     )
     options = parser.parse_args()
     if options.load and len(options.models) > 1:

@@ -25,10 +25,10 @@ class ServerClient(HttpClient):
         return self._whole
 
 
-def warm_up(server: Server, port: int, images: int) -> None:
+def warm_up(server: Server, port: int, records: int) -> None:
     """Ask for so many at once, and do not look at the answers: some processes of the server may still be starting."""
     with closing(ServerClient(server, port)) as client:
-        open_loop(client, np.zeros(images))
+        open_loop(client, np.zeros(records))
 
 
 def in_closed_loop(server: Server, port: int, connections: int, seconds: float) -> float:

@@ -17,7 +17,7 @@ from bench.report import Figures
 T = TypeVar("T")
 
 CONNECTIONS = (8, 32)
-_WARM_UP_IMAGES = 64
+_WARM_UP_RECORDS = 64
 
 
 @dataclass
@@ -28,8 +28,8 @@ class Contest:
         model: its name.
         path: its ONNX file.
         servers: by name, those that have not failed.
-        capacities_per_s: of each, images a second in each arrangement that was tried.
-        load_per_s: images a second of the open loop.
+        capacities_per_s: of each, records a second in each arrangement that was tried.
+        load_per_s: records a second of the open loop.
         rounds: the figures of each round.
         out: of those that failed, the reason.
     """
@@ -55,7 +55,7 @@ class Contest:
         return max(found, key=found.__getitem__)
 
     def slowest_per_s(self) -> float:
-        """Images a second of the slowest of the others, or of ours where they are alone; 0: all have failed."""
+        """Records a second of the slowest of the others, or of ours where they are alone; 0: all have failed."""
         others = [name for name in self.servers if name in ENVIRONMENTS] or self.servers
         return min((max(self.capacities_per_s[name].values()) for name in others), default=0)
 
@@ -79,7 +79,7 @@ class Contest:
 
     def _turn(self, name: str, seconds: float, due_s: Times) -> Figures:
         with self._running(name, self.kept(name)) as (server, port):
-            rates = {f"{each}.images_per_s": in_closed_loop(server, port, each, seconds) for each in CONNECTIONS}
+            rates = {f"{each}.records_per_s": in_closed_loop(server, port, each, seconds) for each in CONNECTIONS}
             return rates | in_open_loop(server, port, due_s)
 
     @contextmanager
@@ -88,7 +88,7 @@ class Contest:
         server, port = KINDS[name].server(name, self.path, arrangement), free_port()
         with server.running(port):
             server.await_ready(port)
-            warm_up(server, port, _WARM_UP_IMAGES)
+            warm_up(server, port, _WARM_UP_RECORDS)
             yield server, port
 
     def _tried(self, name: str, work: Callable[[], T]) -> T | None:

@@ -1,4 +1,4 @@
-"""What every peer does with images, in its own environment: JPEG files to rows, rows to logits; the same code for all.
+"""What every peer does with records, in its own environment: JPEG files or tokens to rows, rows to logits; the same code for all.
 
 What a server is to do comes in the environment of its processes, so that those which it starts have it too.
 """
@@ -16,7 +16,7 @@ Logits = NDArray[np.float32]  # (images, classes)
 
 SIDE = 224
 WAIT_MS = 1
-"""How long the first image of a batch waits for others, in servers that take a time for it."""
+"""How long the first record of a batch waits for others, in servers that take a time for it."""
 
 
 class Task(NamedTuple):
@@ -26,7 +26,7 @@ class Task(NamedTuple):
         port: where it listens; the two ports behind it are free too.
         model: the ONNX file.
         processes: how many run a copy of the model each, on how many `threads`.
-        batch: images in one run, at most; 1: no batches.
+        batch: records in one run, at most; 1: no batches.
     """
 
     port: int
@@ -53,7 +53,7 @@ def _variable(name: str) -> str:
 
 
 class Model:
-    """An ONNX model with one image as its input, in ONNX Runtime with the settings that a node gives it."""
+    """An ONNX model with an image or a text as its input, in ONNX Runtime with the settings that a node gives it."""
 
     def __init__(self, path: str, threads: int) -> None:
         settings = onnxruntime.SessionOptions()
@@ -61,14 +61,20 @@ class Model:
         settings.inter_op_num_threads = 1
         settings.add_session_config_entry("session.intra_op.allow_spinning", "0")
         self._session = onnxruntime.InferenceSession(path, settings, providers=["CPUExecutionProvider"])
-        self._input = self._session.get_inputs()[0].name
+        (taken,) = self._session.get_inputs()
+        self._input = taken.name
+        self._takes_tokens = taken.type == "tensor(int64)"
         cv2.setNumThreads(threads)
 
-    def run(self, jpegs: Sequence[bytes]) -> Logits:
-        """The logits of each of these files."""
-        rows = np.empty((len(jpegs), 3, SIDE, SIDE), np.float32)
-        for row, jpeg in zip(rows, jpegs, strict=True):
-            _fill(row, jpeg)
+    def run(self, records: Sequence[bytes]) -> Logits:
+        """The logits of each of these records: JPEG files, or the bytes of int64 tokens."""
+        rows: NDArray[Any]
+        if self._takes_tokens:
+            rows = np.stack([np.frombuffer(record, np.int64) for record in records])
+        else:
+            rows = np.empty((len(records), 3, SIDE, SIDE), np.float32)
+            for row, jpeg in zip(rows, records, strict=True):
+                _fill(row, jpeg)
         logits: Any = self._session.run(None, {self._input: rows})[0]
         return np.asarray(logits, np.float32)
 

@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bench.architectures import CLASSES
-from bench.fitted import PICTURES
+from bench.encoder import TOKENS
+from bench.fitted import records_file, texts
 from bench.http_peers import MOSEC, RAY
 from bench.http_servers import Numbers, Server, our_stack, process
 from bench.peers.environments import ENVIRONMENTS
@@ -22,11 +23,34 @@ from bench.records import jpeg
 _JOB = "images"
 _V2_PATH = f"/v2/models/{_JOB}/infer"
 _JSON = {"Content-Type": "application/json"}
-_FILE = jpeg(0)
+_PYTRITON = ("image", "BYTES", [1, 1])  # as image_triton.py declares it
+
+
+class Content(NamedTuple):
+    """What one request carries.
+
+    Attributes:
+        data: a JPEG file, or the bytes of a text's tokens.
+        tensor: name, datatype and shape in the Open Inference Protocol.
+        type: of a request with nothing else in its body.
+    """
+
+    data: bytes
+    tensor: tuple[str, str, list[int]]
+    type: str
+
+
+_IMAGE = Content(jpeg(0), ("image", "BYTES", [1, 1]), "image/jpeg")
+_TEXT = Content(texts(1, 3)[0].tobytes(), ("tokens", "INT64", [1, TOKENS]), "application/octet-stream")
+
+
+def content_for(model: Path) -> Content:
+    """What is sent to this ONNX file."""
+    return _TEXT if model.stem == "encoder" else _IMAGE
 
 
 class Arrangement(NamedTuple):
-    """How a server uses the machine: copies of the model, threads of each, images in one run at most."""
+    """How a server uses the machine: copies of the model, threads of each, records in one run at most."""
 
     processes: int
     threads: int
@@ -51,8 +75,9 @@ class Kind:
     """A server, whatever model and arrangement it is started with.
 
     Attributes:
-        told: how an image goes there and the logits come back, for people.
-        path, body, headers: as of a `Server`.
+        told: how a record goes there and the logits come back, for people.
+        path: as of a `Server`.
+        request: headers and body for a content.
         logits: the floats in the body of its answer.
         running: does a task while the block lasts.
         tolerance: as of a `Server`.
@@ -60,8 +85,7 @@ class Kind:
 
     told: str
     path: str
-    body: bytes
-    headers: Mapping[str, str]
+    request: Callable[[Content], tuple[Mapping[str, str], bytes]]
     logits: Callable[[bytes], Numbers]
     running: Callable[[Task], AbstractContextManager[None]]
     tolerance: float = Server.tolerance
@@ -72,22 +96,42 @@ class Kind:
         def running(port: int) -> AbstractContextManager[None]:
             return self.running(Task(port, str(model), *arrangement))
 
-        return Server(name, self.path, self.body, self.logits, running, self.headers, _expected(model), self.tolerance)
+        headers, body = self.request(content_for(model))
+        return Server(name, self.path, body, self.logits, running, headers, _expected(model), self.tolerance)
 
 
 @cache
 def _expected(model: Path) -> Numbers:
-    logits: Numbers = Model(str(model), threads=1).run([_FILE])[0]
+    logits: Numbers = Model(str(model), threads=1).run([content_for(model).data])[0]
     return logits
 
 
 def _ours(engine: str, precision: str = "f32") -> Kind:
-    tensor = {"name": "image", "shape": [1, 1], "datatype": "BYTES", "parameters": {"binary_data_size": 4 + len(_FILE)}}
-    head = json.dumps({"inputs": [tensor], "parameters": {"binary_data_output": True}}).encode()
-    body = head + len(_FILE).to_bytes(4, "little") + _FILE
-    headers = {"Inference-Header-Content-Length": str(len(head)), "Content-Type": "application/octet-stream"}
     running = partial(_our_stack, engine, precision)
-    return Kind("binary in, binary out (/v2)", _V2_PATH, body, headers, _last_floats, running)
+    return Kind(
+        "binary in, binary out (/v2)",
+        _V2_PATH,
+        _with_own_tensor,
+        _last_floats,
+        running,
+    )
+
+
+def _with_own_tensor(content: Content) -> tuple[Mapping[str, str], bytes]:
+    return _binary(content.data, *content.tensor)
+
+
+def _with_pytritons_tensor(content: Content) -> tuple[Mapping[str, str], bytes]:
+    return _binary(content.data, *_PYTRITON)
+
+
+def _binary(data: bytes, name: str, datatype: str, shape: list[int]) -> tuple[Mapping[str, str], bytes]:
+    """Headers and body of the Open Inference Protocol with its binary extension."""
+    if datatype == "BYTES":
+        data = len(data).to_bytes(4, "little") + data
+    tensor = {"name": name, "shape": shape, "datatype": datatype, "parameters": {"binary_data_size": len(data)}}
+    head = json.dumps({"inputs": [tensor], "parameters": {"binary_data_output": True}}).encode()
+    return {"Inference-Header-Content-Length": str(len(head)), "Content-Type": "application/octet-stream"}, head + data
 
 
 def _our_stack(engine: str, precision: str, task: Task) -> AbstractContextManager[None]:
@@ -98,7 +142,7 @@ def _our_stack(engine: str, precision: str, task: Task) -> AbstractContextManage
         task.port + 1,
         _JOB,
         model.with_name(f"{model.stem}-home") if proven else None,
-        calibrationData=str(model.with_name(PICTURES)) if proven else None,
+        calibrationData=str(records_file(model)) if proven else None,
         modelPath=task.model,
         engine=engine,
         precision=precision,
@@ -116,12 +160,17 @@ def _peer(name: str, settings: Mapping[str, str], task: Task) -> AbstractContext
 
 
 def _raw(name: str, path: str, settings: Mapping[str, str]) -> Kind:
-    headers = {"Content-Type": "image/jpeg"}
-    return Kind("raw in, raw out", path, _FILE, headers, _last_floats, partial(_peer, name, settings))
+    def request(content: Content) -> tuple[Mapping[str, str], bytes]:
+        return {"Content-Type": content.type}, content.data
+
+    return Kind("raw in, raw out", path, request, _last_floats, partial(_peer, name, settings))
 
 
-def _base64(name: str, told: str, path: str, request: Any, logits: Callable[[bytes], Numbers]) -> Kind:
-    return Kind(told, path, json.dumps(request).encode(), _JSON, logits, partial(_peer, name, {}))
+def _base64(name: str, told: str, path: str, asked: Callable[[str], Any], logits: Callable[[bytes], Numbers]) -> Kind:
+    def request(content: Content) -> tuple[Mapping[str, str], bytes]:
+        return _JSON, json.dumps(asked(base64.b64encode(content.data).decode())).encode()
+
+    return Kind(told, path, request, logits, partial(_peer, name, {}))
 
 
 def _last_floats(answer: bytes) -> Numbers:
@@ -133,18 +182,10 @@ def _text_floats(text: str) -> Numbers:
     return np.frombuffer(base64.b64decode(text), np.float32)
 
 
-_TEXT = base64.b64encode(_FILE).decode()
-_V2_TEXT = {
-    "inputs": [
-        {
-            "name": "image",
-            "shape": [1, 1],
-            "datatype": "BYTES",
-            "data": [_TEXT],
-            "parameters": {"content_type": "base64"},
-        }
-    ]
-}
+def _v2_text(text: str) -> Any:
+    tensor = {"name": "image", "shape": [1, 1], "datatype": "BYTES", "data": [text]}
+    return {"inputs": [tensor | {"parameters": {"content_type": "base64"}}]}
+
 
 KINDS = {
     "ours": _ours("native"),
@@ -153,22 +194,22 @@ KINDS = {
     "ours-auto": replace(_ours("auto", "auto"), tolerance=0.1),
     # Its default is to answer 408 after 3 s.
     "mosec": _raw("mosec", "/inference", MOSEC | {"MOSEC_TIMEOUT": "60000"}),
-    "litserve": _base64("litserve", "base64 in, raw out", "/predict", {"image": _TEXT}, _last_floats),
+    "litserve": _base64("litserve", "base64 in, raw out", "/predict", lambda text: {"image": text}, _last_floats),
     "ray": _raw("ray", "/", RAY),
     "mlserver": _base64(
         "mlserver",
         "base64 in, base64 out (/v2)",
         _V2_PATH,
-        _V2_TEXT,
+        _v2_text,
         lambda answer: _text_floats(json.loads(answer)["outputs"][0]["data"][0]),
     ),
     "bentoml": _base64(
         "bentoml",
         "base64 in, base64 out",
         "/predict",
-        {"images": [_TEXT]},
+        lambda text: {"images": [text]},
         lambda answer: _text_floats(json.loads(answer)[0]),
     ),
-    "triton": replace(_ours("native"), running=partial(_peer, "triton", {})),
+    "triton": replace(_ours("native"), request=_with_pytritons_tensor, running=partial(_peer, "triton", {})),
 }
 """By name, in the order of the table. All but three of ours run the model in ONNX Runtime, all but two in float32."""

@@ -24,7 +24,7 @@ def show(contests: Sequence[Contest], versions: Mapping[str, str], out: Mapping[
     """
     rounds = max((len(contest.rounds) for contest in contests), default=0)
     table = Table(
-        title=f"Images/s over {' and '.join(map(str, CONNECTIONS))} connections, ours / theirs at their best, and ms at equal load",
+        title=f"Records/s over {' and '.join(map(str, CONNECTIONS))} connections, ours / theirs at best, and ms at equal load",
         caption=_caption(rounds, versions, out),
         title_justify="left",
         caption_justify="left",
@@ -41,7 +41,7 @@ def show(contests: Sequence[Contest], versions: Mapping[str, str], out: Mapping[
 
 
 def _cells(contest: Contest, name: str) -> list[str]:
-    figures = [f"{each}.images_per_s" for each in CONNECTIONS]
+    figures = [f"{each}.records_per_s" for each in CONNECTIONS]
     rates = [report.number(_median(contest, name, figure)) for figure in figures]
     times = [report.number(_median(contest, name, figure)) for figure in ("p50_ms", "p99_ms")]
     if name == _OURS or _OURS not in contest.servers:
@@ -55,12 +55,12 @@ def _median(contest: Contest, name: str, figure: str) -> float:
 
 
 def _best(contest: Contest, number: int, name: str) -> float:
-    """Images a second in a round, over as many connections as suit the server."""
-    return max(contest.rounds[number][f"{contest.model}.{name}.{each}.images_per_s"] for each in CONNECTIONS)
+    """Records a second in a round, over as many connections as suit the server."""
+    return max(contest.rounds[number][f"{contest.model}.{name}.{each}.records_per_s"] for each in CONNECTIONS)
 
 
 def _caption(rounds: int, versions: Mapping[str, str], out: Mapping[str, str]) -> str:
-    told = [f"medians of {rounds} rounds; arranged: copies of the model x threads x images in one run"]
+    told = [f"medians of {rounds} rounds; arranged: copies of the model x threads x records in one run"]
     told += [f"{name} {version}, {KINDS[name].told}" for name, version in versions.items()]
     told += [f"without {name}: {why}" for name, why in out.items()]
     return "; ".join([*told, machine()])
