@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
 from bench import report
-from bench.encoder import save_encoder
 from bench.mlp import save_mlp
 
 CLASSES = 1000
@@ -156,7 +155,6 @@ def save_mobilenetv2(directory: Path) -> None:
 
 
 SAVES: dict[str, Callable[[Path], None]] = {
-    "encoder": save_encoder,
     "mlp": save_mlp,
     "mobilenetv2": save_mobilenetv2,
     "resnet50": save_resnet50,

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from onnx import numpy_helper
 
 from bench.architectures import CLASSES, SAVES, SIDE
-from bench.encoder import TOKENS, VOCABULARY
+from bench.encoder import TOKENS, VOCABULARY, save_encoder
 
 onnxruntime.set_default_logger_severity(3)  # the cut network does not use its classifier
 _KINDS = 10
@@ -28,7 +28,7 @@ def records_file(network: Path) -> Path:
 
 def save_fitted(name: str, directory: Path, count: int) -> Path:
     """Write a network with a fitted classifier, print how often it is right, and return a file with so many other records."""
-    SAVES[name](directory)
+    (save_encoder if name == "encoder" else SAVES[name])(directory)
     file = directory / f"{name}.onnx"
     model = onnx.load(str(file))
     made = texts if name == "encoder" else _pictures

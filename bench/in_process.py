@@ -21,7 +21,7 @@ from cluster_serving.node.engines.warm_up import warm_up
 from cluster_serving.node.models.base import LoadOptions
 from cluster_serving.node.models.detect import detect
 from cluster_serving.node.models.runtime import Runtime
-from cluster_serving.node.processing.options import DecodeOptions, ImageOptions
+from cluster_serving.node.processing.options import DecodeOptions
 from cluster_serving.node.reader.batcher import Batcher
 from cluster_serving.node.reader.decoding import RecordDecoder
 from cluster_serving.node.ring.bell import Bell
@@ -63,9 +63,7 @@ class Serving:
         self._bells = [Bell() for _ in range(3)]
         reader, writer, worker = (bell.fileno() for bell in self._bells)
         lane = LaneSpec("job", "node", RedisSettings(), geometry, self._ring.fd, reader, writer, (worker,))
-        spec = WorkerSpec(
-            lane, 0, model, options, runtime, Trials(), ImageOptions(), "", "", "", None, None, deterministic
-        )
+        spec = WorkerSpec(lane, 0, model, options, runtime, Trials(), "", "", "", None, None, deterministic)
         padded = Padding(backend, padding) if padding else None
         row_bytes = warm_up(backend, 1 if self.batching.one_by_one else _BATCH)
         self._worker = Worker(spec, backend, self.batching, padded, row_bytes, partial(kept.keep, runtime))

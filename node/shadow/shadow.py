@@ -175,7 +175,7 @@ def main(spec: ShadowSpec, ready: Callable[..., None]) -> None:
     shadow = Shadow(served, reference, Judge(spec.trials.tolerance).agree, own, spec.trials.agreement, spec.job)
     shares = Shares(spec.share, lambda: sum(row[Count.ROWS] for ring in rings for row in ring.counters[FIRST_WORKER:]))
     processing = load_processing(spec.processing) if spec.raw else None
-    live = RingRecords(rings, SlotInputs(spec.inputs, spec.images, None, processing))
+    live = RingRecords(rings, SlotInputs(spec.inputs, spec.trials.images, None, processing))
     ready()
     throttled = throttled_s()
     while True:

@@ -6,7 +6,6 @@ from cluster_serving.node.engines.trials import Trials
 from cluster_serving.node.models.base import LoadOptions, TensorSpec
 from cluster_serving.node.models.detect import Detected
 from cluster_serving.node.models.runtime import Runtime
-from cluster_serving.node.processing.options import ImageOptions
 
 
 class ShadowSpec(msgspec.Struct, frozen=True):
@@ -29,7 +28,6 @@ class ShadowSpec(msgspec.Struct, frozen=True):
     runtime: Runtime
     batch: int
     trials: Trials
-    images: ImageOptions
     processing: str
     proof_directory: str
     proof_conditions: str

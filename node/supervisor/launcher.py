@@ -85,7 +85,6 @@ class Launcher:
             options=config.load_options(threads),
             runtime=self._served_model.runtime,
             trials=self._served_model.trials,
-            images=config.image_options(),
             post_processing=config.post_processing,
             labels=config.labels,
             processing=config.processing,

@@ -111,7 +111,6 @@ class ShadowSeat(Seat):
             runtime=served.runtime,
             batch=self._arrangement.choice.batch,
             trials=served.trials,
-            images=config.image_options(),
             processing=config.processing,
             proof_directory=served.proof_directory,
             proof_conditions=served.proof_conditions,

@@ -7,7 +7,6 @@ from cluster_serving.node.models.base import LoadOptions
 from cluster_serving.node.models.detect import Detected
 from cluster_serving.node.models.runtime import Runtime
 from cluster_serving.node.models.secrets import Secrets
-from cluster_serving.node.processing.options import ImageOptions
 from cluster_serving.node.ring.spec import LaneSpec
 
 
@@ -28,7 +27,6 @@ class WorkerSpec(msgspec.Struct, frozen=True):
     options: LoadOptions
     runtime: Runtime
     trials: Trials
-    images: ImageOptions
     post_processing: str
     labels: str
     processing: str

@@ -92,7 +92,7 @@ class Worker:
         self.raw = processing is not None and processing.has_preprocess
         calls = batching.mode == "none"
         self._contents = SlotInputs(
-            backend.inputs, spec.images, spec.record_secrets, processing, calls=calls, padding=padding
+            backend.inputs, spec.trials.images, spec.record_secrets, processing, calls=calls, padding=padding
         )
         keep = with_labels(parse_filter(spec.post_processing), spec.labels)
         self._store = SlotOutputs(keep, processing, backend.outputs, in_float16=spec.output_dtype == "float16")

@@ -6,6 +6,8 @@ import onnx
 import onnxruntime
 import pytest
 from bench.architectures import save_mobilenetv2, save_resnet50
+from bench.encoder import save_encoder
+from bench.fitted import texts
 from bench.records import jpeg, pixels
 
 Save = Callable[[Path], None]
@@ -36,3 +38,26 @@ def test_a_network_has_the_parameters_of_its_paper_and_tells_pictures_apart(
     assert logits.shape == (2, 1000)
     assert np.isfinite(logits).all()
     assert len(set(np.argmax(logits, axis=1))) == 2
+
+
+def test_the_encoder_has_the_parameters_of_bert_small_and_tells_texts_apart(tmp_path: Path) -> None:
+    """BERT-small has 512 places, two kinds of segments and a pooler besides, and no classifier."""
+    save_encoder(tmp_path)
+    file = tmp_path / "encoder.onnx"
+
+    model = onnx.load(str(file))
+    settings = onnxruntime.SessionOptions()
+    settings.intra_op_num_threads = 1
+    session = onnxruntime.InferenceSession(str(file), settings, providers=["CPUExecutionProvider"])
+    logits = np.asarray(session.run(None, {"tokens": texts(2, 1)[0]})[0])
+
+    onnx.checker.check_model(model)
+    weights = [each for each in model.graph.initializer if each.dims and not each.name.startswith("classes")]
+    missing = (512 - 64) * 512 + 2 * 512 + 512 * 512 + 512
+    assert (
+        sum(int(np.prod(each.dims)) for each in weights if each.data_type == onnx.TensorProto.FLOAT) + missing
+        == 28_763_648
+    )
+    assert logits.shape == (2, 1000)
+    assert np.isfinite(logits).all()
+    assert not np.allclose(logits[0], logits[1], atol=0.1)
