@@ -18,14 +18,14 @@ from cluster_serving.node.models import detect
 from cluster_serving.node.models.base import LoadOptions
 from cluster_serving.node.models.runtime import Runtime
 
-_NETWORKS = ("mobilenetv2", "resnet50")
+_NETWORKS = ("mobilenetv2", "resnet50", "encoder")
 _BATCH = 8
 
 
 def main() -> None:
     """Try the candidates of each model and print them."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", choices=_NETWORKS, action="append", help="may be repeated; both")
+    parser.add_argument("--model", choices=_NETWORKS, action="append", help="may be repeated; all")
     parser.add_argument("--path", help="a model of your own")
     parser.add_argument("--data", type=Path, help="its calibrationData")
     parser.add_argument("--records", type=int, default=1000, help="generated, half of which judge; 1000")
