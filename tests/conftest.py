@@ -41,9 +41,9 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
     As a child of pytest, the process measures itself too, and does not pause.
     """
-    plugins = session.config.pluginmanager
-    if hasattr(session.config, "workerinput") and plugins.hasplugin("_cov"):
-        pausing = plugins.getplugin("_cov").cov_controller
+    plugin: Any = session.config.pluginmanager.getplugin("_cov")
+    if hasattr(session.config, "workerinput") and plugin is not None:
+        pausing = plugin.cov_controller
         pausing.pause()
         while (other := Coverage.current()) is not None:
             other.stop()
