@@ -9,17 +9,15 @@ Input `image` float32 [N,3,224,224], pixels of 0 to 255; output `logits` float32
 import argparse
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import onnx
 from numpy.typing import NDArray
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto
 
 from bench import report
+from bench.graph import CLASSES, Graph
 from bench.mlp import save_mlp
 
-CLASSES = 1000
 SIDE = 224
 
 _PIXEL_SPREAD = np.float32(64)
@@ -41,16 +39,15 @@ _NARROW_SCALE = 0.6
 """The same for one that is not, in MobileNetV2: fewer values reach the 6 where its activation ends."""
 
 
-class _Network:
-    """A graph under construction; each method appends a layer and returns the name of what comes out of it."""
+class _Network(Graph):
+    """A graph of convolutions; each method appends a layer and returns the name of its output."""
 
     def __init__(self, name: str, activation: str) -> None:
-        self._name, self._activation = name, activation
+        super().__init__(name)
+        self._activation = activation
         self._random = np.random.default_rng(0)
-        self._nodes: list[Any] = []
-        self._weights: list[Any] = []
         clips = activation == "Clip"
-        self._limits = [self._constant("least", 0), self._constant("most", 6)] if clips else []
+        self._limits = [self._number("least", 0), self._number("most", 6)] if clips else []
 
     def first(self, channels: int, size: int) -> str:
         """The convolution that takes the image, with the spread of pixels folded in."""
@@ -81,19 +78,7 @@ class _Network:
     def save(self, source: str, channels: int, directory: Path) -> None:
         """The classifier on the mean of each channel, and the file `NAME.onnx` in this directory, which is made."""
         flat = self._append("Flatten", [self._append("GlobalAveragePool", [source])])
-        weight = self._constant("classes", self._scaled((CLASSES, channels)))
-        bias = self._constant("classes_bias", np.zeros(CLASSES, np.float32))
-        self._nodes.append(helper.make_node("Gemm", [flat, weight, bias], ["logits"], transB=1))
-        graph = helper.make_graph(
-            self._nodes,
-            self._name,
-            [helper.make_tensor_value_info("image", TensorProto.FLOAT, ["N", 3, SIDE, SIDE])],
-            [helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["N", CLASSES])],
-            self._weights,
-        )
-        directory.mkdir(parents=True, exist_ok=True)
-        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-        onnx.save(model, str(directory / f"{self._name}.onnx"))
+        self._write(flat, self._scaled((CLASSES, channels)), ("image", TensorProto.FLOAT, [3, SIDE, SIDE]), directory)
 
     def _scaled(self, shape: tuple[int, ...]) -> NDArray[np.float32]:
         # Half of a filter's mean is left: with all of it pictures come to look alike, and without any, roundings grow from layer to
@@ -113,15 +98,6 @@ class _Network:
 
     def _active(self, source: str) -> str:
         return self._append(self._activation, [source, *self._limits])
-
-    def _append(self, kind: str, sources: list[str], **attributes: Any) -> str:
-        result = f"{kind.lower()}{len(self._nodes)}"
-        self._nodes.append(helper.make_node(kind, sources, [result], **attributes))
-        return result
-
-    def _constant(self, name: str, value: Any) -> str:
-        self._weights.append(numpy_helper.from_array(np.asarray(value, np.float32), name))
-        return name
 
 
 def save_resnet50(directory: Path) -> None:

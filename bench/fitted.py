@@ -1,5 +1,6 @@
 """Networks with random features, and a classifier fitted to generated pictures or texts, so that an arg max means something."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +10,9 @@ import onnxruntime
 from numpy.typing import NDArray
 from onnx import numpy_helper
 
-from bench.architectures import CLASSES, SAVES, SIDE
+from bench.architectures import SAVES, SIDE
 from bench.encoder import TOKENS, VOCABULARY, save_encoder
+from bench.graph import CLASSES
 
 onnxruntime.set_default_logger_severity(3)  # the cut network does not use its classifier
 _KINDS = 10
@@ -28,10 +30,10 @@ def records_file(network: Path) -> Path:
 
 def save_fitted(name: str, directory: Path, count: int) -> Path:
     """Write a network with a fitted classifier, print how often it is right, and return a file with so many other records."""
-    (save_encoder if name == "encoder" else SAVES[name])(directory)
+    save, made = NETWORKS[name]
+    save(directory)
     file = directory / f"{name}.onnx"
     model = onnx.load(str(file))
-    made = texts if name == "encoder" else _pictures
     records, kinds = made(_TO_FIT, 1)
     features = _features(model, records)
     scale = features.std() or 1.0
@@ -93,3 +95,11 @@ def _features(model: Any, records: NDArray[Any]) -> NDArray[np.float32]:
     session: Any = onnxruntime.InferenceSession(cut.SerializeToString())
     (taken,) = session.get_inputs()
     return np.concatenate([session.run(None, {taken.name: each[None]})[0] for each in records])
+
+
+NETWORKS: dict[str, tuple[Callable[[Path], None], Callable[[int, int], tuple[NDArray[Any], NDArray[np.int64]]]]] = {
+    "mobilenetv2": (SAVES["mobilenetv2"], _pictures),
+    "resnet50": (SAVES["resnet50"], _pictures),
+    "encoder": (save_encoder, texts),
+}
+"""By name: the function that writes the network, and the one that makes its records of a count and a seed."""

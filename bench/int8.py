@@ -11,21 +11,20 @@ import tempfile
 from pathlib import Path
 
 from bench import report
-from bench.fitted import save_fitted
+from bench.fitted import NETWORKS, save_fitted
 from cluster_serving.node.engines.engine import load
 from cluster_serving.node.engines.trials import Trials
 from cluster_serving.node.models import detect
 from cluster_serving.node.models.base import LoadOptions
 from cluster_serving.node.models.runtime import Runtime
 
-_NETWORKS = ("mobilenetv2", "resnet50", "encoder")
 _BATCH = 8
 
 
 def main() -> None:
     """Try the candidates of each model and print them."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", choices=_NETWORKS, action="append", help="may be repeated; all")
+    parser.add_argument("--model", choices=NETWORKS, action="append", help="may be repeated; all")
     parser.add_argument("--path", help="a model of your own")
     parser.add_argument("--data", type=Path, help="its calibrationData")
     parser.add_argument("--records", type=int, default=1000, help="generated, half of which judge; 1000")
@@ -39,7 +38,7 @@ def main() -> None:
     if options.path:
         figures = _tried("model", options.path, options.data, options)
     else:
-        for name in options.model or _NETWORKS:
+        for name in options.model or NETWORKS:
             with tempfile.TemporaryDirectory() as directory:
                 data = save_fitted(name, Path(directory), options.records)
                 figures |= _tried(name, directory, data, options)

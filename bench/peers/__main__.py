@@ -16,13 +16,12 @@ from pathlib import Path
 
 from bench import report
 from bench.arrivals import ARRIVALS
-from bench.fitted import save_fitted
+from bench.fitted import NETWORKS, save_fitted
 from bench.peers.contest import Contest
 from bench.peers.environments import ENVIRONMENTS
 from bench.peers.servers import KINDS, Arrangement
 from bench.peers.table import show
 
-_MODELS = ("mobilenetv2", "resnet50", "encoder")
 _ARRANGEMENTS = "2x1x8 1x2x8"
 _SHARE = 0.7
 _RECORDS = 1200
@@ -55,7 +54,7 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.peers", description=report.first_line(__doc__))
     parser.add_argument("--install", action="store_true", help="make the environments of the other servers, and end")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there")
-    parser.add_argument("--models", nargs="+", choices=_MODELS, default=_MODELS)
+    parser.add_argument("--models", nargs="+", choices=NETWORKS, default=list(NETWORKS))
     parser.add_argument("--servers", nargs="+", choices=KINDS, default=list(KINDS))
     parser.add_argument(
         "--arrangements",

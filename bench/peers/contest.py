@@ -92,7 +92,7 @@ class Contest:
             yield server, port
 
     def _tried(self, name: str, work: Callable[[], T]) -> T | None:
-        """What the work on a server gives. After a second failure the server is out."""
+        """Return the result of work on a server. After a second failure the server is out."""
         for is_last in (False, True):
             try:
                 return work()

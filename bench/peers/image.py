@@ -1,4 +1,4 @@
-"""What every peer does with records, in its own environment: JPEG files or tokens to rows, rows to logits; the same code for all.
+"""Work of every peer on records, in its own environment: JPEG files or tokens to rows, rows to logits; the same code for all.
 
 What a server is to do comes in the environment of its processes, so that those which it starts have it too.
 """
@@ -16,11 +16,11 @@ Logits = NDArray[np.float32]  # (images, classes)
 
 SIDE = 224
 WAIT_MS = 1
-"""How long the first record of a batch waits for others, in servers that take a time for it."""
+"""Wait of the first record of a batch for others, in servers that take a time for it."""
 
 
 class Task(NamedTuple):
-    """What a server is to do.
+    """Task of a server.
 
     Attributes:
         port: where it listens; the two ports behind it are free too.
@@ -37,7 +37,7 @@ class Task(NamedTuple):
 
     @property
     def environment(self) -> dict[str, str]:
-        """What `read_task` reads."""
+        """Variables that `read_task` reads."""
         return {_variable(name): str(value) for name, value in self._asdict().items()}
 
 

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bench.architectures import CLASSES
 from bench.encoder import TOKENS
 from bench.fitted import records_file, texts
+from bench.graph import CLASSES
 from bench.http_peers import MOSEC, RAY
 from bench.http_servers import Numbers, Server, our_stack, process
 from bench.peers.environments import ENVIRONMENTS
@@ -27,7 +27,7 @@ _PYTRITON = ("image", "BYTES", [1, 1])  # as image_triton.py declares it
 
 
 class Content(NamedTuple):
-    """What one request carries.
+    """Record that a request carries.
 
     Attributes:
         data: a JPEG file, or the bytes of a text's tokens.
@@ -45,12 +45,12 @@ _TEXT = Content(texts(1, 3)[0].tobytes(), ("tokens", "INT64", [1, TOKENS]), "app
 
 
 def content_for(model: Path) -> Content:
-    """What is sent to this ONNX file."""
+    """Return the record that is sent to this ONNX file."""
     return _TEXT if model.stem == "encoder" else _IMAGE
 
 
 class Arrangement(NamedTuple):
-    """How a server uses the machine: copies of the model, threads of each, records in one run at most."""
+    """Use of the machine by a server: copies of the model, threads of each, records in one run at most."""
 
     processes: int
     threads: int

@@ -27,6 +27,9 @@ from cluster_serving.node.models.user_code import execute, faults_of
 Judge = Callable[[Mapping[str, Array], Mapping[str, Array], Array | None], NDArray[np.bool_]]
 """Return for each record whether found outputs agree with expected outputs. Arrays have a row for each record."""
 
+Rest = Literal["f32", "bf16"]
+"""Precision of everything in a model that is not in INT8."""
+
 _CONFIDENCE = 0.95
 _HALVINGS = 50
 _MODULE = "_cluster_serving_metric"
@@ -72,7 +75,7 @@ class Judged(msgspec.Struct, frozen=True):
     agreement: Agreement
     refused: str
     note: str
-    rest: Literal["f32", "bf16"] = "f32"
+    rest: Rest = "f32"
 
     def over(self, tried: TriedRuntime) -> TriedRuntime:
         """Return a tried runtime with this judgement in place of the judgement of floats."""

@@ -129,7 +129,9 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
         write_outlier(home / "outlier.onnx", prototypes), home / "rows.npy", home / "kept", records.astype(np.float32)
     )
     np.save(made.data, made.records)
-    loaded(made)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(int8, "has_bfloat16", lambda: False)  # whether bfloat16 is faster here is left to chance
+        loaded(made)
     return made
 
 
@@ -142,7 +144,7 @@ def test_a_layer_with_outliers_is_taken_back_and_the_rest_is_proven(place: Place
     assert candidate.at_least is not None
     assert candidate.at_least >= 0.95
     assert "1 of 2 layers in INT8; plain INT8 agrees on " in candidate.note
-    assert "so float32 took back y" in candidate.note
+    assert candidate.note.endswith("so float32 took back y")
     answers = found.backend.run({"x": place.records})["y"]
     assert answers.argmax(axis=1).tolist() == [at % CLASSES for at in range(RECORDS)]
 
@@ -151,7 +153,7 @@ def test_a_layer_with_outliers_is_taken_back_and_the_rest_is_proven(place: Place
     ("ms", "rest", "told"),
     [
         (
-            (1.0, 2.0),
+            (2.0, 1.0),
             "bf16",
             "; with the rest in bfloat16 200 of 200 records agree, 98.5 % or more with 95 % confidence, 1 in place of 2 ms",
         ),

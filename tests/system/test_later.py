@@ -39,7 +39,7 @@ ALICE, BOB = {"X-API-Key": "key-of-alice"}, {"X-API-Key": "key-of-bob"}
 
 
 class Reply(NamedTuple):
-    """What came back."""
+    """Answer to a call."""
 
     status: int
     headers: Mapping[str, str]

@@ -21,7 +21,7 @@ from support.swarm.lab import ROOT, Lab
 from support.wait import wait_until
 
 OVERRIDE: Final = Path(__file__).with_name("lab.yml")
-"""What the stack file needs on top on the lab."""
+"""Additions to the stack file that the lab needs."""
 BATCH: Final = 8
 """`batchSize` of the nodes."""
 _STACK_FILE: Final = ROOT / "swarm" / "stack.yml"
@@ -163,7 +163,7 @@ class Stack:
                 wait_until(remove, f"volume {volume} of {host} is removed", 60)
 
     def told(self, service: str, template: str) -> str:
-        """What the Swarm tells of a service, in a template of docker's."""
+        """Description of a service by the Swarm, in a template of docker's."""
         return self.lab.docker("m1", "service", "inspect", "-f", template, f"{self.name}_{service}")
 
     def ordered(self, service: str = "node") -> int:
