@@ -2,7 +2,7 @@
 
     calibration/<random>/
         records.npz         records, an array for each input of the model
-        conditions          conditions under which proofs and models by these records are kept (`engines/kept_proofs.py`)
+        kept                path of the proofs and models by these records: store and conditions (`engines/kept_proofs.py`)
 
 The data stay as long as the options of the job's start name them. `--apply` adds a pair of settings to the options, and
 `--rollback` takes the pair back: precision=..., calibrationData=<this folder>/<random>/records.npz
@@ -26,7 +26,7 @@ from cluster_serving.node.job.directory import Job
 from cluster_serving.node.lifecycle.options import StartOptions
 from cluster_serving.node.models.base import Array
 
-_DATA, _CONDITIONS = "records.npz", "conditions"
+_DATA, _KEPT = "records.npz", "kept"
 _KEY = "calibrationData"
 
 
@@ -77,17 +77,17 @@ class CalibrationFolder:
         named = "\n".join(record.flags if record is not None else ())
         for folder in self._directory.iterdir():
             if str(folder) not in named:
-                conditions = folder / _CONDITIONS
-                if conditions.exists():
-                    forget(self._job.proof_directory, conditions.read_text(encoding="ascii"))
+                if (folder / _KEPT).exists():
+                    kept = Path((folder / _KEPT).read_text())
+                    forget(kept.parent, kept.name)
+                    remove_left(kept.parent)
                 shutil.rmtree(folder)
-        remove_left(self._job.proof_directory)
 
 
-def write_records(path: Path, arrays: Mapping[str, Array], conditions: str) -> None:
-    """Write calibration data for their owner only, and the conditions beside them."""
+def write_records(path: Path, arrays: Mapping[str, Array], kept: Path) -> None:
+    """Write calibration data for their owner only, and beside them the path of everything that is kept by the data."""
     path.parent.mkdir(mode=0o700)
-    (path.parent / _CONDITIONS).write_text(conditions, encoding="ascii")
+    (path.parent / _KEPT).write_text(str(kept))
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     # Not by numpy.savez, whose own parameters would be mistaken for inputs of the same names.
     with os.fdopen(descriptor, "wb") as stream, zipfile.ZipFile(stream, "w") as archive:

@@ -143,8 +143,8 @@ def tried(subject: Subject, sampled: "Reservoir", data: Path, keep: Path | None,
     from cluster_serving.node.supervisor.served_model import trials_of
 
     job, _, _, config, model, beat = subject
-    conditions = key_of(of_proof(config, model.backend))
-    write_records(data, sampled.arrays(beat.inputs), conditions)
+    conditions, store = key_of(of_proof(config, model.backend)), job.proof_directory(config.model_cache)
+    write_records(data, sampled.arrays(beat.inputs), store / conditions)
     if keep is not None:
         keep.mkdir(mode=0o700, parents=True, exist_ok=True)
         shutil.copy(data, keep / RECORDS)
@@ -154,7 +154,7 @@ def tried(subject: Subject, sampled: "Reservoir", data: Path, keep: Path | None,
         engine=config.engine,
         batch=beat.batch_size,
         trials=trials_of(config)._replace(data=str(data)),
-        proof_directory=str(job.proof_directory),
+        proof_directory=str(store),
         proof_conditions=conditions,
         model_hash=beat.model_hash,
         log_level=config.log_level,

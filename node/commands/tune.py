@@ -129,7 +129,7 @@ def _measured(config: "Config", job: "Job", terms: "Terms") -> "tuple[TuningRepo
         budget = Share().budget
         with diverted(job.directory / LOG) as terminal, display(terminal, signals) as watch:
             log.configure("tuner", local.log_level)
-            report = measure(local, model, budget, terms, watch, str(job.proof_directory))
+            report = measure(local, model, budget, terms, watch, str(job.proof_directory(local.model_cache)))
         return report, keep(Store(job.directory), local, model, budget, report)
 
 

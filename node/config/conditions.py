@@ -34,6 +34,7 @@ _IMAGES = (
     "image_mean",
     "image_scale",
 )
+_OTHER_VERSIONS = ("nncf", "numpy", "python")  # of the process that makes a model in INT8, which another one may serve
 _SETTINGS_OF_PROOF = {
     *_IMAGES,  # of calibrationData
     "accuracy_agreement",
@@ -74,10 +75,14 @@ def of_proof(config: Config, backend: str) -> dict[str, Any]:
     `batching` is not included: a fault that `auto` has found is a warning for `rows`. The code of a Python model may import any
     package.
     """
-    conditions = of_runtime(config, backend) | {"settings": config.model_dump(mode="json", include=_SETTINGS_OF_PROOF)}
+    conditions = of_runtime(config, backend)
+    conditions |= {"settings": config.model_dump(mode="json", include=_SETTINGS_OF_PROOF)}
     if backend == "python" or config.allow_pickle:
         # The names of all installed packages with their versions, as in `torch-2.9.0.dist-info`.
         conditions["packages"] = sorted({path.name for folder in sys.path for path in Path(folder).glob("*-info")})
+    else:
+        for name in _OTHER_VERSIONS:
+            conditions["versions"].pop(name, None)
     return conditions
 
 

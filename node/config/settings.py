@@ -47,7 +47,7 @@ class Settings(Log, Redis):
     )
     model_cache: str = Field(
         default="",
-        description="Directory of fetched models, which nodes may share. Empty: models, in the job's own directory.",
+        description="Directory of fetched models, proofs and models in INT8, which nodes may share. Empty: below the jobs' folder.",
     )
     model_max_bytes: Size = Field(
         default=64 << 30,

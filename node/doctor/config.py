@@ -10,7 +10,7 @@ CONFIG = Checks[ConfigFacts]("Config")
 
 _READABLE = 0o044
 _IDLE: tuple[tuple[tuple[str, ...], str, Callable[[Config, str], bool]], ...] = (
-    (("modelCache", "modelMaxBytes"), "modelPath is no URL", lambda config, _: not config.model_is_remote),
+    (("modelMaxBytes",), "modelPath is no URL", lambda config, _: not config.model_is_remote),
     (("modelSecret", "modelSalt"), "modelEncrypted is false", lambda config, _: not config.model_encrypted),
     (("recordSecret", "recordSalt"), "recordEncrypted is false", lambda config, _: not config.record_encrypted),
     (("modelSignature",), "the model is no SavedModel", lambda _, backend: backend not in ("", "tensorflow")),

@@ -72,7 +72,7 @@ def load(
         ModelError: the native backend cannot load the model, no configured runtime can load it, or the data do not fit the model.
     """
     bfloat16 = has_bfloat16() if bfloat16 is None else bfloat16
-    wanted = possible(detected.backend, runtime, bfloat16, runtime.precision == "auto" and _tries_int8(trials))
+    wanted = possible(detected.backend, runtime, bfloat16, runtime.precision == "auto" and _tries_int8(trials, kept))
     if runtime.precision == "bf16" and not bfloat16:
         log.warning("this CPU has no bfloat16: it is imitated, slower than float32; set precision: auto")
     maker = _Maker(detected, options, batch, trials, kept)
@@ -128,12 +128,25 @@ def _rows(backend: Backend, trials: Trials, count: int) -> Iterator[dict[str, Ar
     yield from different_rows(backend.inputs, 2 if large else count)
 
 
-def _tries_int8(trials: Trials) -> bool:
+def _tries_int8(trials: Trials, kept: KeptProofs) -> bool:
     """Return whether `auto` tries INT8, and log why not."""
-    lacking = "set calibrationData" if not trials.data else "" if find_spec("nncf") else install_command("int8")
+    lacking = ""
+    if not trials.data:
+        lacking = "set calibrationData"
+    elif not find_spec("nncf") and not _is_in_int8(trials, kept):
+        lacking = install_command("int8")
     if lacking and trials.may_keep:
         log.info("INT8 is not tried", needs=lacking)
     return trials.may_keep and not lacking
+
+
+def _is_in_int8(trials: Trials, kept: KeptProofs) -> bool:
+    """Return whether a model in INT8 is kept, which runs without NNCF."""
+    if not find_spec("openvino"):
+        return False
+    from cluster_serving.node.engines import int8
+
+    return int8.is_kept(kept.int8_folder(int8.data_hash(trials)))
 
 
 @contextmanager

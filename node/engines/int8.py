@@ -1,19 +1,18 @@
 """A model in INT8: made from the model in float32 and the user's own calibration data, judged, and kept.
 
-    <home>/.proofs/<conditions>-<fingerprint of the model>-int8-<hash of the data>/
+    .proofs/<conditions>-<fingerprint of the model>-int8-<hash of the data>/
         model.xml, model.bin     an ordinary IR, which OpenVINO runs without NNCF
         judged.json              `Judged`
         too-slow                 instead of these: the model was not quantised within the time limit
 
 Half of the records calibrates, drawn at random with the same seed each time, and the other half judges. A model that is
 refused is quantised once more with accuracy control, which takes the layers back that cost the agreement. On a CPU with bfloat16
-the rest of a proven model runs in bfloat16, if that is faster and proven too. The workers of a machine share the result.
-Workers that start at the same time wait for the first.
+the rest of a proven model runs in bfloat16, if that is faster and proven too. The workers of a machine share the result,
+and so do nodes with one `modelCache`. Workers that start at the same time wait for the first. A kept model needs no NNCF.
 """
 
 import fcntl
 import hashlib
-import os
 import shutil
 import subprocess
 import sys
@@ -42,7 +41,7 @@ from cluster_serving.node.engines.agreement import (
 )
 from cluster_serving.node.engines.calibration import MOST_BYTES, MOST_RECORDS, image_files, labels_of, samples
 from cluster_serving.node.engines.conversion import Converted
-from cluster_serving.node.engines.kept_proofs import DRAFT, remove_left
+from cluster_serving.node.engines.kept_proofs import draft
 from cluster_serving.node.engines.precision import has_bfloat16, has_int8
 from cluster_serving.node.engines.quantising import Done, Task
 from cluster_serving.node.engines.trials import TIE, Trials, time_alone
@@ -53,7 +52,7 @@ from cluster_serving.node.models.openvino import ov
 log = structlog.get_logger(__name__)
 
 PROCESS = "cluster_serving.node.engines.quantising"
-_TOO_SLOW = "too-slow"
+_JUDGED, _TOO_SLOW = "judged.json", "too-slow"
 _MOST_TO_CALIBRATE = 300  # NNCF's own default: more records take longer and change little
 _LONGEST = 200  # characters of an error
 _NAMED = 3  # layers
@@ -91,15 +90,20 @@ def in_int8(
         with _place(folder) as place:
             if (place / _TOO_SLOW).exists():
                 raise ModelError(f"{_too_slow(trials)}; to try again, take {place} away")
-            if not (place / "judged.json").exists():
+            if not is_kept(place):
                 _make(reference, converted, options, batch, trials, place)
                 if folder is not None:
                     _remove_outdated(folder)
-            judged = msgspec.json.decode((place / "judged.json").read_bytes(), type=Judged)
+            judged = msgspec.json.decode((place / _JUDGED).read_bytes(), type=Judged)
             model = ov.Core().read_model(place / "model.xml")
             return converted.compiled(reference, replace(options, precision=judged.rest), model), judged
     except OSError as error:
         raise ModelError(f"the model in INT8 cannot be kept: {error}") from error
+
+
+def is_kept(folder: Path | None) -> bool:
+    """Return whether a folder has a model in INT8 and its judgement. `None` has none."""
+    return folder is not None and (folder / _JUDGED).exists()
 
 
 def data_hash(trials: Trials) -> str:
@@ -126,7 +130,10 @@ def _place(folder: Path | None) -> Generator[Path]:
     """Yield the folder of the model, which one process at a time fills, or a temporary one."""
     if folder is None:
         with tempfile.TemporaryDirectory(prefix="cluster-serving-int8-") as temporary:
-            yield Path(temporary)  # the model's weights stay mapped when the files are gone
+            yield Path(temporary, "model")  # its weights stay mapped when the files are gone
+        return
+    if is_kept(folder):  # also where nothing may be written
+        yield folder
         return
     folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with folder.with_name(f".{folder.name}.lock").open("w") as lock:
@@ -147,9 +154,7 @@ def _make(
     outputs = [(name, port) for name, port, _ in converted.results if not wanted or name in wanted]
     jury = _Jury(reference, [name for name, _ in outputs], trials, judging)
     task = Task(outputs, has_int8(), trials.metric)
-    remove_left(place.parent)
-    with tempfile.TemporaryDirectory(dir=place.parent, prefix=f"{DRAFT}{os.getpid()}-") as temporary:
-        directory = Path(temporary)
+    with draft(place.parent) as directory:
         ov.save_model(converted.model, directory / "model.xml", compress_to_fp16=False)
         for spec, port in zip(reference.inputs, converted.ports_in, strict=True):
             np.save(directory / f"input{port}.npy", calibrating.arrays[spec.name])
@@ -185,9 +190,9 @@ def _make(
             place.mkdir(mode=0o700, exist_ok=True)
             (place / _TOO_SLOW).touch()
             raise ModelError(_too_slow(trials)) from None
-        (directory / "judged.json").write_bytes(msgspec.json.encode(judged))
+        (directory / _JUDGED).write_bytes(msgspec.json.encode(judged))
         place.mkdir(mode=0o700, exist_ok=True)
-        for name, kept in (("int8.xml", "model.xml"), ("int8.bin", "model.bin"), ("judged.json", "judged.json")):
+        for name, kept in (("int8.xml", "model.xml"), ("int8.bin", "model.bin"), (_JUDGED, _JUDGED)):
             (directory / name).replace(place / kept)
 
 

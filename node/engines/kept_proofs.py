@@ -1,22 +1,22 @@
-"""Store of proofs that rows may share a batch, for all jobs of this machine.
+"""Store of proofs that rows may share a batch, for all jobs of this machine: `.proofs` in their folder, or in `modelCache`.
 
-    <home>/.proofs/<conditions>-<fingerprint of the model>-<engine>-<precision>.json
-    <home>/.proofs/<conditions>-<fingerprint of the model>-int8-<hash of the data>/     a model in INT8 (int8.py)
-    <home>/.proofs/.int8-<pid>-<random>/                                                a model in INT8 that the process makes
+    .proofs/<conditions>-<fingerprint of the model>-<engine>-<precision>.json
+    .proofs/<conditions>-<fingerprint of the model>-int8-<hash of the data>/     a model in INT8 (int8.py)
+    .proofs/.int8-<random>/                                                      a model in INT8 in the making. flock: its process
 
 The worker that has found a proof keeps the proof, and every later worker under the same conditions loads the model without a proof
-of its own. Several processes may write at once: the first proof stays, until a fault shows up. A fault stays.
+of its own. Several processes may write at once, also from containers: the first proof stays, until a fault shows up. A fault stays.
 """
 
+import fcntl
 import os
 import shutil
 import tempfile
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Generator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import msgspec
-import psutil
 import structlog
 
 from cluster_serving.node.engines.proof import Proof
@@ -24,8 +24,7 @@ from cluster_serving.node.models.runtime import Runtime
 
 log = structlog.get_logger(__name__)
 
-DRAFT = ".int8-"
-"""Beginning of the name of a folder in which a process makes a model. The pid of the process follows."""
+_DRAFT = ".int8-"
 
 
 class KeptProofs:
@@ -105,9 +104,35 @@ def forget(directory: Path, conditions: str) -> None:
             kept.unlink(missing_ok=True)
 
 
+@contextmanager
+def draft(directory: Path) -> Generator[Path]:
+    """Yield a new folder of the store, in which this process makes a model, and remove the folder afterwards."""
+    with ExitStack() as making:
+        with _locked(directory):  # nobody removes the folder before its own lock is held
+            _remove_left(directory)
+            made = Path(making.enter_context(tempfile.TemporaryDirectory(dir=directory, prefix=_DRAFT)))
+            making.enter_context(_locked(made))
+        yield made
+
+
 def remove_left(directory: Path) -> None:
     """Remove the folders of processes that were killed while they made a model: each has calibration data, the user's records."""
-    for left in directory.glob(f"{DRAFT}*"):
-        pid = left.name.removeprefix(DRAFT).partition("-")[0]
-        if not (pid.isdecimal() and psutil.pid_exists(int(pid))):
+    with suppress(FileNotFoundError), _locked(directory):
+        _remove_left(directory)
+
+
+def _remove_left(directory: Path) -> None:
+    for left in directory.glob(f"{_DRAFT}*"):
+        with suppress(BlockingIOError, FileNotFoundError), _locked(left, fcntl.LOCK_NB):
             shutil.rmtree(left, ignore_errors=True)
+
+
+@contextmanager
+def _locked(directory: Path, option: int = 0) -> Generator[None]:
+    """Hold the lock of a directory for a block. The kernel frees the lock, however this process ends."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | option)
+        yield
+    finally:
+        os.close(descriptor)

@@ -136,10 +136,9 @@ class Job:
         """Directory of the embedded Redis."""
         return self.directory / "redis"
 
-    @property
-    def proof_directory(self) -> Path:
-        """Directory of the proofs that workers of all jobs of this machine keep."""
-        return self.directory.parent / ".proofs"
+    def proof_directory(self, model_cache: str) -> Path:
+        """Return the directory of the proofs and models in INT8 that workers of all jobs keep: in `modelCache`, if that is set."""
+        return (Path(model_cache) if model_cache else self.directory.parent) / ".proofs"
 
     def create(self) -> None:
         """Create the directory, for its owner only.

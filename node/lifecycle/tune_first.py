@@ -25,7 +25,7 @@ def tune_first(config: Config, model: Detected, budget: Budget, job: Job, report
     if not is_open(config, model.backend) or store.find(config, model, budget):
         return
     try:
-        found = tune(config, model, budget, Terms(), _Progress(report), str(job.proof_directory))
+        found = tune(config, model, budget, Terms(), _Progress(report), str(job.proof_directory(config.model_cache)))
         keep(store, config, model, budget, found)
     except (Fault, OSError) as error:
         log.warning("not tuned", reason=str(error))

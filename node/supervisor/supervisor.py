@@ -261,7 +261,9 @@ class Supervisor:
 
     def _new_lanes(self, config: Config, model: Detected, generation: int) -> Generation:
         arrangement = best_arrangement(config, model, self._share.budget, self._tuned)
-        lanes = Generation(config, model, self._node, generation, arrangement, str(self._job.proof_directory))
+        lanes = Generation(
+            config, model, self._node, generation, arrangement, str(self._job.proof_directory(config.model_cache))
+        )
         self._consumers.update(*(lanes.consumers(number) for number in (0, 1)))
         return lanes
 

@@ -1,7 +1,9 @@
 """A model in INT8: proven on the user's own records, mended or refused with the reason."""
 
 import re
+import shutil
 from collections.abc import Callable
+from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -106,8 +108,8 @@ def write_depthwise(path: Path, prototypes: Array) -> Path:
     return save(path, [8, 2, 2], nodes, {"kernel": kernel, "head": head.astype(np.float32)})
 
 
-def absent(name: str) -> None:
-    """No package is found."""
+def all_but_nncf(name: str) -> ModuleSpec | None:
+    return None if name == "nncf" else find_spec(name)
 
 
 def loaded(place: Place, precision: Precision = "int8", **trials: Any) -> Loaded:
@@ -182,14 +184,24 @@ def test_the_rest_is_in_bfloat16_where_that_is_faster(
     assert answers.argmax(axis=1).tolist() == [at % CLASSES for at in range(RECORDS)]
 
 
-def test_a_kept_model_needs_no_nncf_and_no_process(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(int8, "find_spec", absent)
+def test_a_kept_model_needs_no_nncf_no_process_and_no_right_to_write(
+    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (engine, int8):
+        monkeypatch.setattr(module, "find_spec", all_but_nncf)
     monkeypatch.setattr(int8, "PROCESS", "no.such.module")
+    shutil.copytree(place.kept, tmp_path / "kept")
+    (lock,) = (tmp_path / "kept").glob(".*.lock")
+    lock.unlink()
+    lock.mkdir()  # cannot be opened for writing, as in a store that is read only
+    place = place._replace(kept=tmp_path / "kept")
 
     first, second = (loaded(place).candidates[0] for _ in range(2))
+    raced = loaded(place, "auto").candidates[-1]
 
     assert first.ms is not None
     assert replace(first, ms=None) == replace(second, ms=None)
+    assert (raced.precision, raced.records) == ("int8", first.records)
 
 
 @pytest.mark.parametrize(
@@ -288,8 +300,8 @@ def test_int8_is_refused_before_anything_is_made(
 def test_a_missing_nncf_is_named_with_its_command(
     place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(int8, "find_spec", absent)
-    monkeypatch.setattr(engine, "find_spec", absent)
+    monkeypatch.setattr(int8, "find_spec", all_but_nncf)
+    monkeypatch.setattr(engine, "find_spec", all_but_nncf)
 
     with pytest.raises(ModelError, match="needs the package nncf") as caught:
         loaded(place._replace(kept=tmp_path))

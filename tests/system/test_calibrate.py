@@ -81,9 +81,13 @@ class Calls:
 @pytest.fixture(scope="module")
 def node(redis_server: PrivateRedis, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningNode]:
     home = tmp_path_factory.mktemp("calibrated")
-    settings = {"modelPath": str(save(home / "model.onnx")), "jobName": JOB, "accuracyAgreement": 0.9}
-    with running_node(home / "node", redis_server, **settings) as node:
+    save(home / "model.onnx")
+    with running_node(home / "node", redis_server, jobName=JOB, **shared_settings(home)) as node:
         yield node
+
+
+def shared_settings(home: Path) -> dict[str, object]:
+    return {"modelPath": str(home / "model.onnx"), "accuracyAgreement": 0.9, "modelCache": str(home / "cache")}
 
 
 def state_of(node: RunningNode) -> Path:
@@ -107,8 +111,9 @@ def files_with(mark: Array, folder: Path) -> list[Path]:
 
 
 def test_int8_of_live_records_comes_and_goes_without_a_failed_call(
-    node: RunningNode, redis_server: PrivateRedis
+    node: RunningNode, redis_server: PrivateRedis, tmp_path: Path
 ) -> None:
+    home = node.config_path.parent.parent
     with Calls(redis_server.port) as calls:
         applied = command(
             node, "calibrate", JOB, "--records=80", "--precision=int8", "--priority=normal", "--apply", "--json"
@@ -116,13 +121,16 @@ def test_int8_of_live_records_comes_and_goes_without_a_failed_call(
         assert applied.returncode == 0, applied.stderr
         wait_until(lambda: serves(node) == ("openvino", "int8"), "the heartbeat tells of INT8")
         config = command(node, "config", "-c", str(node.config_path)).stdout
-        kept = files_with(calls.mark, state_of(node))
+        kept = files_with(calls.mark, home)
+        settings = {**shared_settings(home), "precision": "int8", "calibrationData": str(kept[0])}
+        with running_node(tmp_path, redis_server, **settings) as other:
+            served_by_other = serves(other)
         before = calls.answered
         wait_until(lambda: calls.answered > before + 20, "INT8 answers")
         back = command(node, "calibrate", JOB, "--rollback")
         assert back.returncode == 0, back.stderr
         wait_until(lambda: serves(node) == ("native", "f32"), "the heartbeat tells of float32")
-        left = files_with(calls.mark, state_of(node))
+        left = files_with(calls.mark, home)
 
     told = json.loads(applied.stdout)
     int8 = next(one for one in told["candidates"] if one["precision"] == "int8")
@@ -134,6 +142,9 @@ def test_int8_of_live_records_comes_and_goes_without_a_failed_call(
     assert "Tried: openvino int8: " in config
     assert "40 of 40 records agree" in config
     assert left == []
+    assert served_by_other == ("openvino", "int8")
+    assert "quantising to INT8" in (state_of(node) / JOB / "calibrate.log").read_text()
+    assert "quantising to INT8" not in other.log
     assert calls.wrong == []
 
 

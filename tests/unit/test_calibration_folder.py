@@ -26,9 +26,9 @@ def job(tmp_path: Path) -> Job:
     return made
 
 
-def written(folder: CalibrationFolder, conditions: str) -> Path:
+def written(folder: CalibrationFolder, kept: Path) -> Path:
     data = folder.new()
-    write_records(data, {"x": RECORDS}, conditions)
+    write_records(data, {"x": RECORDS}, kept)
     return data
 
 
@@ -46,15 +46,15 @@ def test_the_settings_are_added_and_taken_back_whatever_stands_around_them(job: 
     assert folder.taken_back(before) == before
 
 
-def test_only_data_that_the_job_names_stay_with_what_was_made_of_them(job: Job) -> None:
-    folder, store = CalibrationFolder(job), job.proof_directory
+def test_only_data_that_the_job_names_stay_with_what_was_made_of_them(job: Job, tmp_path: Path) -> None:
+    folder, store = CalibrationFolder(job), job.proof_directory(str(tmp_path))
     store.mkdir()
     with folder.held():
-        used, unused = written(folder, "aa"), written(folder, "bb")
+        used, unused = written(folder, store / "aa"), written(folder, store / "bb")
         for name in ("aa-model-native-f32.json", "bb-model-native-f32.json", ".bb-model-int8-01.lock"):
             (store / name).touch()
         (store / "bb-model-int8-01").mkdir()
-        (store / ".int8-999999999-x").mkdir()  # of a process that was killed
+        (store / ".int8-x").mkdir()  # of a process that was killed
         job.record(replace(RECORD, flags=folder.applied(StartOptions(), used, "int8").argv()))
         folder.remove_unused()
 
@@ -68,7 +68,7 @@ def test_the_records_are_for_their_owner_and_for_calibration_data(job: Job) -> N
     folder = CalibrationFolder(job)
     with folder.held():
         data = folder.new()
-        write_records(data, {"file": RECORDS}, "aa")
+        write_records(data, {"file": RECORDS}, job.directory / "aa")
 
     assert stat.S_IMODE(data.stat().st_mode) == 0o600
     assert stat.S_IMODE(data.parent.stat().st_mode) == 0o700

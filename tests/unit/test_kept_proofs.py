@@ -2,6 +2,9 @@
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from importlib.metadata import version
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +13,7 @@ import pytest
 from cluster_serving.node.config import conditions as module
 from cluster_serving.node.config.conditions import key_of, of_proof
 from cluster_serving.node.config.loading import Config
-from cluster_serving.node.engines.kept_proofs import KeptProofs
+from cluster_serving.node.engines.kept_proofs import KeptProofs, draft, remove_left
 from cluster_serving.node.engines.proof import Proof
 from cluster_serving.node.models.runtime import Runtime
 
@@ -97,6 +100,38 @@ def test_a_fault_wins_among_writers_at_once(tmp_path: Path) -> None:
     assert file.stat().st_mode & 0o777 == 0o600
 
 
+def make_and_hang(directory: Path, told: Connection) -> None:
+    with draft(directory) as made:
+        (made / "records.npy").touch()
+        told.send(made)
+        told.recv()
+
+
+def test_the_folder_of_a_process_that_makes_a_model_stays_until_it_ends_or_is_killed(tmp_path: Path) -> None:
+    mine, its = get_context("spawn").Pipe()
+    process = get_context("spawn").Process(target=make_and_hang, args=(tmp_path, its))
+    process.start()
+    try:
+        assert mine.poll(60)
+        left = mine.recv()
+        remove_left(tmp_path)
+        with draft(tmp_path) as own:
+            assert {own, left} == {*tmp_path.iterdir()}
+        assert [*tmp_path.iterdir()] == [left]
+    finally:
+        process.kill()
+        process.join()
+    remove_left(tmp_path)
+
+    assert not [*tmp_path.iterdir()]
+
+
+def test_a_store_that_does_not_exist_has_nothing_left(tmp_path: Path) -> None:
+    remove_left(tmp_path / "store")
+
+    assert not [*tmp_path.iterdir()]
+
+
 def key(backend: str = "onnx", **settings: Any) -> str:
     return key_of(of_proof(Config.model_validate(settings), backend))
 
@@ -122,6 +157,22 @@ def test_every_package_counts_for_a_python_model(tmp_path: Path, monkeypatch: py
     assert key("python") != before[0]
     assert key("onnx") == before[1]
     assert key("torch", allowPickle=True) != before[2]
+
+
+@pytest.mark.parametrize(
+    ("name", "counts"), [("nncf", False), ("numpy", False), ("onnxruntime", True), ("openvino", True)]
+)
+def test_versions_that_compute_are_conditions_and_versions_that_make_a_model_are_not(
+    name: str, counts: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def changed(asked: str) -> str:
+        return "99.0" if asked == name else version(asked)
+
+    before = key(precision="int8"), key("python", precision="int8")
+    monkeypatch.setattr(module, "version", changed)
+
+    assert (key(precision="int8") != before[0]) is counts
+    assert name == "onnxruntime" or key("python", precision="int8") != before[1]
 
 
 def test_another_version_is_another_condition(monkeypatch: pytest.MonkeyPatch) -> None:
