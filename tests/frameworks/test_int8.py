@@ -22,7 +22,7 @@ from cluster_serving.node.engines.kept_proofs import KeptProofs
 from cluster_serving.node.engines.trials import Trials
 from cluster_serving.node.models import detect
 from cluster_serving.node.models.base import Array, LoadOptions, ModelError
-from cluster_serving.node.models.runtime import Precision, Runtime
+from cluster_serving.node.models.runtime import Precision, Runtime, TriedRuntime
 
 # Not imported here: NNCF imports torch.utils.cpp_extension, and with it distutils, for all tests after these.
 pytestmark = pytest.mark.skipif(find_spec("nncf") is None, reason="nncf is not installed")
@@ -316,6 +316,30 @@ def test_a_quantised_model_is_not_quantised_again(place: Place, tmp_path: Path) 
 
     with pytest.raises(ModelError, match=r"model\.xml is quantised already: set precision: f32"):
         loaded(place._replace(model=model, kept=tmp_path))
+
+
+def share_of_plain(candidate: TriedRuntime) -> float:
+    plain = re.search(r"plain INT8 agrees on (\S+) %", candidate.note)
+    assert plain is not None
+    return float(plain[1])
+
+
+def test_the_users_metric_and_labels_judge_and_tell_which_layers_are_taken_back(place: Place, tmp_path: Path) -> None:
+    """By this metric every answer for the last two classes is right, so that more of plain INT8 agrees than by arg max."""
+    labels = np.arange(RECORDS) % CLASSES
+    np.savez(tmp_path / "rows.npz", x=place.records, labels=labels)
+    (tmp_path / "metric.py").write_text(
+        f"def score(outputs, labels):\n    return (outputs['y'].argmax(axis=1) == labels) | (labels >= {CLASSES - 2})\n"
+    )
+
+    found = loaded(
+        place._replace(data=tmp_path / "rows.npz", kept=tmp_path / "kept"), metric=f"{tmp_path}/metric.py:score"
+    )
+
+    (by_arg_max,), (by_metric,) = loaded(place).candidates, found.candidates
+    assert (by_metric.refused, by_metric.arg_max_agreement) == ("", 1.0)
+    assert by_metric.note.endswith("so float32 took back y")
+    assert share_of_plain(by_arg_max) < share_of_plain(by_metric) < 95
 
 
 def test_another_metric_makes_another_model(place: Place, tmp_path: Path) -> None:
