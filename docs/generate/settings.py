@@ -84,6 +84,7 @@ EXAMPLES = {
     "schedule": "{8-18: 4}",
     "sentinelUsername": "node",
     "servableManagerConfPath": "servables-conf.yaml",
+    "shadow": "1%",
     "tensorboardDir": "runs",
     "threadPerModel": "2",
     "timeZone": "Europe/Berlin",

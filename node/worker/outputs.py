@@ -9,6 +9,7 @@ import msgspec
 import numpy as np
 from msgspec.structs import replace
 
+from cluster_serving.client import keys
 from cluster_serving.client.errors import ErrorCode
 from cluster_serving.client.servers.process.redaction import redact
 from cluster_serving.client.wire.nested import encode_nested
@@ -24,6 +25,7 @@ _NUMBERS = "fiub"
 # finish.lua takes 8000 values at once. With more values the script would end after the acknowledgement and before the answer.
 _MOST_OUTPUTS = 3500
 _WIDE = ("float32", "float64")
+_FILTERED = TensorSpec(keys.VALUE.decode(), "str", (None,))  # JSON, a text a record
 _BEYOND_FLOAT16 = 65520  # becomes infinite
 _LARGEST_ITEM = 8  # bytes: Arrow has no tensor of longer numbers
 
@@ -99,7 +101,7 @@ class SlotOutputs:
         in_float16: float32 and float64 are sent as float16. A filter and a `postprocess` see the model's own values.
 
     Attributes:
-        outputs: outputs as they are sent.
+        outputs: outputs as they are sent. Empty: a `postprocess` makes them, and nobody knows before a run.
 
     Raises:
         ModelError: both a filter and a `postprocess` are given.
@@ -127,9 +129,13 @@ class SlotOutputs:
                 )
 
         self._in_float16 = in_float16 and self.keeps_all
-        self.outputs = tuple(
-            replace(spec, dtype="float16") if self._in_float16 and spec.dtype in _WIDE else spec for spec in outputs
-        )
+        self.outputs: tuple[TensorSpec, ...] = ()
+        if keep is not None:
+            self.outputs = (_FILTERED,)
+        elif self._postprocess is None:
+            self.outputs = tuple(
+                replace(spec, dtype="float16") if self._in_float16 and spec.dtype in _WIDE else spec for spec in outputs
+            )
 
     @property
     def keeps_all(self) -> bool:

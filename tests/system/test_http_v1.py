@@ -156,6 +156,13 @@ def test_what_a_model_takes_and_gives(frontend: RunningFrontend) -> None:
     assert call(frontend, "affine/versions/1/metadata") == (200, answer)
 
 
+def test_a_model_with_a_filter_gives_the_answer_of_the_filter(frontend: RunningFrontend) -> None:
+    _, answer = call(frontend, "best/metadata")
+    outputs = answer["metadata"]["signature_def"]["signature_def"]["serving_default"]["outputs"]
+
+    assert [(name, output["dtype"]) for name, output in outputs.items()] == [("value", "DT_STRING")]
+
+
 @pytest.mark.parametrize(
     ("path", "document", "status", "message"),
     [

@@ -11,6 +11,7 @@ import pytest
 
 from cluster_serving.client.errors import ErrorCode, RecordFailed
 from cluster_serving.client.protocol.results import plain
+from cluster_serving.client.tensor_spec import TensorSpec
 from cluster_serving.client.wire.tensors import Array
 from cluster_serving.node.models.base import ModelError
 from cluster_serving.node.processing.custom import Processing
@@ -255,6 +256,23 @@ def test_a_row_without_room_beside_its_neighbours_has_no_outcome(keep: Filter | 
     outcomes = SlotOutputs(keep, steps).store(area, ModelRun([3], {}), {"y": np.zeros((1, 500))})
 
     assert (outcomes, area.used, area.full) == ([], 4000, True)
+
+
+@pytest.mark.parametrize(
+    ("keep", "steps", "sent"),
+    [
+        (None, None, ["y float32 [N,3]"]),
+        (Filter("topN", 2), None, ["value str [N]"]),
+        (None, processing(lambda outputs: outputs), []),
+    ],
+    ids=["arrays", "filtered", "customized"],
+)
+def test_the_outputs_that_are_told_are_those_that_are_sent(
+    keep: Filter | None, steps: Processing | None, sent: list[str]
+) -> None:
+    outputs = SlotOutputs(keep, steps, [TensorSpec("y", "float32", (None, 3))]).outputs
+
+    assert [spec.describe() for spec in outputs] == sent
 
 
 def test_room_for_rows_of_a_known_size() -> None:
