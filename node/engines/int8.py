@@ -175,7 +175,8 @@ def _make(
                 plain = f"plain INT8 agrees on {percent(judged.agreement.share)}"
                 done, judged = made(replace(task, most_drop=(1 - trials.agreement) / 2))
                 if done.quantised:
-                    judged = replace(judged, note=f"{judged.note}; {plain}, so float32 took back {_names(done.left)}")
+                    taken = f"so float32 took back {_names(done.left)}" if done.left else "and no layer is to blame"
+                    judged = replace(judged, note=f"{judged.note}; {plain}, {taken}")
                 else:
                     judged = replace(judged, refused=f"{plain}, and float32 had to take back every layer")
             if not judged.refused and has_bfloat16():

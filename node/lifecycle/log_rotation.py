@@ -12,13 +12,14 @@ import threading
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 if TYPE_CHECKING:
     from cluster_serving.node.config.config import Config
 
 _LOOK_S = 1.0
 _COPY_BYTES = 1 << 20
+_COPIES = 1000  # in microseconds each
 
 
 class LogRotation:
@@ -75,10 +76,22 @@ def rotate(path: Path, older_files: int) -> None:
     try:
         descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with path.open("rb") as log, os.fdopen(descriptor, "wb") as copy:
-            shutil.copyfileobj(log, copy, _COPY_BYTES)
+            _copy(log, copy)
             copy.flush()
             os.truncate(path, 0)
     except OSError:
         draft.unlink(missing_ok=True)
         raise
     draft.rename(older_log(path))  # the last step, for those who follow the log
+
+
+def _copy(log: BinaryIO, copy: BinaryIO) -> None:
+    """Copy a log to its end, which is the end of a line, unless nobody writes the rest of the line.
+
+    The kernel shows a write that crosses a page in halves, for an instant.
+    """
+    for _ in range(_COPIES):
+        shutil.copyfileobj(log, copy, _COPY_BYTES)
+        end = log.tell()
+        if not end or os.pread(log.fileno(), 1, end - 1) == b"\n":
+            return

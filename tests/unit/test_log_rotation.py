@@ -80,6 +80,26 @@ def test_lines_are_whole_and_in_order_while_others_append(path: Path) -> None:
     assert len(lines) >= 5 * 100_000 // 9
 
 
+_APPENDS = """
+import os, sys
+log = os.open(sys.argv[1], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+while True:
+    os.write(log, b"1234567\\n1234567\\n12345\\n")  # crosses pages
+"""
+
+
+def test_a_line_that_another_process_is_writing_is_copied_whole(path: Path) -> None:
+    writer = subprocess.Popen([sys.executable, "-c", _APPENDS, str(path)])
+    try:
+        for _ in range(20):
+            wait_until(lambda: path.exists() and path.stat().st_size > 20_000, "lines come")
+            rotate(path, 1)
+            assert older_log(path).read_bytes().endswith(b"\n")
+    finally:
+        writer.kill()
+        writer.wait()
+
+
 _ROTATES = """
 import sys
 from pathlib import Path
