@@ -40,11 +40,11 @@ class Stage:
         path = self.directory / f"{job}.yaml"
         settings = {name: value for name, value in config.items() if value is not None}
         path.write_text(yaml.safe_dump({"jobName": job, "redisUrl": f"127.0.0.1:{self.port}", **settings}))
-        self._command("start", "-c", str(path))
+        self.command("start", "-c", str(path))
         try:
             yield
         finally:
-            self._command("stop", job)
+            self.command("stop", job)
 
     def heartbeat(self, job: str) -> dict[str, Any]:
         """What the one node of a job says of itself in Redis."""
@@ -74,6 +74,14 @@ class Stage:
                 for each in psutil.wait_procs(everybody, 15)[1]:
                     each.kill()
 
+    def command(self, *arguments: str) -> None:
+        """Run a command of `cluster-serving` in the stage's home; one that fails ends the measurement."""
+        environment = os.environ | {"CLUSTER_SERVING_HOME": str(self.directory / "state")} | dict(self.environment)
+        command = [sys.executable, "-P", "-m", "cluster_serving.node.cli", *arguments]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise SystemExit(f"{' '.join(command)} failed:\n{done.stdout}{done.stderr}")
+
     def _await(self, url: str) -> None:
         deadline_s = time.monotonic() + _PATIENCE_S
         while time.monotonic() < deadline_s:
@@ -84,13 +92,6 @@ class Stage:
             else:
                 return
         raise SystemExit(f"no answer from {url} in {_PATIENCE_S:g} s:\n{(self.directory / 'frontend.log').read_text()}")
-
-    def _command(self, *arguments: str) -> None:
-        environment = os.environ | {"CLUSTER_SERVING_HOME": str(self.directory / "state")} | dict(self.environment)
-        command = [sys.executable, "-P", "-m", "cluster_serving.node.cli", *arguments]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise SystemExit(f"{' '.join(command)} failed:\n{done.stdout}{done.stderr}")
 
 
 @contextmanager
