@@ -10,7 +10,7 @@ import argparse
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
@@ -90,7 +90,7 @@ def _times_ms(calls: list[Call], begun_s: float, ended_s: float) -> NDArray[np.f
 
 
 @contextmanager
-def _caller(records: NDArray[np.float32]) -> Iterator[list[Call]]:
+def _caller(records: NDArray[np.float32]) -> Generator[list[Call]]:
     """Call with one record after another, and yield the list of the calls, which grows."""
     calls: list[Call] = []
     stop = threading.Event()
