@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from bench import report
 from bench.fitted import save_fitted
 from bench.stage import Stage, stage
+from bench.windows import milliseconds, window_of
 from cluster_serving.client import ClusterServingError, InputQueue
 
 _PORT = 26401
@@ -33,7 +34,7 @@ _SLOWEST = 1.5
 
 
 class Call(NamedTuple):
-    """When a call began and ended, in seconds of the monotonic clock, and whether it was answered."""
+    """Begin and end of a call, in seconds of the monotonic clock, and whether it was answered."""
 
     begun_s: float
     ended_s: float
@@ -72,21 +73,13 @@ def _round(place: Stage, calls: list[Call], seconds: float) -> report.Figures:
     }
     figures: report.Figures = {}
     for name, act in acts.items():
-        begun_s = time.monotonic()
-        act()
-        ended_s = time.monotonic()
-        ms = _times_ms(calls[first:], begun_s, ended_s)
-        figures |= {f"{name}.p50_ms": float(np.median(ms)), f"{name}.p99_ms": float(np.quantile(ms, 0.99))}
+        window = window_of(act)
+        ms = milliseconds(np.array([(call.begun_s, call.ended_s) for call in calls[first:]]), [window])
+        figures |= {f"{name}.p50_ms": float(np.median(ms)), f"{name}.p99_ms": float(np.percentile(ms, 99))}
         figures[f"{name}.p99_ratio"] = figures[f"{name}.p99_ms"] / figures["before.p99_ms"]
-        figures[f"{name}.seconds"] = ended_s - begun_s
+        figures[f"{name}.seconds"] = window[1] - window[0]
     figures["calls.failed"] = float(sum(not call.answered for call in calls[first:]))
     return figures
-
-
-def _times_ms(calls: list[Call], begun_s: float, ended_s: float) -> NDArray[np.float64]:
-    """Return the milliseconds of the calls that were under way in a window."""
-    found = [call.ended_s - call.begun_s for call in calls if call.ended_s > begun_s and call.begun_s < ended_s]
-    return 1000 * np.array(found)
 
 
 @contextmanager

@@ -28,7 +28,7 @@ _POLL_S = 0.05
 
 @dataclass(frozen=True)
 class Stage:
-    """Where a measurement plays; `environment` of its nodes, beside this process's own."""
+    """Folder and Redis of one measurement; its nodes get `environment` beside the variables of this process."""
 
     directory: Path
     port: int
@@ -47,12 +47,12 @@ class Stage:
             self.command("stop", job)
 
     def heartbeat(self, job: str) -> dict[str, Any]:
-        """What the one node of a job says of itself in Redis."""
+        """Return the heartbeat of the one node of a job, decoded."""
         told: dict[str, Any] = json.loads(self.beat(job))
         return told
 
     def beat(self, job: str) -> bytes:
-        """The same as it is in Redis."""
+        """Return the heartbeat of the one node of a job as Redis keeps it, in JSON."""
         with redis.Redis(port=self.port) as client:
             (key,) = client.scan_iter(keys.node_key(job, "*"))
             beat: Any = client.get(key)

@@ -14,6 +14,7 @@ import signal
 import sys
 import time
 from collections.abc import Sequence
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,12 +23,12 @@ import numpy as np
 import psutil
 import redis
 import yaml
-from numpy.typing import NDArray
 
 from bench import report
 from bench.mlp import save_mlp
 from bench.soak import anonymous_bytes, ring_bytes
 from bench.stage import Stage, stage
+from bench.windows import Window, milliseconds, window_of
 from cluster_serving.client import ClusterServingError, InputQueue, keys
 
 JOB = "bench_swaps"
@@ -39,9 +40,6 @@ _CALLS = 10_000_000  # room for so many; pages that no call touches take no memo
 _LARGEST_GROWTH = 0.05
 _SLOWEST = 3.0
 _MB = 1 << 20
-
-Window = tuple[float, float]
-"""Monotonic seconds: from, to."""
 
 
 class Sample(NamedTuple):
@@ -81,14 +79,14 @@ def measure(place: Stage, models: Sequence[Path], swaps: int) -> report.Figures:
     samples: list[Sample] = []
     supervisor = _supervisor()
     for number in range(1, swaps + 1):
-        quiet.append(_window(lambda: time.sleep(_PAUSE_S)))
+        quiet.append(window_of(lambda: time.sleep(_PAUSE_S)))
         samples.append(_sample(supervisor))
-        busy.append(_window(lambda to=models[number % 2]: swap(place, supervisor, to)))
+        busy.append(window_of(partial(swap, place, supervisor, models[number % 2])))
     samples.append(_sample(supervisor))
     caller.terminate()
     caller.join()
     spans = np.frombuffer(calls, np.float64)[: 2 * count[0]].reshape(-1, 2)
-    before, during = (_p99_ms(spans, windows) for windows in (quiet, busy))
+    before, during = (float(np.percentile(milliseconds(spans, windows), 99)) for windows in (quiet, busy))
     first, last = samples[max(1, swaps // 10)], samples[-1]
     return {
         "swaps.failed": float(count[1]),
@@ -159,23 +157,10 @@ def _children(pid: int) -> set[str]:
     return set(Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split())
 
 
-def _window(act: Any) -> Window:
-    begun_s = time.monotonic()
-    act()
-    return begun_s, time.monotonic()
-
-
 def _sample(supervisor: psutil.Process) -> Sample:
     tree = [supervisor, *supervisor.children()]
     anonymous = sum(anonymous_bytes(process.pid) for process in tree) + ring_bytes(supervisor.pid)
     return Sample(sum(process.memory_info().rss for process in tree), anonymous)
-
-
-def _p99_ms(spans: NDArray[np.float64], windows: Sequence[Window]) -> float:
-    """Of the calls that were under way in one of the windows."""
-    within = [spans[(spans[:, 1] > start) & (spans[:, 0] < end)] for start, end in windows]
-    found = np.concatenate(within)
-    return float(1000 * np.percentile(found[:, 1] - found[:, 0], 99))
 
 
 if __name__ == "__main__":

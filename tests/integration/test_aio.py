@@ -31,6 +31,7 @@ from cluster_serving.client.redis_settings import RedisSettings
 from cluster_serving.client.wire.tensors import encode_tensor
 from support.clients import replied
 from support.private_redis import PrivateRedis
+from support.wait import until
 
 ROW = np.zeros(3, np.float32)
 GOOD = {keys.TENSOR + b"y": encode_tensor(ROW)}
@@ -55,14 +56,6 @@ def no_memory(client: Any) -> Generator[None]:
         yield
     finally:
         client.config_set("maxmemory", "0")
-
-
-async def until(condition: Callable[[], Any], timeout_s: float = 20.0) -> Any:
-    """The first true value of `condition`, while the event loop goes on."""
-    async with asyncio.timeout(timeout_s):
-        while not (value := condition()):
-            await asyncio.sleep(0.01)
-    return value
 
 
 def answer(client: Any, job: str, result_of: Callable[[bytes], dict[bytes, bytes]] = lambda _: GOOD) -> int:

@@ -1,7 +1,7 @@
 """`Calls`: records of concurrent requests through a real Redis, with and without a node."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -17,6 +17,7 @@ from cluster_serving.frontend.models.calls import Calls
 from support.models import MODELS
 from support.private_redis import PrivateRedis
 from support.running_node import RunningNode, running_node
+from support.wait import until
 
 JOB = "frontend_calls"
 NOBODYS = "nobodys_job"
@@ -198,9 +199,3 @@ def test_no_key_tells_the_uris_under_way(redis_server: PrivateRedis) -> None:
 def scripts_run(client: Any) -> int:
     stats = client.info("commandstats")
     return sum(stats.get(f"cmdstat_{name}", {"calls": 0})["calls"] for name in ("eval", "evalsha"))
-
-
-async def until(condition: Callable[[], Any], timeout_s: float = 10) -> None:
-    async with asyncio.timeout(timeout_s):
-        while not condition():
-            await asyncio.sleep(0.005)

@@ -20,6 +20,7 @@ from cluster_serving.frontend.models.registry import Registry
 from support.heartbeats import described
 from support.private_redis import PrivateRedis, private_redis
 from support.proxy import proxy
+from support.wait import until
 
 JOB = "registered"
 
@@ -45,12 +46,6 @@ async def registry_of(port: int) -> AsyncGenerator[Registry]:
         yield registry
     finally:
         await registry.close()
-
-
-async def until(condition: Any, timeout_s: float = 20) -> None:
-    async with asyncio.timeout(timeout_s):
-        while not condition():
-            await asyncio.sleep(0.01)
 
 
 async def next_look(registry: Registry) -> None:

@@ -1,5 +1,6 @@
 """Wait for a condition with a deadline."""
 
+import asyncio
 import time
 from collections.abc import Callable
 from typing import TypeVar
@@ -21,4 +22,16 @@ def wait_until(condition: Callable[[], T], what: str, timeout_s: float = 120.0) 
             raise AssertionError(f"{what}: not within {timeout_s} s")
         time.sleep(pause_s)
         pause_s = min(1.2 * pause_s, _LONGEST_PAUSE_S)
+    return value
+
+
+async def until(condition: Callable[[], T], timeout_s: float = 20.0) -> T:
+    """Return the first true value of `condition`, while the event loop goes on.
+
+    Raises:
+        TimeoutError: it did not come in time.
+    """
+    async with asyncio.timeout(timeout_s):
+        while not (value := condition()):
+            await asyncio.sleep(0.01)
     return value

@@ -211,8 +211,9 @@ def test_asyncio_calls_share_one_connection(node: RunningNode, redis_server: Pri
             found = [result.uri async for result in output.results(timeout=1)]
             assert {f"e{n}" for n in range(100)} <= set(found)
             await queue.enqueue("one", x=row(1, 1, 1, 1))
-            while isinstance(await output.query("one"), str):
-                await asyncio.sleep(0.01)
+            async with asyncio.timeout(20):
+                while isinstance(await output.query("one"), str):
+                    await asyncio.sleep(0.01)
             assert len(await output.query_and_delete("one")) == 2
             assert await output.dequeue() == {}
 

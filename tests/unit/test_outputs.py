@@ -49,7 +49,7 @@ def store(
     whole: bool = False,
     in_float16: bool = False,
 ) -> list[Any]:
-    """What each client gets: a value, outputs, or the `RecordFailed`."""
+    """Return the answer of each record: a value, outputs, or its `RecordFailed`."""
     rows = 1 if whole else len(next(iter(outputs.values())))
     slot = new_slot(rows)
     area = OutputArea(slot)
