@@ -2,7 +2,9 @@
 
 Three ONNX models with random weights: a small convolutional network, bound by arithmetic; a perceptron of 270 MB, bound by memory;
 and the tiny one of `mlp.py`, bound by the serving path. The sweep measures each shape with each batch size in lanes of its own,
-for a fixed time. Then the tuner's choice and the sweep's best are measured in turns. `--quick` shows that it works, no more.
+for a fixed time. Then the tuner's choice and the sweep's best are measured in turns. `first_start_ratio` compares the first start,
+for which nothing is measured, with the tuner's choice: records a second of a full queue. `lone.first_start_ratio` does the same
+for the objective of a lone caller, in answers one after the other. `--quick` shows that it works, no more.
 """
 
 import argparse
@@ -37,6 +39,8 @@ from cluster_serving.node.tuning.trial_redis import on_trial_redis
 from cluster_serving.node.tuning.tuner import Terms, tune
 
 _JOB = "bench_tuning"
+_QUEUE = Objective()
+_LONE = Objective(latency_ms=0.001)  # that none meets: the shortest answer wins
 
 
 def main() -> None:
@@ -79,11 +83,11 @@ def _one(path: Path, options: argparse.Namespace) -> report.Figures:
             f"    chosen {times} times: {_described(choice)}, in the sweep {swept[choice].rate:,.0f} records/s"
         )
     ratios = [_ratio(config, model, budget, choice, best, options.rounds) for choice, _ in choices]
-    usual = chosen(config, model.backend, budget, most_copies(model))
-    first = Candidate(Shape(usual.workers, usual.threads), usual.batch)
+    first = _first_start(config, model, budget)
     console.print(f"    without tuning: {_described(first)}, in the sweep {swept[first].rate:,.0f} records/s")
     return {
         "first_start_ratio": _ratio(config, model, budget, first, choices[0][0], options.rounds),
+        "lone.first_start_ratio": _lone(config, model, budget, options.rounds),
         "speed_ratio": ratios[0],
         "least_speed_ratio": min(ratios),
         "time_ratio": median(took_s for _, took_s in found) / sweep_s,
@@ -107,21 +111,48 @@ def _sweep(config: Config, model: Detected, budget: Budget, seconds: float) -> t
     return found, time.monotonic() - begun_s
 
 
-def _ratio(config: Config, model: Detected, budget: Budget, one: Candidate, other: Candidate, rounds: int) -> float:
+def _first_start(config: Config, model: Detected, budget: Budget) -> Candidate:
+    usual = chosen(config, model.backend, budget, most_copies(model))
+    return Candidate(Shape(usual.workers, usual.threads), usual.batch)
+
+
+def _lone(config: Config, model: Detected, budget: Budget, rounds: int) -> float:
+    """Return the speed of the first start beside what the tuner finds, for one record at a time of each worker."""
+    lone = config.model_copy(update={"objective": str(_LONE)})
+    tuned = tune(lone, model, budget, Terms(), SearchProgress()).chosen.candidate
+    first = _first_start(lone, model, budget)
+    Console().print(f"    for a lone caller: tuned {_described(tuned)}, without tuning {_described(first)}")
+    pair = [Candidate(one.shape, batch=1) for one in (first, tuned)]
+    return _ratio(lone, model, budget, pair[0], pair[1], rounds, _LONE)
+
+
+def _ratio(
+    config: Config,
+    model: Detected,
+    budget: Budget,
+    one: Candidate,
+    other: Candidate,
+    rounds: int,
+    objective: Objective = _QUEUE,
+) -> float:
     """How many times as fast one is as the other, in turns, each with lanes made for it; the median of the rounds."""
     if one == other:
         return 1.0
     with on_trial_redis(config) as trial:
-        stands = [Stand(trial, model, budget, Objective(), _go_on) for _ in range(2)]
+        stands = [Stand(trial, model, budget, objective, _go_on) for _ in range(2)]
         with stands[0], stands[1]:
             for stand, candidate in zip(stands, (one, other), strict=True):
                 stand.open(candidate.shape, candidate.batch)
                 stand.measure(candidate, 1.0)
             found = [
-                stands[0].measure(one, 1.0).rate / stands[1].measure(other, 1.0).rate
+                _gain(objective, stands[0].measure(one, 1.0), stands[1].measure(other, 1.0))
                 for _ in track(range(rounds), "choice and best in turns", transient=True)
             ]
     return median(found)
+
+
+def _gain(objective: Objective, one: Measured, other: Measured) -> float:
+    return other.p50_ms / one.p50_ms if objective.latency_ms else one.rate / other.rate
 
 
 def _described(candidate: Candidate) -> str:

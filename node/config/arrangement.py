@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from cluster_serving.node.config.choice import Choice
 from cluster_serving.node.config.loading import Config
+from cluster_serving.node.config.objective import Objective
 from cluster_serving.node.config.settings import MAX_WORKERS
 from cluster_serving.node.config.tuned import Store
 from cluster_serving.node.models.detect import Detected
@@ -79,7 +80,13 @@ def best_arrangement(
 
 
 def chosen(config: Config, backend: str, budget: Budget, copies: int = MAX_WORKERS) -> Choice:
-    """Return the choice that the config sets. Numbers that are not set fill the budget, with `copies` of the model at most."""
+    """Return the choice that the config sets. Numbers that are not set fill the budget, with `copies` of the model at most.
+
+    If the objective is a latency and neither number is set, every NUMA domain has a single worker, because a run is shortest when
+    all threads share the run.
+    """
+    if config.thread_per_model is None and Objective.parse(config.objective).latency_ms:
+        copies = min(copies, budget.domains)
     workers, threads = config.resolved_parallelism(backend, budget.for_workers, copies)
     return Choice(workers, threads, config.batch_size or DEFAULT_BATCH, config.runtime)
 

@@ -191,7 +191,8 @@ class Settings(Log, Redis):
     )
     objective: Annotated[str, BeforeValidator(_objective)] = Field(
         default="throughput",
-        description="Goal of tuning: throughput, or latency: and the ms that 99 of 100 answers may take.",
+        description="Goal of tuning, and of a start that was not measured: throughput, or latency: and the ms that 99 of 100 "
+        "answers may take.",
     )
     max_batch_delay_ms: float = Field(
         default=0,

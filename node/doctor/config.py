@@ -36,7 +36,13 @@ _IDLE: tuple[tuple[tuple[str, ...], str, Callable[[Config, str], bool]], ...] = 
         lambda config, _: config.batching == "none" or config.input_already_batched,
     ),
     (("legacyFilterText",), "postProcessing is not set", lambda config, _: not config.post_processing.strip()),
-    (("objective",), "tuning is off", lambda config, _: config.tuning == "off"),
+    (
+        ("objective",),
+        "tuning is off, and modelParallelism or threadPerModel is set",
+        lambda config, _: (
+            config.tuning == "off" and (config.model_parallelism is not None or config.thread_per_model is not None)
+        ),
+    ),
     (
         ("coreNumberPerMachine",),
         "modelParallelism and threadPerModel are set",

@@ -16,7 +16,7 @@ from cluster_serving.client.servers.config.spellings import ConfigError
 from cluster_serving.client.servers.config.values import mask_address
 from cluster_serving.client.servers.process.exit_codes import Fault
 from cluster_serving.client.wire.heartbeat import Heartbeat, Release
-from cluster_serving.node.config.arrangement import most_copies
+from cluster_serving.node.config.arrangement import chosen, most_copies
 from cluster_serving.node.config.loading import Config, LoadedConfig, load_config
 from cluster_serving.node.config.settings import MAX_WORKERS
 from cluster_serving.node.config.tuned import Store, is_open
@@ -179,7 +179,8 @@ def demand_of(config: Config, model: ModelFacts, budget: Budget, beat: Heartbeat
     """Return the workers and threads of the running node, else the numbers that a start would choose."""
     backend = model.detected.backend if model.detected else ""
     room = most_copies(model.detected) if model.detected else MAX_WORKERS
-    workers, threads = config.resolved_parallelism(backend, budget.for_workers, room)
+    choice = chosen(config, backend, budget, room)
+    workers, threads = choice.workers, choice.threads
     throttled: float | None = None
     if beat is not None and beat.workers:
         workers, threads = beat.workers, beat.threads

@@ -46,6 +46,11 @@ class Budget(NamedTuple):
         return len({core.physical for core in self.cores})
 
     @property
+    def domains(self) -> int:
+        """Number of NUMA domains with allowed cores."""
+        return len({core.domain for core in self.cores})
+
+    @property
     def for_workers(self) -> int:
         """Number of worker threads that fill the budget: a thread for each physical core, where few cores are shared by all.
 

@@ -30,6 +30,10 @@ def arranged(config: Config) -> Arrangement:
         ({}, "onnx", 4.0, (4, 1)),
         ({"thread_per_model": 2}, "onnx", None, (3, 2)),
         ({"core_number_per_machine": 4}, "openvino", 1.5, (1, 4)),  # what is set wins
+        ({"objective": "latency: 20"}, "onnx", None, (2, 3)),  # a worker for each domain
+        ({"objective": "latency: 20"}, "onnx", 1.5, (1, 1)),
+        ({"objective": "latency: 20", "thread_per_model": 1}, "onnx", None, (7, 1)),
+        ({"objective": "latency: 20", "model_parallelism": 4}, "onnx", None, (4, 1)),
     ],
 )
 def test_size(settings: dict[str, int], backend: str, quota: float | None, size: tuple[int, int]) -> None:

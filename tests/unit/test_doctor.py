@@ -258,6 +258,7 @@ CONFIGS: list[tuple[str, str, dict[str, Any]]] = [
     ("CS-CONFIG-OLD", "warn", {"flinkRestUrl": "x"}),
     ("CS-CONFIG-UNUSED", "warn", {"modelSecret": "a", "modelSalt": "b"}),
     ("CS-CONFIG-UNUSED", "warn", {"redisCertFile": "c.pem"}),
+    ("CS-CONFIG-UNUSED", "warn", {"objective": "latency: 20"}),
     ("CS-CONFIG-SECRETS", "warn", {"redisPassword": "geheim", "mode": 0o644}),
 ]
 
@@ -272,6 +273,12 @@ def test_a_config_with_a_fault(folder: Path, code: str, status: str, settings: d
 
 def test_nothing_is_found_in_a_good_config(folder: Path) -> None:
     facts = of_config(folder, redisPassword="geheim", frontend={"port": 1})
+
+    assert problems(CONFIG.run(facts, "config.yaml")) == {}
+
+
+def test_an_objective_arranges_open_numbers_also_without_tuning(folder: Path) -> None:
+    facts = of_config(folder, objective="latency: 20", modelParallelism="auto", threadPerModel="auto")
 
     assert problems(CONFIG.run(facts, "config.yaml")) == {}
 
