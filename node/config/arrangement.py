@@ -83,8 +83,10 @@ def chosen(config: Config, backend: str, budget: Budget, copies: int = MAX_WORKE
     """Return the choice that the config sets. Numbers that are not set fill the budget, with `copies` of the model at most.
 
     If the objective is a latency and neither number is set, every NUMA domain has a single worker, because a run is shortest when
-    all threads share the run.
+    all threads share the run. A shadow has a copy of the model too.
     """
+    if config.shadow:
+        copies = max(1, copies - 1)
     if config.thread_per_model is None and Objective.parse(config.objective).latency_ms:
         copies = min(copies, budget.domains)
     workers, threads = config.resolved_parallelism(backend, budget.for_workers, copies)

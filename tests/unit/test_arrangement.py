@@ -121,6 +121,13 @@ def test_half_of_the_memory_is_for_copies_of_the_model(memory_gb: int, workers: 
     assert most_copies(Detected("onnx", str(model)), machine) == workers
 
 
+def test_a_shadow_has_one_of_the_copies_of_the_model() -> None:
+    workers = [chosen(Config(shadow=share), "onnx", EIGHT, copies=3).workers for share in (0.0, 0.01)]
+
+    assert workers == [3, 2]
+    assert chosen(Config(shadow=0.01), "onnx", EIGHT, copies=1).workers == 1
+
+
 def test_batch_and_runtime_stay_where_nothing_was_measured_for_another_budget(tmp_path: Path) -> None:
     running = Choice(7, 1, 12, Runtime("openvino", "bf16"))
 
