@@ -9,7 +9,7 @@ TORCH ?= torch==2.13.0
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 FUZZ_SECONDS ?= 60
 # Processes that run tests: many tests wait for processes of their own. TEST_PROCESSES=0 runs them one by one, here.
-TEST_PROCESSES ?= 4
+TEST_PROCESSES ?= 6
 # A test file at a time for each: its tests share what they start. A process that dies ends the run: with a new one in its place
 # xdist waits for ever for the tests of the dead one. Of schemathesis tests run the program, never its plugin for pytest.
 PYTEST = $(BIN)/python -m pytest -n $(TEST_PROCESSES) --max-worker-restart 0 --dist loadfile --no-loadscope-reorder -p no:schemathesis
