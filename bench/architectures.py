@@ -34,7 +34,7 @@ _MOBILENET_STAGES = (
 )
 """Expansion, channels, blocks, stride of the first block."""
 _BRANCH_SCALE = 0.3
-"""What a branch that is added to its block's input is scaled by, so that the sum does not grow from block to block."""
+"""Factor on a branch that is added to its block's input, so that the sum does not grow from block to block."""
 _NARROW_SCALE = 0.6
 """The same for one that is not, in MobileNetV2: fewer values reach the 6 where its activation ends."""
 

@@ -1,4 +1,4 @@
-"""When requests arrive, whatever the server does: the schedule of an open loop. Pure; the same seed gives the same times."""
+"""Schedules of an open loop: times at which requests arrive, whatever the server does. Pure; the same seed gives the same times."""
 
 from collections.abc import Callable
 

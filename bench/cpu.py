@@ -1,4 +1,4 @@
-"""What CPU time some processes have used."""
+"""CPU time that processes have used, and the processes of a node and of Redis."""
 
 from collections.abc import Iterable
 

@@ -14,7 +14,7 @@ from bench.queue_client import QueueClient
 
 @dataclass(frozen=True)
 class Target:
-    """What is asked: `port` of Redis for "queue", of the frontend for "http"; `content`: one of `records.RECORDS`."""
+    """Job that a load goes to; `port`: of Redis for "queue", of the frontend for "http"; `content`: one of `records.RECORDS`."""
 
     over: str
     port: int

@@ -1,7 +1,7 @@
-"""What does `durability="majority"` cost a program? Microseconds of a record, with a master and two replicas on this machine.
+"""Cost of `durability="majority"` for a program: microseconds of a record, with a master and two replicas on this machine.
 
-Small records are enqueued one by one (`enqueue`) and many (`enqueue_many`), with it and without it in turns. A node answers them.
-On a network, a trip to a replica is added. `python -m bench.durability [--json FILE]`
+Small records are enqueued one by one (`enqueue`) and many (`enqueue_many`), with the setting and without, in turns. A node answers
+them. On a network, a trip to a replica is added. `python -m bench.durability [--json FILE]`
 """
 
 import argparse

@@ -1,7 +1,7 @@
-"""How fast HTTP is: requests a second and latency of one 128-float JSON predict, beside a bare handler and other model servers.
+"""Speed of HTTP: requests a second and latency of one 128-float JSON predict, beside a bare handler and other model servers.
 
 A tiny numpy MLP (128 -> 256 -> 10 float32), one worker, wrk with one thread at 1, 16 and 64 connections. In each round every
-server is started, warmed up, measured and stopped, one after another, so that the ratios compare what ran at about the same time.
+server is started, warmed up, measured and stopped, one after another, so that the ratios compare servers at about the same time.
 """
 
 import argparse

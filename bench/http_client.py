@@ -51,7 +51,7 @@ class HttpClient:
         return len(numbers)
 
     def receive(self) -> list[Answer]:
-        """What has come; empty after a tenth of a second without anything."""
+        """Return the answers that have come whole; an empty list at the latest after a tenth of a second without anything."""
         found: list[Answer] = []
         for descriptor, _ in self._news.poll(_POLL_S):
             connection = self._busy[descriptor]

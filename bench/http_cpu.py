@@ -1,7 +1,7 @@
-"""What one 128-float JSON predict costs: microseconds of CPU in each process, beside those of a bare handler.
+"""CPU time of one 128-float JSON predict: microseconds in each process, beside those of a bare handler.
 
-Requests a second say little on a machine that others use too; the CPU time of a request is much the same then. At 64 connections,
-as in `bench.http`; `whole`: all processes together.
+Requests a second say little on a machine that other programs use too; the CPU time of a request is much the same then. At 64
+connections, as in `bench.http`; `whole`: all processes together.
 """
 
 import argparse

@@ -1,11 +1,11 @@
-"""What HTTP callers notice when the frontend, the node or Redis stops and comes back: statuses, the longest call, time to recover.
+"""Stops and restarts of frontend, node and Redis, as HTTP callers notice them: statuses, the longest call, time to recover.
 
 Eight callers that never stop, each request with five seconds to live, against a frontend of one process before a node with the
 model of `http_model.py`. Each fault is done three times: Redis, the node and the frontend get SIGTERM or SIGKILL, and are started
-again two seconds later. `back` is the time from the moment at which what was stopped answers again (PING, a heartbeat that says
-ready, a port that takes connections) until a caller has its next 200; 0 where one came before that moment was noticed.
+again two seconds later. `back_s` is the time from the moment at which the stopped part answers again (PING, a heartbeat that says
+ready, a port that takes connections) until a caller has its next 200; 0 where a 200 came before that moment was noticed.
 Run it by `python -m bench.http_faults [--json FILE]`; it exits with 1 when a call took longer than twice its time, when one was
-answered with anything but 200, 503 and 504, or when it took more than 2 s to recover.
+answered with anything but 200, 503 and 504, or when a recovery took more than 2 s.
 """
 
 import argparse
@@ -56,7 +56,7 @@ PORT, REDIS_PORT = _free_port(), _free_port()
 
 
 class Callers:
-    """What they were answered; `good_s`: when the first 200 came after `watch`, on the monotonic clock."""
+    """Threads that call, and their answers; `good_s`: moment of the first 200 after `watch`, on the monotonic clock."""
 
     def __init__(self) -> None:
         self.answers: Counter[str] = Counter()

@@ -10,7 +10,7 @@ _SCRIPT = Path(__file__).with_name("predict.lua")
 
 @dataclass(frozen=True)
 class Turn:
-    """What came of it; `failed`: answers that were no 200, and connections that broke or waited over two seconds."""
+    """Figures of one turn; `failed`: answers that were no 200, and connections that broke or waited over two seconds."""
 
     requests_per_s: float
     p50_ms: float

@@ -33,7 +33,7 @@ Numbers = NDArray[np.float32]
 
 
 def _of_row() -> Numbers:
-    """What the numpy model computes for ROW."""
+    """Return the numbers that the numpy model computes for ROW."""
     numbers: Numbers = http_model.Model().predict({"x": ROW[None]})["y"][0]
     return numbers
 

@@ -1,8 +1,8 @@
-"""What one JPEG record costs: microseconds of CPU in each process on its way, and in each step from its file to a row of the model.
+"""CPU time of one JPEG record: microseconds in each process on its way, and in each step from its file to a row of a batch.
 
 The model computes nothing and sleeps for each image, so that images come, wait and leave in batches as beside a real model, and the
 way alone is counted. `way`: frontend, Redis, reader and writer together. The steps are timed here, as a worker makes them; `row` is
-all of them together, and `rest` what else the worker does for an image: batch, model and answer.
+all of them together, and `rest` the other work of the worker for an image: batch, model and answer.
 """
 
 import argparse

@@ -1,9 +1,10 @@
-"""What a client notices when nodes die: two nodes on one stream, and every few seconds one of them is killed and started again.
+"""Answers to a client while nodes die: two nodes on one stream, and every few seconds one of them is killed and started again.
 
 Numbered records, 1024 of them under way, in the client's own transactions; the model of `poison_model.py`, one worker a
 node, batch 64, 40 ms a run, so that both nodes are full of records whenever they serve; `lease` 2 s. The victim is drawn from a
 seed and gets SIGKILL at its supervisor, ready again or not. All answers go to one reply stream, which is read raw and whole: a
-second answer would be a second entry. When all are there it is read for two more leases, and then nothing may be left in Redis.
+second answer would be a second entry. When all answers are there, the stream is read for two more leases, and then nothing may be
+left in Redis.
 Run it by `python -m bench.kills [--seconds N] [--every N] [--seed N] [--json FILE]`; it exits with 1 unless every record has
 exactly one answer, the right one, and nothing is left pending, in the stream, or as a dead letter.
 """
@@ -97,7 +98,7 @@ class Load:
 
     @property
     def under_way(self) -> int:
-        """How many have no answer."""
+        """Number of sent records that have no answer yet."""
         return len(self.sent_s) - len(self.answers)
 
     def send(self, count: int) -> None:
@@ -124,7 +125,7 @@ class Load:
 
 
 class Beats:
-    """What the nodes have counted, by their heartbeats: what one counts in its last two seconds nobody hears."""
+    """Counts of the nodes, from their heartbeats: the counts of a node's last two seconds are lost with the node."""
 
     def __init__(self, client: Any) -> None:
         self._client = client
@@ -248,7 +249,7 @@ def wait_a_turn(nodes: Sequence[Node], deadline_s: float) -> None:
 
 
 def complaint(figures: report.Figures) -> str:
-    """What is wrong with these figures; empty when nothing is."""
+    """Return name and value of each figure that should be 0 and is not, as one text; empty when all of them are 0."""
     found = [f"{name}: {figures[f'kills.{name}']:.0f}" for name in _ALL_WELL if figures[f"kills.{name}"]]
     return ", ".join(found)
 

@@ -37,7 +37,7 @@ def figures_of(trace: Trace, capacity_per_s: float, deadline_s: float | None) ->
 
 
 def fell_behind(trace: Trace) -> bool:
-    """Whether the sender could not keep up: at the end it was later than at any pause of the machine."""
+    """Return whether the sender could not keep up: at the end it was later than at any pause of the machine, or all was refused."""
     late_s = (trace.sent_s - trace.due_s)[-max(1, trace.due_s.size // 10) :]
     return bool(np.nanmedian(late_s) > _BEHIND_S) if not np.isnan(late_s).all() else True
 

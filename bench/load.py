@@ -35,7 +35,7 @@ class Client(Protocol):
         ...
 
     def receive(self) -> list[Answer]:
-        """What has come, at least by waiting a moment for it."""
+        """Return the answers that have come; where there are none, wait a moment for some."""
         ...
 
     def close(self) -> None:
@@ -44,7 +44,7 @@ class Client(Protocol):
 
 
 class Closed(NamedTuple):
-    """What a closed loop did: `rate_per_s` with the window full, answers, failures, CPU seconds of the client an answer."""
+    """Figures of a closed loop: `rate_per_s` with the window full, answers, failures, CPU seconds of the client an answer."""
 
     rate_per_s: float
     answered: int
@@ -54,15 +54,15 @@ class Closed(NamedTuple):
 
 @dataclass
 class Trace:
-    """What an open loop did, one element a request: seconds from the start (NaN: never).
+    """Course of an open loop, one element a request: seconds from the start (NaN: never).
 
     Attributes:
-        due_s: when it was to be sent.
-        sent_s: when it was; NaN where it was refused.
-        done_s: when its answer came.
+        due_s: time at which the request was to be sent.
+        sent_s: time at which the request was sent; NaN where it was refused.
+        done_s: time of its answer.
         failed: whether the answer was an error.
-        life_ms: what was left of its deadline when it was sent.
-        answers: all of them, as they came.
+        life_ms: milliseconds that were left of its deadline when it was sent.
+        answers: all answers, as they came.
     """
 
     due_s: Seconds

@@ -31,7 +31,7 @@ class Way(NamedTuple):
 
 
 class Turn(NamedTuple):
-    """What the loops did in one turn, in all."""
+    """Rate and CPU time of one turn, of all loops together."""
 
     rows_per_s: float
     cpu_s_per_row: float
@@ -88,7 +88,7 @@ def loops(kind: str, model: Path, batch: Path, way: Way, precision: str = "f32")
 
 
 def ways(batches: tuple[int, ...]) -> list[Way]:
-    """What a ceiling is looked for in: a process a core, or all cores for one process, with each of these batches."""
+    """Return the ways to look for a ceiling in: a process a core, or all cores for one process, with each of these batches."""
     cores = len(os.sched_getaffinity(0))
     shapes = {(cores, 1), (1, cores)}
     return [Way(*shape, batch) for shape in sorted(shapes) for batch in batches]

@@ -1,8 +1,8 @@
-"""How much of a runtime's own speed reaches the client: served images a second beside a bare loop, backend by backend.
+"""Share of a runtime's own speed that reaches the client: served images a second beside a bare loop, backend by backend.
 
 SqueezeNet (227 x 227, float32 tensors, batch 8, one worker of one thread) in every format, `python -m bench.models [--models DIR]`.
-Node and loop take turns in each round, and the loop (`bare.py`) has nothing of ours in it. Beside that: how long a worker takes
-to be ready, its files being in the page cache, and the memory that it then holds (of its own, not shared).
+Node and loop take turns in each round, and the loop (`bare.py`) has nothing of ours in it. Beside that: the seconds until a worker
+is ready, its files being in the page cache, and the memory that the worker then holds (of its own, not shared).
 """
 
 import argparse

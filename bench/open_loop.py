@@ -1,12 +1,13 @@
-"""What requests wait for when they come by the clock, whatever the server does: latency below the capacity, goodput beyond it.
+"""Latency below the capacity and goodput beyond it, of requests that come by the clock, whatever the server does.
 
 In each round: the batch-1 time of the model in a bare loop, the capacity in a closed loop, and then a load at each share of it.
-Latency counts from when a request was due (`load.py`); one that is never answered counts up to the end of the load. From the share
-1 on every request has a deadline, and the goodput is what was answered within it, as a share of the capacity, without the
-beginning of the load, when the queue was empty. `begun_late`: records whose batch began after their deadline, and by how much at
-most; `wasted`: the share of the computed ones that were done after it (receipts tell, so over the queue alone).
+Latency counts from the moment a request was due (`load.py`); a request that is never answered counts up to the end of the load.
+From the share 1 on every request has a deadline, and the goodput is the rate of answers within it, as a share of the capacity,
+without the beginning of the load, when the queue was empty. `begun_late`: records whose batch began after their deadline, and by
+how much at most; `wasted_share`: the share of computed records that were done after their deadline (both from receipts, so over
+the queue alone).
 
-A sender that could not keep up is named below the table: its latencies are still those from when requests were due.
+A sender that could not keep up is named below the table: its latencies still count from the moments requests were due.
 """
 
 import argparse
@@ -31,7 +32,7 @@ _LIMIT_RUNS, _LIMIT_MS = 3, 2
 
 
 class _Case(NamedTuple):
-    """What is measured: a target, how many requests fill it, the loop beside it, and where its figures are named."""
+    """Target to measure, the number of requests that fill it, the loop beside it, and the name that its figures begin with."""
 
     target: Target
     window: int

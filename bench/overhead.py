@@ -1,10 +1,10 @@
-"""What receipts, metrics and spans cost: the product with and without them, in turns, in the same processes.
+"""Cost of receipts, metrics and spans: the product with and without them, in turns, in the same processes.
 
 `receipts` are the stage times in each answer, and the search for the slowest record; `metrics` the histograms that every process
-of the node fills; counters stay, since the node itself goes by them. `spans` are those of OpenTelemetry: every record carries a
-trace, and one in a hundred is sampled and sent to a receiver. The node is a copy of the product in which each can be switched off
-while it runs. A ratio is that of the whole to one with something off, round by round: 0.98 of the throughput is a cost of 2 %.
-With `nothing` off, it says what chance does. Exits with 1 when the throughput is surely below 0.98.
+of the node fills; counters stay, since the node itself goes by them. `spans` are the spans of OpenTelemetry: every record carries
+a trace, and one in a hundred is sampled and sent to a receiver. The node is a copy of the product in which each can be switched off
+while the node runs. A ratio is a figure of the whole divided by the same with something off, round by round: 0.98 of the throughput
+is a cost of 2 %. With `nothing` off, the ratio shows the effect of chance. Exits with 1 when the throughput is surely below 0.98.
 """
 
 import argparse
@@ -79,7 +79,7 @@ WITHOUT = {
     "spans": (_SPANS,),
     "nothing": (),
 }
-"""What is switched off; with the last one, the ratio is what chance makes of the same code."""
+"""Switches that are off, by the name of a turn; with `nothing` off, the ratio is the effect of chance on the same code."""
 
 
 class _Traced(Target):

@@ -1,4 +1,4 @@
-"""How many images a second does one Redis carry, as float32 and in the fewest bytes that the model sees the same of?
+"""Images a second that one Redis carries, as float32 and in the fewest bytes that give the model the same pixels.
 
 The model computes nothing. Images are pixels, (3, 224, 224) float32 of 0 to 255, and one client keeps a window of them under way by
 `predict_many`: as they are, with `compress`, as uint8 from the program, and as the JPEG files that the pixels are from, of the

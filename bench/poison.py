@@ -1,10 +1,10 @@
-"""What bad records cost the good ones: among thousands one that crashes the worker, one that hangs it, and one that raises.
+"""Cost of bad records for the good ones: among thousands one that crashes the worker, one that hangs it, and one that raises.
 
 One node, two workers, batch 32, `runTimeout` 2 s, the model of `poison_model.py`, 40 ms a run. A client keeps 512 records under way
 for as long as the measurement lasts: 4 s of good ones, the records with the three among them at seeded places, no two in one batch,
-and good ones again until 6 s after the last of the three was answered. The model notes the rows of every run, and so says how
-often a record was run. The last restart is over when the last worker has warmed up; from then on answers are counted in
-half seconds, by their arrival, and compared with the median half second before the first of the three was sent.
+and good ones again until 6 s after the last of the three was answered. The model notes the rows of every run, so that the runs
+of each record can be counted. The last restart is over when the last worker has warmed up; from then on answers are counted in half
+seconds, by their arrival, and compared with the median half second before the first of the three was sent.
 Run it by `python -m bench.poison [--records N] [--seed N] [--json FILE]`; it exits with 1 when anything but the three has failed,
 when a record was run more than log2(batch) + 1 times too often, or when the rate is not back within 2 s.
 """
@@ -59,7 +59,7 @@ class Load:
         self.failures: dict[int, str] = {}
         self.wrong = 0
         self.first_sent_s = self.last_answered_s = math.inf
-        """When the first of the three was sent, and the last one answered, in seconds of the monotonic clock."""
+        """Moments at which the first of the three was sent, and the last one answered, in seconds of the monotonic clock."""
         self.sent_s: list[float] = []
         self.answered_s: list[float] = []
         self.slowest_s = 0.0
@@ -141,7 +141,7 @@ def dead_letters() -> list[int]:
 
 
 def measured(load: Load, letters: list[int], processes: list[list[Run]]) -> report.Figures:
-    """What it all comes to."""
+    """Return the figures, from the load, its dead letters, and the runs of each process."""
     expected = {number: _CODES[harm] for number, harm in load.harms.items()}
     times = Counter(number for runs in processes for run in runs for number in run.numbers if number)
     extra = {_NAMES[harm]: times[number] - 1 for number, harm in load.harms.items()}
@@ -172,7 +172,7 @@ def measured(load: Load, letters: list[int], processes: list[list[Run]]) -> repo
 
 
 def warm_s(runs: list[Run]) -> float:
-    """When a worker was ready: the beginning of its last warm-up run, in seconds of the monotonic clock."""
+    """Return the monotonic seconds at which a worker was ready: the beginning of its last warm-up run; 0 if there is none."""
     return max((run.begun_s for run in runs if run.is_warm_up), default=0.0)
 
 
@@ -189,7 +189,7 @@ def back_s(after: NDArray[np.float64], least: float) -> float:
 
 
 def complaint(figures: report.Figures) -> str:
-    """What is wrong with these figures; empty when nothing is."""
+    """Return the sentence for the first figure beyond its bound, or an empty text."""
     if figures["poison.not_answered_once"] or figures["poison.wrong"]:
         return "not every record has its one right answer"
     if figures["poison.unexpected"]:

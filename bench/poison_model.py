@@ -52,7 +52,7 @@ class Run(NamedTuple):
 
     @property
     def is_warm_up(self) -> bool:
-        """Whether it has no record."""
+        """True if the run has no record: all its rows are zeros."""
         return not any(self.numbers)
 
 

@@ -1,8 +1,8 @@
-"""How fast the queue is: records a second with windowed clients, and the latency of one call at a time, beside the floor.
+"""Speed of the queue: records a second with windowed clients, and the latency of one call at a time, beside the floor.
 
 A tiny MLP (128 -> 256 -> 10 float32), native dialect, batch 64, one worker. The floor (`floor.py`) is measured in the same
-rounds, on the same Redis. What a record costs is told too, in microseconds of CPU in each process: on a machine that others use
-at the same time it varies less than seconds do. Run it by `make bench`, or `python -m bench.queue [--json FILE]`.
+rounds, on the same Redis. The CPU time of a record is told too, in microseconds in each process: on a machine that other programs
+use at the same time, CPU time varies less than seconds do. Run it by `make bench`, or `python -m bench.queue [--json FILE]`.
 """
 
 import sys

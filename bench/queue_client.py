@@ -22,7 +22,7 @@ _POLL_S = 0.1
 
 
 class Answer(NamedTuple):
-    """What came of request `number`; `error`: as it came over the queue, of HTTP the status of a failure; HTTP has no `receipt`."""
+    """Answer to request `number`; `error`: as it came over the queue, over HTTP the status of a failure; HTTP has no `receipt`."""
 
     number: int
     error: bytes = b""
@@ -62,7 +62,7 @@ class QueueClient:
         return len(taken)
 
     def receive(self) -> list[Answer]:
-        """What has come; empty after a tenth of a second without anything."""
+        """Return the answers that have come; an empty list after a tenth of a second without anything."""
         replies = self._receiving.exchange(*self._stream.read(time.monotonic(), _POLL_S))
         return [_answer(reply) for reply in read_replies(self._stream.receive(replies))]
 

@@ -17,7 +17,7 @@ _QUALITY = 90
 
 
 def row(number: int) -> NDArray[np.float32]:
-    """What the tiny MLP takes: (128,)."""
+    """Return an input of the tiny MLP: (128,)."""
     return np.random.default_rng(number).uniform(-1, 1, 128).astype(np.float32)
 
 
@@ -32,7 +32,7 @@ def jpeg(number: int, height: int = 375, width: int = 500) -> bytes:
 
 
 def pixels(content: bytes) -> NDArray[np.float32]:
-    """What a model of `architectures.py` takes, from a file: (3, 224, 224), BGR of 0 to 255. In OpenCV, as a node does it."""
+    """Return the input of a model of `architectures.py` from a file: (3, 224, 224), BGR of 0 to 255. By OpenCV, as in a node."""
     decoded = cv2.imdecode(np.frombuffer(content, np.uint8), cv2.IMREAD_COLOR)
     assert decoded is not None
     resized = cv2.resize(decoded, (SIDE, SIDE), interpolation=cv2.INTER_LINEAR)

@@ -1,4 +1,4 @@
-"""What every measurement prints and writes."""
+"""Tables and files of figures, as every measurement prints and writes them."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ Figures = dict[str, float]
 
 
 def first_line(text: str | None) -> str:
-    """What a program is for, from its docstring."""
+    """Return the first line of a program's docstring, the purpose of the program; empty without a docstring."""
     return (text or "").partition("\n")[0]
 
 

@@ -1,12 +1,12 @@
-"""How much of a bare loop's images a second the queue gives, with real models, and at how much more CPU time.
+"""Share of a bare loop's images a second that the queue gives with real models, and the node's CPU time beside the loop's.
 
 MobileNetV2 and ResNet-50 (`architectures.py`), sent as float32 tensors and as JPEG files, which both sides decode and resize. Node
 and loop take turns in each round, with the same runtime, processes, threads and batch; the `ceiling` is the loop in the way that
 was fastest of a few, tried before the rounds.
 
-The client holds its records encoded and leaves answers undecoded; it and Redis work on the same cores as the node, where the loop
-has all to itself. `of_bare` is with that, as a user sees it; `of_bare_on_cores_left` is the same for the share of the machine that
-client and Redis left. CPU time is told apart: `node` is the supervisor, reader, writer and workers.
+The client holds its records encoded and leaves answers undecoded; client and Redis work on the same cores as the node, where the
+loop has all cores to itself. `of_bare` is with that, as a user sees it; `of_bare_on_cores_left` is the same for the share of the
+machine that client and Redis left. CPU time is told apart: `node` is the supervisor, reader, writer and workers.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""What does a shadow cost the answers? Latency of one caller, and images a second of a full queue, with and without it.
+"""Cost of a shadow for the answers: latency of one caller, and images a second of a full queue, with and without the shadow.
 
 MobileNetV2 with random weights, on OpenVINO; its shadow runs OpenVINO and ONNX Runtime. Shares of 0 (no shadow), 1 % and 100 % come
 in turns, each on a node of its own. Needs the extra `openvino`. `python -m bench.shadow [--json FILE]`

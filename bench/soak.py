@@ -1,8 +1,8 @@
-"""Whether anything grows: the tiny MLP of the other measurements, a million records, and the memory of every process.
+"""Growth of memory: the tiny MLP of the other measurements, a million records, and the memory of every process.
 
 Client processes send records through one `predict_many` each. A warm-up of 10 % fills caches and pools; from then on the memory of
-each process is sampled every 5 %: its heap and other anonymous pages; the ring, once; and Redis' `used_memory`. Not USS: file
-pages come and go in it as other programs map the same libraries, 3 MB a process.
+each process is sampled every 5 %: its heap and other anonymous pages; the ring, once; and Redis' `used_memory`. Not USS: its
+file pages come and go as other programs map the same libraries, 3 MB a process.
 Run it by `python -m bench.soak [--records N] [--json FILE]`; it exits with 1 when the node has grown by more than 5 %.
 """
 
@@ -47,7 +47,7 @@ Sample = dict[str, int]
 
 def main() -> None:
     """Send the records, print the table, and write the figures where they are wanted."""
-    parser = argparse.ArgumentParser(description="Whether the memory of anything grows.")
+    parser = argparse.ArgumentParser(description=report.first_line(__doc__))
     parser.add_argument("--records", type=int, default=1_000_000)
     parser.add_argument("--clients", type=int, default=2, help="client processes")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there")
@@ -117,7 +117,7 @@ def send(records: int, done: Any, together: Any) -> None:
 
 
 def sample(watched: dict[psutil.Process, str], client: redis.Redis) -> Sample:
-    """What everything takes, as soon as Redis is not rewriting its append-only file, for which it takes 10 MB for a second."""
+    """Return the bytes of processes, ring and Redis, once Redis is not rewriting its append-only file, 10 MB more for a second."""
     while client.info("persistence")["aof_rewrite_in_progress"]:
         time.sleep(_POLL_S)
     found: Sample = defaultdict(int)
@@ -141,13 +141,13 @@ def _watched(senders: Sequence[BaseProcess]) -> Iterator[tuple[psutil.Process, s
 
 
 def anonymous_bytes(pid: int) -> int:
-    """What a process has of memory that no file stands behind, swapped out or not."""
+    """Return the bytes of a process's memory that no file stands behind, swapped out or not."""
     lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
     return sum(1024 * int(line.split()[1]) for line in lines if line.startswith(("Anonymous:", "Swap:")))
 
 
 def ring_bytes(supervisor: int) -> int:
-    """What the shared memory of the lanes takes: pages that nobody has touched are not there."""
+    """Return the bytes that the shared memory of the lanes takes: pages that nobody has touched do not count."""
     found = 0
     for path in Path(f"/proc/{supervisor}/fd").iterdir():
         with suppress(FileNotFoundError):  # closed by now

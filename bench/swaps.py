@@ -1,4 +1,4 @@
-"""Whether a change of the model is felt: a node swaps between two models again and again while a client calls it in a closed loop.
+"""Latency of calls during a change of the model: a node swaps between two models again and again under a client in a closed loop.
 
 The tiny MLP of the other measurements, from two directories; the config file is rewritten and the node gets SIGHUP. A call that
 is under way between SIGHUP and the end of the old lane counts as *during*, one in the pause before each swap as *before*. Memory
@@ -51,7 +51,7 @@ class Sample(NamedTuple):
 
 def main() -> None:
     """Swap, print the table, and write the figures where they are wanted."""
-    parser = argparse.ArgumentParser(description="Whether a change of the model is felt.")
+    parser = argparse.ArgumentParser(description=report.first_line(__doc__))
     parser.add_argument("--swaps", type=int, default=100)
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there")
     options = parser.parse_args()
@@ -136,7 +136,7 @@ def wait_for(condition: Any, what: str) -> None:
 
 
 def complaint(figures: report.Figures) -> str:
-    """What is wrong with these figures; empty when nothing is."""
+    """Return the sentence for the first figure beyond its bound, or an empty text."""
     if figures["swaps.failed"]:
         return f"{figures['swaps.failed']:.0f} calls have failed"
     if figures["swaps.rss_growth"] > _LARGEST_GROWTH:

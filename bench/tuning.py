@@ -135,7 +135,7 @@ def _ratio(
     rounds: int,
     objective: Objective = _QUEUE,
 ) -> float:
-    """How many times as fast one is as the other, in turns, each with lanes made for it; the median of the rounds."""
+    """Return the speed of `one` as a multiple of that of `other`: in turns, each with its own lanes; median of the rounds."""
     if one == other:
         return 1.0
     with on_trial_redis(config) as trial:

@@ -1,4 +1,4 @@
-"""What it costs to watch a node: an open dashboard, scraped metrics and the periodic line of the log, in turns with and without.
+"""Cost of watching a node: an open dashboard, scraped metrics and the periodic line of the log, in turns with and without them.
 
 A turn with watchers has the calls of an open page (every two seconds), of a Prometheus (every second, where 15 are usual), and
 a line of the log with each heartbeat. The frontend and its reading of heartbeats are there in all turns. A round is four turns:

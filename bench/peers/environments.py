@@ -10,7 +10,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 _ENVIRONMENTS = ROOT / "build" / "peers"
 _SAME = ("onnxruntime", "opencv-python-headless")
-"""What runs the models of `bench.peers`: in each environment the version that is installed here."""
+"""Packages that run the models of `bench.peers`: in each environment the version that is installed here."""
 _WITHOUT = "torch<0"  # what may ask for it here runs without it, and it is gigabytes
 
 

@@ -33,7 +33,7 @@ def run(tmp_path: Path, file: ModelFile, layer: Any, given: ArrayLike) -> Array:
 def slide(
     images: Array, kernel: int, stride: int, pads: tuple[int, int], window: Callable[[Array], Array], value: float = 0
 ) -> Array:
-    """What `window` makes of (rows, channels, kernel, kernel) at each place of images padded before and after."""
+    """Apply `window` to (rows, channels, kernel, kernel) at each place of images padded before and after."""
     padded = np.pad(images, [(0, 0), (0, 0), pads, pads], constant_values=value)
     rows, columns = ((size - kernel) // stride + 1 for size in padded.shape[2:])
     out = [

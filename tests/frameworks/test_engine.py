@@ -61,14 +61,14 @@ def write_classifier(path: Path, shape: list[Any] | None = None) -> Path:
 
 
 def write_noise(path: Path) -> Path:
-    """What no two runs agree about."""
+    """Write a model whose outputs differ from run to run."""
     return write_onnx(
         path, [helper.make_node("RandomUniformLike", ["x"], ["noise"])], {"noise": TensorProto.FLOAT}, ["N", 8]
     )
 
 
 def chosen(path: Path, runtime: Runtime = AUTO, trials: Trials = TRIALS) -> tuple[Loaded, list[dict[str, Any]]]:
-    """What is chosen on a CPU that has bfloat16, and what the log says of it."""
+    """Load a model as on a CPU that has bfloat16; return the choice, and the log lines before the one that names it."""
     with capture_logs() as logs:
         loaded = load(detect.detect(str(path)), OPTIONS, runtime, 8, trials, bfloat16=True)
     assert logs[-1]["event"] == "runtime chosen"

@@ -41,7 +41,7 @@ def cipher() -> ModelCipher:
 
 @pytest.fixture(autouse=True)
 def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where temporary files go in this test."""
+    """Make a directory for the temporary files of this test."""
     directory = tmp_path / "temporary"
     directory.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(directory))
@@ -58,7 +58,7 @@ def model_directory(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def clean_imports(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """What importing a user's file leaves behind is taken away; Python writes bytecode, as it does by default."""
+    """Let Python write bytecode, as by default; take away the modules and the search path that importing a user's file leaves."""
     monkeypatch.setattr(sys, "dont_write_bytecode", False)
     search_path, modules = list(sys.path), set(sys.modules)
     yield

@@ -528,7 +528,7 @@ def checkpoint(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
 
 
 def test_checkpoint(checkpoint: Path) -> None:
-    """What only training needs, as the labels, is not asked for."""
+    """Inputs that only training needs, such as the labels, are not asked for."""
     backend = load_from(checkpoint, outputs=("twice:0", "word:0"))
 
     assert backend.inputs == (TensorSpec("x", "float32", (None, 3)), TensorSpec("id", "int64", (None,)))

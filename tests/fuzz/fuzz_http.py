@@ -32,7 +32,7 @@ _SLOW_SENDERS_S = 5
 
 
 class Outcome:
-    """What came of the requests: how often which status, and the ones that went wrong."""
+    """Outcome of the requests: how often each status came, and the requests that went wrong."""
 
     def __init__(self) -> None:
         self.statuses: Counter[str] = Counter()

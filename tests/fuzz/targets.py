@@ -1,4 +1,4 @@
-"""What is fuzzed: each target takes any bytes, and fails unless they are a value or a refusal.
+"""Targets of the fuzzing: each takes any bytes, and fails unless the bytes are a value or a refusal.
 
 A stream entry and a result are several byte strings; in one input they stand between `SEPARATOR`s.
 """
@@ -117,7 +117,7 @@ _FIT = ImageFit(PIXELS)
 
 
 class _Pipeline:
-    """What the reader and a worker do with an entry, for one model."""
+    """Way of an entry through the reader and a worker, for one model."""
 
     def __init__(self, *inputs: TensorSpec, options: DecodeOptions | None = None) -> None:
         self._decoder = RecordDecoder(inputs, PREFIX, options)

@@ -57,7 +57,10 @@ class GuardedRedis(PrivateRedis):
         return redis.Redis(port=self.port, username=name, password=secret(name))
 
     def denied(self) -> list[str]:
-        """What Redis has refused so far, and to whom; CLIENT SETINFO, which redis-py tries and Redis 7.0 does not know, aside."""
+        """Return Redis' refusals so far, each with its user.
+
+        CLIENT SETINFO is left out: redis-py tries it, and Redis 7.0 does not know it.
+        """
         with self.client() as client:
             found = client.acl_log()
         named = [f"{entry['username']} {entry['reason']} {entry['object']}" for entry in found]

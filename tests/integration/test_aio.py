@@ -367,7 +367,7 @@ def test_the_timeout_holds_while_the_queue_is_full(redis_server: PrivateRedis) -
 
 
 async def seconds_to_time_out(call: Coroutine[Any, Any, Any]) -> float:
-    """How long it takes until the call raises `ResultTimeout`."""
+    """Return the seconds until the call raises `ResultTimeout`."""
     start_s = time.monotonic()
     with pytest.raises(ResultTimeout):
         await call

@@ -406,7 +406,7 @@ def test_a_process_reports_its_use(job: Job, link: Link, redis_server: PrivateRe
 
 
 def answer_of(port: int) -> str:
-    """What the health check of the image is told: the metrics, of the autoscaler. Empty: nothing yet."""
+    """Return the answer to the health check of the image, of the autoscaler the metrics; empty: no good answer yet."""
     connection = http.client.HTTPConnection("127.0.0.1", port)
     try:
         connection.request("GET", "/livez")

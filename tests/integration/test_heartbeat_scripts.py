@@ -1,4 +1,4 @@
-"""What a heartbeat says of the queue, and how it is listed: the Lua scripts, in a real Redis."""
+"""Lua scripts of the heartbeat, in a real Redis: its figures of the queue, and its entry in the list of nodes."""
 
 import json
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ def job() -> str:
 
 
 def told(client: Any, job: str) -> dict[str, Any]:
-    """What a heartbeat says that began with the node's name."""
+    """Return the fields that the script adds to a heartbeat that begins with the node's name."""
     names = (keys.node_key(job, "n"), keys.limits_key(job), keys.full_key(job), job, keys.dead_key(job))
     client.eval(HEARTBEAT, len(names), *names, b'{"node":"n"', 60_000, 0, "", keys.GROUP)
     beat: dict[str, Any] = json.loads(client.get(names[0]))

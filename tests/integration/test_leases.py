@@ -1,4 +1,4 @@
-"""What consumers of a group hold, renew, take over and leave behind, in a real Redis."""
+"""Entries that consumers of a group hold, renew, take over and leave behind, in a real Redis."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -45,7 +45,7 @@ def read(client: Any, consumer: str, count: int) -> list[bytes]:
 
 
 def holder(client: Any, entry_id: bytes) -> tuple[str, int]:
-    """Who holds an entry, and how often it was delivered."""
+    """Return the consumer that holds an entry, and how often the entry was delivered."""
     (pending,) = client.xpending_range(JOB, keys.GROUP, entry_id, entry_id, 1)
     return pending["consumer"].decode(), pending["times_delivered"]
 

@@ -1,4 +1,4 @@
-"""What the commands do with a real Redis: prepare it, look into it, leave it alone or stop it."""
+"""Commands with a real Redis: they prepare it, look into it, leave it alone or stop it."""
 
 import json
 import os

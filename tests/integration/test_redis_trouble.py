@@ -33,19 +33,19 @@ def slow_way(own_redis: PrivateRedis) -> Iterator[Proxy]:
 
 
 def works(client: Client, server: PrivateRedis) -> bool:
-    """Whether a record of this client is taken and answered."""
+    """Return whether a record of this client is taken and answered."""
     with answering(server):
         return bool(np.array_equal(client.predict(), ROW))
 
 
 def uris(server: PrivateRedis) -> list[bytes]:
-    """What has been enqueued."""
+    """Return the uris of the records that have been enqueued."""
     with server.client() as client:
         return [fields[keys.URI] for _, fields in client.xrange(JOB)]
 
 
 def seconds(call: Callable[[], Any]) -> float:
-    """How long a call takes that raises one of the errors for a Redis in trouble."""
+    """Return the seconds until the call raises one of the errors for a Redis in trouble."""
     begun_s = time.monotonic()
     with pytest.raises((ConnectionLost, ResultTimeout)):
         call()

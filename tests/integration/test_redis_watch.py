@@ -83,7 +83,7 @@ def test_a_watch_that_was_stopped_starts_nothing(directory: Path, port: int) -> 
 
 
 def noted_ns(directory: Path) -> int:
-    """When the watch last noted something."""
+    """Return the time in ns at which the watch last noted something."""
     return (directory / "watch.json").stat().st_mtime_ns
 
 

@@ -70,10 +70,10 @@ def finish(
     dead_letters: int = 10,
     dead_letter_bytes: int = 1 << 20,
 ) -> int:
-    """How many were finished.
+    """Finish rows, and return how many were finished.
 
-    Rows: entry id, 'hash', 'reply' or 'later', key, and of a hash the fields, else the uri and the packed result; `why` they are
-    dead letters.
+    Rows: entry id, 'hash', 'reply' or 'later', key, and of a hash the fields, else the uri and the packed result. `why`: the
+    reason for which the rows become dead letters; empty: they become none.
     """
     streams = list(dict.fromkeys(key for _, kind, key, _ in rows if kind != "hash"))
     hashes = [key for _, kind, key, _ in rows if kind == "hash"]
@@ -349,7 +349,7 @@ def replies(client: redis.Redis, stream: str) -> list[list[bytes]]:
 
 
 def test_a_client_gets_the_results_of_a_batch_in_one_entry(client: redis.Redis, link: Link, job: str) -> None:
-    """Those that somebody else has finished are left out."""
+    """Results of records that somebody else has finished are left out of the entry."""
     ids = pending(client, link, job, 6)
     for name in ("one", "two"):
         client.xgroup_create(job + name, "client", "$", mkstream=True)

@@ -133,7 +133,7 @@ def test_a_connection_that_breaks(own_redis: PrivateRedis) -> None:
 
 
 def test_redis_restarts(own_redis: PrivateRedis, queue: InputQueue) -> None:
-    """What Redis had said before it ended is heard, and the next ones go over a new connection: nothing is lost."""
+    """Replies that Redis sent before it ended are heard, and the next records go over a new connection: nothing is lost."""
 
     def source() -> Iterator[Any]:
         for at in range(MANY):

@@ -29,7 +29,7 @@ def row(took_ms: int, at_ms: int = NOW_MS) -> Row:
 
 
 def read(server: PrivateRedis, job: str) -> list[dict[str, Any]]:
-    """What a frontend tells about a job."""
+    """Return the slow records of a job, as a frontend tells them."""
     with server.client() as client:
         key = keys.node_key(job, "n")
         client.set(key, described(job=job).encode(), ex=60)

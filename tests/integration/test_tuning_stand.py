@@ -1,4 +1,4 @@
-"""What a stand measures, and what becomes of it when something fails under the load."""
+"""Measurements of a stand, and the state of the stand when something fails under the load."""
 
 import signal
 from pathlib import Path

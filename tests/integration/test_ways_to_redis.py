@@ -24,7 +24,7 @@ def no_garbage_of_others() -> None:
 
 
 def works(server: PrivateRedis, **settings: Any) -> bool:
-    """Whether records get through, from threads and from asyncio."""
+    """Return whether records get through, from threads and from asyncio."""
 
     async def enqueue() -> None:
         async with AsyncInputQueue(**settings) as queue:

@@ -1,4 +1,4 @@
-"""What the writer publishes of a slot and counts, with a real Redis."""
+"""Results and dead letters that the writer publishes of a slot, and its counts, with a real Redis."""
 
 import os
 import threading

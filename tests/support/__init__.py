@@ -1,1 +1,1 @@
-"""What the tests share."""
+"""Helpers, models and programs that the tests share."""

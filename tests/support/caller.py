@@ -47,7 +47,7 @@ class Caller:
         self.answers += _BURST
 
     def more(self) -> Callable[[], bool]:
-        """Whether some bursts that begin from now on are answered."""
+        """Return a function that tells whether some bursts that begin from now on are answered, or a call has failed."""
         wanted = self.answers + 3 * _BURST
         return lambda: self.failure is not None or self.answers >= wanted
 
@@ -57,7 +57,7 @@ class Caller:
 
     @property
     def finished(self) -> bool:
-        """Whether the last one is answered."""
+        """End of the calls: whether the last one is answered or has failed."""
         return not self._thread.is_alive()
 
 

@@ -19,7 +19,7 @@ ANSWER = {keys.TENSOR + b"y": encode_tensor(ROW)}
 
 
 class Client(Protocol):
-    """What the tests do with a client."""
+    """Client of either kind, as far as the tests use it."""
 
     def enqueue(self, uri: str, row: Any = ROW) -> str:
         """`enqueue` of one row."""

@@ -1,4 +1,4 @@
-"""What a shell offers."""
+"""Words that a shell offers for a command line."""
 
 from click.testing import CliRunner
 

@@ -60,7 +60,7 @@ class Letters:
         return [letter["uri"] for letter in json.loads(self.run("list", "--json", *words).stdout)["letters"]]
 
     def stream(self, job: str) -> list[list[bytes]]:
-        """What lies in the stream of a job: for each entry `field, value, ...`."""
+        """Return the entries in the stream of a job, each as `field, value, ...`."""
         link = Link(RedisSettings.parse(self.server.url))
         try:
             return [fields for _, fields in link.call("XRANGE", job, "-", "+")]

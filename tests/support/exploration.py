@@ -27,7 +27,7 @@ class Move(NamedTuple, Generic[S]):
 
 
 class Model(Protocol[S]):
-    """What is explored."""
+    """Model that is explored."""
 
     def first(self) -> S:
         """The state that everything begins in."""
@@ -42,7 +42,7 @@ class Model(Protocol[S]):
         ...
 
     def is_goal(self, state: S, /) -> bool:
-        """Whether all work is done."""
+        """Return whether all work is done in a state."""
         ...
 
     def picture(self, state: S, /) -> str:
@@ -51,7 +51,7 @@ class Model(Protocol[S]):
 
 
 class Found(NamedTuple):
-    """What an exploration found: how much there is, and the way to the first thing that is wrong."""
+    """Result of an exploration: the number of states and of steps, and the way to the first thing that is wrong."""
 
     states: int
     steps: int

@@ -47,7 +47,7 @@ class Sentinel:
         return redis.Redis(port=self.port, decode_responses=True, **self._login)
 
     def knows(self, what: str = "sentinel_master") -> bool:
-        """Whether it answers, and knows the master, or with `sentinel_slaves` its replicas."""
+        """Return whether the Sentinel answers, and knows the master, or with `sentinel_slaves` its replicas."""
         try:
             with self.client() as client:
                 return bool(getattr(client, what)("mymaster"))
@@ -99,16 +99,16 @@ class Failover:
         wait_until(has_begun, "the failover begins")
 
     def has_listener(self) -> bool:
-        """Whether a program has subscribed to the events of the Sentinel."""
+        """Return whether a program has subscribed to the events of the Sentinel."""
         with self._sentinel.client() as client:
             return any(int(each["sub"]) for each in client.client_list())
 
     def has_new_master(self) -> bool:
-        """Whether the replica has taken over."""
+        """Return whether the replica has taken over."""
         return _role(self.replica) == "master"
 
     def has_former_master(self) -> bool:
-        """Whether the master still takes itself for one."""
+        """Return whether the master still takes itself for a master."""
         return _role(self.master) == "master"
 
 

@@ -46,7 +46,7 @@ class FileServer:
         self._thread.start()
 
     def url(self, path: str, login: str = "") -> str:
-        """Where a page is."""
+        """Return the URL of a page."""
         return f"{self._scheme}://{login}localhost:{self._server.server_port}{path}"
 
     def put(self, path: str, body: bytes) -> str:

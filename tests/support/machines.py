@@ -29,7 +29,7 @@ class Machine:
 
     @property
     def count(self) -> int:
-        """How many cores the scheduler would see if all were online."""
+        """Number of cores that the scheduler would see if all were online."""
         return self.domains * self.cores * self.siblings
 
     def domain_of(self, number: int) -> int:
@@ -93,5 +93,5 @@ def control_groups(mounts: dict[str, tuple[str, str]], own: dict[str, str], grou
 
 
 def budget_of(affinity: Collection[int], root: Path) -> Budget:
-    """What a process with this mask may use of the machine in a tree."""
+    """Return the part of the machine in a tree that a process with this mask may use."""
     return read_budget(read_allowance(affinity, root), root)

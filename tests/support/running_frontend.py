@@ -54,16 +54,16 @@ class RunningFrontend:
 
     @property
     def log(self) -> str:
-        """What it has printed."""
+        """Text that the frontend has printed so far."""
         return self.log_path.read_text()
 
     @property
     def _listened(self) -> int:
-        """How often all its processes have been ready."""
+        """Number of times that all processes of the frontend have been ready."""
         return self.log.count("event=listening")
 
     def answers(self) -> bool:
-        """Whether GET /livez is answered with 200."""
+        """Return whether GET /livez is answered with 200."""
         try:
             with urllib.request.urlopen(f"{self.url}/livez", timeout=30) as response:  # noqa: S310 - our own http URL
                 return bool(response.status == 200)

@@ -61,11 +61,11 @@ class RunningNode:
 
     @property
     def log(self) -> str:
-        """What it has printed."""
+        """Text that the node has printed so far."""
         return self.log_path.read_text()
 
     def heartbeat(self) -> dict[str, Any]:
-        """What it tells Redis; empty when it says nothing."""
+        """Return the heartbeat that the node tells Redis; empty: the node tells none."""
         return self._told()[1]
 
     def settle(self) -> dict[str, Any]:

@@ -22,7 +22,7 @@ class S3Server:
 
     @property
     def environ(self) -> dict[str, str]:
-        """What leads a client there."""
+        """Environment variables that lead a client to this server."""
         return {
             "AWS_ENDPOINT_URL": self.url,
             "AWS_ACCESS_KEY_ID": "key-of-test",

@@ -97,7 +97,7 @@ class Lane:
             yield from self._other_troubles(seen)
 
     def is_goal(self, seen: Seen) -> bool:
-        """Whether each record has its result, and all slots are free."""
+        """Return whether each record has its result, and all slots are free."""
         return all(seen.finished) and all(slot.state == State.FREE for slot in seen.slots)
 
     def picture(self, seen: Seen) -> str:
@@ -261,7 +261,7 @@ class Lane:
         return self.worker_turns(world, me, slot)
 
     def worker_turns(self, world: World, me: int, slot: int) -> Place:
-        """Whether there is anything left to run, and room for what comes of it."""
+        """Go on to a run if there is anything left to run, and room for an output; else to the end of the slot."""
         held = world.slots[slot]
         return ("worker_runs", me, slot) if held.run_rows and held.used < self._room else ("worker_ends", me, slot)
 

@@ -14,7 +14,7 @@ DEAD = ("dead",)
 not there yet is one that has not taken its first step."""
 
 Place = tuple[str | int | tuple[int, ...], ...]
-"""Where a process is in its program: its next step, and its local variables."""
+"""Place of a process in its program: its next step, and its local variables."""
 
 
 class Slot(NamedTuple):
@@ -32,7 +32,7 @@ class Slot(NamedTuple):
 
     @property
     def run_rows(self) -> int:
-        """How many rows the next run takes."""
+        """Number of rows that the next run takes."""
         left = len(self.rows) - self.next_row
         return min(self.most_rows or left, left)
 

@@ -36,7 +36,7 @@ def row(*values: float) -> bytes:
 
 
 def native(**data: Any) -> Raw:
-    """What the client writes for these inputs, without the uri."""
+    """Return the fields that the client writes for these inputs, without the uri."""
     _, _, *fields = encode_record("-", data)
     return dict(zip(fields[::2], fields[1::2], strict=True))
 

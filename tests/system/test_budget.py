@@ -85,7 +85,7 @@ class Group:
 
     @contextmanager
     def inside(self) -> Generator[None]:
-        """What is started in this block stays in the group."""
+        """Keep processes started in this block in the group."""
         (self._directory / self._joins).write_text(str(os.getpid()))
         try:
             yield
@@ -116,7 +116,7 @@ def group() -> Generator[Group]:
 
 @contextmanager
 def only(core: int) -> Generator[None]:
-    """What is started in this block may use one core."""
+    """Let processes started in this block use this core only."""
     os.sched_setaffinity(0, {core})
     try:
         yield
@@ -147,7 +147,7 @@ def mask_of(process: psutil.Process) -> tuple[int, ...]:
 
 
 def has_workers(node: RunningNode, count: int) -> bool:
-    """Whether so many serve, and no other one is left."""
+    """Return whether so many workers serve, and no other worker is left."""
     beat = node.heartbeat()
     return (beat["workers"], beat["workers_alive"], len(node.children("worker"))) == (count, count, count)
 

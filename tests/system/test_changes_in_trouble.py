@@ -25,7 +25,7 @@ JOB = "trouble"
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where the node is started; a test may delete it."""
+    """Enter a directory to start the node in, and return its path; a test may delete the directory."""
     here = tmp_path / "here"
     here.mkdir()
     monkeypatch.chdir(here)

@@ -38,7 +38,7 @@ def node(server: PrivateRedis, tmp_path_factory: pytest.TempPathFactory) -> Iter
 
 
 def run(program: str, *arguments: object) -> list[str]:
-    """What the program prints, with the shim on its search path alone."""
+    """Run a program, with nothing but the shim put on its search path, and return the lines that it prints."""
     environment = os.environ | {"PYTHONPATH": str(ROOT / "client" / "compat")}
     command = [sys.executable, "-P", str(PROGRAMS / program), *map(str, arguments)]
     ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)

@@ -47,11 +47,11 @@ class Site:
         return self.command("start", *options, "--set", "modelParallelism=1", "--set", "threadPerModel=1")
 
     def status(self, job: str = JOB) -> Any:
-        """What `status` knows of a job."""
+        """Return the report of `status` about a job."""
         return json.loads(self.command("status", job, "--json").stdout)[0]
 
     def has_restarted(self, number: int) -> bool:
-        """Whether the node has started its Redis again so many times."""
+        """Return whether the node has started its Redis again so many times."""
         return watched(self.directory).restarts == number
 
     def kill_redis(self) -> None:
@@ -61,7 +61,7 @@ class Site:
         os.kill(pid, signal.SIGKILL)
 
     def log(self) -> str:
-        """What the node has printed."""
+        """Return the text that the node has printed."""
         return (self._home / JOB / "node.log").read_text()
 
 

@@ -65,7 +65,7 @@ def no_secrets_in_redis(redis_server: PrivateRedis) -> Iterator[None]:
 
 
 def expected(images: Image) -> NDArray[Any]:
-    """What the model gives that is not encrypted."""
+    """Return the answers of the model that is not encrypted."""
     backend = load(detect(str(DIGITS)), LoadOptions())
     return np.asarray(backend.run({"image": images[:, np.newaxis].astype(np.float32)})["probability"])
 

@@ -38,7 +38,7 @@ def write_dense(path: Path) -> Path:
 
 
 def status(home: Path) -> dict[str, Any]:
-    """What `status --json` tells of the one job."""
+    """Return the report of `status --json` about the one job."""
     command = [sys.executable, "-m", "cluster_serving.node.cli", "status", JOB, "--json"]
     environment = os.environ | {"CLUSTER_SERVING_HOME": str(home)}
     said = subprocess.run(command, env=environment, stdout=subprocess.PIPE, check=True)

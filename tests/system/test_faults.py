@@ -93,7 +93,7 @@ def settled(node: RunningNode, server: PrivateRedis) -> None:
 
 
 def whole(beat: dict[str, Any]) -> bool:
-    """Whether a node says that it is ready and lacks nobody."""
+    """Return whether a heartbeat says that the node is ready and lacks no worker; an empty heartbeat does not."""
     return bool(beat) and beat["state"] == "ready" and beat["workers_alive"] == beat["workers"]
 
 

@@ -95,7 +95,7 @@ def restart(node: RunningNode, url: str, checksum: str, *words: str) -> subproce
 
 
 def factor(server: PrivateRedis) -> float:
-    """What the model that serves multiplies with."""
+    """Return the factor that the serving model multiplies with."""
     with InputQueue(port=server.port, name=JOB) as queue:
         return float(queue.predict(np.ones(4, np.float32), timeout=60)[0])
 

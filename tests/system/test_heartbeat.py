@@ -1,4 +1,4 @@
-"""What a node says of itself: ready only while it consumes, what it has measured, and what it sees of Redis."""
+"""Heartbeat of a node: ready only while it consumes, measured figures, and the state of its Redis."""
 
 import json
 import os
@@ -150,7 +150,7 @@ def test_it_writes_scalars_for_tensorboard(node: RunningNode) -> None:
 
 
 def counted(beat: dict[str, Any]) -> Counter[str]:
-    """How many values each histogram of the heartbeat has, and the counters beside."""
+    """Return the number of values in each histogram of the heartbeat, and the counters beside the histograms."""
     values = {name: sum(found["counts"]) for name, found in beat["histograms"].items()}
     return Counter(values | {name: beat[name] for name in ("answered", "rows", "runs")})
 

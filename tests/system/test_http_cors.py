@@ -57,7 +57,7 @@ def test_nobody_may_by_default(tmp_path: Path, redis_server: PrivateRedis) -> No
 
 
 def test_everybody_may_if_that_is_said(tmp_path: Path, redis_server: PrivateRedis) -> None:
-    """What a request names is not repeated: it may be anything."""
+    """The origin that a request names may be anything, and is not repeated in the answer."""
     with running_frontend(tmp_path, redis_server, corsOrigins="*") as frontend:
         assert call(frontend, "/livez", "GET", Origin=OTHERS)[1][ALLOWED] == "*"
         assert call(frontend, "/livez", "GET")[1][ALLOWED] is None

@@ -98,7 +98,7 @@ def test_the_page_shows_every_operation_and_loads_nothing_from_elsewhere(
 
 
 def _requests_of_page(log: Path, origin: str) -> set[str]:
-    """What a page of this origin asked for; the browser's own calls home have no origin."""
+    """Return the URLs that a page of this origin asked for; the browser's own calls home have no origin."""
     wait_until(log.exists, "the browser has written its log")
     found = json.loads(log.read_text())
     start = found["constants"]["logEventTypes"]["URL_REQUEST_START_JOB"]

@@ -1,4 +1,4 @@
-"""What every request passes: keys, tokens, time limits, ids, and what is said about the time that it took."""
+"""Gate that every request passes: keys, tokens, time limits, ids, and the report of the time that the request took."""
 
 import http.client
 import json
@@ -28,7 +28,7 @@ TRACE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 
 
 class Reply(NamedTuple):
-    """What came back."""
+    """Response of the frontend, its body read as JSON."""
 
     status: int
     headers: Mapping[str, str]

@@ -48,7 +48,7 @@ SAID = ["hello, world. hello, arrow.", "come on united", "come on uni ted"]
 
 
 class Reply(NamedTuple):
-    """What the frontend answered, also as requests and httpx name it."""
+    """Answer of the frontend; status and text are named as in requests and httpx."""
 
     status_code: int
     text: str

@@ -23,7 +23,7 @@ BATCH = 8
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the model notes the rows of every run."""
+    """Make the directory in which the model notes the rows of every run."""
     directory = tmp_path_factory.mktemp("model") / "runs"
     directory.mkdir()
     return directory
@@ -62,7 +62,7 @@ def nothing_is_left(server: PrivateRedis) -> bool:
 
 
 def times_run(runs: Path) -> Counter[float]:
-    """How often the model has run each row that a client sent."""
+    """Return how often the model has run each row that a client sent."""
     values = [float(value) for file in runs.iterdir() for value in file.read_text().split()]
     return Counter(value for value in values if value and value.is_integer())  # not of rows that were made up
 

@@ -48,7 +48,7 @@ def is_buried(child: Child, lanes: Generation) -> bool:
 
 
 def complete(lanes: Generation) -> bool:
-    """Whether all children of two lanes are ready, and no other one is left."""
+    """Return whether all children of two lanes are ready and no other child is left."""
     ready = [child.ready is not None for child in lanes.children()]
     return len(ready) == lanes.workers + 4 and all(ready) and lanes.workers_ready == lanes.workers
 

@@ -90,7 +90,7 @@ def test_an_idle_worker_has_no_profile(node: RunningNode, run: Run, tmp_path: Pa
     runs: list[Any] = []
 
     def found_nothing() -> bool:
-        """Whether the worker did nothing. An idle worker wakes now and then."""
+        """Profile the worker for a second, and return whether it did nothing. An idle worker wakes now and then."""
         for profile in tmp_path.iterdir():
             profile.unlink()
         runs.append(run("profile", JOB, "worker", "--seconds", "1", "--rate", "10"))

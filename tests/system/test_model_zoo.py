@@ -56,11 +56,11 @@ class Zoo:
         }
 
     def outputs(self, name: str) -> Arrays:
-        """What the node gave for the case's input, rows first."""
+        """Return the outputs that the node gave for the case's input, rows first."""
         return self._answers[name].result()[0]
 
     def photos(self, name: str) -> Arrays:
-        """What a SqueezeNet made of each photo, sent as JPEG."""
+        """Return the outputs of a SqueezeNet for each photo, sent as JPEG."""
         return self._answers[name].result()[1]
 
     def close(self) -> None:

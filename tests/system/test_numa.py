@@ -36,7 +36,7 @@ cd /mnt && exec '{sys.executable}' -m support.numa_vm.guest /mnt/shared/double.o
 
 
 class Machine:
-    """What was seen in it."""
+    """Observations in the machine: its hardware, and the node of each case."""
 
     def __init__(self, shared: Path) -> None:
         self.hardware = (shared / "hardware").read_text()
@@ -102,7 +102,7 @@ def home_of(lane: Sequence[Process]) -> int:
 
 
 def share_on(domain: int, *pages: Pages) -> float:
-    """How many of these pages are on a domain, of 1."""
+    """Return the share of these pages that is on a domain, from 0 to 1."""
     total = sum((Counter(some) for some in pages), Counter[int]())
     return total[domain] / total.total()
 

@@ -1,4 +1,4 @@
-"""What a real node does before and after the model: the user's own code, labels, the original's text, text, whole batches."""
+"""Steps of a real node before and after the model: the user's own code, labels, the original's text, text, whole batches."""
 
 import base64
 from collections.abc import Generator, Iterator

@@ -120,7 +120,7 @@ def test_a_node_reads_under_one_name_and_takes_it_along(own_redis: PrivateRedis,
 
 
 def test_a_second_signal_ends_a_node_at_once(own_redis: PrivateRedis, tmp_path: Path) -> None:
-    """What it had is not lost, but left for the next one."""
+    """The record that the node held is not lost, but left for the next node."""
     with (
         start(tmp_path, own_redis, "slow.py", drainTimeout=300) as node,
         InputQueue(port=own_redis.port, name=JOB) as queue,

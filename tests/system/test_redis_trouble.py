@@ -87,7 +87,7 @@ def reconnects(node: RunningNode) -> Generator[None]:
 
 
 def beat_in(server: PrivateRedis) -> dict[str, Any]:
-    """What the one node tells this Redis."""
+    """Return the heartbeat that the one node tells this Redis; empty: there is none."""
     with server.client() as client:
         for key in client.scan_iter(keys.node_key(JOB, "*")):
             return dict(json.loads(client.get(key) or "{}"))
@@ -146,7 +146,7 @@ def test_redis_wants_a_password_for_a_while(node: RunningNode, server: PrivateRe
 
 
 def test_results_are_published_when_redis_has_no_memory(node: RunningNode, server: PrivateRedis) -> None:
-    """What finishes records makes room: Redis lets a script go on whose first write needs no memory."""
+    """The script that finishes records makes room: Redis lets a script go on whose first write needs no memory."""
     (worker,) = node.children("worker")
     with server.client() as client:
         try:

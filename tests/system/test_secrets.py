@@ -74,7 +74,7 @@ class Home:
 
 
 def shown(text: str, secret: str) -> bool:
-    """Whether a text has the secret in any form, or a piece of it."""
+    """Return whether a text has the secret in any form, or a piece of the secret."""
     return any(form in text for form in (secret, quote(secret, safe=""), quote(secret), "hunt"))
 
 
@@ -132,7 +132,7 @@ def test_all_files_of_a_job_are_for_their_owner_only(tmp_path: Path) -> None:
 
 
 def open_to_others(home: Home) -> list[str]:
-    """What lies in the job's directory, and others of this machine may read or write."""
+    """List the paths in the job's directory that others of this machine may read or write, each with its mode."""
     found: list[str] = []
     for path in [home.job().directory, *home.job().directory.rglob("*")]:
         with suppress(FileNotFoundError):

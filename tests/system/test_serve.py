@@ -49,7 +49,7 @@ class Serve:
 
     @property
     def text(self) -> str:
-        """What it has printed."""
+        """Text that `serve` has printed so far."""
         return self.log.read_text()
 
     def shown(self) -> str:
@@ -68,7 +68,7 @@ class Serve:
         ).stdout
 
     def python(self) -> str:
-        """What the printed program prints."""
+        """Run the printed program, and return its output."""
         pasted = re.search(r"^((?:import|from) (?:.|\n)*?)\n\nMore", self.shown(), re.MULTILINE)
         assert pasted is not None, self.text
         return subprocess.run(
@@ -93,7 +93,7 @@ def processes_of(home: str) -> list[str]:
 
 
 def examined(serve: Serve, redis_port: int) -> list[Finding]:
-    """What doctor finds of the frontend, where it looks at those on a Redis of this machine."""
+    """Return doctor's findings about the frontend of `serve`, where doctor looks at the frontends on a Redis of this machine."""
     children = psutil.Process(serve.process.pid).children(recursive=True)
     subjects = {f"frontend (pid {child.pid})" for child in children}
     found = EXAMINER.examine(Case(None, {}, redis=RedisSettings("127.0.0.1", redis_port)))

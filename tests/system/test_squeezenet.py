@@ -80,7 +80,7 @@ def assert_right(photo: Path, found: TopFive) -> None:
 
 
 def original(server: PrivateRedis, job: str, values: list[Any]) -> list[Any]:
-    """What the original dialect gives for these values, each the one input `t`."""
+    """Return the answers of the original dialect to these values, each the one input `t`."""
     with (
         InputQueue(port=server.port, name=job, dialect="original") as queue,
         OutputQueue(port=server.port, name=job) as output,

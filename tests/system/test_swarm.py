@@ -33,7 +33,7 @@ print(urlopen(url, b'{"instances": [{"x": [0, 7]}]}').read().decode())
 ADDRESS = "{{.Endpoint.Spec.Mode}} {{(index .Endpoint.Ports 0).PublishMode}}"
 WANTED_IMAGE = "{{.Spec.TaskTemplate.ContainerSpec.Image}}"
 RECOVERY_S = 120.0
-"""How long a lost host may be felt; what is promised is 30 s, on machines that do nothing else."""
+"""Longest time in seconds that a lost host may be felt; the promise is 30 s, on machines that do nothing else."""
 
 
 class Traffic(NamedTuple):

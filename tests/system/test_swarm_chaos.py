@@ -123,7 +123,7 @@ def told(text: str) -> None:
 
 
 def orders(stack: Stack) -> int:
-    """How often the autoscaler has changed the number of nodes."""
+    """Return how often the autoscaler has changed the number of nodes."""
     return stack.lab.docker("m1", "service", "logs", "--raw", f"{stack.name}_scaler").count("set the number of tasks")
 
 

@@ -19,7 +19,7 @@ from support.wait import wait_until
 pytestmark = [pytest.mark.swarm, pytest.mark.timeout(900)]
 
 RECOVERY_S = 120.0
-"""How long a lost master may be felt; what is promised is 15 s, on machines that do nothing else."""
+"""Longest time in seconds that a lost master may be felt; the promise is 15 s, on machines that do nothing else."""
 
 
 @pytest.fixture(scope="module")

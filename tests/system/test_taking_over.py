@@ -1,4 +1,4 @@
-"""What becomes of records whose node died, stopped or was slow: another one takes them over, and nobody answers twice."""
+"""Fate of records whose node died, stopped or was slow: another node takes them over, and no record is answered twice."""
 
 import os
 import signal

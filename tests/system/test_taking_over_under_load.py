@@ -1,4 +1,4 @@
-"""What becomes of records whose node died while the others have plenty to do."""
+"""Fate of records whose node died while the other nodes have plenty to do."""
 
 import itertools
 import os

@@ -26,7 +26,7 @@ from support.wait import wait_until
 JOB = "traced"
 SLEEP_S = 0.25
 CLOCK_MS = 5
-"""How far two looks at Redis' clock may differ: ids are rounded down to whole milliseconds, and a node knows it by its answers."""
+"""Milliseconds that two looks at Redis' clock may differ by: ids are rounded down, and a node knows the clock by Redis' answers."""
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -63,7 +63,7 @@ def finished(output: OutputQueue, uri: str) -> None:
 
 
 def replies(client: "redis.Redis", reply: str, count: int) -> list[tuple[int, Result]]:
-    """When Redis got each result, by its own clock, and the result."""
+    """Wait for so many results, and return for each the time in ms at which Redis got it, by Redis' own clock, and the result."""
 
     def all_there() -> list[tuple[int, Result]]:
         entries: Any = client.eval("return redis.call('XRANGE', KEYS[1], '-', '+')", 1, reply)

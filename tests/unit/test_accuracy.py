@@ -1,4 +1,4 @@
-"""How far outputs are apart."""
+"""Measures of how far outputs are apart."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Who agrees with float32, and the share that a number of records proves."""
+"""Records that agree with float32, and the share of agreement that a number of records proves."""
 
 from pathlib import Path
 

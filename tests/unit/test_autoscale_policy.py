@@ -145,7 +145,7 @@ def test_a_step_is_answered_at_once_and_left_after_the_window() -> None:
 
 
 def test_nodes_are_ordered_once_for_one_backlog() -> None:
-    """What present and ordered nodes do in time orders no more, while they start."""
+    """A backlog that present and ordered nodes work off in time orders no more nodes, while the ordered ones start."""
     bursts = ((100, 102), (700, 702))
     settings = Autoscale(max=20, targetWait=10, scaleDownWindow=120)
     world = World(settings, lambda now_s: 4000 if any(begin < now_s <= end for begin, end in bursts) else 100)

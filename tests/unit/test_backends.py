@@ -180,7 +180,7 @@ def test_onnx_gives_text(tmp_path: Path) -> None:
 
 
 def test_onnx_classifier_that_gives_maps(tmp_path: Path) -> None:
-    """What converters of scikit-learn write unless told otherwise."""
+    """Converters of scikit-learn write such classifiers unless told otherwise."""
     path = tmp_path / "maps.onnx"
     maps = helper.make_sequence_type_proto(
         helper.make_map_type_proto(TensorProto.INT64, helper.make_tensor_type_proto(TensorProto.FLOAT, None))

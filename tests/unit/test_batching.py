@@ -1,4 +1,4 @@
-"""Whether the records of a model are rows of a batch, and where the rows stand."""
+"""Decision whether the records of a model are rows of a batch, and on which axes the rows stand."""
 
 from collections.abc import Callable, Sequence
 from typing import Any

@@ -11,7 +11,7 @@ VARIANTS: dict[str, Sequence[Patch]] = {**MUTANTS, "overhead": PATCHES}
 
 @pytest.mark.parametrize("name", VARIANTS)
 def test_every_patch_fits_the_product(tmp_path: Path, name: str) -> None:
-    """Where this fails, the product has changed and the patch must too."""
+    """A failure of this test says that the product has changed, and that the patch must change too."""
     copy(tmp_path, VARIANTS[name])
 
     for patch in VARIANTS[name]:

@@ -36,7 +36,7 @@ PREFIX = b"cluster-serving.reply_job:"
 
 
 def refused(call: Callable[[], object], most_bytes: int = 1 << 26) -> str:
-    """What the refusal says; making it has not taken more memory than this."""
+    """Return the message of the refusal, and check that making the refusal has not taken more memory than `most_bytes`."""
     tracemalloc.start()
     arrow_bytes = pa.total_allocated_bytes()
     try:

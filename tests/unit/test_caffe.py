@@ -217,7 +217,7 @@ def test_a_layer_with_several_outputs(tmp_path: Path) -> None:
 
 
 def test_a_detector_takes_one_row(tmp_path: Path) -> None:
-    """What it gives has a row for each object found."""
+    """The output of a detector has a row for each object found."""
     detector = """
         input: "data" input_dim: 1 input_dim: 3 input_dim: 8 input_dim: 8
         layer { name: "boxes" type: "Pooling" bottom: "data" top: "boxes" pooling_param { pool: AVE kernel_size: 8 } }

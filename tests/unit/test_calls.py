@@ -14,7 +14,7 @@ URL = "http://localhost:10020"
 
 
 def body_of(call: str, directory: Path) -> str:
-    """What the shell passes to curl, or pipes into it."""
+    """Return the body that the shell passes to curl, or pipes into curl."""
     (directory / "curl").write_text('#!/bin/sh\n[ "$3" = @- ] && exec cat || printf %s "$3"\n')
     (directory / "curl").chmod(0o700)
     path = f"{directory}:/usr/bin:/bin"

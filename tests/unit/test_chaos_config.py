@@ -10,7 +10,7 @@ URL = "unix:///a/redis.sock"
 
 
 def written(tmp_path: Path, **settings: object) -> Config:
-    """What a node of a run reads of these settings of the user."""
+    """Return the configuration that a node of a run reads, made from these settings of the user."""
     source, path = tmp_path / "config.yaml", tmp_path / "run" / "config.yaml"
     path.parent.mkdir()
     source.write_text(yaml.safe_dump(settings))

@@ -527,7 +527,7 @@ def test_sparse_indices_with_a_row_a_value() -> None:
 
 
 def tensor_before_0_9(uri: str, *shape: int) -> bytes:
-    """What `enqueue` of a development version between 0.8 and 0.9 wrote: the column has the name of the record."""
+    """Encode a tensor as `enqueue` of a development version between 0.8 and 0.9 did: the column has the name of the record."""
     kind = pa.struct([("data", pa.list_(pa.float32())), ("shape", pa.list_(pa.int32()))])
     column = pa.array([{"data": np.arange(math.prod(shape), dtype=np.float32)}, {"shape": shape}], kind)
     batch = pa.RecordBatch.from_arrays([column], names=[uri])

@@ -1,4 +1,4 @@
-"""Which model a path holds."""
+"""Detection of the model that a path holds."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What the images are built from agrees with the rest of the repository."""
+"""Files that the images are built from, which agree with the rest of the repository."""
 
 import re
 import stat
@@ -28,7 +28,7 @@ PYTHONS = ("3.11.9", "3.12.7", "3.13.1")
 
 
 def requirements_of(extras: list[str]) -> list[Requirement]:
-    """What `cluster-serving[extras]` asks for directly, extras of its own followed."""
+    """Return the requirements that `cluster-serving[extras]` asks for directly, extras of its own followed."""
     declared: dict[str, list[str]] = PROJECT["project"]["optional-dependencies"]
     found = [Requirement(line) for line in PROJECT["project"]["dependencies"]]
     for extra in extras:
@@ -45,7 +45,7 @@ def locked(name: str) -> list[Requirement]:
 
 
 def applies(requirement: Requirement, python: str) -> bool:
-    """Whether a requirement is one of this Python on Linux."""
+    """Return whether a requirement is one of this Python on Linux."""
     environment = {
         "sys_platform": "linux",
         "platform_machine": "x86_64",
@@ -56,7 +56,7 @@ def applies(requirement: Requirement, python: str) -> bool:
 
 
 def versions(pins: list[Requirement], python: str) -> dict[str, Version]:
-    """Which version of each package a lock gives a Python on Linux."""
+    """Return the version of each package that a lock gives this Python on Linux."""
     chosen = [pin for pin in pins if applies(pin, python)]
     return {canonicalize_name(pin.name): Version(str(pin.specifier).removeprefix("==")) for pin in chosen}
 

@@ -1,4 +1,4 @@
-"""What an editor shows of the client: every setting with type and meaning, by pyright's language server."""
+"""Text that an editor shows of the client: every setting with type and meaning, by pyright's language server."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""How long until a record is answered."""
+"""Forecast of the time until a record is answered."""
 
 from collections import deque
 

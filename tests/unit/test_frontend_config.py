@@ -33,14 +33,14 @@ def load(text: str = "", environ: dict[str, str] | None = None, **flags: object)
 
 
 def printed(*words: str) -> str:
-    """What `--print-config` prints."""
+    """Return the output of `--print-config`."""
     result = CliRunner().invoke(frontend, [*words, "--print-config"], catch_exceptions=False)
     assert result.exit_code == 0, result.output
     return result.output
 
 
 def shown(*words: str) -> dict[str, list[str]]:
-    """What `--print-config` says: key to value and source."""
+    """Return the settings that `--print-config` shows: key to value and source."""
     found = re.findall(r"^  (?:# )?(\w+): *(.*?) +# (.*)$", printed(*words), re.MULTILINE)
     return {key: [value.strip("'"), source] for key, value, source in found}
 

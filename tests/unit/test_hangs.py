@@ -1,4 +1,4 @@
-"""When a child counts as hung."""
+"""Conditions under which a child counts as hung."""
 
 import math
 import os

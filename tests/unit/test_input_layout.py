@@ -1,4 +1,4 @@
-"""How inputs lie in a slot."""
+"""Layout of inputs in a slot."""
 
 import math
 

@@ -51,7 +51,7 @@ class Walk:
 
     @property
     def deaths(self) -> int:
-        """How many workers died."""
+        """Number of workers that died."""
         return [fate for _, fate in self.runs].count("dies")
 
 

@@ -1,4 +1,4 @@
-"""What nothing else would notice: the links of the parts, and the changelog."""
+"""Links of the parts, and the changelog: nothing else would notice a fault in these."""
 
 from pathlib import Path
 

@@ -75,7 +75,7 @@ class Server:
 
 
 def load(server: Server, ticks: int, **order: float) -> list[Tick]:
-    """What a sender told in so many ticks."""
+    """Run a sender for so many ticks, and return the ticks that it told."""
     asked = {"connections": 4, "rate": 0.0, "timeout_s": 30.0, "life_s": 30.0} | order
     target = HttpTarget("http://localhost", "/", None, [])
     reading, writing = os.pipe()

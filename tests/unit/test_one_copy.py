@@ -32,7 +32,7 @@ class Model:
 
 
 def address(content: object) -> int:
-    """Where the first byte lies."""
+    """Return the address of the first byte of a content."""
     found: int = np.frombuffer(content, np.uint8).__array_interface__["data"][0]  # type: ignore[call-overload]
     return found
 
@@ -46,7 +46,7 @@ def replied(*records: list[bytes]) -> list[list[bytes]]:
 
 
 def allocated_bytes(step: Callable[[], object]) -> int:
-    """What it takes at most while it runs; numpy's memory counts."""
+    """Return the most memory that a step takes while it runs, in bytes; numpy's memory counts."""
     tracemalloc.start()
     try:
         step()

@@ -221,7 +221,7 @@ def test_records_that_are_alike_come_from_where_the_last_batch_ended() -> None:
 
 
 def test_records_that_are_alike_never_outgrow_the_row_table() -> None:
-    """Where it could be too small, they are left for `add`."""
+    """Records for which the row table could be too small are left for `add`."""
     ids, records = alike(4, uri=b"x" * 4000)
     _, open_batch = begin(PAIR)
 

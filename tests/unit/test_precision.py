@@ -1,4 +1,4 @@
-"""Which CPUs and which backends have bfloat16 and INT8."""
+"""CPUs and backends that have bfloat16 and INT8."""
 
 from pathlib import Path
 

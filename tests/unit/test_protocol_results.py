@@ -1,4 +1,4 @@
-"""What the queues send and what replies mean."""
+"""Requests that the queues send, and the meaning of replies."""
 
 import base64
 import fnmatch

@@ -1,4 +1,4 @@
-"""What keeps py-spy from looking into a process, and how a person mends it."""
+"""Obstacles that keep py-spy from looking into a process, and the advice on how to mend them."""
 
 import os
 import subprocess

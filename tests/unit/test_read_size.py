@@ -1,4 +1,4 @@
-"""How many entries the reader asks for, by the bytes of the replies before."""
+"""Number of entries that the reader asks for, by the bytes of the replies before."""
 
 import pytest
 from hypothesis import given

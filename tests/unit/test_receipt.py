@@ -1,4 +1,4 @@
-"""Where the time of a record went: the stages of a receipt, and how `trace` draws them."""
+"""Stages of a receipt, which tell how the time of a record was spent, and their drawing by `trace`."""
 
 import json
 from collections.abc import Sequence

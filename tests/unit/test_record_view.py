@@ -1,4 +1,4 @@
-"""What people are shown of a record's fields."""
+"""View of a record's fields, for people."""
 
 import base64
 from collections.abc import Mapping

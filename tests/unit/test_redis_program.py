@@ -1,4 +1,4 @@
-"""Which server program `start` runs, of those that the machine has."""
+"""Choice of the server program that `start` runs, of those that the machine has."""
 
 import os
 from pathlib import Path

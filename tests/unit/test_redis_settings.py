@@ -1,4 +1,4 @@
-"""Where Redis is: every way to say it, and none that tells the password."""
+"""Address of Redis: every way to write it; no text made from it tells the password."""
 
 import hashlib
 from typing import Any

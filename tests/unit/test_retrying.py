@@ -1,4 +1,4 @@
-"""When to try again, by pure arithmetic."""
+"""Decision on when to try again, by pure arithmetic."""
 
 import ssl
 

@@ -13,7 +13,7 @@ def nobody() -> Child:
 
 
 def delay_s(seat: Seat) -> float:
-    """How long it waits from now on, after another failure."""
+    """Let another start fail, and return the seconds that the seat waits from now on."""
     with pytest.raises(OSError, match="no process left"):
         seat.start()
     return seat.due_s - time.monotonic()

@@ -62,7 +62,7 @@ MISTAKES_OF_ASYNCIO = {
 
 
 def run(path: Path, function: str, **lines: str) -> list[str]:
-    """What Python prints when a function of a program fails, without the frame of this file."""
+    """Return the lines that Python prints when a function of a program fails, without the frame of this file."""
     path.write_text(PROGRAM.format(**{"line": "...", "line_of_asyncio": "...", **lines}))
     namespace: dict[str, Any] = {"__name__": "program"}
     exec(compile(path.read_text(), path, "exec"), namespace)  # noqa: S102 - the program is the one above

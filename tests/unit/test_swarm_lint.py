@@ -1,4 +1,4 @@
-"""What `swarm check` finds, in our own stack file with one thing changed."""
+"""Findings of `swarm check` in our own stack file with one thing changed."""
 
 import re
 from collections.abc import Callable

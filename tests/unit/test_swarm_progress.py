@@ -1,4 +1,4 @@
-"""When a stack is as it was asked to be, and when it never will be: from what the Engine's API says."""
+"""Progress of a stack, from what the Engine's API says: the stack is as it was asked to be, or it never will be."""
 
 from typing import Any
 

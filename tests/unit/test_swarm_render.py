@@ -27,7 +27,7 @@ _DOCKER = shutil.which("docker")
 
 
 def _merges() -> bool:
-    """Whether there is a docker command that knows `docker stack config`: 25 or newer."""
+    """Return whether there is a docker command that knows `docker stack config`: 25 or newer."""
     if _DOCKER is None:
         return False
     told = subprocess.run([_DOCKER, "stack", "config", "--help"], capture_output=True, text=True, check=False)
@@ -51,7 +51,7 @@ def call(*arguments: str) -> Result:
 
 
 def rendered(*arguments: str) -> dict[str, Any]:
-    """What `docker stack deploy` will make of it."""
+    """Return the stack file of `render`, as `docker stack deploy` will read it."""
     result = call("render", *arguments)
     assert result.exit_code == ExitCode.OK, result.output
     return dict(yaml.safe_load(result.stdout.replace("$$", "$")))

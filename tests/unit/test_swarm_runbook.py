@@ -1,4 +1,4 @@
-"""What the runbook tells to type can be typed: its commands parse, and the variables that it names are in a stack file."""
+"""Commands that the runbook tells to type, which parse, and the variables that it names, which are in a stack file."""
 
 import re
 import shlex

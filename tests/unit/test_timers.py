@@ -1,4 +1,4 @@
-"""What the processes of a frontend measure: buckets, windows, and rows that several processes write."""
+"""Measurements of the processes of a frontend: buckets, windows, and rows that several processes write."""
 
 import math
 import os

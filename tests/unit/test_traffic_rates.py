@@ -12,7 +12,7 @@ def test_a_node_with_one_batch_has_no_rate() -> None:
 
 
 def answers(*per_second: int) -> list[float]:
-    """When answers were seen: so many in each second."""
+    """Return the times at which answers were seen: so many in each second."""
     return [second + place / count for second, count in enumerate(per_second) for place in range(count)]
 
 

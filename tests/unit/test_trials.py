@@ -1,4 +1,4 @@
-"""Which of the runtimes that were tried is taken."""
+"""Choice among the runtimes that were tried."""
 
 import pytest
 from structlog.testing import capture_logs

@@ -1,4 +1,4 @@
-"""What a person sees while `tune` measures."""
+"""Display that a person sees while `tune` measures."""
 
 import os
 import pty
@@ -31,7 +31,7 @@ def test_terminal_shows_what_is_measured_and_not_what_is_logged(monkeypatch: pyt
 
 
 def _all_of(screen: int) -> bytes:
-    """What has been written to a terminal that is closed."""
+    """Return all bytes that have been written to a terminal that is closed."""
     written = b""
     with suppress(OSError):  # there is no more
         while part := os.read(screen, 1 << 16):

@@ -1,4 +1,4 @@
-"""What was measured is found again exactly where nothing that matters has changed."""
+"""Choices that were measured: they are found again exactly where nothing that matters has changed."""
 
 from pathlib import Path
 from typing import Any

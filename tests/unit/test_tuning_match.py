@@ -23,7 +23,7 @@ def rate(value: float) -> Measured:
 
 
 def winner(middles: Mapping[Candidate, Measured], objective: Objective | None = None) -> tuple[Candidate, int]:
-    """Who wins where every round is the same, and after how many."""
+    """Return the candidate that wins where every round is the same, and the number of rounds that this takes."""
     match = Match(list(middles), objective or Objective())
     rounds = 0
     while len(match.rivals) > 1:

@@ -1,4 +1,4 @@
-"""What the Open Inference Protocol is told about models."""
+"""Metadata, configuration, index entry and statistics of models, for the Open Inference Protocol."""
 
 from types import SimpleNamespace
 from typing import Any, cast

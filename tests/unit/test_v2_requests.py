@@ -35,7 +35,7 @@ def asked(**rest: Any) -> Asked:
 
 
 def from_client(array: Array, binary: bool, datatype: str = "") -> Array:
-    """What arrives of an array that Triton's client sends."""
+    """Return the array that arrives when Triton's client sends this one."""
     tensor = triton.InferInput("x", list(array.shape), datatype or np_to_triton_dtype(array.dtype))
     tensor.set_data_from_numpy(array, binary_data=binary)
     body, head_bytes = triton.InferenceServerClient.generate_request_body([tensor])

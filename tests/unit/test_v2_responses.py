@@ -20,7 +20,7 @@ HEAD = {"model_name": "m", "model_version": "1"}
 
 
 def read(outputs: dict[str, Any], asked: Asked) -> Any:
-    """What Triton's client makes of a response."""
+    """Return the result that Triton's client makes of a response with these outputs."""
     body, head_bytes = encode_response(HEAD, outputs, asked, batched=True)
     return InferResult.from_response_body(body, header_length=head_bytes)
 

@@ -1,4 +1,4 @@
-"""What the machine boots from: Debian's kernel, unpacked and not installed, and a first file system of busybox and some modules."""
+"""Boot files of the machine: Debian's kernel, unpacked and not installed, and a first file system of busybox and some modules."""
 
 import re
 import shutil

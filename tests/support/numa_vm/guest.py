@@ -1,4 +1,4 @@
-"""What runs in the machine: nodes that serve a model, one after the other, and what is seen of each.
+"""Program of the machine: it starts nodes that serve a model, one after the other, and observes each.
 
 `python -m support.numa_vm.guest model.onnx directory` writes a file for each case into the directory.
 """
@@ -45,7 +45,7 @@ def main(model: Path, directory: Path) -> None:
 
 @contextmanager
 def without_libnuma(directory: Path) -> Generator[None]:
-    """What is started in this block finds an empty file first."""
+    """Let processes started in this block find an empty `libnuma.so.1` first."""
     (directory / "libnuma.so.1").touch()
     os.environ["LD_LIBRARY_PATH"] = str(directory)
     yield
@@ -54,7 +54,7 @@ def without_libnuma(directory: Path) -> Generator[None]:
 
 @contextmanager
 def only(cores: Collection[int]) -> Generator[None]:
-    """What is started in this block may use these cores."""
+    """Let processes started in this block use these cores only."""
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, cores)
     yield
@@ -97,7 +97,7 @@ def serving(home: Path, **config: Any) -> Generator["subprocess.Popen[bytes]"]:
 
 
 def serves(log: Path) -> bool:
-    """Whether it has said so, by the next second: looking all the time would take half of what there is to compute with."""
+    """Return, after a second, whether the log says that the node serves: looking all the time would take half of the processor."""
     time.sleep(1)
     return "event=serving" in log.read_text()
 
@@ -116,14 +116,14 @@ def asked(job: str, port: int) -> Iterator[bool]:
 
 
 def counted(client: Any, job: str) -> int:
-    """How many records the node says that it has answered, once these are all."""
+    """Return the number of records that the node says it has answered; 0 while some of the `ROWS` records are missing."""
     beats = [json.loads(client.get(key) or "{}") for key in client.scan_iter(keys.node_key(job, "*"))]
     answered = sum(beat.get("answered", 0) for beat in beats)
     return answered if answered >= ROWS else 0
 
 
 def placement(home: Path, job: str) -> str:
-    """What the command draws."""
+    """Return the drawing of `status --placement` for a job."""
     command = [*_CLI, "status", "--placement", job]
     return subprocess.run(command, env=environment(home), capture_output=True, text=True, check=True).stdout
 

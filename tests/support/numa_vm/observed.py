@@ -1,4 +1,4 @@
-"""What was seen of a node in the machine: where its processes may run and where their memory lies. Written there, read here."""
+"""Observations of a node, written in the machine and read outside: where its processes may run and where their memory lies."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ class Process(msgspec.Struct):
     rings: dict[int, Pages]
     own: Pages
     policies: list[str]
-    """How the pages of the rings are said to be placed."""
+    """Policies by which the pages of the rings are placed, as the kernel tells them."""
 
 
 class Observed(msgspec.Struct):

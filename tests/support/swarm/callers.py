@@ -76,7 +76,7 @@ class Callers:
 
     @property
     def failed(self) -> list[str]:
-        """What was said to every call that failed."""
+        """Messages of the calls that failed, one for each call."""
         return [said for each in self.failures.values() for said in each]
 
     def _call_until_over(self, number: int, step: int) -> None:

@@ -42,7 +42,7 @@ class Book(Answers):
         self.answered: dict[int, Answered] = {}
 
     def right(self, dialect: object, sample: int, result: Result) -> bool:
-        """Whether the answer is the record's own number."""
+        """Keep the first receipt of a record, and return whether the answer is the record's own number."""
         receipt = result.receipt
         assert receipt is not None
         done_s = (receipt.filled_ms + receipt.wait_ms + receipt.run_ms) / 1000

@@ -55,7 +55,7 @@ def master(stack: Stack, sentinel: str = "sentinel") -> str:
 
 
 def is_whole(stack: Stack) -> bool:
-    """Whether both replicas follow the master that every Sentinel names."""
+    """Return whether both replicas follow the master that every Sentinel names."""
     found = {master(stack, sentinel) for sentinel in _SENTINELS}
     return len(found) == 1 and "connected_slaves:2" in redis_cli(stack, *found, "info", "replication")
 

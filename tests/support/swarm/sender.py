@@ -23,7 +23,7 @@ PATIENCE_S = 60.0
 over = threading.Event()
 GAP_S = 5.0
 answers_s: dict[str, float] = {}
-"""When the answer of each uri came, in Unix time."""
+"""Unix time at which the answer of each uri came."""
 wrong: list[str] = []
 
 
