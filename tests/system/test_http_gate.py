@@ -91,17 +91,18 @@ def test_a_timeout_is_a_number_of_seconds(frontend: RunningFrontend, value: str)
 
 
 def test_what_is_not_there_in_time_is_504(frontend: RunningFrontend) -> None:
+    wait_until(lambda: in_a_millisecond(frontend) != 429, "no heartbeat tells of records of another test")
     reply = call(frontend, f"/predict/{SLOW}?timeout=2", {"instances": [TENTH] * 60})
 
     # Some of the records have been answered by then, and are.
     assert reply.status == 200
     assert {error["code"] for error in reply.body["errors"]} == {"DeadlineExceeded"}
-    # 429 while others wait: their number is that of the last heartbeat.
     wait_until(lambda: in_a_millisecond(frontend) != 429, "the others are answered")
     assert in_a_millisecond(frontend) == 504
 
 
 def in_a_millisecond(frontend: RunningFrontend) -> int:
+    """Return the status of a call with so little time; 429 while records wait by the last heartbeat."""
     return call(frontend, f"/predict/{SLOW}", {"instances": [TENTH]}, {"X-Request-Timeout": "0.001"}).status
 
 
