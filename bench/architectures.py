@@ -36,7 +36,7 @@ _MOBILENET_STAGES = (
 _BRANCH_SCALE = 0.3
 """Factor on a branch that is added to its block's input, so that the sum does not grow from block to block."""
 _NARROW_SCALE = 0.6
-"""The same for one that is not, in MobileNetV2: fewer values reach the 6 where its activation ends."""
+"""Factor on a branch of MobileNetV2 that is not added: fewer values reach the 6 where its activation ends."""
 
 
 class _Network(Graph):

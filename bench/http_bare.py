@@ -16,7 +16,7 @@ _PREDICTION = orjson.dumps({"value": _VALUE}).decode()
 
 @app.post("/predict")
 async def predict(request: Request) -> HTTPResponse:
-    """As many canned predictions as there are instances."""
+    """Return a canned prediction for each instance."""
     instances = orjson.loads(request.body)["instances"]
     answer = orjson.dumps({"predictions": [_PREDICTION for _ in instances]})
     return raw(answer, content_type="application/json")

@@ -56,7 +56,7 @@ class Loops:
 
 @contextmanager
 def loops(kind: str, model: Path, batch: Path, way: Way, precision: str = "f32") -> Generator[Loops]:
-    """As many loops as the way says, loaded and warm; each on cores of its own where they fill the machine.
+    """Start the loops of a way, loaded and warm; each on cores of its own where they fill the machine.
 
     Args:
         kind: one of `bare.LOOPS`.

@@ -32,11 +32,11 @@ class Environment:
 
     @property
     def python(self) -> Path:
-        """The interpreter in it, whether there is one or not."""
+        """Path of the interpreter of the environment, whether there is one or not."""
         return _ENVIRONMENTS / self.name / "bin" / "python"
 
     def version(self) -> str:
-        """Of the server, as installed; "" if it is not."""
+        """Return the version of the server, as installed; "" if it is not."""
         package = re.split(r"[\[<>=]", self.package)[0]
         code = f"from importlib.metadata import version; print(version('{package}'))"
         try:
@@ -45,13 +45,13 @@ class Environment:
             return ""
 
     def missing(self) -> str:
-        """Why it is not installed; "" if it is."""
+        """Return the reason why the peer is not installed; "" if it is."""
         if self.version():
             return ""
         return self._why.read_text() if self._why.exists() else "not installed: python -m bench.peers --install"
 
     def install(self) -> str:
-        """Make it anew, with what the package index has today; "", or why that failed."""
+        """Make the environment anew, with the packages of today; return the reason of a failure, or ""."""
         try:
             subprocess.run([self.interpreter, "-m", "venv", "--clear", self.python.parents[1]], check=True)
             self._pip("numpy", "orjson", "onnxruntime", self.package, *self.others)

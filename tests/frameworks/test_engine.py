@@ -1,4 +1,4 @@
-"""The same model through its own runtime and through OpenVINO: the same names, the same answers, or a reason why not."""
+"""Models through their own runtime and through OpenVINO: the same names, the same answers, or a reason why not."""
 
 import gc
 import os
@@ -176,7 +176,7 @@ def test_a_missing_openvino_is_no_reason_not_to_serve(tmp_path: Path, monkeypatc
 
 
 def test_a_model_that_fails_on_made_up_inputs_wants_calibration_data(tmp_path: Path) -> None:
-    """As one does whose ids must be large; with data of the user's that it fails on, nothing is served."""
+    """A model whose ids must be large fails so; with data of the user's that the model fails on, nothing is served."""
     nodes = [helper.make_node("Reshape", ["x", "wanted"], ["y"])]
     wanted = np.array([7, 7], np.int64)
     path = write_onnx(tmp_path / "own.onnx", nodes, {"y": TensorProto.FLOAT}, ["N", 8], wanted=wanted)
@@ -381,7 +381,7 @@ def test_openvino_must_know_what_a_torch_model_takes() -> None:
 
 @pytest.fixture(scope="module")
 def tensorflow_models(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The same function as a SavedModel and as a frozen graph: inputs and outputs that sort in another order than they stand."""
+    """Write a SavedModel of two signatures and a frozen graph; inputs and outputs sort in another order than they stand."""
     home = tmp_path_factory.mktemp("tensorflow")
     module: Any = tf.Module()
     module.weights = tf.Variable(np.arange(12, dtype=np.float32).reshape(4, 3))

@@ -347,7 +347,7 @@ def test_sparse_tensors_in_a_signature(saved_v1: Path, tmp_path: Path) -> None:
 
 
 def test_tensors_out_of_the_graph_of_tensorflow_1(saved_v1: Path) -> None:
-    """As the original's `model.inputs` and `model.outputs`: also such as no signature names; keys work as well."""
+    """`model.inputs` and `model.outputs` of the original name tensors that no signature names; keys work as well."""
     backend = load_from(saved_v1, inputs=("inner:0", "ids"), outputs=("next:0", "twice:0"))
 
     assert backend.inputs == (TensorSpec("inner", "float32", (None, 3)), TensorSpec("ids", "int64", (None,)))

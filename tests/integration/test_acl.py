@@ -49,11 +49,11 @@ class GuardedRedis(PrivateRedis):
     """A Redis with the users of the file, and one more for the test."""
 
     def client(self) -> Any:
-        """As the one who may do everything."""
+        """Return a client of the user who may do everything."""
         return redis.Redis(port=self.port, username="admin", password="all-rights")  # noqa: S106
 
     def user(self, name: str) -> Any:
-        """As one of the file's users."""
+        """Return a client of one of the file's users."""
         return redis.Redis(port=self.port, username=name, password=secret(name))
 
     def denied(self) -> list[str]:

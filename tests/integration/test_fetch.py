@@ -67,7 +67,7 @@ class Fetcher:
         return fetch(request, Progress(self.told.append, threading.Event(), every_s=0))
 
     def fails(self, url: str, checksum: str = "", max_bytes: int = 1 << 30) -> str:
-        """Why it cannot be fetched."""
+        """Expect the fetch to fail and to leave nothing, and return the reason."""
         with pytest.raises(ModelFault) as raised:
             self(url, checksum, max_bytes)
         self.left_nothing()

@@ -69,7 +69,7 @@ def test_after_the_last_possible_id_the_ids_begin_anew(link: Link, client: Any) 
 
 
 def test_ids_that_are_a_little_ahead_stay(link: Link, client: Any) -> None:
-    """As when the clock of Redis was set back."""
+    """Ids are so where the clock of Redis was set back."""
     assert not restart_ids(link, JOB)
     ahead = client.xadd(JOB, {"a": "b"}, id=f"{redis_ms(link) + 1000 * HOUR_S:.0f}-0")
     client.xdel(JOB, ahead)

@@ -157,7 +157,7 @@ def test_a_process_that_cannot_start_with_new_settings_changes_nothing(frontend:
 
 
 def test_sighup_stays_ignored(redis_server: PrivateRedis, tmp_path: Path) -> None:
-    """As `nohup` has set it."""
+    """A frontend under `nohup` starts with the signal ignored."""
     kept = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         frontend = RunningFrontend(tmp_path, redis_server)

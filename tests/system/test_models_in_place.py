@@ -34,7 +34,7 @@ class Model:
 
 
 class Halves(torch.nn.Module):
-    """The same, but for the kill."""
+    """Model in PyTorch that halves its input in place, and raises for one row."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Halve the input."""

@@ -91,7 +91,7 @@ def table(node: Observed) -> str:
 
 
 def written(pages: Pages) -> str:
-    """As in numa_maps."""
+    """Return pages by domain as numa_maps writes them."""
     return " ".join(f"N{domain}={count}" for domain, count in sorted(pages.items()))
 
 

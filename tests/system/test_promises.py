@@ -80,7 +80,7 @@ def test_a_record_that_is_late_before_a_node_takes_it_is_not_even_decoded(
 def test_what_one_record_may_cost_its_neighbours(
     own_redis: PrivateRedis, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever shares a batch with a record at fault, and this one itself, runs at most log2(batch) + 1 times more."""
+    """A record at fault, and each record of its batch, runs at most log2(batch) + 1 times more."""
     runs = tmp_path / "runs"
     runs.touch()
     monkeypatch.setenv(tally.TALLY, str(runs))

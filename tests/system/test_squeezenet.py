@@ -152,7 +152,7 @@ def test_the_original_dialect_gives_the_same(way: str, node: RunningNode, redis_
 def test_the_original_dialect_encodes_an_image_path_once_more(
     node: RunningNode, queue: InputQueue, redis_server: PrivateRedis
 ) -> None:
-    """As the original's client did: the photo is read and sent as a new JPEG, which moves the probabilities a little."""
+    """The photo is read and sent as a new JPEG, as by the original's client, which moves the probabilities a little."""
     again = [cv2.imencode(".jpg", WAYS["pixels"](photo)["image"])[1].tobytes() for photo in PHOTOS]
     expected: list[Any] = list(queue.predict_many({"data": jpeg} for jpeg in again))
 

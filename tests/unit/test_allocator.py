@@ -74,7 +74,7 @@ def test_memory_beyond_the_bound_goes_back_at_once() -> None:
 
 
 def test_a_backend_without_an_allocator_of_its_own_keeps_freed_memory(tmp_path: Path) -> None:
-    """As a user's model in Python, which may call torch or numpy."""
+    """Such a backend is a user's model in Python, which may call torch or numpy."""
     (tmp_path / "model.py").write_text(MODEL)
 
     faults, _ = faults_and_pages(str(tmp_path))

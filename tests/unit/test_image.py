@@ -322,7 +322,7 @@ def test_a_photo_is_turned_upright(channels: int) -> None:
 @pytest.mark.parametrize("extension", [".png", ".tiff"])
 @pytest.mark.parametrize("order", [[0, 1, 2], [2, 1, 0]])
 def test_16_bit_images_in_full(extension: str, order: list[int]) -> None:
-    """As they are for uint16; for floating point in 0..255 with fractions."""
+    """Pixels stay as they are for uint16, and become 0..255 with fractions for floating point."""
     options = ImageOptions(order="rgb" if order[0] else "bgr")
     content = encoded(DEEP, extension)
 

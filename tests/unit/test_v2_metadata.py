@@ -23,7 +23,7 @@ def node(**rest: Any) -> Heartbeat:
 
 
 def served(*nodes: Heartbeat) -> Served:
-    """As far as it is looked at here."""
+    """Return the parts of a served model that metadata are made from."""
     return cast(Served, SimpleNamespace(name="name", version="3", job=Job("j", nodes)))
 
 
