@@ -197,7 +197,7 @@ class Stand:
         lanes.close()
         job = lanes.served_model.config.job_name
         with suppress(redis.RedisError, OSError), self._config.redis_settings().client() as client:
-            client.delete(job, keys.limits_key(job), keys.dead_key(job), keys.reply_key(job, _NAME))
+            client.delete(job, keys.limits_key(job), keys.dead_key(job), keys.slow_key(job), keys.reply_key(job, _NAME))
 
     def _await(self, lanes: Generation) -> None:
         """Wait until the lanes serve, have failed, or have taken too long.
