@@ -73,7 +73,7 @@ class Frontend:
             CodecError: the answer has no predictions.
             ClusterServingError: an error of `ask`.
         """
-        return self.prediction(self.ask("/predict", timeout, request))
+        return parse_prediction(self.prediction(self.ask("/predict", timeout, request)))
 
     def ask(self, path: str, timeout: float, request: object = None) -> Reply:
         """Get a path, or post a request to the path.
@@ -114,17 +114,16 @@ class Frontend:
         except ValueError as error:
             raise CodecError(f"the frontend at {self.describe()} answered without JSON: {error!r}") from error
 
-    def prediction(self, reply: Reply) -> Any:
-        """Return the first prediction in the answer of a route that predicts, parsed.
+    def prediction(self, reply: Reply) -> str:
+        """Return the first prediction in the answer of a route that predicts, for `parse_prediction`.
 
         Raises:
             CodecError: the answer has no predictions.
         """
         try:
-            first = str(reply.document["predictions"][0])
+            return str(reply.document["predictions"][0])
         except (LookupError, TypeError) as error:
             raise CodecError(f"the frontend at {self.describe()} answered without predictions: {error!r}") from error
-        return parse_prediction(first)
 
     def _check(self) -> None:
         if not self._url.startswith(("http://", "https://")):

@@ -49,17 +49,20 @@ class HttpResponse(Protocol):
         ...
 
 
-def parse_prediction(text: str) -> ResultValue:
+def parse_prediction(text: str, dtype: type[np.floating[Any]] = np.float32) -> ResultValue:
     """Return the value of one element of `predictions`, in any of the three forms.
 
+    Args:
+        text: the element.
+        dtype: dtype of the numbers that are neither whole numbers nor bools.
+
     Returns:
-        The same as `decode_result`. Text is a str or nested lists of str. Whole numbers and bools keep their kind, other numbers
-        are float32.
+        The same as `decode_result`. Text is a str or nested lists of str.
 
     Raises:
         CodecError: the element begins like one of the forms, but is malformed.
     """
-    return _prediction(text, np.dtype(np.float32))
+    return _prediction(text, np.dtype(dtype))
 
 
 def server_timing_ms(header: str) -> dict[str, float]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from cluster_serving.client.errors import ErrorCode, RecordFailed
 from cluster_serving.client.http.frontend import Frontend
-from cluster_serving.client.http.reply import server_timing_ms
+from cluster_serving.client.http.reply import parse_prediction, server_timing_ms
 from cluster_serving.client.servers.process.exit_codes import ExitCode
 from cluster_serving.client.tensor_spec import TensorSpec
 from cluster_serving.client.threads.input_queue import InputQueue
@@ -121,7 +121,7 @@ def over_http(frontend: Frontend, name: str | None, records: Iterable[Record], t
             yield Answer(record.name, model.name, total_ms, {}, {}, error=(error.code, error.reason))
             continue
         total_ms = 1000 * (time.perf_counter() - begun_s)
-        value = frontend.prediction(reply)
+        value = parse_prediction(frontend.prediction(reply), np.float64)
         arrays = _outputs(value, model.outputs)
         stages = _with_rest(server_timing_ms(reply.server_timing), "client", total_ms)
         yield Answer(record.name, model.name, total_ms, stages, arrays, None if arrays else value)
@@ -149,15 +149,22 @@ def _queue(config: "Config", job: str, timeout_s: float) -> InputQueue:
 
 
 def _outputs(value: Any, specs: Sequence[TensorSpec]) -> dict[str, Any]:
-    """Return the outputs in a prediction by name. Empty: the prediction is the value of a filter."""
+    """Return the outputs in a prediction by name, in the dtypes of the model, which JSON does not tell.
+
+    Empty: the prediction is the value of a filter.
+    """
     if isinstance(value, np.ndarray):
         values = [value]
     elif isinstance(value, list) and any(isinstance(part, np.ndarray) for part in value):
         values = value
     else:
         return {}
-    known = len(specs) == len(values)
-    return {specs[at].name if known else f"output {at}": part for at, part in enumerate(values)}
+    if len(specs) != len(values):
+        return {f"output {at}": part for at, part in enumerate(values)}
+    return {
+        spec.name: part.astype(spec.dtype) if isinstance(part, np.ndarray) and spec.is_numeric else part
+        for spec, part in zip(specs, values, strict=True)
+    }
 
 
 def _with_rest(stages: Mapping[str, float], name: str, total_ms: float) -> dict[str, float]:

@@ -125,8 +125,10 @@ def test_every_kind_of_input(shell: Shell, way: str) -> None:
     assert sum(found["stages_ms"].values()) == pytest.approx(found["total_ms"], abs=2)
 
 
-def test_tensors_have_shapes_and_statistics(shell: Shell) -> None:
-    shown = shell.run(EVERYTHING, "everything.json").stdout.splitlines()
+@pytest.mark.parametrize("way", ["redis", "http"])
+def test_tensors_have_shapes_and_statistics(shell: Shell, way: str) -> None:
+    """In the dtypes of the model, which JSON does not tell."""
+    shown = shell.run(EVERYTHING, "everything.json", way=way).stdout.splitlines()
 
     assert [line.split() for line in shown[1:]] == [
         ["output", "dtype", "shape", "min", "mean", "max"],
