@@ -153,6 +153,7 @@ def _outputs(value: Any, specs: Sequence[TensorSpec]) -> dict[str, Any]:
 
     Empty: the prediction is the value of a filter.
     """
+    values: list[Any]
     if isinstance(value, np.ndarray):
         values = [value]
     elif isinstance(value, list) and any(isinstance(part, np.ndarray) for part in value):

@@ -26,6 +26,8 @@ class RunningNode:
         self.job = str(config.setdefault("jobName", "test_job"))
         self._server = server
         self._home = home
+        # A session has its share of the processor, and a shadow, which is idle, would get nothing in the session of all tests.
+        self._own_session = "shadow" in config
         config.setdefault("redisUrl", server.url)
         config.setdefault("modelParallelism", 1)
         config.setdefault("threadPerModel", 1)
@@ -49,7 +51,9 @@ class RunningNode:
         ]
         with self.log_path.open("ab") as log:
             environment = os.environ | {"CLUSTER_SERVING_HOME": str(self._home / "state")}
-            self.process = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
+            self.process = subprocess.Popen(
+                command, stdout=log, stderr=log, env=environment, start_new_session=self._own_session
+            )
         try:
             wait_until(self._ready_or_dead, "the node is ready", 240)
         except BaseException:

@@ -34,6 +34,7 @@ class Serve:
 
     def __init__(self, home: Path, *words: str, inside: Sequence[str] = (), **environment: str) -> None:
         self.log = home / "serve.log"
+        self._inside = inside
         self.redis_port, self.port = free_port(), free_port()
         self.environment = os.environ | {"CLUSTER_SERVING_HOME": str(home / "state")} | environment
         command = [
@@ -60,7 +61,6 @@ class Serve:
 
     def curl(self) -> str:
         """The answer to the printed curl."""
-        program("curl")
         call = re.search(r"^((?:curl|python3 -c)(?:.|\n)*?)\n\n", self.shown(), re.MULTILINE)
         assert call is not None, self.text
         return subprocess.run(
@@ -74,6 +74,13 @@ class Serve:
         return subprocess.run(
             [sys.executable, "-P", "-c", pasted[1]], capture_output=True, text=True, check=True
         ).stdout
+
+    def terminate(self) -> None:
+        """Ask it to stop, and not the command that it is an argument of, which ignores the signal."""
+        process = psutil.Process(self.process.pid)
+        if self._inside:
+            (process,) = process.children()
+        process.terminate()
 
     def left(self) -> list[str]:
         """The processes that belong to it."""
@@ -107,11 +114,12 @@ def serving(home: Path, *words: str, inside: Sequence[str] = (), **environment: 
         yield serve
     finally:
         if serve.process.poll() is None:
-            serve.process.send_signal(signal.SIGTERM)
+            serve.terminate()
             serve.process.wait(60)
 
 
 def test_the_printed_calls_are_answered_and_ctrl_c_ends_everything(tmp_path: Path) -> None:
+    program("curl")
     keys = tmp_path / "keys"
     keys.write_text("a-key-of-many-letters\n")
     keys.chmod(0o600)
@@ -142,6 +150,7 @@ def test_a_container_serves_what_is_mounted_and_ends_with_its_process_1(tmp_path
     """Process 1 of its own processes, a model that cannot be written, no home; from the Dockerfile: how it is started."""
     if os.geteuid() != 0:
         pytest.skip("only root makes namespaces")
+    program("curl")
     dockerfile = (Path(__file__).parents[2] / "docker" / "Dockerfile").read_text()
     assert 'ENTRYPOINT ["tini", "--", "cluster-serving"]' in dockerfile
     model = tmp_path / "model"
@@ -163,8 +172,7 @@ def test_a_container_serves_what_is_mounted_and_ends_with_its_process_1(tmp_path
     with serving(tmp_path, str(model), inside=inside, HOME="/nonexistent") as serve:
         answer = serve.curl()
         of_host = examined(serve, serve.redis_port)
-        (process_1,) = psutil.Process(serve.process.pid).children()
-        process_1.send_signal(signal.SIGTERM)
+        serve.terminate()
 
         assert serve.process.wait(60) == ExitCode.OK, serve.text
     assert answer.startswith('{"predictions":[[')
@@ -175,6 +183,7 @@ def test_a_container_serves_what_is_mounted_and_ends_with_its_process_1(tmp_path
 
 
 def test_a_changed_model_is_loaded_again_and_a_broken_one_is_not(tmp_path: Path) -> None:
+    program("curl")
     folder = tmp_path / "model"
     folder.mkdir()
     source = (MODELS / "price.py").read_text()
