@@ -17,6 +17,7 @@ from cluster_serving.client.tensor_spec import MAX_DENSE_BYTES
 from cluster_serving.client.wire.binding import bind, listed
 from cluster_serving.client.wire.compression import restore
 from cluster_serving.client.wire.original.base64_text import from_base64
+from cluster_serving.client.wire.original.decode import decode_record
 from cluster_serving.client.wire.original.json_record import decode_json_record
 from cluster_serving.client.wire.original.values import EncodedImage, OriginalValue
 from cluster_serving.client.wire.tensors import decode_tensor
@@ -309,8 +310,6 @@ class RecordDecoder:
         elif at.serde >= 0 and fields[at.serde] == b"stream":
             columns = decode_json_record(fields[at.data])
         else:
-            from cluster_serving.client.wire.original.decode import decode_record  # with pyarrow, which takes 20 MB
-
             columns = decode_record(fields[at.data], self._options.sparse_layout)
         if self._options.raw:
             given = dict(original_field(name, value, self._options.encrypted) for name, value in columns)
