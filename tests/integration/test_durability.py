@@ -75,7 +75,7 @@ def test_a_call_that_is_answered_later_outlives_the_master(servers: Failover) ->
         try:
             with paused(servers.replica):
                 unknown = asyncio.create_task(calls.enqueue([b"unknown"], [RECORD], "elsewhere", 60, b""))
-                (result,) = await calls.run([RECORD], 0.2)  # its caller waits anyway, but for no replica
+                (result,) = await calls.run([RECORD], 2)  # its caller waits anyway, but for no replica
                 with pytest.raises(ConnectionLost, match=NOT_COPIED):
                     await unknown
             await calls.enqueue([b"later"], [RECORD], "elsewhere", 60, b"")
