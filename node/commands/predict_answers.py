@@ -121,7 +121,8 @@ def over_http(frontend: Frontend, name: str | None, records: Iterable[Record], t
             yield Answer(record.name, model.name, total_ms, {}, {}, error=(error.code, error.reason))
             continue
         total_ms = 1000 * (time.perf_counter() - begun_s)
-        value = parse_prediction(frontend.prediction(reply), np.float64)
+        # JSON tells no dtypes: where the frontend does not tell the outputs either, most are float32.
+        value = parse_prediction(frontend.prediction(reply), np.float64 if model.outputs else np.float32)
         arrays = _outputs(value, model.outputs)
         stages = _with_rest(server_timing_ms(reply.server_timing), "client", total_ms)
         yield Answer(record.name, model.name, total_ms, stages, arrays, None if arrays else value)

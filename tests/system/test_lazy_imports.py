@@ -28,7 +28,7 @@ def telling(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("telling")
 def test_first_tensor_waits_for_no_import(redis_server: PrivateRedis, tmp_path: Path) -> None:
-    """Neither of a new node nor of a new lane during a change: in the reader, the import of pyarrow takes 0.03 to 0.1 s."""
+    """The reader's import of pyarrow takes 0.03 to 0.1 s, in a new node and in a new lane during a change."""
     with (
         running_node(tmp_path, redis_server, modelPath=str(MODEL)) as node,
         InputQueue(port=redis_server.port, name=node.job) as queue,

@@ -127,7 +127,7 @@ def test_every_kind_of_input(shell: Shell, way: str) -> None:
 
 @pytest.mark.parametrize("way", ["redis", "http"])
 def test_tensors_have_shapes_and_statistics(shell: Shell, way: str) -> None:
-    """In the dtypes of the model, which JSON does not tell."""
+    """Tensors have the dtypes of the model over HTTP too, where JSON does not tell them."""
     shown = shell.run(EVERYTHING, "everything.json", way=way).stdout.splitlines()
 
     assert [line.split() for line in shown[1:]] == [
