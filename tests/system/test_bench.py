@@ -129,7 +129,7 @@ def test_load_over_https_with_an_api_key(shell: Shell) -> None:
 
 def test_an_open_loop_beyond_the_capacity(shell: Shell) -> None:
     """Requests are due whether answers come or not, and a request without an answer in time is of no use."""
-    words = (JOB, TAKES_10_MS, *shell.redis, "--rate", "400", "--deadline", "2000", "--seconds", "3")
+    words = (JOB, TAKES_10_MS, *shell.redis, "--rate", "400", "--deadline", "2000", "--seconds", "5")
     found = shell.measured(*words, "--arrivals", "fixed", "--plot", "beyond.png")
 
     assert 0 < found["goodput_per_s"] <= 101
