@@ -1,4 +1,4 @@
-"""Tracebacks that end at the line of the program.
+"""Tracebacks and warnings that end at the line of the program.
 
 A call of a queue stands on up to ten frames of this package, and an error of Redis or of a file on many more. The message of an
 error has all that a program needs, so the error leaves the public method without frames of the package, and without a cause.
@@ -7,10 +7,11 @@ error has all that a program needs, so the error leaves the public method withou
 
 import inspect
 import sys
+import warnings
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
 from contextlib import aclosing
 from functools import wraps
-from types import TracebackType
+from types import FrameType, TracebackType
 from typing import Any, TypeVar, cast
 
 from cluster_serving.client.errors import ClusterServingError
@@ -40,6 +41,14 @@ def short_tracebacks(call: Call) -> Call:
     if sys.flags.dev_mode:
         return call
     return cast(Call, wraps(call)(_wrapped(call)))
+
+
+def warn(message: str) -> None:
+    """Give a `RuntimeWarning` at the line of the program that called this package."""
+    frame, level = inspect.currentframe(), 1
+    while frame is not None and _is_inside(frame):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, RuntimeWarning, stacklevel=level)
 
 
 def _wrapped(call: Callable[..., Any]) -> Callable[..., Any]:
@@ -73,7 +82,11 @@ def _outside(traceback: TracebackType | None) -> TracebackType | None:
     if traceback is None:
         return None
     rest = _outside(traceback.tb_next)
-    if str(traceback.tb_frame.f_globals.get("__name__", "")).startswith(_PACKAGE):
+    if _is_inside(traceback.tb_frame):
         return rest
     traceback.tb_next = rest
     return traceback
+
+
+def _is_inside(frame: FrameType) -> bool:
+    return str(frame.f_globals.get("__name__", "")).startswith(_PACKAGE)

@@ -13,7 +13,6 @@ begins where Redis or the network is short, and not where the cores are.
 
 import math
 import time
-import warnings
 from collections.abc import Generator, Sequence
 from typing import Any, NamedTuple
 
@@ -26,6 +25,7 @@ from cluster_serving.client.protocol.redis_refused import RedisRefused
 from cluster_serving.client.protocol.requests import Dialect, Fields
 from cluster_serving.client.protocol.resp import Argument
 from cluster_serving.client.tensor_spec import TensorSpec
+from cluster_serving.client.tracebacks import warn
 from cluster_serving.client.wire.compression import Codec, compress, restore
 from cluster_serving.client.wire.heartbeat import Heartbeat
 from cluster_serving.client.wire.tensors import Array, encode_tensor, tensor_layout
@@ -101,11 +101,9 @@ class Payload:
         """Warn once that Redis has refused a question."""
         if not self._told:
             self._told = True
-            warnings.warn(
+            warn(
                 f"tensors of the job {self._job} are sent as they are: compress needs the right to read the heartbeats of its "
-                f"nodes, and Redis says: {refusal}",
-                RuntimeWarning,
-                stacklevel=2,
+                f"nodes, and Redis says: {refusal}"
             )
 
     def packed(self, fields: Fields) -> Fields:

@@ -103,16 +103,12 @@ def _outputs(answer: Any) -> Arrays:
 def zoo(
     request: pytest.FixtureRequest, redis_server: PrivateRedis, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Zoo]:
-    # Nodes that are measured start in twice the time, and reach no line that other tests do not.
-    measuring = os.environ.pop("COVERAGE_PROCESS_CONFIG", None)
     selected = {part for item in request.session.items for part in SERVED if f"[{part}]" in item.name}
     if any("agree" in item.name for item in request.session.items):
         selected |= set(SQUEEZENETS)
     zoo = Zoo(tmp_path_factory.mktemp("zoo"), redis_server, selected)
     yield zoo
     zoo.close()
-    if measuring is not None:
-        os.environ["COVERAGE_PROCESS_CONFIG"] = measuring
 
 
 @pytest.mark.timeout(1200)  # the first one waits for its turn among all

@@ -208,11 +208,12 @@ def test_a_node_gets_the_same_row_of_the_narrow_tensor(dtype: str, array: NDArra
     assert row(narrow) == row(array)
 
 
-def test_a_refusal_is_told_once() -> None:
+def test_a_refusal_is_told_once_at_the_line_of_the_program() -> None:
     payload = Payload(JOB, "lz4")
 
-    with pytest.warns(RuntimeWarning, match="compress needs the right to read the heartbeats"):
+    with pytest.warns(RuntimeWarning, match="compress needs the right to read the heartbeats") as told:
         payload.refused(RedisRefused("NOPERM"))
+    assert [each.filename for each in told] == [__file__]
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         payload.refused(RedisRefused("NOPERM"))

@@ -107,6 +107,7 @@ def test_calls_wait_as_queueing_theory_says() -> None:
     assert sum(waits_s) / len(waits_s) == pytest.approx(1e-4 + 0.5e-4, rel=0.05)
 
 
+@pytest.mark.slow
 def test_a_part_tells_of_the_whole() -> None:
     light = msgspec.structs.replace(COSTS, redis=Cost(40, 20, 40))
     crew = Crew(nodes=0, workers=8, cores=10, callers=16)
@@ -128,6 +129,7 @@ def test_the_smallest_layout_keeps_the_objective_and_a_smaller_one_does_not() ->
     assert not planner.keeps(replace(layout, nodes=layout.nodes - 1))[0]
 
 
+@pytest.mark.slow
 def test_a_plan_has_spare_machines_for_a_zone_and_tells_what_fails_first() -> None:
     demand = replace(DEMAND, over_http=True, survive="zone", zones=3, price=0.05)
 
@@ -145,6 +147,7 @@ def test_a_plan_has_spare_machines_for_a_zone_and_tells_what_fails_first() -> No
     assert plan.redis_memory_bytes == pytest.approx(400 * 30 * 620_000, rel=0.01)
 
 
+@pytest.mark.slow
 def test_the_largest_plan_has_a_redis_for_each_share_of_the_rate() -> None:
     light = msgspec.structs.replace(
         COSTS, payload_bytes=600, redis=Cost(40, 20, 12), worker=Cost(0, 400, 400), batch=64
@@ -164,6 +167,7 @@ def run(tmp_path: Path, *arguments: str) -> Result:
     return CliRunner().invoke(swarm, ["plan", str(path), *arguments])
 
 
+@pytest.mark.slow
 def test_the_command_prints_and_draws_the_plan(tmp_path: Path) -> None:
     options = ("--rate", "400", "--p99", "60", "--cores", "4", "--memory", "16", "--records", "200")
     picture = tmp_path / "plan.png"
