@@ -24,6 +24,8 @@ _SHARED: Final = frozenset(
         "redisTimeout",
         "redisUrl",
         "redisUsername",
+        "sentinelPassword",
+        "sentinelUsername",
         _TRUST_STORE,
         _TRUST_STORE_PASSWORD,
     }

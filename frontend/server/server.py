@@ -23,7 +23,7 @@ import structlog
 from cluster_serving.client.servers.process import log as logs
 from cluster_serving.client.servers.process.child import wait
 from cluster_serving.client.servers.process.exit_codes import ExitCode, Fault
-from cluster_serving.client.servers.process.progress_pipe import Reporter
+from cluster_serving.client.servers.process.progress_pipe import Event, Reporter
 from cluster_serving.client.servers.process.redaction import hide, secrets_of_config
 from cluster_serving.frontend.config.loading import LoadedFrontendConfig, check_files
 from cluster_serving.frontend.server.child import Child
@@ -170,6 +170,7 @@ class Server:
             self._tell_listening()
         if self._next is not None and self._next.ready:
             old, self._current, self._next = self._current, self._next, None
+            logs.set_level(self._current.config.log_level)
             self._current.served = True
             close(old.listeners, self._current.listeners)
             self._tell_listening()
@@ -196,7 +197,7 @@ class Server:
         urls = {listener.scheme: listener.url for listener in self._current.listeners.values()}
         redis, job = config.redis_settings().describe(), config.job_name
         log.info("listening", **urls, redis=redis, job=job, processes=config.workers)
-        self._report("ready", urls["http"])
+        self._report.send(Event("ready", urls["http"], drain_s=self._current.config.drain_timeout_s))
 
     def _reap_orphans(self) -> None:
         """Reap the orphans of other processes, as process 1 of a container."""

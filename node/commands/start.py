@@ -87,7 +87,7 @@ def restart(name: str | None, timeout_s: float, cold: bool, **values: Any) -> No
 
     The new model and settings are loaded beside the old ones and take over when they can answer. When the load fails, the old
     model and settings stay. A job that does not run is started. With a new Redis or job name, or with --cold, the job is stopped
-    first.
+    first. The frontend of start --http moves to a new Redis or job name too.
 
     The job starts with the options of its last start. Options given now come on top.
     Settings that came from the environment then, and every password, have to be given again. Redis and its data stay.
@@ -98,7 +98,7 @@ def restart(name: str | None, timeout_s: float, cold: bool, **values: Any) -> No
     from cluster_serving.node.lifecycle import background
     from cluster_serving.node.lifecycle.jobs_here import not_running
     from cluster_serving.node.lifecycle.prepare import check, check_free
-    from cluster_serving.node.lifecycle.restart import can_change, request_change
+    from cluster_serving.node.lifecycle.restart import can_change, frontend_to_move, request_change
     from cluster_serving.node.lifecycle.stopping import stop_job
 
     options, named = StartOptions.of(values), name
@@ -132,4 +132,4 @@ def restart(name: str | None, timeout_s: float, cold: bool, **values: Any) -> No
     if loaded.config.model_is_remote:  # while the old node still serves
         fetched(loaded.config, new, say)
     stop_job(job)
-    background.run(options, timeout_s)
+    background.run(options, timeout_s, frontend_to_move(job, record, loaded.config))

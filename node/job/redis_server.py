@@ -109,10 +109,13 @@ def start(
         The process id of the server.
 
     Raises:
-        RedisUnavailable: the port is taken, or the server ended or did not answer in time. The message has the last log line.
+        RedisUnavailable: the port is taken, a server with this directory runs, or the server ended or did not answer in time.
+            The last message has the last log line.
     """
     if listener(port) is not Listener.NOBODY:
         raise RedisUnavailable(f"port {port} is in use by another process; free it, or choose another port in redisUrl")
+    if owned(directory) is not None:  # two servers on the same files would delete each other's data
+        raise RedisUnavailable(f"a Redis with the data in {directory} runs already, on port {port_of(directory)}")
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     directory = directory.resolve()
     # A file instead of arguments, because the quoting of arguments differs between versions of Redis.

@@ -14,7 +14,7 @@ from cluster_serving.client.servers.process.printable import printable
 from cluster_serving.client.servers.process.progress_pipe import Event
 from cluster_serving.node.job import detached
 from cluster_serving.node.job.directory import Job
-from cluster_serving.node.lifecycle.frontend import Http, await_model, launch_frontend, stop_frontend
+from cluster_serving.node.lifecycle.frontend import Http, await_model, launch_frontend, record_frontend, stop_frontend
 from cluster_serving.node.lifecycle.jobs_here import command_for
 from cluster_serving.node.lifecycle.launch import Launch, environ_with
 from cluster_serving.node.lifecycle.options import StartOptions
@@ -117,8 +117,9 @@ def start_servers(
             frontend = launch_frontend(http, loaded, path, job, extra)
             undo.callback(frontend.stop)
         with StartDisplay() as display:
-            if frontend is not None:  # ready first, as a rule
+            if frontend is not None and http is not None:  # ready first, as a rule
                 url = frontend.wait(timeout_s, display.show)
+                record_frontend(http, frontend, job)
             text = node.wait(timeout_s, display.show)
             undo.pop_all()
             started = Started(node, text, frontend, url)

@@ -71,6 +71,7 @@ def _serve(options: StartOptions, report: Reporter, patience_s: float) -> int:
 
     def remember(options: StartOptions, config: Config) -> None:
         rotation.follow(config)
+        log.set_level(config.log_level)
         job.record(_record(options, config, job, home))
 
     def tell(text: str) -> None:

@@ -26,6 +26,7 @@ _COMMAND = (sys.executable, "-P", "-m", "cluster_serving.frontend", f"--report-f
 _DRAIN_S = 15.0  # default of the frontend's drainTimeout
 _GRACE_S = 5.0
 _POLL_S = 0.05
+_TOLD_EVERY_S = 5.0
 
 
 @dataclass(frozen=True)
@@ -53,8 +54,13 @@ def launch_frontend(http: Http, loaded: LoadedConfig, path: Path | None, job: Jo
     command = [*_COMMAND, *([f"--config-path={path}"] if path else [])]
     command += [f"--port={http.port}"] if http.port is not None else []
     launch = Launch("frontend", [*command, *extra], job.frontend_log_path, environ_with(given), drain_s)
-    job.record_frontend(FrontendRecord(launch.pid, psutil.Process(launch.pid).create_time()))
+    record_frontend(http, launch, job)
     return launch
+
+
+def record_frontend(http: Http, launch: Launch, job: Job) -> None:
+    """Record the frontend beside the node of a job, for `stop` and `restart`."""
+    job.record_frontend(FrontendRecord(launch.pid, launch.created_s, http.port, launch.drain_s))
 
 
 def await_model(url: str, job: str, within_s: float) -> bool:
@@ -88,9 +94,9 @@ def stop_frontend(job: Job) -> bool:
         if process.create_time() != record.created_s:
             return False
         process.terminate()
-        try:
-            process.wait(_DRAIN_S + _GRACE_S)
-        except psutil.TimeoutExpired:
+        timeout_s = record.drain_s + _GRACE_S
+        if not _ended(process, job, timeout_s):
+            say(f"the frontend of job {job.name} did not end in {timeout_s:g} s and is killed", err=True)
             process.kill()
     except psutil.NoSuchProcess:
         return False
@@ -100,3 +106,18 @@ def stop_frontend(job: Job) -> bool:
         ) from error
     say(f"Frontend of job {job.name} stopped.")
     return True
+
+
+def _ended(process: psutil.Process, job: Job, timeout_s: float) -> bool:
+    """Wait until a frontend has ended, and return whether it has. Print the waiting time now and then."""
+    begun_s = time.monotonic()
+    while (left_s := begun_s + timeout_s - time.monotonic()) > 0:
+        try:
+            process.wait(min(left_s, _TOLD_EVERY_S))
+            return True
+        except psutil.TimeoutExpired:
+            waited_s = time.monotonic() - begun_s
+            say(
+                f"Waiting for the frontend of job {job.name} to answer open requests ({waited_s:.0f} of {timeout_s:g} s)."
+            )
+    return False

@@ -32,7 +32,7 @@ class Launch:
         command: absolute path of the program, and its arguments. The pipe is descriptor `detached.PASSED_FD`.
         log: file for the output.
         environ: environment of the server.
-        drain_s: seconds that the server may take to stop.
+        drain_s: seconds that the server may take to stop, unless the server tells another time when it is ready.
 
     Raises:
         OSError: the server cannot be started.
@@ -44,7 +44,7 @@ class Launch:
         self.name = name
         self._log = log
         self._log_start = log.stat().st_size if log.exists() else 0
-        self._stop_s = drain_s + _END_S
+        self.drain_s = drain_s
         self._pipe, writing = os.pipe()
         try:
             self.pid = detached.spawn(command, log, environ, writing)
@@ -54,6 +54,11 @@ class Launch:
         finally:
             os.close(writing)
         self._process = psutil.Process(self.pid)
+
+    @property
+    def created_s(self) -> float:
+        """Time at which the process was created. With the pid it names the process, also later."""
+        return self._process.create_time()
 
     def wait(self, timeout_s: float, show: Callable[[Event], None]) -> str:
         """Wait until the server is ready, and return the text of its last event.
@@ -77,6 +82,7 @@ class Launch:
             os.close(self._pipe)
         if event is None or event.event != "ready":
             raise self._failure(event)
+        self.drain_s = event.drain_s or self.drain_s
         return event.text
 
     def exit_code(self) -> int | None:
@@ -94,7 +100,7 @@ class Launch:
     def stop(self) -> None:
         """Stop the server with SIGTERM. After the time for its drain, stop the server with SIGKILL."""
         self.terminate()
-        if not detached.ended(self.pid, self._stop_s):
+        if not detached.ended(self.pid, self.drain_s + _END_S):
             with suppress(ProcessLookupError):
                 os.killpg(self.pid, signal.SIGKILL)  # the server leads a session of its own, so its children end too
             detached.ended(self.pid, _END_S)

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cluster_serving.client.servers.config.spellings import fold, snake
-from cluster_serving.client.servers.config.values import has_host, mask_address, split_password
+from cluster_serving.client.servers.config.values import has_host, local_path, mask_address, split_password
 from cluster_serving.client.servers.process.command import SETTINGS
-from cluster_serving.node.config.spellings import ALIASES
+from cluster_serving.node.config.spellings import ALIASES, PATHS, SPELLINGS
 
 if TYPE_CHECKING:
     from cluster_serving.node.config.loading import LoadedConfig
@@ -22,6 +22,7 @@ _TRUST_STORE_PASSWORD = "redisSecureTrustStorePassword"  # noqa: S105  # the nam
 _SECRET_KEYS = (
     "redisUrl",
     "redisPassword",
+    "sentinelPassword",
     _TRUST_STORE_PASSWORD,
     "modelSecret",
     "modelSalt",
@@ -39,7 +40,7 @@ TIMEOUT_S = 600.0
 
 @dataclass(frozen=True)
 class StartOptions:
-    """Options of a command line. None: not given. Paths are absolute."""
+    """Options of a command line. None: not given. Paths are absolute, because `restart` may be called in another folder."""
 
     config_path: str | None = None
     parallelism: int | None = None
@@ -56,6 +57,7 @@ class StartOptions:
         for name in ("config_path", "model_path"):
             if given[name] and "://" not in given[name]:
                 given[name] = str(Path(given[name]).absolute())
+        given["settings"] = tuple(_with_absolute_path(setting) for setting in given["settings"])
         options = cls(**given)
         # A secret in the model's URL is refused: every user could read the secret in `ps`, and `restart` would lose a hidden
         # secret.
@@ -109,11 +111,15 @@ class StartOptions:
         return public, {f"{ENVIRON_PREFIX}{snake(key)}": value for key, value in secrets.items()}
 
     def over(self, earlier: "StartOptions") -> "StartOptions":
-        """Return these options, with earlier options in place of options that were not given."""
+        """Return these options, with earlier options in place of options that were not given.
+
+        An earlier `--set` gives way to an option of the same key too.
+        """
         values: dict[str, Any] = {field.name: getattr(self, field.name) for field in fields(self)}
         given = {name: value for name, value in values.items() if value is not None}
-        # A later `--set` of the same key wins.
-        return replace(earlier, **given | {"settings": (*earlier.settings, *self.settings)})
+        replaced = {_key(name) for name in (*given, *self.settings)}
+        kept = [setting for setting in earlier.settings if _key(setting) not in replaced]
+        return replace(earlier, **given | {"settings": (*kept, *self.settings)})
 
     def load(self, environ: Mapping[str, str] = os.environ) -> "tuple[LoadedConfig, Path | None]":
         """Load the config, and return the config with the path of the file. None: no file was read.
@@ -131,6 +137,20 @@ class StartOptions:
         return load_config(path, environ, self.flags()), path
 
 
+def _key(written: str) -> str:
+    """Return the folded key of an option or of a setting `KEY=VALUE`: `omp` and `thread_per_model=2` are `threadpermodel`."""
+    folded = fold(written.partition("=")[0].strip())
+    return fold(SPELLINGS.flags.get(folded) or ALIASES.get(folded, folded))
+
+
+def _with_absolute_path(setting: str) -> str:
+    written, _, value = setting.partition("=")
+    if _key(written) not in _PATHS or "://" in value:
+        return setting
+    return f"{written}={local_path(value, Path.cwd())}"
+
+
+_PATHS = {fold(key) for key in PATHS}
 _VALUES = [field.name for field in fields(StartOptions) if field.name not in {"config_path", "settings"}]
 
 

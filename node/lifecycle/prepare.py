@@ -23,6 +23,7 @@ from cluster_serving.node.job.redis_program import check_version, find_server, r
 from cluster_serving.node.job.redis_server import Listener
 from cluster_serving.node.job.redis_watch import forget
 from cluster_serving.node.lifecycle.jobs_here import command_for
+from cluster_serving.node.lifecycle.stopping import other_users, stop_redis
 from cluster_serving.node.supervisor.tensorboard import check_tensorboard
 from cluster_serving.node.writer.span_export import check_spans
 
@@ -42,7 +43,9 @@ def check(config: Config) -> None:
     _look_for_model(config)
     settings = _settings(config)
     if settings.is_local_default and _found(settings.port) is Listener.NOBODY:
-        find_server(os.environ, Job.of(config.job_name).redis_directory)
+        job = Job.of(config.job_name)
+        _check_redis_can_move(job)
+        find_server(os.environ, job.redis_directory)
     else:
         check_redis(settings, allow_eviction=config.allow_eviction)
 
@@ -151,6 +154,9 @@ def _start_redis(settings: RedisSettings, max_memory_bytes: int, job: Job, say: 
         if _found(port) is Listener.NOBODY:
             if _restarted_for_others(settings, say):
                 return False
+            _check_redis_can_move(job)
+            if redis_server.owned(directory) is not None:
+                stop_redis(job)
             server = find_server(os.environ, directory)
             say(f"Starting Redis on port {port}: {server.described()}.")
             redis_server.start(directory, port, max_memory_bytes, server, settings.password)
@@ -160,6 +166,21 @@ def _start_redis(settings: RedisSettings, max_memory_bytes: int, job: Job, say: 
     if not ours and redis_server.holds_data(directory):
         say(f"Another Redis listens on port {port}: the records kept in {directory} are not visible to this start.")
     return False
+
+
+def _check_redis_can_move(job: Job) -> None:
+    """Check that no other job uses the job's embedded Redis, which runs on the port of an earlier `redisUrl`.
+
+    Raises:
+        RedisUnavailable: another job uses the Redis.
+    """
+    directory = job.redis_directory
+    if redis_server.owned(directory) is not None and (users := other_users(job)):
+        port = redis_server.port_of(directory)
+        raise RedisUnavailable(
+            f"the Redis with the records of job {job.name} runs on port {port}, and job {', '.join(users)} uses it: stop that "
+            f"first, or keep --redis-url=localhost:{port}"
+        )
 
 
 def repair_redis(settings: RedisSettings, say: Callable[[str], None]) -> bool:

@@ -17,6 +17,7 @@ from cluster_serving.node.config.loading import Config
 from cluster_serving.node.job.directory import ChangeRequest, Job, NodeRecord
 from cluster_serving.node.job.redis_errors import RedisUnavailable
 from cluster_serving.node.lifecycle.background import StartDisplay
+from cluster_serving.node.lifecycle.frontend import Http, stop_frontend
 from cluster_serving.node.lifecycle.launch import NotReady, environ_with
 from cluster_serving.node.lifecycle.options import StartOptions
 from cluster_serving.node.lifecycle.prepare import check_redis
@@ -36,6 +37,19 @@ def can_change(job: Job, record: NodeRecord | None, config: Config) -> bool:
     except RedisUnavailable:
         return False  # `start` may run the Redis
     return True
+
+
+def frontend_to_move(job: Job, record: NodeRecord | None, config: Config) -> Http | None:
+    """Stop the frontend beside a job that gets a new Redis or a new name, and return the wish for the same frontend there.
+
+    Returns:
+        None when no frontend runs, or when the frontend stays as it is.
+    """
+    moves = record is not None and (
+        Job.of(config.job_name) != job or record.redis != config.redis_settings().describe()
+    )
+    frontend = job.read_frontend() if moves else None
+    return Http(frontend.port) if frontend is not None and stop_frontend(job) else None
 
 
 def request_change(job: Job, options: StartOptions, timeout_s: float) -> str:

@@ -84,6 +84,20 @@ def _wait(job: "Job", process: "psutil.Process", timeout_s: float) -> bool:
     return True
 
 
+def other_users(job: "Job") -> list[str]:
+    """Return the names of the other running jobs that use the embedded Redis of this job."""
+    from cluster_serving.node.job import redis_server
+    from cluster_serving.node.job.directory import all_jobs
+
+    port = redis_server.port_of(job.redis_directory)
+    users: list[str] = []
+    for other in all_jobs():
+        record = other.read()
+        if other != job and other.running() and record is not None and record.local_redis_port == port:
+            users.append(other.name)
+    return users
+
+
 def stop_redis(job: "Job") -> RedisEnd:
     """Stop the Redis of this job, unless a different running job uses the Redis. Print why a Redis runs on.
 
@@ -105,13 +119,7 @@ def stop_redis(job: "Job") -> RedisEnd:
         for owner in owners:
             say(f"Redis was started by job {owner.name}: stop it with {command_for(owner, 'shutdown')}")
         return RedisEnd.RUNS_ON if owners else RedisEnd.NONE
-    port = redis_server.port_of(job.redis_directory)
-    users: list[str] = []
-    for other in others:
-        record = other.read()
-        if other.running() and record is not None and record.local_redis_port == port:
-            users.append(other.name)
-    if users:
+    if users := other_users(job):
         say(f"Redis stays: job {', '.join(users)} uses it.")
         return RedisEnd.RUNS_ON
     redis_server.stop(job.redis_directory)

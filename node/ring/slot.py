@@ -109,6 +109,14 @@ class StoredOutput(msgspec.Struct, frozen=True, array_like=True):
         return self.dtype == "str"
 
 
+class OutcomesFullError(Exception):
+    """Outcomes have no room in their slot. `fitting`: how many of them, from the first on, would have."""
+
+    def __init__(self, fitting: int) -> None:
+        super().__init__(f"the slot has room for the first {fitting} outcomes alone")
+        self.fitting = fitting
+
+
 class Outcome(msgspec.Struct, frozen=True, array_like=True):
     """Outcome of one or several rows: outputs, an error for all rows, or a value for each row (offset and length in the outputs).
 
@@ -296,11 +304,17 @@ class Slot:
             self._header[Header.STARTED_US] = now_us()
 
     def add(self, outcomes: Sequence[Outcome], next_row: int, output_bytes: int) -> None:
-        """Worker: store the outcomes of finished rows. The next run begins at `next_row`."""
+        """Worker: store the outcomes of finished rows. The next run begins at `next_row`.
+
+        Raises:
+            OutcomesFullError: the outcomes have no room. The slot is as before.
+        """
         at = self._header[Header.OUTCOME_BYTES]
-        for outcome in outcomes:
+        for number, outcome in enumerate(outcomes):
             encoded = _encode(outcome)
             end = at + 4 + len(encoded)
+            if end > len(self._outcomes):
+                raise OutcomesFullError(number)
             self._outcomes[at:end] = len(encoded).to_bytes(4, "little") + encoded
             at = end
         header = self._header

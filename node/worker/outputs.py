@@ -183,6 +183,11 @@ def failed(row: int, error: BaseException, hint: str = "") -> Outcome:
     return Outcome([row], error=(code, cut(redact(message))), detail=cut_detail(redact(detail)))
 
 
+def too_many_outputs(row: int) -> Outcome:
+    """Return the outcome of a record whose outputs are too many to be described in an empty slot."""
+    return failed(row, ResultTooLargeError("the model gave more outputs for one record than a slot can describe"))
+
+
 def _check(outputs: Outputs) -> None:
     if len(outputs) > _MOST_OUTPUTS:
         raise ModelError(f"the model gave {len(outputs)} outputs, and at most {_MOST_OUTPUTS} can be sent")

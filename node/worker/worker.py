@@ -32,12 +32,12 @@ from cluster_serving.node.ring.deadline import too_late
 from cluster_serving.node.ring.forecast import RowTimes
 from cluster_serving.node.ring.metrics import BATCH_ROWS, FIRST_WORKER, INFERENCE, Count
 from cluster_serving.node.ring.ring import Ring, State
-from cluster_serving.node.ring.slot import Outcome, Slot
+from cluster_serving.node.ring.slot import Outcome, OutcomesFullError, Slot
 from cluster_serving.node.ring.spec import LaneSpec
 from cluster_serving.node.topology import cpulist, threads
 from cluster_serving.node.worker.first_rows import FirstRows
 from cluster_serving.node.worker.inputs import ModelRun, SlotInputs
-from cluster_serving.node.worker.outputs import OutputArea, SlotOutputs, failed
+from cluster_serving.node.worker.outputs import OutputArea, SlotOutputs, failed, too_many_outputs
 from cluster_serving.node.worker.poison import poisoned
 from cluster_serving.node.worker.spec import WorkerSpec
 
@@ -161,7 +161,14 @@ class Worker:
             for run in runs:
                 outcomes += self._outcomes(run, area)
             next_row = _first_without(outcomes, rows) if area.full else rows.stop
-            slot.add(outcomes, next_row, area.used)
+            try:
+                slot.add(outcomes, next_row, area.used)
+            except OutcomesFullError as full:
+                outcomes = outcomes[: full.fitting]
+                if not outcomes and not slot.outcomes():
+                    outcomes = [too_many_outputs(rows[0])]
+                next_row = _first_without(outcomes, rows)
+                slot.add(outcomes, next_row, area.used)
             if next_row < rows.stop:
                 break
         took_s = time.perf_counter() - begun_s

@@ -122,6 +122,16 @@ def test_port_of_another_redis(directory: Path, tmp_path: Path) -> None:
     assert redis_server.owned(tmp_path / "second") is None
 
 
+def test_data_have_one_server(directory: Path) -> None:
+    port = free_port()
+    redis_server.start(directory, port, 0)
+
+    with pytest.raises(RedisUnavailable, match=f"a Redis with the data in .* runs already, on port {port}"):
+        redis_server.start(directory, free_port(), 0)
+
+    assert redis_server.port_of(directory) == port
+
+
 def test_last_log_line_says_why(directory: Path) -> None:
     program = directory.parent / "redis-server"
     program.parent.mkdir(parents=True)

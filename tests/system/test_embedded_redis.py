@@ -11,10 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import pytest
 import redis
 
 from cluster_serving.client import ConnectionLost, InputQueue, OutputQueue
+from cluster_serving.client.servers.process.exit_codes import ExitCode
 from cluster_serving.node.job import redis_server
 from cluster_serving.node.job.redis_watch import watched
 from support.broken_redis import damage, mend
@@ -170,3 +172,44 @@ def test_a_start_of_the_same_job_repairs_it_and_is_content(site: Site) -> None:
     assert f"job {JOB} runs, and goes on with this Redis." in repaired.stdout
     assert again.returncode == 7
     wait_until(lambda: site.status()["state"] == "ready", "the node goes on")
+
+
+def test_it_stays_where_another_job_uses_it(site: Site) -> None:
+    assert site.start("beside").returncode == 0
+
+    done = site.command("restart", JOB, f"--redis-url=localhost:{free_port()}")
+
+    assert done.returncode == ExitCode.REDIS
+    assert f"runs on port {site.port}, and job beside uses it: stop that first" in done.stderr
+    assert f"job {JOB} goes on serving" in done.stderr
+    assert site.command("stop", "beside").returncode == 0
+
+
+def test_it_moves_to_another_port_with_its_data_and_the_frontend(tmp_path: Path) -> None:
+    """Two servers on the same files would delete each other's data."""
+    site, moved = Site(tmp_path / "home"), free_port()
+    config = tmp_path / "config.yaml"
+    config.write_text(
+        f"modelPath: {MODELS / 'affine.py'}\njobName: {JOB}\nmodelParallelism: 1\nfrontend: {{drainTimeout: 60}}\n"
+    )
+    try:
+        done = site.command("start", "-c", str(config), f"--redis-url=localhost:{site.port}", "--http", "--port=0")
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert json.loads((tmp_path / "home" / JOB / "frontend.json").read_text())["drain_s"] == 60
+        first = redis_server.owned(site.directory)
+        with redis.Redis(port=site.port) as client:
+            client.set("kept", "yes")
+
+        done = site.command("restart", JOB, f"--redis-url=localhost:{moved}")
+
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert first is not None
+        assert not psutil.pid_exists(first)
+        with redis.Redis(port=moved) as client:
+            assert client.get("kept") == b"yes"
+        url = next(line for line in done.stdout.splitlines() if line.startswith("HTTP: ")).removeprefix("HTTP: ")
+        assert InputQueue(url).predict('{"instances": [{"x": [1, 2, 3, 4]}]}')
+    finally:
+        done = site.command("shutdown", JOB)
+    assert "Frontend of job" in done.stdout
+    assert redis_server.owned(site.directory) is None

@@ -49,6 +49,10 @@ def reloaded(frontend: RunningFrontend, times: int = 1) -> None:
     wait_until(lambda: len(children(frontend)) == workers, "the old processes have ended")
 
 
+def are_replaced(frontend: RunningFrontend, before: list[psutil.Process]) -> bool:
+    return not set(before) & set(children(frontend))
+
+
 def status(port: int, path: str = "/livez") -> int:
     with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=60)) as connection:
         connection.request("GET", path)
@@ -113,6 +117,17 @@ def test_a_changed_port_is_opened_and_the_old_one_closed(frontend: RunningFronte
     assert status(new) == 200
     with pytest.raises(ConnectionRefusedError):
         status(old)
+
+
+def test_the_level_of_the_log_changes_too(frontend: RunningFrontend) -> None:
+    """Quieter, and back: a line of the first process shows the third settings, and no line the second."""
+    for number, level in enumerate(("warning", "info"), 2):
+        before = children(frontend)
+        change(frontend, logLevel=level, jobName=f"job{number}")
+        wait_until(partial(are_replaced, frontend, before), "new processes serve")
+
+    wait_until(lambda: "job=job3" in frontend.log, "the last settings are told")
+    assert "job=job2" not in frontend.log
 
 
 USELESS: list[tuple[dict[str, Any], str]] = [

@@ -83,3 +83,31 @@ def test_their_size_is_known_after_a_change_to_the_same_model(own_redis: Private
 
     assert rows[0] > ROWS
     assert rows[1] - rows[0] == ROWS
+
+
+MANY = """
+class Model:
+    inputs = [("x", "float32", (None, 2))]
+    outputs = [(f"a_long_name_of_output_{number:05d}", "float32", (None, 1)) for number in range(800)]
+
+    def predict(self, batch):  # the rows of a batch change each other, so that each row is run by itself
+        mean = batch["x"] - batch["x"].mean()
+        return {name: mean[:, :1] for name, _, _ in self.outputs}
+"""
+
+
+def test_many_outputs_of_rows_that_run_one_by_one_are_all_answered(own_redis: PrivateRedis, tmp_path: Path) -> None:
+    """Their descriptions do not fit into a slot together."""
+    model = tmp_path / "model.py"
+    model.write_text(MANY)
+    settings = {"modelPath": str(model), "jobName": JOB, "batchSize": ROWS, "maxBatchDelayMs": 200}
+    with (
+        running_node(tmp_path / "node", own_redis, **settings) as node,
+        InputQueue(port=own_redis.port, name=JOB) as queue,
+    ):
+        answers = list(queue.predict_many([{"x": np.array([number, 0], np.float32)} for number in range(ROWS)]))
+
+        for number, answer in enumerate(answers):
+            assert not isinstance(answer, Exception), answer
+            assert [float(array[0]) for array in answer] == [number / 2] * 800
+        assert len(node.children("worker")) == node.log.count("event=serving") == 1

@@ -13,10 +13,12 @@ import time
 import types
 from collections.abc import Callable, Generator
 from pathlib import Path
+from typing import Any, get_args
 
 import pytest
 import structlog
 from click.testing import CliRunner, Result
+from pydantic import SecretStr
 
 from cluster_serving.client.extras import install_command
 from cluster_serving.client.servers.process import progress_pipe as reporting
@@ -441,8 +443,56 @@ def test_options_given_now_come_on_top() -> None:
 
     merged = StartOptions(parallelism=2, settings=("b=2",)).over(earlier)
 
-    assert merged == StartOptions(config_path="/c", parallelism=2, settings=("a=1", "b=1", "b=2"))
+    assert merged == StartOptions(config_path="/c", parallelism=2, settings=("a=1", "b=2"))
     assert merged.flags()["--set b"] == "2"
+
+
+def test_an_option_replaces_an_earlier_setting_of_the_same_key() -> None:
+    earlier = StartOptions(
+        settings=(
+            "modelPath=/a",
+            "model_parallelism=4",
+            "thread-per-model=4",
+            "jobName=a",
+            "redisUrl=a:1",
+            "batchSize=4",
+        )
+    )
+
+    merged = StartOptions(model_path="/b", parallelism=2, omp=1, job_name="b", redis_url="b:1").over(earlier)
+
+    assert merged.settings == ("batchSize=4",)
+    config = merged.load()[0].config
+    assert (config.model_path, config.model_parallelism, config.thread_per_model) == ("/b", 2, 1)
+
+
+def test_files_of_settings_are_those_of_the_folder_where_they_were_given() -> None:
+    words = ("processing=steps.py:Steps", "model_path=m", "labels=", "modelCache=/cache", "batchSize=4")
+    values: dict[str, Any] = dict.fromkeys(("config_path", "parallelism", "omp", "model_path", "job_name", "redis_url"))
+    here = Path.cwd()
+
+    options = StartOptions.of(values | {"settings": words})
+
+    assert options.settings == (
+        f"processing={here}/steps.py:Steps",
+        f"model_path={here}/m",
+        "labels=",
+        "modelCache=/cache",
+        "batchSize=4",
+    )
+    assert StartOptions.of(values | {"settings": ("modelPath=https://host/m",)}).settings == (
+        "modelPath=https://host/m",
+    )
+
+
+@pytest.mark.parametrize(
+    "key", [field.alias for field in Config.model_fields.values() if SecretStr in get_args(field.annotation)]
+)
+def test_no_secret_stays_among_the_options(key: str) -> None:
+    public, secrets = StartOptions(settings=(f"{key}=geheim",)).without_secrets()
+
+    assert public == StartOptions()
+    assert list(secrets.values()) == ["geheim"]
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,9 @@ from cluster_serving.client.redis_settings import RedisSettings
 from cluster_serving.frontend.cli import frontend
 from cluster_serving.frontend.config.loading import ConfigError, LoadedFrontendConfig, load_frontend_config
 from cluster_serving.frontend.config.settings import GROUPS, FrontendConfig
+from cluster_serving.frontend.config.spellings import SPELLINGS
 from cluster_serving.frontend.server.child import to_plain
-from cluster_serving.node.config.loading import load_config
+from cluster_serving.node.config.loading import Config, load_config
 from support.certificates import PASSWORD, write_certificates
 
 SECRETS = {"redisPassword": PASSWORD, "httpsKeyStoreToken": PASSWORD, "redisUrl": f"redis://u:{PASSWORD}@h"}
@@ -76,6 +77,15 @@ frontend:
     assert (config.port, config.tokens_per_second, config.max_body_size) == (8080, 5, 3 << 20)
     assert (config.job_name, node.job_name) == ("mine", "mine")
     assert config.redis_settings() == RedisSettings("there", 7, password="pw") == node.redis_settings()  # noqa: S106
+
+
+def test_settings_of_redis_are_shared() -> None:
+    """A file for both: the node ignores what stands below `frontend`."""
+    shared = set(Config.model_fields) & set(FrontendConfig.model_fields)
+    of_redis = {str(Config.model_fields[name].alias) for name in shared if name.startswith(("redis", "sentinel"))}
+
+    assert of_redis <= SPELLINGS.shared
+    assert "sentinelPassword" in of_redis
 
 
 def test_a_nested_file_of_the_original() -> None:

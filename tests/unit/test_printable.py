@@ -32,6 +32,13 @@ def logger(monkeypatch: pytest.MonkeyPatch) -> Iterator[structlog.stdlib.BoundLo
     structlog.contextvars.clear_contextvars()
 
 
+def test_the_level_can_change_later(logger: structlog.stdlib.BoundLogger, capsys: pytest.CaptureFixture[str]) -> None:
+    for level, told in (("warning", []), ("info", ["event=shown"])):
+        log.set_level(level)
+        logger.info("shown")
+        assert re.findall("event=shown", capsys.readouterr().out) == told
+
+
 def test_escapes_are_shown() -> None:
     assert printable(HOSTILE) == SHOWN
     assert printable("\N{HIRAGANA LETTER A} caf\N{LATIN SMALL LETTER E WITH ACUTE}") == "あ café"

@@ -15,6 +15,7 @@ from cluster_serving.node.ring.slot import (
     SIGNATURE_BYTES,
     Geometry,
     Outcome,
+    OutcomesFullError,
     Row,
     Slot,
     StoredOutput,
@@ -182,6 +183,22 @@ def test_the_areas_hold_the_extremes_and_do_not_overlap(batch: int) -> None:
     assert bytes(slot.inputs) == b"i" * 5000
     assert bytes(slot.outputs) == b"o" * 5000
     assert (slot.rows, slot.output_bytes) == (batch, 5000)
+
+
+def test_outcomes_without_room_change_nothing() -> None:
+    geometry = Geometry(slots=1, batch=2, slot_bytes=4096, workers=1)
+    slot = new_slot(geometry)
+    slot.fill(b"", [Row(b"1-0", b"a", b"", 0, 0), Row(b"2-0", b"b", b"", 0, 1)], 2)
+    large = Outcome([0], outputs=[StoredOutput("x" * 1000, "<f4")] * 60)
+
+    with pytest.raises(OutcomesFullError) as full:
+        slot.add([large, large], 2, 8)
+
+    assert full.value.fitting == 1
+    assert slot.outcomes() == []
+    assert slot.progress.next_row == 0
+    slot.add([large], 1, 8)
+    assert slot.outcomes() == [large]
 
 
 def test_the_largest_outcomes_of_all_rows_fit() -> None:

@@ -15,6 +15,8 @@ import structlog
 from cluster_serving.client.servers.process.printable import printable_lines
 from cluster_serving.client.servers.process.redaction import redact
 
+_LEVEL = "CLUSTER_SERVING_LOG_LEVEL"
+
 
 def configure(process: str, level: str | None = None) -> None:
     """Set up logging for this process.
@@ -23,9 +25,7 @@ def configure(process: str, level: str | None = None) -> None:
         process: name of the process, `supervisor`, `reader`, `worker-0`, ...
         level: lowest level that is printed. None takes the level that the supervisor has chosen.
     """
-    if level is not None:
-        os.environ["CLUSTER_SERVING_LOG_LEVEL"] = level  # children read the level from here
-    least = logging.getLevelNamesMapping()[os.environ.get("CLUSTER_SERVING_LOG_LEVEL", "info").upper()]
+    set_level(level or os.environ.get(_LEVEL, "info"))
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
@@ -38,12 +38,18 @@ def configure(process: str, level: str | None = None) -> None:
             else structlog.processors.LogfmtRenderer(key_order=["timestamp", "level", "process", "event"]),
             lambda _logger, _method, line: redact(str(line)),  # as the last processor, it lets no value slip past
         ],
-        wrapper_class=structlog.make_filtering_bound_logger(least),
         logger_factory=lambda *_: _Printer(),
-        cache_logger_on_first_use=True,
+        cache_logger_on_first_use=False,  # a cached logger would keep its level
     )
     structlog.contextvars.bind_contextvars(process=process)
     sys.excepthook = _print_uncaught
+
+
+def set_level(level: str) -> None:
+    """Set the lowest level that this process prints, and that the processes it starts print: `debug`, `info`, ..."""
+    os.environ[_LEVEL] = level
+    least = logging.getLevelNamesMapping()[level.upper()]
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(least))
 
 
 class _Printer:

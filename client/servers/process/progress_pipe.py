@@ -2,7 +2,7 @@
 
 {"event": "progress", "text": ...}              any number of times, the present step
 {"event": "warning", "text": ...}               any number of times, to be read later too
-{"event": "ready", "text": ...}                 once, as the last line
+{"event": "ready", "text": ..., "drain_s": S}   once, as the last line. With the seconds that a frontend may take to stop
 {"event": "failed", "text": ..., "code": N}     once instead. Without a code, the exit code of the process counts
 """
 
@@ -24,6 +24,7 @@ class Event(msgspec.Struct, omit_defaults=True):
     event: str
     text: str
     code: int = 0
+    drain_s: float = 0.0
 
 
 class Reporter:
