@@ -207,10 +207,23 @@ class Send:
     Attributes:
         left: records that Redis has not taken.
         ids: ids of the entries of the taken records, in order.
+        copies: number of replicas that WAIT in the transaction of a sent send waits for, 0 without WAIT.
         error: reason that a held send was not taken yet, or error of a refused or lost send.
     """
 
-    __slots__ = ("_attempts", "_before", "begun_s", "common", "durable", "error", "ids", "left", "state", "until_s")
+    __slots__ = (
+        "_attempts",
+        "_before",
+        "begun_s",
+        "common",
+        "copies",
+        "durable",
+        "error",
+        "ids",
+        "left",
+        "state",
+        "until_s",
+    )
 
     def __init__(
         self,
@@ -228,6 +241,7 @@ class Send:
         self.begun_s = begun_s
         self.common = common
         self.ids: list[bytes] = []
+        self.copies = 0
         self.state = HELD if records else TAKEN
         self.error: Exception | None = None
         self._before = before
@@ -279,6 +293,8 @@ _NO_LIMIT = sys.maxsize
 class Admission:
     """Admission into one job's stream: one or more sends in one transaction.
 
+    Threads with a connection each may share an admission: all that belongs to one transaction is kept with its sends.
+
     Args:
         job: name of the job.
         copies: number of replicas that must have the records of durable sends. None: none.
@@ -293,26 +309,24 @@ class Admission:
         self.job = job
         self.room = _NO_LIMIT
         self._copies = copies
-        self._awaited = 0  # copies that the last transaction waits for
 
     def next(self, sends: Sequence[Send], now_s: float) -> Packet:
         """Return the next commands for held sends: their records in one transaction, or the question for room."""
         room = self.room
-        self._awaited = 0
         if not room:
             return question(self.job, sum(len(send.left) for send in sends))
+        copies = 0 if self._copies is None or not any(send.durable for send in sends) else self._copies()
         together: list[Records] = []
         for send in sends:
             together.append(Records(send.left[:room], [*send.common, *deadline(send.until_s - now_s)]))
-            send.state = State.SENT
+            send.state, send.copies = State.SENT, copies
             room -= len(together[-1].own)
             if not room:
                 break
         packet = transaction(self.job, *together)
-        if self._copies is None or not any(send.durable for send in sends):
+        if not copies:
             return packet
-        self._awaited = self._copies()
-        return Packet([*packet.parts, pack(("WAIT", self._awaited, WAIT_MS))], packet.replies + 1)
+        return Packet([*packet.parts, pack(("WAIT", copies, WAIT_MS))], packet.replies + 1)
 
     def receive(self, sends: Sequence[Send], replies: Sequence[Any]) -> None:
         """Read the replies to the commands that `next` returned for the same sends.
@@ -324,16 +338,16 @@ class Admission:
         full: QueueFull | None = None
         asked = sends[0].state is HELD
         lost: ConnectionLost | None = None
-        if self._awaited:
+        wanted = 0 if asked else sends[0].copies
+        if wanted:
             *replies, copies = replies
-            if isinstance(copies, RedisRefused) or copies < self._awaited:
+            if isinstance(copies, RedisRefused) or copies < wanted:
                 why = str(copies) if isinstance(copies, RedisRefused) else f"{copies} in {WAIT_MS / 1000:g} s"
-                lost = not_copied(self._awaited, why)
+                lost = not_copied(wanted, why)
         try:
             if asked:
-                wanted = sum(len(send.left) for send in sends)
                 surplus, full = answered(self.job, replies[0])
-                self.room = wanted - surplus
+                self.room = sum(len(send.left) for send in sends) - surplus
                 full = None if self.room else full
             else:
                 ids, full = admitted(self.job, replies)

@@ -14,12 +14,13 @@ import pytest
 
 from cluster_serving.client import ConnectionLost, ErrorCode, InputQueue, InvalidValue, keys
 from cluster_serving.client.aio.link import AsyncLink
+from cluster_serving.client.protocol import admission
 from cluster_serving.client.protocol.durability import check_durability
 from cluster_serving.client.redis_settings import RedisSettings
 from cluster_serving.client.wire.values import encode_record
 from cluster_serving.frontend.metrics.timers import Timers
 from cluster_serving.frontend.models.calls import Calls
-from support.clients import AsyncioClient, Client, ThreadClient
+from support.clients import ROW, AsyncioClient, Client, ThreadClient, answering, in_background
 from support.failover import Failover, failover
 from support.private_redis import PrivateRedis
 from support.wait import wait_until
@@ -65,6 +66,24 @@ def test_what_is_accepted_outlives_the_master(kind: Callable[..., Client], serve
 
     assert not caught.value.unsent
     assert uris_after_failover(servers) >= {b"one", *(b"r%d" % number for number in range(100))}
+
+
+def test_predict_of_one_thread_while_another_waits_for_copies(
+    servers: Failover, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(admission, "WAIT_MS", 30_000)
+    with (
+        InputQueue(url=servers.url, durability="majority", timeout_s=60) as queue,
+        servers.master.client() as admin,
+        answering(servers.master),
+    ):
+        queue.predict(ROW)
+        with in_background(lambda: queue.enqueue("durable", t=ROW)), paused(servers.replica):
+            wait_until(lambda: admin.info("clients")["blocked_clients"], "enqueue waits for the replica")
+
+            assert np.array_equal(queue.predict(ROW, timeout=20), ROW)
+
+    assert b"durable" in uris_after_failover(servers)
 
 
 def test_a_call_that_is_answered_later_outlives_the_master(servers: Failover) -> None:

@@ -153,6 +153,20 @@ def test_sends_that_leave_together() -> None:
     assert [send.state for send in sends] == [State.SENT, State.SENT, State.HELD]
 
 
+def test_transactions_that_overlap_wait_for_their_own_copies() -> None:
+    """Two threads with a connection each share the admission."""
+    admission = Admission("job", lambda: 1)
+    durable = under_way(admission, 1, durable=True)
+    other = under_way(admission, 1)
+    late = under_way(admission, 1, durable=True)
+
+    admission.receive([durable], [*answered(b"1-0", [0, None]), 1])
+    admission.receive([other], answered(b"1-1", [0, None]))
+    admission.receive([late], [*answered(b"1-2", [0, None]), 0])
+
+    assert [durable.state, other.state, late.state] == [State.TAKEN, State.TAKEN, State.LOST]
+
+
 @pytest.mark.parametrize(
     ("text", "state", "error"),
     [
