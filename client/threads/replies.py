@@ -29,7 +29,7 @@ from cluster_serving.client.redis_settings import RedisSettings
 from cluster_serving.client.threads.link import Link
 from cluster_serving.client.wire.result import Result
 
-_PATIENCE_S = 1.0  # added to the blocking time of a read, before Redis is taken for lost
+_LEAST_REPLY_S = 1.0  # wait at least 1 s for Redis, even if the deadline of the call is nearer
 _GONE: Final = Result("", {})  # in the place of the result of a record that is not expected any more
 
 
@@ -89,7 +89,7 @@ class Replies:
             ConnectionLost: Redis cannot be reached, or went away.
             RedisRefused: the key of the stream holds another type.
         """
-        while self._stream.is_unsure(time.monotonic()) and not self._lead(self._make_sure, left_s):
+        while self._stream.is_unsure(time.monotonic()) and not self._lead(self._have_stream, left_s):
             self._follow(BLOCK_S)
 
     def forget(self, uri: str) -> None:
@@ -112,7 +112,7 @@ class Replies:
             RedisRefused: the key of the reply stream holds another type.
         """
         if self._admission.room:
-            self._read_for_all(min(send.until_s - time.monotonic(), BLOCK_S), send)
+            self._read_for_all(send.until_s - time.monotonic(), send=send)
         return self.wait(uri, send.until_s, send.ids) if send.state is TAKEN else None
 
     def wait(self, uri: str, deadline_s: float, entries: Collection[bytes] = ()) -> Result:
@@ -133,10 +133,10 @@ class Replies:
             left_s = deadline_s - time.monotonic()
             if left_s > 0 and self._follow(left_s):
                 continue
-            if left_s > 0 and self._stream.is_silent and (reason := self._hopeless(entries)):
+            if left_s > 0 and self._stream.is_silent and (reason := self._hopeless(entries, left_s)):
                 left_s = deadline_s = -math.inf  # after a last look
             # Read after the deadline too, because the result may have come while no call was reading.
-            has_read = self._read_for_all(min(left_s, BLOCK_S))
+            has_read = self._read_for_all(deadline_s - time.monotonic())
             if left_s <= 0 and self._results.get(uri, _GONE) is None and not (has_read and self._stream.more):
                 self.forget(uri)
                 raise self._stream.no_result(f"of {uri!r} in time", reason or self._reason())
@@ -151,7 +151,7 @@ class Replies:
 
     def look(self) -> None:
         """Read the results that have come, without waiting."""
-        self._read_for_all(0)
+        self._read_for_all(math.inf, block_s=0)
 
     def arrived(self, deadline_s: float, entries: Collection[bytes]) -> list[Result]:
         """Return all available results, and wait for at least one. Not for use beside calls of `wait`.
@@ -174,9 +174,11 @@ class Replies:
             left_s = deadline_s - time.monotonic()
             if left_s <= 0:
                 raise self._stream.no_result("in time", reason or self._reason())
-            self._read_for_all(min(left_s, BLOCK_S))
-            if self._stream.is_silent and (reason := self._hopeless(entries)):
-                self._read_for_all(0)  # a result may have come before Redis was asked
+            self._read_for_all(left_s)
+            if self._stream.is_silent and (reason := self._hopeless(entries, left_s)):
+                self._read_for_all(
+                    deadline_s - time.monotonic(), block_s=0
+                )  # a result may have come before Redis was asked
                 deadline_s = -math.inf
 
     def close(self) -> None:
@@ -214,13 +216,14 @@ class Replies:
         asleep.acquire(timeout=min(seconds, BLOCK_S))
         return True
 
-    def _read_for_all(self, block_s: float, send: Send | None = None) -> bool:
+    def _read_for_all(self, left_s: float, block_s: float = BLOCK_S, send: Send | None = None) -> bool:
         """Read for all waiting calls, unless another call is the leader. Return whether this call has read.
 
-        An error before Redis has taken the records of `send` becomes an error of the send.
+        The call has `left_s` seconds left, and waits up to `block_s` of them for a result. An error before Redis has taken the
+        records of `send` becomes an error of the send.
         """
         try:
-            return self._lead(self._read, block_s, send)
+            return self._lead(self._read, left_s, min(max(left_s, 0), block_s), send)
         except (QueueFull, ConnectionLost) as error:
             if send is not None and send.state is not TAKEN:
                 send.fail(error)
@@ -229,10 +232,10 @@ class Replies:
                 raise restated(error, ConnectionLost) from None  # the awaited records have been sent
             raise
 
-    def _read(self, block_s: float, send: Send | None) -> None:
+    def _read(self, left_s: float, block_s: float, send: Send | None) -> None:
         """Hand over the results that have come: none if Redis has not taken the records of `send`."""
         link, stream = self._link, self._stream
-        link.set_patience(_PATIENCE_S + math.ceil(max(block_s, 0)))
+        self._be_patient(left_s, block_s)
         now_s = self._make_sure(self._patience_s)
         read = stream.read(now_s, block_s)
         self._handed_over = False
@@ -255,9 +258,9 @@ class Replies:
                 self._results[result.uri] = result
         self._handed_over = True
 
-    def _hopeless(self, entries: Collection[bytes]) -> str:
-        """Return the reason that no result can come, or an empty text."""
-        if replies := self._ask(self._inquiry.for_hope(entries)):
+    def _hopeless(self, entries: Collection[bytes], left_s: float) -> str:
+        """Return the reason that no result can come, or an empty text. The call has `left_s` seconds left."""
+        if replies := self._ask(self._inquiry.for_hope(entries), left_s):
             hope = self._inquiry.read_hope(replies, entries)
             if entries and hope.lost.issuperset(entries):
                 return LOST
@@ -267,21 +270,29 @@ class Replies:
 
     def _reason(self) -> str:
         """Return the reason for a result that has not come."""
-        replies = self._ask(self._inquiry.for_reason())
+        replies = self._ask(self._inquiry.for_reason(), 0)
         return self._inquiry.read_reason(replies) if replies else self._inquiry.unanswered
 
-    def _ask(self, commands: Sequence[Command]) -> list[Any]:
-        """Return the replies to commands: none if another call is the leader, or Redis is away."""
+    def _ask(self, commands: Sequence[Command], left_s: float) -> list[Any]:
+        """Return the replies to commands, of a call with `left_s` seconds left.
+
+        There are none if another call is the leader, or Redis is away.
+        """
         replies: list[Any] = []
 
         def ask() -> None:
-            self._connect(_PATIENCE_S)
-            self._link.set_patience(_PATIENCE_S)
+            self._be_patient(left_s)
+            self._connect(left_s)
             replies.extend(self._link.exchange(*commands))
 
         with suppress(ConnectionLost):  # the next read finds out
             self._lead(ask)
         return replies
+
+    def _be_patient(self, left_s: float, block_s: float = 0) -> None:
+        """Give a reply the settings' timeout after `block_s`. A call with `left_s` seconds left ends in time, or shortly after."""
+        reply_s = min(self._link.timeout_s, max(left_s - block_s, _LEAST_REPLY_S))
+        self._link.set_patience(math.ceil(block_s + reply_s))  # seldom another number, which costs two system calls
 
     def _connect(self, left_s: float) -> None:
         """Connect, unless a connection is open."""
@@ -290,6 +301,10 @@ class Replies:
             # A new connection may reach another master, with other entries. An interrupted read has left results behind.
             self._stream.doubt()
             self._link.connect(connect_s(left_s))
+
+    def _have_stream(self, left_s: float) -> None:
+        self._be_patient(left_s)
+        self._make_sure(left_s)
 
     def _make_sure(self, left_s: float) -> float:
         """Make sure of the connection and the stream, and return the time of that."""

@@ -212,6 +212,16 @@ def test_a_slow_redis_works(own_redis: PrivateRedis, slow_way: Proxy, connect: C
     assert works(client, own_redis)
 
 
+def test_a_redis_that_is_slow_within_the_timeout(own_redis: PrivateRedis, slow_way: Proxy, connect: Connect) -> None:
+    client = connect(port=slow_way.port, timeout_s=60)
+    assert works(client, own_redis)
+
+    slow_way.delay_s = 2.5  # as a fork of a large Redis, or a slow command of another client
+    with answering(own_redis):
+        assert np.array_equal(client.predict(timeout=60), ROW)
+        assert np.array_equal(client.predict_many(2, timeout=60), [ROW, ROW])
+
+
 def test_a_redis_slower_than_the_timeout(own_redis: PrivateRedis, slow_way: Proxy, connect: Connect) -> None:
     client = connect(port=slow_way.port, timeout_s=1, patience_s=1)
     assert works(client, own_redis)
