@@ -189,7 +189,7 @@ class AsyncReplies:
     async def _end_hopeless(self, inquiry: Inquiry) -> None:
         """Fail the calls without hope of a result: no node has ever served the job, or Redis has lost the record."""
         entries = list(self._entries.values()) if self._stream.vanished else []
-        hope = inquiry.read_hope(await self._receiving.call(*inquiry.for_hope(entries)), entries)
+        hope = inquiry.read_hope(await self._receiving.call(*inquiry.for_hope(entries, len(entries))))
         no_node = not (hope.served or self._stream.answered)
         lost = [uri for uri in self._waiting if no_node or self._entries.get(uri) in hope.lost]
         if lost:

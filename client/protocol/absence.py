@@ -3,12 +3,14 @@
 | asked | when | commands |
 |---|---|---|
 | for hope | after a read that waited in vain, if no result has ever come, or if the connection broke meanwhile | `for_hope` |
+| for entries | with `for_hope`, if the connection broke meanwhile | lost.lua |
 | for the reason | when the time of a call is over | `for_reason` |
 
 A call that is answered in time asks nothing.
 """
 
 from collections.abc import Collection, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from cluster_serving.client import keys
@@ -17,6 +19,9 @@ from cluster_serving.client.protocol.resp import Command
 
 LOST = "Redis has lost the record, as a failover or a restart can"
 """Reason for a result that cannot come: the entry has left the job's stream, and no result has come instead."""
+_LOST = "\n".join(
+    line for line in Path(__file__).with_name("lost.lua").read_text().splitlines() if not line.startswith("--")
+)
 _BEAT_LIFE_S = 7  # a heartbeat lives for 6 s, and its time has whole seconds
 _MOST_JOBS = 10
 
@@ -26,7 +31,7 @@ class Hope(NamedTuple):
 
     Attributes:
         served: False if no node has ever served the job on this Redis.
-        lost: ids of the entries that have left the job's stream.
+        lost: ids of the entries that have left the job's stream, as far as Redis has looked.
     """
 
     served: bool
@@ -49,18 +54,21 @@ class Inquiry:
         self._redis = redis
         self.unanswered = f"is a node of job {job} running on {redis}?"
 
-    def for_hope(self, entries: Collection[bytes]) -> list[Command]:
-        """Return the commands that ask whether a node has served the job, and whether entries are still in its stream."""
+    def for_hope(self, entries: Collection[bytes], enough: int = 1) -> list[Command]:
+        """Return the commands that ask whether a node has served the job, and which entries have left its stream.
+
+        Redis looks for entries until it has found `enough` of them.
+        """
         # The first heartbeat of a node, while the node starts, writes the limits for admission, which stay.
         served: Command = ("HGET", keys.limits_key(self._job), "maxQueueLength")
-        return [served, *(("XREVRANGE", self._job, entry, entry) for entry in entries)]
+        return [served, ("EVAL", _LOST, 1, self._job, enough, *entries)] if entries else [served]
 
-    def read_hope(self, replies: Sequence[Any], entries: Collection[bytes]) -> Hope:
+    def read_hope(self, replies: Sequence[Any]) -> Hope:
         """Read the replies to `for_hope`."""
-        limit, *found = replies
+        limit, *asked = replies
         return Hope(
             served=limit is not None,
-            lost=frozenset(entry for entry, reply in zip(entries, found, strict=True) if reply == []),
+            lost=frozenset(entry for lost in asked if not isinstance(lost, RedisRefused) for entry in lost),
         )
 
     def for_reason(self) -> list[Command]:

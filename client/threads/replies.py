@@ -260,8 +260,8 @@ class Replies:
 
     def _hopeless(self, entries: Collection[bytes], left_s: float) -> str:
         """Return the reason that no result can come, or an empty text. The call has `left_s` seconds left."""
-        if replies := self._ask(self._inquiry.for_hope(entries), left_s):
-            hope = self._inquiry.read_hope(replies, entries)
+        if replies := self._ask(self._inquiry.for_hope(entries if self._stream.doubted else ()), left_s):
+            hope = self._inquiry.read_hope(replies)
             if entries and hope.lost.issuperset(entries):
                 return LOST
             if not (hope.served or self._stream.answered):
@@ -298,8 +298,9 @@ class Replies:
         """Connect, unless a connection is open."""
         self._link.drop_if_stale()
         if not (self._link.connected and self._handed_over):
-            # A new connection may reach another master, with other entries. An interrupted read has left results behind.
-            self._stream.doubt()
+            if self._link.connections:
+                # A new connection may reach another master, with other entries. An interrupted read has left results behind.
+                self._stream.doubt()
             self._link.connect(connect_s(left_s))
 
     def _have_stream(self, left_s: float) -> None:

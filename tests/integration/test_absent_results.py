@@ -149,6 +149,45 @@ def test_as_completed_does_not_wait_for_records_that_a_failover_loses(own_redis:
     assert elapsed_s < LONG_S / 4
 
 
+def answer_first(admin: Any, job: str) -> None:
+    """Answer the first record of a job."""
+    wait_until(lambda: admin.xlen(job), "a record is there")
+    ((entry, fields),) = admin.xrange(job, count=1)
+    admin.xadd(fields[keys.REPLY], replied(fields[keys.URI], {}))
+    admin.xdel(job, entry)
+
+
+def hopes(admin: Any) -> int:
+    """Return how many times Redis has been asked for the limits, as for hope."""
+    return int(admin.info("commandstats")["cmdstat_hget"]["calls"])
+
+
+@pytest.mark.parametrize("broken", [False, True], ids=["first_connection", "broken_connection"])
+def test_a_client_that_waits_does_not_read_its_records_again(own_redis: PrivateRedis, broken: bool) -> None:
+    row = np.zeros(4 << 20, np.uint8)
+    sent: list[int] = []
+
+    def answer_when_asked_twice() -> None:
+        wait_until(lambda: admin.xlen(queue.name) == 3 - broken, "the records are there")
+        before, begun = hopes(admin), admin.info("stats")["total_net_output_bytes"]
+        wait_until(lambda: hopes(admin) >= before + 2, "the client has asked twice")
+        sent.append(admin.info("stats")["total_net_output_bytes"] - begun)
+        answer_all(admin, queue.name)
+
+    with own_redis.client() as admin, InputQueue(port=own_redis.port) as queue:
+        list_node(admin, queue.name)
+        results = queue.as_completed(((str(n), {"t": row}) for n in range(3)), LONG_S)
+        if broken:
+            with in_background(lambda: answer_first(admin, queue.name)):
+                assert next(results).uri == "0"
+            admin.client_kill_filter(_type="normal", skipme=True)
+
+        with in_background(answer_when_asked_twice):
+            assert len(list(results)) == 3 - broken
+
+    assert sent[0] < row.nbytes
+
+
 def test_replies_of_a_new_master_whose_clock_is_behind(own_redis: PrivateRedis, connect: Connect) -> None:
     """The new master has the reply stream without its last entry, and gives smaller ids."""
     client = connect(port=own_redis.port)
@@ -176,9 +215,9 @@ def test_a_result_that_comes_before_redis_is_asked_for_its_record_is_given(
     client = connect(port=own_redis.port)
     with own_redis.client() as admin, InputQueue(port=own_redis.port) as queue:
 
-        def ask_late(inquiry: Inquiry, entries: Collection[bytes]) -> list[Any]:
+        def ask_late(inquiry: Inquiry, entries: Collection[bytes], *enough: int) -> list[Any]:
             answer_all(admin, keys.DEFAULT_JOB)
-            return ask(inquiry, entries)
+            return ask(inquiry, entries, *enough)
 
         monkeypatch.setattr(Inquiry, "for_hope", ask_late)
 

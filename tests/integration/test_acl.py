@@ -9,7 +9,7 @@ import subprocess
 import sys
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +20,10 @@ from bench.receiver import receiver
 
 from cluster_serving.client import InputQueue, OutputQueue, QueueFull, RecordFailed, keys
 from cluster_serving.client.aio.link import AsyncLink
+from cluster_serving.client.protocol.absence import Inquiry
 from cluster_serving.client.protocol.redis_refused import RedisRefused
 from cluster_serving.client.redis_settings import RedisSettings
+from cluster_serving.client.threads.link import Link
 from cluster_serving.frontend.config.settings import FrontendConfig
 from cluster_serving.frontend.dashboard import dead_letters
 from cluster_serving.frontend.dashboard.history import Recorder, points_since
@@ -121,6 +123,17 @@ def test_a_client_does_all_that_it_does(node: RunningNode, server: GuardedRedis,
             admin.delete(keys.full_key(JOB))
     with server.user(user) as client:
         assert client.memory_usage(JOB) > 0  # asked for while a job has no limits yet
+    assert server.denied() == []
+
+
+@pytest.mark.parametrize("user", ["client", "frontend"])
+def test_a_client_may_ask_for_lost_records(server: GuardedRedis, user: str) -> None:
+    inquiry = Inquiry(JOB, "")
+    link = Link(RedisSettings(port=server.port, username=user, password=secret(user)))
+    with closing(link):
+        hope = inquiry.read_hope(link.exchange(*inquiry.for_hope([b"1-1"])))
+
+    assert hope.lost == {b"1-1"}
     assert server.denied() == []
 
 

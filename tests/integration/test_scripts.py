@@ -10,6 +10,7 @@ import pytest
 import redis
 
 from cluster_serving.client import InputQueue, QueueFull, keys
+from cluster_serving.client.protocol.absence import Inquiry
 from cluster_serving.client.protocol.admission import Records
 from cluster_serving.client.protocol.resp import Argument
 from cluster_serving.client.protocol.results import DELETE
@@ -564,3 +565,16 @@ def test_a_dead_letter_fits_into_a_full_redis(client: redis.Redis, link: Link, j
 
     assert client.xlen(keys.dead_key(job)) == 1
     assert client.exists(f"{job}:u")
+
+
+@pytest.mark.parametrize(("enough", "lost"), [(1, [0]), (2, [0, 2, 3]), (9, [0, 2, 3])])
+def test_lost_entries_are_told_until_enough_are_there(
+    client: redis.Redis, link: Link, job: str, enough: int, lost: list[int]
+) -> None:
+    ids = enqueue(link, job, *[b"u"] * 5)
+    client.xdel(job, ids[0], ids[2], ids[3])
+    inquiry = Inquiry(job, "")
+
+    hope = inquiry.read_hope(link.exchange(*inquiry.for_hope(ids, enough)))
+
+    assert hope.lost == {ids[number] for number in lost}

@@ -50,10 +50,10 @@ def test_many_jobs_and_odd_names() -> None:
 
 
 @pytest.mark.parametrize(("limit", "served"), [(None, False), (b"0", True), (REFUSED, True)])
-def test_hope(limit: Any, served: bool) -> None:
-    entries = [b"1-0", b"2-0", b"3-0"]
+@pytest.mark.parametrize(("asked", "lost"), [([], []), ([[b"2-0"]], [b"2-0"]), ([REFUSED], [])])
+def test_hope(limit: Any, served: bool, asked: list[Any], lost: list[bytes]) -> None:
+    assert INQUIRY.read_hope([limit, *asked]) == Hope(served, frozenset(lost))
 
-    hope = INQUIRY.read_hope([limit, [[b"1-0", []]], [], REFUSED], entries)
 
-    assert INQUIRY.for_hope(entries)[1:] == [("XREVRANGE", "mine", entry, entry) for entry in entries]
-    assert hope == Hope(served, frozenset([b"2-0"]))
+def test_without_entries_no_script_runs() -> None:
+    assert INQUIRY.for_hope([]) == [("HGET", keys.limits_key("mine"), "maxQueueLength")]
