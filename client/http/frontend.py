@@ -84,11 +84,11 @@ class Frontend:
             request: the JSON text of a request, or the same as a dict. None: get.
 
         Raises:
-            InvalidValue: JSON cannot hold the request.
+            InvalidValue: JSON cannot hold the request, or HTTP the URL or the API key.
             RecordFailed: the frontend refused the request, or the record failed.
             QueueFull: the queue has no room now.
             ResultTimeout: no result came in time.
-            ConnectionLost: the frontend cannot be reached, or no node serves now.
+            ConnectionLost: the frontend cannot be reached, its answer breaks off, or no node serves now.
             CodecError: the answer is not JSON.
         """
         self._check()
@@ -100,18 +100,18 @@ class Frontend:
             ) from error
         body = None if text is None else text.encode()
         try:
-            # The frontend learns the timeout, so that no node runs an abandoned record. _GRACE_S is for the frontend's
-            # answer that the time is over.
-            with self._open(self._request(path, body, timeout), timeout + _GRACE_S) as reply:
-                return Reply(json.load(reply), reply.headers.get("Server-Timing", ""))
-        except urllib.error.HTTPError as error:
-            with error:
-                raise self._refusal(error.code, error.read().decode(errors="replace")) from error
+            status, timing, answer = self._exchange(path, body, timeout)
         except TimeoutError as error:
             raise ResultTimeout(f"no answer of the frontend at {self.describe()} in {timeout:g} s") from error
         except (OSError, HTTPException) as error:
             raise ConnectionLost(f"frontend at {self.describe()}: {getattr(error, 'reason', error)}") from error
         except ValueError as error:
+            raise InvalidValue(f"the URL {self.describe()} or the API key cannot be sent: {error}") from error
+        if not 200 <= status < 300:
+            raise self._refusal(status, answer.decode(errors="replace"))
+        try:
+            return Reply(json.loads(answer), timing)
+        except (ValueError, RecursionError) as error:
             raise CodecError(f"the frontend at {self.describe()} answered without JSON: {error!r}") from error
 
     def prediction(self, reply: Reply) -> str:
@@ -131,6 +131,17 @@ class Frontend:
                 f"frontend_url begins with http:// or https://, not {self.describe()!r}; for Redis, write "
                 f"{call_for('InputQueue', self._url)}"
             )
+
+    def _exchange(self, path: str, body: bytes | None, timeout: float) -> tuple[int, str, bytes]:
+        """Return the status, the header `Server-Timing` and the body of an answer."""
+        # The frontend learns the timeout, so that no node runs an abandoned record. _GRACE_S is for the frontend's answer that
+        # the time is over.
+        try:
+            reply = self._open(self._request(path, body, timeout), timeout + _GRACE_S)
+        except urllib.error.HTTPError as error:
+            reply = error
+        with reply:
+            return reply.status, reply.headers.get("Server-Timing", ""), reply.read()
 
     def _refusal(self, status: int, body: str) -> ClusterServingError:
         """Return the error for an HTTP status and body."""

@@ -14,6 +14,7 @@ import pytest
 from cluster_serving.client import (
     AsyncInputQueue,
     AsyncOutputQueue,
+    CodecError,
     ConnectionLost,
     InputQueue,
     InvalidValue,
@@ -25,6 +26,7 @@ from cluster_serving.client import (
 )
 from cluster_serving.client.api import ConnectionSettings
 from cluster_serving.client.http import frontend
+from cluster_serving.client.http.frontend import Frontend
 from support.http_server import HttpServer
 
 
@@ -42,6 +44,15 @@ class Handler(BaseHTTPRequestHandler):
             self._answer(body["status"], json.dumps({"error": f"it takes {self.headers['X-Request-Timeout']} s"}))
         elif "hang" in body:
             self.server.hold.wait(20)  # type: ignore[attr-defined]
+        elif "part" in body:
+            self.send_response(body["part"])
+            self.send_header("Content-Length", "100")
+            self.end_headers()
+            self.wfile.write(b'{"error"')
+            if body["slow"]:
+                self.server.hold.wait(20)  # type: ignore[attr-defined]
+        elif "deep" in body:
+            self._answer(200, "[" * 200_000)
         elif "instances" in body:
             self._answer(200, json.dumps({"predictions": ['{"value":"[[903,0.13]]"}']}))
         else:
@@ -101,6 +112,27 @@ def test_a_frontend_that_does_not_answer(url: str, monkeypatch: pytest.MonkeyPat
 
     with pytest.raises(ResultTimeout, match=r"in 0\.1 s"):
         InputQueue(frontend_url=url).predict({"hang": True}, timeout=0.1)
+
+
+@pytest.mark.parametrize("status", [200, 400, 503])
+@pytest.mark.parametrize(("slow", "kind"), [(False, ConnectionLost), (True, ResultTimeout)])
+def test_an_answer_of_which_a_part_comes(
+    status: int, slow: bool, kind: type[Exception], url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(frontend, "_GRACE_S", 0.1)
+
+    with pytest.raises(kind, match=f"frontend at {url}"):
+        InputQueue(frontend_url=url).predict({"part": status, "slow": slow}, timeout=0.2 if slow else 20)
+
+
+def test_an_answer_too_deep_to_read(url: str) -> None:
+    with pytest.raises(CodecError, match="answered without JSON: RecursionError"):
+        InputQueue(frontend_url=url).predict({"deep": True})
+
+
+def test_an_api_key_that_no_header_holds(url: str) -> None:
+    with pytest.raises(InvalidValue, match=f"the URL {url} or the API key cannot be sent"):
+        Frontend(url, "key\n").ask("/", timeout=20)
 
 
 def test_a_frontend_that_is_not_there_is_said_and_not_fatal(capsys: pytest.CaptureFixture[str]) -> None:
