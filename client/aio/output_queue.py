@@ -75,7 +75,7 @@ class AsyncOutputQueue(Api):
         """Take results off the queue as they come, as `OutputQueue.results` does."""
         loop = asyncio.get_running_loop()
         quiet_since_s, pause_s = loop.time(), 0.005
-        while loop.time() - quiet_since_s < timeout:
+        while True:
             any_came = False
             while self._undelivered:
                 any_came = True
@@ -88,7 +88,9 @@ class AsyncOutputQueue(Api):
                             yield result
             if any_came:
                 quiet_since_s, pause_s = loop.time(), 0.005
-            else:
+            if loop.time() - quiet_since_s >= timeout:
+                return
+            if not any_came:
                 await asyncio.sleep(pause_s)
                 pause_s = min(2 * pause_s, 0.1)
 

@@ -103,14 +103,14 @@ class OutputQueue(Api):
         Redis.
 
         Args:
-            timeout: seconds without a new result after which the iterator ends.
+            timeout: seconds without a new result after which the iterator ends. 0: the results that are there.
 
         Yields:
             `Result`s, also of failed records: see `result.error`.
         """
         quiet_since_s = time.monotonic()
         pause_s = 0.005
-        while time.monotonic() - quiet_since_s < timeout:
+        while True:
             any_came = False
             while self._undelivered:
                 any_came = True
@@ -123,7 +123,9 @@ class OutputQueue(Api):
                             yield result
             if any_came:
                 quiet_since_s, pause_s = time.monotonic(), 0.005
-            else:
+            if time.monotonic() - quiet_since_s >= timeout:
+                return
+            if not any_came:
                 time.sleep(pause_s)
                 pause_s = min(2 * pause_s, 0.1)
 

@@ -137,6 +137,22 @@ def test_a_uri_that_is_no_text_is_an_invalid_value(redis_server: PrivateRedis) -
         asyncio.run(query())
 
 
+def test_results_without_a_wait_are_those_that_are_there(
+    redis_server: PrivateRedis, put: Callable[[str], set[str]]
+) -> None:
+    async def by_asyncio() -> set[str]:
+        async with AsyncOutputQueue(port=redis_server.port, name="at_once") as output:
+            return {result.uri async for result in output.results(timeout=0)}
+
+    uris = put("at_once")
+    with OutputQueue(port=redis_server.port, name="at_once") as output:
+        assert {result.uri for result in output.results(timeout=0)} == uris
+        assert [*output.results(timeout=0)] == []
+    put("at_once")
+    assert asyncio.run(by_asyncio()) == uris
+    assert asyncio.run(by_asyncio()) == set()
+
+
 Reader = Callable[[int], dict[str, Any]]
 
 
