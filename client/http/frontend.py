@@ -141,7 +141,7 @@ class Frontend:
         except urllib.error.HTTPError as error:
             reply = error
         with reply:
-            return reply.status, reply.headers.get("Server-Timing", ""), reply.read()
+            return reply.code, reply.headers.get("Server-Timing", ""), reply.read()
 
     def _refusal(self, status: int, body: str) -> ClusterServingError:
         """Return the error for an HTTP status and body."""
