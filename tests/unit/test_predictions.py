@@ -85,6 +85,68 @@ def test_text_comes_back_as_it_was(value: Any) -> None:
     assert parse_prediction(prediction_text(result(y=value))) == value
 
 
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"label": "cat", "score": 0.9},
+        {"data": [1.5], "shape": "round"},
+        {"data": [1.5], "shape": [1], "label": "cat"},
+        {"data": "text"},
+        {},
+        "a cat",
+        'a "cat"',
+        "NaN",
+        "[[1,2]]",
+        "5",
+        0.9,
+        5,
+        2**70,
+        True,
+        None,
+        [],
+        ["see [1][2]"],
+        [["cat", 0.5]],
+        [["a][b", None], {"k": 1}],
+    ],
+)
+def test_our_client_returns_whatever_a_postprocess_made(value: Any) -> None:
+    found = parse_prediction(prediction_text(Result("u", {}, value)))
+
+    assert type(found) is type(value)
+    assert found == value
+
+
+@pytest.mark.parametrize("shape", [(0,), (0, 4), (2, 0), (1, 0, 3)])
+def test_an_output_without_elements_keeps_its_shape(shape: tuple[int, ...]) -> None:
+    empty, full = np.zeros(shape, np.float32), np.ones(2, np.float32)
+
+    alone = parse_prediction(prediction_text(result(y=empty)))
+    beside = parse_prediction(prediction_text(result(y=empty, z=full)))
+
+    assert isinstance(alone, np.ndarray)
+    assert alone.shape == shape
+    assert isinstance(beside, list)
+    assert [output.shape for output in beside] == [shape, (2,)]
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ([np.array([1.5]), np.array([2.0, 3.0])], [[1.5], [2.0, 3.0]]),
+        ([{"cat": np.float32(0.5)}, {"dog": np.float32(1)}], [{"cat": 0.5}, {"dog": 1.0}]),
+        ({"cat": np.array([0.5])}, {"cat": [0.5]}),
+        (None, None),
+    ],
+)
+def test_an_output_that_is_a_sequence_or_map(value: Any, expected: Any) -> None:
+    assert parse_prediction(prediction_text(result(y=value))) == expected
+    beside = parse_prediction(prediction_text(result(y=value, z=np.array([2.5]))))
+
+    assert isinstance(beside, list)
+    assert beside[0] == expected
+    assert beside[1].tolist() == [2.5]
+
+
 def test_text_beside_numbers() -> None:
     found = parse_prediction(prediction_text(result(label=["cat"], p=np.array([0.5]))))
 

@@ -105,7 +105,7 @@ def decode_result(value: bytes | str) -> ResultValue:
     text = value.decode(errors="replace") if isinstance(value, bytes) else value
     if text.startswith("["):
         try:
-            outputs: list[Any] = json.loads(f"[{text.replace('][', '],[')}]")  # with or without commas between rows
+            outputs = _lists(text)
         except (ValueError, RecursionError):
             return text
         if outputs == [[]]:
@@ -117,6 +117,15 @@ def decode_result(value: bytes | str) -> ResultValue:
         if text.startswith(_STREAM_START):
             raise
         return text
+
+
+def _lists(text: str) -> list[Any]:
+    """Return the lists in the text of a filter, one for each output, with or without commas between rows."""
+    try:
+        return [json.loads(text)]
+    except ValueError:  # not the first way, because text in a list may hold ][
+        outputs: list[Any] = json.loads(f"[{text.replace('][', '],[')}]")
+        return outputs
 
 
 class _Layout(NamedTuple):
