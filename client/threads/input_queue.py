@@ -278,6 +278,7 @@ class InputQueue(Api):
         replies = Replies(self.settings, self._admission, client, self._patience_s)
         remaining = iter(records)
         under_way: dict[str, bytes] = {}
+        window = max(1, window)
         more = True
         try:
             while more or under_way:

@@ -28,6 +28,7 @@ from cluster_serving.client import (
     ResultTimeout,
     keys,
 )
+from support.clients import answering, in_background
 from support.private_redis import PrivateRedis, free_port
 from support.wait import wait_until
 
@@ -220,6 +221,18 @@ def test_leaving_predict_many_early_leaves_no_task(redis_server: PrivateRedis) -
 def test_as_completed_does_not_wait_for_ever(redis_server: PrivateRedis) -> None:
     with InputQueue(port=redis_server.port, name="nobody_completed") as queue, pytest.raises(ResultTimeout):
         list(queue.as_completed([("a", {"t": ROW}), ("b", {"t": ROW})], timeout=0.2))
+
+
+def test_as_completed_keeps_one_record_under_way_at_least(redis_server: PrivateRedis) -> None:
+    job = "window_0"
+    uris: list[str] = []
+
+    def run() -> None:
+        with InputQueue(port=redis_server.port, name=job) as queue:
+            uris.extend(result.uri for result in queue.as_completed([("a", {"t": ROW}), ("b", {"t": ROW})], window=0))
+
+    with answering(redis_server, job), in_background(run):
+        wait_until(lambda: uris == ["a", "b"], "both results", 30)
 
 
 def test_two_records_of_one_uri_are_not_under_way_at_once(redis_server: PrivateRedis) -> None:
