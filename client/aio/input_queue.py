@@ -152,12 +152,13 @@ class AsyncInputQueue(Api):
             async for uri, data in _each(records):
                 pending.add(asyncio.create_task(self._result(uri, data, timeout, self._life_s, replies)))
                 if len(pending) >= window:
-                    done, _ = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
-                    for task in done:
+                    for task in await self._done(pending, timeout, replies):
                         yield task.result()
                         pending.remove(task)
-            for coming in asyncio.as_completed(pending):
-                yield await coming
+            while pending:
+                for task in await self._done(pending, timeout, replies):
+                    yield task.result()
+                    pending.remove(task)
         finally:
             await cancel(pending)
             await replies.close()
@@ -183,7 +184,23 @@ class AsyncInputQueue(Api):
 
     async def _answer(self, request: Request, timeout: float) -> Result:
         uri = f"{self._uris}-{next(self._numbers)}"
-        return await self._result(uri, request, timeout, timeout, self._replies)
+        limit = asyncio.timeout(timeout)
+        try:
+            async with limit:
+                return await self._result(uri, request, timeout, timeout, self._replies)
+        except TimeoutError as error:
+            if not limit.expired():
+                raise
+            raise await self._replies.no_result(f"of {uri!r} in {timeout} s", self._inquiry) from error
+
+    async def _done(
+        self, pending: set[asyncio.Task[Result]], timeout: float, replies: AsyncReplies
+    ) -> set[asyncio.Task[Result]]:
+        """Wait for at least one of the tasks, and return those that are done."""
+        done, _ = await asyncio.wait(pending, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+        if not done:
+            raise await replies.no_result(f"in {timeout} s", self._inquiry)
+        return done
 
     async def _result(self, uri: str, request: Request, timeout: float, life_s: float, replies: AsyncReplies) -> Result:
         if self._dialect == "original":
@@ -194,17 +211,11 @@ class AsyncInputQueue(Api):
         begun_s = loop.time()
         fields = [*await self._packed(native_fields(uri, as_inputs(request)), timeout), *replies.reply]
         future = replies.expect(uri)
-        limit = asyncio.timeout_at(begun_s + timeout)
         try:
-            async with limit:
-                await replies.have_stream(min(self._patience_s, timeout))
-                (entry,) = await self._admission.put([fields], life_s - (loop.time() - begun_s))
-                replies.enqueued(uri, entry)
-                return await future
-        except TimeoutError as error:
-            if not limit.expired():
-                raise
-            raise await replies.no_result(f"of {uri!r} in {timeout} s", self._inquiry) from error
+            await replies.have_stream(min(self._patience_s, timeout))
+            (entry,) = await self._admission.put([fields], life_s - (loop.time() - begun_s))
+            replies.enqueued(uri, entry)
+            return await future
         finally:
             replies.forget(uri)
 

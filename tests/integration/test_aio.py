@@ -58,9 +58,14 @@ def no_memory(client: Any) -> Generator[None]:
         client.config_set("maxmemory", "0")
 
 
-def answer(client: Any, job: str, result_of: Callable[[bytes], dict[bytes, bytes]] = lambda _: GOOD) -> int:
-    """Answer every record of a job as a node does; how many there were."""
-    entries = client.xrange(job)
+def answer(
+    client: Any,
+    job: str,
+    result_of: Callable[[bytes], dict[bytes, bytes]] = lambda _: GOOD,
+    many: int | None = None,
+) -> int:
+    """Answer every record of a job, or the first ones, as a node does; how many there were."""
+    entries = client.xrange(job, count=many)
     for entry_id, fields in entries:
         uri = fields[keys.URI]
         client.xadd(fields[keys.REPLY], replied(uri, result_of(uri)), nomkstream=True)
@@ -253,6 +258,29 @@ def test_a_result_that_cannot_be_read_fails_its_own_call_only(redis_server: Priv
                 await call
 
     with redis_server.client() as client:
+        asyncio.run(run(client))
+
+
+def test_the_timeout_of_as_completed_is_for_the_next_result(redis_server: PrivateRedis) -> None:
+    job, count = "aio_next_result", 5
+
+    async def answer_slowly(client: Any) -> None:
+        await until(lambda: client.xlen(job) == count)
+        for _ in range(count):
+            await asyncio.sleep(0.9)
+            answer(client, job, many=1)
+
+    async def run(client: Any) -> None:
+        async with AsyncInputQueue(port=redis_server.port, name=job) as queue:
+            node = asyncio.create_task(answer_slowly(client))
+            found = [result.uri async for result in queue.as_completed(records(count), timeout=3)]
+            assert found == [f"r{number}" for number in range(count)]
+            await node
+            with pytest.raises(ResultTimeout, match=r"no result in 0\.1 s"):
+                await anext(queue.as_completed(records(2), timeout=0.1))
+
+    with redis_server.client() as client:
+        client.hset(keys.limits_key(job), "maxQueueLength", "100")  # there was a node
         asyncio.run(run(client))
 
 
