@@ -1,5 +1,6 @@
 """Admission of records into a job's stream, with retries while Redis has certainly not taken the records."""
 
+import math
 import threading
 import time
 from collections import deque
@@ -7,7 +8,7 @@ from collections.abc import Generator, Iterable, Sequence
 from contextlib import closing, suppress
 from typing import Any, NamedTuple
 
-from cluster_serving.client.errors import ConnectionLost, QueueFull
+from cluster_serving.client.errors import ConnectionLost, QueueFull, Unavailable
 from cluster_serving.client.protocol.admission import (
     HELD,
     SENT,
@@ -23,7 +24,7 @@ from cluster_serving.client.protocol.payload import Questions
 from cluster_serving.client.protocol.redis_refused import RedisRefused
 from cluster_serving.client.protocol.requests import Fields
 from cluster_serving.client.protocol.resp import Argument, Script, abandoned
-from cluster_serving.client.protocol.retrying import connect_s
+from cluster_serving.client.protocol.retrying import connect_s, restated
 from cluster_serving.client.threads.link import Link
 from cluster_serving.client.threads.replies import Replies
 
@@ -47,6 +48,9 @@ class ThreadAdmission:
         admission: admission into one job's stream.
         patience_s: seconds to retry.
 
+    Attributes:
+        closings: number of calls of `close`. A call that has seen the number change makes no further attempt.
+
     Raises:
         InvalidValue: from each method: a record has too many fields, or a field is too long for Redis.
         QueueFull: from each method: there was no room. `accepted` is the number of given records that were enqueued, in order.
@@ -60,6 +64,7 @@ class ThreadAdmission:
         self._patience_s = patience_s
         self._lock = threading.RLock()  # a signal handler of the thread that holds the lock may use the queue
         self._under_way: deque[_UnderWay] = deque()
+        self.closings = 0
 
     def call(self, *command: Argument) -> Any:
         """Send a command over the same connection and return its reply, as `Link.call` does."""
@@ -83,7 +88,8 @@ class ThreadAdmission:
                     command = questions.send(link.call(*command))
 
     def close(self) -> None:
-        """Close the connection. A call of another thread that uses the connection gets `ConnectionLost`."""
+        """Close the connection. A call of another thread that uses the connection, or retries, gets `ConnectionLost`."""
+        self.closings += 1
         self._link.shut_down()
 
     def put_all(
@@ -136,8 +142,13 @@ class ThreadAdmission:
             send.fail(error)
         return send
 
-    def complete(self, send: Send, replies: Replies | None = None) -> None:
-        """Make sure that all records of a send are enqueued. Retry with the records that Redis has not taken."""
+    def complete(self, send: Send, replies: Replies | None = None, closings: int | None = None) -> None:
+        """Make sure that all records of a send are enqueued. Retry with the records that Redis has not taken.
+
+        `closings`: the attribute when the call began, if the call began earlier.
+        """
+        if closings is None:
+            closings = self.closings
         if send.state is SENT:
             with self._lock:
                 self._settle()
@@ -154,11 +165,16 @@ class ThreadAdmission:
                 time.sleep(pause_s)
             left_s = give_up_s - time.monotonic()
             try:
+                self._go_on(closings)
                 if replies is not None:
                     replies.have_stream(left_s)
                 with self._lock:
                     link = self._idle_link()
+                    self._go_on(closings)
                     link.connect(connect_s(left_s))
+                    if self.closings != closings:
+                        link.close()  # `close` did not see the new connection
+                        continue
                     link.set_patience(self._patience_of(send))
                     packet = self._admission.next([send], time.monotonic())
                     try:
@@ -167,8 +183,15 @@ class ThreadAdmission:
                         link.raise_for(refusal)
             except (QueueFull, ConnectionLost) as error:
                 send.fail(error)
+                if self.closings != closings:
+                    give_up_s = -math.inf
         if send.error is not None:
             raise send.error
+
+    def _go_on(self, closings: int) -> None:
+        """Raise `Unavailable` if the link was closed since there were so many closings."""
+        if self.closings != closings:
+            raise restated(abandoned(), Unavailable)
 
     def _patience_of(self, send: Send) -> float:
         """Return the seconds to wait for the reply to a send."""

@@ -30,6 +30,7 @@ from cluster_serving.client.protocol.requests import (
     native_fields,
     request_fields,
 )
+from cluster_serving.client.protocol.resp import abandoned
 from cluster_serving.client.protocol.results import (
     DELETE,
     PAUSE_S,
@@ -112,6 +113,7 @@ class InputQueue(Api):
         self._admission = Admission(self.name, check_durability(self._durability, self.settings))
         self._sender = ThreadAdmission(Link(self.settings), self._admission, self._patience_s)
         self._replies = Replies(self.settings, self._admission, self._client_id, self._patience_s)
+        self._completing: set[Replies] = set()
         self._payload = Payload(self.name, self._codec) if self._codec else None
         self._numbers = count()
 
@@ -190,7 +192,7 @@ class InputQueue(Api):
         """
         if self._frontend is not None:
             return self._frontend.predict(request_data, timeout)
-        begun_s = time.monotonic()
+        begun_s, closings = time.monotonic(), self._sender.closings
         deadline_s = begun_s + timeout
         if self._dialect == "original":
             return self._predict_by_polling(uuid.uuid4().hex, as_inputs(request_data), deadline_s)
@@ -202,7 +204,7 @@ class InputQueue(Api):
             self._replies.expect([uri])
             result = self._replies.ask(uri, send)
             if result is None:
-                self._sender.complete(send, self._replies)
+                self._sender.complete(send, self._replies, closings)
                 result = self._replies.wait(uri, deadline_s, send.ids)
         finally:
             self._replies.forget(uri)
@@ -280,33 +282,44 @@ class InputQueue(Api):
         under_way: dict[str, bytes] = {}
         window = max(1, window)
         more = True
+        self._completing.add(replies)
         try:
             while more or under_way:
                 while more and len(under_way) < window:
                     chunk = list(islice(remaining, min(CHUNK, window - len(under_way))))
                     more = bool(chunk)
                     uris = [uri for uri, _ in chunk]
+                    self._go_on(replies)
                     replies.expect(uris, max(timeout, PAUSE_S))
                     requests = (self._packed(native_fields(uri, data), timeout) for uri, data in chunk)
                     entries = chain.from_iterable(self._sender.put_all(requests, self._life_s, replies))
                     under_way.update(zip(uris, entries, strict=True))
                 if under_way:
+                    self._go_on(replies)
                     for result in replies.arrived(time.monotonic() + timeout, under_way.values()):
                         del under_way[result.uri]
                         yield result
         finally:
+            self._completing.discard(replies)
             replies.close()
 
     def close(self) -> None:
         """Close the connections. Calls of other threads get `ConnectionLost`. A later call connects again."""
-        self._replies.close()
-        self._sender.close()
+        completing, self._completing = self._completing, set()
+        self._sender.close()  # first: a call that retries does not connect again
+        for replies in self._replies, *completing:
+            replies.close()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def _go_on(self, replies: Replies) -> None:
+        """Raise `ConnectionLost` if `close` has ended the call of `as_completed` that reads the replies, or a fork."""
+        if replies not in self._completing:
+            raise abandoned()
 
     def _request(self, uri: str, data: Mapping[str, Value]) -> Fields:
         return self._packed(request_fields(self._dialect, uri, data), self._life_s)
@@ -380,9 +393,12 @@ class InputQueue(Api):
 
     def _predict_by_polling(self, uri: str, data: Mapping[str, Value], deadline_s: float) -> Answer:
         """Poll for the result hash like the original, because the original's servers know no reply stream."""
+        closings = self._sender.closings
         self._sender.put(request_fields(self._dialect, uri, data), deadline_s - time.monotonic())
         key, pause_s = (keys.result_prefix(self.name) + uri).encode(), 0.001
         while time.monotonic() < deadline_s:
+            if self._sender.closings != closings:
+                raise abandoned()
             fields = self._sender.call("HGETALL", key)
             if fields:
                 with suppress(ConnectionLost):  # the result is here, and in Redis it expires

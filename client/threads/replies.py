@@ -162,7 +162,7 @@ class Replies:
 
         Raises:
             ResultTimeout: no result came in time, or can come: no node has ever served the job, or Redis has lost all records.
-            ConnectionLost: Redis went away.
+            ConnectionLost: Redis went away, or the queue was closed.
         """
         reason = ""
         while True:
@@ -171,6 +171,8 @@ class Replies:
                 for result in found:
                     self.forget(result.uri)
                 return found
+            if not self._results:
+                raise abandoned()
             left_s = deadline_s - time.monotonic()
             if left_s <= 0:
                 raise self._stream.no_result("in time", reason or self._reason())

@@ -235,6 +235,47 @@ def test_as_completed_keeps_one_record_under_way_at_least(redis_server: PrivateR
         wait_until(lambda: uris == ["a", "b"], "both results", 30)
 
 
+def test_close_ends_a_call_that_waits_for_room(own_redis: PrivateRedis) -> None:
+    with own_redis.client() as client, InputQueue(port=own_redis.port, patience_s=30) as queue:
+        client.hset(keys.limits_key(queue.name), "maxQueueLength", "1")
+        queue.enqueue("first", t=ROW)
+        others = len(client.client_list()) - 1
+
+        def run() -> None:
+            with pytest.raises(ConnectionLost, match="`close` of the queue"):
+                queue.enqueue("second", t=ROW)
+
+        with in_background(run):
+            wait_until(lambda: client.info("commandstats")["cmdstat_eval"]["calls"] > 3, "it asks for room again")
+            queue.close()
+        wait_until(lambda: len(client.client_list()) == others, "no connection of the closed queue", 20)
+
+        client.delete(keys.limits_key(queue.name))
+        assert queue.enqueue("third", t=ROW)
+
+
+def test_close_ends_as_completed(own_redis: PrivateRedis) -> None:
+    records = [(str(number), {"t": ROW}) for number in range(4)]
+    with own_redis.client() as client, InputQueue(port=own_redis.port) as queue:
+        client.hset(keys.limits_key(queue.name), "maxQueueLength", "100")  # there was a node
+
+        def run() -> None:
+            with pytest.raises(ConnectionLost):
+                list(queue.as_completed(records, timeout=30))
+
+        with in_background(run):
+            wait_until(lambda: client.info("clients")["blocked_clients"], "it waits")
+            queue.close()
+
+        with answering(own_redis):
+            paused = queue.as_completed(records, window=2)
+            next(paused)
+            queue.close()
+            with pytest.raises(ConnectionLost):
+                list(paused)
+            assert len(list(queue.as_completed(records))) == len(records)
+
+
 def test_two_records_of_one_uri_are_not_under_way_at_once(redis_server: PrivateRedis) -> None:
     with InputQueue(port=redis_server.port, name="nobody_twice") as queue, pytest.raises(InvalidValue, match="'a'"):
         list(queue.as_completed([("a", {"t": ROW}), ("a", {"t": ROW})], timeout=0.2))
