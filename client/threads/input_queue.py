@@ -7,8 +7,8 @@ from collections import deque
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
-from itertools import chain, count, islice
-from typing import Any, Never, Self, Unpack
+from itertools import chain, count
+from typing import Any, Never, Self, TypeVar, Unpack
 
 import numpy as np
 
@@ -51,6 +51,8 @@ from cluster_serving.client.wire.compression import Codec
 from cluster_serving.client.wire.original.encode import encode_record as encode_original
 from cluster_serving.client.wire.result import Result
 from cluster_serving.client.wire.values import Value
+
+T = TypeVar("T")
 
 _SLOW_S = 0.005
 _Pending = tuple[str, float, list[bytes]]
@@ -278,27 +280,23 @@ class InputQueue(Api):
         """
         client = f"{self._client_id}-{next(self._numbers)}"
         replies = Replies(self.settings, self._admission, client, self._patience_s)
-        remaining = iter(records)
         under_way: dict[str, bytes] = {}
-        window = max(1, window)
-        more = True
+        chunk_size = max(1, min(CHUNK, window // 2))
         self._completing.add(replies)
         try:
-            while more or under_way:
-                while more and len(under_way) < window:
-                    chunk = list(islice(remaining, min(CHUNK, window - len(under_way))))
-                    more = bool(chunk)
-                    uris = [uri for uri, _ in chunk]
-                    self._go_on(replies)
-                    replies.expect(uris, max(timeout, PAUSE_S))
-                    requests = (self._packed(native_fields(uri, data), timeout) for uri, data in chunk)
-                    entries = chain.from_iterable(self._sender.put_all(requests, self._life_s, replies))
-                    under_way.update(zip(uris, entries, strict=True))
-                if under_way:
-                    self._go_on(replies)
-                    for result in replies.arrived(time.monotonic() + timeout, under_way.values()):
-                        del under_way[result.uri]
-                        yield result
+            for chunk, in_a_hurry in self._chunks(records, chunk_size):
+                self._go_on(replies)
+                uris = [uri for uri, _ in chunk]
+                replies.expect(uris, max(timeout, PAUSE_S))
+                requests = (self._packed(native_fields(uri, data), timeout) for uri, data in chunk)
+                entries = chain.from_iterable(self._sender.put_all(requests, self._life_s, replies))
+                under_way.update(zip(uris, entries, strict=True))
+                if in_a_hurry:
+                    replies.look()
+                while len(under_way) > max(0, window - chunk_size) or (in_a_hurry and any(map(replies.has, under_way))):
+                    yield from self._arrived(replies, timeout, under_way)
+            while under_way:
+                yield from self._arrived(replies, timeout, under_way)
         finally:
             self._completing.discard(replies)
             replies.close()
@@ -315,6 +313,13 @@ class InputQueue(Api):
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def _arrived(self, replies: Replies, timeout: float, under_way: dict[str, bytes]) -> Iterator[Result]:
+        """Yield the results that have come, at least one, and take their records from those under way."""
+        self._go_on(replies)
+        for result in replies.arrived(time.monotonic() + timeout, under_way.values()):
+            del under_way[result.uri]
+            yield result
 
     def _go_on(self, replies: Replies) -> None:
         """Raise `ConnectionLost` if `close` has ended the call of `as_completed` that reads the replies, or a fork."""
@@ -342,12 +347,12 @@ class InputQueue(Api):
     def _next_uri(self) -> str:
         return f"{self._uris}-{next(self._numbers)}"
 
-    def _chunks(self, requests: Iterable[Request], size: int) -> Iterator[tuple[list[Request], bool]]:
-        """Yield chunks of `size` requests, each with a flag: True if the source is slow.
+    def _chunks(self, requests: Iterable[T], size: int) -> Iterator[tuple[list[T], bool]]:
+        """Yield chunks of `size` requests or records, each with a flag: True if the source is slow.
 
         A slow source gets shorter chunks: the requests that came in 5 ms.
         """
-        chunk: list[Request] = []
+        chunk: list[T] = []
         begun_s = time.monotonic()
         for request in requests:
             chunk.append(request)

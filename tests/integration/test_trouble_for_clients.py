@@ -235,6 +235,22 @@ def test_as_completed_keeps_one_record_under_way_at_least(redis_server: PrivateR
         wait_until(lambda: uris == ["a", "b"], "both results", 30)
 
 
+def test_results_of_as_completed_come_while_a_slow_source_goes_on(redis_server: PrivateRedis) -> None:
+    job, asked = "slow_source", list[int]()
+
+    def source() -> Iterator[tuple[str, dict[str, Any]]]:
+        for number in range(20):
+            asked.append(number)
+            time.sleep(0.1)
+            yield str(number), {"t": ROW}
+
+    with answering(redis_server, job), InputQueue(port=redis_server.port, name=job) as queue:
+        results = queue.as_completed(source())
+        next(results)
+        assert len(asked) < 20
+        assert len(list(results)) == 19
+
+
 def test_close_ends_a_call_that_waits_for_room(own_redis: PrivateRedis) -> None:
     with own_redis.client() as client, InputQueue(port=own_redis.port, patience_s=30) as queue:
         client.hset(keys.limits_key(queue.name), "maxQueueLength", "1")
