@@ -11,7 +11,7 @@ from cluster_serving.client.errors import InvalidValue
 from cluster_serving.client.wire.current_trace import current_traceparent
 from cluster_serving.client.wire.original.encode import encode_record as encode_original
 from cluster_serving.client.wire.original.values import EncodedImage, text_value
-from cluster_serving.client.wire.values import Value, encode_record, encode_uri
+from cluster_serving.client.wire.values import Value, begins_with_text, encode_record, encode_uri
 
 Dialect = Literal["native", "original"]
 Fields = list[bytes]
@@ -91,7 +91,10 @@ def _json_value(name: str, value: Any) -> Any:
                 return cast(dict[str, Any], value)
             case {"shape": shape, "data": data, "indices": indices}:
                 return [np.asarray(indices).T, np.asarray(data), np.asarray(shape)]
+            case _ if begins_with_text(value):
+                return value
             case _:
-                return np.asarray(value)
+                array = np.asarray(value)
+                return value if array.dtype.kind == "U" else array
     except ValueError as error:
         raise InvalidValue(f"input {name!r}: the nested list is ragged: {error}") from error

@@ -27,6 +27,7 @@ from cluster_serving.client.errors import CodecError, InvalidValue
 from cluster_serving.client.wire.nested import encode_nested
 from cluster_serving.client.wire.tensors import Array, encode_tensor
 
+_MAX_RANK = 64  # the most dimensions of a numpy array
 Value = (
     NDArray[Any] | np.generic | float | str | bytes | os.PathLike[str] | list[Any] | tuple[Any, ...] | dict[str, Any]
 )
@@ -69,6 +70,15 @@ def encode_record(uri: str, data: Mapping[str, Any]) -> list[bytes]:
             else:
                 raise InvalidValue(f"input {name!r}: an array of dtype {array.dtype} cannot be sent")
     return fields
+
+
+def begins_with_text(value: Any) -> bool:
+    """Return whether the first value in a nested list is text."""
+    for _ in range(_MAX_RANK):
+        if not isinstance(value, list | tuple) or not value:
+            break
+        value = cast("list[Any]", value)[0]
+    return isinstance(value, str)
 
 
 def encode_uri(uri: str) -> bytes:
@@ -116,13 +126,34 @@ def _as_array(name: str, value: Any) -> Array:
             f"input {name!r}: a {type(value).__name__} cannot be sent; expected an ndarray, a number, an image "
             "(path, bytes, {'b64': ...} or {'image': ...}), {'string': ...}, a list of str, or [indices, values, shape]"
         )
+    if isinstance(value, list | tuple) and begins_with_text(value):
+        return _texts(name, value)
     try:
         array = np.asarray(value)
     except ValueError as error:
         raise InvalidValue(f"input {name!r}: the nested list is ragged: {error}") from error
+    if array.dtype.kind == "U" and isinstance(value, list | tuple):
+        return _texts(name, value)
     if array.size == 0 and not isinstance(value, np.ndarray):
         raise InvalidValue(f"input {name!r}: empty list is not supported")
     return array
+
+
+def _texts(name: str, value: list[Any] | tuple[Any, ...]) -> Array:
+    """Return a nested list of text as objects: an array of text is as wide as its longest text, and drops NUL at the end."""
+    try:
+        texts = np.array(value, object)
+    except ValueError as error:
+        raise InvalidValue(f"input {name!r}: the nested list is ragged: {error}") from error
+    for item in texts.flat:
+        if isinstance(item, list | tuple | np.ndarray):
+            raise InvalidValue(f"input {name!r}: the nested list of text is ragged")
+        if not isinstance(item, str):
+            raise InvalidValue(
+                f"input {name!r}: a list of text holds {item!r:.60}, a {type(item).__name__}; "
+                "send only text, as str(value) makes it, or numbers as an input of their own"
+            )
+    return texts
 
 
 def _string_or_image(name: str, value: str | bytes | dict[str, Any] | os.PathLike[str]) -> tuple[bytes, bytes]:

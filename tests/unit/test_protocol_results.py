@@ -81,6 +81,20 @@ def test_json_text_of_the_original() -> None:
     assert found["also"] == {"b64": png}
 
 
+@pytest.mark.parametrize("texts", [["a\0", "b"], [["a"], ["b"]]])
+def test_lists_of_text_in_json_are_sent_as_they_are(texts: list[Any]) -> None:
+    fields = request_fields("native", "u", as_inputs(json.dumps({"instances": [{"x": texts}]})))
+
+    assert fields[2] == keys.STRING + b"x"
+    assert json.loads(fields[3]) == texts
+
+
+@pytest.mark.parametrize("mixed", [["a", 1], [1, "a"]])
+def test_a_list_of_text_and_numbers_in_json_is_refused(mixed: list[Any]) -> None:
+    with pytest.raises(InvalidValue, match="input 'x': a list of text holds 1, a int"):
+        request_fields("native", "u", as_inputs(json.dumps({"instances": [{"x": mixed}]})))
+
+
 def test_sparse_json_has_a_row_of_indices_for_each_value() -> None:
     sparse = {"shape": [4, 5], "data": [7, 8, 9], "indices": [[0, 1], [2, 3], [3, 4]]}
 

@@ -3,6 +3,7 @@
 import base64
 import json
 import sys
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -106,6 +107,8 @@ def test_pixels_become_a_png_of_the_same(shape: tuple[int, ...]) -> None:
         (["a", "b"], ["a", "b"]),
         ([["a"], ["b"]], [["a"], ["b"]]),
         (("a", "b"), ["a", "b"]),
+        (["a\0", "b"], ["a\0", "b"]),
+        ([np.array(["a"]), np.array(["b"])], [["a"], ["b"]]),
         (np.array(["a", "b"]), ["a", "b"]),
         (np.array([["a", "ü"]], object), [["a", "ü"]]),
         (np.array("a"), "a"),
@@ -113,6 +116,17 @@ def test_pixels_become_a_png_of_the_same(shape: tuple[int, ...]) -> None:
 )
 def test_text(value: Any, text: Any) -> None:
     assert json.loads(only(value, b"string:x")) == text
+
+
+def test_a_long_text_beside_short_ones_takes_no_more_memory_than_its_own() -> None:
+    texts = [*["short"] * 200, "x" * 100_000]
+
+    tracemalloc.start()
+    try:
+        assert json.loads(only(texts, b"string:x")) == texts
+        assert tracemalloc.get_traced_memory()[1] < 10 * 100_000
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.parametrize("dtype", [np.int32, np.int64, np.uint8, np.float64])
@@ -151,6 +165,12 @@ def test_inputs_keep_their_order_and_uris_their_bytes() -> None:
         ([], "empty list is not supported"),
         ([[], []], "empty list is not supported"),
         ([[1], [1, 2]], "the nested list is ragged"),
+        ([["a"], ["a", "b"]], "the nested list of text is ragged"),
+        (["a", ["b"]], "the nested list of text is ragged"),
+        (["a", 1, True], "a list of text holds 1, a int; send only text, as str(value) makes it, or numbers as"),
+        ([[True], ["a"]], "a list of text holds True, a bool; send only text"),
+        (["a", b"b"], "a list of text holds b'b', a bytes; send only text"),
+        (["a", None], "a list of text holds None, a NoneType; send only text"),
         (2**70, "an array of dtype object cannot be sent"),
         ([None], "an array of dtype object cannot be sent"),
         (np.array([b"a"]), "an array of dtype |S1 cannot be sent"),
