@@ -80,12 +80,9 @@ def frontend(
 
     flags: dict[str, object] = {f"--{name.replace('_', '-')}": value for name, value in values.items()}
     path = Path(config_path or _CONFIG)
-    environ = dict(
-        os.environ
-    )  # a copy, because the log adds its level to the environment, where a reload would find it
 
     def load() -> "LoadedFrontendConfig":
-        return load_frontend_config(path if config_path or path.exists() else None, environ, flags)
+        return load_frontend_config(path if config_path or path.exists() else None, os.environ, flags)
 
     if print_config:
         from cluster_serving.frontend.config.options import describe

@@ -178,9 +178,8 @@ class Replies:
                 raise self._stream.no_result("in time", reason or self._reason())
             self._read_for_all(left_s)
             if self._stream.is_silent and (reason := self._hopeless(entries, left_s)):
-                self._read_for_all(
-                    deadline_s - time.monotonic(), block_s=0
-                )  # a result may have come before Redis was asked
+                # A result may have come before Redis was asked.
+                self._read_for_all(deadline_s - time.monotonic(), block_s=0)
                 deadline_s = -math.inf
 
     def close(self) -> None:

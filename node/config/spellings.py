@@ -39,7 +39,7 @@ _NESTED: Final[dict[str, str]] = {
 }
 
 # Flat spelling, folded -> flat key.
-ALIASES: Final[dict[str, str]] = {
+_ALIASES: Final[dict[str, str]] = {
     "redissecurestructstorepassword": "redisSecureTrustStorePassword",
     "secureenabled": "redisSecureEnabled",
     "securetruststorepath": "redisSecureTrustStorePath",
@@ -113,4 +113,4 @@ PATHS: Final = frozenset(
 # Keys in `PATHS` with values that may also be URLs.
 ADDRESSES: Final = frozenset({"modelPath"})
 
-SPELLINGS: Final = Spellings(_SECTIONS, _NESTED, ALIASES, _FLAGS, _IGNORED, _SWITCHES, _REFUSED)
+SPELLINGS: Final = Spellings(_SECTIONS, _NESTED, _ALIASES, _FLAGS, _IGNORED, _SWITCHES, _REFUSED)

@@ -80,6 +80,10 @@ class NodeRecord(msgspec.Struct, frozen=True):
     version: str = ""  # of the package: a node of a different version cannot be changed, only stopped
 
 
+FRONTEND_DRAIN_S = 15.0
+"""Default of the frontend's `drainTimeout`."""
+
+
 class FrontendRecord(msgspec.Struct, frozen=True):
     """Process of a frontend that was started beside a node. The time of its creation tells a reused pid.
 
@@ -90,7 +94,7 @@ class FrontendRecord(msgspec.Struct, frozen=True):
     pid: int
     created_s: float
     port: int | None = None
-    drain_s: float = 15.0
+    drain_s: float = FRONTEND_DRAIN_S
 
 
 def state_home(environ: Mapping[str, str]) -> Path:

@@ -48,7 +48,6 @@ def run(options: StartOptions, report_fd: int | None, patience_s: float) -> int:
 
 
 def _serve(options: StartOptions, report: Reporter, patience_s: float) -> int:
-    environ = dict(os.environ)  # a copy, because `log.configure` adds to the environment
     loaded, path = options.load()
     config = loaded.config
     job = Job.of(config.job_name)
@@ -92,7 +91,7 @@ def _serve(options: StartOptions, report: Reporter, patience_s: float) -> int:
             request = ChangeRequest(
                 config_path=options.config_path,
                 flags=options.argv(),
-                environ=environ,
+                environ=dict(os.environ),
                 directory=str(Path.cwd()),
                 report="",
                 timeout_s=TIMEOUT_S,

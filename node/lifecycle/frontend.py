@@ -19,11 +19,10 @@ from cluster_serving.client.servers.process.command import say
 from cluster_serving.client.servers.process.exit_codes import Fault
 from cluster_serving.node.config.loading import LoadedConfig
 from cluster_serving.node.job import detached
-from cluster_serving.node.job.directory import FrontendRecord, Job
+from cluster_serving.node.job.directory import FRONTEND_DRAIN_S, FrontendRecord, Job
 from cluster_serving.node.lifecycle.launch import Launch, environ_with
 
 _COMMAND = (sys.executable, "-P", "-m", "cluster_serving.frontend", f"--report-fd={detached.PASSED_FD}")
-_DRAIN_S = 15.0  # default of the frontend's drainTimeout
 _GRACE_S = 5.0
 _POLL_S = 0.05
 _TOLD_EVERY_S = 5.0
@@ -50,7 +49,7 @@ def launch_frontend(http: Http, loaded: LoadedConfig, path: Path | None, job: Jo
     settings = {setting.key: str(setting.value) for setting in found if setting.source.startswith("--")}
     settings |= {"jobName": config.job_name, "redisUrl": config.redis_url}
     given = {f"{ENVIRON_PREFIX}{snake(key)}": value for key, value in settings.items()}
-    drain_s = max(_DRAIN_S, config.drain_timeout_s)
+    drain_s = max(FRONTEND_DRAIN_S, config.drain_timeout_s)
     command = [*_COMMAND, *([f"--config-path={path}"] if path else [])]
     command += [f"--port={http.port}"] if http.port is not None else []
     launch = Launch("frontend", [*command, *extra], job.frontend_log_path, environ_with(given), drain_s)

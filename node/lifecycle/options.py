@@ -11,27 +11,24 @@ import click
 from cluster_serving.client.servers.config.spellings import fold, snake
 from cluster_serving.client.servers.config.values import has_host, local_path, mask_address, split_password
 from cluster_serving.client.servers.process.command import SETTINGS
-from cluster_serving.node.config.spellings import ALIASES, PATHS, SPELLINGS
+from cluster_serving.node.config.spellings import PATHS, SPELLINGS
 
 if TYPE_CHECKING:
     from cluster_serving.node.config.loading import LoadedConfig
     from cluster_serving.node.job.directory import NodeRecord
 
-_TRUST_STORE_PASSWORD = "redisSecureTrustStorePassword"  # noqa: S105  # the name of a key
-# Keys that may hold a secret. `_SECRETS`: folded spelling -> key.
+# Keys that may hold a secret. `_SECRETS`: folded key -> key.
 _SECRET_KEYS = (
     "redisUrl",
     "redisPassword",
     "sentinelPassword",
-    _TRUST_STORE_PASSWORD,
+    "redisSecureTrustStorePassword",
     "modelSecret",
     "modelSalt",
     "recordSecret",
     "recordSalt",
 )
-_SECRETS = {fold(key): key for key in _SECRET_KEYS} | {
-    alias: key for alias, key in ALIASES.items() if key == _TRUST_STORE_PASSWORD
-}
+_SECRETS = {fold(key): key for key in _SECRET_KEYS}
 
 DEFAULT_CONFIG = "config.yaml"
 TIMEOUT_S = 600.0
@@ -61,8 +58,7 @@ class StartOptions:
         options = cls(**given)
         # A secret in the model's URL is refused: every user could read the secret in `ps`, and `restart` would lose a hidden
         # secret.
-        pairs = (setting.partition("=") for setting in options.settings)
-        addresses = [value for key, _, value in pairs if fold(key.strip()) == fold("modelPath")]
+        addresses = [setting.partition("=")[2] for setting in options.settings if _key(setting) == fold("modelPath")]
         for address in (options.model_path or "", *addresses):
             if has_host(address) and mask_address(address) != address:
                 raise click.UsageError(
@@ -96,8 +92,7 @@ class StartOptions:
         settings: list[str] = []
         secrets: dict[str, str] = {}
         for setting in self.settings:
-            written, _, value = setting.partition("=")
-            key = _SECRETS.get(fold(written.strip()))
+            key, value = _SECRETS.get(_key(setting)), setting.partition("=")[2]
             if key == "redisUrl":
                 url, password_of_url = split_password(value)
                 settings.append(f"{key}={url}")
@@ -140,7 +135,7 @@ class StartOptions:
 def _key(written: str) -> str:
     """Return the folded key of an option or of a setting `KEY=VALUE`: `omp` and `thread_per_model=2` are `threadpermodel`."""
     folded = fold(written.partition("=")[0].strip())
-    return fold(SPELLINGS.flags.get(folded) or ALIASES.get(folded, folded))
+    return fold(SPELLINGS.flags.get(folded) or SPELLINGS.aliases.get(folded, folded))
 
 
 def _with_absolute_path(setting: str) -> str:

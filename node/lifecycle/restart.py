@@ -27,13 +27,10 @@ _END_S = 10.0  # time for the node to see that the timeout has passed, and to re
 
 def can_change(job: Job, record: NodeRecord | None, config: Config) -> bool:
     """Return whether a running node can change to a config without a stop: same job, same Redis, same version of this package."""
-    settings = config.redis_settings()
-    if record is None or not job.running() or record.version != __version__ or Job.of(config.job_name) != job:
-        return False
-    if record.redis != settings.describe():
+    if record is None or not job.running() or record.version != __version__ or _moves(job, record, config):
         return False
     try:
-        check_redis(settings, allow_eviction=config.allow_eviction)
+        check_redis(config.redis_settings(), allow_eviction=config.allow_eviction)
     except RedisUnavailable:
         return False  # `start` may run the Redis
     return True
@@ -45,10 +42,7 @@ def frontend_to_move(job: Job, record: NodeRecord | None, config: Config) -> Htt
     Returns:
         None when no frontend runs, or when the frontend stays as it is.
     """
-    moves = record is not None and (
-        Job.of(config.job_name) != job or record.redis != config.redis_settings().describe()
-    )
-    frontend = job.read_frontend() if moves else None
+    frontend = job.read_frontend() if record is not None and _moves(job, record, config) else None
     return Http(frontend.port) if frontend is not None and stop_frontend(job) else None
 
 
@@ -85,6 +79,11 @@ def request_change(job: Job, options: StartOptions, timeout_s: float) -> str:
     if event.event != "ready":
         raise NotReady(event.text, event.code or ExitCode.FAILED)
     return event.text
+
+
+def _moves(job: Job, record: NodeRecord, config: Config) -> bool:
+    """Return whether a config gives a job a new name or a new Redis."""
+    return Job.of(config.job_name) != job or record.redis != config.redis_settings().describe()
 
 
 def _signal(job: Job) -> None:

@@ -1,4 +1,4 @@
-"""Why no result comes: what Redis is asked, and what is made of the replies."""
+"""Reasons for results that do not come: the questions to Redis, and the reading of the replies."""
 
 from typing import Any
 

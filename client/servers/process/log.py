@@ -15,17 +15,15 @@ import structlog
 from cluster_serving.client.servers.process.printable import printable_lines
 from cluster_serving.client.servers.process.redaction import redact
 
-_LEVEL = "CLUSTER_SERVING_LOG_LEVEL"
-
 
 def configure(process: str, level: str | None = None) -> None:
     """Set up logging for this process.
 
     Args:
         process: name of the process, `supervisor`, `reader`, `worker-0`, ...
-        level: lowest level that is printed. None takes the level that the supervisor has chosen.
+        level: lowest level that is printed. None takes the level that the supervisor has chosen for its child.
     """
-    set_level(level or os.environ.get(_LEVEL, "info"))
+    set_level(level or os.environ.get("CLUSTER_SERVING_LOG_LEVEL", "info"))
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
@@ -46,8 +44,7 @@ def configure(process: str, level: str | None = None) -> None:
 
 
 def set_level(level: str) -> None:
-    """Set the lowest level that this process prints, and that the processes it starts print: `debug`, `info`, ..."""
-    os.environ[_LEVEL] = level
+    """Set the lowest level that this process prints: `debug`, `info`, ..."""
     least = logging.getLevelNamesMapping()[level.upper()]
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(least))
 
