@@ -6,17 +6,16 @@ one blocking read of the reply stream serves all waiting calls.
 
 import asyncio
 import math
-from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterable, Coroutine, Iterable, Mapping
 from itertools import count
-from typing import Never, Self, TypeVar, Unpack
+from typing import Any, Never, Self, Unpack
 
 from cluster_serving.client import keys
 from cluster_serving.client.aio.admission import AsyncAdmission
+from cluster_serving.client.aio.feed import Feed, NothingCame, UnorderedFeed, each
 from cluster_serving.client.aio.link import AsyncLink
 from cluster_serving.client.aio.packing import AsyncPacking
 from cluster_serving.client.aio.replies import AsyncReplies
-from cluster_serving.client.aio.tasks import cancel
 from cluster_serving.client.api import Api, ConnectionSettings, seconds
 from cluster_serving.client.errors import InvalidValue, RecordFailed
 from cluster_serving.client.protocol.absence import Inquiry
@@ -38,8 +37,6 @@ from cluster_serving.client.wire.compression import Codec
 from cluster_serving.client.wire.original.encode import encode_record as encode_original
 from cluster_serving.client.wire.result import Result
 from cluster_serving.client.wire.values import Value
-
-T = TypeVar("T")
 
 
 class AsyncInputQueue(Api):
@@ -100,7 +97,7 @@ class AsyncInputQueue(Api):
         """Put records on the queue, 64 at a time, and return the number of records, as `InputQueue.enqueue_many` does."""
         accepted = 0
         chunk: list[Fields] = []
-        async for uri, data in _each(records):
+        async for uri, data in each(records):
             chunk.append(await self._packed(request_fields(self._dialect, uri, data), self._life_s))
             if len(chunk) == CHUNK:
                 accepted += len(await self._admission.put(chunk, self._life_s, accepted, durable=True))
@@ -124,17 +121,13 @@ class AsyncInputQueue(Api):
         self, requests: Iterable[Request] | AsyncIterable[Request], timeout: float = 60, window: int = WINDOW
     ) -> AsyncGenerator[Answer | RecordFailed]:
         """Send records and yield the results in the same order, as `InputQueue.predict_many` does."""
-        pending: deque[asyncio.Task[Result]] = deque()
+        feed = Feed(requests, lambda request: self._answer(request, timeout), window)
         received = count()
         try:
-            async for request in _each(requests):
-                pending.append(asyncio.create_task(self._answer(request, timeout)))
-                if len(pending) >= window:
-                    yield answer_to_request(await pending.popleft(), next(received))
-            while pending:
-                yield answer_to_request(await pending.popleft(), next(received))
+            while (done := await feed.next()) is not None:
+                yield answer_to_request(done.result(), next(received))
         finally:
-            await cancel(pending)
+            await feed.close()
 
     @short_tracebacks
     async def as_completed(
@@ -147,20 +140,19 @@ class AsyncInputQueue(Api):
         # With a stream of its own, because the uris of an earlier call may be the same.
         replies = self._replies_for(f"{self._client_id}-{next(self._numbers)}")
         self._completing.add(replies)
-        pending: set[asyncio.Task[Result]] = set()
+
+        def call(record: tuple[str, Mapping[str, Value]]) -> Coroutine[Any, Any, Result]:
+            uri, data = record
+            return self._result(uri, data, timeout, self._life_s, replies)
+
+        feed = UnorderedFeed(records, call, window, timeout)
         try:
-            async for uri, data in _each(records):
-                pending.add(asyncio.create_task(self._result(uri, data, timeout, self._life_s, replies)))
-                if len(pending) >= window:
-                    for task in await self._done(pending, timeout, replies):
-                        yield task.result()
-                        pending.remove(task)
-            while pending:
-                for task in await self._done(pending, timeout, replies):
-                    yield task.result()
-                    pending.remove(task)
+            while (done := await feed.next()) is not None:
+                yield done.result()
+        except NothingCame as error:
+            raise await replies.no_result(f"in {timeout} s", self._inquiry) from error
         finally:
-            await cancel(pending)
+            await feed.close()
             await replies.close()
             self._completing.remove(replies)
 
@@ -193,15 +185,6 @@ class AsyncInputQueue(Api):
                 raise
             raise await self._replies.no_result(f"of {uri!r} in {timeout} s", self._inquiry) from error
 
-    async def _done(
-        self, pending: set[asyncio.Task[Result]], timeout: float, replies: AsyncReplies
-    ) -> set[asyncio.Task[Result]]:
-        """Wait for at least one of the tasks, and return those that are done."""
-        done, _ = await asyncio.wait(pending, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
-        if not done:
-            raise await replies.no_result(f"in {timeout} s", self._inquiry)
-        return done
-
     async def _result(self, uri: str, request: Request, timeout: float, life_s: float, replies: AsyncReplies) -> Result:
         if self._dialect == "original":
             raise InvalidValue(
@@ -227,12 +210,3 @@ class AsyncInputQueue(Api):
             await self._packing.ask(min(within_s, self.settings.timeout_s), min(within_s, self._patience_s))
         [packed] = self._packing.packed([fields])
         return packed
-
-
-async def _each(items: Iterable[T] | AsyncIterable[T]) -> AsyncIterator[T]:
-    if isinstance(items, AsyncIterable):
-        async for item in items:
-            yield item
-    else:
-        for item in items:
-            yield item

@@ -29,7 +29,7 @@ from cluster_serving.client.aio.replies import AsyncReplies
 from cluster_serving.client.aio.tasks import cancel
 from cluster_serving.client.redis_settings import RedisSettings
 from cluster_serving.client.wire.tensors import encode_tensor
-from support.clients import replied
+from support.clients import answering, replied
 from support.private_redis import PrivateRedis
 from support.wait import until
 
@@ -259,6 +259,52 @@ def test_a_result_that_cannot_be_read_fails_its_own_call_only(redis_server: Priv
 
     with redis_server.client() as client:
         asyncio.run(run(client))
+
+
+@pytest.mark.parametrize("kind", ["predict_many", "as_completed"])
+def test_a_source_may_wait_for_an_answer(redis_server: PrivateRedis, kind: str) -> None:
+    job = f"aio_waiting_{kind}"
+
+    async def run() -> None:
+        answers = 0
+
+        async def answered(count: int) -> None:
+            await until(lambda: answers == count)
+
+        async def source() -> AsyncIterator[Any]:
+            for number in range(3):
+                await answered(number)
+                yield (str(number), {"t": ROW}) if kind == "as_completed" else ROW
+
+        async with AsyncInputQueue(port=redis_server.port, name=job) as queue:
+            async for _ in getattr(queue, kind)(source()):
+                answers += 1
+        assert answers == 3
+        assert len(asyncio.all_tasks()) == 1
+
+    with answering(redis_server, job):
+        asyncio.run(run())
+
+
+@pytest.mark.parametrize("kind", ["predict_many", "as_completed"])
+def test_results_come_while_a_source_holds_up_the_event_loop(redis_server: PrivateRedis, kind: str) -> None:
+    job, asked = f"aio_slow_{kind}", list[int]()
+
+    def source() -> Iterator[Any]:
+        for number in range(40):
+            asked.append(number)
+            time.sleep(0.05)
+            yield (str(number), {"t": ROW}) if kind == "as_completed" else ROW
+
+    async def run() -> None:
+        async with AsyncInputQueue(port=redis_server.port, name=job) as queue:
+            answers = getattr(queue, kind)(source())
+            await anext(answers)
+            assert len(asked) < 40
+            assert len([answer async for answer in answers]) == 39
+
+    with answering(redis_server, job):
+        asyncio.run(run())
 
 
 def test_the_timeout_of_as_completed_is_for_the_next_result(redis_server: PrivateRedis) -> None:
