@@ -41,21 +41,28 @@ class Feed(Generic[Answer]):
 
     async def next(self) -> asyncio.Task[Answer] | None:
         """Wait for the oldest call, and return it. Return None after the last. An error of the source is raised."""
-        while not self._calls:
-            if self._reading.done():
-                self._reading.result()
+        while (oldest := next(iter(self._calls), None)) is None or not oldest.done():
+            if self._is_over():
                 return None
-            self._changed.clear()
-            await self._changed.wait()
-        oldest = next(iter(self._calls))
-        if not oldest.done():
-            await asyncio.wait([oldest])
+            if oldest is None:
+                self._changed.clear()
+                await self._changed.wait()
+            else:
+                reading = () if self._reading.done() else (self._reading,)
+                await asyncio.wait([oldest, *reading], return_when=asyncio.FIRST_COMPLETED)
         self._take(oldest)
         return oldest
 
     async def close(self) -> None:
         """End the reading of the source, and the calls under way."""
         await cancel([self._reading, *self._calls])
+
+    def _is_over(self) -> bool:
+        """Whether there is neither an item nor a call left. Raise the error of the source."""
+        if not self._reading.done():
+            return False
+        self._reading.result()
+        return not self._calls
 
     def _take(self, call: asyncio.Task[Answer]) -> None:
         del self._calls[call]
@@ -107,8 +114,7 @@ class UnorderedFeed(Feed[Answer]):
             NothingCame: no call was done and the source gave nothing for `timeout` seconds, with calls under way.
         """
         while not self._done:
-            if self._reading.done() and (not self._calls or self._reading.exception() is not None):
-                self._reading.result()
+            if self._is_over():
                 return None
             self._changed.clear()
             try:
