@@ -32,7 +32,8 @@ routes = Routes()
 Found = TypeVar("Found")
 _SINCE = "since"
 _OWN = "X-Cluster-Serving"
-_ID = re.compile(r"[0-9]{1,20}-[0-9]{1,20}", re.ASCII)
+_ID = re.compile(r"([0-9]{1,20})-([0-9]{1,20})", re.ASCII)
+_MAX_PART = (1 << 64) - 1
 _MOST_IDS = 1000
 
 
@@ -157,7 +158,8 @@ async def _chosen(request: Request) -> tuple[Served, list[str]]:
 
 def _check_ids(ids: Sequence[str]) -> None:
     for letter_id in ids:
-        if not _ID.fullmatch(letter_id):
+        match = _ID.fullmatch(letter_id)
+        if not match or not 0 < max(map(int, match.groups())) <= _MAX_PART:
             raise BadRequest(f"the id of a dead letter is such as 1763657000000-0, not {letter_id[:40]!r}")
 
 

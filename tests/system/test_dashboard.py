@@ -162,7 +162,7 @@ def test_marks_are_restarts_models_nodes_and_decisions_of_the_last_hour(page: Pa
         {"at_ms": 0, "restarts": 9, "model": "old", "nodes": 2},
         {"at_ms": 60_000, "restarts": 0, "model": "a", "nodes": 1},
         {"at_ms": 70_000, "restarts": 2, "model": "a", "nodes": 1},
-        {"at_ms": hour_ms + 1, "restarts": 2, "model": "b", "nodes": 3},
+        {"at_ms": hour_ms + 1, "restarts": 5, "model": "b", "nodes": 3},
     ]
 
     decisions = [{"at_ms": 80_000, "words": "3 nodes from 1: why"}]
@@ -178,6 +178,15 @@ def test_marks_are_restarts_models_nodes_and_decisions_of_the_last_hour(page: Pa
         (hour_ms + 1, "model changed to b"),
         (hour_ms + 1, "3 nodes ready, 1 node before"),
     ]
+
+
+def test_times_are_written_in_the_unit_that_fits_and_none_is_ahead_of_the_clock(page: Page) -> None:
+    found = page.run(
+        "import('/dashboard/static/format.js').then(({ago, duration}) => "
+        "[-0.8, 0, 0.05, 90].map(ago).concat([0.00002, 0.9996, 5400].map(duration)))"
+    )
+
+    assert found == ["now", "now", "50 ms ago", "90 s ago", "20 µs", "1.0 s", "90 min"]
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
@@ -261,6 +270,8 @@ def test_a_dead_letter_is_deleted_at_the_second_press(page: Page, server: Privat
     [
         ({"model": JOB, "ids": ["1-1"]}, {}, 403, "X-Cluster-Serving"),
         ({"model": JOB, "ids": ["all"]}, {"X-Cluster-Serving": "test"}, 400, "not 'all'"),
+        ({"model": JOB, "ids": ["0-0"]}, {"X-Cluster-Serving": "test"}, 400, "not '0-0'"),
+        ({"model": JOB, "ids": ["1-18446744073709551616"]}, {"X-Cluster-Serving": "test"}, 400, "not '1-1844"),
         ({"model": JOB, "ids": []}, {"X-Cluster-Serving": "test"}, 400, "the body is not"),
         ({"model": "unknown", "ids": ["1-1"]}, {"X-Cluster-Serving": "test"}, 404, "unknown"),
     ],

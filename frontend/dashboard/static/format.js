@@ -9,13 +9,18 @@ export function number(value) {
 /** Seconds in the unit that fits: 50 µs, 0.4 ms, 12 ms, 3.1 s, 7 min, 5 h. Nothing: no record. */
 export function duration(seconds) {
   if (!seconds) return "–";
-  for (const [factor, unit, most] of [[1e6, "µs", 1e-4], [1000, "ms", 1], [1, "s", 100], [1 / 60, "min", 6000], [1 / 3600, "h", 172800]]) {
+  for (const [factor, unit, most] of [[1e6, "µs", 1e-4], [1000, "ms", 0.9995], [1, "s", 100], [1 / 60, "min", 6000], [1 / 3600, "h", 172800]]) {
     if (seconds < most) {
       const value = seconds * factor;
       return `${value < 10 ? value.toFixed(1) : value.toFixed(0)} ${unit}`;
     }
   }
   return `${(seconds / 86400).toFixed(0)} d`;
+}
+
+/** How long ago something was, by two clocks that may differ. */
+export function ago(seconds) {
+  return seconds > 0 ? `${duration(seconds)} ago` : "now";
 }
 
 /** A share from 0 to 1 as percent. */

@@ -18,8 +18,8 @@ export function marksOf(points, decisions) {
     const before = points[index - 1];
     if (!before) return;
     const mark = (text, color) => marks.push({ atMs: point.at_ms, text, color });
-    const restarts = point.restarts - before.restarts;
-    if (restarts > 0) mark(`${restarts} ${restarts === 1 ? "process" : "processes"} restarted`, "--bad");
+    const restarts = point.restarts - before.restarts; // of all nodes: one that came, or came back, brings its own
+    if (restarts > 0 && point.nodes <= before.nodes) mark(`${restarts} ${restarts === 1 ? "process" : "processes"} restarted`, "--bad");
     if (point.model !== before.model) mark(`model changed to ${point.model || "an unknown one"}`, "--accent");
     if (point.nodes !== before.nodes) mark(`${counted(point.nodes, "node")} ready, ${counted(before.nodes, "node")} before`, "--warn");
   });

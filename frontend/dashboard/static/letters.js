@@ -2,7 +2,7 @@
 
 import { html, useEffect, useState } from "./htm-preact.js";
 import { ask } from "./api.js";
-import { counted, duration, number } from "./format.js";
+import { ago, counted, number } from "./format.js";
 
 const PATH = "dashboard/dead-letters";
 
@@ -17,7 +17,7 @@ function Letter({ letter, nowMs, onReplay, onDelete }) {
   const facts = { uri: letter.uri, node: letter.node, model: letter.model, entry: letter.entry, deliveries: letter.deliveries };
   return html`<details class="letter">
     <summary><code>${letter.code}</code> <span>${letter.message || "no message"}</span>
-      <small>${letter.died_ms ? `${duration((nowMs - letter.died_ms) / 1000)} ago` : letter.id}</small></summary>
+      <small>${letter.died_ms ? ago((nowMs - letter.died_ms) / 1000) : letter.id}</small></summary>
     <dl>${Object.entries(facts).map(([name, fact]) => html`<div><dt>${name}</dt><dd>${fact || "–"}</dd></div>`)}
       <div><dt>fields</dt><dd>${letter.fields.map((field) => `${field.name} ${number(field.bytes)} B`).join(", ") || "–"}</dd></div></dl>
     ${letter.traceback && html`<pre tabindex="0" aria-label="traceback">${letter.traceback}</pre>`}
