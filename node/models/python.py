@@ -46,7 +46,7 @@ class PythonBackend:
         """Call `predict` once on a copy of `batch`, and cast the returned arrays to the declared dtypes.
 
         Raises:
-            ValueError: an output is missing, or has a wrong shape or a wrong number of rows.
+            ValueError: an output is missing, complex or masked, or has a wrong shape or a wrong number of rows.
             Exception: any exception of `predict`.
         """
         counts = [rows for spec in self.inputs if (rows := spec.rows_of(batch[spec.name])) is not None]
@@ -62,7 +62,16 @@ class PythonBackend:
                 raise ValueError(
                     f"predict did not return {spec.name!r}, only {', '.join(map(repr, returned)) or 'nothing'}"
                 )
-            array = np.asarray(returned[spec.name], dtype=object if spec.is_text else spec.dtype)
+            value = returned[spec.name]
+            if not spec.is_text and np.iscomplexobj(value):
+                raise ValueError(
+                    f"predict returned {spec.name!r} as complex numbers: return .real and .imag as two outputs"
+                )
+            if np.ma.is_masked(value):
+                raise ValueError(
+                    f"predict returned {spec.name!r} with masked values: fill them, as numpy.ma.filled does"
+                )
+            array = np.asarray(value, dtype=object if spec.is_text else spec.dtype)
             expected = tuple(rows if at == spec.batch_axis else dim for at, dim in enumerate(spec.shape or ()))
             if not matches(array.shape, expected):
                 told = spec.describe() if rows is None else f"{rows} rows of {spec.describe()}"

@@ -493,10 +493,14 @@ def test_python_without_a_single_class(python_file: Path, source: str, found: st
         ("{'y': batch['x'][:1]}", r"shape \[1, 3\] for 2 rows of y float32 \[N,3\]"),
         ("{'y': batch['x'][:, :2]}", r"shape \[2, 2\] for 2 rows"),
         ("{'y': None}", r"shape \[\] for 2 rows"),
+        ("{'y': batch['x'] * 1j}", "'y' as complex numbers: return .real and .imag as two outputs"),
+        ("{'y': numpy.ma.masked_less(batch['x'], 1e9)}", "'y' with masked values: fill them"),
     ],
 )
 def test_python_answers_that_are_wrong(python_file: Path, answer: str, reason: str) -> None:
     source = f"""
+        import numpy
+
         class Model:
             inputs = [("x", "float32", (None, 3))]
             outputs = [("y", "float32", (None, 3))]
