@@ -102,11 +102,11 @@ class ThreadAdmission:
             life_s: seconds within which a node must begin the records.
             replies: destination of the results, if a caller waits for them.
         """
-        accepted = 0
+        accepted, closings = 0, self.closings
         common = () if replies is None else replies.reply
         for chunk in chunks(records):
             send = Send(chunk, time.monotonic() + life_s, common, accepted, durable=replies is None)
-            self.complete(send, replies)
+            self.complete(send, replies, closings)
             accepted += len(send.ids)
             yield send.ids
 

@@ -292,6 +292,20 @@ def test_close_ends_as_completed(own_redis: PrivateRedis) -> None:
             assert len(list(queue.as_completed(records))) == len(records)
 
 
+def test_close_ends_enqueue_many_while_its_source_is_read(redis_server: PrivateRedis) -> None:
+    def records() -> Iterator[tuple[str, dict[str, Any]]]:
+        for number in range(100):
+            if number == 80:
+                queue.close()
+            yield str(number), {"t": ROW}
+
+    with InputQueue(port=redis_server.port, name="closed_source") as queue, redis_server.client() as client:
+        with pytest.raises(ConnectionLost, match="`close` of the queue") as closed:
+            queue.enqueue_many(records())
+        assert closed.value.accepted == client.xlen(queue.name) == 64
+        assert closed.value.unsent
+
+
 def test_two_records_of_one_uri_are_not_under_way_at_once(redis_server: PrivateRedis) -> None:
     with InputQueue(port=redis_server.port, name="nobody_twice") as queue, pytest.raises(InvalidValue, match="'a'"):
         list(queue.as_completed([("a", {"t": ROW}), ("a", {"t": ROW})], timeout=0.2))
