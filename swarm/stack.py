@@ -27,6 +27,7 @@ SENTINELS = ("sentinel", "sentinel-2", "sentinel-3")
 _LABEL = re.compile(r"node\.labels\.(\S+) *== *(\S+)")
 _HASH_DIGITS = 8
 _PASSWORD_BYTES = 24
+_STACK_FILE = "stack.yml"
 
 Document = dict[str, Any]
 
@@ -68,7 +69,7 @@ def stack_files(given: tuple[str, ...], additions: tuple[str, ...]) -> tuple[Pat
     Raises:
         Fault: a given file does not exist.
     """
-    files = [Path(name).absolute() for name in given] or [PACKAGED / "stack.yml"]
+    files = [Path(name).absolute() for name in given] or [PACKAGED / _STACK_FILE]
     for file in files:
         if not file.is_file():
             raise Fault(f"{file}: there is no such file; without -c, the packaged stack.yml is used")
@@ -152,9 +153,7 @@ def make_passwords(document: Document) -> list[Path]:
     for key, secret in _files_of(document, "secrets"):
         path = Path(secret["file"])
         if _is_password(key) and not path.exists():
-            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-            with os.fdopen(descriptor, "w") as stream:
-                stream.write(f"{secrets.token_hex(_PASSWORD_BYTES)}\n")
+            _write_secret(path, f"{secrets.token_hex(_PASSWORD_BYTES)}\n".encode())
             made.append(path)
     return made
 
@@ -194,15 +193,27 @@ def to_text(document: Document) -> str:
 
 
 def save(document: Document, folder: Path) -> None:
-    """Write the stack into a folder, with copies of the files that it names outside the folder."""
-    for part in ("configs", "secrets"):
-        for _, entry in _files_of(document, part):
-            path = Path(entry["file"])
+    """Write the stack into a folder, with copies of the files that it names outside the folder.
+
+    A secret is copied readable only by its owner. A copy whose name is taken by a different file has its key before the name.
+    """
+    parts = {part: _files_of(document, part) for part in ("configs", "secrets")}
+    named = [Path(entry["file"]) for entries in parts.values() for _, entry in entries]
+    taken = {
+        folder / _STACK_FILE: folder / _STACK_FILE,
+        **{path: path for path in named if path.is_relative_to(folder)},
+    }
+    for part, entries in parts.items():
+        for key, entry in entries:
+            path = copy = Path(entry["file"])
             if not path.is_relative_to(folder) and path.exists():
-                (folder / path.name).write_bytes(path.read_bytes())
-                path = folder / path.name
-            entry["file"] = f"./{path.relative_to(folder)}" if path.is_relative_to(folder) else str(path)
-    (folder / "stack.yml").write_text(to_text(document), encoding="utf-8")
+                copy = folder / path.name
+                while taken.setdefault(copy, path) != path:
+                    copy = folder / f"{key}-{copy.name}"
+                write = _write_secret if part == "secrets" else Path.write_bytes
+                write(copy, path.read_bytes())
+            entry["file"] = f"./{copy.relative_to(folder)}" if copy.is_relative_to(folder) else str(path)
+    (folder / _STACK_FILE).write_text(to_text(document), encoding="utf-8")
 
 
 class _Dumper(yaml.SafeDumper):
@@ -218,6 +229,13 @@ _Dumper.add_representer(str, _Dumper.represent_str)
 
 def _files_of(document: Document, part: str) -> list[tuple[str, dict[str, Any]]]:
     return [(key, entry) for key, entry in (document.get(part) or {}).items() if "file" in (entry or {})]
+
+
+def _write_secret(path: Path, content: bytes) -> None:
+    """Write a file that only its owner can read. An older file is removed, because it would keep its mode."""
+    path.unlink(missing_ok=True)
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as stream:
+        stream.write(content)
 
 
 def _is_password(key: str) -> bool:

@@ -19,7 +19,7 @@ from cluster_serving.client.servers.process.exit_codes import ExitCode, Fault
 from cluster_serving.swarm.cli import swarm
 from cluster_serving.swarm.frontends import parse
 from cluster_serving.swarm.live import Service, Stack
-from cluster_serving.swarm.stack import PACKAGED, check_places, check_replicas, keep_what_runs
+from cluster_serving.swarm.stack import PACKAGED, check_places, check_replicas, keep_what_runs, save
 from cluster_serving.swarm.variables import given_model, model_in_container, variables
 from support.swarm import sender
 
@@ -144,6 +144,47 @@ def test_a_saved_stack_is_whole_and_says_the_same(folder: Path) -> None:
     assert {name: one["name"] for name, one in again["configs"].items()} == {
         name: one["name"] for name, one in printed["configs"].items()
     }
+
+
+def test_a_saved_secret_is_its_owners_alone(folder: Path) -> None:
+    (folder / "frontend.pem").write_text("key")
+    (out := folder / "out").mkdir()
+    (out / "frontend.pem").write_text("an older copy, which all can read")
+    document = {"secrets": {"certificate": {"file": str(folder / "frontend.pem")}}}
+
+    save(document, out)
+
+    assert stat.S_IMODE((out / "frontend.pem").stat().st_mode) == 0o600
+    assert (out / "frontend.pem").read_text() == "key"
+
+
+def test_saved_files_of_one_name_stay_apart(folder: Path) -> None:
+    for name in ("a/app.yml", "b/app.yml", "c/stack.yml", "out/own.yml", "d/own.yml"):
+        (folder / name).parent.mkdir()
+        (folder / name).write_text(name)
+    files = {
+        "a": "a/app.yml",
+        "again": "a/app.yml",
+        "b": "b/app.yml",
+        "c": "c/stack.yml",
+        "d": "d/own.yml",
+        "e": "out/own.yml",
+    }
+    document = {"configs": {key: {"file": str(folder / name)} for key, name in files.items()}}
+
+    save(document, folder / "out")
+
+    saved = {key: entry["file"] for key, entry in document["configs"].items()}
+    assert {key: (folder / "out" / file).read_text() for key, file in saved.items()} == files
+    assert saved == {
+        "a": "./app.yml",
+        "again": "./app.yml",
+        "b": "./b-app.yml",
+        "c": "./c-stack.yml",
+        "d": "./d-own.yml",
+        "e": "./own.yml",
+    }
+    assert "configs" in yaml.safe_load((folder / "out" / "stack.yml").read_text())
 
 
 @merges
