@@ -4,6 +4,7 @@ import re
 import urllib.error
 import urllib.request
 from dataclasses import dataclass, field
+from http.client import HTTPException
 
 import msgspec
 
@@ -63,16 +64,26 @@ def ask(stack: Stack) -> Known:
     nodes = msgspec.json.decode(docker.inspect("node", sorted({task.node_id for task in tasks})), type=list[_Host])
     for node in nodes:
         # A machine that runs a frontend answers for published ports of either mode.
-        url = f"http://{node.status.addr}:{port}"
-        request = urllib.request.Request(f"{url}/metrics", headers={"Accept": "text/plain"})  # noqa: S310  # always http
-        try:
-            with urllib.request.urlopen(request, timeout=_ANSWER_S) as answer:  # noqa: S310
-                return parse(answer.read().decode())
-        except urllib.error.HTTPError as error:
-            why = f"{url} wants an API key" if error.code == 401 else f"{url} answers {error.code}"
-        except OSError as error:
-            why = f"{url} cannot be reached from here: {getattr(error, 'reason', error)}"
+        known = metrics_from(node.status.addr, port)
+        if not known.problem:
+            return known
+        why = known.problem
     return Known(problem=why)
+
+
+def metrics_from(host: str, port: int) -> Known:
+    """Return the metrics of the frontend at an address, or the reason why there are none."""
+    url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    request = urllib.request.Request(f"{url}/metrics", headers={"Accept": "text/plain"})  # noqa: S310  # always http
+    try:
+        with urllib.request.urlopen(request, timeout=_ANSWER_S) as answer:  # noqa: S310
+            return parse(answer.read().decode())
+    except urllib.error.HTTPError as error:
+        return Known(problem=f"{url} wants an API key" if error.code == 401 else f"{url} answers {error.code}")
+    except OSError as error:
+        return Known(problem=f"{url} cannot be reached from here: {getattr(error, 'reason', error)}")
+    except (HTTPException, ValueError) as error:
+        return Known(problem=f"{url} does not answer as a frontend: {error}")
 
 
 def parse(text: str) -> Known:

@@ -68,11 +68,12 @@ def await_model(url: str, job: str, within_s: float) -> bool:
     A frontend reads heartbeats twice a second, and refuses requests to a job whose node it has only seen starting.
     """
     import urllib.request  # 0.02 s, for frontends alone
+    from http.client import HTTPException
 
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # an own URL goes to no proxy
     give_up_s = time.monotonic() + within_s
     while time.monotonic() < give_up_s:
-        with suppress(OSError, ValueError), opener.open(f"{url}/readyz", timeout=within_s) as reply:
+        with suppress(OSError, HTTPException, ValueError), opener.open(f"{url}/readyz", timeout=within_s) as reply:
             if job in json.load(reply)["models"]:
                 return True
         time.sleep(_POLL_S)

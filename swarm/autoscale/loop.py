@@ -5,6 +5,7 @@ import urllib.request
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime
+from http.client import HTTPException
 
 import msgspec
 import structlog
@@ -59,7 +60,7 @@ class ScalerClient:
                 return msgspec.json.decode(answer.read(), type=Tasks)
         except urllib.error.HTTPError as error:
             raise Doubtful(_said(error)) from error
-        except (OSError, msgspec.MsgspecError) as error:
+        except (OSError, HTTPException, msgspec.MsgspecError) as error:
             raise Doubtful(f"the scaler at {self.url} does not answer: {getattr(error, 'reason', error)}") from error
 
 
@@ -67,7 +68,7 @@ def _said(error: urllib.error.HTTPError) -> str:
     try:
         with error:
             return msgspec.json.decode(error.read(), type=dict[str, str])["error"]
-    except (OSError, KeyError, msgspec.MsgspecError):
+    except (OSError, HTTPException, KeyError, msgspec.MsgspecError):
         return f"the scaler answers {error.code}"
 
 

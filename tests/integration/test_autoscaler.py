@@ -34,6 +34,7 @@ from cluster_serving.swarm.autoscale.loop import Autoscaler, Metrics, ScalerClie
 from cluster_serving.swarm.autoscale.scaler import Scaler, Tasks, server_of
 from cluster_serving.swarm.autoscale.settings import Autoscale
 from support.heartbeats import described
+from support.http_server import answering
 from support.private_redis import PrivateRedis, free_port
 from support.swarm.engine import Engine, running
 from support.wait import wait_until
@@ -212,6 +213,19 @@ def test_an_engine_and_a_scaler_that_are_away_are_told(tmp_path: Path) -> None:
 
     with pytest.raises(Doubtful, match=r"scaler at http://127.0.0.1:.* does not answer"):
         client.read()
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (b"hello\n", "does not answer: hello"),
+        (b'HTTP/1.0 200 OK\r\nContent-Length: 33\r\n\r\n{"repl', "does not answer: IncompleteRead"),
+        (b'HTTP/1.0 502 Bad\r\nContent-Length: 33\r\n\r\n{"err', "the scaler answers 502"),
+    ],
+)
+def test_a_scaler_that_is_killed_while_it_answers_is_in_doubt(answer: bytes, words: str) -> None:
+    with answering([answer, b""]) as address, pytest.raises(Doubtful, match=words):
+        ScalerClient(address).read()
 
 
 @pytest.mark.parametrize("content", [b"", b"{}", b'{"replicas": "3"}', b'{"replicas": 3.5}', b"[" * 2000])

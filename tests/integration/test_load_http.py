@@ -2,39 +2,16 @@
 
 import select
 import socket
-import threading
-from collections.abc import Generator, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing
 
 import pytest
 
 from cluster_serving.node.load.channel import Outcome, Request
 from cluster_serving.node.load.http import HttpChannel
 from cluster_serving.node.load.messages import HttpTarget
+from support.http_server import answering
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
-
-
-@contextmanager
-def server(*answers: Sequence[bytes]) -> Generator[str]:
-    """Answer the requests of one connection after the other with these parts, and give the URL. No part: hang up."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        listener.settimeout(30)
-
-        def serve() -> None:
-            for parts in answers:
-                connection, _ = listener.accept()
-                with connection, suppress(ConnectionResetError):  # a channel that gives up may leave bytes unread
-                    connection.recv(1 << 16)
-                    for part in parts:
-                        connection.sendall(part)
-                    if parts:
-                        connection.recv(1 << 16)  # until the channel closes it, or asks again
-
-        thread = threading.Thread(target=serve)
-        thread.start()
-        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
-        thread.join()
 
 
 def asked(channel: HttpChannel, *numbers: int) -> list[Outcome]:
@@ -65,7 +42,7 @@ def channel(url: str) -> HttpChannel:
     ],
 )
 def test_an_answer_becomes_an_outcome(parts: list[bytes], code: str, message: str) -> None:
-    with server(parts) as url, closing(channel(url)) as sending:
+    with answering(parts) as url, closing(channel(url)) as sending:
         (found,) = asked(sending, 7)
 
     assert (found.number, found.code, found.message) == (7, code, message)
@@ -74,14 +51,14 @@ def test_an_answer_becomes_an_outcome(parts: list[bytes], code: str, message: st
 def test_a_connection_that_the_server_closes_is_not_used_again() -> None:
     closes = OK.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n")
 
-    with server([closes], [OK]) as url, closing(channel(url)) as sending:
+    with answering([closes], [OK]) as url, closing(channel(url)) as sending:
         found = asked(sending, 0, 1)
 
     assert [each.code for each in found] == ["", ""]
 
 
 def test_a_request_that_is_given_up_closes_its_connection() -> None:
-    with server([b"HTTP/1.1 200 OK\r\n"], [OK]) as url, closing(channel(url)) as sending:
+    with answering([b"HTTP/1.1 200 OK\r\n"], [OK]) as url, closing(channel(url)) as sending:
         assert sending.send([Request(0, 1.0)]) == []
         sending.give_up(0)
 

@@ -30,10 +30,12 @@ from cluster_serving.node.config.loading import Config
 from cluster_serving.node.job.directory import Job, NodeRecord
 from cluster_serving.node.job.redis_program import find_server
 from cluster_serving.node.lifecycle import background, launch, stopping
+from cluster_serving.node.lifecycle.frontend import await_model
 from cluster_serving.node.lifecycle.jobs_here import command_for
 from cluster_serving.node.lifecycle.log_rotation import rotate
 from cluster_serving.node.lifecycle.options import StartOptions, recorded_options
 from support.completion import completed
+from support.http_server import answering
 from support.private_redis import free_port
 
 MODEL = Path(__file__).parents[2] / "node" / "quickstart" / "model"
@@ -301,6 +303,14 @@ def test_start_stops_what_does_not_get_ready(monkeypatch: pytest.MonkeyPatch) ->
     assert result.exit_code == ExitCode.FAILED
     assert result.stderr.startswith("not ready after 0.3 s, stopped; see ")
     assert not Path(f"/proc/{Job.of('j').log_path.read_text().strip()}").exists()
+
+
+def test_a_frontend_whose_answer_breaks_off_is_asked_again() -> None:
+    whole = b'HTTP/1.0 200 OK\r\nContent-Length: 17\r\n\r\n{"models": ["a"]}'
+    with answering([whole[:-9], b""], [whole, b""]) as url:
+        found = await_model(url, "a", 10)
+
+    assert found
 
 
 def test_interrupted_start_stops_the_node(monkeypatch: pytest.MonkeyPatch) -> None:

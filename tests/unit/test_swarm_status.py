@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 
 from cluster_serving.swarm.commands.status import show
-from cluster_serving.swarm.frontends import Known
+from cluster_serving.swarm.frontends import Known, metrics_from
 from cluster_serving.swarm.progress import Progress
+from support.http_server import answering
 
 RUNBOOK = Path(__file__).parents[2] / "docs" / "how-to" / "swarm.md"
 
@@ -62,3 +63,29 @@ def test_words_of_machines_and_nodes_cannot_command_the_terminal(capsys: pytest.
         show([service(evil, 1, 0, **{evil: 1})], [task(evil, evil, evil, evil)], known)
 
     assert all(line.isprintable() for line in capsys.readouterr().out.splitlines())
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (b"SSH-2.0-OpenSSH\r\n", "does not answer as a frontend: SSH-2.0-OpenSSH"),
+        (b"HTTP/1.0 200 OK\r\nContent-Length: 33\r\n\r\nabc", "does not answer as a frontend: IncompleteRead"),
+        (b"HTTP/1.0 200 OK\r\n\r\n\xff", "does not answer as a frontend: 'utf-8' codec can't decode"),
+        (
+            b'HTTP/1.0 200 OK\r\n\r\ncluster_serving_backlog{job_name="a"} many\n',
+            "does not answer as a frontend: could not convert",
+        ),
+        (b"HTTP/1.0 404 No\r\n\r\n", "answers 404"),
+        (b"HTTP/1.0 401 No\r\n\r\n", "wants an API key"),
+    ],
+)
+def test_a_port_without_a_frontend_is_told(answer: bytes, words: str) -> None:
+    with answering([answer, b""]) as url:
+        host, port = url.removeprefix("http://").split(":")
+        known = metrics_from(host, int(port))
+
+    assert known.problem.startswith(f"{url} {words}")
+
+
+def test_a_frontend_at_an_ipv6_address_has_a_url() -> None:
+    assert metrics_from("::1", 1).problem.startswith("http://[::1]:1 cannot be reached from here: ")
