@@ -4,6 +4,7 @@ import os
 import signal
 import sys
 
+from cluster_serving.client.servers.process.exit_codes import INTERRUPTED
 from cluster_serving.client.servers.process.installed import NotInstalled
 from cluster_serving.client.servers.process.quick_imports import import_lean, make_imports_quick
 from cluster_serving.frontend.config.installed import check_installed
@@ -26,7 +27,8 @@ def main() -> None:
         print(fault, file=sys.stderr)
         sys.exit(fault.exit_code)
     except KeyboardInterrupt:  # the imports take a second and more on a busy machine
-        sys.exit("Aborted!")  # as click says later
+        print("Aborted!", file=sys.stderr)
+        sys.exit(INTERRUPTED)
     import_lean("structlog", "redis")
     frontend.main(prog_name="cluster-serving-http")
 

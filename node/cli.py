@@ -4,18 +4,16 @@ import sys
 from typing import NoReturn
 
 from cluster_serving import __version__
-from cluster_serving.client.servers.process.exit_codes import MEANINGS, ExitCode
+from cluster_serving.client.servers.process.exit_codes import INTERRUPTED, MEANINGS, ExitCode
 from cluster_serving.client.servers.process.quick_imports import make_imports_quick
 from cluster_serving.node.commands.installed import check_installed, client_alone, node_missing
-
-_ABORTED = "Aborted!"  # as click says later
 
 make_imports_quick()
 
 
-def _end(sentence: str) -> NoReturn:
+def _end(sentence: str, code: int = ExitCode.USAGE) -> NoReturn:
     print(sentence, file=sys.stderr)
-    sys.exit(ExitCode.USAGE)
+    sys.exit(code)
 
 
 try:
@@ -28,7 +26,7 @@ except ModuleNotFoundError as error:
         raise
     _end(client_alone())
 except KeyboardInterrupt:
-    sys.exit(_ABORTED)
+    _end("Aborted!", INTERRUPTED)
 
 # Command to its function in a module of `commands`, in the order of the documentation.
 _COMMANDS = {
@@ -65,7 +63,7 @@ except ModuleNotFoundError:
     if not some_installed():
         _end(client_alone())
 except KeyboardInterrupt:
-    sys.exit(_ABORTED)
+    _end("Aborted!", INTERRUPTED)
 
 _EPILOG = "\b\nExit codes:\n" + "\n".join(f"  {code.value}  {meaning}" for code, meaning in MEANINGS.items())
 

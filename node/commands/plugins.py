@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from cluster_serving.client.servers.process.command import Command
+from cluster_serving.client.servers.process.command import Command, ending_at_ctrl_c
 from cluster_serving.client.servers.process.exit_codes import ExitCode, Fault
 from cluster_serving.node.commands.installed import node_missing
 
@@ -40,6 +40,16 @@ class Group(click.Group):
         """Return a command by its name."""
         function = self.functions.get(cmd_name)
         return load(function) if function is not None else _load_entry(cmd_name)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the options before the name of a command, or print the help of all commands, which imports them."""
+        with ending_at_ctrl_c():
+            return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Import and run the command that a command line names."""
+        with ending_at_ctrl_c():
+            return super().invoke(ctx)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

@@ -3,11 +3,13 @@
 import errno
 import os
 import sys
+from collections.abc import Generator
+from contextlib import contextmanager
 from typing import Any
 
 import click
 
-from cluster_serving.client.servers.process.exit_codes import Fault
+from cluster_serving.client.servers.process.exit_codes import INTERRUPTED, Fault
 from cluster_serving.client.servers.process.printable import printable, printable_lines
 
 
@@ -29,10 +31,11 @@ class Command(click.Command):
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command."""
         try:
-            found = super().invoke(ctx)
-            if sys.stdout is not None:  # None: closed by the caller
-                sys.stdout.flush()
-            return found
+            with ending_at_ctrl_c():
+                found = super().invoke(ctx)
+                if sys.stdout is not None:  # None: closed by the caller
+                    sys.stdout.flush()
+                return found
         except Fault as fault:
             click.echo(printable_lines(str(fault)), err=True)
             ctx.exit(fault.exit_code)
@@ -43,6 +46,19 @@ class Command(click.Command):
                 os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # standard output, for the text that is still buffered
             say(f"{error.filename or 'standard output'}: {error.strerror}", err=True)
             ctx.exit(Fault.exit_code)
+
+
+@contextmanager
+def ending_at_ctrl_c() -> Generator[None]:
+    """End a block on Ctrl-C with its exit code. click itself ends with 1."""
+    try:
+        yield
+    except (KeyboardInterrupt, click.Abort) as error:
+        # A prompt of click raises Abort for Ctrl-C, for the end of its input, and for a no.
+        if isinstance(error, click.Abort) and not isinstance(error.__context__, KeyboardInterrupt):
+            raise
+        click.echo("\nAborted!", err=True)  # on a line of its own, after the ^C of the terminal
+        raise click.exceptions.Exit(INTERRUPTED) from None
 
 
 def say(text: str, *, err: bool = False) -> None:
