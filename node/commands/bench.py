@@ -8,6 +8,7 @@ import click
 
 from cluster_serving.client.servers.process.command import SETTINGS, Command, say
 from cluster_serving.client.servers.process.exit_codes import INTERRUPTED, ExitCode, Fault
+from cluster_serving.client.servers.process.number import POSITIVE, Number
 from cluster_serving.node.commands.frontend_options import api_key_in, frontend_options
 from cluster_serving.node.commands.job_in_redis import Where, where_options
 from cluster_serving.node.commands.plot_option import check_plot, plot_option
@@ -17,8 +18,6 @@ if TYPE_CHECKING:
     from cluster_serving.node.commands.bench_target import Aim
     from cluster_serving.node.load.measure import Measured
     from cluster_serving.node.load.result import Result
-
-_SECONDS = click.FloatRange(min=0, min_open=True)
 
 
 @click.command(cls=Command, context_settings=SETTINGS)
@@ -31,14 +30,14 @@ _SECONDS = click.FloatRange(min=0, min_open=True)
     metavar="N",
     help="Most requests under way. Default: over Redis as many as keep all workers busy, over HTTP 64.",
 )
-@click.option("--rate", type=_SECONDS, metavar="R", help="Send R requests a second by the clock, answered or not.")
+@click.option("--rate", type=POSITIVE, metavar="R", help="Send R requests a second by the clock, answered or not.")
 @click.option(
     "--arrivals",
     type=click.Choice(["poisson", "fixed"]),
     default="poisson",
     help="With --rate: at random as of many callers (poisson), or evenly.",
 )
-@click.option("--seconds", type=_SECONDS, metavar="S", help="Seconds to measure. Default: until stable, at most 60.")
+@click.option("--seconds", type=POSITIVE, metavar="S", help="Seconds to measure. Default: until stable, at most 60.")
 @click.option(
     "--rounds",
     type=click.IntRange(1),
@@ -47,9 +46,9 @@ _SECONDS = click.FloatRange(min=0, min_open=True)
     help="Begin the load anew N times; for --compare 5 or more.",
 )
 @click.option(
-    "--deadline", "deadline_ms", type=_SECONDS, metavar="MS", help="Milliseconds after which an answer is late."
+    "--deadline", "deadline_ms", type=POSITIVE, metavar="MS", help="Milliseconds after which an answer is late."
 )
-@click.option("--timeout", "timeout_s", type=_SECONDS, default=30.0, metavar="S", help="Seconds of a request; 30.")
+@click.option("--timeout", "timeout_s", type=POSITIVE, default=30.0, metavar="S", help="Seconds of a request; 30.")
 @click.option(
     "--processes", type=click.IntRange(1, 256), metavar="N", help="Sending processes. Default: as many as keep up."
 )
@@ -61,7 +60,7 @@ _SECONDS = click.FloatRange(min=0, min_open=True)
 )
 @click.option(
     "--tolerance",
-    type=click.FloatRange(0, 1),
+    type=Number(0, 1),
     default=0.05,
     metavar="X",
     help="With --compare: share that is no change; 0.05.",

@@ -12,18 +12,15 @@ import click
 
 from cluster_serving.client.servers.process.command import SETTINGS, Command, say
 from cluster_serving.client.servers.process.exit_codes import ExitCode
+from cluster_serving.client.servers.process.number import Number
 from cluster_serving.node.lifecycle.options import StartOptions, start_options
 
 
 @click.command(cls=Command, context_settings=SETTINGS)
 @start_options
-@click.option(
-    "--seconds", type=click.FloatRange(min=1), default=60.0, metavar="S", help="Seconds of load, at least; 60."
-)
+@click.option("--seconds", type=Number(1), default=60.0, metavar="S", help="Seconds of load, at least; 60.")
 @click.option("--seed", type=click.IntRange(min=0), metavar="N", help="Seed of faults and records; unset: random.")
-@click.option(
-    "--rate", type=click.FloatRange(min=1), default=200.0, metavar="R", help="Records a second, at most; 200."
-)
+@click.option("--rate", type=Number(1), default=200.0, metavar="R", help="Records a second, at most; 200.")
 @click.option(
     "--samples",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),

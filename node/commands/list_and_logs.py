@@ -46,7 +46,7 @@ def _print_list(as_json: bool = False) -> None:
 def _since(_context: click.Context, _option: click.Parameter, text: str | None) -> datetime | None:
     try:
         return parse_since(text, datetime.now(UTC)) if text else None
-    except ValueError:
+    except (ValueError, OverflowError):
         raise click.BadParameter("is neither a time back (90s, 10m, 2h, 7d) nor a time like 2026-11-25T07:30") from None
 
 

@@ -2,6 +2,7 @@
 
 import json
 import re
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
@@ -22,7 +23,9 @@ def parse_since(text: str, now: datetime) -> datetime:
         ValueError: the text is neither.
     """
     if span := re.fullmatch(r"(\d{1,9})([smhd])", text.strip()):
-        return now - timedelta(**{_UNITS[span[2]]: int(span[1])})
+        with suppress(OverflowError):  # before the first year
+            return now - timedelta(**{_UNITS[span[2]]: int(span[1])})
+        return datetime.min.replace(tzinfo=UTC)
     return datetime.fromisoformat(text.strip()).astimezone(UTC)
 
 

@@ -8,6 +8,7 @@ import click
 
 from cluster_serving.client.servers.process.command import SETTINGS, Command, say
 from cluster_serving.client.servers.process.exit_codes import INTERRUPTED, ExitCode, NotStarted
+from cluster_serving.client.servers.process.number import POSITIVE
 from cluster_serving.node.commands.frontend_options import api_key_in, frontend_options
 from cluster_serving.node.commands.job_in_redis import Where, reach, where_options
 from cluster_serving.node.commands.which_job import jobs_and_files
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 @click.option(
     "--timeout",
     "timeout_s",
-    type=click.FloatRange(min=0, min_open=True),
+    type=POSITIVE,
     default=30.0,
     metavar="S",
     help="Seconds that each answer may take; 30.",

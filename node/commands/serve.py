@@ -16,6 +16,7 @@ import click
 
 from cluster_serving.client.servers.process.command import SETTINGS, Command, say
 from cluster_serving.client.servers.process.exit_codes import ExitCode, Fault
+from cluster_serving.client.servers.process.number import POSITIVE
 from cluster_serving.client.servers.process.printable import printable, printable_lines
 from cluster_serving.client.servers.process.quick_imports import import_lean
 from cluster_serving.node.commands.plugins import check_installed
@@ -40,7 +41,7 @@ _CONTAINER_MARKS = ("/.dockerenv", "/run/.containerenv")  # of Docker, and of Po
 @click.option("--port", type=click.IntRange(0, 65_535), metavar="N", help="Port of HTTP; 10020. 0: any free port.")
 @click.option("--reload", is_flag=True, help="Load a model in Python again when a .py file of its folder changes.")
 @click.option(
-    "--timeout", "timeout_s", type=float, default=TIMEOUT_S, metavar="S", help="Seconds to wait until ready; 600."
+    "--timeout", "timeout_s", type=POSITIVE, default=TIMEOUT_S, metavar="S", help="Seconds to wait until ready; 600."
 )
 @click.pass_context
 def serve(context: click.Context, /, port: int | None, reload: bool, timeout_s: float, **values: Any) -> None:

@@ -6,6 +6,7 @@ import click
 
 from cluster_serving.client.servers.process.command import SETTINGS, Command, say
 from cluster_serving.client.servers.process.exit_codes import Fault, NotStarted
+from cluster_serving.client.servers.process.number import POSITIVE, Number
 from cluster_serving.client.servers.process.quick_imports import import_lean
 from cluster_serving.node.commands.plugins import check_installed
 from cluster_serving.node.commands.which_job import chosen_job, job_argument
@@ -20,12 +21,12 @@ from cluster_serving.node.lifecycle.options import TIMEOUT_S, StartOptions, reco
     help="Serve in this process, log to standard output, until SIGTERM or Ctrl-C; a second signal ends the node at once.",
 )
 @click.option(
-    "--timeout", "timeout_s", type=float, default=TIMEOUT_S, metavar="S", help="Seconds to wait until ready; 600."
+    "--timeout", "timeout_s", type=POSITIVE, default=TIMEOUT_S, metavar="S", help="Seconds to wait until ready; 600."
 )
 @click.option(
     "--wait-for-redis",
     "patience_s",
-    type=click.FloatRange(min=0),
+    type=Number(0),
     default=0.0,
     metavar="S",
     help="With --foreground: seconds to wait for a Redis that does not answer yet; 0.",
@@ -77,7 +78,7 @@ def start(
 @job_argument
 @start_options
 @click.option(
-    "--timeout", "timeout_s", type=float, default=TIMEOUT_S, metavar="S", help="Seconds to wait until ready; 600."
+    "--timeout", "timeout_s", type=POSITIVE, default=TIMEOUT_S, metavar="S", help="Seconds to wait until ready; 600."
 )
 @click.option(
     "--cold", is_flag=True, help="Stop first, then start: for a machine without memory for two copies of the model."

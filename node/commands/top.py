@@ -15,6 +15,7 @@ import click
 
 from cluster_serving.client.servers.process.command import SETTINGS, Command, say
 from cluster_serving.client.servers.process.exit_codes import NotStarted
+from cluster_serving.client.servers.process.number import Number
 from cluster_serving.node.commands.job_reports import NOT_RUNNING, JobReports
 from cluster_serving.node.commands.which_job import job_argument
 from cluster_serving.node.lifecycle.jobs_here import not_running, was_started
@@ -38,7 +39,7 @@ Report = Mapping[str, Any]
 @click.option(
     "--interval",
     "interval_s",
-    type=click.FloatRange(min=0.1),
+    type=Number(0.1),
     default=1.0,
     metavar="S",
     help="Seconds between two looks; 1.",

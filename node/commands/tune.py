@@ -10,6 +10,7 @@ import click
 
 from cluster_serving.client.servers.process.command import SETTINGS, Command, say
 from cluster_serving.client.servers.process.exit_codes import Fault, NotStarted
+from cluster_serving.client.servers.process.number import POSITIVE
 from cluster_serving.node.commands.plot_option import check_plot, plot_option
 from cluster_serving.node.commands.which_job import chosen_job, job_argument
 from cluster_serving.node.lifecycle.options import StartOptions, start_options
@@ -31,7 +32,7 @@ LOG = "tune.log"  # in the job's directory
 )
 @click.option(
     "--seconds",
-    type=click.FloatRange(min=0, min_open=True),
+    type=POSITIVE,
     default=0.5,
     metavar="S",
     help="Seconds of each measurement, at least; 0.5.",

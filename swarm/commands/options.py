@@ -9,6 +9,7 @@ import click
 
 from cluster_serving.client.servers.config.sources import ENVIRON_PREFIX
 from cluster_serving.client.servers.process.exit_codes import Fault
+from cluster_serving.client.servers.process.number import Number
 from cluster_serving.swarm.live import DEFAULT_STACK, STACK_VARIABLE, Stack
 from cluster_serving.swarm.stack import ADDITIONS, CONFIG, PACKAGED, Source, stack_files
 from cluster_serving.swarm.variables import NODES, VARIABLES, given_model, variables
@@ -50,7 +51,7 @@ listening_option = click.option(
     help="Port to listen on; 10030.",
 )
 timeout_option = click.option(
-    "--timeout", "timeout_s", type=float, default=TIMEOUT_S, metavar="S", help="Seconds to wait at most; 600."
+    "--timeout", "timeout_s", type=Number(0), default=TIMEOUT_S, metavar="S", help="Seconds to wait at most; 600."
 )
 
 

@@ -5,25 +5,23 @@ from pathlib import Path
 import click
 
 from cluster_serving.client.servers.process.command import SETTINGS, Command
+from cluster_serving.client.servers.process.number import POSITIVE, Number
 from cluster_serving.node.commands.plot_option import check_plot, plot_option
 from cluster_serving.swarm.commands.options import json_option
 
-_POSITIVE = click.FloatRange(min=0, min_open=True)
 _GB, _GBIT = 1e9, 1e9 / 8
 
 
 @click.command(cls=Command, context_settings=SETTINGS, short_help="Tell how many machines a rate needs.")
 @click.argument("profile", type=click.Path(dir_okay=False, path_type=Path), default=Path("profile.json"))
+@click.option("--rate", type=POSITIVE, required=True, metavar="R", help="Records a second.")
 @click.option(
-    "--rate", type=click.FloatRange(0, 1_000_000, min_open=True), required=True, metavar="R", help="Records a second."
-)
-@click.option(
-    "--p99", "p99_ms", type=_POSITIVE, required=True, metavar="MS", help="Milliseconds that 99 of 100 answers may take."
+    "--p99", "p99_ms", type=POSITIVE, required=True, metavar="MS", help="Milliseconds that 99 of 100 answers may take."
 )
 @click.option("--cores", type=click.IntRange(1, 64), default=8, metavar="N", help="Cores of a node; 8.")
-@click.option("--memory", "memory_gb", type=_POSITIVE, default=32.0, metavar="GB", help="Memory of a node; 32.")
+@click.option("--memory", "memory_gb", type=POSITIVE, default=32.0, metavar="GB", help="Memory of a node; 32.")
 @click.option(
-    "--network", "network_gbit", type=_POSITIVE, default=10.0, metavar="GBIT", help="Network of a machine, Gbit/s; 10."
+    "--network", "network_gbit", type=POSITIVE, default=10.0, metavar="GBIT", help="Network of a machine, Gbit/s; 10."
 )
 @click.option("--http", "over_http", is_flag=True, help="Callers speak HTTP: count frontends too.")
 @click.option(
@@ -36,12 +34,12 @@ _GB, _GBIT = 1e9, 1e9 / 8
 @click.option(
     "--outage",
     "outage_s",
-    type=click.FloatRange(0),
+    type=Number(0),
     default=30.0,
     metavar="S",
     help="Seconds without nodes that Redis holds; 30.",
 )
-@click.option("--price", type=click.FloatRange(0), metavar="P", help="Price of a core for an hour.")
+@click.option("--price", type=Number(0), metavar="P", help="Price of a core for an hour.")
 @click.option(
     "--records", type=click.IntRange(100), default=6000, metavar="N", help="Records of each simulation, at least; 6000."
 )

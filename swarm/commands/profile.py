@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from cluster_serving.client.servers.process.command import SETTINGS, Command, say
+from cluster_serving.client.servers.process.number import Number
 
 
 @click.command(cls=Command, context_settings=SETTINGS, short_help="Measure what a record costs, for a plan.")
@@ -14,9 +15,7 @@ from cluster_serving.client.servers.process.command import SETTINGS, Command, sa
 @click.option("-c", "--config-path", metavar="PATH", help="Config file; default: config.yaml.")
 @click.option("--model-path", metavar="PATH", help="Directory of the model (modelPath).")
 @click.option("-t", "--threads", type=click.IntRange(1), default=1, metavar="N", help="Threads of one worker; 1.")
-@click.option(
-    "--seconds", type=click.FloatRange(0.5), default=2.0, metavar="S", help="Seconds of each of four loads; 2."
-)
+@click.option("--seconds", type=Number(0.5), default=2.0, metavar="S", help="Seconds of each of four loads; 2.")
 @click.option(
     "-o",
     "--output",

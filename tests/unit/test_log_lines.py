@@ -55,6 +55,7 @@ def test_a_process_without_any_line(process: str, level: str, known: bool) -> No
         ("90s", NOW - timedelta(seconds=90)),
         ("10m", NOW - timedelta(minutes=10)),
         ("7d", NOW - timedelta(days=7)),
+        ("999999d", datetime.min.replace(tzinfo=UTC)),
         ("2026-11-25T11:00Z", NOW - timedelta(hours=1)),
         ("2026-11-25T12:00+01:00", NOW - timedelta(hours=1)),
     ],
