@@ -23,7 +23,9 @@ from cluster_serving.client.wire.original.result import decode_result, restore_s
 
 _FAILED = "NaN"
 _JAVA_MAP_START = "{value="
-_TIMING = re.compile(r"(\w+);dur=([0-9.]+)")
+_TIMING = re.compile(
+    r"(?:^|,)\s*(queue|wait|run|total);dur=(\d+(?:\.\d+)?)"
+)  # what `server_timing` of the frontend writes
 _EXAMPLE = """{
   "instances": [
     {
@@ -72,9 +74,11 @@ def parse_prediction(text: str, dtype: type[np.floating[Any]] = np.float32) -> A
 def server_timing_ms(header: str) -> dict[str, float]:
     """Return the milliseconds of each stage in the header `Server-Timing`, with the rest of the frontend's time as `frontend`.
 
-    The result is empty for an empty header.
+    Proxies add entries of their own behind those of the frontend. The result is empty for a header without any stage.
     """
-    stages = {stage: float(ms) for stage, ms in _TIMING.findall(header)}
+    stages: dict[str, float] = {}
+    for stage, took_ms in _TIMING.findall(header):
+        stages.setdefault(stage, float(took_ms))
     if not stages:
         return {}
     total_ms = stages.pop("total", 0.0)

@@ -239,8 +239,16 @@ def test_a_result_is_read_as_it_was_written(tmp_path: Path) -> None:
     assert read(path) == found
 
 
-def test_times_of_a_frontend() -> None:
-    header = "queue;dur=1.500, wait;dur=0.500, run;dur=2.000, total;dur=5.000"
+@pytest.mark.parametrize("before", ["", "cdn-cache; desc=MISS, ", "edge;dur=2.5, "])
+@pytest.mark.parametrize(
+    "behind", ["", ", edge;dur=2.5", ",last-run;dur=9", ", total;dur=42, run;dur=1.2.3", ", db;dur=53.2.1"]
+)
+def test_times_of_a_frontend(before: str, behind: str) -> None:
+    header = f"{before}queue;dur=1.500, wait;dur=0.500, run;dur=2.000, total;dur=5.000{behind}"
 
     assert server_timing_ms(header) == {"queue": 1.5, "wait": 0.5, "run": 2.0, "frontend": 1.0}
-    assert server_timing_ms("") == {}
+
+
+@pytest.mark.parametrize("header", ["", "edge;dur=2.5", "cdn-cache; desc=HIT"])
+def test_no_times_of_a_frontend(header: str) -> None:
+    assert server_timing_ms(header) == {}
