@@ -270,7 +270,6 @@ def planned(costs: Profile, demand: Demand, tell: Callable[[str], None]) -> Plan
         tell(f"latency at {share:.0%} of the capacity")
         curve.append(_point(planner.seen(whole, share * most), share * most))
     cores = whole.nodes * demand.cores + whole.redis_servers * _REDIS_CORES + whole.frontends
-    lost = {"none": 0, "host": 1, "zone": spare}[demand.survive]
     of_redis = demand.rate / whole.redis_servers
     return Plan(
         nodes=whole.nodes,
@@ -287,7 +286,7 @@ def planned(costs: Profile, demand: Demand, tell: Callable[[str], None]) -> Plan
         rows=before.rows,
         whole=_point(before, demand.rate),
         reduced=_point(after, demand.rate),
-        late_records=math.ceil(demand.rate / whole.nodes * before.in_node_s * lost),
+        late_records=math.ceil(demand.rate / whole.nodes * before.in_node_s * lost_machines(whole.nodes, demand)),
         limits=limits,
         curve=curve,
         knee=knee(curve),
@@ -302,6 +301,13 @@ def spare_machines(needed: int, demand: Demand) -> int:
         of_zone = math.ceil(needed / (demand.zones - 1))
         return of_zone * demand.zones - needed
     return 0
+
+
+def lost_machines(whole: int, demand: Demand) -> int:
+    """Return the machines of all machines that the loss takes."""
+    if demand.survive == "zone":
+        return math.ceil(whole / demand.zones)
+    return 1 if demand.survive == "host" else 0
 
 
 def knee(curve: list[Point]) -> float:

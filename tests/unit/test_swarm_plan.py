@@ -14,7 +14,7 @@ from cluster_serving.swarm.cli import swarm
 from cluster_serving.swarm.plan.engine import Clock, Machine, Process, Then
 from cluster_serving.swarm.plan.measuring import raised
 from cluster_serving.swarm.plan.part import play_part, waits_of_calls
-from cluster_serving.swarm.plan.planning import Demand, Plan, Planner, planned
+from cluster_serving.swarm.plan.planning import Demand, Plan, Planner, lost_machines, planned, spare_machines
 from cluster_serving.swarm.plan.profile import Cost, Profile
 from cluster_serving.swarm.plan.serving import Crew, Load, play
 
@@ -145,6 +145,25 @@ def test_a_plan_has_spare_machines_for_a_zone_and_tells_what_fails_first() -> No
     assert plan.cores == plan.nodes * 4 + 2 * plan.redis_servers + plan.frontends
     assert plan.cost_per_hour == pytest.approx(0.05 * plan.cores)
     assert plan.redis_memory_bytes == pytest.approx(400 * 30 * 620_000, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("survive", "zones", "needed", "spare", "lost"),
+    [
+        ("none", 3, 7, 0, 0),
+        ("host", 3, 7, 1, 1),
+        ("zone", 3, 1, 2, 1),
+        ("zone", 3, 3, 3, 2),
+        ("zone", 4, 7, 5, 3),
+        ("zone", 5, 5, 5, 2),
+    ],
+)
+def test_a_loss_leaves_what_is_needed(survive: str, zones: int, needed: int, spare: int, lost: int) -> None:
+    demand = replace(DEMAND, survive=survive, zones=zones)
+
+    assert spare_machines(needed, demand) == spare
+    assert lost_machines(needed + spare, demand) == lost
+    assert needed + spare - lost >= needed
 
 
 @pytest.mark.slow
