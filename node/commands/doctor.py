@@ -149,13 +149,17 @@ def unmute(code: str) -> None:
 
 
 def _report(name: str | None, stack_files: tuple[str, ...]) -> "Report":
+    from cluster_serving.client.servers.config.spellings import ConfigError
     from cluster_serving.node.doctor.examination import examine as examination
     from cluster_serving.node.doctor.mutes import Mutes
     from cluster_serving.node.job.directory import state_home
     from cluster_serving.node.lifecycle.jobs_here import not_running, was_started
 
-    job = chosen_job(name)
-    if name is not None and not was_started(job):
+    try:
+        job = chosen_job(name)
+    except ConfigError:
+        job = None  # the examination finds the fault of the configuration again
+    if name is not None and job is not None and not was_started(job):
         raise Fault(f"{not_running(job)}.")
     report = examination(job, stack_files=tuple(Path(file).absolute() for file in stack_files))
     return report._replace(findings=Mutes(state_home(os.environ)).apply(report.findings))

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING
 import click
 from click.shell_completion import CompletionItem
 
-from cluster_serving.client.servers.process.printable import printable_lines
-
 if TYPE_CHECKING:
     from cluster_serving.node.job.directory import Job
 
@@ -43,19 +41,18 @@ def chosen_job(name: str | None) -> "Job":
 
     The pick is the job of `config.yaml` in the current directory (with the environment), else the only running job, else the
     default job.
+
+    Raises:
+        ConfigError: `config.yaml` or the environment is wrong, so that it does not tell its job.
     """
     from cluster_serving.client.keys import DEFAULT_JOB
-    from cluster_serving.node.config.loading import ConfigError, load_config
+    from cluster_serving.node.config.loading import load_config
     from cluster_serving.node.job.directory import Job, all_jobs
 
     if name is not None:
         return Job.of(name)
     here = Path("config.yaml")
     if here.exists() or os.environ.get("CLUSTER_SERVING_JOB_NAME"):
-        try:
-            return Job.of(load_config(here if here.exists() else None, os.environ, {}).config.job_name)
-        except ConfigError as error:
-            why = f"{error} (so the job name cannot be read from the configuration)"
-            click.echo(printable_lines(why), err=True)
+        return Job.of(load_config(here if here.exists() else None, os.environ, {}).config.job_name)
     running = [job for job in all_jobs() if job.running()]
     return running[0] if len(running) == 1 else Job.of(DEFAULT_JOB)

@@ -64,17 +64,18 @@ def away(facts: Reach) -> Verdict:
 
 
 def examine(
-    job: Job, environ: Mapping[str, str] = os.environ, stack_files: tuple[Path, ...] = (), root: Path = Path("/")
+    job: Job | None, environ: Mapping[str, str] = os.environ, stack_files: tuple[Path, ...] = (), root: Path = Path("/")
 ) -> Report:
     """Examine a job of this machine, the machine, and the parts beside the node. Nothing is changed.
 
     Args:
-        job: job to examine. A job that was never started has the configuration in the current directory.
+        job: job to examine. A job that was never started has the configuration in the current directory. None: that
+            configuration is wrong, and does not tell its job.
         environ: environment variables.
         stack_files: files of a stack. Empty: the stack that runs on this Swarm, if any.
         root: root of the file system with `proc` and `sys`.
     """
-    record = job.read()
+    record = job.read() if job else None
     loaded = read_config(job, record, environ)
     config = loaded.loaded.config if loaded.loaded else None
     has_config = loaded.path is not None or record is not None
@@ -82,13 +83,13 @@ def examine(
     headlines: dict[str, str] = {}
     model = read_model(config, root) if config is not None and has_config else None
     nodes: JobFacts | None = None
-    if config is None:
+    if job is None or config is None:
         of_redis = [*REACH.skip("Redis", "the configuration cannot be read"), *REDIS.skip("Redis", "not looked at")]
     else:
         of_redis, nodes, headlines[REDIS.group] = _of_redis(job, config, root)
     budget = read_budget(read_allowance(os.sched_getaffinity(0), root), root)
     demand: Demand | None = None
-    if config is not None and model is not None:
+    if job is not None and config is not None and model is not None:
         demand = demand_of(config, model, budget, nodes.own if nodes else None)
         if model.detected:
             untuned = is_untuned(job, config, model.detected, budget, nodes.own if nodes else None)
@@ -105,7 +106,9 @@ def examine(
         findings += MODEL.run(model, title)
     findings += CONFIG.run(loaded, str(loaded.path or "config"))
     headlines[CONFIG.group] = str(loaded.path or "no config.yaml here")
-    if record is None:
+    if job is None:
+        findings += JOB.skip("job", "the configuration does not tell the job")
+    elif record is None:
         findings += JOB.skip(f"job {job.name}", f"no job {job.name} was started on this machine")
     else:
         headlines[JOB.group] = job.name

@@ -100,7 +100,7 @@ class JobFacts(NamedTuple):
     others: Sequence[Release]
 
 
-def read_config(job: Job, record: NodeRecord | None, environ: Mapping[str, str] = os.environ) -> ConfigFacts:
+def read_config(job: Job | None, record: NodeRecord | None, environ: Mapping[str, str] = os.environ) -> ConfigFacts:
     """Read the configuration of the job's last start, else of `config.yaml` in the current directory."""
     path: Path | None = None
     flags: dict[str, object] = {}
@@ -108,12 +108,12 @@ def read_config(job: Job, record: NodeRecord | None, environ: Mapping[str, str] 
         path, flags = Path(record.config_path) if record.config_path else None, recorded_options(record).flags()
     elif Path(DEFAULT_CONFIG).exists():
         path = Path(DEFAULT_CONFIG).absolute()
-    facts = ConfigFacts(path, None, job=shlex.quote(job.name) if record else "")
+    facts = ConfigFacts(path, None, job=shlex.quote(record.job) if record else "")
     with suppress(OSError):
         if path is not None:
             status = path.stat()
             facts = facts._replace(mode=status.st_mode & 0o777, changed_ms=status.st_mtime_ns // 1_000_000)
-    if record is not None and job.running():
+    if job is not None and record is not None and job.running():
         facts = facts._replace(started_ms=record.started_ms)
     try:
         loaded = load_config(path, environ, flags)

@@ -12,11 +12,13 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
+from cluster_serving.client.keys import DEFAULT_JOB
 from cluster_serving.client.redis_settings import RedisSettings
 from cluster_serving.node.cli import main
 from cluster_serving.node.doctor.processes import PROCESSES, node_processes
 from cluster_serving.node.doctor.redis import REDIS
 from cluster_serving.node.doctor.redis_facts import read_redis
+from cluster_serving.node.job.directory import Job, NodeRecord
 from support.private_redis import free_port, private_redis
 from support.wait import wait_until
 
@@ -105,6 +107,22 @@ def test_a_mute_from_the_command_line(home: Path) -> None:
     assert _run("unmute", "CS-REDIS-AWAY").exit_code == 0
     assert "CS-REDIS-AWAY" in _run().stdout
     assert (_run("mute", "CS-REDIS-EVICT").exit_code, _run("mute", "CS-MODEL-NONE").exit_code) == (2, 1)
+
+
+def test_a_config_that_is_wrong_is_told_beside_a_job_that_was_started(home: Path) -> None:
+    good = home / "good.yaml"
+    (home / "config.yaml").rename(good)
+    (home / "config.yaml").write_text("batchSizes: 4\n")
+    started = Job.of(DEFAULT_JOB)
+    started.record(NodeRecord(DEFAULT_JOB, "here", 1, str(good), [], "", None, 4, 1))
+
+    result = _run("--json")
+
+    found = {each["code"]: each for each in json.loads(result.stdout)["checks"]}
+    assert result.exit_code == 1
+    assert found["CS-CONFIG-WRONG"]["status"] == "fail"
+    assert "batchSizes" in found["CS-CONFIG-WRONG"]["message"]
+    assert found["CS-JOB-WORKERS"]["status"] == "skip"
 
 
 @pytest.mark.usefixtures("home")

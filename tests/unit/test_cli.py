@@ -570,6 +570,22 @@ def test_a_job_that_never_was_is_named_with_those_that_are(
         assert stopped.exit_code == ExitCode.NOT_RUNNING
 
 
+@pytest.mark.parametrize(
+    "words", ["stop", "shutdown", "logs", "dump", "profile", "dead-letters purge --all", "predict [1]"]
+)
+def test_no_job_is_guessed_beside_a_config_that_is_wrong(
+    fake_node: Callable[..., subprocess.Popen[bytes]], words: str
+) -> None:
+    process = fake_node("a")
+    Path("config.yaml").write_text("jobName: b\nbatchSizes: 4\n")
+
+    result = run(*words.split())
+
+    assert result.exit_code == ExitCode.CONFIG
+    assert "config.yaml, line 2" in result.stderr
+    assert process.poll() is None
+
+
 def test_stop_ends_the_named_job_only(fake_node: Callable[..., subprocess.Popen[bytes]]) -> None:
     first, second = fake_node("a"), fake_node("b")
 
