@@ -5,6 +5,8 @@ from pathlib import Path
 
 import click
 
+from cluster_serving.client.servers.process.exit_codes import Fault
+
 
 def frontend_options(function: Callable[..., None]) -> Callable[..., None]:
     """Add `--url` and `--api-key-file` to a command. The function takes them as `url` and `api_key_file`."""
@@ -24,9 +26,13 @@ def api_key_in(file: Path | None) -> str | None:
 
     Raises:
         OSError: the file cannot be read.
+        Fault: the file is not text.
     """
     from cluster_serving.client.servers.process.redaction import hide
 
-    api_key = file.read_text().strip() if file is not None else None
+    try:
+        api_key = file.read_text(encoding="utf-8").strip() if file is not None else None
+    except UnicodeDecodeError as error:
+        raise Fault(f"{file} is not text") from error
     hide(api_key)
     return api_key

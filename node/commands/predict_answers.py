@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
-from cluster_serving.client.errors import ErrorCode, RecordFailed
+from cluster_serving.client.errors import ErrorCode, InvalidValue, RecordFailed
 from cluster_serving.client.http.frontend import Frontend
 from cluster_serving.client.http.reply import parse_prediction, server_timing_ms
 from cluster_serving.client.servers.process.exit_codes import ExitCode
 from cluster_serving.client.tensor_spec import TensorSpec
 from cluster_serving.client.threads.input_queue import InputQueue
-from cluster_serving.node.commands.records_given import Record, client_inputs, json_instance
+from cluster_serving.node.commands.records_given import BadRecord, Record, client_inputs, json_instance
 from cluster_serving.node.commands.served_model import inputs_of, model_of, serving_nodes
 
 if TYPE_CHECKING:
@@ -77,24 +77,32 @@ def over_redis(reached: "Reached", records: Iterable[Record], timeout_s: float) 
 
     Raises:
         NotStarted: no node serves the job.
-        BadRecord: a record does not fit the inputs of the model.
-        ClusterServingError: an error of `InputQueue.as_completed`.
+        ClusterServingError: an error of `InputQueue.as_completed`, but for a value that cannot be sent.
     """
     inputs = inputs_of(serving_nodes(reached))
-    begun_s = 0.0
+    given = iter(records)
+    name, begun_s = "", 0.0
 
     def sent() -> Iterator[tuple[str, dict[str, Any]]]:
-        nonlocal begun_s
-        for record in records:
+        nonlocal name, begun_s
+        for record in given:
+            name = record.name
             values = client_inputs(record, inputs)
             begun_s = time.perf_counter()
             yield record.name, values
 
     with _queue(reached.config, reached.job, timeout_s) as queue:
-        for result in queue.as_completed(sent(), timeout_s, window=1):
-            total_ms = 1000 * (time.perf_counter() - begun_s)
-            stages = _with_rest(result.stages, "client", total_ms)
-            yield Answer(result.uri, reached.job, total_ms, stages, result.outputs, result.filtered, result.error)
+        while True:
+            try:
+                for result in queue.as_completed(sent(), timeout_s, window=1):
+                    total_ms = 1000 * (time.perf_counter() - begun_s)
+                    stages = _with_rest(result.stages, "client", total_ms)
+                    yield Answer(
+                        result.uri, reached.job, total_ms, stages, result.outputs, result.filtered, result.error
+                    )
+                return
+            except (BadRecord, InvalidValue) as error:  # the next call of `as_completed` goes on behind this record
+                yield _unsent(name, reached.job, error)
 
 
 def over_http(frontend: Frontend, name: str | None, records: Iterable[Record], timeout_s: float) -> Iterator[Answer]:
@@ -107,12 +115,15 @@ def over_http(frontend: Frontend, name: str | None, records: Iterable[Record], t
         timeout_s: seconds that an answer may take.
 
     Raises:
-        BadRecord: a record does not fit the inputs of the model.
         NotStarted, Fault, ClusterServingError: the errors of `model_of` and of `Frontend.ask`.
     """
     model = model_of(frontend, name, timeout_s)
     for record in records:
-        request = {"instances": [json_instance(record, model.inputs)]}
+        try:
+            request = {"instances": [json_instance(record, model.inputs)]}
+        except BadRecord as error:
+            yield _unsent(record.name, model.name, error)
+            continue
         begun_s = time.perf_counter()
         try:
             reply = frontend.ask(model.path, timeout_s, request)
@@ -126,6 +137,12 @@ def over_http(frontend: Frontend, name: str | None, records: Iterable[Record], t
         arrays = _outputs(value, model.outputs)
         stages = _with_rest(server_timing_ms(reply.server_timing), "client", total_ms)
         yield Answer(record.name, model.name, total_ms, stages, arrays, None if arrays else value)
+
+
+def _unsent(record: str, job: str, error: BadRecord | InvalidValue) -> Answer:
+    """Return the answer to a record that could not be sent."""
+    reason = error.reason if isinstance(error, BadRecord) else str(error)
+    return Answer(record, job, 0.0, {}, {}, error=(ErrorCode.INVALID_INPUT, reason))
 
 
 def _queue(config: "Config", job: str, timeout_s: float) -> InputQueue:

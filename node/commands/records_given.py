@@ -18,13 +18,14 @@ import sys
 import zipfile
 import zlib
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from io import BytesIO
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, cast
 
 import numpy as np
 
-from cluster_serving.client.errors import CodecError
+from cluster_serving.client.errors import CodecError, InvalidValue
 from cluster_serving.client.servers.process.exit_codes import ExitCode, Fault
 from cluster_serving.client.tensor_spec import TensorSpec
 from cluster_serving.client.wire.binding import bind
@@ -37,19 +38,34 @@ _STDIN = "-"
 _SUFFIXES = (".jpg", ".jpeg", ".png", ".npy", ".npz", ".json", ".jsonl")
 _HEAD = 16  # bytes that tell the kind of a content
 _KINDS = "an image, .npy, .npz or JSON"
+_MOST_SHOWN = 255  # characters of a name: file systems allow no longer one
 
 
 class BadRecord(Fault):
-    """The command line has no record, or a record that cannot be read or that the model does not take."""
+    """The command line has no record, or a record that cannot be read or that the model does not take.
+
+    The message is the `reason`, after the name of the record if there is one.
+    """
 
     exit_code = ExitCode.USAGE
 
+    def __init__(self, reason: str, record: str = "") -> None:
+        super().__init__(f"{record}: {reason}" if record else reason)
+        self.reason = reason
+
 
 class Record(NamedTuple):
-    """Record to send: name for people, and the value of each input by name, or one value."""
+    """Record to send.
+
+    Attributes:
+        name: name for people.
+        value: value of each input by name, or one value.
+        fault: reason that the record cannot be read. Empty: it is read.
+    """
 
     name: str
     value: Any
+    fault: str = ""
 
 
 def job_and_records(job: str | None, words: Sequence[str], least: int = 0) -> tuple[str | None, Sequence[str]]:
@@ -63,22 +79,14 @@ def job_and_records(job: str | None, words: Sequence[str], least: int = 0) -> tu
 
 
 def records(words: Sequence[str]) -> Iterator[Record]:
-    """Yield the records of the command line, each when it is asked for.
-
-    Raises:
-        BadRecord: a file or a text holds no record.
-    """
+    """Yield the records of the command line, each when it is asked for. A file or text that holds no record has a `fault`."""
     for number, word in enumerate(words, 1):
         if word == _STDIN:
             yield from _of_stream(sys.stdin.buffer)
         elif word.startswith(("{", "[")):
-            yield Record(f"record {number}", _json(word, f"record {number}"))
-        elif Path(word).is_dir():
-            images = image_files(Path(word))
-            if not images:
-                raise BadRecord(f"{word} has no images")
-            for image in images:
-                yield from _of_file(str(image))
+            yield _of_json(word, f"record {number}")
+        elif _is_folder(word):
+            yield from _of_folder(word)
         else:
             yield from _of_file(word)
 
@@ -91,15 +99,17 @@ def client_inputs(record: Record, inputs: Sequence[TensorSpec]) -> dict[str, Any
         inputs: inputs of the model. Empty: not known.
 
     Raises:
-        BadRecord: the record has one value without a name for several inputs, other names than the model, or a value that the
-            dtype cannot hold.
+        BadRecord: the record cannot be read, has one value without a name for several inputs, other names than the model, or a
+            value that the input does not take.
     """
     found: dict[str, Any] = {}
     for name, spec, value in _bound(record, inputs):
         try:
-            found[name] = _client_value(value, spec)
-        except (CodecError, ValueError, OverflowError) as error:
-            raise BadRecord(f"{record.name}: input {name!r}: {error}") from error
+            found[name] = _client_value(name, value, spec)
+        except (CodecError, InvalidValue) as error:  # names the input
+            raise BadRecord(str(error), record.name) from error
+        except (ValueError, OverflowError) as error:
+            raise BadRecord(f"input {name!r}: {error}", record.name) from error
     return found
 
 
@@ -111,24 +121,63 @@ def json_instance(record: Record, inputs: Sequence[TensorSpec]) -> dict[str, Any
         inputs: inputs of the model. Empty: not known.
 
     Raises:
-        BadRecord: the record has one value without a name for several inputs, or other names than the model.
+        BadRecord: the record cannot be read, has one value without a name for several inputs, other names than the model, or a
+            value that JSON cannot hold.
     """
-    return {name: _json_value(value, spec) for name, spec, value in _bound(record, inputs)}
+    found: dict[str, Any] = {}
+    for name, spec, value in _bound(record, inputs):
+        try:
+            found[name] = _json_value(name, value, spec)
+            json.dumps(found[name], allow_nan=False)
+        except InvalidValue as error:
+            raise BadRecord(str(error), record.name) from error
+        except TypeError as error:
+            raise BadRecord(f"input {name!r}: {error}", record.name) from error
+        except ValueError as error:
+            raise BadRecord(
+                f"input {name!r}: JSON has neither NaN nor infinities: send the record over Redis", record.name
+            ) from error
+    return found
 
 
 def _is_record(word: str) -> bool:
     """Return whether a word of the command line is a record by its form, and no name of a job."""
-    path = Path(word)
-    is_folder = "/" in word and path.is_dir()  # a bare name may be that of a job and of a folder
-    return word == _STDIN or word.startswith(("{", "[")) or word.endswith(_SUFFIXES) or path.is_file() or is_folder
+    is_folder = "/" in word and _is_folder(word)  # a bare name may be that of a job and of a folder
+    return word == _STDIN or word.startswith(("{", "[")) or word.endswith(_SUFFIXES) or _is_file(word) or is_folder
+
+
+def _is_file(text: str) -> bool:
+    with suppress(OSError):  # too long for a path
+        return Path(text).is_file()
+    return False
+
+
+def _is_folder(text: str) -> bool:
+    with suppress(OSError):
+        return Path(text).is_dir()
+    return False
 
 
 def _of_file(name: str) -> Iterator[Record]:
     try:
         content = Path(name).read_bytes()
     except OSError as error:
-        raise BadRecord(f"{name} cannot be read: {error.strerror}; a record is a file, a folder, JSON or -") from error
+        fault = f"cannot be read: {error.strerror}; a record is a file, a folder, JSON or -"
+        yield Record(_shown(name), None, fault)
+        return
     yield from _of_content(content, name)
+
+
+def _of_folder(name: str) -> Iterator[Record]:
+    try:
+        images = image_files(Path(name))
+    except OSError as error:
+        yield Record(name, None, f"cannot be read: {error.strerror}")
+        return
+    if not images:
+        yield Record(name, None, "no images in it")
+    for image in images:
+        yield from _of_file(str(image))
 
 
 def _of_stream(stream: BinaryIO) -> Iterator[Record]:
@@ -140,7 +189,7 @@ def _of_stream(stream: BinaryIO) -> Iterator[Record]:
     while first:
         number += 1
         if first.strip():
-            yield Record(f"line {number}", _json(first, f"line {number}"))
+            yield _of_json(first, f"line {number}")
         first = stream.readline()
 
 
@@ -148,16 +197,17 @@ def _of_content(content: bytes, name: str) -> Iterator[Record]:
     if is_image(content[:_HEAD]):
         yield Record(name, content)
     elif _is_binary(content):
-        yield Record(name, _arrays(content, name))
+        yield _of_arrays(content, name)
     else:
         try:
             value = json.loads(content)
         except (ValueError, RecursionError):
             lines = [(at, line) for at, line in enumerate(content.splitlines(), 1) if line.strip()]
             if len(lines) < 2:
-                raise BadRecord(f"{name} is not {_KINDS}") from None
+                yield Record(name, None, f"not {_KINDS}")
+                return
             for at, line in lines:
-                yield Record(f"{name}:{at}", _json(line, f"{name}:{at}"))
+                yield _of_json(line, f"{name}:{at}")
         else:
             yield Record(name, value)
 
@@ -166,31 +216,31 @@ def _is_binary(content: bytes) -> bool:
     return content.startswith((_NPY, _NPZ)) or is_image(content[:_HEAD])
 
 
-def _arrays(content: bytes, name: str) -> Array | dict[str, Array]:
+def _of_arrays(content: bytes, name: str) -> Record:
     try:
         loaded = np.load(BytesIO(content), allow_pickle=False)
         if isinstance(loaded, np.ndarray):
-            return cast(Array, loaded)
-        return {each: loaded[each] for each in loaded.files}
+            return Record(name, loaded)
+        return Record(name, {each: loaded[each] for each in loaded.files})
     except (ValueError, EOFError, OSError, KeyError, zipfile.BadZipFile, zlib.error) as error:
-        raise BadRecord(f"{name} is a broken file of arrays: {error}") from error
+        return Record(name, None, f"a broken file of arrays: {error}")
 
 
-def _json(text: str | bytes, name: str) -> Any:
+def _of_json(text: str | bytes, name: str) -> Record:
     try:
-        return json.loads(text)
+        return Record(name, json.loads(text))
     except (ValueError, RecursionError) as error:
-        raise BadRecord(f"{name} is not JSON: {error}") from error
+        return Record(name, None, f"not JSON: {error}")
 
 
 def _bound(record: Record, inputs: Sequence[TensorSpec]) -> Iterator[tuple[str, TensorSpec | None, Any]]:
     """Yield the name, the input of the model, if known, and the value of each input of a record."""
+    if record.fault:
+        raise BadRecord(record.fault, record.name)
     if not isinstance(record.value, dict):
         if len(inputs) > 1:
             takes = ", ".join(spec.describe() for spec in inputs)
-            raise BadRecord(
-                f"{record.name} is one value, and the model takes {takes}: give JSON or .npz with the names"
-            )
+            raise BadRecord(f"one value, and the model takes {takes}: give JSON or .npz with the names", record.name)
         yield inputs[0].name if inputs else "t", inputs[0] if inputs else None, record.value
         return
     values = cast("dict[str, Any]", record.value)
@@ -200,25 +250,28 @@ def _bound(record: Record, inputs: Sequence[TensorSpec]) -> Iterator[tuple[str, 
         try:
             places, _ = bind(names, inputs)
         except CodecError as error:
-            raise BadRecord(f"{record.name}: {error}") from error
+            raise BadRecord(str(error), record.name) from error
         specs = {names[place]: spec for place, spec in zip(places, inputs, strict=True)}
     for name, value in values.items():
         yield name, specs.get(name), value
 
 
-def _client_value(value: Any, spec: TensorSpec | None) -> Any:
+def _client_value(name: str, value: Any, spec: TensorSpec | None) -> Any:
     match value:
         case np.ndarray() | bytes():
             return value
-        case str():
-            is_path = not spec.is_text if spec is not None else Path(value).is_file()
-            return {"path" if is_path else "string": value}
+        case str() if spec.is_text if spec is not None else not _is_file(value):
+            return {"string": value}
+        case (str() as path) | {"path": str() as path}:
+            return _image(name, path)
         case {"shape": shape, "data": data, "indices": indices}:
             return [np.asarray(indices).T, _numbers(data, spec), np.asarray(shape)]
         case dict():
             return value
         case list() | None if spec is not None and spec.is_nested:
             return {"sequence": None if value is None else [np.asarray(item) for item in value]}
+        case _ if spec is not None and spec.is_nested:
+            raise InvalidValue(f"input {name!r} takes {spec.dtype}, which is a list in JSON, not {value!r:.60}")
         case _:
             return _numbers(value, spec)
 
@@ -237,15 +290,32 @@ def _numbers(value: Any, spec: TensorSpec | None) -> Any:
     return spec.converted(found)
 
 
-def _json_value(value: Any, spec: TensorSpec | None) -> Any:
+def _json_value(name: str, value: Any, spec: TensorSpec | None) -> Any:
     match value:
         case np.ndarray():
             return cast(Array, value).tolist()
         case bytes():
-            return {"b64": base64.b64encode(value).decode()}
-        case str() if (spec is None or not spec.is_text) and Path(value).is_file():
-            return {"b64": base64.b64encode(Path(value).read_bytes()).decode()}
+            return _base64(value)
+        case str() as path if (spec is None or not spec.is_text) and _is_file(path):
+            return _base64(_image(name, path))
         case {"path": str() as path}:
-            return {"b64": base64.b64encode(Path(path).read_bytes()).decode()}
+            return _base64(_image(name, path))
         case _:
             return value
+
+
+def _base64(content: bytes) -> dict[str, str]:
+    return {"b64": base64.b64encode(content).decode()}
+
+
+def _image(name: str, path: str) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise InvalidValue(f"input {name!r}: cannot read the image {_shown(path)!r}: {reason}") from error
+
+
+def _shown(text: str) -> str:
+    """Return a text of the command line as messages show it: a text that was no path may be long."""
+    return text if len(text) <= _MOST_SHOWN else f"{text[:60]}..."

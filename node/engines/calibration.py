@@ -122,8 +122,12 @@ def labels_of(path: Path, inputs: Sequence[TensorSpec], rows: int) -> Array | No
 
 
 def image_files(folder: Path) -> list[Path]:
-    """Return the images in a folder, sorted by name."""
-    return sorted(file for file in folder.iterdir() if file.suffix.lower() in _IMAGES and not file.is_dir())
+    """Return the images in a folder, sorted by name, without hidden files: macOS puts a `._x.jpg` beside each `x.jpg`."""
+    return sorted(
+        file
+        for file in folder.iterdir()
+        if file.suffix.lower() in _IMAGES and not file.name.startswith(".") and not file.is_dir()
+    )
 
 
 def _from_file(path: Path, inputs: Sequence[TensorSpec]) -> Mapping[str, Array]:

@@ -166,7 +166,7 @@ def test_errors_are_counted_by_code(shell: Shell) -> None:
 @pytest.mark.parametrize(
     ("words", "code", "told"),
     [
-        ((JOB, "missing.npy"), ExitCode.USAGE, "missing.npy cannot be read: No such file or directory"),
+        ((JOB, "missing.npy"), ExitCode.USAGE, "missing.npy: cannot be read: No such file or directory"),
         ((JOB, "broken.jpg"), ExitCode.USAGE, "image"),
         ((JOB, "[1, 2, 3]"), ExitCode.USAGE, "input 'x' takes float32 [2] a record, not float32 [3]"),
         ((JOB, "[-1, 0]"), ExitCode.FAILED, "sleep length must be non-negative"),

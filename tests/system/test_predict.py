@@ -153,6 +153,19 @@ def test_files_and_lines_are_answered_in_order(shell: Shell, way: str) -> None:
     assert done.exit_code == ExitCode.FAILED
 
 
+@pytest.mark.parametrize("way", ["redis", "http"])
+def test_records_behind_one_that_cannot_be_sent_are_answered(shell: Shell, way: str) -> None:
+    words = "missing.npy", "row.npy", '{"x": [1, 2, 3]}', '{"x": null}', "text.jpg", "row.npz"
+
+    done = shell.run(CLASSES, *words, "--json", way=way)
+
+    found = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [one["value"] and one["value"][0][1] for one in found] == [None, 2.5, None, None, None, 1]
+    assert {one["error"]["code"] for one in found if one["error"]} <= {"InvalidInput", "HTTP 400"}
+    assert found[0]["error"]["message"].startswith("cannot be read: No such file")
+    assert done.exit_code == ExitCode.USAGE
+
+
 def test_lines_of_standard_input_are_answered_as_they_come(shell: Shell) -> None:
     with shell.start(CLASSES, "-", "--json", *shell.ways["redis"]) as process:
         assert process.stdin is not None
@@ -180,16 +193,18 @@ def test_a_file_on_standard_input(shell: Shell) -> None:
 @pytest.mark.parametrize(
     ("record", "code", "told"),
     [
-        ("missing.npy", ExitCode.USAGE, "missing.npy cannot be read: No such file or directory"),
-        ("broken.npy", ExitCode.USAGE, "broken.npy is a broken file of arrays: EOF"),
-        ("text.jpg", ExitCode.USAGE, "text.jpg is not an image, .npy, .npz or JSON"),
+        ("missing.npy", ExitCode.USAGE, "missing.npy: cannot be read: No such file or directory"),
+        ("broken.npy", ExitCode.USAGE, "broken.npy: a broken file of arrays: EOF"),
+        ("text.jpg", ExitCode.USAGE, "text.jpg: not an image, .npy, .npz or JSON"),
         ("broken.jpg", ExitCode.USAGE, "image"),
         ("wrong.npy", ExitCode.USAGE, "input 'x' takes float32 [2] a record, not float32 [5, 5]"),
         ('{"x": [1, 2, 3]}', ExitCode.USAGE, "input 'x' takes float32 [2] a record, not float32 [3]"),
         ('{"a": 1, "b": 2}', ExitCode.USAGE, "the record's inputs are 'a', 'b'; the model takes x float32 [N,2]"),
-        ('{"x": [1, }', ExitCode.USAGE, "record 1 is not JSON: "),
+        ('{"x": [1, }', ExitCode.USAGE, "record 1: not JSON: "),
         ('{"x": [[1], [1, 2]]}', ExitCode.USAGE, "input 'x'"),
         ('{"x": "gone.jpg"}', ExitCode.USAGE, "input 'x'"),
+        ('{"x": {"path": "gone.jpg"}}', ExitCode.USAGE, "input 'x': cannot read the image 'gone.jpg'"),
+        ('{"x": null}', ExitCode.USAGE, "input 'x'"),
         ("[-1, 0]", ExitCode.FAILED, "sleep length must be non-negative"),
     ],
 )
@@ -206,7 +221,7 @@ def test_one_value_for_several_inputs(shell: Shell, way: str) -> None:
     done = shell.run(EVERYTHING, "[1, 2]", way=way)
 
     assert done.exit_code == ExitCode.USAGE
-    assert "record 1 is one value, and the model takes intScalar int32 [N], floatScalar float32 [N], " in done.stderr
+    assert "record 1: one value, and the model takes intScalar int32 [N], floatScalar float32 [N], " in done.stderr
 
 
 def test_a_job_that_is_not_there(shell: Shell) -> None:

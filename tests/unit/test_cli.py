@@ -577,6 +577,7 @@ def test_no_job_is_guessed_beside_a_config_that_is_wrong(
     fake_node: Callable[..., subprocess.Popen[bytes]], words: str
 ) -> None:
     process = fake_node("a")
+    Job.of("a").record(record("a"))
     Path("config.yaml").write_text("jobName: b\nbatchSizes: 4\n")
 
     result = run(*words.split())
@@ -584,6 +585,14 @@ def test_no_job_is_guessed_beside_a_config_that_is_wrong(
     assert result.exit_code == ExitCode.CONFIG
     assert "config.yaml, line 2" in result.stderr
     assert process.poll() is None
+
+
+def test_an_api_key_that_is_not_text_is_one_sentence() -> None:
+    Path("key").write_bytes(b"\xff\xfe")
+
+    result = run("predict", "j", "[1]", "--url", "http://127.0.0.1:1", "--api-key-file", "key")
+
+    assert (result.exit_code, result.stderr) == (ExitCode.FAILED, "key is not text\n")
 
 
 def test_stop_ends_the_named_job_only(fake_node: Callable[..., subprocess.Popen[bytes]]) -> None:
