@@ -1,6 +1,7 @@
 """The OpenAPI document, beside the routes that it describes."""
 
 import re
+from pathlib import Path
 from typing import Any
 
 from sanic import Sanic
@@ -56,6 +57,20 @@ def test_operations_have_a_name_of_their_own() -> None:
     names = [operation["operationId"] for operation in operations().values()]
 
     assert len(names) == len({*names})
+
+
+def test_the_errors_of_the_docs_are_those_of_the_document() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "errors.md").read_text()
+
+    told = set(re.findall(r"^\| ([45]\d\d) \|", page, re.MULTILINE))
+
+    assert told == {
+        status
+        for operation in operations().values()
+        for status in operation["responses"]
+        if status.startswith(("4", "5"))
+    }
+    assert "501" not in str(document()["tags"])
 
 
 def test_it_has_the_version() -> None:
