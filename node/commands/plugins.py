@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from cluster_serving.client.servers.process.command import Command, ending_at_ctrl_c
+from cluster_serving.client.servers.process.command import Command, ending_at_ctrl_c, writable_output
 from cluster_serving.client.servers.process.exit_codes import ExitCode, Fault
 from cluster_serving.node.commands.installed import node_missing
 
@@ -31,6 +31,11 @@ class Group(click.Group):
     def __init__(self, *, functions: Mapping[str, str], **settings: Any) -> None:
         super().__init__(**settings)
         self.functions = functions
+
+    def main(self, *args: Any, **extra: Any) -> Any:
+        """Run the program."""
+        with writable_output():
+            return super().main(*args, **extra)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of all commands."""

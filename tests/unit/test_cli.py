@@ -891,7 +891,7 @@ def test_commands_without_a_table_do_not_import_rich(words: list[str]) -> None:
     assert "rich.console" not in imports
 
 
-@pytest.mark.parametrize("words", [["status"], ["list", "--json"]], ids=" ".join)
+@pytest.mark.parametrize("words", [["status"], ["list", "--json"], ["--help"], ["dead-letters", "-h"]], ids=" ".join)
 def test_a_full_disk_is_one_sentence(words: list[str]) -> None:
     command = [sys.executable, "-P", "-m", "cluster_serving.node.cli", *words]
     with Path("/dev/full").open("w") as full:
@@ -899,6 +899,21 @@ def test_a_full_disk_is_one_sentence(words: list[str]) -> None:
 
     assert done.stderr == "standard output: No space left on device\n"
     assert done.returncode == ExitCode.FAILED
+
+
+@pytest.mark.parametrize(("words", "streams"), [("status", ">&-"), ("config --model-path=x", ">&- 2>&-")])
+def test_a_closed_stream_is_no_trouble(
+    words: str, streams: str, fake_node: Callable[..., subprocess.Popen[bytes]]
+) -> None:
+    fake_node("a")
+    program = [sys.executable, "-P", "-m", "cluster_serving.node.cli", *words.split()]
+
+    whole = subprocess.run(program, capture_output=True, text=True, check=False)
+    closed = subprocess.run(
+        ["/bin/sh", "-c", f'exec "$0" "$@" {streams}', *program], capture_output=True, text=True, check=False
+    )
+
+    assert (closed.returncode, closed.stdout, closed.stderr) == (whole.returncode, "", whole.stderr)
 
 
 def test_commands_with_tables_take_json() -> None:

@@ -5,6 +5,7 @@ import os
 import sys
 from collections.abc import Generator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import click
@@ -25,27 +26,44 @@ SETTINGS: dict[str, Any] = {
 }
 
 
+@contextmanager
+def writable_output() -> Generator[None]:
+    """Give a program standard output and error, for a block: a closed one is the null device, and a full disk is one sentence.
+
+    An error of any other file is a sentence too. The program exits.
+    """
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed by the caller
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115 - until the end
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None and error.errno != errno.ENOSPC:
+            raise
+        if error.filename is None:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # standard output, for the text that is still buffered
+        say(f"{error.filename or 'standard output'}: {error.strerror}", err=True)
+        sys.exit(Fault.exit_code)
+
+
 class Command(click.Command):
     """Command that ends with a sentence on standard error, and an exit code, for every fault that a person can mend."""
+
+    def main(self, *args: Any, **extra: Any) -> Any:
+        """Run the program."""
+        with writable_output():
+            return super().main(*args, **extra)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command."""
         try:
             with ending_at_ctrl_c():
                 found = super().invoke(ctx)
-                if sys.stdout is not None:  # None: closed by the caller
-                    sys.stdout.flush()
+                sys.stdout.flush()
                 return found
         except Fault as fault:
             click.echo(printable_lines(str(fault)), err=True)
             ctx.exit(fault.exit_code)
-        except OSError as error:
-            if error.filename is None and error.errno != errno.ENOSPC:
-                raise
-            if error.filename is None:
-                os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # standard output, for the text that is still buffered
-            say(f"{error.filename or 'standard output'}: {error.strerror}", err=True)
-            ctx.exit(Fault.exit_code)
 
 
 @contextmanager
