@@ -75,7 +75,7 @@ class JobPicture(NamedTuple):
         if not loads:
             return None
         last = nodes[-1].figures  # the facts about the queue are equal for all nodes
-        runs = [(load.rows / node.batch_size, load.records_s) for node, load in loads if load.rows]
+        runs = [(load.rows / node.batch_size, load.records_s) for node, load in loads if load.rows and node.batch_size]
         weight = sum(records_s for _, records_s in runs)
         writers = [each for _, load in loads for each in load.processes if each.name.startswith("writer")]
         readers = [each for _, load in loads for each in load.processes if each.name.startswith("reader")]

@@ -1,7 +1,8 @@
 """The heartbeat of a node: one flat JSON object. The node encodes it. Frontends, `status` and `chaos` decode it."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from contextlib import suppress
+from typing import Annotated, Any
 
 import msgspec
 
@@ -70,6 +71,29 @@ class Shadow(msgspec.Struct, frozen=True):
     nothing: str = ""
 
 
+_MOST = 1 << 53
+"""Largest figure that is believed. Python cannot even make a float of every number that JSON can write."""
+
+_Number = Annotated[float, msgspec.Meta(ge=-float(_MOST), le=float(_MOST))]
+_Tally = Annotated[int, msgspec.Meta(ge=0, le=_MOST)]
+
+
+class Histogram(msgspec.Struct, frozen=True):
+    """Histogram of a heartbeat, with one more bucket count than bounds.
+
+    Raises:
+        ValueError: the numbers of counts and bounds do not fit.
+    """
+
+    le: list[_Number]
+    counts: list[_Tally]
+    sum: _Number
+
+    def __post_init__(self) -> None:
+        if len(self.counts) != len(self.le) + 1:
+            raise ValueError(f"{len(self.counts)} counts for {len(self.le)} bounds")
+
+
 class Heartbeat(Release, frozen=True, kw_only=True):
     """State of a node, and the figures since its start.
 
@@ -103,7 +127,8 @@ class Heartbeat(Release, frozen=True, kw_only=True):
         full: reason for which no records are admitted. Empty: records are admitted.
         shadow: comparison of live records with float32. None: none is wanted.
         load: work of the last seconds. None: the node is of a release that does not tell.
-        figures: every number of the heartbeat by name (`answered`, `workers_alive`, `backlog`, ...), and `histograms`.
+        figures: every number of the heartbeat by name (`answered`, `workers_alive`, `backlog`, ...), and `histograms`, each a
+            `Histogram`. A figure of a damaged heartbeat that is no number is left out.
     """
 
     state: str
@@ -164,4 +189,19 @@ class Heartbeat(Release, frozen=True, kw_only=True):
             msgspec.MsgspecError: the heartbeat is not of this version.
         """
         fields = msgspec.json.decode(beat, type=dict[str, Any])
-        return msgspec.convert({**fields, "figures": fields}, cls)
+        return msgspec.convert({**fields, "figures": _figures(fields)}, cls)
+
+
+def _figures(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields that can be believed: readers add the figures of many nodes, and one must not spoil the others."""
+    found = {name: value for name, value in fields.items() if _is_believed(name, value)}
+    histograms = fields.get("histograms")
+    found["histograms"] = {}
+    for name, histogram in histograms.items() if isinstance(histograms, dict) else ():
+        with suppress(msgspec.ValidationError):
+            found["histograms"][name] = msgspec.convert(histogram, Histogram)
+    return found
+
+
+def _is_believed(name: str, value: object) -> bool:
+    return abs(value) <= _MOST if isinstance(value, int | float) else name in Heartbeat.__struct_fields__

@@ -2,12 +2,10 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate
-from typing import Annotated
 
-import msgspec
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
-from cluster_serving.client.wire.heartbeat import Heartbeat
+from cluster_serving.client.wire.heartbeat import Heartbeat, Histogram
 from cluster_serving.frontend.metrics.buckets import cumulative
 
 # Prometheus itself gives each series a label `job`, and renames a label `job` of ours.
@@ -67,32 +65,6 @@ _JOB_GAUGES: dict[str, tuple[str, str, float]] = {
 }
 
 
-_MOST = 2.0**53
-"""Largest count that is believed. Python cannot even make a float of every number that JSON can write."""
-
-_Number = Annotated[float, msgspec.Meta(ge=-_MOST, le=_MOST)]
-_Tally = Annotated[int, msgspec.Meta(ge=0, le=1 << 53)]
-
-
-class _Histogram(msgspec.Struct):
-    """Histogram of a heartbeat, with one more bucket count than bounds.
-
-    Raises:
-        ValueError: the numbers of counts and bounds do not fit.
-    """
-
-    le: list[_Number]
-    counts: list[_Tally]
-    sum: _Number
-
-    def __post_init__(self) -> None:
-        if len(self.counts) != len(self.le) + 1:
-            raise ValueError(f"{len(self.counts)} counts for {len(self.le)} bounds")
-
-    def cumulative(self) -> list[tuple[str, float]]:
-        return cumulative(self.le, list(accumulate(self.counts)))
-
-
 def node_metrics(nodes: Sequence[Heartbeat]) -> Iterator[Metric]:
     """Yield the metrics of nodes, and of the queues of their jobs."""
     ready = GaugeMetricFamily("cluster_serving_node_ready", "1 if the node takes records, else 0.", labels=_OF_NODE)
@@ -107,7 +79,7 @@ def node_metrics(nodes: Sequence[Heartbeat]) -> Iterator[Metric]:
         # The nodes look at the queue of a job at different times, and the worst figure counts.
         jobs: dict[str, float] = {}
         for node in nodes:
-            value = _figure(node, figure)
+            value = node.figures.get(figure)
             if value is not None:
                 jobs[node.job] = max(jobs.get(node.job, 0), value)
         family = GaugeMetricFamily(f"cluster_serving_{name}", meaning, labels=("job_name",))
@@ -117,13 +89,10 @@ def node_metrics(nodes: Sequence[Heartbeat]) -> Iterator[Metric]:
     for figure, (name, meaning) in _NODE_HISTOGRAMS.items():
         histograms = HistogramMetricFamily(f"cluster_serving_{name}", meaning, labels=_OF_NODE)
         for node in nodes:
-            told = node.figures.get("histograms")
-            try:
-                histogram = msgspec.convert(told.get(figure), _Histogram | None) if isinstance(told, dict) else None
-            except msgspec.ValidationError:
-                continue
+            histogram: Histogram | None = node.figures["histograms"].get(figure)
             if histogram is not None:
-                histograms.add_metric((node.job, node.node), histogram.cumulative(), histogram.sum)
+                buckets = cumulative(histogram.le, list(accumulate(histogram.counts)))
+                histograms.add_metric((node.job, node.node), buckets, histogram.sum)
         yield histograms
 
 
@@ -136,13 +105,7 @@ def _figures(
 ) -> Metric:
     family = kind(f"cluster_serving_{name}", meaning, labels=_OF_NODE)
     for node in nodes:
-        value = _figure(node, figure)
+        value = node.figures.get(figure)
         if value is not None:
             family.add_metric((node.job, node.node), value)
     return family
-
-
-def _figure(node: Heartbeat, figure: str) -> float | None:
-    """Return a figure of a node if it is a number. A damaged heartbeat must not take the metrics of all nodes with it."""
-    value = node.figures.get(figure)
-    return value if isinstance(value, int | float) and abs(value) <= _MOST else None

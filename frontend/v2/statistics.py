@@ -1,9 +1,8 @@
 """Statistics extension: counts of a model's nodes since their start, summed."""
 
-from collections.abc import Mapping
 from typing import Any
 
-from cluster_serving.client.wire.heartbeat import Heartbeat
+from cluster_serving.client.wire.heartbeat import Heartbeat, Histogram
 from cluster_serving.frontend.models.models import Served
 
 _NS = 1e9
@@ -40,7 +39,8 @@ def _sum(nodes: tuple[Heartbeat, ...], figure: str) -> int:
 def _timed(nodes: tuple[Heartbeat, ...], histogram: str) -> dict[str, int]:
     count, seconds = 0, 0.0
     for node in nodes:
-        measured: Mapping[str, Any] = node.figures.get("histograms", {}).get(histogram, {})
-        count += sum(measured.get("counts", ()))
-        seconds += measured.get("sum", 0.0)
+        measured: Histogram | None = node.figures["histograms"].get(histogram)
+        if measured is not None:
+            count += sum(measured.counts)
+            seconds += measured.sum
     return {"count": count, "ns": round(seconds * _NS)}

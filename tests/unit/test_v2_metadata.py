@@ -73,10 +73,27 @@ def test_statistics_are_the_sums_of_all_nodes() -> None:
     first = node(figures={"rows": 40, "runs": 4, "answered": 38, "failed": 2, "histograms": {"inference": histogram}})
     older = node(figures={"rows": 10, "runs": 5, "answered": 10, "failed": 0})
 
-    found = model_statistics(served(first, older))
+    found = model_statistics(served(*(Heartbeat.decode(each.encode()) for each in (first, older))))
 
     assert (found["inference_count"], found["execution_count"]) == (50, 9)
     assert found["inference_stats"]["success"]["count"] == 48
     assert found["inference_stats"]["fail"]["count"] == 2
     assert found["inference_stats"]["compute_infer"] == {"count": 4, "ns": 1_250_000_000}
     assert found["inference_stats"]["queue"] == {"count": 0, "ns": 0}
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"rows": None, "answered": "x", "runs": [1], "failed": 10**400},
+        {"histograms": []},
+        {"histograms": {"inference": None}},
+        {"histograms": {"inference": {"counts": "x"}}},
+    ],
+)
+def test_a_damaged_node_leaves_the_statistics_of_the_others(damage: dict[str, Any]) -> None:
+    good, damaged = (
+        Heartbeat.decode(node(figures=figures).encode()) for figures in ({"rows": 40, "failed": 2}, damage)
+    )
+
+    assert model_statistics(served(good, damaged)) == model_statistics(served(good))

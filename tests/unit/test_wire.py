@@ -12,7 +12,9 @@ from cluster_serving import __version__
 from cluster_serving.client import keys
 from cluster_serving.client.errors import CodecError, ErrorCode, RecordFailed
 from cluster_serving.client.protocol.results import plain
+from cluster_serving.client.servers.picture import JobPicture, limit
 from cluster_serving.client.wire.heartbeat import Heartbeat, Release
+from cluster_serving.client.wire.load import Load
 from cluster_serving.client.wire.reply import read_replies
 from cluster_serving.client.wire.values import encode_record
 from cluster_serving.frontend.job import jobs_of, read_nodes
@@ -139,6 +141,31 @@ def test_a_heartbeat_has_version_and_wire() -> None:
     assert str(Release.read(beat.encode())) == "0.2.0 (wire 2)"
     assert str(Release.read(b'{"job":"j","node":"n"}')) == "before 0.1.0 (wire 1)"
     assert Release(job="j", node="n", version=__version__, wire=keys.WIRE).is_own
+
+
+@pytest.mark.parametrize(
+    ("damage", "left"),
+    [
+        ({"rows": None, "answered": "x", "backlog": [1], "restarts": 10**400}, {"failed"}),
+        ({"histograms": []}, {"rows", "answered", "failed", "backlog", "restarts"}),
+        ({"histograms": {"inference": None}}, {"rows", "answered", "failed", "backlog", "restarts"}),
+    ],
+)
+def test_a_figure_that_is_no_number_is_left_out(damage: dict[str, Any], left: set[str]) -> None:
+    counts = dict.fromkeys(("rows", "answered", "failed", "backlog", "restarts"), 7)
+    load = Load(records_s=1, rows=4)
+    good, damaged = (
+        Heartbeat.decode(described(figures=figures, load=load, batch_size=size).encode())
+        for figures, size in ((counts, 8), (counts | damage, 0))
+    )
+
+    assert {name for name in counts if name in damaged.figures} == left
+    assert damaged.figures["histograms"] == {}
+    assert damaged.figures["state"] == "ready"
+    picture = JobPicture.of([good, damaged])
+    assert picture is not None
+    assert (picture.backlog, picture.fill) == (7 if "backlog" in left else 0, 0.5)
+    assert limit(picture).code != "idle"
 
 
 def node_of(name: str, state: str = "ready", **fields: Any) -> bytes:
