@@ -66,9 +66,16 @@ class CalibrationFolder:
         return replace(options, settings=(*options.settings, f"precision={precision}", f"{_KEY}={data}"))
 
     def taken_back(self, options: StartOptions) -> StartOptions:
-        """Return options without the pair of settings. The same options: nothing of this folder was applied."""
-        own = [at for at, each in enumerate(options.settings) if each.startswith(f"{_KEY}={self._directory}/")]
-        kept = [each for at, each in enumerate(options.settings) if at not in own and at + 1 not in own]
+        """Return options without the pair of settings. The same options: nothing of this folder was applied.
+
+        A later `precision` has taken the place of the pair's, and stays.
+        """
+        kept: list[str] = []
+        for each in options.settings:
+            if not each.startswith(f"{_KEY}={self._directory}/"):
+                kept.append(each)
+            elif kept and kept[-1].startswith("precision="):
+                kept.pop()
         return replace(options, settings=tuple(kept))
 
     def remove_unused(self) -> None:
@@ -79,18 +86,29 @@ class CalibrationFolder:
             if str(folder) not in named:
                 if (folder / _KEPT).exists():
                     kept = Path((folder / _KEPT).read_text())
-                    forget(kept.parent, kept.name)
-                    remove_left(kept.parent)
+                    # A crash of the machine may have left the file without its content.
+                    if kept.parent.name == self._job.proof_directory("").name:
+                        forget(kept.parent, kept.name)
+                        remove_left(kept.parent)
                 shutil.rmtree(folder)
 
 
 def write_records(path: Path, arrays: Mapping[str, Array], kept: Path) -> None:
-    """Write calibration data for their owner only, and beside them the path of everything that is kept by the data."""
+    """Write calibration data for their owner only, and beside them the path of everything that is kept by the data.
+
+    Raises:
+        OSError: the data cannot be written. The error names their file.
+    """
     path.parent.mkdir(mode=0o700)
-    (path.parent / _KEPT).write_text(str(kept))
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    # Not by numpy.savez, whose own parameters would be mistaken for inputs of the same names.
-    with os.fdopen(descriptor, "wb") as stream, zipfile.ZipFile(stream, "w") as archive:
-        for name, array in arrays.items():
-            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
-                np.lib.format.write_array(member, array, allow_pickle=False)
+    try:
+        draft = path.parent / f".{_KEPT}"
+        draft.write_text(str(kept))
+        draft.replace(path.parent / _KEPT)
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        # Not by numpy.savez, whose own parameters would be mistaken for inputs of the same names.
+        with os.fdopen(descriptor, "wb") as stream, zipfile.ZipFile(stream, "w") as archive:
+            for name, array in arrays.items():
+                with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                    np.lib.format.write_array(member, array, allow_pickle=False)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from error  # the error of a full disk names no file

@@ -96,7 +96,13 @@ NOTHING_KEPT = KeptProofs("", "", str)
 
 
 def forget(directory: Path, conditions: str) -> None:
-    """Remove everything that was kept under some conditions. A worker that runs a removed model has mapped the weights."""
+    """Remove everything that was kept under some conditions. A worker that runs a removed model has mapped the weights.
+
+    Raises:
+        ValueError: `conditions` is empty, and stands for every file with a hyphen.
+    """
+    if not conditions:
+        raise ValueError("no conditions")
     for kept in directory.glob(f"*{conditions}-*"):
         if kept.is_dir():
             shutil.rmtree(kept, ignore_errors=True)

@@ -1,5 +1,7 @@
 """Calibration data in a job's directory: settings that come and go, and files that go with them."""
 
+import errno
+import resource
 import stat
 from pathlib import Path
 
@@ -46,6 +48,14 @@ def test_the_settings_are_added_and_taken_back_whatever_stands_around_them(job: 
     assert folder.taken_back(before) == before
 
 
+def test_a_precision_that_was_set_later_stays_and_nothing_else_goes(job: Job) -> None:
+    folder = CalibrationFolder(job)
+    applied = folder.applied(StartOptions(settings=("postProcessing=topN(1)",)), folder.new(), "auto")
+    later = StartOptions(settings=("engine=native", "precision=f32")).over(applied)
+
+    assert folder.taken_back(later).settings == ("postProcessing=topN(1)", "engine=native", "precision=f32")
+
+
 def test_only_data_that_the_job_names_stay_with_what_was_made_of_them(job: Job, tmp_path: Path) -> None:
     folder, store = CalibrationFolder(job), job.proof_directory(str(tmp_path))
     store.mkdir()
@@ -61,6 +71,46 @@ def test_only_data_that_the_job_names_stay_with_what_was_made_of_them(job: Job, 
         assert used.exists()
         assert not unused.parent.exists()
         assert [path.name for path in store.iterdir()] == ["aa-model-native-f32.json"]
+
+
+def test_a_full_disk_is_told_with_the_file_and_leaves_nothing(
+    job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine = tmp_path / "mine"
+    (mine / "my-model").mkdir(parents=True)
+    monkeypatch.chdir(mine)
+    folder = CalibrationFolder(job)
+    data, kept = folder.new(), job.proof_directory("") / "aa"
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    with folder.held():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))  # files can be made, and nothing written
+        try:
+            with pytest.raises(OSError) as caught:  # noqa: PT011 - its file is looked at below
+                write_records(data, {"x": RECORDS}, kept)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        folder.remove_unused()
+
+        assert (caught.value.errno, caught.value.filename) == (errno.EFBIG, str(data))
+        assert not data.parent.exists()
+        assert [*mine.iterdir()] == [mine / "my-model"]
+
+
+@pytest.mark.parametrize("content", ["", "my", "{mine}/my"])
+def test_a_damaged_path_of_what_was_kept_removes_nothing(
+    content: str, job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine = tmp_path / "mine"
+    (mine / "my-model").mkdir(parents=True)
+    monkeypatch.chdir(mine)
+    folder = CalibrationFolder(job)
+    with folder.held():
+        data = written(folder, job.proof_directory("") / "aa")
+        (data.parent / "kept").write_text(content.format(mine=mine))
+        folder.remove_unused()
+
+        assert not data.parent.exists()
+        assert [*mine.iterdir()] == [mine / "my-model"]
 
 
 def test_the_records_are_for_their_owner_and_for_calibration_data(job: Job) -> None:

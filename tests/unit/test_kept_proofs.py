@@ -13,7 +13,7 @@ import pytest
 from cluster_serving.node.config import conditions as module
 from cluster_serving.node.config.conditions import key_of, of_proof
 from cluster_serving.node.config.loading import Config
-from cluster_serving.node.engines.kept_proofs import KeptProofs, draft, remove_left
+from cluster_serving.node.engines.kept_proofs import KeptProofs, draft, forget, remove_left
 from cluster_serving.node.engines.proof import Proof
 from cluster_serving.node.models.runtime import Runtime
 
@@ -130,6 +130,15 @@ def test_a_store_that_does_not_exist_has_nothing_left(tmp_path: Path) -> None:
     remove_left(tmp_path / "store")
 
     assert not [*tmp_path.iterdir()]
+
+
+def test_without_conditions_nothing_is_forgotten(tmp_path: Path) -> None:
+    proofs(tmp_path).keep(NATIVE, FINE)
+
+    with pytest.raises(ValueError, match="no conditions"):
+        forget(tmp_path, "")
+
+    assert proofs(tmp_path).find(NATIVE) == FINE
 
 
 def key(backend: str = "onnx", **settings: Any) -> str:
