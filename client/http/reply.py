@@ -23,9 +23,8 @@ from cluster_serving.client.wire.original.result import decode_result, restore_s
 
 _FAILED = "NaN"
 _JAVA_MAP_START = "{value="
-_TIMING = re.compile(
-    r"(?:^|,)\s*(queue|wait|run|total);dur=(\d+(?:\.\d+)?)"
-)  # what `server_timing` of the frontend writes
+# What `server_timing` of the frontend writes.
+_TIMING = re.compile(r"(?:^|,)\s*(queue|wait|run|total);dur=(\d+(?:\.\d+)?)")
 _EXAMPLE = """{
   "instances": [
     {

@@ -39,9 +39,9 @@ def test_every_option_that_is_a_number_refuses_what_is_none() -> None:
     ("words", "told"),
     [
         (["bench", "--rate", "nan"], "Invalid value for '--rate': nan is not a number."),
-        (["top", "--interval", "inf"], "Invalid value for '--interval': inf is not in the range 0.1<=x<=1000000."),
-        (["predict", "--timeout", "1e30"], "Invalid value for '--timeout': 1e+30 is not in the range 0<x<=1000000."),
-        (["start", "--timeout", "-5"], "Invalid value for '--timeout': -5.0 is not in the range 0<x<=1000000."),
+        (["top", "--interval", "inf"], "Invalid value for '--interval': inf is more than 1,000,000."),
+        (["predict", "--timeout", "1e30"], "Invalid value for '--timeout': 1e30 is more than 1,000,000."),
+        (["start", "--timeout", "-5"], "Invalid value for '--timeout': -5.0 is not in the range x>0."),
         (["logs", "--since", "0001-01-01T00:00+01:00"], "is neither a time back"),
     ],
 )
@@ -55,5 +55,5 @@ def test_a_number_that_is_none_is_named(words: list[str], told: str) -> None:
 def test_bounds() -> None:
     assert POSITIVE.convert("1000000", None, None) == 1_000_000
     assert Number(0, 1).convert("0", None, None) == 0
-    with pytest.raises(click.BadParameter, match=r"0\.0 is not in the range 0<x<=1000000"):
+    with pytest.raises(click.BadParameter, match=r"0\.0 is not in the range x>0"):
         POSITIVE.convert("0", None, None)

@@ -13,11 +13,11 @@ class Number(click.FloatRange):
 
     Args:
         least: lower bound.
-        most: upper bound.
+        most: upper bound. None: a million, which the help does not tell.
         above: the lower bound itself is too small.
     """
 
-    def __init__(self, least: float, most: float = _MOST, *, above: bool = False) -> None:
+    def __init__(self, least: float, most: float | None = None, *, above: bool = False) -> None:
         super().__init__(least, most, min_open=above)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
@@ -29,6 +29,8 @@ class Number(click.FloatRange):
         number: float = super().convert(value, param, ctx)
         if math.isnan(number):
             self.fail(f"{value} is not a number.", param, ctx)
+        if number > _MOST:
+            self.fail(f"{value} is more than {_MOST:,}.", param, ctx)
         return number
 
 
