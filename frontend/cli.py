@@ -1,11 +1,11 @@
 """The command `frontend`. Its options are the fields of the settings."""
 
 import os
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from cluster_serving.client.servers.config.file_here import file_here
 from cluster_serving.client.servers.config.spellings import fold
 from cluster_serving.client.servers.process.command import SETTINGS, Command, say
 from cluster_serving.client.servers.process.exit_codes import Fault
@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from cluster_serving.frontend.config.loading import LoadedFrontendConfig
 
 check_installed()
-
-_CONFIG = "config.yaml"
 
 
 class _Frontend(Command):
@@ -79,10 +77,9 @@ def frontend(
     from cluster_serving.frontend.config.loading import load_frontend_config
 
     flags: dict[str, object] = {f"--{name.replace('_', '-')}": value for name, value in values.items()}
-    path = Path(config_path or _CONFIG)
 
     def load() -> "LoadedFrontendConfig":
-        return load_frontend_config(path if config_path or path.exists() else None, os.environ, flags)
+        return load_frontend_config(file_here(config_path), os.environ, flags)
 
     if print_config:
         from cluster_serving.frontend.config.options import describe

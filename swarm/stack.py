@@ -15,12 +15,12 @@ from typing import Any
 
 import yaml
 
+from cluster_serving.client.servers.config.file_here import DEFAULT_CONFIG
 from cluster_serving.client.servers.process.exit_codes import Fault
 from cluster_serving.swarm import docker
 from cluster_serving.swarm.live import Stack
 
 PACKAGED = Path(__file__).parent
-CONFIG = "config.yaml"
 ADDITIONS = ("autoscale", "global", "monitoring", "replicas", "tls")
 REDIS = ("redis", "redis-2", "redis-3")
 SENTINELS = ("sentinel", "sentinel-2", "sentinel-3")
@@ -50,9 +50,9 @@ class Source:
 
     def paths(self) -> dict[str, Path]:
         """Return variable to path, for the files that the stack files refer to."""
-        own_config = self.folder / CONFIG
+        own_config = self.folder / DEFAULT_CONFIG
         return {
-            "CLUSTER_SERVING_CONFIG": own_config if own_config.exists() else PACKAGED / CONFIG,
+            "CLUSTER_SERVING_CONFIG": own_config if own_config.exists() else PACKAGED / DEFAULT_CONFIG,
             "CLUSTER_SERVING_REDIS_PASSWORD_FILE": self.folder / "redis_password.txt",
             "CLUSTER_SERVING_GRAFANA_PASSWORD_FILE": self.folder / "grafana_password.txt",
             "CLUSTER_SERVING_TLS": self.folder / "frontend.pem",
@@ -179,7 +179,7 @@ def keep_what_runs(document: Document, running: Stack) -> list[str]:
             if (
                 name
                 and name != entry.get("name")
-                and (not Path(entry["file"]).exists() or Path(entry["file"]) == PACKAGED / CONFIG)
+                and (not Path(entry["file"]).exists() or Path(entry["file"]) == PACKAGED / DEFAULT_CONFIG)
             ):
                 document[part][key] = {"external": True, "name": name}
                 kept.append(name)

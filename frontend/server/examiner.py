@@ -12,6 +12,7 @@ import psutil
 
 from cluster_serving.client.redis_settings import RedisSettings
 from cluster_serving.client.servers.checks import Case, Checks, Finding, Verdict
+from cluster_serving.client.servers.config.file_here import DEFAULT_CONFIG
 from cluster_serving.client.servers.config.spellings import fold
 from cluster_serving.frontend.config.loading import ConfigError, check_files, load_frontend_config
 from cluster_serving.frontend.config.options import settings_options
@@ -119,7 +120,7 @@ def _running() -> Iterator[tuple[str, FrontendFacts]]:
             words = supervisor.cmdline()
             begin = next(number for number, word in enumerate(words, 1) if word.endswith(_COMMANDS))
             values = _options(words[begin:])
-            path = Path(supervisor.cwd()) / str(values.pop("config_path", None) or "config.yaml")
+            path = Path(supervisor.cwd()) / str(values.pop("config_path", None) or DEFAULT_CONFIG)
             flags: dict[str, object] = {f"--{name.replace('_', '-')}": value for name, value in values.items()}
             facts = _read(path if path.exists() else None, supervisor.environ(), flags, running=True)
             yield f"frontend (pid {pid})", facts

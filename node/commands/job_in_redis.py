@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
+from cluster_serving.client.servers.config.file_here import file_here
 from cluster_serving.node.commands.which_job import chosen_job, job_names
 from cluster_serving.node.lifecycle.jobs_here import not_running, was_started
-from cluster_serving.node.lifecycle.options import DEFAULT_CONFIG
 
 if TYPE_CHECKING:
     from cluster_serving.client.threads.link import Link
@@ -105,7 +105,5 @@ def _configured(where: Where) -> "tuple[str, Config]":
             path = Path(record.config_path) if record.config_path else None
             return job.name, load_config(path, os.environ, recorded_options(record).flags()).config
         name = job.name
-    here = Path(where.config_path or DEFAULT_CONFIG)
-    path = here if where.config_path is not None or here.exists() else None
-    config = load_config(path, os.environ, {"--redis-url": where.redis_url}).config
+    config = load_config(file_here(where.config_path), os.environ, {"--redis-url": where.redis_url}).config
     return name or config.job_name, config

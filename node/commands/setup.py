@@ -7,9 +7,10 @@ from typing import Any
 
 import click
 
+from cluster_serving.client.servers.config.file_here import DEFAULT_CONFIG, file_here
 from cluster_serving.client.servers.process.command import SETTINGS, Command, say
 from cluster_serving.client.servers.process.exit_codes import Fault
-from cluster_serving.node.lifecycle.options import DEFAULT_CONFIG, StartOptions, start_options
+from cluster_serving.node.lifecycle.options import StartOptions, start_options
 
 _TEMPLATE = Path(__file__).parents[1] / "config" / DEFAULT_CONFIG
 
@@ -51,10 +52,8 @@ def config(as_json: bool, **values: Any) -> None:
     from cluster_serving.node.models.runtime import TriedRuntime
 
     options = StartOptions.of(values)
-    if options.config_path is None and not Path(DEFAULT_CONFIG).exists():
-        loaded = load_config(None, os.environ, options.flags())
-    else:
-        loaded = options.load()[0]
+    has_file = file_here(options.config_path) is not None
+    loaded = options.load()[0] if has_file else load_config(None, os.environ, options.flags())
     shown = {key: {"value": value, "source": loaded.sources[key]} for key, value in effective(loaded).items()}
     if as_json:
         click.echo(json.dumps(shown, indent=2))

@@ -2,11 +2,12 @@
 
 import os
 import shlex
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 from click.shell_completion import CompletionItem
+
+from cluster_serving.client.servers.config.file_here import file_here
 
 if TYPE_CHECKING:
     from cluster_serving.node.job.directory import Job
@@ -51,8 +52,8 @@ def chosen_job(name: str | None) -> "Job":
 
     if name is not None:
         return Job.of(name)
-    here = Path("config.yaml")
-    if here.exists() or os.environ.get("CLUSTER_SERVING_JOB_NAME"):
-        return Job.of(load_config(here if here.exists() else None, os.environ, {}).config.job_name)
+    path = file_here()
+    if path or os.environ.get("CLUSTER_SERVING_JOB_NAME"):
+        return Job.of(load_config(path, os.environ, {}).config.job_name)
     running = [job for job in all_jobs() if job.running()]
     return running[0] if len(running) == 1 else Job.of(DEFAULT_JOB)

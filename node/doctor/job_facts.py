@@ -12,6 +12,7 @@ import redis
 
 from cluster_serving.client import keys
 from cluster_serving.client.redis_settings import RedisSettings
+from cluster_serving.client.servers.config.file_here import file_here
 from cluster_serving.client.servers.config.spellings import ConfigError
 from cluster_serving.client.servers.config.values import mask_address
 from cluster_serving.client.servers.process.exit_codes import Fault
@@ -24,7 +25,7 @@ from cluster_serving.node.doctor.machine_facts import Demand
 from cluster_serving.node.engines.precision import has_bfloat16
 from cluster_serving.node.job.directory import Job, NodeRecord
 from cluster_serving.node.job.releases import heartbeats
-from cluster_serving.node.lifecycle.options import DEFAULT_CONFIG, recorded_options
+from cluster_serving.node.lifecycle.options import recorded_options
 from cluster_serving.node.lifecycle.prepare import check_extras
 from cluster_serving.node.models.base import ModelError
 from cluster_serving.node.models.detect import Detected, detect, missing_package
@@ -106,8 +107,8 @@ def read_config(job: Job | None, record: NodeRecord | None, environ: Mapping[str
     flags: dict[str, object] = {}
     if record is not None:
         path, flags = Path(record.config_path) if record.config_path else None, recorded_options(record).flags()
-    elif Path(DEFAULT_CONFIG).exists():
-        path = Path(DEFAULT_CONFIG).absolute()
+    elif here := file_here():
+        path = here.absolute()
     facts = ConfigFacts(path, None, job=shlex.quote(record.job) if record else "")
     with suppress(OSError):
         if path is not None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from cluster_serving.client.servers.config.file_here import DEFAULT_CONFIG
 from cluster_serving.client.servers.config.spellings import fold, snake
 from cluster_serving.client.servers.config.values import has_host, local_path, mask_address, split_password
 from cluster_serving.client.servers.process.command import SETTINGS
@@ -30,7 +31,6 @@ _SECRET_KEYS = (
 )
 _SECRETS = {fold(key): key for key in _SECRET_KEYS}
 
-DEFAULT_CONFIG = "config.yaml"
 TIMEOUT_S = 600.0
 """Seconds that a started node has to get ready."""
 

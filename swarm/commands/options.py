@@ -7,11 +7,12 @@ from typing import Any
 
 import click
 
+from cluster_serving.client.servers.config.file_here import file_here
 from cluster_serving.client.servers.config.sources import ENVIRON_PREFIX
 from cluster_serving.client.servers.process.exit_codes import Fault
 from cluster_serving.client.servers.process.number import Number
 from cluster_serving.swarm.live import DEFAULT_STACK, STACK_VARIABLE, Stack
-from cluster_serving.swarm.stack import ADDITIONS, CONFIG, PACKAGED, Source, stack_files
+from cluster_serving.swarm.stack import ADDITIONS, PACKAGED, Source, stack_files
 from cluster_serving.swarm.variables import NODES, VARIABLES, given_model, variables
 
 TIMEOUT_S = 600.0
@@ -30,8 +31,7 @@ name_option = click.option(
 
 
 def _or_here(_context: click.Context, _option: click.Parameter, path: Path | None) -> Path | None:
-    here = Path(CONFIG)
-    return path or (here if here.exists() else None)
+    return file_here(path)
 
 
 config_option = click.option(
