@@ -25,7 +25,8 @@ def draw(demand: Demand, plan: Plan, title: str, path: Path) -> None:
     axes.plot(rates, [point.p99_ms for point in plan.curve], marker="o", label="p99")
     axes.axhline(1000 * demand.p99_s, color="black", linestyle="--", label="objective")
     axes.axvline(demand.rate, color="black", label="wanted rate")
-    axes.axvline(plan.knee, color="tab:orange", linestyle=":", label="knee: p99 twice that of a light load")
+    if plan.knee is not None:
+        axes.axvline(plan.knee, color="tab:orange", linestyle=":", label="knee: p99 twice that of a light load")
     most = _ROOM * max(demand.rate, *rates)
     for at, (part, rate) in enumerate((part, rate) for part, rate in plan.limits.items() if rate < most):
         axes.axvline(rate, color="tab:red", linestyle=_DASHES[at % len(_DASHES)], label=f"{part}: full")

@@ -91,7 +91,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         late_records: records that wait for the lease, if the loss comes without a drain.
         limits: records a second at which each part is full. The first part fails first.
         curve: latency over the rate, with all nodes.
-        knee: records a second at which the p99 is twice that of a light load.
+        knee: records a second at which the p99 is twice that of a light load. None: it is nowhere on the curve.
     """
 
     nodes: int
@@ -111,7 +111,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     late_records: int
     limits: dict[str, float]
     curve: list[Point]
-    knee: float
+    knee: float | None
 
 
 @dataclass(frozen=True)
@@ -310,14 +310,17 @@ def lost_machines(whole: int, demand: Demand) -> int:
     return 1 if demand.survive == "host" else 0
 
 
-def knee(curve: list[Point]) -> float:
-    """Return the rate at which the p99 is twice that of the first point, between the points of the curve by a straight line."""
+def knee(curve: list[Point]) -> float | None:
+    """Return the rate at which the p99 is twice that of the first point, between the points of the curve by a straight line.
+
+    None: the p99 of no point is.
+    """
     bound_ms = _KNEE * curve[0].p99_ms
     for before, after in pairwise(curve):
         if after.p99_ms > bound_ms:
             share = (bound_ms - before.p99_ms) / (after.p99_ms - before.p99_ms)
             return before.rate + share * (after.rate - before.rate)
-    return curve[-1].rate
+    return None
 
 
 def _point(seen: Seen, rate: float) -> Point:

@@ -59,7 +59,10 @@ def lines(costs: Profile, demand: Demand, plan: Plan, width: int) -> Iterator[st
 def _sentences(demand: Demand, plan: Plan) -> Iterator[str]:
     first = next(iter(plan.limits))
     yield f"{first[0].upper()}{first[1:]} fail{'s' * first.startswith(_SINGULAR)} first, as the rate grows."
-    yield f"From {plan.knee:,.0f} records a second on, the p99 is more than twice that of a light load."
+    if plan.knee is None:
+        yield f"Up to {plan.curve[-1].rate:,.0f} records a second, the p99 is at most twice that of a light load."
+    else:
+        yield f"From {plan.knee:,.0f} records a second on, the p99 is more than twice that of a light load."
     if plan.late_records:
         held = f"A {demand.survive} that is lost without a drain holds about {plan.late_records:,} records"
         yield f"{held}: their answers come after the lease ({_LEASE_S} s)."

@@ -14,9 +14,20 @@ from cluster_serving.swarm.cli import swarm
 from cluster_serving.swarm.plan.engine import Clock, Machine, Process, Then
 from cluster_serving.swarm.plan.measuring import raised
 from cluster_serving.swarm.plan.part import play_part, waits_of_calls
-from cluster_serving.swarm.plan.planning import Demand, Plan, Planner, lost_machines, planned, spare_machines
+from cluster_serving.swarm.plan.picture import draw
+from cluster_serving.swarm.plan.planning import (
+    Demand,
+    Plan,
+    Planner,
+    Point,
+    knee,
+    lost_machines,
+    planned,
+    spare_machines,
+)
 from cluster_serving.swarm.plan.profile import Cost, Profile
 from cluster_serving.swarm.plan.serving import Crew, Load, play
+from cluster_serving.swarm.plan.text import lines
 
 NOTHING = Cost(0, 0, 0)
 COSTS = Profile(
@@ -200,6 +211,30 @@ def test_the_command_prints_and_draws_the_plan(tmp_path: Path) -> None:
     assert row in [" ".join(line.split()) for line in text.stdout.splitlines()]
     assert "Cores of the nodes fail first" in text.stdout
     assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_knee_that_is_not_there_is_not_told(tmp_path: Path) -> None:
+    costs = msgspec.structs.replace(
+        COSTS, batch=1, worker=Cost(0, 1_000, 900)
+    )  # single rows wait for each other only a little
+    demand = replace(DEMAND, rate=10, records=200)
+
+    plan = planned(costs, demand, lambda _: None)
+    told = list(lines(costs, demand, plan, 132))
+    draw(demand, plan, "a plan", tmp_path / "plan.png")
+
+    assert max(point.p99_ms for point in plan.curve) < 2 * plan.curve[0].p99_ms
+    assert plan.knee is None
+    most = f"{plan.curve[-1].rate:,.0f}"
+    assert f"Up to {most} records a second, the p99 is at most twice that of a light load." in told
+    assert "a light load" not in " ".join(each for each in told if not each.startswith("Up to"))
+
+
+def test_a_knee_is_between_two_points() -> None:
+    curve = [Point(10, 1, 5), Point(20, 1, 8), Point(40, 1, 12), Point(50, 1, 50)]
+
+    assert knee(curve) == 30
+    assert knee(curve[:2]) is None
 
 
 @pytest.mark.parametrize(
