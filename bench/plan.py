@@ -56,7 +56,7 @@ def _round(place: Stage, options: argparse.Namespace) -> report.Figures:
     for size in options.sizes:
         model = place.directory / f"model-{size}"
         config = StartOptions(model_path=str(model), settings=(f"batchSize={_BATCH}",)).load()[0].config
-        costs = profile(config, [], 1, options.seconds, lambda _: None)
+        costs, _ = profile(config, [], 1, options.seconds, lambda _: None)
         window = max(1, min(_WINDOW, _WINDOW_BYTES // costs.payload_bytes))
         predicted, measured = _predicted(costs, window), _measured(place, model, window, options.seconds)
         figures |= {

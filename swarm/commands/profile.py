@@ -45,11 +45,14 @@ def profile(
 
     from cluster_serving.node.lifecycle.options import StartOptions
     from cluster_serving.swarm.plan.measuring import profile as measured
+    from cluster_serving.swarm.plan.text import of_full_machine
 
     given: dict[str, Any] = {"config_path": config_path, "model_path": model_path}
     config = StartOptions(**given).load()[0].config
     config.check_model_path()
     with Console(stderr=True).status("starting a node") as status:
-        found = measured(config, words, threads, seconds, status.update)
+        found, factor = measured(config, words, threads, seconds, status.update)
+    for sentence in of_full_machine(factor):
+        say(sentence)
     found.write(output)
     say(f"Wrote {output}.")

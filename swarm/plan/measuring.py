@@ -48,7 +48,6 @@ _TIMEOUT_S = 60.0
 _HOPS = 6  # a record is handed on: caller, Redis, reader, worker, writer, Redis, caller
 _BUSY = 64  # records or HTTP requests under way that keep all processes busy
 _TRIES = 3  # of raising the costs, since waits do not grow with them
-_MUCH = 1.6
 _FEW = 2.0  # least rows of a batch that tell the cost of a call from the cost of a record
 _PROBES = 64  # records whose memory in Redis is measured
 _PINGS = 100  # calls of each of the clients
@@ -198,8 +197,10 @@ class Stage:
         return found
 
 
-def profile(config: Config, words: Sequence[str], threads: int, seconds: float, tell: Callable[[str], None]) -> Profile:
-    """Measure the costs of a model's records on this machine.
+def profile(
+    config: Config, words: Sequence[str], threads: int, seconds: float, tell: Callable[[str], None]
+) -> tuple[Profile, float]:
+    """Measure the costs of a model's records on this machine. Return the profile, and the factor by which its costs were raised.
 
     Args:
         config: configuration of the model.
@@ -248,16 +249,11 @@ def profile(config: Config, words: Sequence[str], threads: int, seconds: float, 
         frontend=frontend,
         handing_us=round(max(0.0, alone.p50_us - sum(alone.cpu_us[kind] for kind in costs)) / _HOPS, 1),
     )
-    full = raised(found, window, together.rate)
-    factor = full.worker.seconds(1) / found.worker.seconds(1)
-    tell(f"a full machine takes {factor:.2f} times the CPU time of its processes")
-    if factor > _MUCH:
-        tell("that is much: measure on a machine that does nothing else")
-    return full
+    return raised(found, window, together.rate)
 
 
-def raised(found: Profile, window: int, rate: float) -> Profile:
-    """Return a profile with costs by which the simulation has a measured rate. Costs are never lowered.
+def raised(found: Profile, window: int, rate: float) -> tuple[Profile, float]:
+    """Return a profile with costs by which the simulation has a measured rate, and the factor. Costs are never lowered.
 
     Args:
         found: profile with the CPU time of processes as its costs.
@@ -265,6 +261,7 @@ def raised(found: Profile, window: int, rate: float) -> Profile:
         rate: answers a second that were measured, with all processes on this machine.
     """
     crew = Crew(1, 1, len(os.sched_getaffinity(0)), callers=1, caller=found.caller, one_machine=True)
+    raised_by = 1.0
     for _ in range(_TRIES):
         crew = replace(crew, caller=found.caller)
         factor = play(found, crew, Load(RECORDS, window=window)).rate / rate
@@ -272,7 +269,8 @@ def raised(found: Profile, window: int, rate: float) -> Profile:
             break
         costs = {kind: cost.times(factor) for kind in (*PARTS, "frontend") if (cost := getattr(found, kind))}
         found = msgspec.structs.replace(found, **costs)
-    return found
+        raised_by *= factor
+    return found, raised_by
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from cluster_serving.swarm.plan.profile import Profile
 
 _LOST = {"none": "", "host": "after the loss of a host", "zone": "after the loss of a zone"}
 _SINGULAR = ("Redis", "network")
+_MUCH = 1.6  # times the CPU time of processes
 _LEASE_S = 10  # the default (node/config/settings.py)
 
 
@@ -54,6 +55,13 @@ def lines(costs: Profile, demand: Demand, plan: Plan, width: int) -> Iterator[st
     yield ""
     for sentence in _sentences(demand, plan):
         yield from wrap(sentence, width)
+
+
+def of_full_machine(factor: float) -> Iterator[str]:
+    """Yield the sentences about the factor by which the costs of a profile were raised."""
+    yield f"A full machine takes {factor:.2f} times the CPU time of its processes."
+    if factor > _MUCH:
+        yield "That is much: measure on a machine that does nothing else."
 
 
 def _sentences(demand: Demand, plan: Plan) -> Iterator[str]:

@@ -1,6 +1,7 @@
 """`swarm profile`: a real node, its Redis and a frontend are measured, and leave nothing behind."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -32,6 +33,9 @@ def test_a_profile_has_the_costs_of_every_process(tmp_path: Path) -> None:
     )
 
     assert done.returncode == ExitCode.OK, done.stderr
+    factor, *_, wrote = done.stdout.splitlines()
+    assert re.fullmatch(r"A full machine takes [1-9]\.\d\d times the CPU time of its processes\.", factor)
+    assert wrote == "Wrote profile.json."
     found = Profile.read(tmp_path / "profile.json")
     assert (found.model, found.batch, found.threads) == (str(model), 16, 1)
     assert 8000 < found.payload_bytes < 8500

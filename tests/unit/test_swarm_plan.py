@@ -27,7 +27,7 @@ from cluster_serving.swarm.plan.planning import (
 )
 from cluster_serving.swarm.plan.profile import Cost, Profile
 from cluster_serving.swarm.plan.serving import Crew, Load, play
-from cluster_serving.swarm.plan.text import lines
+from cluster_serving.swarm.plan.text import lines, of_full_machine
 
 NOTHING = Cost(0, 0, 0)
 COSTS = Profile(
@@ -272,5 +272,16 @@ def test_costs_are_raised_until_the_simulation_has_the_measured_rate() -> None:
 
     measured = simulated(COSTS) / 1.3
 
-    assert simulated(raised(COSTS, 64, measured)) == pytest.approx(measured, rel=0.02)
-    assert raised(COSTS, 64, 2 * measured) == COSTS
+    costs, factor = raised(COSTS, 64, measured)
+
+    assert simulated(costs) == pytest.approx(measured, rel=0.02)
+    assert costs.worker.seconds(1) == pytest.approx(factor * COSTS.worker.seconds(1), rel=0.01)
+    assert raised(COSTS, 64, 2 * measured) == (COSTS, 1)
+
+
+@pytest.mark.parametrize(("factor", "sentences"), [(1.0, 1), (1.6, 1), (1.7, 2)])
+def test_costs_that_were_raised_much_are_told(factor: float, sentences: int) -> None:
+    told = list(of_full_machine(factor))
+
+    assert told[0] == f"A full machine takes {factor:.2f} times the CPU time of its processes."
+    assert told[1:] == ["That is much: measure on a machine that does nothing else."][: sentences - 1]
