@@ -9,7 +9,10 @@ import yaml
 
 from cluster_serving.swarm.lint.finding import Finding, Part
 
-_SECRET = re.compile(r"(password|passwd|secret|token|salt|api_?key|private_?key)", re.IGNORECASE)
+_SECRET = re.compile(
+    r"(password|passwd|secret|(?-i:[Tt]okens?(?![a-z])|TOKENS?(?![A-Z]))|salt|api_?key|private_?key)", re.IGNORECASE
+)
+_TOKEN_COUNT = re.compile(r"tokens(?![a-z]).*=\d+(\.\d+)?$", re.IGNORECASE)  # a limit, as MAX_TOKENS=512
 _NO_SECRET = re.compile(r"(_file|file|path|enabled|username|perSecond|timeout|__file)$", re.IGNORECASE)
 _LAST_PORT = 65_535
 _IN_URL = re.compile(r"[a-z+]+://[^\s/@]*:[^\s/@$]+@")
@@ -83,7 +86,7 @@ def of_secrets(document: dict[str, Any]) -> Iterator[Finding]:
 def _is_secret(name: str, value: str) -> bool:
     if name.endswith("_FILE") or value.startswith("/run/secrets/"):
         return False
-    return bool(_SECRET.search(name)) and not _NO_SECRET.search(name)
+    return bool(_SECRET.search(name)) and not _NO_SECRET.search(name) and not _TOKEN_COUNT.search(f"{name}={value}")
 
 
 def _keys_in(content: object) -> Iterator[str]:

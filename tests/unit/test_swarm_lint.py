@@ -154,6 +154,34 @@ def test_finds(stack: Document, change: Change, level: str, service: str, what: 
     assert found[0].mend
 
 
+@pytest.mark.parametrize(
+    "name", ["TOKEN", "HF_TOKEN", "API_TOKENS", "apiToken", "tokenValue", "SALT", "MY_API_KEY", "DbPassword"]
+)
+def test_finds_a_secret_by_its_name(stack: Document, name: str) -> None:
+    at(f"node.environment.{name}", "5f3a, 77")(stack)
+
+    (finding,) = check(stack)
+
+    assert f"has a secret in its variable {name}" in finding.what
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("TOKENIZERS_PARALLELISM", "false"),
+        ("TOKENIZER", "bert-base"),
+        ("tokenizerPath", "/models/t"),
+        ("MAX_TOKENS", "512"),
+        ("MaxNewTokens", "512"),
+        ("CLUSTER_SERVING_TOKENS_PER_SECOND", "0.5"),
+    ],
+)
+def test_numbers_and_readers_of_tokens_are_no_secrets(stack: Document, name: str, value: str) -> None:
+    at(f"frontend.environment.{name}", value)(stack)
+
+    assert check(stack) == []
+
+
 def test_is_content_with_a_digest_a_url_and_a_port_of_the_host(stack: Document) -> None:
     at("node.image", "cluster-serving-node@sha256:0123")(stack)
     at("node.environment.CLUSTER_SERVING_MODEL_PATH", "https://models.local/resnet.tar.gz")(stack)
