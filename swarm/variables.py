@@ -207,13 +207,14 @@ def model_in_container(reference: str, node: Service) -> str:
     """Return the place of a model as a running node sees it.
 
     Args:
-        reference: a URL, image:/PATH, a path on the machines below the mounted directory, or a name in the mounted directory.
+        reference: a URL, image:/PATH, a path on the machines below the mounted directory, which comes first, a path in the
+            container below /models, or a name in the mounted directory.
         node: the service of the nodes.
 
     Raises:
         Fault: the nodes cannot see the path.
     """
-    if "://" in reference or reference.startswith(f"{MODELS_MOUNT}/"):
+    if "://" in reference:
         return reference
     if reference.startswith(_IN_IMAGE):
         return _path_in_image(reference)
@@ -222,6 +223,8 @@ def model_in_container(reference: str, node: Service) -> str:
         return f"{MODELS_MOUNT}/{path}"
     if mount and mount["Type"] == "bind" and path.is_relative_to(mount["Source"]):
         return str(PurePosixPath(MODELS_MOUNT) / path.relative_to(mount["Source"]))
+    if reference.startswith(f"{MODELS_MOUNT}/"):
+        return reference
     where = mount["Source"] if mount else "nothing"
     raise Fault(
         f"the nodes do not see {reference}: {where} is mounted at {MODELS_MOUNT}; put the model there, or deploy with --model"

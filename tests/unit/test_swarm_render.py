@@ -477,6 +477,20 @@ def test_a_node_finds_a_model(reference: str, seen: str) -> None:
     assert model_in_container(reference, service("node")) == seen
 
 
+@pytest.mark.parametrize("path", ["/models/prod/resnet-3", "/models/prod/vision/resnet-3", "/models/resnet-3"])
+def test_a_model_of_the_machines_below_models_is_found_as_a_deploy_does(path: str) -> None:
+    deployed = given_model(path, None)
+
+    node = service("node", source=deployed["CLUSTER_SERVING_MODELS"])
+
+    assert model_in_container(path, node) == deployed["CLUSTER_SERVING_MODEL_PATH"]
+
+
+def test_a_path_in_the_container_is_what_is_mounted_there() -> None:
+    assert model_in_container("/models/resnet-3", service("node", source="/models/prod")) == "/models/resnet-3"
+    assert model_in_container("/models/resnet-3", service("node", source="serving_models")) == "/models/resnet-3"
+
+
 @pytest.mark.parametrize("source", ["/srv/models", "serving_models"])
 def test_a_model_that_no_node_sees_is_refused(source: str) -> None:
     with pytest.raises(Fault, match=f"do not see /data/x: {source} is mounted"):
