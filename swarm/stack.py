@@ -168,14 +168,14 @@ def keep_what_runs(document: Document, running: Stack) -> list[str]:
     kept: list[str] = []
     for part, kind in (("configs", "Config"), ("secrets", "Secret")):
         for key, entry in _files_of(document, part):
-            plain = f"{running.name}_{key}"
+            stored = re.compile(rf"{re.escape(f'{running.name}_{key}')}(_[0-9a-f]{{{_HASH_DIGITS}}})?")
             # The running services give the full name of the stored copy.
             names_in_use = (
                 str(mounted[f"{kind}Name"])
                 for service in running.services.values()
                 for mounted in service.container.get(f"{kind}s") or ()
             )
-            name = next((each for each in names_in_use if each == plain or each.startswith(f"{plain}_")), None)
+            name = next(filter(stored.fullmatch, names_in_use), None)
             if (
                 name
                 and name != entry.get("name")

@@ -512,6 +512,20 @@ def test_files_that_are_not_here_any_more_are_what_swarm_has(folder: Path, runni
     assert document["secrets"]["redis_password"] == {"file": str(folder / "here.txt")}
 
 
+def test_a_file_is_not_taken_for_one_whose_name_begins_alike(folder: Path) -> None:
+    names = ["serving_app_extra_1a2b3c4d", "serving_app_9f9f9f9f"]
+    container = {"Configs": [{"ConfigName": name} for name in names]}
+    node = msgspec.convert(
+        {"ID": "n", "Spec": {"Name": "serving_node", "TaskTemplate": {"ContainerSpec": container}}}, Service
+    )
+    document = {"configs": {key: {"file": str(folder / "gone")} for key in ("app", "app_extra", "ap")}}
+
+    kept = keep_what_runs(document, Stack("serving", {"node": node}, []))
+
+    assert kept == ["serving_app_9f9f9f9f", "serving_app_extra_1a2b3c4d"]
+    assert document["configs"]["ap"] == {"file": str(folder / "gone")}
+
+
 def test_a_frontend_tells_of_nodes_and_queues() -> None:
     known = parse(
         "# HELP cluster_serving_node_ready x\n"
