@@ -132,23 +132,27 @@ class Planner:
         self.workers = workers_of(costs, demand)
 
     def capacities(self, layout: Layout) -> dict[str, float]:
-        """Return the records a second at which each part is full, with full batches, the smallest first."""
+        """Return the records a second at which each part is full, with full batches, the smallest first.
+
+        A part that costs nothing is never full, and left out.
+        """
         costs, demand = self._costs, self._demand
         calls = 1 / costs.batch
         lanes = len(lanes_of(self.workers))
         reader_s, writer_s, worker_s = (cost.seconds(1, calls) for cost in (costs.reader, costs.writer, costs.worker))
         bytes_through = costs.payload_bytes + costs.result_bytes
-        found = {
-            "workers": layout.nodes * self.workers * costs.threads / worker_s,
-            "cores of the nodes": layout.nodes * demand.cores / (worker_s + reader_s + writer_s),
-            "readers": layout.nodes * lanes / reader_s,
-            "writers": layout.nodes * lanes / writer_s,
-            "network of the nodes": layout.nodes * demand.network / max(costs.payload_bytes, costs.result_bytes),
-            "Redis": layout.redis_servers / costs.redis.seconds(1, calls),
-            "network of Redis": layout.redis_servers * demand.network / bytes_through,
+        most_and_each = {
+            "workers": (layout.nodes * self.workers * costs.threads, worker_s),
+            "cores of the nodes": (layout.nodes * demand.cores, worker_s + reader_s + writer_s),
+            "readers": (layout.nodes * lanes, reader_s),
+            "writers": (layout.nodes * lanes, writer_s),
+            "network of the nodes": (layout.nodes * demand.network, max(costs.payload_bytes, costs.result_bytes)),
+            "Redis": (layout.redis_servers, costs.redis.seconds(1, calls)),
+            "network of Redis": (layout.redis_servers * demand.network, bytes_through),
         }
         if demand.over_http and costs.frontend is not None:
-            found["frontends"] = layout.frontends / costs.frontend.seconds(1)
+            most_and_each["frontends"] = (layout.frontends, costs.frontend.seconds(1))
+        found = {part: most / each for part, (most, each) in most_and_each.items() if each}
         return dict(sorted(found.items(), key=lambda item: item[1]))
 
     def seen(self, layout: Layout, rate: float) -> Seen:

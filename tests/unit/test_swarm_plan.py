@@ -177,6 +177,12 @@ def test_a_loss_leaves_what_is_needed(survive: str, zones: int, needed: int, spa
     assert needed + spare - lost >= needed
 
 
+def test_a_part_that_costs_nothing_is_never_full() -> None:
+    plan = planned(ONLY_MODEL, replace(DEMAND, rate=10, records=200), lambda _: None)
+
+    assert list(plan.limits) == ["workers", "cores of the nodes", "network of Redis", "network of the nodes"]
+
+
 @pytest.mark.slow
 def test_the_largest_plan_has_a_redis_for_each_share_of_the_rate() -> None:
     light = msgspec.structs.replace(
