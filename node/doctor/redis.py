@@ -1,5 +1,7 @@
 """Checks of a Redis that answers."""
 
+from collections.abc import Callable
+from functools import wraps
 from typing import Any
 
 from cluster_serving.client.servers.checks import Checks, Verdict
@@ -21,7 +23,22 @@ _CLIENTS = 0.8
 _SAVE_OFF = {"", "None"}
 
 
+def _may_not_ask(command: str) -> Verdict:
+    return Verdict("skip", f"the user of this connection may not ask {command}")
+
+
+def _by_info(judge: Callable[[RedisFacts], Verdict]) -> Callable[[RedisFacts], Verdict]:
+    """Let a check skip a server that does not answer INFO to this user."""
+
+    @wraps(judge)
+    def judged(facts: RedisFacts) -> Verdict:
+        return judge(facts) if facts.info else _may_not_ask("INFO")
+
+    return judged
+
+
 @REDIS("CS-REDIS-VERSION")
+@_by_info
 def version(facts: RedisFacts) -> Verdict:
     """Judge the version of the server."""
     try:
@@ -33,6 +50,7 @@ def version(facts: RedisFacts) -> Verdict:
 
 
 @REDIS("CS-REDIS-CLUSTER")
+@_by_info
 def cluster(facts: RedisFacts) -> Verdict:
     """Judge whether the server is a cluster."""
     if not int(facts.info.get("cluster_enabled", 0)):
@@ -46,6 +64,7 @@ def cluster(facts: RedisFacts) -> Verdict:
 
 
 @REDIS("CS-REDIS-REPLICA")
+@_by_info
 def is_replica(facts: RedisFacts) -> Verdict:
     """Judge whether the server takes writes."""
     if facts.info.get("role", "master") == "master":
@@ -61,6 +80,7 @@ def is_replica(facts: RedisFacts) -> Verdict:
 
 
 @REDIS("CS-REDIS-EVICTS")
+@_by_info
 def evicts(facts: RedisFacts) -> Verdict:
     """Judge whether the server throws keys away when its memory is full."""
     policy = str(facts.info.get("maxmemory_policy", "?"))
@@ -78,6 +98,7 @@ def evicts(facts: RedisFacts) -> Verdict:
 
 
 @REDIS("CS-REDIS-NO-LIMIT")
+@_by_info
 def no_limit(facts: RedisFacts) -> Verdict:
     """Judge whether the memory has a limit."""
     limit = int(facts.info.get("maxmemory", 0))
@@ -94,6 +115,7 @@ def no_limit(facts: RedisFacts) -> Verdict:
 
 
 @REDIS("CS-REDIS-MEMORY")
+@_by_info
 def memory(facts: RedisFacts) -> Verdict:
     """Judge the memory that is left."""
     used, limit = int(facts.info.get("used_memory", 0)), int(facts.info.get("maxmemory", 0)) or facts.memory_total
@@ -112,13 +134,17 @@ def memory(facts: RedisFacts) -> Verdict:
 
 
 @REDIS("CS-REDIS-NO-AOF")
+@_by_info
 def no_aof(facts: RedisFacts) -> Verdict:
     """Judge whether accepted records survive the end of the server."""
     if int(facts.info.get("aof_enabled", 1)):
         fsync = facts.config.get("appendfsync", "")
         return Verdict("ok", f"append-only file{f', appendfsync {fsync}' if fsync else ''}")
-    saves = facts.config.get("save", "") not in _SAVE_OFF
-    lost = "all records since the last snapshot" if saves else "all accepted records"
+    lost = "all accepted records"
+    if facts.config.get("save", "") not in _SAVE_OFF:
+        lost = "all records since the last snapshot"
+    elif not facts.config:
+        lost = "records since the last snapshot, if there is one,"
     return Verdict(
         "warn",
         f"no append-only file: when Redis ends, {lost} and unread results are lost",
@@ -130,6 +156,7 @@ def no_aof(facts: RedisFacts) -> Verdict:
 
 
 @REDIS("CS-REDIS-DISK")
+@_by_info
 def disk(facts: RedisFacts) -> Verdict:
     """Judge whether the server can write its files."""
     states = {name: facts.info.get(name, "ok") for name in ("aof_last_write_status", "rdb_last_bgsave_status")}
@@ -178,6 +205,8 @@ def latency(facts: RedisFacts) -> Verdict:
 @REDIS("CS-REDIS-SLOW")
 def slow(facts: RedisFacts) -> Verdict:
     """Judge the slow log of the last minutes."""
+    if facts.slow is None:
+        return _may_not_ask("SLOWLOG")
     recent = [each for each in facts.slow if each.age_s < _RECENT_S and each.took_s >= _SLOW_S]
     if not recent:
         return Verdict("ok", "no slow command in the last 10 min")
@@ -198,6 +227,8 @@ def slow(facts: RedisFacts) -> Verdict:
 @REDIS("CS-REDIS-CLOCK")
 def clock(facts: RedisFacts) -> Verdict:
     """Judge the difference between the clocks of Redis and of this machine."""
+    if facts.skew_s is None:
+        return _may_not_ask("TIME")
     evidence = {"skew_s": round(facts.skew_s, 3)}
     if abs(facts.skew_s) < _SKEW_S:
         return Verdict("ok", "the clocks of Redis and of this machine agree", evidence=evidence)
@@ -213,6 +244,7 @@ def clock(facts: RedisFacts) -> Verdict:
 
 
 @REDIS("CS-REDIS-LAG")
+@_by_info
 def replicas(facts: RedisFacts) -> Verdict:
     """Judge how far the replicas are behind."""
     offset = int(facts.info.get("master_repl_offset", 0))
@@ -237,6 +269,7 @@ def replicas(facts: RedisFacts) -> Verdict:
 
 
 @REDIS("CS-REDIS-CLIENTS")
+@_by_info
 def clients(facts: RedisFacts) -> Verdict:
     """Judge the connections that are left."""
     connected, most = int(facts.info.get("connected_clients", 0)), int(facts.info.get("maxclients", 0))
@@ -254,6 +287,7 @@ def clients(facts: RedisFacts) -> Verdict:
 
 
 @REDIS("CS-REDIS-OVERCOMMIT")
+@_by_info
 def overcommit(facts: RedisFacts) -> Verdict:
     """Judge whether the server can fork to rewrite its append-only file."""
     used = max(int(facts.info.get("used_memory", 0)), int(facts.info.get("maxmemory", 0)))
@@ -274,6 +308,7 @@ def overcommit(facts: RedisFacts) -> Verdict:
 
 
 @REDIS("CS-REDIS-HUGE-PAGES")
+@_by_info
 def huge_pages(facts: RedisFacts) -> Verdict:
     """Judge transparent huge pages for the server's process."""
     if facts.huge_pages != "always":

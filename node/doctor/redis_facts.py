@@ -33,12 +33,12 @@ class RedisFacts(NamedTuple):
         where: address for people, without secrets.
         remote: the server is reached over a network.
         has_login: the connection has a password.
-        info: answer to INFO.
+        info: answer to INFO. Empty: the user may not ask.
         config: answers to CONFIG GET. Empty: the user may not ask.
         round_trip_s: median of the measured round trips in seconds.
         slowest_s: the slowest of the round trips.
-        skew_s: clock of Redis minus clock of this machine.
-        slow: newest entries of the slow log.
+        skew_s: clock of Redis minus clock of this machine. None: the user may not ask.
+        slow: newest entries of the slow log. None: the user may not ask.
         overcommit: `vm.overcommit_memory` of this machine. Empty: Redis runs elsewhere.
         huge_pages: huge pages of the process of Redis: `always`, or else. Empty: Redis runs elsewhere.
         memory_total: memory of the machine in bytes. 0: not known.
@@ -51,8 +51,8 @@ class RedisFacts(NamedTuple):
     config: Mapping[str, str]
     round_trip_s: float
     slowest_s: float
-    skew_s: float
-    slow: tuple[SlowCommand, ...]
+    skew_s: float | None
+    slow: tuple[SlowCommand, ...] | None
     overcommit: str = ""
     huge_pages: str = ""
     memory_total: int = 0
@@ -99,7 +99,7 @@ def read_redis(settings: RedisSettings, root: Path = Path("/")) -> RedisFacts:
         config=config,
         round_trip_s=statistics.median(trips),
         slowest_s=max(trips),
-        skew_s=statistics.median(skews) if skews else 0.0,
+        skew_s=statistics.median(skews) if skews else None,
         slow=slow,
         overcommit=overcommit,
         huge_pages=huge_pages,
@@ -125,7 +125,7 @@ def _measure(client: redis.Redis) -> tuple[list[float], list[float]]:
     return trips, skews
 
 
-def _slow_log(client: redis.Redis) -> tuple[SlowCommand, ...]:
+def _slow_log(client: redis.Redis) -> tuple[SlowCommand, ...] | None:
     with suppress(redis.ResponseError):
         entries: Any = client.slowlog_get(_SLOW_ENTRIES)
         return tuple(
@@ -136,7 +136,7 @@ def _slow_log(client: redis.Redis) -> tuple[SlowCommand, ...]:
             )
             for entry in entries
         )
-    return ()
+    return None
 
 
 def on_this_machine(settings: RedisSettings) -> bool:

@@ -53,6 +53,18 @@ def test_a_server_with_bad_settings(tmp_path: Path) -> None:
         assert "CS-REDIS-NO-LIMIT" in _problems(settings)
 
 
+def test_a_user_who_may_ask_nothing(tmp_path: Path) -> None:
+    with private_redis(tmp_path) as server:
+        with server.client() as client:
+            client.acl_setuser("few", enabled=True, passwords=["+x"], commands=["+ping", "+client"])
+
+        facts = read_redis(RedisSettings("127.0.0.1", server.port, username="few", password="x"))  # noqa: S106 - of a test
+
+    statuses = {each.code: each.status for each in REDIS.run(facts, "Redis") if each.code != "CS-REDIS-LATENCY"}
+    assert statuses.pop("CS-REDIS-OPEN") == "ok"
+    assert set(statuses.values()) == {"skip"}
+
+
 def test_a_process_that_was_left_behind() -> None:
     worker = [sys.executable, "-c", _ORPHAN, "-m", "cluster_serving.node.supervisor.child", "worker"]
     shell = subprocess.run(

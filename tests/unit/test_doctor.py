@@ -169,8 +169,14 @@ def test_a_slow_command_is_traced_to_its_sender(command: str, fix: str) -> None:
     assert fix in (found.verdict.fix or "")
 
 
-def test_a_server_whose_user_may_not_ask_is_no_fault() -> None:
-    assert of_redis(server()._replace(info={})) == {}
+def test_what_a_user_may_not_ask_is_not_looked_at() -> None:
+    facts = server()._replace(info={}, slow=None, skew_s=None)
+
+    found = {each.code: each for each in REDIS.run(facts, "Redis")}
+
+    assert {code for code, each in found.items() if each.status != "skip"} == {"CS-REDIS-OPEN", "CS-REDIS-LATENCY"}
+    assert "may not ask INFO" in found["CS-REDIS-EVICTS"].verdict.message
+    assert "may not ask SLOWLOG" in found["CS-REDIS-SLOW"].verdict.message
 
 
 def test_command_lines_reach_the_server() -> None:
