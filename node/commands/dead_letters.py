@@ -128,6 +128,8 @@ def export(context: click.Context, selection: Selection, where: Where, output: s
         for letter in selection.of(letters):
             stream.write(text.as_json(text.exported(letter, reached.job)) + "\n")
             done += 1
+        if selection.missing and not done:
+            raise Fault("nothing was written")  # a file of before stays
     say(f"{_count(done)} of job {reached.job} written.", err=True)
     context.exit(_exit_code(selection))
 

@@ -121,6 +121,8 @@ def as_json(document: dict[str, Any]) -> str:
 def private_file(path: str, overwrite: bool) -> Generator[TextIO]:
     """Open a file for a block, readable by its owner only. `-` is standard output. An unfinished file is removed.
 
+    A file that is written over stays as it is until the end of the block. A device or pipe is written to, and stays what it is.
+
     Raises:
         Fault: the file exists.
         OSError: the file cannot be written.
@@ -129,16 +131,26 @@ def private_file(path: str, overwrite: bool) -> Generator[TextIO]:
         yield sys.stdout
         sys.stdout.flush()
         return
+    target = draft = Path(path)
+    if overwrite:
+        if target.exists() and not target.is_file():
+            with target.open("w", encoding="ascii") as stream:
+                yield stream
+            return
+        target = target.resolve()
+        draft = target.with_name(f".{target.name}.{os.getpid()}")
     try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | (os.O_TRUNC if overwrite else os.O_EXCL), 0o600)
+        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError as error:
         raise Fault(f"{path} exists: name another file, or add --force to write over it") from error
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, path) from error
     try:
         with os.fdopen(descriptor, "w", encoding="ascii") as stream:
-            os.fchmod(descriptor, 0o600)
             yield stream
+        draft.replace(target)
     except BaseException:
-        Path(path).unlink(missing_ok=True)
+        draft.unlink(missing_ok=True)
         raise
 
 

@@ -157,6 +157,37 @@ def test_an_export_that_could_not_be_finished_is_removed(tmp_path: Path) -> None
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_file_stays_until_the_export_over_it_is_finished(tmp_path: Path) -> None:
+    path, link = tmp_path / "letters", tmp_path / "link"
+    path.write_text("1")
+    link.symlink_to(path)
+    with pytest.raises(KeyboardInterrupt), text.private_file(str(path), overwrite=True):
+        raise KeyboardInterrupt
+    kept = path.read_text()
+    with text.private_file(str(link), overwrite=True) as stream:
+        stream.write("3")
+
+    assert (kept, path.read_text(), link.is_symlink()) == ("1", "3", True)
+    assert {each.name for each in tmp_path.iterdir()} == {"letters", "link"}
+
+
+def test_an_export_into_a_pipe_leaves_the_pipe(tmp_path: Path) -> None:
+    path = tmp_path / "pipe"
+    os.mkfifo(path, 0o644)
+    mode = path.stat().st_mode
+    reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        with text.private_file(str(path), overwrite=True) as stream:
+            stream.write("1")
+        with pytest.raises(KeyboardInterrupt), text.private_file(str(path), overwrite=True):
+            raise KeyboardInterrupt
+        assert os.read(reader, 9) == b"1"
+    finally:
+        os.close(reader)
+
+    assert path.stat().st_mode == mode
+
+
 @pytest.mark.parametrize(
     ("written", "meant"), [("5", "5-0"), ("5-1", "5-1"), ("007-01", "7-1"), (f"{2**64 - 1}", f"{2**64 - 1}-0")]
 )

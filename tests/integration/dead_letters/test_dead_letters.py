@@ -201,6 +201,8 @@ def test_export_keeps_every_byte_for_its_owner_alone(letters: Letters, tmp_path:
     result = letters.run("export", "--all", "--output", str(path))
     again = letters.run("export", "--all", "--output", str(path))
     first, second = map(json.loads, path.read_text().splitlines())
+    missing = letters.run("export", "1-1", "--output", str(path), "--force")
+    kept = path.read_text().splitlines()
     forced = letters.run("export", "--all", "--output", str(path), "--force", "--code", "None")
 
     assert (result.exit_code, result.stdout) == (0, "")
@@ -208,6 +210,7 @@ def test_export_keeps_every_byte_for_its_owner_alone(letters: Letters, tmp_path:
     assert (first["code"], first["model"], second["fields"][0]) == ("WorkerDied", MODEL, ["uri", "v"])
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert (again.exit_code, "exists" in again.stderr) == (1, True)
+    assert (missing.exit_code, len(kept), "nothing was written" in missing.stderr) == (1, 2, True)
     assert (forced.exit_code, path.read_text()) == (0, "")
 
 
