@@ -23,7 +23,7 @@ from cluster_serving.node.lifecycle.jobs_here import not_running, was_started
 if TYPE_CHECKING:
     from cluster_serving.client.servers.picture import JobPicture
 
-_MINUTE = 60
+_MINUTE_S, _STEP_S = 60, 1  # of the kept pictures
 _BAR, _PARTS = 30, "▏▎▍▌▋▊▉█"
 _LEVELS = "▁▂▃▄▅▆▇█"
 _UP, _DOWN, _ENTER, _BACK, _END = ("\x1b[A", "k"), ("\x1b[B", "j"), ("\r", "\n"), ("\x1b", "\x7f"), ("q", "Q")
@@ -74,7 +74,7 @@ class _Ended(Exception):
     """The person has pressed the key that ends."""
 
 
-class _View:
+class View:
     """Choice of a person: the job that is marked, and whether it alone is shown. Keeps the last minute of each job."""
 
     def __init__(self, name: str | None) -> None:
@@ -82,16 +82,25 @@ class _View:
         self._alone = name is not None
         self._reports: Sequence[Report] = ()
         self._job_reports = JobReports()
-        self._history: defaultdict[str, deque[JobPicture]] = defaultdict(lambda: deque(maxlen=_MINUTE))
+        self._history: defaultdict[str, deque[tuple[float, JobPicture]]] = defaultdict(deque)
 
     def look(self) -> None:
         """Read the state of the jobs."""
+        self.take(_reports(self._job_reports, self._name if self._alone else None), time.monotonic())
+
+    def take(self, reports: Sequence[Report], now_s: float) -> None:
+        """Show reports, and keep the picture of each job, one a second."""
         from cluster_serving.client.servers.picture import JobPicture
 
-        self._reports = _reports(self._job_reports, self._name if self._alone else None)
-        for report in self._reports:
+        self._reports = reports
+        for report in reports:
             if "load" in report:
-                self._history[report["job"]].append(JobPicture(**report["load"]))
+                history = self._history[report["job"]]
+                if len(history) > 1 and history[-1][0] < history[-2][0] + _STEP_S:
+                    history.pop()
+                history.append((now_s, JobPicture(**report["load"])))
+                while history[0][0] <= now_s - _MINUTE_S:
+                    history.popleft()
 
     def press(self, key: str) -> None:
         """Follow a key.
@@ -114,15 +123,15 @@ class _View:
         """Yield the lines of the screen."""
         from cluster_serving.node.commands.load_text import jobs_table
 
-        if not self._reports:
+        # A job that was chosen since the last look stands among all jobs.
+        shown = [report for report in self._reports if not self._alone or report["job"] == self._name]
+        if not shown:
             yield "No job runs on this machine."
             return
-        yield from jobs_table(self._reports, None if self._alone else self._name or self._reports[0]["job"]).lines(
-            width
-        )
-        if self._alone and (history := self._history[self._reports[0]["job"]]):
+        yield from jobs_table(shown, None if self._alone else self._name or shown[0]["job"]).lines(width)
+        if self._alone and (history := self._history[shown[0]["job"]]):
             yield ""
-            yield from _details(history, width)
+            yield from _details([picture for _, picture in history], width)
 
 
 def _reports(job_reports: JobReports, name: str | None) -> list[Report]:
@@ -173,7 +182,7 @@ def _on_terminal(name: str | None, interval_s: float) -> None:
 
     from cluster_serving.client.servers.process.table import output_width
 
-    view, keyboard = _View(name), sys.stdin.fileno()
+    view, keyboard = View(name), sys.stdin.fileno()
     before = termios.tcgetattr(keyboard)
     try:
         tty.setcbreak(keyboard)

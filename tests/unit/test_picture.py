@@ -9,7 +9,7 @@ from cluster_serving.client.servers.picture import JobPicture, limit
 from cluster_serving.client.wire.heartbeat import Heartbeat
 from cluster_serving.client.wire.load import Load, ProcessLoad
 from cluster_serving.node.commands.load_text import duration, number
-from cluster_serving.node.commands.top import bar, keys, sparkline
+from cluster_serving.node.commands.top import View, bar, keys, sparkline
 from support.heartbeats import described
 
 BUSY = JobPicture(
@@ -162,3 +162,35 @@ def test_keys_that_come_together_are_keys_of_their_own(typed: str, pressed: list
 @pytest.mark.parametrize(("values", "text"), [([], ""), ([0, 0], "▁▁"), ([0, 1, 2, 4, 8, 3], "▁▂▃▅█▄")])
 def test_values_are_a_line_of_bars(values: list[float], text: str) -> None:
     assert sparkline(values) == text
+
+
+def reports(**rates: float) -> list[dict[str, Any]]:
+    """Reports of jobs, by their records a second."""
+    loads = {job: BUSY._replace(records_s=rate)._asdict() for job, rate in rates.items()}
+    return [{"job": job, "state": "ready", "load": load} for job, load in loads.items()]
+
+
+def rates_of(view: View) -> list[str]:
+    """Words of the line of `top` with the last minute of a job: name, bars and rate."""
+    return next(line.split() for line in view.lines(200) if line.startswith("records/s"))
+
+
+def test_the_chosen_job_is_shown_before_the_next_look() -> None:
+    view = View(None)
+    view.take(reports(alpha=111, beta=999), 0)
+    for key in ("j", "\r"):
+        view.press(key)
+
+    assert rates_of(view)[-1] == "999"
+    assert not any("alpha" in line for line in view.lines(200))
+
+
+@pytest.mark.parametrize(("interval_s", "kept"), [(0.25, 60), (1, 60), (5, 12), (90, 1)])
+def test_the_last_minute_is_a_minute(interval_s: float, kept: int) -> None:
+    view = View("job")
+    for look in range(1000):
+        view.take(reports(job=look), look * interval_s)
+
+    _, bars, rate = rates_of(view)
+    assert abs(len(bars) - kept) <= 1
+    assert rate == "999"
