@@ -59,7 +59,7 @@ def _table(findings: Sequence[Finding]) -> Table:
             continue
         table.add(_MARKS[finding.status], (f"{finding.code}{muted}", "bold"))
         subject = f"{finding.subject}: " if finding.group in ("Frontend",) else ""
-        end = "" if verdict.message.endswith("?") else "."
+        end = "" if verdict.message.endswith(("?", ".")) else "."
         table.add("", f"{subject}{verdict.message}{end}")
         if verdict.fix:
             table.add("", f"→ {verdict.fix}")

@@ -1,5 +1,6 @@
 """`migrate`: bring a config file of the original over, and try the records of its stream."""
 
+import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -64,4 +65,7 @@ def _tell(found: "Migration", old: Path) -> None:
     click.echo("\n".join(table.lines(output_width(err=True))), err=True)
     if sys.stdout.isatty():
         new = "config.yaml" if old.name != "config.yaml" else "new.yaml"
-        click.echo(f"Next: cluster-serving migrate {old} > {new}\n      cluster-serving start -c {new}", err=True)
+        click.echo(
+            f"Next: cluster-serving migrate {shlex.quote(str(old))} > {new}\n      cluster-serving start -c {new}",
+            err=True,
+        )

@@ -1,5 +1,6 @@
 """Checks of a job's configuration."""
 
+import shlex
 from collections.abc import Callable
 
 from cluster_serving.client.servers.checks import Checks, Verdict
@@ -127,7 +128,7 @@ def secrets(facts: ConfigFacts) -> Verdict:
         "warn",
         f"other users of this machine can read {', '.join(in_file)} in {facts.path}",
         "close the file, or give the secret as CLUSTER_SERVING_..._FILE",
-        f"chmod 600 {facts.path}",
+        f"chmod 600 {shlex.quote(str(facts.path))}",
         len(in_file),
         {"keys": in_file, "mode": f"{facts.mode:o}"},
     )

@@ -1,5 +1,7 @@
 """Checks of the model on disk. No model is loaded."""
 
+import shlex
+
 from cluster_serving.client.servers.checks import Checks, Verdict
 from cluster_serving.node.config.settings import PLACEHOLDER_PATH
 from cluster_serving.node.doctor.job_facts import ModelFacts
@@ -23,7 +25,9 @@ def no_model(facts: ModelFacts) -> Verdict:
         if facts.detected is None:
             return Verdict("ok", "the model comes by URL" if facts.error is None else "files are there")
         return Verdict("ok", f"{facts.detected.format}, {size(facts.bytes)}", evidence={"bytes": facts.bytes})
-    return Verdict("fail", str(facts.error), "set modelPath to the model", f"ls -l {facts.config.model_path}")
+    return Verdict(
+        "fail", str(facts.error), "set modelPath to the model", f"ls -l {shlex.quote(facts.config.model_path)}"
+    )
 
 
 @MODEL("CS-MODEL-SEVERAL")
@@ -35,7 +39,7 @@ def several(facts: ModelFacts) -> Verdict:
         "fail",
         str(facts.error),
         "keep one model in the directory, or give the path of its file",
-        f"ls -l {facts.config.model_path}",
+        f"ls -l {shlex.quote(facts.config.model_path)}",
     )
 
 
@@ -48,7 +52,7 @@ def unreadable(facts: ModelFacts) -> Verdict:
         "fail",
         str(facts.error),
         "let this user read the files",
-        f"chmod -R u+rX {facts.config.model_path}",
+        f"chmod -R u+rX {shlex.quote(facts.config.model_path)}",
     )
 
 

@@ -1,6 +1,8 @@
 """`doctor` on machines, servers, folders and files with one fault each."""
 
+import shlex
 from collections.abc import Callable, Sequence
+from contextlib import chdir
 from pathlib import Path
 from typing import Any
 
@@ -277,6 +279,24 @@ def test_a_config_with_a_fault(folder: Path, code: str, status: str, settings: d
     assert "geheim" not in str(findings)
 
 
+def test_a_command_holds_for_a_path_with_a_space(folder: Path) -> None:
+    place = folder / "my files"
+    place.mkdir()
+    (place / "a.onnx").symlink_to("gone.onnx")
+    with chdir(place):
+        config = of_config(place, redisPassword="geheim", mode=0o644)
+    models = [read_model(Config(model_path=str(path))) for path in (place, place / "none")]
+    findings = [*CONFIG.run(config, ""), *(each for model in models for each in MODEL.run(model, ""))]
+
+    commands = {each.code: shlex.split(each.verdict.command) for each in findings if each.is_problem}
+
+    assert commands == {
+        "CS-CONFIG-SECRETS": ["chmod", "600", f"{place}/config.yaml"],
+        "CS-MODEL-UNREADABLE": ["chmod", "-R", "u+rX", f"{place}"],
+        "CS-MODEL-NONE": ["ls", "-l", f"{place}/none"],
+    }
+
+
 def test_nothing_is_found_in_a_good_config(folder: Path) -> None:
     facts = of_config(folder, redisPassword="geheim", frontend={"port": 1})
 
@@ -397,6 +417,12 @@ def test_a_question_ends_without_a_period() -> None:
 
     assert "did you mean modelPath?\n" in shown
     assert "slow.\n" in shown
+
+
+def test_a_message_that_is_a_sentence_has_one_full_stop() -> None:
+    told = Finding("CS-CONFIG-OLD", "Config", "config", Verdict("warn", "flinkRestUrl has no effect."))
+
+    assert "has no effect.\n" in "\n".join(lines(Report([told], {}), 80, only_problems=False, verbose=False))
 
 
 def test_every_code_is_documented() -> None:

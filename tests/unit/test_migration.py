@@ -1,6 +1,10 @@
 """Config files of every version of the original, with every key that a version had, brought over."""
 
+import os
 import re
+import shlex
+import subprocess
+import sys
 import textwrap
 from pathlib import Path
 
@@ -322,3 +326,19 @@ def test_the_command_prints_the_file_and_apart_from_it_the_reasons(tmp_path: Pat
     assert "there is no such file; give the path of the original" in missing.stderr
     assert alone.exit_code == ExitCode.USAGE
     assert "--redis-url goes with --dry-run" in alone.stderr
+
+
+def test_the_next_command_holds_for_a_path_with_a_space(tmp_path: Path) -> None:
+    folder = tmp_path / "my files"
+    folder.mkdir()
+    old = written(folder, FILES["0.7"])
+    program = [sys.executable, "-P", "-m", "cluster_serving.node.cli", "migrate", str(old)]
+    near, terminal = os.openpty()
+    try:
+        done = subprocess.run(program, stdout=terminal, stderr=subprocess.PIPE, text=True, check=True)
+    finally:
+        os.close(terminal)
+        os.close(near)
+
+    [following] = [line for line in done.stderr.splitlines() if line.startswith("Next: ")]
+    assert shlex.split(following)[:4] == ["Next:", "cluster-serving", "migrate", str(old)]
