@@ -22,6 +22,7 @@ _FREE_PIXELS = 224  # height and width of an image for a model that takes any
 _FEW_PIXELS = 8  # and for a model that takes one size: the node resizes
 _PART = 60  # characters of base64 in a line of Python
 _MOST_WRITTEN = 24  # numbers that are written one by one
+_ITEM = re.compile(r"""(?:"(?:[^"\\]|\\.)*"|[^"])+?(?:(?<=[,":])[ ]|$)""")  # strings whole, up to a place to break
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,7 @@ def curl(url: str, job: str, values: Sequence[tuple[str, _Value]], *, whole: boo
         lines = [part[at : at + _WIDTH - 3] for part in parts for at in range(0, len(part), _WIDTH - 3)]
         body = "\\\n".join(map(_quoted, lines))
         return f"curl {address} -d \\\n{body}"
-    fields = ", ".join(f"{json.dumps(name)}: {value.lists}" for name, value in values)
+    fields = ", ".join(f"{_literal(name)}: {value.lists}" for name, value in values)
     program = "\n".join(_folded(f"print(json.dumps({opening}{{{fields}}}{closing}))", _WIDTH))
     return f"python3 -c {_quoted(f'import json{chr(10)}{program}')} |\n  curl {address} -d @-"
 
@@ -74,12 +75,12 @@ def python(redis: RedisSettings, job: str, values: Sequence[tuple[str, _Value]])
     if redis.is_local_default and not redis.db:
         settings = [f"port={redis.port}"] if redis.port != DEFAULT_PORT else []
     else:
-        settings = [f"url={json.dumps(redis.describe())}"]
-    settings += [f"name={json.dumps(job)}"] if job != DEFAULT_JOB else []
-    settings += [f"username={json.dumps(redis.username)}"] if redis.username else []
+        settings = [f"url={_literal(redis.describe())}"]
+    settings += [f"name={_literal(job)}"] if job != DEFAULT_JOB else []
+    settings += [f"username={_literal(redis.username)}"] if redis.username else []
     settings += ['password=os.environ["CLUSTER_SERVING_REDIS_PASSWORD"]'] if redis.password else []
-    settings += [f"ssl_ca_certs={json.dumps(redis.ca_file)}"] if redis.ca_file else []
-    fields = ", ".join(f"{json.dumps(name)}: {value.python}" for name, value in values)
+    settings += [f"ssl_ca_certs={_literal(redis.ca_file)}"] if redis.ca_file else []
+    fields = ", ".join(f"{_literal(name)}: {value.python}" for name, value in values)
     call = "\n    ".join(_folded(f"    print(queue.predict({{{fields}}}))", _WIDTH - 4))
     imports = ["import os\n"] if redis.password else []
     imports += ["import numpy as np\n"] if "np." in fields else []
@@ -155,15 +156,20 @@ def _text(shape: tuple[int, ...]) -> _Value:
     return _Value(literal, literal, literal if shape else f'{{"string": {literal}}}')
 
 
+def _literal(text: str) -> str:
+    """Return a text as Python, which has no pairs of surrogates for one character, as JSON has."""
+    return json.dumps(text, ensure_ascii=False)
+
+
 def _quoted(text: str) -> str:
     """Return a word for a shell, in quotes even where the shell needs none."""
     return shlex.quote(text) if "'" in text else f"'{text}'"
 
 
 def _folded(text: str, width: int) -> list[str]:
-    """Return the lines of a text in JSON or Python, broken after commas and strings where that is possible."""
+    """Return the lines of a text in JSON or Python, broken after commas and strings, but not within them, where possible."""
     lines = [""]
-    for part in re.split(r'(?<=[,":] )', text):
+    for part in _ITEM.findall(text):
         if lines[-1] and len(lines[-1]) + len(part.rstrip()) > width:
             lines.append("")
         lines[-1] += part

@@ -1,5 +1,6 @@
 """Calls of a model to paste."""
 
+import ast
 import json
 import subprocess
 from pathlib import Path
@@ -60,6 +61,25 @@ def test_models_of_images_get_a_short_image(shape: tuple[int | None, ...] | None
     assert made is not None
     assert json.loads(made.json).startswith("iVBOR")
     assert len(made.json) < 200
+
+
+ODD = "first input, of the model, with words: that, go, on and on"
+
+
+@pytest.mark.parametrize("names", [(ODD, f"{ODD}, again"), ("😀", "ü"), ('a "b", c', "it's, \\"), ("x" * 200, "a\nb")])
+@pytest.mark.parametrize("size", [2, 100])
+def test_names_of_inputs_are_as_they_are(names: tuple[str, ...], size: int, tmp_path: Path) -> None:
+    made = example(TensorSpec("x", "float32", (None, size)))
+    assert made is not None
+    values = [(name, made) for name in names]
+
+    program = ast.parse(python(RedisSettings.parse("localhost:6379"), names[0], values))
+
+    strings = [node.value for node in ast.walk(program) if isinstance(node, ast.Constant)]
+    assert {*names} <= {*strings}
+    assert strings.count(names[0]) == 2  # of the job too
+    (record,) = json.loads(body_of(curl(URL, "j", values, whole=False), tmp_path))["instances"]
+    assert record == dict.fromkeys(names, [0.5] * size)
 
 
 def test_a_map_has_no_example() -> None:
