@@ -129,6 +129,8 @@ def mute(code: str, name: str | None, seconds: float | None) -> None:
     from cluster_serving.node.doctor.mutes import Mutes
     from cluster_serving.node.job.directory import state_home
 
+    if seconds == 0:
+        raise Fault("nothing was muted: --for 0 is over at once")
     findings = [each for each in _report(name, ()).findings if each.code == code and each.is_problem]
     if not findings:
         raise Fault(f"{code} is no problem here, so there is nothing to mute")

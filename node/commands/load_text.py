@@ -68,7 +68,7 @@ def duration(seconds: float) -> str:
     if not seconds:
         return "-"
     for factor, unit, most in ((1000, "ms", 1), (1, "s", 100), (1 / 60, "min", 6000)):
-        if seconds < most:
-            value = seconds * factor
-            return f"{value:.1f}{unit}" if value < 10 else f"{value:.0f}{unit}"
+        value = seconds * factor
+        if round(value) < most * factor:
+            return f"{value:.1f}{unit}" if round(value, 1) < 10 else f"{value:.0f}{unit}"
     return f"{seconds / 3600:.0f}h"

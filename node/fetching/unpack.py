@@ -19,6 +19,7 @@ from cluster_serving.node.fetching.errors import FetchError
 from cluster_serving.node.fetching.progress import GivenUp, Progress, readable
 
 _MOST_MEMBERS = 100_000
+_TAR_HEADER = 512  # bytes
 _LONGEST_HEADER = 1 << 20  # tarfile reads a member's header into memory, with any length that the header claims
 _LONGEST_LIST = 32 << 20  # zipfile reads the list of all members of a .zip at once
 
@@ -101,7 +102,7 @@ def _unpack_tar(stream: IO[bytes], directory: Path, allowance: _Allowance) -> No
         raise FetchError(
             f"cannot be unpacked safely by Python {sys.version.split()[0]}: take 3.11.4 or newer, or a .zip"
         )
-    with tarfile.open(fileobj=_bounded(stream, _LONGEST_HEADER), mode="r:") as tar:
+    with _opened_tar(stream) as tar:
         for member in tar:
             allowance.take(member.name, member.size)
             if member.issparse():  # the written size is known only from the map of the sparse file
@@ -113,6 +114,20 @@ def _unpack_tar(stream: IO[bytes], directory: Path, allowance: _Allowance) -> No
                 tar.extract(member, directory, filter="data")
             except tarfile.FilterError as error:
                 raise FetchError(f"is refused: {error}") from error
+
+
+def _opened_tar(stream: IO[bytes]) -> tarfile.TarFile:
+    try:
+        return tarfile.open(fileobj=_bounded(stream, _LONGEST_HEADER), mode="r:")
+    except tarfile.ReadError as error:
+        stream.seek(0)
+        if _is_tar(stream.read(_TAR_HEADER)):
+            raise
+        raise FetchError("is compressed, but holds no .tar: give the model itself, or a .tar of it") from error
+
+
+def _is_tar(head: bytes) -> bool:
+    return head[257:262] == b"ustar"
 
 
 def _check_way(directory: Path, name: str) -> None:
@@ -170,13 +185,13 @@ def _opener(archive: Path) -> Callable[[Path], Any] | None:
         FetchError: the file is no archive.
     """
     with archive.open("rb") as stream:
-        head = stream.read(512)
+        head = stream.read(_TAR_HEADER)
     for magic, opener in _OPENERS.items():
         if head.startswith(magic):
             return opener
     if head.startswith((b"PK\x03\x04", b"PK\x05\x06")):
         return None
-    if head[257:262] == b"ustar":
+    if _is_tar(head):
         return lambda path: path.open("rb")
     raise FetchError("is neither a model file nor an archive (.tar, .tar.gz, .tar.bz2, .tar.xz, .tar.zst, .zip)")
 

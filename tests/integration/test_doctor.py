@@ -113,6 +113,9 @@ def test_one_document_and_nothing_else(home: Path) -> None:
 
 def test_a_mute_from_the_command_line(home: Path) -> None:
     assert "CS-REDIS-AWAY" in _run("--only-problems").stdout
+    at_once = _run("mute", "cs-redis-away", "--for", "0s")
+    assert (at_once.exit_code, "CS-REDIS-AWAY" in _run("--only-problems").stdout) == (1, True)
+    assert "over at once" in at_once.stderr
     assert _run("mute", "cs-redis-away", "--for", "7d").exit_code == 0
 
     assert "CS-REDIS-AWAY" not in _run("--only-problems").stdout

@@ -129,7 +129,18 @@ def test_nodes_that_tell_no_load_have_no_picture() -> None:
 
 @pytest.mark.parametrize(
     ("seconds", "text"),
-    [(0, "-"), (0.0004, "0.4ms"), (0.0123, "12ms"), (1.26, "1.3s"), (42, "42s"), (600, "10min"), (7200, "2h")],
+    [
+        (0, "-"),
+        (0.0004, "0.4ms"),
+        (0.0123, "12ms"),
+        (0.00996, "10ms"),
+        (0.9996, "1.0s"),
+        (1.26, "1.3s"),
+        (42, "42s"),
+        (99.7, "1.7min"),
+        (600, "10min"),
+        (7200, "2h"),
+    ],
 )
 def test_durations(seconds: float, text: str) -> None:
     assert duration(seconds) == text
