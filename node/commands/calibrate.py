@@ -12,7 +12,15 @@ import click
 from cluster_serving.client.servers.process.command import SETTINGS, Command, say
 from cluster_serving.client.servers.process.exit_codes import Fault, NotStarted
 from cluster_serving.client.servers.process.quick_imports import import_lean
-from cluster_serving.node.commands.calibrating import RECORDS, Subject, check_change, sampled_from, subject_of, tried
+from cluster_serving.node.commands.calibrating import (
+    RECORDS,
+    Subject,
+    check_change,
+    check_unchanged,
+    sampled_from,
+    subject_of,
+    tried,
+)
 from cluster_serving.node.commands.which_job import chosen_job, job_argument
 from cluster_serving.node.lifecycle.options import TIMEOUT_S, StartOptions, recorded_options
 
@@ -94,6 +102,7 @@ def calibrate(
     """
     from cluster_serving.node.calibration.folder import CalibrationFolder
     from cluster_serving.node.lifecycle.jobs_here import not_running
+    from cluster_serving.node.lifecycle.restart import check_settled
     from cluster_serving.node.topology.idle import be_idle
 
     if goes_back and (applies or keep is not None):
@@ -107,6 +116,7 @@ def calibrate(
         raise NotStarted(f"{not_running(job)}.")
     folder = CalibrationFolder(job)
     with folder.held():
+        check_settled(job)  # to records that nothing names yet, perhaps
         folder.remove_unused()
         if goes_back:
             _roll_back(job, record, folder)
@@ -185,13 +195,18 @@ def _conclude(
 
 
 def _applied(subject: Subject, found: "Found", best: "Runtime") -> str:
-    """Let the node serve the best runtime, and return the node's description of it."""
+    """Let the node serve the best runtime, and return the node's description of it.
+
+    Raises:
+        Fault: the job was changed while it was tried, or cannot be changed.
+    """
     import msgspec
 
     from cluster_serving.node.config.choice import Choice
     from cluster_serving.node.config.tuned import Store
     from cluster_serving.node.topology.share import Share
 
+    check_unchanged(subject)
     job, record, options, config, model, beat = subject
     if config.precision == "auto":  # so that no start tries the candidates again, as long as the conditions stay
         choice = Choice(beat.workers, beat.threads, beat.batch_size, best)

@@ -75,6 +75,18 @@ def check_change(job: "Job", record: "NodeRecord", config: "Config") -> None:
         )
 
 
+def check_unchanged(subject: Subject) -> None:
+    """Check that the job is what it was when it was read.
+
+    Raises:
+        Fault: the job was changed meanwhile, for example by `restart`.
+    """
+    job, before, now = subject.job, subject.record, subject.job.read()
+    is_same = now is not None and (now.config_path, now.flags) == (before.config_path, before.flags)
+    if not is_same or _heartbeat(job, before).model_hash != subject.beat.model_hash:
+        raise Fault(f"job {job.name} was changed while it was tried, and nothing is applied: calibrate again")
+
+
 def _heartbeat(job: "Job", record: "NodeRecord") -> "Heartbeat":
     from cluster_serving.client.keys import node_key
     from cluster_serving.client.wire.heartbeat import Heartbeat

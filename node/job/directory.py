@@ -14,7 +14,7 @@
         calibration/              records that `calibrate` has sampled (`node/calibration/folder.py`)
         calibrate.log             last output of the processes of `calibrate`
         serving                   for health checks: touched every two seconds while the node serves, otherwise absent
-        change.<pid>              pipe to the `restart` with this pid, for the progress of the change
+        change.<pid>              pipe to the `restart` with this pid, open in the node until the change has ended
         redis/                    the embedded Redis: redis.conf, redis.pid, redis.log and the data
             watch.json            restarts of the embedded Redis
             redis-check-aof       repairs the append-only file

@@ -81,6 +81,17 @@ def request_change(job: Job, options: StartOptions, timeout_s: float) -> str:
     return event.text
 
 
+def check_settled(job: Job) -> None:
+    """Check that no change of the node is under way, and none that goes on after its `restart` was interrupted.
+
+    Raises:
+        Fault: the node is changing.
+    """
+    with job.requesting_change():
+        if any(_has_writer(pipe) for pipe in job.directory.glob("change.*") if pipe.is_fifo()):
+            raise Fault(f"a change of job {job.name} is under way; try again when it has ended")
+
+
 def _moves(job: Job, record: NodeRecord, config: Config) -> bool:
     """Return whether a config gives a job a new name or a new Redis."""
     return Job.of(config.job_name) != job or record.redis != config.redis_settings().describe()
@@ -113,5 +124,19 @@ def _pipe(job: Job) -> Generator[tuple[Path, int]]:
             yield path, descriptor
         finally:
             os.close(descriptor)
-    finally:
+    except Exception:
         path.unlink(missing_ok=True)
+        raise
+    path.unlink(
+        missing_ok=True
+    )  # not after an interruption: as long as the node has the pipe open, it goes on with the change
+
+
+def _has_writer(pipe: Path) -> bool:
+    descriptor = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        return os.read(descriptor, 1) != b""
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)

@@ -3,15 +3,18 @@
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec
 from itertools import cycle
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
@@ -101,9 +104,26 @@ def serves(node: RunningNode) -> tuple[object, object]:
 
 def command(node: RunningNode, *words: str) -> subprocess.CompletedProcess[str]:
     """A command in the home of the node."""
+    with under_way(node, *words) as process:
+        output, errors = process.communicate(timeout=280)
+    return subprocess.CompletedProcess(words, process.returncode, output, errors)
+
+
+@contextmanager
+def under_way(node: RunningNode, *words: str) -> Generator[subprocess.Popen[str]]:
+    """A command in the home of the node, for a block."""
     environment = os.environ | {"CLUSTER_SERVING_HOME": str(state_of(node))}
     program = [sys.executable, "-P", "-m", "cluster_serving.node.cli", *words]
-    return subprocess.run(program, env=environment, capture_output=True, text=True, timeout=280, check=False)
+    pipe = subprocess.PIPE
+    with subprocess.Popen(program, env=environment, stdout=pipe, stderr=pipe, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def calibration_of(node: RunningNode) -> Path:
+    return state_of(node) / JOB / "calibration"
 
 
 def files_with(mark: Array, folder: Path) -> list[Path]:
@@ -148,6 +168,52 @@ def test_int8_of_live_records_comes_and_goes_without_a_failed_call(
     assert calls.wrong == []
 
 
+APPLY = ("calibrate", JOB, "--records=80", "--precision=int8", "--priority=normal", "--apply")
+
+
+def test_a_restart_while_the_candidates_are_tried_is_not_undone(node: RunningNode, redis_server: PrivateRedis) -> None:
+    with Calls(redis_server.port), under_way(node, *APPLY) as calibrate:
+        wait_until(lambda: list(calibration_of(node).glob("*/records.npz")), "the candidates are tried")
+        calibrate.send_signal(signal.SIGSTOP)
+        restarted = command(node, "restart", JOB, "--set", "batchSize=3")
+        calibrate.send_signal(signal.SIGCONT)
+        _, errors = calibrate.communicate(timeout=280)
+
+    assert restarted.returncode == 0, restarted.stderr
+    assert f"job {JOB} was changed while it was tried, and nothing is applied: calibrate again" in errors
+    assert node.heartbeat()["batch_size"] == 3
+    assert not list(calibration_of(node).glob("*"))
+
+
+def test_records_stay_while_the_node_goes_on_with_an_interrupted_apply(
+    node: RunningNode, redis_server: PrivateRedis
+) -> None:
+    supervisor = psutil.Process(node.process.pid)
+
+    def hears(calibrate: subprocess.Popen[str]) -> bool:
+        opened = [fd.resolve() for fd in Path(f"/proc/{supervisor.pid}/fd").iterdir() if fd.is_fifo()]
+        return state_of(node) / JOB / f"change.{calibrate.pid}" in opened
+
+    with Calls(redis_server.port) as calls, under_way(node, *APPLY) as calibrate:
+        wait_until(lambda: hears(calibrate), "the node has the request")
+        supervisor.suspend()
+        calibrate.send_signal(signal.SIGINT)
+        _, errors = calibrate.communicate(timeout=60)
+        refused = command(node, "calibrate", JOB, "--rollback")
+        kept = list(calibration_of(node).glob("*/records.npz"))
+        supervisor.resume()
+        wait_until(lambda: serves(node) == ("openvino", "int8"), "the heartbeat tells of INT8")
+        wait_until(lambda: not hears(calibrate), "the change has ended")
+        back = command(node, "calibrate", JOB, "--rollback")
+
+    assert "The node goes on with the change" in errors
+    assert f"a change of job {JOB} is under way; try again when it has ended" in refused.stderr
+    assert len(kept) == 1
+    assert back.returncode == 0, back.stderr
+    assert not list(calibration_of(node).glob("*"))
+    assert calls.wrong == []
+
+
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
@@ -164,4 +230,4 @@ def test_a_calibration_that_cannot_be_is_told_in_a_sentence(
 
     assert done.returncode != 0
     assert re.search(reason, done.stderr)
-    assert not list((state_of(node) / JOB / "calibration").glob("*"))
+    assert not list(calibration_of(node).glob("*"))
