@@ -100,6 +100,7 @@ def calibrate(
 
     The records are deleted afterwards, unless --keep or --apply needs them.
     """
+    from cluster_serving.client.servers.process.signals import Signals
     from cluster_serving.node.calibration.folder import CalibrationFolder
     from cluster_serving.node.lifecycle.jobs_here import not_running
     from cluster_serving.node.lifecycle.restart import check_settled
@@ -115,7 +116,7 @@ def calibrate(
     if record is None or not (goes_back or job.running()):
         raise NotStarted(f"{not_running(job)}.")
     folder = CalibrationFolder(job)
-    with folder.held():
+    with Signals().heard("Interrupted."), folder.held():
         check_settled(job)  # to records that nothing names yet, perhaps
         folder.remove_unused()
         if goes_back:
@@ -177,7 +178,7 @@ def _conclude(
     except Exception:
         folder.remove_unused()
         raise
-    folder.remove_unused()  # not after Ctrl-C: the node may go on with the change
+    folder.remove_unused()  # not after a signal: the node may go on with the change
     if as_json:
         told = {"records": len(sampled.rows), "seen": sampled.seen, "seconds": round(took_s, 1)}
         rest = {"candidates": found.candidates, "best": best, "applied": bool(text)}

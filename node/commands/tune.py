@@ -40,10 +40,7 @@ LOG = "tune.log"  # in the job's directory
 @click.option("--all", "exhaustive", is_flag=True, help="Measure every candidate, not only possible winners.")
 @plot_option
 @click.option("--json", "as_json", is_flag=True, help="JSON: an object with chosen, batching, tried and runtimes.")
-@click.pass_context
 def tune(
-    context: click.Context,
-    /,
     name: str | None,
     objective: str | None,
     seconds: float,
@@ -60,7 +57,6 @@ def tune(
 
     With NAME, the options are those of the job's last start. Without NAME, config file and options count, as for start.
     """
-    from cluster_serving.node.commands.tune_display import Told
     from cluster_serving.node.job.directory import Job, all_jobs
     from cluster_serving.node.lifecycle.prepare import check_free
     from cluster_serving.node.tuning import plot as picture
@@ -76,11 +72,7 @@ def tune(
     others = [other.name for other in all_jobs() if other.name != job.name and other.running()]
     if others:
         say(f"Also running here, and taking a share of the cores: {', '.join(others)}.", err=True)
-    try:
-        report, kept = _measured(config, job, Terms(seconds, exhaustive))
-    except Told as told:
-        click.echo("Interrupted; everything that was started has been ended, and nothing is kept.", err=True)
-        context.exit(128 + told.number)  # the exit code that shells report for a signal
+    report, kept = _measured(config, job, Terms(seconds, exhaustive))
     if as_json:
         click.echo(json.dumps(described(report), indent=2))
     else:
@@ -109,7 +101,8 @@ def _measured(config: "Config", job: "Job", terms: "Terms") -> "tuple[TuningRepo
     """Measure, keep the result, and return the report and whether the result was kept. All processes print to a log."""
     from cluster_serving.client.servers.process import log
     from cluster_serving.client.servers.process.redaction import hide, secrets_of_config
-    from cluster_serving.node.commands.tune_display import Signals, display, diverted
+    from cluster_serving.client.servers.process.signals import Signals
+    from cluster_serving.node.commands.tune_display import display, diverted
     from cluster_serving.node.config.tuned import Store, is_open
     from cluster_serving.node.fetching.placing import fetched
     from cluster_serving.node.lifecycle.prepare import find_model
@@ -120,7 +113,7 @@ def _measured(config: "Config", job: "Job", terms: "Terms") -> "tuple[TuningRepo
     hide(*secrets_of_config(config))
     signals = Signals()
     job.create()
-    with signals.heard():
+    with signals.heard("Interrupted; everything that was started has been ended, and nothing is kept."):
         local, _kept = fetched(config, job, partial(say, err=True))
         model = find_model(local, config.model_path if config.model_is_remote else "")
         if not is_open(local, model.backend):

@@ -1,72 +1,18 @@
-"""Progress display of `tune`, and the signals that end the measurement."""
+"""Progress display of `tune`."""
 
 import os
-import signal
 import sys
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
 from typing import TextIO
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
+from cluster_serving.client.servers.process.signals import Signals
 from cluster_serving.node.config.choice import Shape
 from cluster_serving.node.tuning.search import SearchProgress, Tried
-
-
-class Told(BaseException):
-    """End of the tuning because of a signal. `number` is the number of the signal."""
-
-    def __init__(self, number: int) -> None:
-        super().__init__(number)
-        self.number = number
-
-
-class Signals:
-    """Handler of SIGINT and SIGTERM.
-
-    The first signal ends the tuning. While a candidate is measured, the signal waits for `check`. A second signal does not cut
-    the clean-up short.
-    """
-
-    def __init__(self) -> None:
-        self._number = 0
-        self._waits = False
-
-    def check(self) -> None:
-        """End the tuning when a signal waits.
-
-        Raises:
-            Told: a signal waits.
-        """
-        if self._number:
-            raise Told(self._number)
-
-    @contextmanager
-    def heard(self) -> Generator[None]:
-        """Handle SIGINT and SIGTERM for a block."""
-        before = {number: signal.signal(number, self._on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
-
-    @contextmanager
-    def waiting(self) -> Generator[None]:
-        """Leave a signal to `check` for a block."""
-        self._waits = True
-        try:
-            yield
-        finally:
-            self._waits = False
-
-    def _on_signal(self, number: int, _frame: FrameType | None) -> None:
-        first, self._number = not self._number, self._number or number
-        if first and not self._waits:
-            raise Told(number)
 
 
 class TuneDisplay(SearchProgress):

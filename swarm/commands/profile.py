@@ -43,6 +43,7 @@ def profile(
     require(["psutil", "redis"], "node", "The node that is measured is")
     from rich.console import Console
 
+    from cluster_serving.client.servers.process.signals import Signals
     from cluster_serving.node.lifecycle.options import StartOptions
     from cluster_serving.swarm.plan.measuring import profile as measured
     from cluster_serving.swarm.plan.text import of_full_machine
@@ -50,7 +51,8 @@ def profile(
     given: dict[str, Any] = {"config_path": config_path, "model_path": model_path}
     config = StartOptions(**given).load()[0].config
     config.check_model_path()
-    with Console(stderr=True).status("starting a node") as status:
+    interrupted = "Interrupted; everything that was started has been ended."
+    with Signals().heard(interrupted), Console(stderr=True).status("starting a node") as status:
         found, factor = measured(config, words, threads, seconds, status.update)
     for sentence in of_full_machine(factor):
         say(sentence)

@@ -6,6 +6,7 @@ raised until the simulation has the rate that was measured.
 """
 
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -302,11 +303,26 @@ def _stage(config: Config, threads: int) -> Generator[Stage]:
                 _run(environment, "stop", _JOB)
 
 
-def _run(environment: dict[str, str], *arguments: str) -> None:
-    command = [sys.executable, "-P", "-m", "cluster_serving.node.cli", *arguments]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise Fault(f"the model cannot be served: {done.stderr.strip() or done.stdout.strip()}")
+def _run(environment: dict[str, str], command: str, *arguments: str) -> None:
+    program, pipe = [sys.executable, "-P", "-m", "cluster_serving.node.cli"], subprocess.PIPE
+    # Ctrl-C on a terminal does not reach a session of its own.
+    with subprocess.Popen(
+        [*program, command, *arguments],
+        env=environment,
+        stdout=pipe,
+        stderr=pipe,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        try:
+            output, errors = process.communicate()
+        except KeyboardInterrupt:
+            if command == "start":
+                process.send_signal(signal.SIGINT)  # `start` ends the node that it has begun to start
+            process.communicate()
+            raise
+    if process.returncode:
+        raise Fault(f"the model cannot be served: {errors.strip() or output.strip()}")
 
 
 def _free_port() -> int:

@@ -171,6 +171,18 @@ def test_int8_of_live_records_comes_and_goes_without_a_failed_call(
 APPLY = ("calibrate", JOB, "--records=80", "--precision=int8", "--priority=normal", "--apply")
 
 
+def test_a_calibration_that_is_told_to_end_keeps_no_records(node: RunningNode, redis_server: PrivateRedis) -> None:
+    with Calls(redis_server.port) as calls, under_way(node, *APPLY) as calibrate:
+        log = state_of(node) / JOB / "calibrate.log"
+        log.unlink(missing_ok=True)
+        wait_until(lambda: log.exists() and "quantising to INT8" in log.read_text(), "the model is quantised")
+        calibrate.send_signal(signal.SIGTERM)
+        calibrate.communicate(timeout=60)
+
+    assert calibrate.returncode == 128 + signal.SIGTERM
+    assert files_with(calls.mark, node.config_path.parent.parent) == []
+
+
 def test_a_restart_while_the_candidates_are_tried_is_not_undone(node: RunningNode, redis_server: PrivateRedis) -> None:
     with Calls(redis_server.port), under_way(node, *APPLY) as calibrate:
         wait_until(lambda: list(calibration_of(node).glob("*/records.npz")), "the candidates are tried")

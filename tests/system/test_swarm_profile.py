@@ -2,11 +2,13 @@
 
 import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import psutil
+import pytest
 
 from cluster_serving.client.servers.process.exit_codes import ExitCode
 from cluster_serving.swarm.plan.profile import Profile
@@ -21,15 +23,25 @@ class Model:
 """
 
 
+COMMAND = [sys.executable, "-P", "-m", "cluster_serving.node.cli", "swarm", "profile", "--model-path"]
+
+
+def environment_in(place: Path) -> dict[str, str]:
+    return os.environ | {"CLUSTER_SERVING_BATCH_SIZE": "16", "TMPDIR": str(place)}
+
+
 def test_a_profile_has_the_costs_of_every_process(tmp_path: Path) -> None:
     model = tmp_path / "model"
     model.mkdir()
     (model / "model.py").write_text(MODEL)
-    command = [sys.executable, "-P", "-m", "cluster_serving.node.cli", "swarm", "profile", "--model-path", str(model)]
-    environment = os.environ | {"CLUSTER_SERVING_BATCH_SIZE": "16", "TMPDIR": str(tmp_path)}
 
     done = subprocess.run(
-        [*command, "--seconds", "0.5"], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+        [*COMMAND, str(model), "--seconds", "0.5"],
+        cwd=tmp_path,
+        env=environment_in(tmp_path),
+        capture_output=True,
+        text=True,
+        check=False,
     )
 
     assert done.returncode == ExitCode.OK, done.stderr
@@ -47,7 +59,30 @@ def test_a_profile_has_the_costs_of_every_process(tmp_path: Path) -> None:
     wait_until(lambda: not left_by(tmp_path), "all processes of the measurement end")
 
 
+@pytest.mark.parametrize("step", ["home/profile/lock", "home/profile/serving"])
+def test_a_measurement_that_is_told_to_end_leaves_nothing(step: str, tmp_path: Path) -> None:
+    """While the node starts, whose model never loads, and while the node serves."""
+    model, place = tmp_path / "model", tmp_path / "place"
+    model.mkdir()
+    place.mkdir()
+    (model / "model.py").write_text(MODEL if "serving" in step else "import time\ntime.sleep(600)\n")
+    with subprocess.Popen(
+        [*COMMAND, str(model)], cwd=tmp_path, env=environment_in(place), stderr=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            wait_until(lambda: list(place.glob(f"*/{step}")), "the node is there")
+            process.send_signal(signal.SIGTERM)
+            _, errors = process.communicate(timeout=60)
+        finally:
+            process.kill()
+
+    assert process.returncode == 128 + signal.SIGTERM, errors
+    assert "Traceback" not in errors
+    assert not left_by(place)
+    assert not list(place.iterdir())
+
+
 def left_by(directory: Path) -> list[psutil.Process]:
-    """Return the processes that name the directory in their command line."""
-    every = psutil.process_iter(["cmdline"])
-    return [process for process in every if str(directory) in " ".join(process.info["cmdline"] or ())]
+    """Return the processes that have the directory for their temporary files."""
+    every = psutil.process_iter(["environ"])
+    return [process for process in every if (process.info["environ"] or {}).get("TMPDIR") == str(directory)]

@@ -7,7 +7,8 @@ from contextlib import suppress
 
 import pytest
 
-from cluster_serving.node.commands.tune_display import Signals, display
+from cluster_serving.client.servers.process.signals import Signals
+from cluster_serving.node.commands.tune_display import display
 from cluster_serving.node.config.choice import Shape
 from cluster_serving.node.config.objective import Measured
 from cluster_serving.node.tuning.candidates import Candidate
