@@ -24,7 +24,7 @@ from cluster_serving.node.models.runtime import Engine, Runtime, TriedRuntime
 from cluster_serving.node.supervisor.child import THREAD_VARIABLES
 from cluster_serving.node.topology.idle import be_idle, leave_session
 
-_PATIENCE_S = 3600.0  # for NNCF, which gets the processor only while the node leaves it idle
+_PATIENCE_S = 3600.0  # for NNCF in all, which gets the processor only while the node leaves it idle
 _END_S = 10.0
 
 

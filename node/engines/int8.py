@@ -17,6 +17,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
@@ -154,6 +155,7 @@ def _make(
     outputs = [(name, port) for name, port, _ in converted.results if not wanted or name in wanted]
     jury = _Jury(reference, [name for name, _ in outputs], trials, judging)
     task = Task(outputs, has_int8(), trials.metric)
+    until_s = time.monotonic() + trials.patience_s
     with draft(place.parent) as directory:
         ov.save_model(converted.model, directory / "model.xml", compress_to_fp16=False)
         for spec, port in zip(reference.inputs, converted.ports_in, strict=True):
@@ -166,7 +168,7 @@ def _make(
             return converted.compiled(reference, replace(options, precision=rest), model)
 
         def made(task: Task) -> tuple[Done, Judged]:
-            done = _quantised(directory, task, trials.patience_s)
+            done = _quantised(directory, task, until_s - time.monotonic())
             return done, jury.judged(compiled("f32"), done)
 
         try:

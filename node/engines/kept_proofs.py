@@ -123,13 +123,13 @@ def draft(directory: Path) -> Generator[Path]:
 
 def remove_left(directory: Path) -> None:
     """Remove the folders of processes that were killed while they made a model: each has calibration data, the user's records."""
-    with suppress(FileNotFoundError), _locked(directory):
+    with suppress(OSError), _locked(directory):  # without a store, or the right to change it, nothing can be removed
         _remove_left(directory)
 
 
 def _remove_left(directory: Path) -> None:
     for left in directory.glob(f"{_DRAFT}*"):
-        with suppress(BlockingIOError, FileNotFoundError), _locked(left, fcntl.LOCK_NB):
+        with suppress(OSError), _locked(left, fcntl.LOCK_NB):  # in the making, or another user's
             shutil.rmtree(left, ignore_errors=True)
 
 

@@ -44,7 +44,8 @@ class Trials(NamedTuple):
     `data` is `calibrationData`, an absolute path. An empty `data` stands for random numbers. `tolerance` is `accuracyTolerance`.
     `images` are the options for decoding images into rows. INT8 is judged by `agreement` (`accuracyAgreement`) and `metric`
     (`accuracyMetric`). `may_keep`: a model made from the user's model may be written to the disk. `patience_s`: seconds that
-    quantising may take. `by_cpu_time`: candidates are timed by processor time, because others take the processor away.
+    quantising may take in all, well below the seconds that a node has to get ready. `by_cpu_time`: candidates are timed by
+    processor time, because others take the processor away.
     """
 
     data: str = ""
@@ -53,7 +54,7 @@ class Trials(NamedTuple):
     agreement: float = 0.99
     metric: str = ""
     may_keep: bool = True
-    patience_s: float = 600.0
+    patience_s: float = 240.0
     by_cpu_time: bool = False
 
 

@@ -6,6 +6,7 @@ import structlog
 
 from cluster_serving.client.servers.process.exit_codes import ExitCode
 from cluster_serving.node.config.loading import Config
+from cluster_serving.node.engines.kept_proofs import remove_left
 from cluster_serving.node.job.directory import Job
 from cluster_serving.node.job.redis_watch import RedisWatch
 from cluster_serving.node.models.base import ModelError
@@ -39,6 +40,7 @@ def serve(config: Config, job: Job, report: Report, changes: ChangeSource, redis
         report("failed", str(error))
         return ExitCode.MODEL if isinstance(error, ModelError) else ExitCode.CONFIG
     allow_descriptors()
+    remove_left(job.proof_directory(config.model_cache))
     if config.tuning == "start":
         from cluster_serving.node.lifecycle.tune_first import tune_first  # with pyarrow, which takes 20 MB
 

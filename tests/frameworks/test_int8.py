@@ -2,6 +2,7 @@
 
 import re
 import shutil
+import time
 from collections.abc import Callable
 from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
@@ -19,7 +20,9 @@ from cluster_serving.node.engines import engine, int8
 from cluster_serving.node.engines.agreement import Agreement, Judged
 from cluster_serving.node.engines.engine import Loaded
 from cluster_serving.node.engines.kept_proofs import KeptProofs
+from cluster_serving.node.engines.quantising import Done, Task
 from cluster_serving.node.engines.trials import Trials
+from cluster_serving.node.lifecycle.options import TIMEOUT_S
 from cluster_serving.node.models import detect
 from cluster_serving.node.models.base import Array, LoadOptions, ModelError
 from cluster_serving.node.models.runtime import Precision, Runtime, TriedRuntime
@@ -244,6 +247,28 @@ def test_the_process_has_a_time_limit(place: Place, tmp_path: Path) -> None:
         loaded(place._replace(kept=tmp_path), patience_s=0.001)
     with pytest.raises(ModelError, match=rf"; to try again, take {tmp_path}/conditions-0123-int8-\w+ away"):
         loaded(place._replace(kept=tmp_path))
+
+
+def test_both_times_of_quantising_share_the_limit_which_is_well_below_that_of_a_start(
+    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    patiences: list[float] = []
+    quantised = int8._quantised
+
+    def told(directory: Path, task: Task, patience_s: float) -> Done:
+        patiences.append(patience_s)
+        return quantised(directory, task, patience_s)
+
+    monkeypatch.setattr(int8, "_quantised", told)
+    monkeypatch.setattr(int8, "has_bfloat16", no_bfloat16)
+    began_s = time.monotonic()
+
+    loaded(place._replace(kept=tmp_path))
+
+    took_s = time.monotonic() - began_s
+    first, second = patiences
+    assert first <= Trials().patience_s <= TIMEOUT_S / 2
+    assert first - took_s < second < first
 
 
 def test_auto_races_float32_and_int8(place: Place) -> None:

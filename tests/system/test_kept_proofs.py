@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from cluster_serving.client import InputQueue
+from support.models import MODELS
 from support.private_redis import PrivateRedis
 from support.running_node import RunningNode, running_node
 from support.wait import wait_until
@@ -34,6 +35,17 @@ ROWS = np.random.default_rng(3).uniform(200, 900, (8, 4)).astype(np.float32)
 def answers(node: RunningNode, server: PrivateRedis) -> list[Any]:
     with InputQueue(url=server.url, name=node.job) as queue:
         return list(queue.predict_many([{"x": row} for row in ROWS]))
+
+
+def test_a_start_removes_what_a_killed_node_left_of_a_model_in_the_making(
+    tmp_path: Path, redis_server: PrivateRedis
+) -> None:
+    left = tmp_path / "state" / ".proofs" / ".int8-left"
+    left.mkdir(parents=True)
+    (left / "input0.npy").touch()
+
+    with running_node(tmp_path, redis_server, jobName="left", modelPath=str(MODELS / "affine.py")):
+        assert not left.exists()
 
 
 def test_fault_of_live_rows_holds_at_the_next_start_of_any_job(
