@@ -127,9 +127,8 @@ def _pipe(job: Job) -> Generator[tuple[Path, int]]:
     except Exception:
         path.unlink(missing_ok=True)
         raise
-    path.unlink(
-        missing_ok=True
-    )  # not after an interruption: as long as the node has the pipe open, it goes on with the change
+    # Not after an interruption: as long as the node has the pipe open, it goes on with the change.
+    path.unlink(missing_ok=True)
 
 
 def _has_writer(pipe: Path) -> bool:
