@@ -133,7 +133,8 @@ class Settings(Log, Redis):
         "(rows if every input and output has a batch dimension).",
     )
     input_already_batched: bool = Field(
-        default=False, description="true: batching: none, where a record may also lack the batch dimension."
+        default=False,
+        description="true: batching: none, where a record may also lack the batch dimension, if the model states its shapes.",
     )
     deterministic: bool = Field(
         default=False,

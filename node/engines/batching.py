@@ -96,6 +96,10 @@ def declare(backend: Backend, options: LoadOptions) -> Batching:
         return _none(backend, "no input has a batch dimension")
     if lacking and options.batching == "auto" and not options.names_batch_axis:
         return _none(backend, f"input {lacking[0]!r} has no batch dimension")
+    if unstated := [spec.name for spec in inputs if spec.row_shape is None]:
+        log.warning(
+            "a tensor with a batch dimension is taken for one row: state the shapes in modelInputs", inputs=unstated
+        )
     return Batching("rows")
 
 

@@ -46,7 +46,7 @@ class PythonBackend:
         """Call `predict` once on a copy of `batch`, and cast the returned arrays to the declared dtypes.
 
         Raises:
-            ValueError: an output is missing, complex or masked, or has a wrong shape or a wrong number of rows.
+            ValueError: an output is missing, has values that its dtype cannot hold, or a wrong shape or a wrong number of rows.
             Exception: any exception of `predict`.
         """
         counts = [rows for spec in self.inputs if (rows := spec.rows_of(batch[spec.name])) is not None]
@@ -62,22 +62,32 @@ class PythonBackend:
                 raise ValueError(
                     f"predict did not return {spec.name!r}, only {', '.join(map(repr, returned)) or 'nothing'}"
                 )
-            value = returned[spec.name]
-            if not spec.is_text and np.iscomplexobj(value):
-                raise ValueError(
-                    f"predict returned {spec.name!r} as complex numbers: return .real and .imag as two outputs"
-                )
-            if np.ma.is_masked(value):
-                raise ValueError(
-                    f"predict returned {spec.name!r} with masked values: fill them, as numpy.ma.filled does"
-                )
-            array = np.asarray(value, dtype=object if spec.is_text else spec.dtype)
+            array = _as_declared(returned[spec.name], spec)
             expected = tuple(rows if at == spec.batch_axis else dim for at, dim in enumerate(spec.shape or ()))
             if not matches(array.shape, expected):
                 told = spec.describe() if rows is None else f"{rows} rows of {spec.describe()}"
                 raise ValueError(f"predict returned {spec.name!r} with shape {list(array.shape)} for {told}")
             arrays[spec.name] = array
         return arrays
+
+
+def _as_declared(value: Any, spec: TensorSpec) -> Array:
+    """Return an output in its declared dtype. Floats are rounded as numpy rounds them."""
+    if spec.is_text:
+        return np.asarray(value, dtype=object)
+    array, dtype = np.asarray(value), np.dtype(spec.dtype)
+    if np.ma.is_masked(value):
+        raise ValueError(f"predict returned {spec.name!r} with masked values: fill them, as numpy.ma.filled does")
+    if array.dtype.kind == "c":
+        raise ValueError(f"predict returned {spec.name!r} as complex numbers: return .real and .imag as two outputs")
+    if array.dtype == dtype:
+        return array
+    with np.errstate(all="ignore"):
+        declared = array.astype(dtype)
+    if dtype.kind != "f" and array.dtype.kind in _NUMBERS and (lost := declared != array).any():
+        example = array[lost].flat[0]
+        raise ValueError(f"predict returned {spec.name!r} with {example} of {array.dtype}, which {dtype} cannot hold")
+    return declared
 
 
 def load(detected: Detected, options: LoadOptions) -> PythonBackend:

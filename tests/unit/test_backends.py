@@ -1,5 +1,7 @@
 """Each backend loads real files, says what they take and give, and says what is wrong with broken ones."""
 
+import math
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -512,6 +514,47 @@ def test_python_answers_that_are_wrong(python_file: Path, answer: str, reason: s
 
     with pytest.raises(ValueError, match=reason):
         backend.run({"x": ROWS})
+
+
+@pytest.mark.parametrize(
+    ("dtype", "value", "found"),
+    [
+        ("uint8", [300.0], "300.0 of float64, which uint8 cannot hold"),
+        ("uint64", [-1], "-1 of int64, which uint64 cannot hold"),
+        ("int64", [math.nan], "nan of float64, which int64 cannot hold"),
+        ("bool", [0.3], "0.3 of float64, which bool cannot hold"),
+        ("int8", [3.0], 3),
+        ("bool", [1], True),
+        ("float32", [0.1], np.float32(0.1)),
+        ("float16", [1e9], math.inf),
+        ("float32", [2**63], np.float32(2**63)),
+    ],
+)
+def test_outputs_of_python_are_cast_without_a_loss_but_for_rounding(
+    python_file: Path, dtype: str, value: list[float], found: Any
+) -> None:
+    backend = load_from(
+        write_python(
+            python_file,
+            f"""
+        from math import nan
+
+        class Model:
+            inputs = [("x", "float32", (None, 3))]
+            outputs = [("y", "{dtype}", (None,))]
+
+            def predict(self, batch):
+                return {{"y": {value}}}
+    """,
+        )
+    )
+    batch = {"x": ROWS[:1]}
+
+    if isinstance(found, str):
+        with pytest.raises(ValueError, match=re.escape(found)):
+            backend.run(batch)
+    else:
+        assert backend.run(batch)["y"] == found
 
 
 def test_a_run_leaves_its_input_as_it_was(tmp_path: Path) -> None:

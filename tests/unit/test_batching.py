@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from structlog.testing import capture_logs
 
 from cluster_serving.node.engines.batching import Batching, declare, rows_first, settle
 from cluster_serving.node.engines.warm_up import warm_up
@@ -225,3 +226,13 @@ def test_wanted_rows_need_no_run_that_can_be_made_up() -> None:
 
     assert decided(model, "rows") == Batching("rows")
     assert warm_up(model, 4) == 0
+
+
+def test_rows_of_an_input_without_a_shape_are_warned_about() -> None:
+    with capture_logs() as logs:
+        decided(Model([TensorSpec("x", "float32", None)], [Y], same))
+        decided(Model([X], [Y], same))
+
+    assert [(each["event"], each["inputs"]) for each in logs] == [
+        ("a tensor with a batch dimension is taken for one row: state the shapes in modelInputs", ["x"])
+    ]
