@@ -20,6 +20,7 @@ import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
+from cluster_serving.node.engines.accuracy import equal
 from cluster_serving.node.models.base import Array, ModelError
 from cluster_serving.node.models.runtime import TriedRuntime
 from cluster_serving.node.models.user_code import execute, faults_of
@@ -113,7 +114,7 @@ def same_arg_max(
 ) -> NDArray[np.bool_]:
     """Return for each record whether every arg max along the last axis of the outputs is the same. A tie in `expected` agrees.
 
-    Outputs of whole numbers have to be equal.
+    NaN has to be in the same places, and is no arg max. Outputs of whole numbers have to be equal.
 
     Raises:
         ModelError: an output has a single value along its last axis.
@@ -131,9 +132,12 @@ def same_arg_max(
                 f"output {name!r} has one value, and no arg max to compare: set accuracyMetric to judge INT8 by your own measure"
             )
         else:
-            is_valid = np.isfinite(others) | (others == values)  # a model may mask values with -inf
-            chosen = np.take_along_axis(values, others.argmax(axis=-1, keepdims=True), -1)
-            same = (chosen == values.max(axis=-1, keepdims=True)) & is_valid.all(axis=-1, keepdims=True)
+            is_valid = equal(values, others) | (
+                np.isfinite(others) & ~np.isnan(values)
+            )  # a model may mask values with -inf
+            ranked, others = (np.where(np.isnan(each), -np.inf, each) for each in (values, others))
+            chosen = np.take_along_axis(ranked, others.argmax(axis=-1, keepdims=True), -1)
+            same = (chosen == ranked.max(axis=-1, keepdims=True)) & is_valid.all(axis=-1, keepdims=True)
         agree &= same.reshape(rows, -1).all(axis=1)
     return agree
 
@@ -168,8 +172,8 @@ def by_metric(setting: str) -> Judge:
         return given.astype(np.float64)
 
     def judge(expected: Mapping[str, Array], found: Mapping[str, Array], labels: Array | None) -> NDArray[np.bool_]:
-        agree: NDArray[np.bool_] = scores(found, labels) >= scores(expected, labels)
-        return agree
+        before, after = scores(expected, labels), scores(found, labels)
+        return (after >= before) | equal(before, after)  # a metric may have no score for a record: NaN
 
     return judge
 

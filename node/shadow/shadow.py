@@ -15,6 +15,7 @@ from random import Random
 import numpy as np
 import structlog
 
+from cluster_serving.node.engines.accuracy import equal, largest
 from cluster_serving.node.engines.agreement import Agreement, percent, same_arg_max
 from cluster_serving.node.engines.batching import rows_first, sized
 from cluster_serving.node.engines.engine import load
@@ -139,8 +140,8 @@ class Shadow:
 class Judge:
     """Judge of outputs: by the arg max, or where an output has one value and no arg max, by `accuracyTolerance`.
 
-    A value may differ by the tolerance, as a share of the largest value of its output so far. The user's metric does not count: it
-    needs labels, which live records do not have.
+    A value may differ by the tolerance, as a share of the largest finite value of its output so far. The user's metric does not
+    count: it needs labels, which live records do not have.
     """
 
     def __init__(self, tolerance: float) -> None:
@@ -161,8 +162,10 @@ class Judge:
     def _is_close(self, name: str, expected: Array, found: Array) -> bool:
         if expected.dtype.kind != "f":
             return bool((expected == found).all())
-        self._largest[name] = max(self._largest.get(name, 0.0), float(np.abs(expected).max(initial=0)))
-        return bool((np.abs(expected - found) <= self._tolerance * self._largest[name]).all())
+        self._largest[name] = max(self._largest.get(name, 0.0), largest(expected))
+        with np.errstate(invalid="ignore", over="ignore"):  # infinity minus infinity, which are equal
+            is_close = np.abs(expected - found) <= self._tolerance * self._largest[name]
+        return bool((equal(expected, found) | is_close).all())
 
 
 def main(spec: ShadowSpec, ready: Callable[..., None]) -> None:

@@ -23,7 +23,10 @@ NAN, INF = np.nan, np.inf
         (np.array([[NAN, 1.0]]), np.array([[0.0, 1.0]]), INF),
         (np.array([[0.0, 1.0]]), np.array([[NAN, 1.0]]), INF),
         (np.array([[INF, 1.0]]), np.array([[-INF, 1.0]]), INF),
-        (np.array([[0.0, 0.0]]), np.array([[0.0, 0.1]]), INF),
+        (np.array([[0.0, 0.0]]), np.array([[0.0, 1e-12]]), 1e-7),
+        (np.array([[0.0, 0.0]]), np.array([[0.0, 0.1]]), 1e4),
+        (np.array([[0.0, 1e-9]]), np.array([[0.0, 1.5e-9]]), 0.5),
+        (np.array([[0.0, 0.0]]), np.array([[0.0, NAN]]), INF),
         (np.array([5000, 7]), np.array([5000, 7]), 0),
         (np.array([5000, 7]), np.array([5001, 7]), INF),
         (np.array([True]), np.array([False]), INF),
@@ -68,3 +71,5 @@ def test_why_it_is_refused() -> None:
     swapped = compare({"y": a}, {"y": np.array([[0.991, 0.999]])}, 0.0095)
     assert swapped.refused(0.0095) == "another arg max in 100.00% of the rows"
     assert compare({"y": a}, {}, 0.01).refused(1).startswith("other outputs")
+    assert compare({"y": 0 * a}, {"y": 0 * a + 1e-12}, 0.01).refused(0.01) == ""
+    assert compare({"y": 0 * a}, {"y": 0 * a + 0.1}, 0.01).refused(0.01).startswith("differs by 1e+04")

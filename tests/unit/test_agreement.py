@@ -67,6 +67,16 @@ def test_a_record_agrees_by_its_arg_max(found: Array, agree: list[bool]) -> None
     assert same_arg_max({"y": A}, {"y": np.asarray(found, np.float32)}).tolist() == agree
 
 
+@pytest.mark.parametrize(
+    ("found", "agrees"),
+    [([np.nan, 1, 2], True), ([np.nan, 2, 1], False), ([0, 1, 2], False), ([1, np.nan, 2], False)],
+)
+def test_a_record_agrees_with_nan_in_the_same_places(found: list[float], agrees: bool) -> None:
+    expected = np.array([[np.nan, 1, 2]], np.float32)
+
+    assert same_arg_max({"y": expected}, {"y": np.array([found], np.float32)}).tolist() == [agrees]
+
+
 def test_every_position_and_every_output_of_a_record_has_to_agree() -> None:
     words = np.stack([A, A])  # 2 records x 3 positions x 3 classes
     others = words.copy()
@@ -92,6 +102,14 @@ def test_a_record_agrees_by_the_users_score_if_it_does_not_fall(tmp_path: Path) 
 
     # Right and then wrong, right both times, wrong and then right.
     assert judge(expected, found, np.array([1, 0, 2])).tolist() == [False, True, True]
+
+
+def test_a_record_without_a_score_agrees_if_it_has_none_either(tmp_path: Path) -> None:
+    file = tmp_path / "metric.py"
+    file.write_text("def score(outputs, labels):\n    return outputs['y']\n")
+    expected, found = {"y": np.array([np.nan, np.nan, 1])}, {"y": np.array([np.nan, 1, np.nan])}
+
+    assert by_metric(f"{file}:score")(expected, found, None).tolist() == [True, False, False]
 
 
 @pytest.mark.parametrize(

@@ -103,6 +103,21 @@ def test_an_arg_max_agrees_and_a_value_alone_within_the_tolerance_of_the_largest
     assert not agree([0.5], [float("nan")])
 
 
+def test_infinity_and_nan_agree_with_themselves_and_say_nothing_of_the_size_of_later_values() -> None:
+    judge, inf, nan = Judge(0.01), np.inf, np.nan
+
+    def agree(expected: list[float], found: list[float]) -> bool:
+        return judge.agree({"y": np.array([expected], np.float32)}, {"y": np.array([found], np.float32)})
+
+    assert agree([inf], [inf])
+    assert agree([nan], [nan])
+    assert not agree([1.0], [5.0])
+    assert not agree([1.0], [inf])
+    assert not agree([inf], [1.0])
+    assert not agree([inf], [-inf])
+    assert not agree([nan], [1.0])
+
+
 def test_each_output_is_judged_by_itself() -> None:
     judge = Judge(0.001)
 
