@@ -79,7 +79,9 @@ def different_rows(inputs: Sequence[TensorSpec], rows: int) -> Iterator[dict[str
             yield {name: array[kept] for name, array in made.items()}
 
 
-def samples(path: Path, inputs: Sequence[TensorSpec], images: ImageOptions, rows: int) -> dict[str, Array]:
+def samples(
+    path: Path, inputs: Sequence[TensorSpec], images: ImageOptions, rows: int, most_bytes: int = MOST_BYTES
+) -> dict[str, Array]:
     """Return the first rows of the user's own data, or a call, by the names of the inputs.
 
     Args:
@@ -87,14 +89,15 @@ def samples(path: Path, inputs: Sequence[TensorSpec], images: ImageOptions, rows
         inputs: inputs of the model. An empty sequence stands for any number of tensors.
         images: options for decoding images into rows.
         rows: largest number of rows. The result has at least one row.
+        most_bytes: largest number of bytes of these rows.
 
     Raises:
         ModelError: the data cannot be read, or do not fit the model. The message begins with the key and the path.
     """
     try:
         if path.is_dir():
-            return _from_images(path, inputs, images, rows)
-        return _fitted(_from_file(path, inputs), inputs, rows)
+            return _from_images(path, inputs, images, rows, most_bytes)
+        return _fitted(_from_file(path, inputs), inputs, rows, most_bytes)
     except (CodecError, OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise ModelError(f"{_KEY} {path}: {reason}") from error
@@ -146,7 +149,7 @@ def _from_file(path: Path, inputs: Sequence[TensorSpec]) -> Mapping[str, Array]:
     raise ValueError("neither an .npz or .npy file nor a folder of images")
 
 
-def _fitted(arrays: Mapping[str, Array], inputs: Sequence[TensorSpec], rows: int) -> dict[str, Array]:
+def _fitted(arrays: Mapping[str, Array], inputs: Sequence[TensorSpec], rows: int, most_bytes: int) -> dict[str, Array]:
     inputs = inputs or open_inputs(len(arrays))
     if set(arrays) != {spec.name for spec in inputs}:
         raise ValueError(f"arrays for {', '.join(arrays) or 'nothing'}, and the model takes {_taken(inputs)}")
@@ -154,6 +157,8 @@ def _fitted(arrays: Mapping[str, Array], inputs: Sequence[TensorSpec], rows: int
     if len(set(rows_of.values())) > 1 or not all(rows_of.values()):
         told = ", ".join(f"{name!r} {count}" for name, count in rows_of.items())
         raise ValueError(f"each input must have the same number of rows, and one at least: {told}")
+    row_bytes = sum(_row_bytes(arrays[spec.name], spec) for spec in inputs if spec.name in rows_of)
+    rows = min(rows, max(1, most_bytes // max(1, row_bytes)))
     fitted: dict[str, Array] = {}
     for spec in inputs:
         array = spec.take(arrays[spec.name], slice(rows))
@@ -166,6 +171,12 @@ def _fitted(arrays: Mapping[str, Array], inputs: Sequence[TensorSpec], rows: int
     return fitted
 
 
+def _row_bytes(array: Array, spec: TensorSpec) -> int:
+    """Return the bytes of a row in the dtype of the input. The shape of the input may be free."""
+    itemsize = np.dtype(spec.dtype).itemsize if spec.is_numeric else array.itemsize
+    return array.size // (spec.rows_of(array) or 1) * itemsize
+
+
 def _fits(array: Array, spec: TensorSpec) -> bool:
     if spec.shape is None:
         return True
@@ -174,7 +185,9 @@ def _fits(array: Array, spec: TensorSpec) -> bool:
     return matches(array.shape, tuple(shape))
 
 
-def _from_images(folder: Path, inputs: Sequence[TensorSpec], images: ImageOptions, rows: int) -> dict[str, Array]:
+def _from_images(
+    folder: Path, inputs: Sequence[TensorSpec], images: ImageOptions, rows: int, most_bytes: int
+) -> dict[str, Array]:
     if len(inputs) > 1:
         raise ValueError(f"images for one input, and the model takes {_taken(inputs)}: give an .npz file")
     files = image_files(folder)
@@ -193,6 +206,8 @@ def _from_images(folder: Path, inputs: Sequence[TensorSpec], images: ImageOption
             raise ValueError(f"{file.name}: {error}") from error
         if found[-1].shape != found[0].shape:
             raise ValueError(f"{file.name} has another size than {files[0].name}: set imageResize")
+        if (len(found) + 1) * found[0].nbytes > most_bytes:
+            break
     return {spec.name: np.stack(found)}
 
 

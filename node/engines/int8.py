@@ -40,7 +40,7 @@ from cluster_serving.node.engines.agreement import (
     records_needed,
     same_arg_max,
 )
-from cluster_serving.node.engines.calibration import MOST_BYTES, MOST_RECORDS, image_files, labels_of, samples
+from cluster_serving.node.engines.calibration import MOST_RECORDS, image_files, labels_of, samples
 from cluster_serving.node.engines.conversion import Converted
 from cluster_serving.node.engines.kept_proofs import draft
 from cluster_serving.node.engines.precision import has_bfloat16, has_int8
@@ -313,10 +313,8 @@ def _halves(reference: Backend, trials: Trials) -> tuple[_Half, _Half]:
     Raises:
         ModelError: the data do not fit the model, or are too few to prove the agreement.
     """
-    row_bytes = sum(spec.row_bytes for spec in reference.inputs)
-    most = min(MOST_RECORDS, MOST_BYTES // max(1, row_bytes))
     path = Path(trials.data)
-    arrays = samples(path, reference.inputs, trials.images, most)
+    arrays = samples(path, reference.inputs, trials.images, MOST_RECORDS)
     axes = {spec.name: spec.batch_axis for spec in reference.inputs}
     counts = [array.shape[axis] for name, array in arrays.items() if (axis := axes.get(name, 0)) is not None]
     if not counts:

@@ -33,7 +33,7 @@ Make = Callable[[Runtime], Backend]
 Batches = Sequence[dict[str, Array]]
 
 _MOST_ROWS = 256
-_MOST_OUTPUT_BYTES = 256 << 20
+_MOST_BYTES = 256 << 20  # of the inputs, and of the outputs
 _LEAST_RUNS, _MOST_RUNS = 3, 50
 _TIMING_S, _TIMING_ALONE_S = 2.0, 0.2
 
@@ -113,7 +113,7 @@ def _batches(reference: Backend, batch: int, trials: Trials) -> Batches:
     if not trials.data:
         made_up = random_batch(reference.inputs, batch)
         return [] if made_up is None else [made_up]
-    arrays = samples(Path(trials.data), reference.inputs, trials.images, _MOST_ROWS)
+    arrays = samples(Path(trials.data), reference.inputs, trials.images, _MOST_ROWS, _MOST_BYTES)
     axes = {spec.name: spec.batch_axis for spec in reference.inputs}
     rows = next((array.shape[axis] for name, array in arrays.items() if (axis := axes.get(name, 0)) is not None), None)
     if rows is None:
@@ -127,7 +127,7 @@ def _batches(reference: Backend, batch: int, trials: Trials) -> Batches:
 
 
 def _expected(reference: Backend, batches: Batches, data: str) -> Batches:
-    """Return the outputs of the reference for as many batches as `_MOST_OUTPUT_BYTES` allows.
+    """Return the outputs of the reference for as many batches as `_MOST_BYTES` allows.
 
     The result is empty if the reference fails on random numbers, or without batches.
     """
@@ -138,7 +138,7 @@ def _expected(reference: Backend, batches: Batches, data: str) -> Batches:
         for inputs in batches:
             outputs = reference.run(inputs)  # valid until the next run
             expected.append({name: array.copy() for name, array in outputs.items()})
-            if sum(array.nbytes for outputs in expected for array in outputs.values()) > _MOST_OUTPUT_BYTES:
+            if sum(array.nbytes for outputs in expected for array in outputs.values()) > _MOST_BYTES:
                 break
     except Exception as error:  # a model may raise anything
         if data:

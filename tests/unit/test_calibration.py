@@ -76,6 +76,24 @@ def test_images_are_decoded_as_those_of_records(tmp_path: Path) -> None:
     np.testing.assert_array_equal(found[:, 0, 0, 0], [image[0, 0, 0] / 2 for image in images[:2]])
 
 
+@pytest.mark.parametrize(("most_bytes", "rows"), [(1, 1), (79, 1), (80, 2), (10_000, 5)])
+def test_as_many_rows_as_fit_in_memory_whatever_the_model_states(tmp_path: Path, most_bytes: int, rows: int) -> None:
+    """A row has 16 bytes of x in float32, and 24 of ids in int64, whose shape is free."""
+    np.savez(tmp_path / "rows.npz", ids=np.arange(15, dtype=np.int32).reshape(5, 3), x=ROWS)
+
+    found = samples(tmp_path / "rows.npz", (X, IDS), OPTIONS, 256, most_bytes)
+
+    assert {name: len(array) for name, array in found.items()} == {"x": rows, "ids": rows}
+
+
+@pytest.mark.parametrize(("most_bytes", "rows"), [(1, 1), (2 * 576, 2), (10_000, 3)])
+def test_as_many_images_as_fit_in_memory(tmp_path: Path, most_bytes: int, rows: int) -> None:
+    save_images(tmp_path / "photos", (6, 8), (6, 8), (6, 8))
+    free = TensorSpec("image", "float32", (None, 3, None, None))
+
+    assert samples(tmp_path / "photos", [free], OPTIONS, 256, most_bytes)["image"].shape == (rows, 3, 6, 8)
+
+
 def test_images_must_have_one_size(tmp_path: Path) -> None:
     save_images(tmp_path / "photos", (6, 8), (12, 16))
 

@@ -1,9 +1,14 @@
 """Choice among the runtimes that were tried."""
 
+from pathlib import Path
+
+import numpy as np
 import pytest
 from structlog.testing import capture_logs
 
-from cluster_serving.node.engines.trials import best
+from cluster_serving.node.engines import trials
+from cluster_serving.node.engines.trials import REFERENCE, Trials, best, try_all
+from cluster_serving.node.models.base import Array, TensorSpec
 from cluster_serving.node.models.runtime import Runtime, TriedRuntime
 
 NATIVE = TriedRuntime("native", "f32", 10.0, 0.0, 1.0)
@@ -49,6 +54,32 @@ def test_what_cannot_be_compared_is_the_farthest() -> None:
 def test_nothing_is_taken_of_what_does_not_run() -> None:
     assert best([TriedRuntime("openvino", "f32", refused="cannot be loaded")]) is None
     assert best([]) is None
+
+
+class Identity:
+    """Model of one input of a free shape. `ran` gets the first value of each row, batch by batch."""
+
+    def __init__(self, ran: list[list[float]]) -> None:
+        self.inputs: tuple[TensorSpec, ...] = (TensorSpec("x", "float32", (None, None)),)
+        self.outputs: tuple[TensorSpec, ...] = self.inputs
+        self._ran = ran
+
+    def run(self, batch: dict[str, Array]) -> dict[str, Array]:
+        """Return the batch."""
+        self._ran.append(batch["x"][:, 0].tolist())
+        return batch
+
+
+def test_the_rows_of_the_race_fit_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trials, "_MOST_BYTES", 5 * 400)
+    ran: list[list[float]] = []
+    np.save(tmp_path / "rows.npy", np.arange(9, dtype=np.float32).repeat(100).reshape(9, 100))
+
+    (tried,) = try_all(lambda _: Identity(ran), [REFERENCE], 2, Trials(str(tmp_path / "rows.npy")))
+
+    assert tried.refused == ""
+    assert ran[:3] == [[0, 1], [2, 3], [4, 0]]
+    assert {row for batch in ran for row in batch} == {0, 1, 2, 3, 4}
 
 
 def test_candidates_are_told_with_speed_and_reason() -> None:
