@@ -21,6 +21,7 @@ from cluster_serving.node.commands.calibrating import (
     subject_of,
     tried,
 )
+from cluster_serving.node.commands.output_place import check_place
 from cluster_serving.node.commands.which_job import chosen_job, job_argument
 from cluster_serving.node.lifecycle.options import TIMEOUT_S, StartOptions, recorded_options
 
@@ -110,6 +111,8 @@ def calibrate(
         raise click.UsageError("--rollback goes back to what was served before: give it alone.")
     if keep is not None and (keep / RECORDS).exists():
         raise click.UsageError(f"{keep / RECORDS} exists already: give a new DIR.")
+    if keep is not None:
+        check_place(keep / RECORDS, makes_folders=True)
     import_lean("structlog", "redis")
     job = chosen_job(name)
     record = job.read()

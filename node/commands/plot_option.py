@@ -1,11 +1,10 @@
 """Option of commands that draw a picture of their result."""
 
-import os
 from pathlib import Path
 
 import click
 
-from cluster_serving.client.servers.process.exit_codes import Fault
+from cluster_serving.node.commands.output_place import check_place
 
 plot_option = click.option(
     "--plot", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE.png", help="Draw a picture (extra plot)."
@@ -24,5 +23,4 @@ def check_plot(path: Path | None) -> None:
     if path is None:
         return
     require(["matplotlib"], "plot", "the drawing package is")
-    if not os.access(path.parent, os.W_OK | os.X_OK):
-        raise Fault(f"{path} cannot be written: {path.parent} is no directory, or not yours to write to")
+    check_place(path)

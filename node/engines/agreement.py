@@ -132,9 +132,8 @@ def same_arg_max(
                 f"output {name!r} has one value, and no arg max to compare: set accuracyMetric to judge INT8 by your own measure"
             )
         else:
-            is_valid = equal(values, others) | (
-                np.isfinite(others) & ~np.isnan(values)
-            )  # a model may mask values with -inf
+            # A model may mask values with -inf.
+            is_valid = equal(values, others) | (np.isfinite(others) & ~np.isnan(values))
             ranked, others = (np.where(np.isnan(each), -np.inf, each) for each in (values, others))
             chosen = np.take_along_axis(ranked, others.argmax(axis=-1, keepdims=True), -1)
             same = (chosen == ranked.max(axis=-1, keepdims=True)) & is_valid.all(axis=-1, keepdims=True)

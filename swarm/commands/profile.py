@@ -8,6 +8,7 @@ import click
 
 from cluster_serving.client.servers.process.command import SETTINGS, Command, say
 from cluster_serving.client.servers.process.number import Number
+from cluster_serving.node.commands.output_place import check_place
 
 
 @click.command(cls=Command, context_settings=SETTINGS, short_help="Measure what a record costs, for a plan.")
@@ -41,6 +42,7 @@ def profile(
     from cluster_serving.client.servers.process.installed import require
 
     require(["psutil", "redis"], "node", "The node that is measured is")
+    check_place(output)
     from rich.console import Console
 
     from cluster_serving.client.servers.process.signals import Signals

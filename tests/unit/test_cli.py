@@ -1009,3 +1009,28 @@ def test_a_no_is_no_ctrl_c() -> None:
         click.confirm("Sure?", abort=True)
 
     assert CliRunner().invoke(command, input="n\n").exit_code == ExitCode.FAILED
+
+
+@pytest.mark.parametrize(
+    ("words", "place"),
+    [
+        (("calibrate", "--keep", "file/new/kept"), "file/new/kept/records.npz cannot be written: file "),
+        (("swarm", "profile", "-o", "none/profile.json"), "none/profile.json cannot be written: none "),
+    ],
+)
+def test_a_place_that_cannot_be_written_is_told_before_anything_is_measured(words: tuple[str, ...], place: str) -> None:
+    Path("file").touch(mode=0o755)
+
+    result = run(*words)
+
+    assert (result.exit_code, result.stderr) == (
+        ExitCode.FAILED,
+        f"{place}is no directory, or not yours to write to\n",
+    )
+
+
+def test_folders_that_calibrate_would_make_are_no_fault() -> None:
+    result = run("calibrate", "--keep", "new/folder")
+
+    assert "cannot be written" not in result.stderr
+    assert not Path("new").exists()
