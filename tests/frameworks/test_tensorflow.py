@@ -99,6 +99,18 @@ def test_saved_model(saved: Path) -> None:
         np.testing.assert_array_equal(outputs["twice"], FLOATS[:rows] * 2)
 
 
+@pytest.mark.parametrize("name", ["input-1", "my.input", "image/encoded", "1x"])
+def test_inputs_with_names_that_python_does_not_take(tmp_path: Path, name: str) -> None:
+    """TensorFlow calls the argument of the function `input_1`, and the input of the signature `input-1`."""
+    double = tf.function(lambda x: {"twice": x * 2}, input_signature=[spec([None, 3], name=name)])
+    tf.saved_model.save(tf.Module(), str(tmp_path), double)
+
+    backend = load_from(tmp_path)
+
+    assert backend.inputs == (TensorSpec(name, "float32", (None, 3)),)
+    np.testing.assert_array_equal(backend.run({name: FLOATS})["twice"], FLOATS * 2)
+
+
 def test_text_in_and_out(saved: Path) -> None:
     backend = load_from(saved, signature="text")
 

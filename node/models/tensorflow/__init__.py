@@ -93,7 +93,9 @@ def _load_saved_model(directory: Path, options: LoadOptions) -> TensorflowBacken
         raise ModelError(
             f"{directory} has no signature to serve: export it with tf.saved_model.save(model, path, signatures=...)."
         )
-    return _signature_backend(root, signature, options, directory)
+    tensors = meta_graph.signature_def[signature.name].inputs
+    takes = {key: tf.TensorSpec(tensors[key].tensor_shape, tensors[key].dtype) for key in signature.inputs}
+    return _signature_backend(root, signature, takes, options, directory)
 
 
 @contextlib.contextmanager
@@ -111,10 +113,14 @@ def _with_variables(directory: Path, meta_graph: Any) -> Generator[Path, None, N
         yield Path(temporary)
 
 
-def _signature_backend(root: Any, signature: Signature, options: LoadOptions, path: Path) -> TensorflowBackend:
-    """Build the backend for a model of TensorFlow 2. Its signature is a function that is called by keyword."""
+def _signature_backend(
+    root: Any, signature: Signature, takes: Mapping[str, Any], options: LoadOptions, path: Path
+) -> TensorflowBackend:
+    """Build the backend for a model of TensorFlow 2. Its signature is a function that is called by keyword.
+
+    `takes` has dtype and shape by key. The function itself has only names that Python takes: `input_1` for the key `input-1`.
+    """
     name = signature.name
-    _, takes = root.signatures[name].structured_input_signature
     gives = root.signatures[name].structured_outputs
     inputs = _keys(signature.inputs, options.inputs, "input", path)
     outputs = _keys(signature.outputs, options.output_names, "output", path)
