@@ -18,13 +18,13 @@ import msgspec
 import numpy as np
 from sanic import HTTPResponse
 
+from cluster_serving.client.wire.bytes_in_text import BYTES_NAME, bytes_of
 from cluster_serving.client.wire.result import Result
 from cluster_serving.frontend.http.errors import BadRequest
 from cluster_serving.frontend.http.responses import json_response
 from cluster_serving.frontend.models.results import check_all
 
 _VALUE = ""  # name of the value in the place of outputs
-_BYTES_NAME = "_bytes"
 
 
 class Answer(msgspec.Struct, frozen=True, tag="v1"):
@@ -149,7 +149,7 @@ def _columns(results: Sequence[Result], batched: bool) -> dict[str, list[Any]]:
             # orjson takes the number in an array without dimensions, but not the array.
             columns[name] = [value[()] for value in values] if values[0].ndim == 0 else values
         else:
-            columns[name] = _as_bytes(values) if name.endswith(_BYTES_NAME) else values
+            columns[name] = _as_bytes(values) if name.endswith(BYTES_NAME) else values
     return columns
 
 
@@ -157,13 +157,13 @@ def _whole(name: str, value: Any) -> Any:
     """Return an output of a call."""
     if isinstance(value, np.ndarray):
         return value[()] if value.ndim == 0 else value
-    return _as_bytes(value) if name.endswith(_BYTES_NAME) else value
+    return _as_bytes(value) if name.endswith(BYTES_NAME) else value
 
 
 def _as_bytes(text: Any) -> Any:
     if isinstance(text, list):
         return [*map(_as_bytes, text)]
-    return {"b64": base64.b64encode(str(text).encode(errors="replace")).decode()}
+    return {"b64": base64.b64encode(bytes_of(str(text))).decode()}
 
 
 def _no_scores(found: str) -> BadRequest:

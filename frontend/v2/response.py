@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import orjson
 
+from cluster_serving.client.wire.bytes_in_text import bytes_of
 from cluster_serving.client.wire.tensors import Array
 from cluster_serving.frontend.http.errors import BadRequest
 from cluster_serving.frontend.v2.asked import Asked, Wanted
@@ -31,7 +32,7 @@ def encode_response(
         The body, and the number of its bytes that are the JSON head. None: all bytes.
 
     Raises:
-        BadRequest: a wanted output does not exist, or classes are wanted of a text.
+        BadRequest: a wanted output does not exist, classes are wanted of a text, or JSON of bytes that are no text.
     """
     described: list[dict[str, Any]] = []
     binary: list[bytes] = []
@@ -49,7 +50,7 @@ def encode_response(
             binary.append(data)
             tensor["parameters"] = {"binary_data_size": len(data)}
         elif array.dtype.kind == "O":
-            tensor["data"] = [text.encode(errors="replace").decode() for text in array.reshape(-1)]
+            tensor["data"] = _texts(each.name, array)
         else:
             tensor["data"] = np.ascontiguousarray(array).reshape(-1)
         described.append(tensor)
@@ -61,5 +62,12 @@ def encode_response(
 def _binary(array: Array) -> bytes:
     if array.dtype.kind != "O":
         return array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes()
-    texts = [text.encode(errors="replace") for text in array.reshape(-1)]
+    texts = [bytes_of(text) for text in array.reshape(-1)]
     return b"".join(part for text in texts for part in (_LENGTH.pack(len(text)), text))
+
+
+def _texts(name: str, array: Array) -> list[str]:
+    try:
+        return [bytes_of(text).decode() for text in array.reshape(-1)]
+    except UnicodeDecodeError as error:
+        raise BadRequest(f"output {name!r} holds bytes that are not UTF-8 text: ask for it with binary_data") from error

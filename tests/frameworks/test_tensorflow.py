@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from google.protobuf import text_format
 
+from cluster_serving.client.wire.bytes_in_text import bytes_of
 from cluster_serving.node.engines.precision import has_bfloat16
 from cluster_serving.node.models.base import Backend, LoadOptions, ModelError, TensorSpec
 from cluster_serving.node.models.detect import detect, load
@@ -120,6 +121,23 @@ def test_text_in_and_out(saved: Path) -> None:
     assert outputs["found"].tolist() == ["first", "zweité"]
     assert outputs["found"].dtype == object
     assert outputs["length"].tolist() == [1, 3]
+
+
+@pytest.mark.parametrize("name", ["png_bytes", "png"])
+def test_bytes_that_are_no_text(tmp_path: Path, name: str) -> None:
+    """They reach the answer where the name says so, and are an error of the record elsewhere."""
+    content = np.array([b"\x89PNG\xff", "née".encode()], object)
+    give = tf.function(lambda x: {name: tf.gather(tf.constant(content), x)}, input_signature=[spec([None], tf.int64)])
+    tf.saved_model.save(tf.Module(), str(tmp_path), give)
+    backend = load_from(tmp_path)
+
+    assert backend.run({"x": np.array([1])})[name].tolist() == ["née"]
+    if name == "png":
+        with pytest.raises(ModelError, match="output 'png' holds bytes that are not UTF-8 text: export the model"):
+            backend.run({"x": np.array([1, 0])})
+    else:
+        field = json.loads(json.dumps(backend.run({"x": np.array([1, 0])})[name].tolist()))
+        assert [bytes_of(text) for text in field] == ["née".encode(), b"\x89PNG\xff"]
 
 
 def test_bytes_and_a_free_dimension(saved: Path) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from cluster_serving.client.errors import RecordFailed
 from cluster_serving.client.tensor_spec import TensorSpec
+from cluster_serving.client.wire.bytes_in_text import text_of
 from cluster_serving.client.wire.result import Result
 from cluster_serving.client.wire.tensors import decode_tensor
 from cluster_serving.frontend.http.errors import BadRequest
@@ -228,10 +229,10 @@ def test_what_a_users_postprocess_made_is_the_prediction_whatever_it_is() -> Non
 
 
 def test_text_is_text_and_bytes_by_the_name_of_the_output() -> None:
-    found = [Result("", {"words": ["a", "b"], "raw_bytes": ["a", "b"]})]
+    found = [Result("", {"words": ["a", "b"], "raw_bytes": ["a", text_of(b"\x89\xff")]})]
 
     assert as_json(results.predictions(found, False)) == {
-        "predictions": [{"words": ["a", "b"], "raw_bytes": [{"b64": "YQ=="}, {"b64": "Yg=="}]}]
+        "predictions": [{"words": ["a", "b"], "raw_bytes": [{"b64": "YQ=="}, {"b64": "if8="}]}]
     }
 
 

@@ -7,6 +7,7 @@ import pytest
 from tritonclient.http import InferResult
 
 from cluster_serving.client.errors import ErrorCode, RecordFailed
+from cluster_serving.client.wire.bytes_in_text import text_of
 from cluster_serving.client.wire.result import Result
 from cluster_serving.client.wire.tensors import Array
 from cluster_serving.frontend.http.errors import BadRequest
@@ -52,6 +53,17 @@ def test_text_arrives_in_both_forms() -> None:
     assert read({"y": texts}, everything(True)).as_numpy("y").tolist() == [["grün".encode(), b""]]
     assert read({"y": texts}, everything(False)).as_numpy("y").tolist() == [["grün", ""]]
     assert read({"y": np.array(["\ud800"], object)}, everything(False)).as_numpy("y").tolist() == ["?"]
+
+
+def test_bytes_that_are_no_text_arrive_in_binary_and_are_refused_in_json() -> None:
+    content = b"\x89PNG \xc3\xa9\xff"
+    outputs = {"image_bytes": np.array([text_of(content)], object)}
+
+    assert read(outputs, everything(True)).as_numpy("image_bytes").tolist() == [content]
+    with pytest.raises(
+        BadRequest, match="'image_bytes' holds bytes that are not UTF-8 text: ask for it with binary_data"
+    ):
+        read(outputs, everything(False))
 
 
 def test_what_json_has_no_word_for_is_null() -> None:
