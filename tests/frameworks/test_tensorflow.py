@@ -249,6 +249,18 @@ def test_saved_model_without_a_variables_directory(tmp_path: Path) -> None:
     np.testing.assert_array_equal(load_from(tmp_path).run({"x": FLOATS})["y"], FLOATS)
 
 
+@pytest.mark.parametrize("folder", ["model [v2]", "back\\slash"])
+def test_folders_whose_names_would_be_patterns(saved: Path, tmp_path: Path, folder: str) -> None:
+    shutil.copytree(saved, tmp_path / folder)
+
+    backend = load_from(tmp_path / folder)
+
+    np.testing.assert_array_equal(backend.run({"x": FLOATS, "id": IDS})["twice"], FLOATS * 2)
+    data = next((tmp_path / folder / "variables").glob("*.data-*"))
+    data.write_bytes(data.read_bytes()[:1])
+    assert "is missing, truncated or damaged" in failure(tmp_path / folder, data)
+
+
 def test_saved_model_with_variables_but_without_their_directory(saved: Path, tmp_path: Path) -> None:
     shutil.copy(saved / "saved_model.pb", tmp_path)
 
@@ -565,6 +577,16 @@ def test_checkpoint(checkpoint: Path) -> None:
     outputs = backend.run({"x": FLOATS, "id": IDS})
     np.testing.assert_array_equal(outputs["twice"], FLOATS * 2)
     assert outputs["word"].tolist() == ["ten", "twenty"]
+
+
+def test_a_checkpoint_whose_name_would_be_a_pattern(checkpoint: Path, tmp_path: Path) -> None:
+    (tmp_path / "step [12]").mkdir()
+    for file in checkpoint.iterdir():
+        shutil.copy(file, tmp_path / "step [12]" / file.name.replace("model.ckpt", "model[1]*.ckpt"))
+
+    backend = load_from(tmp_path / "step [12]", outputs=("twice:0",))
+
+    np.testing.assert_array_equal(backend.run({"x": FLOATS})["twice"], FLOATS * 2)
 
 
 def test_outputs_of_a_checkpoint_are_what_nothing_but_training_uses(checkpoint: Path) -> None:

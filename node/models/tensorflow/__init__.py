@@ -13,6 +13,7 @@ from google.protobuf.message import DecodeError
 from cluster_serving.node.models.base import LoadOptions, ModelError, TensorSpec
 from cluster_serving.node.models.detect import SAVED_MODEL, Detected
 from cluster_serving.node.models.tensorflow.graph import Graph, load_checkpoint, load_frozen
+from cluster_serving.node.models.tensorflow.paths import without_patterns
 from cluster_serving.node.models.tensorflow.runtime import (
     SavedModel,
     TensorflowBackend,
@@ -72,12 +73,14 @@ def _check_weights(prefix: Path) -> None:
         return
     file = f"{prefix}.index"
     try:
-        reader = tf.train.load_checkpoint(str(prefix))
-        file = (
-            ", ".join(sorted(map(str, prefix.parent.glob(f"{glob.escape(prefix.name)}.data-*")))) or f"{prefix}.data-*"
-        )
-        for name in reader.get_variable_to_shape_map():
-            reader.get_tensor(name)
+        with without_patterns(prefix) as plain:
+            reader = tf.train.load_checkpoint(str(plain))
+            file = (
+                ", ".join(sorted(map(str, prefix.parent.glob(f"{glob.escape(prefix.name)}.data-*"))))
+                or f"{prefix}.data-*"
+            )
+            for name in reader.get_variable_to_shape_map():
+                reader.get_tensor(name)
     except Exception as error:
         raise ModelError(f"{file} is missing, truncated or damaged: copy it again, or save the model again.") from error
 
@@ -102,7 +105,8 @@ def _load_saved_model(directory: Path, options: LoadOptions) -> TensorflowBacken
 def _with_variables(directory: Path, meta_graph: Any) -> Generator[Path, None, None]:
     """Yield the SavedModel with a directory `variables`, which TensorFlow 2 wants even for a model without variables."""
     if (directory / "variables").is_dir() or not is_version_2(meta_graph):
-        yield directory
+        with without_patterns(directory) as plain:
+            yield plain
         return
     if any(node.HasField("variable") for node in meta_graph.object_graph_def.nodes):
         raise ModelError(f"{directory} is a part of a SavedModel: put its directory variables beside saved_model.pb.")

@@ -13,6 +13,7 @@ import msgspec
 from google.protobuf.message import DecodeError
 
 from cluster_serving.node.models.base import LoadOptions, ModelError
+from cluster_serving.node.models.tensorflow.paths import without_patterns
 from cluster_serving.node.models.tensorflow.runtime import SavedModel, Tensor, TensorflowBackend, inputs_of, spec_of, tf
 from cluster_serving.node.models.tensorflow.signature import choose_signature, listed
 
@@ -209,7 +210,10 @@ def load_checkpoint(path: Path, options: LoadOptions) -> TensorflowBackend:
     if savers[0] is not None:
         saver = savers[0].as_saver_def()
         restore = wrapped.graph.as_graph_element(saver.restore_op_name)
-        wrapped.prune([wrapped.graph.as_graph_element(saver.filename_tensor_name)], [restore])(tf.constant(str(prefix)))
+        with without_patterns(prefix) as plain:
+            wrapped.prune([wrapped.graph.as_graph_element(saver.filename_tensor_name)], [restore])(
+                tf.constant(str(plain))
+            )
     graph = Graph(wrapped.graph, wrapped.prune, path)
     graph.fill_tables()
     signature = choose_signature(meta_graph, options, path)
