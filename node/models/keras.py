@@ -14,8 +14,6 @@ from cluster_serving.node.models.detect import Detected
 from cluster_serving.node.models.tensorflow.runtime import (
     TensorflowBackend,
     faults_of,
-    inputs_of,
-    spec_of,
     tf,
     use_threads,
 )
@@ -112,12 +110,7 @@ def _backend(model: Any, options: LoadOptions, path: Path) -> TensorflowBackend:
     signature = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in model.inputs]
     function = tf.function(infer, input_signature=signature, autograph=False).get_concrete_function()
     return TensorflowBackend(
-        inputs_of(inputs, options, path),
-        [spec_of(name, tensor, path) for name, tensor in zip(names, function.structured_outputs, strict=True)],
-        function,
-        path,
-        options.precision,
-        owner=model,
+        inputs, dict(zip(names, function.structured_outputs, strict=True)), function, path, options, owner=model
     )
 
 

@@ -116,6 +116,19 @@ def test_a_layer_with_several_outputs(tmp_path: Path) -> None:
     assert [each.shape for each in backend.run({"x": FLOATS[..., np.newaxis]}).values()] == [(2, 2)] * 3
 
 
+@pytest.mark.parametrize("taken", ["float32", "bfloat16"])
+def test_bfloat16_is_float32_outside(tmp_path: Path, taken: str) -> None:
+    twice = layers.Rescaling(2.0, name="twice", dtype="mixed_bfloat16")
+    model = keras.Sequential([layers.Input((3,), name="x", dtype=taken), twice])
+    backend = load_from(save(model, tmp_path / "model.keras"))
+
+    assert backend.inputs == (TensorSpec("x", "float32", (None, 3)),)
+    assert backend.outputs == (TensorSpec("twice", "float32", (None, 3)),)
+    found = backend.run({"x": FLOATS})["twice"]
+    assert found.dtype == np.float32
+    np.testing.assert_array_equal(found, FLOATS * 2)
+
+
 def test_text(tmp_path: Path) -> None:
     words = layers.Input((), name="words", dtype="string")
     found = layers.StringLookup(vocabulary=["a", "née"], name="found")(words)

@@ -79,7 +79,8 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "four": signature(same, spec([4, 3])),
         "one": signature(same, spec([1, 3])),
         "open": signature(same, spec(None, tf.bool)),
-        "half": signature(same, spec([None], tf.bfloat16)),
+        "brain": signature(same, spec([None], tf.bfloat16)),
+        "complex": signature(same, spec([None], tf.complex64)),
         "scalar": signature(same, spec([])),
         "nothing": signature(nothing),
     }
@@ -172,6 +173,18 @@ def test_an_unknown_rank_that_the_configuration_knows(saved: Path) -> None:
     assert backend.inputs == (TensorSpec("x", "bool", (None, 2)),)
 
 
+def test_bfloat16_is_float32_outside(saved: Path) -> None:
+    backend = load_from(saved, signature="brain")
+
+    assert (*backend.inputs, *backend.outputs) == (
+        TensorSpec("x", "float32", (None,)),
+        TensorSpec("y", "float32", (None,)),
+    )
+    found = backend.run({"x": np.array([1, 3.14159], np.float32)})["y"]
+    assert found.dtype == np.float32
+    assert found.tolist() == [1, 3.140625]
+
+
 def test_a_single_number(saved: Path) -> None:
     backend = load_from(saved, signature="scalar")
 
@@ -184,11 +197,11 @@ def test_a_single_number(saved: Path) -> None:
 @pytest.mark.parametrize(
     ("signature", "reason"),
     [
-        ("half", "'x' holds bfloat16 values, and only plain numbers and text can be served."),
+        ("complex", "'x' holds complex64 values, and only plain numbers and text can be served."),
         ("nothing", "takes no input"),
         (
             "train",
-            "has no signature 'train', only four, half, nothing, one, open, pixels, scalar, serving_default, text.",
+            "has no signature 'train', only brain, complex, four, nothing, one, open, pixels, scalar, serving_default, text.",
         ),
     ],
 )

@@ -18,8 +18,6 @@ from cluster_serving.node.models.tensorflow.runtime import (
     SavedModel,
     TensorflowBackend,
     faults_of,
-    inputs_of,
-    spec_of,
     tf,
     use_threads,
 )
@@ -137,11 +135,7 @@ def _signature_backend(
         return [results[key] for key in outputs]
 
     return TensorflowBackend(
-        inputs_of({key: takes[key] for key in inputs}, options, path),
-        [spec_of(key, gives[key], path) for key in outputs],
-        call,
-        path,
-        options.precision,
+        {key: takes[key] for key in inputs}, {key: gives[key] for key in outputs}, call, path, options
     )
 
 

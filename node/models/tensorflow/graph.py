@@ -14,7 +14,7 @@ from google.protobuf.message import DecodeError
 
 from cluster_serving.node.models.base import LoadOptions, ModelError
 from cluster_serving.node.models.tensorflow.paths import without_patterns
-from cluster_serving.node.models.tensorflow.runtime import SavedModel, Tensor, TensorflowBackend, inputs_of, spec_of, tf
+from cluster_serving.node.models.tensorflow.runtime import SavedModel, Tensor, TensorflowBackend, tf
 from cluster_serving.node.models.tensorflow.signature import choose_signature, listed
 
 _PLACEHOLDERS = ("Placeholder", "PlaceholderV2")
@@ -72,9 +72,7 @@ class Graph:
         # Without a signature, TensorFlow tries each call in a wrong way first, which takes 0.5 ms.
         signature = tuple(tf.TensorSpec(tensor.shape, tensor.dtype.base_dtype) for tensor in feeds.values())
         function = self._prune(list(feeds.values()), list(fetches.values()), input_signature=(signature, {}))
-        takes = inputs_of(feeds, options, self._path)
-        gives = [spec_of(name, tensor, self._path) for name, tensor in fetches.items()]
-        return TensorflowBackend(takes, gives, function, self._path, options.precision)
+        return TensorflowBackend(feeds, fetches, function, self._path, options)
 
     def fill_tables(self) -> None:
         """Fill the lookup tables, whose contents are part of the graph."""

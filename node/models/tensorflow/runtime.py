@@ -28,8 +28,6 @@ __all__ = [
     "Tensor",
     "TensorflowBackend",
     "faults_of",
-    "inputs_of",
-    "spec_of",
     "tf",
     "use_threads",
 ]
@@ -51,12 +49,16 @@ class TensorflowBackend:
     """A function of tensors.
 
     Args:
-        inputs: a spec for each argument of `function`, in the order of the arguments.
-        outputs: a spec for each tensor that `function` returns.
+        inputs: dtype and shape of each argument of `function` by name, in the order of the arguments.
+        outputs: the same of each tensor that `function` returns.
         function: takes tensors and returns a list of them.
         path: the model file, for errors.
-        precision: "bf16" lets TensorFlow compute in bfloat16 as far as it can, if the CPU has bfloat16.
+        options: the shapes of the inputs. Precision "bf16" lets TensorFlow compute in bfloat16 as far as it can, if the CPU has
+            bfloat16.
         owner: the object with the variables of `function`, if `function` does not keep the object alive.
+
+    Raises:
+        ModelError: there is no input, the options name inputs that the model lacks, or a tensor holds neither numbers nor text.
     """
 
     # True if TensorFlow rewrites graphs to bfloat16 at their first run. TensorFlow has one setting for the whole process.
@@ -64,19 +66,20 @@ class TensorflowBackend:
 
     def __init__(
         self,
-        inputs: Sequence[TensorSpec],
-        outputs: Sequence[TensorSpec],
+        inputs: Mapping[str, Any],
+        outputs: Mapping[str, Any],
         function: Function,
         path: Path,
-        precision: str,
+        options: LoadOptions,
         owner: Any = None,
     ) -> None:
+        self.inputs = options.shaped([_spec_of(name, tensor, path) for name, tensor in inputs.items()])
+        self.outputs = tuple(_spec_of(name, tensor, path) for name, tensor in outputs.items())
         if not inputs:
             raise ModelError(f"{path} takes no input: there is nothing to serve.")
-        self.inputs = tuple(inputs)
-        self.outputs = tuple(outputs)
+        self._takes_bfloat16 = [tf.as_dtype(tensor.dtype).base_dtype == tf.bfloat16 for tensor in inputs.values()]
         self._function = function
-        self._bfloat16 = precision == "bf16"
+        self._bfloat16 = options.precision == "bf16"
         self._owner = owner  # without the owner, the function still runs, but no new function can be made of it
 
     def run(self, batch: dict[str, Array]) -> dict[str, Array]:
@@ -93,7 +96,7 @@ class TensorflowBackend:
             tf.config.optimizer.set_experimental_options({"auto_mixed_precision_onednn_bfloat16": self._bfloat16})
             TensorflowBackend._in_bfloat16 = self._bfloat16
         try:
-            results = self._function(*tensors)
+            results = self._call(*tensors)
         except tf.errors.OpError as error:
             raise ValueError(_reason(error)) from error
         arrays: dict[str, Array] = {}
@@ -106,10 +109,18 @@ class TensorflowBackend:
         """Return the concrete function for OpenVINO to read, with tensors in the order of `inputs`."""
 
         def function(*tensors: Any) -> Any:
-            return self._function(*tensors)
+            return self._call(*tensors)
 
         signature = [tf.TensorSpec(spec.shape, spec.dtype) for spec in self.inputs]
         return tf.function(function, input_signature=signature, autograph=False).get_concrete_function()
+
+    def _call(self, *tensors: Tensor) -> list[Tensor]:
+        """Call the function. bfloat16, unknown to numpy, is float32 outside of the function."""
+        taken = [
+            tf.cast(tensor, tf.bfloat16) if narrow else tensor
+            for tensor, narrow in zip(tensors, self._takes_bfloat16, strict=True)
+        ]
+        return [tf.cast(each, tf.float32) if each.dtype == tf.bfloat16 else each for each in self._function(*taken)]
 
 
 def _decoded(name: str, array: Array) -> Array:
@@ -156,24 +167,17 @@ def _reason(error: Exception) -> str:
     return next(said, type(error).__name__)[:_REASON_CHARACTERS]
 
 
-def spec_of(name: str, tensor: Any, path: Path) -> TensorSpec:
-    """Return the spec of a tensor, or of any object with a TensorFlow dtype and shape, under the given name.
+def _spec_of(name: str, tensor: Any, path: Path) -> TensorSpec:
+    """Return the spec of a tensor, or of any object with a TensorFlow dtype and shape, under the given name. bfloat16 is float32.
 
     Raises:
         ModelError: the tensor holds neither numbers nor text.
     """
     dtype = tf.as_dtype(tensor.dtype).base_dtype
+    if dtype == tf.bfloat16:
+        dtype = tf.float32
     if dtype != tf.string and np.dtype(dtype.as_numpy_dtype).kind not in _NUMBERS:
         raise ModelError(f"{path}: {name!r} holds {dtype.name} values, and only plain numbers and text can be served.")
     shape = tf.TensorShape(tensor.shape)
     dims = None if shape.rank is None else tuple(shape.as_list())
     return TensorSpec(name, "str" if dtype == tf.string else dtype.name, dims, None if dims == () else 0)
-
-
-def inputs_of(tensors: Mapping[str, Any], options: LoadOptions, path: Path) -> list[TensorSpec]:
-    """Return the specs of inputs that are given by name. A configured shape takes the place of the model's shape.
-
-    Raises:
-        ModelError: the configuration names inputs that the model lacks, or an input holds neither numbers nor text.
-    """
-    return list(options.shaped([spec_of(name, tensor, path) for name, tensor in tensors.items()]))
