@@ -2,8 +2,9 @@
 
 import re
 import shutil
+import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
 from pathlib import Path
@@ -20,7 +21,6 @@ from cluster_serving.node.engines import engine, int8
 from cluster_serving.node.engines.agreement import Agreement, Judged
 from cluster_serving.node.engines.engine import Loaded
 from cluster_serving.node.engines.kept_proofs import KeptProofs
-from cluster_serving.node.engines.quantising import Done, Task
 from cluster_serving.node.engines.trials import Trials
 from cluster_serving.node.lifecycle.options import TIMEOUT_S
 from cluster_serving.node.models import detect
@@ -253,13 +253,14 @@ def test_both_times_of_quantising_share_the_limit_which_is_well_below_that_of_a_
     place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     patiences: list[float] = []
-    quantised = int8._quantised
+    run = subprocess.run
 
-    def told(directory: Path, task: Task, patience_s: float) -> Done:
-        patiences.append(patience_s)
-        return quantised(directory, task, patience_s)
+    def told(command: Sequence[str], **settings: Any) -> Any:
+        if "cluster_serving.node.engines.quantising" in command:
+            patiences.append(settings["timeout"])
+        return run(command, **settings)
 
-    monkeypatch.setattr(int8, "_quantised", told)
+    monkeypatch.setattr(subprocess, "run", told)
     monkeypatch.setattr(int8, "has_bfloat16", no_bfloat16)
     began_s = time.monotonic()
 

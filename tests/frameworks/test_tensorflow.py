@@ -104,7 +104,11 @@ def test_saved_model(saved: Path) -> None:
 @pytest.mark.parametrize("name", ["input-1", "my.input", "image/encoded", "1x"])
 def test_inputs_with_names_that_python_does_not_take(tmp_path: Path, name: str) -> None:
     """TensorFlow calls the argument of the function `input_1`, and the input of the signature `input-1`."""
-    double = tf.function(lambda x: {"twice": x * 2}, input_signature=[spec([None, 3], name=name)])
+
+    def twice(x: Any) -> dict[str, Any]:
+        return {"twice": x * 2}
+
+    double = tf.function(twice, input_signature=[spec([None, 3], name=name)])
     tf.saved_model.save(tf.Module(), str(tmp_path), double)
 
     backend = load_from(tmp_path)
@@ -128,7 +132,11 @@ def test_text_in_and_out(saved: Path) -> None:
 def test_bytes_that_are_no_text(tmp_path: Path, name: str) -> None:
     """They reach the answer where the name says so, and are an error of the record elsewhere."""
     content = np.array([b"\x89PNG\xff", "née".encode()], object)
-    give = tf.function(lambda x: {name: tf.gather(tf.constant(content), x)}, input_signature=[spec([None], tf.int64)])
+
+    def chosen(x: Any) -> dict[str, Any]:
+        return {name: tf.gather(tf.constant(content), x)}
+
+    give = tf.function(chosen, input_signature=[spec([None], tf.int64)])
     tf.saved_model.save(tf.Module(), str(tmp_path), give)
     backend = load_from(tmp_path)
 
