@@ -1,6 +1,5 @@
 """Waiting for a stack after a command, with a display of its progress and an explanation of failures."""
 
-import signal
 import sys
 import time
 from collections.abc import Generator
@@ -8,7 +7,7 @@ from contextlib import contextmanager
 
 import click
 
-from cluster_serving.client.servers.process.exit_codes import Fault
+from cluster_serving.client.servers.process.exit_codes import INTERRUPTED, Fault
 from cluster_serving.client.servers.process.printable import printable
 from cluster_serving.swarm import docker
 from cluster_serving.swarm.docker import DockerFailed
@@ -87,7 +86,7 @@ def goes_on_without_us(what: str, name: str) -> Generator[None]:
         yield
     except KeyboardInterrupt:
         click.echo(f"The {what} goes on without us; see: cluster-serving swarm status --stack {name}", err=True)
-        sys.exit(128 + signal.SIGINT)
+        sys.exit(INTERRUPTED)
 
 
 def _why(watch: StackFollower) -> list[str]:

@@ -58,7 +58,7 @@ class Feed(Generic[Answer]):
         await cancel([self._reading, *self._calls])
 
     def _is_over(self) -> bool:
-        """Whether there is neither an item nor a call left. Raise the error of the source."""
+        """Return whether no item and no call is left. Raise the error of the source."""
         if not self._reading.done():
             return False
         self._reading.result()

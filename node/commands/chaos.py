@@ -1,8 +1,6 @@
 """`chaos`: serve the user's model while processes are killed, and check every answer."""
 
 import secrets
-import signal
-from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
@@ -59,6 +57,7 @@ def chaos(
     """
     from rich.console import Console
 
+    from cluster_serving.client.servers.process.signals import Signals
     from cluster_serving.node.chaos import report
     from cluster_serving.node.chaos.run import Options, run
     from cluster_serving.node.fetching.placing import fetched
@@ -71,53 +70,19 @@ def chaos(
     find_model(config)
     options = Options(secrets.randbelow(1_000_000) if seed is None else seed, seconds, rate, samples, keep)
     click.echo(f"Seed {options.seed}", err=as_json)
-    end = _End()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, end.on_signal)
+    signals = Signals()
     console = Console(stderr=as_json)
     status = console.status("")
-    try:
-        with status if console.is_terminal else nullcontext():
-            found = run(config, options, end.before(status.update))
-    except _Told as told:
-        click.echo("Interrupted; everything that was started has been ended.", err=True)
-        context.exit(128 + told.number)  # the exit code that shells report for a signal
+
+    def tell(text: str) -> None:
+        signals.check()  # Python drops an exception that a handler raises inside a finalizer
+        status.update(text)
+
+    interrupted = "Interrupted; everything that was started has been ended."
+    with signals.heard(interrupted), status if console.is_terminal else nullcontext():
+        found = run(config, options, tell)
     if as_json:
         click.echo(report.as_json(found))
     else:
         report.show(found)
     context.exit(ExitCode.OK if found.passed else ExitCode.FAILED)
-
-
-class _Told(BaseException):
-    """End of the run because of a signal. `number` is the number of the signal."""
-
-    def __init__(self, number: int) -> None:
-        super().__init__(number)
-        self.number = number
-
-
-class _End:
-    """Ends the run on a signal.
-
-    Python drops an exception that a handler raises inside a finalizer. The next progress text raises the exception again.
-    """
-
-    def __init__(self) -> None:
-        self._told: _Told | None = None
-
-    def on_signal(self, number: int, _frame: object) -> None:
-        """End the run at the first signal. A second signal does not cut the clean-up short."""
-        if self._told is None:
-            self._told = _Told(number)
-            raise self._told
-
-    def before(self, say: Callable[[str], None]) -> Callable[[str], None]:
-        """Return `say`, wrapped so that a call after the signal ends the run."""
-
-        def say_unless_told(text: str) -> None:
-            if self._told is not None:
-                raise self._told
-            say(text)
-
-        return say_unless_told
