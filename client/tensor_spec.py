@@ -32,12 +32,15 @@ class TensorSpec(msgspec.Struct, frozen=True, omit_defaults=True):
 
     `batch_axis` is the place of the batch dimension in `shape`. `None`: there is no batch dimension. An input without a batch
     dimension is shared by the rows of a batch, or belongs to a call that is no batch.
+
+    `takes_bytes`: an input of text takes bytes that are not UTF-8 too.
     """
 
     name: str
     dtype: str
     shape: tuple[int | None, ...] | None
     batch_axis: int | None = 0
+    takes_bytes: bool = False
 
     @property
     def row_shape(self) -> tuple[int | None, ...] | None:

@@ -1,10 +1,10 @@
-"""Bytes as the text of an output whose name ends in `_bytes`, as TensorFlow Serving calls outputs that are no text.
+"""Bytes as text: of an input that takes bytes, and of an output whose name ends in `_bytes`, as TensorFlow Serving calls it.
 
 Surrogates stand for the bytes that are not UTF-8 (PEP 383), so that JSON carries the text and no byte is lost.
 """
 
 BYTES_NAME = "_bytes"
-"""End of the names of such outputs."""
+"""End of the names of outputs that are no text."""
 
 
 def text_of(content: bytes) -> str:

@@ -91,12 +91,13 @@ def _column(spec: TensorSpec, tensor: Tensor, calls: bool) -> _Column:
     size, row = _fit(spec, tensor)
     if calls:
         size, row = None, tensor.array.shape
-    array = tensor.array
+    is_shared, array = spec.batch_axis is None and not calls, tensor.array
+    if spec.takes_bytes and array.size == (size or 1) and {*map(type, array.flat)} == {bytes}:
+        return _Column(spec.name, _field(keys.IMAGE, spec.name), size, array.reshape(-1).tolist, is_shared)
     if spec.is_text:
         array = _text(tensor)
     elif array.dtype != spec.dtype:
         array = spec.converted(array)
-    is_shared = spec.batch_axis is None and not calls
     rows = np.moveaxis(array, spec.batch_axis, 0) if size and spec.batch_axis else array.reshape((size or 1, *row))
     if spec.is_text:
         field = _field(keys.STRING, spec.name)

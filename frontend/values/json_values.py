@@ -5,9 +5,10 @@
            | text                                   image, in base64 (`data:image/png;base64,` may stand in front), or text for
                                                     an input of text
            | (nested) list of text                  text
-           | {"b64": text}                          image, or the UTF-8 of a text for an input of text
+           | {"b64": text}                          image, or the UTF-8 of a text for an input of text, or any bytes if the
+                                                    input takes them
            | {"shape": [..], "data": [..], "indices": [[..], ..]}    sparse tensor, with a row of indices for each value
-           | bytes                                  uploaded file: image
+           | bytes                                  uploaded file: image, or any bytes if the input takes them
            | list of (nested) lists of numbers, or null           sequence of tensors, for an input that is a sequence
 
 For an input that is not known, a text is an image if the text is the base64 of an image.
@@ -48,6 +49,7 @@ class JsonInput:
         self._name = name
         self._wire_name = name.encode()
         self._is_text = spec is not None and spec.is_text
+        self._takes_bytes = spec is not None and spec.takes_bytes
         self._is_nested = spec is not None and spec.is_nested
         self._is_open = spec is None or spec.shape is None
         self._tensor = keys.TENSOR + self._wire_name
@@ -86,6 +88,8 @@ class JsonInput:
     def _list(self, value: Any) -> Fields:
         """Return the fields of nested lists, or of a single number."""
         leaves, shape = flatten(self._name, value)
+        if self._takes_bytes and len(leaves) == 1 and isinstance(leaves[0], dict):
+            return self._object(cast("dict[str, Any]", leaves[0]))
         if any(type(leaf) in (str, dict) for leaf in leaves[:1]):
             texts: list[Any] = []
             for leaf in leaves:
@@ -137,6 +141,8 @@ class JsonInput:
         return [keys.IMAGE + self._wire_name, content]
 
     def _check_image_fits(self) -> None:
+        if self._takes_bytes:
+            return
         row = None if self._spec is None else self._spec.row_shape
         # A call has the batch dimension of the model, which a node adds to an image.
         ranks = _IMAGE_RANKS if self._spec is None or self._spec.batch_axis is not None else (*_IMAGE_RANKS, 4)
@@ -153,7 +159,7 @@ class JsonInput:
 
     def _object(self, value: dict[str, Any]) -> Fields:
         match value:
-            case {"b64": str() as text} if self._is_text:
+            case {"b64": str() as text} if self._is_text and not self._takes_bytes:
                 return self._string(_bytes_as_text(self._name, text), ())
             case {"b64": str() as text}:
                 return self._image(from_base64(text, f"the 'b64' of input {self._name!r}"))

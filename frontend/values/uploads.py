@@ -29,7 +29,8 @@ def form_instances(body: bytes, content_type: str, job: Job) -> list[dict[str, A
     """Return the instances of a `multipart/form-data` body. Each part is an input, by its name.
 
     A file is an image, or the JSON value of a file of `application/json`. A field is JSON, else text. For an input of text,
-    file and field are text, or a JSON list if the input takes a list. The n-th part of each name belongs to the n-th instance.
+    file and field are text, or a JSON list if the input takes a list, or a file is any bytes if the input takes them. The n-th
+    part of each name belongs to the n-th instance.
 
     Raises:
         BadRequest: the body is no such form, or the names have different numbers of parts.
@@ -62,6 +63,8 @@ def _value(part: Part, taker: TensorSpec | None) -> Any:
     try:
         text = part.content.decode()
     except UnicodeDecodeError as error:
+        if part.is_file and taker is not None and taker.takes_bytes:
+            return part.content
         raise BadRequest(f"input {listed([part.name])}: this part is text that is not UTF-8: {error}") from error
     if taker is not None and not taker.row_shape:
         return text

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 import msgspec
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from cluster_serving.client.tensor_spec import TensorSpec
@@ -107,7 +108,7 @@ class LoadOptions(msgspec.Struct, frozen=True):
                 free = all(dim in (None, wanted) for dim, wanted in zip(spec.shape, stated.shape, strict=True))
             if not free:
                 raise ModelError(f"modelInputs says {stated.describe()}, and the model takes {spec.describe()}.")
-            shaped[at] = TensorSpec(spec.name, spec.dtype, stated.shape, stated.batch_axis)
+            shaped[at] = replace(spec, shape=stated.shape, batch_axis=stated.batch_axis)
         return tuple(shaped)
 
 

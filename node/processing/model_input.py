@@ -153,12 +153,12 @@ class ModelInput:
         return self._converts_in_slot and self._is_numeric and self.spec.widens(dtype, count)
 
     def image(self, encoded: bytes) -> InputValue:
-        """Return an encoded image as it is. A worker decodes the image.
+        """Return an encoded image, or bytes for an input of text that takes them, as they are. A worker decodes the image.
 
         Raises:
-            CodecError: the input takes text.
+            CodecError: the input takes text alone.
         """
-        if not self._is_numeric:
+        if not self._is_numeric and not self.spec.takes_bytes:
             raise CodecError(
                 f"input {self.spec.name!r} takes {'text' if self._is_text else self.spec.kind}, not an image"
             )

@@ -9,6 +9,7 @@ import msgspec
 import numpy as np
 
 from cluster_serving.client.errors import ErrorCode
+from cluster_serving.client.wire.bytes_in_text import text_of
 from cluster_serving.node.engines.padding import Padding
 from cluster_serving.node.models.base import Array, ModelError, TensorSpec, open_inputs
 from cluster_serving.node.models.secrets import Secrets
@@ -154,6 +155,8 @@ class SlotInputs:
                 arrays.append(nested_value(spec, next(contents)))
             elif place.kind == "strings":
                 arrays.append(text_array(spec, msgspec.json.decode(next(contents))))
+            elif spec.takes_bytes:
+                arrays.append(text_row(spec, text_of(self._open(next(contents)))))
             else:
                 arrays.append(self._image(spec, next(contents), row - rows.start, len(rows)))
         return arrays

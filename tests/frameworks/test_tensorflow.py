@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from google.protobuf import text_format
 
-from cluster_serving.client.wire.bytes_in_text import bytes_of
+from cluster_serving.client.wire.bytes_in_text import bytes_of, text_of
 from cluster_serving.node.engines.precision import has_bfloat16
 from cluster_serving.node.models.base import Backend, LoadOptions, ModelError, TensorSpec
 from cluster_serving.node.models.detect import detect, load
@@ -120,7 +120,7 @@ def test_inputs_with_names_that_python_does_not_take(tmp_path: Path, name: str) 
 def test_text_in_and_out(saved: Path) -> None:
     backend = load_from(saved, signature="text")
 
-    assert backend.inputs == (TensorSpec("words", "str", (None,)),)
+    assert backend.inputs == (TensorSpec("words", "str", (None,), takes_bytes=True),)
     assert [(output.name, output.dtype) for output in backend.outputs] == [("found", "str"), ("length", "int32")]
     outputs = backend.run({"words": WORDS})
     assert outputs["found"].tolist() == ["first", "zweité"]
@@ -147,6 +147,27 @@ def test_bytes_that_are_no_text(tmp_path: Path, name: str) -> None:
     else:
         field = json.loads(json.dumps(backend.run({"x": np.array([1, 0])})[name].tolist()))
         assert [bytes_of(text) for text in field] == ["née".encode(), b"\x89PNG\xff"]
+
+
+def test_bytes_for_an_input_of_strings(tmp_path: Path) -> None:
+    """A serialized example, or a JPEG that the model decodes, reaches the model as it is."""
+    example = tf.train.Example()
+    example.features.feature["a"].float_list.value.extend([1.5, -2.25])
+
+    def parsed(examples: Any) -> Any:
+        return tf.io.parse_example(examples, {"a": tf.io.FixedLenFeature([2], tf.float32)})["a"]
+
+    tf.saved_model.save(tf.Module(), str(tmp_path), tf.function(parsed, input_signature=[spec([None], tf.string)]))
+    backend = load_from(tmp_path, inputs=("examples str [N]",))
+    content = example.SerializeToString()
+
+    assert [each.takes_bytes for each in backend.inputs] == [True]
+    with pytest.raises(UnicodeDecodeError):
+        content.decode()
+    (found,) = backend.run({"examples": np.array([text_of(content)] * 2, object)}).values()
+    assert found.tolist() == [[1.5, -2.25]] * 2
+    with pytest.raises(UnicodeEncodeError):
+        backend.run({"examples": np.array(["\ud83d"], object)})
 
 
 def test_bytes_and_a_free_dimension(saved: Path) -> None:

@@ -606,6 +606,15 @@ def test_images_and_text_stay_as_they_are() -> None:
     assert [bytes(content) for content in record.contents] == [b'["a", "\\u00fc"]', b"\xff\xd8\xff"]
 
 
+def test_bytes_for_an_input_of_text_that_takes_them() -> None:
+    spec = TensorSpec("words", "str", (None,), takes_bytes=True)
+
+    record = decode(native(words=b"\xff\xd8\xff"), spec)
+
+    assert record.signature == (("image", "", ()),)
+    assert [bytes(content) for content in record.contents] == [b"\xff\xd8\xff"]
+
+
 def test_a_sparse_tensor_is_made_dense() -> None:
     values = [np.array([[0, 1], [2, 0]]), np.array([5, 6]), np.array([2, 3])]
     spec = TensorSpec("x", "float32", (None, 2, 3))

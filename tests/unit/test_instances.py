@@ -130,6 +130,12 @@ def test_refusals_name_input_got_and_wanted(spec: TensorSpec, text: str, message
     assert message in refusal(f'{{"x": {text}}}', spec)
 
 
+@pytest.mark.parametrize("shape", [(None,), (None, 1)])
+@pytest.mark.parametrize("text", ['{"b64": "/9j/"}', '[{"b64": "/9j/"}]'])
+def test_bytes_for_an_input_of_text_that_takes_them(shape: tuple[int | None, ...], text: str) -> None:
+    assert encoded(f'{{"x": {text}}}', TensorSpec("x", "str", shape, takes_bytes=True)) == {b"image:x": b"\xff\xd8\xff"}
+
+
 def test_bools_stay_bools() -> None:
     fields = encoded('{"x": [true, false]}', TensorSpec("x", "bool", (None, 2)))
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from cluster_serving.client.errors import ErrorCode
+from cluster_serving.client.wire.bytes_in_text import bytes_of
 from cluster_serving.client.wire.encryption import RecordCipher
 from cluster_serving.client.wire.values import encode_record
 from cluster_serving.node.models.base import Array, Backend, LoadOptions, ModelError, TensorSpec
@@ -315,6 +316,24 @@ def test_encrypted_images_are_opened_and_a_false_one_fails_alone(tmp_path: Path,
     np.testing.assert_array_equal(run.inputs["image"][0], PIXELS)
     assert all(reason.startswith("input 'image': ") for reason in reasons(broken).values())
     assert reasons(broken).keys() == {1, 2}
+
+
+class BytesModel(OpenModel):
+    """Takes bytes as text."""
+
+    inputs: tuple[TensorSpec, ...] = (TensorSpec("content", "str", (None, 1), takes_bytes=True),)
+
+
+@pytest.mark.parametrize("secrets", [None, Secrets("secret", "salt")])
+def test_bytes_become_the_text_that_stands_for_them(secrets: Secrets | None) -> None:
+    contents = [b"\xff\x00", "née".encode()]
+    sealed = [RecordCipher(secrets.secret, secrets.salt).seal(each) if secrets else each for each in contents]
+
+    slot = fill(BytesModel(), *({"content": each} for each in sealed))
+    (run,), broken = SlotInputs(BytesModel.inputs, ImageOptions(), secrets).decode(slot, range(2))
+
+    assert [bytes_of(text) for text in run.inputs["content"][:, 0]] == contents
+    assert broken == []
 
 
 def images(number: int, *broken: int) -> list[dict[str, Any]]:

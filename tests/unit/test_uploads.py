@@ -68,6 +68,15 @@ def test_text_that_is_not_utf_8() -> None:
         instances(part('name="t"; filename="a"', b"\xff"), inputs=(TensorSpec("t", "str", (None,)),))
 
 
+def test_a_file_for_an_input_of_text_that_takes_bytes() -> None:
+    takes_bytes = (TensorSpec("t", "str", (None, 1), takes_bytes=True),)
+
+    assert instances(part('name="t"; filename="a"', b"\xff"), inputs=takes_bytes) == [{"t": b"\xff"}]
+    assert instances(part('name="t"; filename="a"', b"text"), inputs=takes_bytes) == [{"t": "text"}]
+    with pytest.raises(BadRequest, match="input 't': this part is text that is not UTF-8"):
+        instances(part('name="t"', b"\xff"), inputs=takes_bytes)
+
+
 def test_a_form_without_names() -> None:
     with pytest.raises(BadRequest, match="the form has no parts with a name"):
         instances(part('filename="a"', b"1"))

@@ -103,6 +103,16 @@ def test_text_is_json() -> None:
         rows_of(node(TEXT), t=np.array([b"a", b"\xff"], object))
 
 
+@pytest.mark.parametrize(("shape", "row"), [((None,), ()), ((None, 1), (1,))])
+def test_bytes_for_an_input_of_text_that_takes_them(shape: tuple[int | None, ...], row: tuple[int, ...]) -> None:
+    takes_bytes = node(TensorSpec("t", "str", shape, takes_bytes=True))
+
+    rows = rows_of(takes_bytes, t=np.array([b"\xff", b"b"], object).reshape(2, *row))
+
+    assert values(rows) == [{b"image:t": b"\xff"}, {b"image:t": b"b"}]
+    assert [*values(rows_of(takes_bytes, t=np.array(["text"], object).reshape(1, *row)))[0]] == [b"string:t"]
+
+
 def test_bytes_for_numbers_are_encoded_images() -> None:
     rows = rows_of(node(PIXELS), p=np.array([[b"png 1"], [base64.b64encode(b"png 2").decode()]], object))
 
