@@ -15,7 +15,7 @@ from urllib.parse import quote
 import click
 
 from cluster_serving.client.servers.process.command import SETTINGS, Command, say
-from cluster_serving.client.servers.process.exit_codes import ExitCode, Fault
+from cluster_serving.client.servers.process.exit_codes import INTERRUPTED, ExitCode, Fault
 from cluster_serving.client.servers.process.number import POSITIVE
 from cluster_serving.client.servers.process.printable import printable, printable_lines
 from cluster_serving.client.servers.process.quick_imports import import_lean
@@ -88,7 +88,8 @@ def serve(context: click.Context, /, port: int | None, reload: bool, timeout_s: 
                     time.sleep(_LOOK_S)
     except KeyboardInterrupt:
         if not is_ready:
-            raise Fault("Stopped before the model was ready; nothing is left running.") from None
+            say("Stopped before the model was ready; nothing is left running.", err=True)
+            context.exit(INTERRUPTED)
         say("Stopped.")
 
 

@@ -17,7 +17,7 @@ import pytest
 
 from cluster_serving.client.redis_settings import RedisSettings
 from cluster_serving.client.servers.checks import Case, Finding
-from cluster_serving.client.servers.process.exit_codes import ExitCode
+from cluster_serving.client.servers.process.exit_codes import INTERRUPTED, ExitCode
 from cluster_serving.frontend.server.examiner import EXAMINER
 from support.models import MODELS
 from support.private_redis import free_port
@@ -202,7 +202,7 @@ def test_a_changed_model_is_loaded_again_and_a_broken_one_is_not(tmp_path: Path)
     assert not serve.left()
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, ExitCode.FAILED), (signal.SIGKILL, -signal.SIGKILL)])
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, INTERRUPTED), (signal.SIGKILL, -signal.SIGKILL)])
 def test_an_end_during_the_start_leaves_no_server(tmp_path: Path, number: signal.Signals, code: int) -> None:
     with serving(tmp_path, str(DIGITS)) as serve:
         state = Path(serve.environment["CLUSTER_SERVING_HOME"]) / "serving_stream"
