@@ -5,6 +5,7 @@ import importlib.util
 import re
 from collections.abc import Collection
 from pathlib import Path
+from shlex import quote
 from typing import Literal
 from urllib.parse import unquote, urlsplit
 
@@ -195,6 +196,8 @@ def _candidates(path: Path) -> list[Path]:
     if not path.is_file():
         raise ModelError(f"Please check your model path: {path} does not exist.")
     if path.suffix.lower() not in _BY_DEFINITION.keys() | _BY_WEIGHTS.keys() and path.name not in SAVED_MODEL:
+        if _is_weights_alone(path):
+            raise _weights_alone(path)
         raise ModelError(f"{_INVALID}: {path} is not a model file; this version serves {_SERVED}.")
     if path.suffix.lower() in _BY_WEIGHTS:
         halves = {*_BY_WEIGHTS, *(suffix for suffix, name in _BY_DEFINITION.items() if FORMATS[name].weights)}
@@ -268,11 +271,24 @@ def _weights_of(definition: Path, kind: _Format, files: list[Path]) -> Path | No
     )
 
 
+def _is_weights_alone(file: Path) -> bool:
+    return file.suffix.lower() == ".safetensors" or (file.suffix == ".bin" and file.name.startswith("pytorch_model"))
+
+
+def _weights_alone(file: Path) -> ModelError:
+    return ModelError(
+        f"{_NONE} {file} has weights alone, as Hugging Face keeps them, and no model to run: export it, for instance with "
+        f"optimum-cli export onnx --model {quote(str(file.parent))} onnx-model"
+    )
+
+
 def _nothing_found(path: Path, files: list[Path], wanted: tuple[str, ...]) -> ModelError:
     if "tensorflowSavedModel" in wanted and (
         (path / "variables").is_dir() or any(file.name in _BESIDE_SAVED_MODEL for file in files)
     ):
         return ModelError(f"{_NONE} {path} is half of a SavedModel: put its {SAVED_MODEL[0]} there.")
+    if (weights := next(filter(_is_weights_alone, files), None)) is not None:
+        return _weights_alone(weights)
     for file in files:
         name = _BY_WEIGHTS.get(file.suffix.lower(), "")
         if name in wanted:

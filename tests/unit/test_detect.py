@@ -204,6 +204,19 @@ def test_half_of_a_model(tmp_path: Path, names: tuple[str, ...], half: str, miss
     assert text.endswith(f"put its {missing} beside it.")
 
 
+@pytest.mark.parametrize("name", ["model.safetensors", "pytorch_model.bin", "pytorch_model-00001-of-00002.bin"])
+@pytest.mark.parametrize("named", [True, False])
+def test_weights_of_hugging_face_alone(tmp_path: Path, name: str, named: bool) -> None:
+    folder = tmp_path / "my bert"
+    folder.mkdir()
+    fill(folder, "config.json", name, "tokenizer.json")
+
+    text = message(str(folder / name if named else folder))
+
+    assert text.startswith(f"{NONE} {folder / name} has weights alone, as Hugging Face keeps them")
+    assert text.endswith(f"optimum-cli export onnx --model '{folder}' onnx-model")
+
+
 def test_half_of_a_saved_model(tmp_path: Path) -> None:
     fill(tmp_path, "fingerprint.pb")
 
