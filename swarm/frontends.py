@@ -14,7 +14,7 @@ from cluster_serving.swarm.variables import FRONTEND_PORT
 
 _ANSWER_S = 2.0
 _PREFIX = "cluster_serving_"
-_SAMPLE = re.compile(rf"^{_PREFIX}(\w+)\{{([^}}]*)\}} (\S+)", re.MULTILINE)  # text format of Prometheus
+_SAMPLE = re.compile(rf"^{_PREFIX}(\w+)\{{(.*)\}} (\S+)$", re.MULTILINE)  # text format of Prometheus
 _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 _OF_NODE = (
     "node_ready",

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import yaml
@@ -80,7 +81,7 @@ def of_secrets(document: dict[str, Any]) -> Iterator[Finding]:
             elif kind == "secret" and not path.read_bytes().strip():
                 yield Finding("error", "", f"{kind} {key}: {path} is empty", "write the secret into it")
             elif kind == "secret" and path.stat().st_mode & 0o044:
-                yield Finding("warning", "", f"{kind} {key}: others can read {path}", f"chmod 600 {path.name}")
+                yield Finding("warning", "", f"{kind} {key}: others can read {path}", f"chmod 600 {quote(file)}")
 
 
 def _is_secret(name: str, value: str) -> bool:

@@ -239,13 +239,15 @@ def test_finds_files_that_are_missing_empty_or_open_to_others(stack: Document, f
     stack["secrets"]["frontend_tls"] = {"file": str(certificate)}
     password.chmod(0o644)
 
-    missing_and_open = {finding.level: finding.what for finding in check(stack)}
+    found = check(stack)
+    missing_and_open = {finding.level: finding.what for finding in found}
     certificate.touch(mode=0o600)
     password.chmod(0o600)
     empty = [finding.what for finding in check(stack)]
 
     assert "there is no file" in missing_and_open["error"]
     assert "others can read" in missing_and_open["warning"]
+    assert f"chmod 600 {password}" in [finding.mend for finding in found]
     assert len(empty) == 1
     assert "is empty" in empty[0]
 

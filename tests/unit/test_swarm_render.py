@@ -533,7 +533,8 @@ def test_a_frontend_tells_of_nodes_and_queues() -> None:
         'cluster_serving_node_ready{job_name="a",node="w1-1-0f"} 1.0\n'
         'cluster_serving_records_answered_total{job_name="a",node="w1-1-0f"} 12.0\n'
         'cluster_serving_backlog{job_name="a"} 3.0\n'
+        'cluster_serving_backlog{job_name="{b} 1"} 4.0\n'
     )
 
     assert known.nodes == {("a", "w1-1-0f"): {"node_ready": 1.0, "records_answered_total": 12.0}}
-    assert known.jobs == {"a": {"backlog": 3.0}}
+    assert known.jobs == {"a": {"backlog": 3.0}, "{b} 1": {"backlog": 4.0}}
