@@ -40,7 +40,7 @@ def _print_list(as_json: bool = False) -> None:
     click.echo("Listing running Cluster Serving jobs:")
     for one in running:
         say(f"Job name: {one['job']} | Job id: {one['node']}")
-    click.echo(f"Cluster Serving jobs: {len(running)} in total")
+    click.echo(f"Cluster Serving jobs {len(running)} totally")
 
 
 def _since(_context: click.Context, _option: click.Parameter, text: str | None) -> datetime | None:

@@ -646,7 +646,7 @@ def test_list_and_cli_of_the_original(fake_node: Callable[..., subprocess.Popen[
     assert run("list").output.splitlines() == [
         "Listing running Cluster Serving jobs:",
         f"Job name: a | Job id: {node}",
-        "Cluster Serving jobs: 1 in total",
+        "Cluster Serving jobs 1 totally",
     ]
     assert original.invoke(cli_of_the_original, ["list"]).output == run("list").output
     assert (
