@@ -35,7 +35,7 @@ def slow_way(own_redis: PrivateRedis) -> Iterator[Proxy]:
 def works(client: Client, server: PrivateRedis) -> bool:
     """Return whether a record of this client is taken and answered."""
     with answering(server):
-        return bool(np.array_equal(client.predict(), ROW))
+        return bool(np.array_equal(client.predict(timeout=90), ROW))
 
 
 def uris(server: PrivateRedis) -> list[bytes]:
@@ -193,7 +193,7 @@ def test_a_read_only_replica_is_waited_for(own_redis: PrivateRedis, connect: Con
 
 def test_a_failover(tmp_path: Path, connect: Connect) -> None:
     with failover(tmp_path) as servers:
-        client = connect(url=servers.url, patience_s=30)
+        client = connect(url=servers.url, patience_s=90)  # a Sentinel that the machine held up rests for 30 s (TILT)
         client.enqueue("before")
         servers.wait_for_replica()
 

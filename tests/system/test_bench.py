@@ -135,7 +135,7 @@ def test_an_open_loop_beyond_the_capacity(shell: Shell) -> None:
     assert 0 < found["goodput_per_s"] <= 101
     assert found["failed"][0]["code"] == "DeadlineExceeded"
     failed = sum(each["count"] for each in found["failed"])
-    assert failed + found["answered"] > 150 * found["seconds"]
+    assert failed + found["answered"] > 101 * found["seconds"]  # more than the worker can answer
     assert found["latency_ms"]["p50"] > 20
     assert found["limit"]["code"] != "rate"
     assert (shell.home / "beyond.png").read_bytes().startswith(b"\x89PNG")
