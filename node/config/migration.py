@@ -13,7 +13,7 @@ The version of the original is known by its keys:
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Final, cast
 
 import yaml
 from pydantic import SecretStr
@@ -207,6 +207,8 @@ def _version(written: Iterable[str]) -> str:
 def _text(value: object) -> str:
     if isinstance(value, (tuple, list)):
         return ",".join(map(str, value))
+    if isinstance(value, dict):
+        return ", ".join(f"{key}: {inner}" for key, inner in cast("dict[str, object]", value).items())
     return "" if value is None else str(value)
 
 

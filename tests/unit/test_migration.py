@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 from cluster_serving.client.servers.process.exit_codes import ExitCode
 from cluster_serving.node.commands.migrate import migrate as command
-from cluster_serving.node.config.loading import ConfigError, load_config
+from cluster_serving.node.config.loading import ConfigError, effective, load_config
 from cluster_serving.node.config.migration import Change, Migration, migrate
 
 SPARK = """
@@ -288,6 +288,20 @@ def test_a_value_keeps_its_text(tmp_path: Path, value: str) -> None:
     password = load_config(new, {}, {}).config.redis_password
     assert password is not None
     assert password.get_secret_value() == value
+
+
+@pytest.mark.parametrize(
+    ("setting", "text"),
+    [("padding: {ids: 0, mask: 1}", "ids: 0, mask: 1"), ("objective: {latency: 20}", "latency: 20")],
+)
+def test_values_by_name_start_a_job_too(tmp_path: Path, setting: str, text: str) -> None:
+    old, new = written(tmp_path, f"modelPath: /m\n{setting}\n"), tmp_path / "new.yaml"
+    found = migrate(old)
+    new.write_text(found.text(old.name))
+    key = setting.partition(":")[0]
+
+    assert found.settings[key] == text
+    assert effective(load_config(new, {}, {}))[key] == effective(load_config(old, {}, {}))[key]
 
 
 @pytest.mark.parametrize(
