@@ -12,6 +12,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
+from cluster_serving.frontend.config.loading import load_frontend_config
 from cluster_serving.frontend.config.settings import FrontendConfig
 from cluster_serving.node.config.config import Config
 from cluster_serving.node.config.loading import load_config
@@ -155,3 +156,13 @@ def test_the_config_of_compose_is_one() -> None:
     loaded = load_config(DOCKER / "config.yaml", {}, {})
 
     assert loaded.config.model_path == "/models"
+
+
+def test_compose_publishes_the_port_of_the_frontend_whatever_its_config_has(tmp_path: Path) -> None:
+    config = tmp_path / "config.yaml"
+    config.write_text("frontend: {port: 8080}\n")
+    frontend = SERVICES["frontend"]
+    environ = {name: value for name, value in frontend["environment"].items() if not name.endswith("_FILE")}
+    (published,) = frontend["ports"]
+
+    assert published.endswith(f":{load_frontend_config(config, environ, {}).config.port}")
