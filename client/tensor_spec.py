@@ -186,7 +186,8 @@ class TensorSpec(msgspec.Struct, frozen=True, omit_defaults=True):
         """Return the values of an array in the dtype of the input.
 
         Raises:
-            CodecError: the conversion would lose a value, or make a larger tensor than `MAX_DENSE_BYTES`.
+            CodecError: the conversion would lose a value, or make a larger tensor than `MAX_DENSE_BYTES`, or the values are no
+                numbers.
         """
         import numpy as np
 
@@ -198,14 +199,19 @@ class TensorSpec(msgspec.Struct, frozen=True, omit_defaults=True):
             )
         if self.widens(array.dtype, array.size):
             return array.astype(dtype)
-        with np.errstate(all="ignore"):
-            converted = array.astype(dtype)
-            if array.dtype.kind == "f" and dtype.kind == "f":
-                # A float of fewer bits may round. A number that becomes infinite is lost.
-                lost = np.isfinite(array) & ~np.isfinite(converted)
-            else:
-                # Compare the signs too: -1 becomes 2**64 - 1, and comes back as -1.
-                lost = (converted.astype(array.dtype) != array) | ((converted < 0) != (array < 0))
+        try:
+            with np.errstate(all="ignore"):
+                converted = array.astype(dtype)
+                if array.dtype.kind == "f" and dtype.kind == "f":
+                    # A float of fewer bits may round. A number that becomes infinite is lost.
+                    lost = np.isfinite(array) & ~np.isfinite(converted)
+                else:
+                    # Compare the signs too: -1 becomes 2**64 - 1, and comes back as -1.
+                    lost = (converted.astype(array.dtype) != array) | ((converted < 0) != (array < 0))
+        except (TypeError, ValueError, OverflowError) as error:
+            raise CodecError(
+                f"input {self.name!r} takes {dtype}, and values of {array.dtype} do not convert to it"
+            ) from error
         if lost.any():
             example = array[lost].flat[0]
             raise CodecError(f"input {self.name!r} takes {dtype}, and {example} of {array.dtype} would be lost in it")

@@ -124,6 +124,10 @@ def test_broken_images_are_named(tmp_path: Path) -> None:
         ({"x": ROWS[:, 0], "ids": np.zeros((5, 2))}, "'x' is float64 [5], and the model takes x float32 [N,4]"),
         ({"x": ROWS, "ids": ROWS}, "input 'ids' takes int64, and 0."),
         ({"x": ROWS.astype(str), "ids": ROWS}, "'x' is <U"),
+        (
+            {"x": ROWS.astype("M8[s]"), "ids": ROWS},
+            "input 'x' takes float32, and values of datetime64[s] do not convert to it",
+        ),
         ({"x": np.array([{}] * 5), "ids": ROWS}, "Object arrays cannot be loaded"),
     ],
 )

@@ -147,9 +147,15 @@ def test_rows_of_one_shape_run_together(tmp_path: Path) -> None:
             "return {'x': record['v']} if record['v'].size == 4 else {}",
             "what preprocess returned: a dict of no values, and",
         ),
-        ("return record['v'] if record['v'].size == 4 else ['a'] * 4", "what preprocess returned: "),
+        (
+            "return record['v'] if record['v'].size == 4 else ['a'] * 4",
+            "what preprocess returned: input 'x' takes float32, and values of <U1 do not convert to it",
+        ),
         ("return record['v'] if record['v'].size == 4 else [[1], [2, 3]]", "what preprocess returned: "),
-        ("return record['v'] if record['v'].size == 4 else [None] * 4", "what preprocess returned: "),
+        (
+            "return record['v'] if record['v'].size == 4 else [None] * 4",
+            "what preprocess returned: input 'x' takes float32, and values of object do not convert to it",
+        ),
         (
             "return record['v'] if record['v'].size == 4 else np.zeros((2, 4))",
             "what preprocess returned: input 'x' has 2 rows",
