@@ -11,7 +11,7 @@ from cluster_serving.node.config.group import AutoCount, Numbers, Share, Size, W
 from cluster_serving.node.config.redis_and_log import Log, Redis
 from cluster_serving.node.models.base import TensorSpec
 from cluster_serving.node.models.detect import MODEL_TYPES
-from cluster_serving.node.processing.options import LegacyClients
+from cluster_serving.node.processing.options import MAX_PIXELS, LegacyClients
 
 PLACEHOLDER_PATH = "/path/to/model/directory"  # as in the template config.yaml
 MAX_WORKERS = 1024  # in lanes of at most 84 (topology/placement.py)
@@ -352,6 +352,8 @@ class Settings(Log, Redis):
     @classmethod
     def _height_and_width(cls, value: object, info: ValidationInfo) -> tuple[int, int] | None:
         pair = parse_pair(value)
+        if pair and pair[0] * pair[1] > MAX_PIXELS:
+            raise ValueError(f"must have {MAX_PIXELS} pixels at most, as an image may have")
         # A tuple comes from Python and is (height, width) already.
         if pair and info.data.get("image_resize_order") == "wh" and not isinstance(value, tuple):
             return pair[1], pair[0]

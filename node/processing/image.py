@@ -11,14 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cluster_serving.node.models.base import Array, TensorSpec
-from cluster_serving.node.processing.options import ImageOptions
+from cluster_serving.node.processing.options import MAX_PIXELS, ImageOptions
 
 Image = NDArray[np.uint8 | np.uint16]  # (height, width, channels), BGR or grey or BGRA
-
-# Pillow refuses larger images too. OpenCV's own limit is six times higher, and OpenCV reads OPENCV_IO_MAX_IMAGE_PIXELS when
-# cv2 is imported. A process that sets the variable to MAX_PIXELS before the import saves the memory of decoding an image that
-# is refused below.
-MAX_PIXELS = 178_956_970
 
 _CHANNELS = (1, 3, 4)
 _GREY, _COLOUR, _WITH_ALPHA = _CHANNELS

@@ -6,6 +6,11 @@ import msgspec
 
 from cluster_serving.client.wire.original.values import SparseLayout
 
+# Pillow refuses larger images too. OpenCV's own limit is six times higher, and OpenCV reads OPENCV_IO_MAX_IMAGE_PIXELS when
+# cv2 is imported. A process that sets the variable to MAX_PIXELS before the import saves the memory of decoding an image that
+# is refused.
+MAX_PIXELS = 178_956_970
+
 LegacyClients = Literal["off", "0.7", "0.8", "nightly"]
 """Version of the clients before 0.9 that a job serves. `nightly`: a development version between 0.8 and 0.9."""
 

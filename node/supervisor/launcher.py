@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from cluster_serving.node.config.arrangement import Arrangement
-from cluster_serving.node.processing.options import DecodeOptions
+from cluster_serving.node.processing.options import MAX_PIXELS, DecodeOptions
 from cluster_serving.node.reader.spec import ReaderSpec
 from cluster_serving.node.ring.bell import Bell
 from cluster_serving.node.ring.ring import Ring
@@ -16,9 +16,9 @@ from cluster_serving.node.topology.placement import LanePlaces
 from cluster_serving.node.worker.spec import WorkerSpec
 from cluster_serving.node.writer.spec import WriterSpec
 
-# OpenCV reads the variables on import. The limit is MAX_PIXELS of processing/image.py. OpenCV's errors are exceptions too, but for
-# the warnings of its TIFF decoder, which any client can cause.
-WORKER_ENVIRONMENT = {"OPENCV_IO_MAX_IMAGE_PIXELS": "178956970", "OPENCV_LOG_LEVEL": "FATAL"}
+# OpenCV reads the variables on import. OpenCV's errors are exceptions too, but for the warnings of its TIFF decoder, which any
+# client can cause.
+WORKER_ENVIRONMENT = {"OPENCV_IO_MAX_IMAGE_PIXELS": str(MAX_PIXELS), "OPENCV_LOG_LEVEL": "FATAL"}
 
 
 class Launcher:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import cast
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?", re.IGNORECASE)
+_SIZE = re.compile(r"(\d{1,18}(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?", re.IGNORECASE)
 _SEPARATOR = re.compile(r",(?![^\[]*\])")
 _POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
 _JKS_MAGIC = bytes.fromhex("feedfeed")
