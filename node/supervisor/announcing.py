@@ -55,9 +55,10 @@ def tell_serving(lanes: Generation, report: Report) -> None:
         text = f"rows that share a batch get other results: {proof.fault}; the node {how}"
         log.warning(text)
         report("warning", text)
-    takes = ", ".join(spec.describe() for spec in served.inputs)
-    gives = ", ".join(spec.describe() for spec in served.outputs)
+    shapes = ", ".join(spec.describe() for spec in served.inputs) or "one or more tensors"
+    if served.outputs:
+        shapes += f" -> {', '.join(spec.describe() for spec in served.outputs)}"
     many = Shape(lanes.workers, arrangement.threads).described()
     tuned = f" (measured {arrangement.measured})" if arrangement.measured else ""
     batch = f"batch {arrangement.choice.batch}" if batching.startswith("rows") else f"batching {batching}"
-    report("ready", f"{model} ({runtime}): {takes} -> {gives}; {many}, {batch}{tuned}")
+    report("ready", f"{model} ({runtime}): {shapes}; {many}, {batch}{tuned}")
