@@ -54,6 +54,8 @@ def test_kept_choice_is_found(tmp_path: Path) -> None:
         {"max_batch_delay_ms": 1.0},
         {"slot_bytes": 1 << 20},
         {"model_inputs": ("x",)},
+        {"padding": {"x": 0.0}},
+        {"output_dtype": "float16"},
         {"tuning": "off"},
     ],
 )
