@@ -132,7 +132,7 @@ def _is_final(error: BaseException | None) -> bool:
     return False
 
 
-def cannot_serve(refusal: RedisRefused) -> bool:
+def cannot_serve(refusal: redis.ResponseError) -> bool:
     """Return whether Redis cannot serve now, or not serve this client: it is loading, is a replica, or requires a password.
 
     Redis has then not executed the command.

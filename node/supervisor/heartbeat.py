@@ -14,6 +14,7 @@ import structlog
 
 from cluster_serving import __version__
 from cluster_serving.client import keys
+from cluster_serving.client.protocol.resp import cannot_serve
 from cluster_serving.client.wire.compression import CODECS
 from cluster_serving.client.wire.heartbeat import Heartbeat, release
 from cluster_serving.node.config.loading import Config
@@ -188,11 +189,16 @@ class HeartbeatPublisher:
         """Return the reason for admitting no more records: Redis has little memory left, even without dead letters.
 
         The reason is empty while Redis has enough memory, or if the node may not ask.
+
+        Raises:
+            redis.RedisError: Redis cannot be reached, or cannot serve now.
         """
         while self._may_look:
             try:
                 memory: dict[str, Any] = self._redis.info("memory")
-            except redis.ResponseError:
+            except redis.ResponseError as error:
+                if cannot_serve(error):
+                    raise
                 self._may_look = False
                 break
             if (lost := eviction(memory)) != self._told_eviction:
