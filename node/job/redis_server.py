@@ -31,6 +31,7 @@ _LOADING_S = 600.0  # loading a large append-only file takes long
 _STOP_S = 30.0
 _CONF_NAME = "redis.conf"
 _CHECK = "redis-check-aof"
+_ANSWER = re.compile(rb"\+PONG|-[A-Z]+ ")  # to PING: every Redis in trouble has an error of its own
 _BROKEN_FILE = re.compile(r"Bad file format reading the append only file(?: (\S+))?: make a backup")
 
 # By default, Redis rewrites the log at 64 MB, and so every second under full load. The log holds commands alone, without an RDB
@@ -73,11 +74,7 @@ def listener(port: int) -> Listener:
         return Listener.NOBODY
     except OSError:
         return Listener.OTHER
-    return (
-        Listener.REDIS
-        if answer.startswith((b"+PONG", b"-NOAUTH", b"-LOADING", b"-DENIED", b"-ERR"))
-        else Listener.OTHER
-    )
+    return Listener.REDIS if _ANSWER.match(answer) else Listener.OTHER
 
 
 @contextmanager

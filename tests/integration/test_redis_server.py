@@ -18,7 +18,8 @@ from cluster_serving.node.job.redis_errors import RedisUnavailable
 from cluster_serving.node.job.redis_program import ServerProgram, find_server
 from cluster_serving.node.job.redis_server import Listener
 from support.broken_redis import damage, mend
-from support.private_redis import free_port, rewrite_file
+from support.clients import in_background
+from support.private_redis import PrivateRedis, free_port, rewrite_file
 from support.wait import wait_until
 
 
@@ -111,6 +112,38 @@ def test_port_of_another_program(directory: Path, stranger: int) -> None:
     assert redis_server.listener(stranger) is Listener.OTHER
     with pytest.raises(RedisUnavailable, match=f"port {stranger} is in use by another process"):
         redis_server.start(directory, stranger, 0)
+
+
+def test_port_of_a_busy_redis(own_redis: PrivateRedis) -> None:
+    def be_busy() -> None:
+        with own_redis.client() as client, pytest.raises(redis.ResponseError, match="killed"):
+            client.eval("while true do end", 0)
+
+    def is_busy() -> bool:
+        try:
+            client.ping()
+        except redis.ResponseError as error:
+            return str(error).startswith("BUSY")
+        return False
+
+    with own_redis.client() as client:
+        client.config_set("lua-time-limit", "50")
+        with in_background(be_busy):
+            try:
+                wait_until(is_busy, "it answers every command with BUSY")
+                assert redis_server.listener(own_redis.port) is Listener.REDIS
+            finally:
+                client.script_kill()
+
+
+def test_port_of_a_replica_without_its_master(own_redis: PrivateRedis) -> None:
+    with own_redis.client() as client:
+        client.config_set("replica-serve-stale-data", "no")
+        client.replicaof("127.0.0.1", free_port())
+        with pytest.raises(redis.ResponseError):
+            client.ping()
+
+        assert redis_server.listener(own_redis.port) is Listener.REDIS
 
 
 def test_port_of_another_redis(directory: Path, tmp_path: Path) -> None:
