@@ -36,6 +36,17 @@ def spawn(argv: Sequence[str], log: Path, environ: Mapping[str, str], pass_fd: i
     return os.posix_spawn(argv[0], list(argv), dict(environ), file_actions=actions, setsid=True)
 
 
+def born_s(pid: int) -> float:
+    """Return the seconds from the boot of the machine to the creation of a process, whatever the clock has been set to since.
+
+    Raises:
+        psutil.NoSuchProcess: there is no such process.
+    """
+    return round(
+        psutil.Process(pid).create_time() - psutil.boot_time(), 2
+    )  # the kernel counts in hundredths of a second
+
+
 def ended(pid: int, timeout_s: float) -> bool:
     """Wait until a process has ended, and reap a child. Return False if the process still runs after `timeout_s`."""
     try:

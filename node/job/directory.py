@@ -85,14 +85,14 @@ FRONTEND_DRAIN_S = 15.0
 
 
 class FrontendRecord(msgspec.Struct, frozen=True):
-    """Process of a frontend that was started beside a node. The time of its creation tells a reused pid.
+    """Process of a frontend that was started beside a node. The time of its creation, in seconds since boot, tells a reused pid.
 
     `port`: port of HTTP that was asked for (None: that of the frontend's own settings). `drain_s`: seconds that the frontend may
     take to stop.
     """
 
     pid: int
-    created_s: float
+    born_s: float
     port: int | None = None
     drain_s: float = FRONTEND_DRAIN_S
 

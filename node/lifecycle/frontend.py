@@ -59,7 +59,7 @@ def launch_frontend(http: Http, loaded: LoadedConfig, path: Path | None, job: Jo
 
 def record_frontend(http: Http, launch: Launch, job: Job) -> None:
     """Record the frontend beside the node of a job, for `stop` and `restart`."""
-    job.record_frontend(FrontendRecord(launch.pid, launch.created_s, http.port, launch.drain_s))
+    job.record_frontend(FrontendRecord(launch.pid, launch.born_s, http.port, launch.drain_s))
 
 
 def await_model(url: str, job: str, within_s: float) -> bool:
@@ -91,7 +91,7 @@ def stop_frontend(job: Job) -> bool:
         return False
     try:
         process = psutil.Process(record.pid)
-        if process.create_time() != record.created_s:
+        if detached.born_s(record.pid) != record.born_s:
             return False
         process.terminate()
         timeout_s = record.drain_s + _GRACE_S

@@ -54,11 +54,8 @@ class Launch:
         finally:
             os.close(writing)
         self._process = psutil.Process(self.pid)
-
-    @property
-    def created_s(self) -> float:
-        """Time at which the process was created. With the pid it names the process, also later."""
-        return self._process.create_time()
+        self.born_s = detached.born_s(self.pid)
+        """Time of the process's creation, in seconds since boot. With the pid it names the process, also later."""
 
     def wait(self, timeout_s: float, show: Callable[[Event], None]) -> str:
         """Wait until the server is ready, and return the text of its last event.

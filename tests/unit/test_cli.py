@@ -15,6 +15,7 @@ from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any, get_args
 
+import psutil
 import pytest
 import structlog
 from click.testing import CliRunner, Result
@@ -30,7 +31,7 @@ from cluster_serving.node.config.loading import Config
 from cluster_serving.node.job.directory import Job, NodeRecord
 from cluster_serving.node.job.redis_program import find_server
 from cluster_serving.node.lifecycle import background, launch, stopping
-from cluster_serving.node.lifecycle.frontend import await_model
+from cluster_serving.node.lifecycle.frontend import Http, await_model, record_frontend, stop_frontend
 from cluster_serving.node.lifecycle.jobs_here import command_for
 from cluster_serving.node.lifecycle.log_rotation import rotate
 from cluster_serving.node.lifecycle.options import StartOptions, recorded_options
@@ -311,6 +312,27 @@ def test_a_frontend_whose_answer_breaks_off_is_asked_again() -> None:
         found = await_model(url, "a", 10)
 
     assert found
+
+
+def test_a_frontend_is_stopped_after_the_clock_was_set(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    job = Job.of("j")
+    job.create()
+    program = [sys.executable, "-S", "-c", "import signal; signal.pause()"]
+    frontend = launch.Launch("frontend", program, job.frontend_log_path, os.environ, 5)
+    record_frontend(Http(), frontend, job)
+    proc = tmp_path / "proc"
+    proc.mkdir()
+    (proc / str(frontend.pid)).symlink_to(f"/proc/{frontend.pid}")
+    facts = Path("/proc/stat").read_text()
+    (proc / "stat").write_text(re.sub(r"btime (\d+)", lambda told: f"btime {int(told[1]) + 3600}", facts))
+
+    monkeypatch.setattr(psutil, "PROCFS_PATH", str(proc))
+
+    try:
+        assert stop_frontend(job)
+    finally:
+        monkeypatch.undo()
+        frontend.stop()
 
 
 def test_interrupted_start_stops_the_node(monkeypatch: pytest.MonkeyPatch) -> None:
