@@ -37,8 +37,10 @@ The segment is an anonymous memfd that the supervisor passes to its children. Th
 A page takes memory only when first touched, so a slot may be far larger than the usual batch.
 """
 
+import errno
 import mmap
 import os
+import sys
 import time
 from array import array
 from collections.abc import Generator
@@ -127,6 +129,8 @@ class Ring:
             *repeat(geometry.slot_stride, geometry.slots),
         )
         total = sum(map(paged, sizes))
+        if total > sys.maxsize:
+            raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
         if fd is None:
             fd = os.memfd_create(NAME)
             os.ftruncate(fd, total)

@@ -290,6 +290,16 @@ def test_nothing_is_left_of_a_ring_that_cannot_be_mapped() -> None:
     assert left == lowest
 
 
+@pytest.mark.parametrize("batch", [10**12, 10**14, 10**18, 10**20])
+def test_a_ring_beyond_all_memory_is_refused(batch: int) -> None:
+    lowest = _lowest_free()
+
+    with pytest.raises(OSError, match="Cannot allocate memory"):
+        Ring(Geometry(slots=9, batch=batch, slot_bytes=4096, workers=2))
+
+    assert _lowest_free() == lowest
+
+
 def _lowest_free() -> int:
     descriptor = os.dup(0)
     os.close(descriptor)
