@@ -15,6 +15,7 @@ from cluster_serving.node.processing.options import MAX_PIXELS, LegacyClients
 
 PLACEHOLDER_PATH = "/path/to/model/directory"  # as in the template config.yaml
 MAX_WORKERS = 1024  # in lanes of at most 84 (topology/placement.py)
+_MOST_IN_LUA = 10**10  # Lua writes numbers from 10^17 on, here of milliseconds, in a form that Redis does not read
 Workers = Annotated[int, Field(ge=1, le=MAX_WORKERS)]
 
 
@@ -235,7 +236,9 @@ class Settings(Log, Redis):
         ge=1,
         description="Tries of a record whose node dies each time, before the record becomes a dead letter.",
     )
-    max_dead_letters: int = Field(default=1000, ge=0, description="Dead letters that are kept, the newest. 0: none.")
+    max_dead_letters: int = Field(
+        default=1000, ge=0, le=_MOST_IN_LUA, description="Dead letters that are kept, the newest. 0: none."
+    )
     max_dead_letter_bytes: Size = Field(
         default=64 << 20,
         ge=1 << 20,
@@ -244,6 +247,7 @@ class Settings(Log, Redis):
     result_time_to_live_s: float = Field(
         default=86_400,
         ge=0,
+        le=_MOST_IN_LUA,
         alias="resultTimeToLive",
         description="Seconds that an unread result is kept. 0: until a client reads the result.",
     )

@@ -284,6 +284,8 @@ def test_spellings(tmp_path: Path, line: str, name: str, value: object) -> None:
             "line 1: redisUrl is localhost:70000: the port must be from 1 to 65535, not 70000",
         ),
         ("redisUrl: redis+sentinel://a:1,b:0/master", "the port must be from 1 to 65535, not 0"),
+        ("resultTimeToLive: 1e14", "config.yaml, line 1: resultTimeToLive is 1e14, but must be 1e+10 or less"),
+        ("maxDeadLetters: 100000000000000000", "but must be 1e+10 or less"),
         ("maxBatchDelayMs: nan", "config.yaml, line 1: maxBatchDelayMs is nan, but must be a number"),
         ("maxBatchDelayMs: -1", "config.yaml, line 1: maxBatchDelayMs is -1, but must be 0 or more"),
         (
