@@ -3,8 +3,10 @@
 import json
 import urllib.error
 import urllib.request
-from http.client import HTTPException
-from typing import Any, NamedTuple, Self
+from functools import cache
+from http.client import HTTPException, HTTPMessage
+from typing import IO, Any, NamedTuple, Self
+from urllib.parse import urlsplit
 
 from cluster_serving.client.calls_by_name import call_for
 from cluster_serving.client.errors import (
@@ -84,7 +86,7 @@ class Frontend:
             request: the JSON text of a request, or the same as a dict. None: get.
 
         Raises:
-            InvalidValue: JSON cannot hold the request, or HTTP the URL or the API key.
+            InvalidValue: JSON cannot hold the request, or HTTP the URL or the API key, or the frontend has moved.
             RecordFailed: the frontend refused the request, or the record failed.
             QueueFull: the queue has no room now.
             ResultTimeout: no result came in time.
@@ -168,7 +170,29 @@ class Frontend:
         return urllib.request.Request(self._url + path, data=body, headers=headers)  # noqa: S310 - the user's own URL
 
     def _open(self, request: urllib.request.Request, timeout: float) -> Any:
-        return urllib.request.urlopen(request, timeout=timeout)  # noqa: S310 - the user's own URL
+        return _opener().open(request, timeout=timeout)
+
+
+class _Redirects(urllib.request.HTTPRedirectHandler):
+    """Follows a redirect of a GET within the frontend. Any other host would get the API key, and a POST would become a GET."""
+
+    def redirect_request(
+        self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: HTTPMessage, newurl: str
+    ) -> urllib.request.Request | None:
+        """Return the next request.
+
+        Raises:
+            InvalidValue: the redirect is not followed.
+        """
+        if req.get_method() == "GET" and urlsplit(req.full_url)[:2] == urlsplit(newurl)[:2]:
+            return super().redirect_request(req, fp, code, msg, headers, newurl)
+        fp.close()
+        raise InvalidValue(f"the frontend redirects to {newurl} (HTTP {code}): give its URL there")
+
+
+@cache
+def _opener() -> urllib.request.OpenerDirector:
+    return urllib.request.build_opener(_Redirects)
 
 
 def perdict(frontend_url: str, request_str: str) -> Any:

@@ -2,6 +2,7 @@
 
 import inspect
 import json
+import socket
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler
@@ -34,14 +35,19 @@ class Handler(BaseHTTPRequestHandler):
     """Answers as a frontend does."""
 
     def do_GET(self) -> None:
-        """The welcome line."""
-        self._answer(200, "welcome")
+        """The welcome line; below a prefix that has no slash at its end, the way to it."""
+        if self.path == "/prefix":
+            self._redirect(301, "/prefix/")
+        else:
+            self._answer(200, "welcome")
 
     def do_POST(self) -> None:
         """One prediction, or an error for a request without instances; or what the body asks for."""
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         if "status" in body:
             self._answer(body["status"], json.dumps({"error": f"it takes {self.headers['X-Request-Timeout']} s"}))
+        elif "moved" in body:
+            self._redirect(body["moved"], body["to"])
         elif "hang" in body:
             self.server.hold.wait(20)  # type: ignore[attr-defined]
         elif "part" in body:
@@ -60,6 +66,12 @@ class Handler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the library's name
         """Say nothing."""
+
+    def _redirect(self, status: int, location: str) -> None:
+        self.send_response(status)
+        self.send_header("Location", location)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
 
     def _answer(self, status: int, text: str) -> None:
         self.send_response(status)
@@ -133,6 +145,23 @@ def test_an_answer_too_deep_to_read(url: str) -> None:
 def test_an_api_key_that_no_header_holds(url: str) -> None:
     with pytest.raises(InvalidValue, match=f"the URL {url} or the API key cannot be sent"):
         Frontend(url, "key\n").ask("/", timeout=20)
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+def test_no_other_host_gets_the_api_key_of_a_frontend_that_has_moved(url: str, status: int) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        moved = f"http://127.0.0.1:{other.getsockname()[1]}/predict"
+        with pytest.raises(InvalidValue, match=rf"redirects to {moved} \(HTTP {status}\): give its URL there"):
+            Frontend(url, "key").ask("/predict", timeout=20, request={"moved": status, "to": moved})
+        other.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            other.accept()
+
+
+def test_a_frontend_may_redirect_a_get_within_itself(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    Frontend.greeted(f"{url}/prefix")
+
+    assert "Attempt connecting to Cluster Serving frontend success" in capsys.readouterr().out
 
 
 def test_a_frontend_that_is_not_there_is_said_and_not_fatal(capsys: pytest.CaptureFixture[str]) -> None:
