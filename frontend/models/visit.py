@@ -21,7 +21,6 @@ class Visit:
     """Options and receipt of a request, found by handlers as `request.ctx.visit`.
 
     Attributes:
-        request_id: `X-Request-ID` of the request, or None.
         api_key: API key of the request. Empty: none, or none is needed.
         callback: URL for the answer: `Callback` or `?callback=`. Empty: none.
         is_later: True if the answer is to be fetched later: `Prefer: respond-async`, `?async=1`, or a callback.
@@ -31,7 +30,7 @@ class Visit:
         receipt: receipt of one of the results, or None.
     """
 
-    __slots__ = ("api_key", "callback", "is_later", "receipt", "request_id", "timeout_s", "traceparent")
+    __slots__ = ("api_key", "callback", "is_later", "receipt", "timeout_s", "traceparent")
 
     def __init__(self, request: Request, config: FrontendConfig) -> None:
         """Read the options of a request.
@@ -41,7 +40,6 @@ class Visit:
                 may not be called.
         """
         headers = request.headers
-        self.request_id = request_id_of(request)
         trace = headers.get("traceparent")
         # The standard says to ignore a traceparent that is not valid.
         self.traceparent = trace.encode() if trace and _TRACEPARENT.fullmatch(trace) else b""

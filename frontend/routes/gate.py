@@ -10,11 +10,13 @@ from cluster_serving.client.errors import ClusterServingError
 from cluster_serving.frontend.http.errors import Unauthorized
 from cluster_serving.frontend.metrics.timers import Count, Timer
 from cluster_serving.frontend.models.limits import take_token
-from cluster_serving.frontend.models.visit import Visit, server_timing
+from cluster_serving.frontend.models.visit import Visit, request_id_of, server_timing
 from cluster_serving.frontend.routes.errors import error_response
 from cluster_serving.frontend.routes.state import Frontend
 
 Handler = Callable[..., Coroutine[Any, Any, HTTPResponse]]
+
+_SCHEMES = ("bearer", "token")
 
 
 def gated(handler: Handler, name: str, *, is_open: bool, is_limited: bool) -> Handler:
@@ -30,7 +32,7 @@ def gated(handler: Handler, name: str, *, is_open: bool, is_limited: bool) -> Ha
             visit = request.ctx.visit = Visit(request, frontend.config)
             if not is_open:
                 if frontend.api_keys is not None:
-                    key = str(request.headers.get("x-api-key") or request.token or "")
+                    key = _api_key(request)
                     if not frontend.api_keys.allows(key, monotonic()):
                         raise Unauthorized("this needs an API key: the header X-API-Key, or Authorization: Bearer")
                     visit.api_key = key
@@ -42,13 +44,24 @@ def gated(handler: Handler, name: str, *, is_open: bool, is_limited: bool) -> Ha
         finally:
             timers.count(Count.IN_FLIGHT, -1)
         elapsed_s = perf_counter() - begun_s
-        if visit is not None:
-            if visit.request_id is not None:
-                response.headers["X-Request-ID"] = visit.request_id
-            if visit.receipt is not None:
-                response.headers["Server-Timing"] = server_timing(visit.receipt, elapsed_s)
+        request_id = request_id_of(request)
+        if request_id is not None:
+            response.headers["X-Request-ID"] = request_id
+        if visit is not None and visit.receipt is not None:
+            response.headers["Server-Timing"] = server_timing(visit.receipt, elapsed_s)
         timers.observe(Timer.OVERALL, elapsed_s)
         timers.count_request(name, response.status)
         return response
 
     return pass_gate
+
+
+def _api_key(request: Request) -> str:
+    """Return the API key of a request, or an empty text."""
+    headers = request.headers
+    given: str = headers.get("x-api-key", "").strip()
+    if given:
+        return given
+    authorization: str = headers.get("authorization", "").strip()
+    scheme, _, key = authorization.partition(" ")
+    return key.strip() if scheme.lower() in _SCHEMES else authorization

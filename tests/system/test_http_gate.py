@@ -69,7 +69,10 @@ def frontend(home: Path, redis_server: PrivateRedis) -> Iterator[RunningFrontend
 def test_a_request_id_comes_back(frontend: RunningFrontend) -> None:
     assert call(frontend, body=GOOD, headers={"X-Request-ID": "mine-7"}).headers["X-Request-ID"] == "mine-7"
     assert "X-Request-ID" not in call(frontend, body=GOOD).headers
-    assert call(frontend, body={}, headers={"X-Request-ID": "of-an-error"}).headers["X-Request-ID"] == "of-an-error"
+    for path in ("/predict", "/predict?timeout=x", "/nowhere"):
+        wrong = call(frontend, path, body={}, headers={"X-Request-ID": "of-an-error"})
+        assert wrong.status >= 400
+        assert wrong.headers["X-Request-ID"] == "of-an-error"
 
 
 def test_the_answer_says_where_the_time_went(frontend: RunningFrontend) -> None:
@@ -216,9 +219,15 @@ def test_api_keys(home: Path, redis_server: PrivateRedis) -> None:
     file.chmod(0o600)
     with running_frontend(home / "guarded", redis_server, jobName=JOB, apiKeysFile=str(file)) as frontend:
         assert call(frontend, body=GOOD).status == 401
-        assert call(frontend, body=GOOD, headers={"X-API-Key": "wrong"}).status == 401
-        assert call(frontend, body=GOOD, headers={"X-API-Key": "s3cret-of-a"}).status == 200
-        assert call(frontend, body=GOOD, headers={"Authorization": "Bearer s3cret-of-b"}).status == 200
+        for wrong in ({"X-API-Key": "wrong"}, {"Authorization": "Basic s3cret-of-b"}, {"Authorization": "Bearer"}):
+            assert call(frontend, body=GOOD, headers=wrong).status == 401
+        for right in (
+            {"X-API-Key": "s3cret-of-a"},
+            {"X-API-Key": "s3cret-of-a "},
+            {"Authorization": "Bearer s3cret-of-b"},
+            {"Authorization": "bearer  s3cret-of-b "},
+        ):
+            assert call(frontend, body=GOOD, headers=right).status == 200
         assert call(frontend, "/metrics").status == 401
         assert call(frontend, "/livez").status == 200
 
