@@ -23,6 +23,8 @@ _TEXT = rb"[^\x00-\x08\x0a-\x1f\x7f]*+"
 _HEAD = re.compile(_TEXT + rb"(?:\r\n[\w!#$%&'*+.^`|~-]++:" + _TEXT + rb")*+")
 # White space of Unicode at the beginning of a value. Sanic strips it, and would read a length there that no proxy reads.
 _STRIPPED = re.compile(rb":[\t ]*(?:\xc2[\x85\xa0]|\xe1\x9a\x80|\xe2\x80|\xe2\x81\x9f|\xe3\x80\x80)")
+# Sanic knows the name of this encoding in small letters alone.
+_CHUNKED = re.compile(rb"(\r\ntransfer-encoding:[ \t]*+)chunked[ \t]*(?=\r\n)", re.IGNORECASE)
 _HOST = re.compile(r"[!$%&'()*+,\-.0-9:;=A-Z\[\]_a-z~]*")
 # Nearly all heads: printable ASCII, and no header that changes how Sanic reads the request or that RFC 9112 makes conditions for.
 _PLAIN = re.compile(r"(GET|POST) (/[!-~]*) HTTP/1\.1\r\n((?:[\w!#$%&'*+.^`|~-]++:[ -~]*+\r\n)++)", re.ASCII)
@@ -87,8 +89,15 @@ class Stream(Http):
         if not self.has_waited:
             await asyncio.sleep(0)
         self.has_waited = False
+        buffer = self.recv_buffer
+        if buffer.startswith(b"\r\n"):  # some clients end a body with a line break that its length does not count
+            del buffer[:2]
         if self._begin_plain():
             return
+        while (end := buffer.find(b"\r\n\r\n")) < 0 and len(buffer) < self.HEADER_MAX_SIZE:
+            await self._receive_more()
+        if end > 0:
+            buffer[: end + 2] = _CHUNKED.sub(rb"\1chunked", buffer[: end + 2])
         await super().http1_request_header()  # type: ignore[no-untyped-call]
         head = self.request.head
         if not _HEAD.fullmatch(head) or (not head.isascii() and _STRIPPED.search(head)):
@@ -97,7 +106,7 @@ class Stream(Http):
                 "white space before the colon and without control characters"
             )
         hosts = self.request.headers.getall("host", [])
-        if len(hosts) > 1 or not (_HOST.fullmatch(hosts[0]) if hosts else self.request.version == "1.0"):
+        if len(hosts) > 1 or not (_HOST.fullmatch(hosts[0].rstrip(" \t")) if hosts else self.request.version == "1.0"):
             raise BadRequest(
                 "the head of the request is malformed: there is one header Host, a name and perhaps a port"
             )

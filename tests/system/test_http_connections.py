@@ -214,6 +214,7 @@ def test_a_malformed_head_ends_the_connection(frontend: RunningFrontend, header:
         (b"GET /livez HTTP/1.0\r\nHost: x\r\nHost: x\r\n", [b"400"]),
         (b"GET /livez HTTP/1.0\r\n", [b"200"]),
         (b"GET /livez HTTP/1.1\r\nHost:\r\nConnection: close\r\n", [b"200"]),
+        (b"GET /livez HTTP/1.1\r\nHost: x \t\r\nConnection: close\r\n", [b"200"]),
         (b"GET /livez HTTP/1.1\r\nhost: [::1]:80\r\nConnection: close\r\n", [b"200"]),
     ],
 )
@@ -285,6 +286,39 @@ def test_chunks_of_every_right_form_are_read(frontend: RunningFrontend, chunks: 
             answer += connection.recv(1 << 16)
 
     assert re.findall(rb"HTTP/1.1 (\d+)", answer) == [b"503", b"200"]
+
+
+@pytest.mark.parametrize("name", [b"Chunked", b"CHUNKED", b"chunked \t"])
+def test_the_name_of_an_encoding_is_read_in_any_case(frontend: RunningFrontend, name: bytes) -> None:
+    """RFC 9112, 7."""
+    head = CHUNKED.replace(b"chunked", name)
+    with connect(frontend) as connection:
+        for part in head[:-3], head[-3:] + b"1\r\na\r\n0\r\n\r\n" + SMUGGLED:
+            connection.sendall(part)
+        connection.shutdown(socket.SHUT_WR)
+        answer = read_all(connection)
+
+    assert re.findall(rb"HTTP/1.1 (\d+)", answer) == [b"503", b"200"]
+
+
+@pytest.mark.parametrize("encoding", [b"gzip, chunked", b"xchunked", b"chunked, chunked", b"identity"])
+def test_another_encoding_ends_the_connection(frontend: RunningFrontend, encoding: bytes) -> None:
+    with connect(frontend) as connection:
+        connection.sendall(CHUNKED.replace(b"chunked", encoding) + b"1\r\na\r\n0\r\n\r\n" + SMUGGLED)
+        answer = read_all(connection)
+
+    assert re.findall(rb"HTTP/1.1 (\d+)", answer) == [b"400"]
+
+
+def test_an_empty_line_before_a_request_is_left_out(frontend: RunningFrontend) -> None:
+    """RFC 9112, 2.2: some clients end a body with a line break that its length does not count."""
+    with connect(frontend) as connection:
+        for part in HEAD % (b"/nowhere", 3) + b"abc\r\n" + SMUGGLED, b"\r\n", SMUGGLED:
+            connection.sendall(part)
+        connection.shutdown(socket.SHUT_WR)
+        answer = read_all(connection)
+
+    assert re.findall(rb"HTTP/1.1 (\d+)", answer) == [b"404", b"200", b"200"]
 
 
 def test_one_that_does_not_read_does_not_hinder_others(frontend: RunningFrontend) -> None:
