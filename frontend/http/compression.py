@@ -1,5 +1,6 @@
 """Compressed bodies: gzip and deflate (zlib's format: RFC 9110, 8.4.1.2)."""
 
+import re
 import zlib
 
 from sanic.exceptions import PayloadTooLarge
@@ -8,6 +9,7 @@ from cluster_serving.frontend.http.errors import BadRequest, UnsupportedMediaTyp
 
 _EITHER_FORMAT = 32 + zlib.MAX_WBITS
 _WINDOWS = {"gzip": 16 + zlib.MAX_WBITS, "deflate": zlib.MAX_WBITS}
+_REFUSED = re.compile(r"q=0(?:\.0*)?")
 _LEAST_BYTES = 1024  # a smaller response consists mostly of its head
 _LEVEL = 1
 
@@ -25,7 +27,7 @@ def inflate(body: bytes, encoding: str, most: int) -> bytes:
         BadRequest: the body is damaged.
         UnsupportedMediaType: the encoding is neither gzip nor deflate.
     """
-    if encoding not in _WINDOWS:
+    if encoding not in _WINDOWS and encoding != "x-gzip":  # the same as gzip (RFC 9110, 8.4.1.3)
         raise UnsupportedMediaType(f"the content encoding is {encoding[:40]!r}; gzip, deflate and none are read")
     stream = zlib.decompressobj(_EITHER_FORMAT)
     try:
@@ -45,7 +47,7 @@ def deflate(body: bytes, accepted: str) -> tuple[bytes, str]:
         return body, ""
     for offer in accepted.lower().split(","):
         name, _, quality = offer.replace(" ", "").partition(";")
-        if name in _WINDOWS and quality not in ("q=0", "q=0.0"):
+        if name in _WINDOWS and not _REFUSED.fullmatch(quality):
             stream = zlib.compressobj(_LEVEL, wbits=_WINDOWS[name])
             return stream.compress(body) + stream.flush(), name
     return body, ""
