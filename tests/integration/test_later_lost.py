@@ -1,4 +1,4 @@
-"""A call that is answered later, and a failover between its hash and its records."""
+"""A call that is answered later, and a Redis that does not keep it: after a failover, or without memory."""
 
 import asyncio
 from types import SimpleNamespace
@@ -7,7 +7,8 @@ from typing import Any, cast
 import pytest
 
 from cluster_serving.client import keys
-from cluster_serving.client.errors import ConnectionLost
+from cluster_serving.client.errors import ConnectionLost, QueueFull
+from cluster_serving.client.protocol.redis_refused import RedisRefused
 from cluster_serving.client.redis_settings import RedisSettings
 from cluster_serving.frontend.config.settings import FrontendConfig
 from cluster_serving.frontend.models.calls import Calls
@@ -34,18 +35,37 @@ class Failover:
         """Name no record."""
 
 
-def test_a_call_whose_hash_is_lost_is_not_accepted(redis_server: PrivateRedis) -> None:
-    async def scenario() -> None:
-        later = Later(RedisSettings(port=redis_server.port), FrontendConfig())
-        try:
-            visit = cast(Visit, SimpleNamespace(timeout_s=5.0, callback="", traceparent=""))
-            await later.accept(cast(Calls, Failover(redis_server)), JOB, [cast(Any, {})], b"v1", OWNER, visit)
-        finally:
-            await later.close()
+async def accept(server: PrivateRedis) -> None:
+    later = Later(RedisSettings(port=server.port), FrontendConfig())
+    try:
+        visit = cast(Visit, SimpleNamespace(timeout_s=5.0, callback="", traceparent=""))
+        await later.accept(cast(Calls, Failover(server)), JOB, [cast(Any, {})], b"v1", OWNER, visit)
+    finally:
+        await later.close()
 
+
+def test_a_call_whose_hash_is_lost_is_not_accepted(redis_server: PrivateRedis) -> None:
     with pytest.raises(ConnectionLost, match="has lost the call after a failover: send it again"):
-        asyncio.run(scenario())
+        asyncio.run(accept(redis_server))
 
     with redis_server.client() as client:
         assert client.zcard(keys.calls_key(OWNER)) == 0
         assert not list(client.scan_iter(f"*{JOB}*"))
+
+
+def test_a_call_that_redis_has_no_memory_for_finds_the_queue_full(own_redis: PrivateRedis) -> None:
+    with own_redis.client() as client:
+        client.config_set("maxmemory", "1")
+
+    with pytest.raises(QueueFull, match=r"Redis queue is full, .* OOM command not allowed"):
+        asyncio.run(accept(own_redis))
+
+
+def test_a_call_that_redis_keeps_in_part_is_forgotten(own_redis: PrivateRedis) -> None:
+    with own_redis.client() as client:
+        client.execute_command("ACL", "SETUSER", "default", "-hset")
+
+        with pytest.raises(RedisRefused, match="hset"):
+            asyncio.run(accept(own_redis))
+
+        assert client.zcard(keys.calls_key(OWNER)) == 0

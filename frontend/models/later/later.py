@@ -7,7 +7,10 @@ from typing import Any
 
 from cluster_serving.client import keys
 from cluster_serving.client.errors import ClusterServingError, ConnectionLost
+from cluster_serving.client.protocol.admission import queue_full
+from cluster_serving.client.protocol.redis_refused import RedisRefused
 from cluster_serving.client.protocol.requests import Fields
+from cluster_serving.client.protocol.resp import is_out_of_memory
 from cluster_serving.client.redis_settings import RedisSettings
 from cluster_serving.frontend.config.settings import FrontendConfig
 from cluster_serving.frontend.http.errors import TooManyCalls
@@ -62,7 +65,7 @@ class Later:
 
         Raises:
             TooManyCalls: the owner has `laterPerKey` calls.
-            QueueFull: the queue has no room.
+            QueueFull: the queue has no room, or Redis no memory.
             ConnectionLost: Redis does not keep the call.
         """
         call, now_ms = CallId.new(job), round(1000 * time.time())
@@ -89,8 +92,11 @@ class Later:
             ("XLEN", job),
             ("XINFO", "GROUPS", job),
         )
-        await self._link.check(replies)
         try:
+            for reply in replies:
+                if isinstance(reply, RedisRefused) and is_out_of_memory(reply):
+                    raise queue_full(f"a call that is answered later: {reply}")
+            await self._link.check(replies)
             if replies[-1] > self._config.later_per_key:
                 raise TooManyCalls(
                     f"{self._config.later_per_key} calls are kept to be answered later, the most for one caller (laterPerKey): "
