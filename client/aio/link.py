@@ -25,6 +25,7 @@ from cluster_serving.client.protocol.resp import (
     is_unknown_script,
     joined,
     new_reader,
+    of_other_loop,
     of_parent,
 )
 from cluster_serving.client.redis_settings import RedisSettings
@@ -83,9 +84,10 @@ class _Open:
         busy: True while replies are due. Still True at the next call, if a call was cancelled or interrupted.
     """
 
-    __slots__ = ("_news", "busy", "connection", "protocol", "transport")
+    __slots__ = ("_news", "busy", "connection", "loop", "protocol", "transport")
 
     def __init__(self, connection: Any) -> None:
+        self.loop = asyncio.get_running_loop()
         self.connection = connection
         self.transport = connection._writer.transport  # redis-py has no public way to the transport
         self.protocol = _Socket()
@@ -138,9 +140,11 @@ class AsyncLink:
         seconds = self._settings.timeout_s if timeout_s is None else timeout_s
         packet, count = joined(commands)
         async with self._lock:
+            now = self._open
+            if now is not None and now.loop is not asyncio.get_running_loop():
+                raise of_other_loop()
             kind: type[ConnectionLost] = Unavailable
             try:
-                now = self._open
                 if now is None or now.busy or now.is_stale:
                     now = await self._connect(connect_s)
                 now.busy, kind = True, ConnectionLost

@@ -123,6 +123,13 @@ def of_parent() -> ConnectionLost:
     return Unavailable("the call began before a fork, in the parent process", final=True)
 
 
+def of_other_loop() -> ConnectionLost:
+    """Return the error of a link whose connection belongs to another event loop."""
+    return Unavailable(
+        "the queue belongs to another event loop: make one queue in each, and close it there", final=True
+    )
+
+
 def _is_final(error: BaseException | None) -> bool:
     """Return whether the cause of an error is a wrong password or certificate."""
     while error is not None:

@@ -487,3 +487,15 @@ def test_a_reply_stream_closes_beside_a_call_that_has_the_connection(redis_serve
         await link.close()
 
     asyncio.run(main())
+
+
+def test_a_queue_of_another_event_loop_is_told_at_once(redis_server: PrivateRedis) -> None:
+    queue = AsyncOutputQueue(port=redis_server.port)
+    with asyncio.Runner() as first, asyncio.Runner() as second:
+        assert first.run(queue.query("none")) == "[]"
+        with pytest.raises(ConnectionLost, match="belongs to another event loop: make one queue in each") as told:
+            second.run(queue.query("none"))
+        assert told.value.final
+        first.run(queue.close())
+        assert second.run(queue.query("none")) == "[]"
+        second.run(queue.close())
