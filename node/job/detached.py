@@ -42,9 +42,8 @@ def born_s(pid: int) -> float:
     Raises:
         psutil.NoSuchProcess: there is no such process.
     """
-    return round(
-        psutil.Process(pid).create_time() - psutil.boot_time(), 2
-    )  # the kernel counts in hundredths of a second
+    seconds = psutil.Process(pid).create_time() - psutil.boot_time()
+    return round(seconds, 2)  # the kernel counts in hundredths of a second
 
 
 def ended(pid: int, timeout_s: float) -> bool:
