@@ -36,13 +36,13 @@ def spawn(argv: Sequence[str], log: Path, environ: Mapping[str, str], pass_fd: i
     return os.posix_spawn(argv[0], list(argv), dict(environ), file_actions=actions, setsid=True)
 
 
-def born_s(pid: int) -> float:
+def born_s(process: psutil.Process) -> float:
     """Return the seconds from the boot of the machine to the creation of a process, whatever the clock has been set to since.
 
     Raises:
-        psutil.NoSuchProcess: there is no such process.
+        psutil.NoSuchProcess: the process has ended.
     """
-    seconds = psutil.Process(pid).create_time() - psutil.boot_time()
+    seconds = process.create_time() - psutil.boot_time()
     return round(seconds, 2)  # the kernel counts in hundredths of a second
 
 

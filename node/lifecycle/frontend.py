@@ -91,7 +91,7 @@ def stop_frontend(job: Job) -> bool:
         return False
     try:
         process = psutil.Process(record.pid)
-        if detached.born_s(record.pid) != record.born_s:
+        if detached.born_s(process) != record.born_s:
             return False
         process.terminate()
         timeout_s = record.drain_s + _GRACE_S

@@ -54,7 +54,7 @@ class Launch:
         finally:
             os.close(writing)
         self._process = psutil.Process(self.pid)
-        self.born_s = detached.born_s(self.pid)
+        self.born_s = detached.born_s(self._process)
         """Time of the process's creation, in seconds since boot. With the pid it names the process, also later."""
 
     def wait(self, timeout_s: float, show: Callable[[Event], None]) -> str:

@@ -193,7 +193,5 @@ def _spec_of(name: str, tensor: Any, path: Path, *, takes_bytes: bool = False) -
         raise ModelError(f"{path}: {name!r} holds {dtype.name} values, and only plain numbers and text can be served.")
     shape = tf.TensorShape(tensor.shape)
     dims = None if shape.rank is None else tuple(shape.as_list())
-    axis = None if dims == () else 0
-    if dtype == tf.string:
-        return TensorSpec(name, "str", dims, axis, takes_bytes)
-    return TensorSpec(name, dtype.name, dims, axis)
+    is_text = dtype == tf.string
+    return TensorSpec(name, "str" if is_text else dtype.name, dims, None if dims == () else 0, takes_bytes and is_text)
