@@ -18,7 +18,7 @@ from cluster_serving.node.job.redis_errors import RedisUnavailable
 from cluster_serving.node.job.redis_program import ServerProgram, find_server
 from cluster_serving.node.job.redis_server import Listener
 from support.broken_redis import damage, mend
-from support.clients import in_background
+from support.busy_redis import busy
 from support.private_redis import PrivateRedis, free_port, rewrite_file
 from support.wait import wait_until
 
@@ -115,25 +115,8 @@ def test_port_of_another_program(directory: Path, stranger: int) -> None:
 
 
 def test_port_of_a_busy_redis(own_redis: PrivateRedis) -> None:
-    def be_busy() -> None:
-        with own_redis.client() as client, pytest.raises(redis.ResponseError, match="killed"):
-            client.eval("while true do end", 0)
-
-    def is_busy() -> bool:
-        try:
-            client.ping()
-        except redis.ResponseError as error:
-            return str(error).startswith("BUSY")
-        return False
-
-    with own_redis.client() as client:
-        client.config_set("lua-time-limit", "50")
-        with in_background(be_busy):
-            try:
-                wait_until(is_busy, "it answers every command with BUSY")
-                assert redis_server.listener(own_redis.port) is Listener.REDIS
-            finally:
-                client.script_kill()
+    with busy(own_redis):
+        assert redis_server.listener(own_redis.port) is Listener.REDIS
 
 
 @pytest.mark.skipif(find_server(os.environ).version < (7,), reason="Redis 6.2 answers PING as such a replica too")

@@ -136,6 +136,7 @@ def test_an_open_loop_beyond_the_capacity(shell: Shell) -> None:
     assert found["failed"][0]["code"] == "DeadlineExceeded"
     failed = sum(each["count"] for each in found["failed"])
     assert failed + found["answered"] > 101 * found["seconds"]  # more than the worker can answer
+    assert failed + found["answered"] + found["unanswered"] > 395 * found["seconds"]  # a busy machine sends some late
     assert found["latency_ms"]["p50"] > 20
     assert found["limit"]["code"] != "rate"
     assert (shell.home / "beyond.png").read_bytes().startswith(b"\x89PNG")

@@ -15,11 +15,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-import redis
 
 from cluster_serving.client import InputQueue, keys
 from cluster_serving.client.wire.values import encode_record
-from support.clients import in_background
+from support.busy_redis import busy
 from support.models import MODELS, affine
 from support.private_redis import PrivateRedis, private_redis
 from support.proxy import proxy
@@ -285,16 +284,10 @@ def test_dead_letters_that_would_not_help_stay(node: RunningNode, server: Privat
 
 
 def test_the_memory_of_a_redis_that_was_busy_is_watched_again(node: RunningNode, server: PrivateRedis) -> None:
-    def be_busy() -> None:
-        with server.client() as other, pytest.raises(redis.ResponseError, match="killed"):
-            other.eval("while true do end", 0)
-
     since = len(node.log)
+    with busy(server):
+        wait_until(lambda: "no heartbeat: Redis refuses it" in node.log[since:], "Redis has refused the node")
     with server.client() as client:
-        client.config_set("lua-time-limit", "50")
-        with in_background(be_busy):
-            wait_until(lambda: "no heartbeat: Redis refuses it" in node.log[since:], "Redis has refused the node")
-            client.script_kill()
         used = client.info("memory")["used_memory"]
         client.config_set("maxmemory", str(round(used * 1.5)))  # the node may use half of it
 
