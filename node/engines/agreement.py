@@ -7,7 +7,8 @@ is that of float32, or if the user's own metric does not score the record lower.
         return outputs["probability"].argmax(axis=1) == labels
 
 `outputs` has an array for each output of the model, with a row for each record. `labels` has the rows of the array `labels` in the
-calibration data, or is None. The function returns a number for each record, higher is better.
+calibration data, or is None. The function returns a number for each record, higher is better. A record that has no score in float32
+(NaN) proves nothing, and is not counted.
 """
 
 import math
@@ -26,7 +27,7 @@ from cluster_serving.node.models.runtime import TriedRuntime
 from cluster_serving.node.models.user_code import execute, faults_of
 
 Judge = Callable[[Mapping[str, Array], Mapping[str, Array], Array | None], NDArray[np.bool_]]
-"""Return for each record whether found outputs agree with expected outputs. Arrays have a row for each record."""
+"""Return for each record that can be judged whether found outputs agree with expected outputs. Arrays have a row for each record."""
 
 Rest = Literal["f32", "bf16"]
 """Precision of everything in a model that is not in INT8."""
@@ -44,8 +45,8 @@ class Agreement(msgspec.Struct, frozen=True):
 
     @property
     def share(self) -> float:
-        """Share of the records that agree, from 0 to 1."""
-        return self.agreeing / self.records
+        """Share of the records that agree, from 0 to 1; of no records 0."""
+        return self.agreeing / self.records if self.records else 0.0
 
     @property
     def at_least(self) -> float:
@@ -172,7 +173,7 @@ def by_metric(setting: str) -> Judge:
 
     def judge(expected: Mapping[str, Array], found: Mapping[str, Array], labels: Array | None) -> NDArray[np.bool_]:
         before, after = scores(expected, labels), scores(found, labels)
-        return (after >= before) | equal(before, after)  # a metric may have no score for a record: NaN
+        return (after >= before)[~np.isnan(before)]
 
     return judge
 

@@ -278,12 +278,13 @@ class _Jury:
 
     def _agreement(self, model: Backend) -> Agreement:
         """Run both models on every record."""
-        agreeing = 0
+        agreeing = judged = 0
         for at in range(self._half.items):
             inputs, labels = self._half.item(at)
             expected, found = self._expected(inputs), self._with_rows(model.run(inputs))
-            agreeing += int(self._judge(expected, found, labels).sum())
-        return Agreement(agreeing, self._half.items * self._size)
+            agree = self._judge(expected, found, labels)
+            agreeing, judged = agreeing + int(agree.sum()), judged + len(agree)
+        return Agreement(agreeing, judged)
 
     def _expected(self, inputs: dict[str, Array]) -> dict[str, Array]:
         try:

@@ -129,7 +129,8 @@ class _Validation:
             labels = None if self._labels is None else self._labels[index]
             if index not in self._expected:
                 self._expected[index] = self._run(self._reference, index)
-            shares.append(float(self._judge(self._expected[index], self._run(request, index), labels).mean()))
+            agree = self._judge(self._expected[index], self._run(request, index), labels)
+            shares.append(float(agree.mean()) if len(agree) else 1.0)
         return float(np.mean(shares)), shares
 
     def _run(self, request: Any, index: int) -> dict[str, Array]:

@@ -104,7 +104,7 @@ class SlotOutputs:
         outputs: outputs as they are sent. Empty: a `postprocess` makes them, and nobody knows before a run.
 
     Raises:
-        ModelError: both a filter and a `postprocess` are given.
+        ModelError: both a filter and a `postprocess` are given, or the filter takes no output of this kind.
     """
 
     def __init__(
@@ -131,6 +131,12 @@ class SlotOutputs:
         self._in_float16 = in_float16 and self.keeps_all
         self.outputs: tuple[TensorSpec, ...] = ()
         if keep is not None:
+            for spec in outputs:
+                if spec.is_text or spec.is_nested:
+                    raise ModelError(
+                        f"postProcessing is {keep.name}({keep.n}), which takes numbers, and output {spec.name!r} of the model "
+                        f"is {spec.dtype}: set modelOutputs to outputs of numbers, or postProcessing to nothing."
+                    )
             self.outputs = (_FILTERED,)
         elif self._postprocess is None:
             self.outputs = tuple(

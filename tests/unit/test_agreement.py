@@ -104,12 +104,13 @@ def test_a_record_agrees_by_the_users_score_if_it_does_not_fall(tmp_path: Path) 
     assert judge(expected, found, np.array([1, 0, 2])).tolist() == [False, True, True]
 
 
-def test_a_record_without_a_score_agrees_if_it_has_none_either(tmp_path: Path) -> None:
+def test_a_record_without_a_score_proves_nothing(tmp_path: Path) -> None:
     file = tmp_path / "metric.py"
     file.write_text("def score(outputs, labels):\n    return outputs['y']\n")
-    expected, found = {"y": np.array([np.nan, np.nan, 1])}, {"y": np.array([np.nan, 1, np.nan])}
+    expected, found = {"y": np.array([np.nan, np.nan, 1, 1])}, {"y": np.array([np.nan, 1, np.nan, 1])}
 
-    assert by_metric(f"{file}:score")(expected, found, None).tolist() == [True, False, False]
+    assert by_metric(f"{file}:score")(expected, found, None).tolist() == [False, True]
+    assert Agreement(0, 0).share == Agreement(0, 0).at_least == 0
 
 
 @pytest.mark.parametrize(

@@ -296,6 +296,14 @@ def test_what_a_filter_left_is_packed() -> None:
     assert msgspec.msgpack.decode(slot.outputs[start : start + length]) == [[1, 2.0]]
 
 
+@pytest.mark.parametrize("dtype", ["str", "sequence of map of float32"])
+def test_a_filter_of_an_output_that_is_known_not_to_be_numbers_is_refused_at_the_start(dtype: str) -> None:
+    outputs = [TensorSpec("p", "float32", (None, 3)), TensorSpec("label", dtype, (None,))]
+
+    with pytest.raises(ModelError, match=rf"^postProcessing is topN\(3\), which takes .* 'label' of the model is {dtype}: set "):
+        SlotOutputs(Filter("topN", 3), None, outputs)
+
+
 def test_filter_and_postprocess_exclude_each_other() -> None:
     steps = processing(json.dumps)
 
