@@ -2,7 +2,7 @@
 
 import gc
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -48,6 +48,23 @@ def pytest_sessionstart(session: pytest.Session) -> None:
         while (other := Coverage.current()) is not None:
             other.stop()
         pausing.resume()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
+    """Measure the coverage of the tests' collection in the first process of xdist alone.
+
+    Each process imports all test files, and coverage doubles their CPU time.
+    """
+    plugin: Any = session.config.pluginmanager.getplugin("_cov")
+    worker: dict[str, Any] = getattr(session.config, "workerinput", {})
+    if plugin is None or worker.get("workerid", "gw0") == "gw0":
+        return (yield)
+    plugin.cov_controller.pause()
+    try:
+        return (yield)
+    finally:
+        plugin.cov_controller.resume()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
