@@ -105,7 +105,7 @@ def test_a_client_does_all_that_it_does(node: RunningNode, server: GuardedRedis,
         InputQueue(**login(server, user)) as queue,
         OutputQueue(**login(server, user)) as output,
     ):
-        assert queue.predict(ONES, timeout=60)[1] == 4  # a letter that another test has replayed may end the worker first
+        assert queue.predict(ONES, timeout=60)[1] == 4  # after a letter that another test may have replayed
         queue.enqueue("one", x=ONES)
         wait_until(lambda: output.query("one") != "[]", "the result of one")
         queue.enqueue("two", x=ONES)

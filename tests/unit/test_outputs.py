@@ -300,7 +300,9 @@ def test_what_a_filter_left_is_packed() -> None:
 def test_a_filter_of_an_output_that_is_known_not_to_be_numbers_is_refused_at_the_start(dtype: str) -> None:
     outputs = [TensorSpec("p", "float32", (None, 3)), TensorSpec("label", dtype, (None,))]
 
-    with pytest.raises(ModelError, match=rf"^postProcessing is topN\(3\), which takes .* 'label' of the model is {dtype}: set "):
+    with pytest.raises(
+        ModelError, match=rf"^postProcessing is topN\(3\), which takes .* 'label' of the model is {dtype}: set "
+    ):
         SlotOutputs(Filter("topN", 3), None, outputs)
 
 
