@@ -64,7 +64,10 @@ class Listener(Enum):
 
 
 def listener(port: int) -> Listener:
-    """Return the kind of program that listens on a port of 127.0.0.1."""
+    """Return the kind of program that listens on a port of 127.0.0.1.
+
+    A silent program counts as a Redis, which a long command may keep from answering: callers that need answers wait for it.
+    """
     try:
         with socket.create_connection(("127.0.0.1", port), 1.0) as connection:
             connection.settimeout(1.0)
@@ -72,6 +75,8 @@ def listener(port: int) -> Listener:
             answer = connection.recv(64)
     except ConnectionRefusedError:
         return Listener.NOBODY
+    except TimeoutError:
+        return Listener.REDIS
     except OSError:
         return Listener.OTHER
     return Listener.REDIS if _ANSWER.match(answer) else Listener.OTHER

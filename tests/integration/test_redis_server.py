@@ -2,6 +2,7 @@
 
 import os
 import signal
+import signal
 import socket
 import stat
 import threading
@@ -117,6 +118,14 @@ def test_port_of_another_program(directory: Path, stranger: int) -> None:
 def test_port_of_a_busy_redis(own_redis: PrivateRedis) -> None:
     with busy(own_redis):
         assert redis_server.listener(own_redis.port) is Listener.REDIS
+
+
+def test_port_of_a_redis_that_a_long_command_keeps_from_answering(own_redis: PrivateRedis) -> None:
+    os.kill(own_redis.pid, signal.SIGSTOP)
+    try:
+        assert redis_server.listener(own_redis.port) is Listener.REDIS
+    finally:
+        os.kill(own_redis.pid, signal.SIGCONT)
 
 
 @pytest.mark.skipif(find_server(os.environ).version < (7,), reason="Redis 6.2 answers PING as such a replica too")
