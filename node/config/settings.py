@@ -15,8 +15,10 @@ from cluster_serving.node.processing.options import MAX_PIXELS, LegacyClients
 
 PLACEHOLDER_PATH = "/path/to/model/directory"  # as in the template config.yaml
 MAX_WORKERS = 1024  # in lanes of at most 84 (topology/placement.py)
+MAX_THREADS = 1024
 _MOST_IN_LUA = 10**10  # Lua writes numbers from 10^17 on, here of milliseconds, in a form that Redis does not read
 Workers = Annotated[int, Field(ge=1, le=MAX_WORKERS)]
+Threads = Annotated[int, Field(ge=1, le=MAX_THREADS)]
 
 
 def _objective(value: object) -> str:
@@ -175,7 +177,9 @@ class Settings(Log, Redis):
     model_parallelism: Annotated[Workers | None, BeforeValidator(auto)] = Field(
         default=None, description=f"Worker processes, each with a copy of the model: 1 to {MAX_WORKERS}, or auto."
     )
-    thread_per_model: AutoCount = Field(default=None, description="Threads of one worker: 1 or more, or auto.")
+    thread_per_model: Annotated[Threads | None, BeforeValidator(auto)] = Field(
+        default=None, description=f"Threads of one worker: 1 to {MAX_THREADS}, or auto."
+    )
     core_number_per_machine: int = Field(
         default=-1,
         description="Cores to use: for OpenVINO as threads of one worker, otherwise as workers with one thread each. -1: auto.",

@@ -27,7 +27,7 @@ from cluster_serving.node.models.runtime import TriedRuntime
 from cluster_serving.node.models.user_code import execute, faults_of
 
 Judge = Callable[[Mapping[str, Array], Mapping[str, Array], Array | None], NDArray[np.bool_]]
-"""Return for each record that can be judged whether found outputs agree with expected outputs. Arrays have a row for each record."""
+"""Return for each record that can be judged whether found outputs agree with expected ones. Arrays have a row for each record."""
 
 Rest = Literal["f32", "bf16"]
 """Precision of everything in a model that is not in INT8."""

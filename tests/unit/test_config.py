@@ -273,6 +273,7 @@ def test_spellings(tmp_path: Path, line: str, name: str, value: object) -> None:
             "modelParallelism: 1025",
             "config.yaml, line 1: modelParallelism is 1025, but must be 1024 or less",
         ),
+        ("threadPerModel: 1025", "config.yaml, line 1: threadPerModel is 1025, but must be 1024 or less"),
         ("modelType: onx", "config.yaml, line 1: modelType is onx, but must be one of onnx, openvino, "),
         (
             "postProcessing: top5",
