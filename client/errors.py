@@ -13,6 +13,7 @@ ClusterServingError
 """
 
 from enum import StrEnum
+from typing import Any
 
 
 class ErrorCode(StrEnum):
@@ -98,6 +99,10 @@ class RecordFailed(ClusterServingError, RuntimeError):
         self.code = code
         self.reason = reason
         self.uri = uri
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Return the parts of a pickle. Python's own way gives the class the message alone, and a pool of processes then hangs."""
+        return type(self), (self.code, self.reason, self.uri), vars(self)
 
 
 class InvalidValue(ClusterServingError, TypeError):

@@ -49,6 +49,10 @@ class Failed(str):
         failed.reason = reason
         return failed
 
+    def __getnewargs__(self) -> tuple[str, str]:  # type: ignore[override]  # of `str`: the text alone
+        """Return the arguments for a copy, and for the reading of a pickle."""
+        return self.code, self.reason
+
 
 def escape_glob(text: str) -> str:
     """Return the glob pattern that matches exactly the text."""

@@ -1,15 +1,18 @@
 """Requests that the queues send, and the meaning of replies."""
 
 import base64
+import copy
 import fnmatch
 import json
+import pickle
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 
 from cluster_serving.client import keys
-from cluster_serving.client.errors import InvalidValue, RecordFailed
+from cluster_serving.client.errors import InvalidValue, RecordFailed, Unreadable
 from cluster_serving.client.protocol import results as commands
 from cluster_serving.client.protocol.requests import as_inputs, check_dialect, request_fields
 from cluster_serving.client.protocol.results import (
@@ -198,6 +201,21 @@ def test_a_failure_in_three_shapes() -> None:
         assert (each.code, each.reason) == ERROR
     assert text == "NaN"
     assert caught.value.uri == "u"
+
+
+def by_pickle(failure: Any) -> Any:
+    return pickle.loads(pickle.dumps(failure))  # noqa: S301 - our own bytes
+
+
+@pytest.mark.parametrize("copied", [by_pickle, copy.copy, copy.deepcopy])
+def test_a_failure_reaches_another_process_whole(copied: Callable[[Any], Any]) -> None:
+    failed = copied(Failed("InvalidInput", "why"))
+    errors = [copied(kind("InvalidInput", "why", "u")) for kind in (RecordFailed, Unreadable)]
+
+    assert (type(failed), failed, failed.code, failed.reason) == (Failed, "NaN", "InvalidInput", "why")
+    assert [*map(type, errors)] == [RecordFailed, Unreadable]
+    assert {*map(str, errors)} == {"u: why (InvalidInput)"}
+    assert [(error.code, error.reason, error.uri) for error in errors] == [("InvalidInput", "why", "u")] * 2
 
 
 def test_what_did_not_fail_is_plain() -> None:
