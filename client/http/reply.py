@@ -20,6 +20,7 @@ import numpy as np
 from cluster_serving.client.errors import CodecError
 from cluster_serving.client.wire.nested import is_nested
 from cluster_serving.client.wire.original.result import decode_result, restore_shape
+from cluster_serving.client.wire.tensors import as_numbers
 
 _FAILED = "NaN"
 _JAVA_MAP_START = "{value="
@@ -190,7 +191,7 @@ def _output(data: Any, shape: Any, dtype: np.dtype[Any]) -> Any:
     if {*map(type, data)} == {str}:
         return restore_shape(np.array(data, object), shape).tolist()
     try:
-        values = np.array(data)
+        values = as_numbers(data)
         if values.dtype.kind not in "iub":
             with np.errstate(over="ignore"):  # a number too large for float32 becomes infinity
                 values = np.array(data, dtype) if values.dtype.kind == "O" else values.astype(dtype)

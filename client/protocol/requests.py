@@ -11,6 +11,7 @@ from cluster_serving.client.errors import InvalidValue
 from cluster_serving.client.wire.current_trace import current_traceparent
 from cluster_serving.client.wire.original.encode import encode_record as encode_original
 from cluster_serving.client.wire.original.values import EncodedImage, text_value
+from cluster_serving.client.wire.tensors import as_numbers
 from cluster_serving.client.wire.values import Value, begins_with_text, encode_record, encode_uri
 
 Dialect = Literal["native", "original"]
@@ -90,11 +91,11 @@ def _json_value(name: str, value: Any) -> Any:
             case {"b64": _}:
                 return cast(dict[str, Any], value)
             case {"shape": shape, "data": data, "indices": indices}:
-                return [np.asarray(indices).T, np.asarray(data), np.asarray(shape)]
+                return [np.asarray(indices).T, as_numbers(data), np.asarray(shape)]
             case _ if begins_with_text(value):
                 return value
             case _:
-                array = np.asarray(value)
+                array = as_numbers(value)
                 return value if array.dtype.kind == "U" else array
     except ValueError as error:
         raise InvalidValue(f"input {name!r}: the nested list is ragged: {error}") from error

@@ -25,6 +25,7 @@ _CONTINUATION = b"\xff\xff\xff\xff"
 _MAX_LAYOUTS = 4096
 _MAX_HEADER_BYTES = 8192  # a header for 64 dimensions, the most in numpy, takes 2496 bytes
 _MAX_EMPTY = 1 << 24
+_ABOVE_INT64 = 1 << 63
 
 
 class TensorLayout(NamedTuple):
@@ -37,6 +38,22 @@ class TensorLayout(NamedTuple):
 
 
 _layouts: dict[bytes, TensorLayout] = {}
+
+
+def as_numbers(value: Any) -> Array:
+    """Return nested lists as an array, as numpy does, but whole numbers of 64 bits as they are.
+
+    Beside numbers below 2**63, numpy makes a number of 2**63 to 2**64 - 1 a float64, which rounds it.
+
+    Raises:
+        ValueError: the lists are ragged.
+    """
+    array = np.asarray(value)
+    if isinstance(value, list | tuple) and array.dtype == np.float64 and array.size and array.max() >= _ABOVE_INT64:
+        items = np.asarray(value, object)
+        if array.min() >= 0 and all(isinstance(item, int | np.integer) for item in items.flat):
+            return items.astype(np.uint64)
+    return array
 
 
 @lru_cache(maxsize=_MAX_LAYOUTS)

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from cluster_serving.client import keys
 from cluster_serving.client.errors import CodecError, InvalidValue
 from cluster_serving.client.wire.nested import encode_nested
-from cluster_serving.client.wire.tensors import Array, encode_tensor
+from cluster_serving.client.wire.tensors import Array, as_numbers, encode_tensor
 
 _MAX_RANK = 64  # the most dimensions of a numpy array
 Value = (
@@ -129,7 +129,7 @@ def _as_array(name: str, value: Any) -> Array:
     if isinstance(value, list | tuple) and begins_with_text(value):
         return _texts(name, value)
     try:
-        array = np.asarray(value)
+        array = as_numbers(value)
     except ValueError as error:
         raise InvalidValue(f"input {name!r}: the nested list is ragged: {error}") from error
     if array.dtype.kind == "U" and isinstance(value, list | tuple):

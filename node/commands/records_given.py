@@ -30,7 +30,7 @@ from cluster_serving.client.servers.process.exit_codes import ExitCode, Fault
 from cluster_serving.client.tensor_spec import TensorSpec
 from cluster_serving.client.wire.binding import bind
 from cluster_serving.client.wire.original.values import is_image
-from cluster_serving.client.wire.tensors import Array
+from cluster_serving.client.wire.tensors import Array, as_numbers
 from cluster_serving.node.engines.calibration import image_files
 
 _NPY, _NPZ = b"\x93NUMPY", b"PK"
@@ -278,7 +278,7 @@ def _client_value(name: str, value: Any, spec: TensorSpec | None) -> Any:
 
 def _numbers(value: Any, spec: TensorSpec | None) -> Any:
     """Return numbers of JSON as an array, and any other value unchanged. Whole numbers round in a float, as in a frontend."""
-    found = np.asarray(value)
+    found = as_numbers(value)
     if found.dtype.kind not in "iufb":
         return value
     if spec is None:

@@ -76,7 +76,14 @@ def test_text_is_read_in_its_shape(data: list[str], shape: list[int], value: obj
 
 @pytest.mark.parametrize(
     ("data", "kind"),
-    [([16777217, 1], "int64"), ([2**63], "uint64"), ([True], "bool"), ([1, 2.5], "float32"), ([None, 1.5], "float32")],
+    [
+        ([16777217, 1], "int64"),
+        ([2**63], "uint64"),
+        ([1, 2**64 - 1], "uint64"),
+        ([True], "bool"),
+        ([1, 2.5], "float32"),
+        ([None, 1.5], "float32"),
+    ],
 )
 def test_whole_numbers_stay_whole(data: list[float], kind: str) -> None:
     value = parse_prediction(json.dumps({"value": json.dumps({"data": data, "shape": [len(data)]})}))

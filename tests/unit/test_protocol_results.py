@@ -98,6 +98,16 @@ def test_a_list_of_text_and_numbers_in_json_is_refused(mixed: list[Any]) -> None
         request_fields("native", "u", as_inputs(json.dumps({"instances": [{"x": mixed}]})))
 
 
+def test_whole_numbers_in_json_stay_whole() -> None:
+    numbers = [1, 2**63 + 1]
+
+    found = as_inputs(
+        json.dumps({"instances": [{"x": numbers, "y": {"shape": [2], "data": numbers, "indices": [[0], [1]]}}]})
+    )
+
+    assert found["x"].tolist() == found["y"][1].tolist() == numbers
+
+
 def test_sparse_json_has_a_row_of_indices_for_each_value() -> None:
     sparse = {"shape": [4, 5], "data": [7, 8, 9], "indices": [[0, 1], [2, 3], [3, 4]]}
 

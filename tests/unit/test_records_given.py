@@ -82,6 +82,12 @@ def test_a_text_that_is_too_long_for_a_path_is_text() -> None:
     assert job_and_records(None, [LONG, "row.npy"]) == (LONG, ["row.npy"])
 
 
+def test_whole_numbers_of_64_bits_stay_as_they_are() -> None:
+    record = Record("record 1", {"x": [1, 2**63 + 1]})
+
+    assert client_inputs(record, [TensorSpec("x", "uint64", (None, 2))])["x"].tolist() == [1, 2**63 + 1]
+
+
 FLOATS = TensorSpec("text", "float32", (None, 2))
 LISTS, MAPS = (TensorSpec("x", dtype, None, None) for dtype in ("sequence(float32)", "map"))
 

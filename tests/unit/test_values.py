@@ -46,6 +46,10 @@ def only(value: Any, field: bytes) -> bytes:
         ((1, 2), np.array([1, 2])),
         ([np.array([1]), np.array([2])], np.array([[1], [2]])),
         (2**64 - 1, np.array(2**64 - 1, np.uint64)),
+        ([[0, 2**63 + 1], [1, 2**64 - 1]], np.array([[0, 2**63 + 1], [1, 2**64 - 1]], np.uint64)),
+        ([np.uint64(2**64 - 1), 1], np.array([2**64 - 1, 1], np.uint64)),
+        ([-1, 2**64 - 1], np.array([-1.0, 2.0**64])),
+        ([0.5, 2**63], np.array([0.5, 2.0**63])),
     ],
 )
 def test_numbers_become_tensors(value: Any, expected: NDArray[Any]) -> None:
