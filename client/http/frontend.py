@@ -23,6 +23,7 @@ from cluster_serving.client.http.reply import parse_prediction
 from cluster_serving.client.wire.current_trace import current_traceparent
 
 _GRACE_S = 1.0
+_LONGEST_S = 1e9  # 32 years: a socket takes 292 at most, and no infinity
 
 
 class Reply(NamedTuple):
@@ -101,10 +102,14 @@ class Frontend:
                 f"over HTTP, predict takes JSON text or the same as a dict, {{'instances': [{{'x': [1.0, 2.0]}}]}}: {error}"
             ) from error
         body = None if text is None else text.encode()
+        within_s = min(float(timeout), _LONGEST_S)
+        late = ResultTimeout(f"no answer of the frontend at {self.describe()} in {within_s:g} s")
+        if not within_s > 0:
+            raise late
         try:
-            status, timing, answer = self._exchange(path, body, timeout)
+            status, timing, answer = self._exchange(path, body, within_s)
         except TimeoutError as error:
-            raise ResultTimeout(f"no answer of the frontend at {self.describe()} in {timeout:g} s") from error
+            raise late from error
         except (OSError, HTTPException) as error:
             raise ConnectionLost(f"frontend at {self.describe()}: {getattr(error, 'reason', error)}") from error
         except ValueError as error:

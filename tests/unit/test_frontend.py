@@ -2,6 +2,7 @@
 
 import inspect
 import json
+import math
 import socket
 import threading
 from collections.abc import Iterator
@@ -124,6 +125,17 @@ def test_a_frontend_that_does_not_answer(url: str, monkeypatch: pytest.MonkeyPat
 
     with pytest.raises(ResultTimeout, match=r"in 0\.1 s"):
         InputQueue(frontend_url=url).predict({"hang": True}, timeout=0.1)
+
+
+@pytest.mark.parametrize("timeout", [0, -0.5, -math.inf])
+def test_a_call_without_time_left_ends_as_one_over_the_queue(url: str, timeout: float) -> None:
+    with pytest.raises(ResultTimeout, match=f"no answer of the frontend at {url} in {timeout:g} s"):
+        InputQueue(frontend_url=url).predict({"instances": [{}]}, timeout=timeout)
+
+
+@pytest.mark.parametrize("timeout", [1e10, math.inf, np.float32(5)])
+def test_a_call_may_have_any_time(url: str, timeout: float) -> None:
+    assert InputQueue(frontend_url=url).predict({"instances": [{}]}, timeout=timeout) == [[903, 0.13]]
 
 
 @pytest.mark.parametrize("status", [200, 400, 503])
