@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from cluster_serving.client.errors import CodecError
+from cluster_serving.client.errors import CodecError, InvalidValue
 
 Array = NDArray[Any]
 
@@ -54,6 +54,18 @@ def as_numbers(value: Any) -> Array:
         if array.min() >= 0 and all(isinstance(item, int | np.integer) for item in items.flat):
             return items.astype(np.uint64)
     return array
+
+
+def refuse_masked(name: str, value: Any) -> None:
+    """Refuse an array of `numpy.ma` that has masked values, because the values below a mask would be sent.
+
+    Raises:
+        InvalidValue: a value of the array is masked.
+    """
+    if type(value) is not np.ndarray and np.ma.is_masked(value):
+        raise InvalidValue(
+            f"input {name!r}: an array with masked values cannot be sent: fill them, as numpy.ma.filled does"
+        )
 
 
 @lru_cache(maxsize=_MAX_LAYOUTS)

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from cluster_serving.client import keys
 from cluster_serving.client.errors import CodecError, InvalidValue
 from cluster_serving.client.wire.nested import encode_nested
-from cluster_serving.client.wire.tensors import Array, as_numbers, encode_tensor
+from cluster_serving.client.wire.tensors import Array, as_numbers, encode_tensor, refuse_masked
 
 _MAX_RANK = 64  # the most dimensions of a numpy array
 Value = (
@@ -48,13 +48,14 @@ def encode_record(uri: str, data: Mapping[str, Any]) -> list[bytes]:
     if not data:
         raise InvalidValue(f"record {uri!r} has no inputs")
     for name, value in data.items():
-        if isinstance(value, np.ndarray) and value.dtype.kind in "fiu":
+        if type(value) is np.ndarray and value.dtype.kind in "fiu":
             fields += (_field(keys.TENSOR, name), _encoded(name, value))
         elif isinstance(value, (str, bytes, dict, os.PathLike)):
             kind, content = _string_or_image(name, cast("str | bytes | dict[str, Any] | os.PathLike[str]", value))
             fields += (_field(kind, name), content)
         elif isinstance(value, list) and len(value) == 3 and all(isinstance(part, np.ndarray) for part in value):
             indices, values, shape = cast(list[Array], value)
+            refuse_masked(name, values)
             fields += (_field(keys.SPARSE_INDICES, name), _integers(name, "indices", indices))
             fields += (_field(keys.SPARSE_VALUES, name), _encoded(name, values))
             fields += (_field(keys.SPARSE_SHAPE, name), _integers(name, "shape", shape))
@@ -128,6 +129,7 @@ def _as_array(name: str, value: Any) -> Array:
         )
     if isinstance(value, list | tuple) and begins_with_text(value):
         return _texts(name, value)
+    refuse_masked(name, value)
     try:
         array = as_numbers(value)
     except ValueError as error:

@@ -212,6 +212,7 @@ def test_every_kind_of_image_is_taken(tmp_path: Path) -> None:
         ({"url": "x"}, "Your input dict must contain either 'path' or 'b64' key"),
         (None, "Your request does not match any schema, please check."),
         (np.array(["a"]), "Your request does not match any schema, please check."),
+        (np.ma.array([1.0, 2.0], mask=[False, True]), "an array with masked values cannot be sent"),
         ("/no/such.jpg", "cannot read the image '/no/such.jpg'"),
         ({"path": "/dev/null"}, "'/dev/null' is not an image"),
         ({"image": np.zeros((2, 2, 4), np.uint8)}, "an image is uint8"),

@@ -37,6 +37,7 @@ def only(value: Any, field: bytes) -> bytes:
     [
         (np.arange(6, dtype=np.int16).reshape(2, 3), np.arange(6, dtype=np.int16).reshape(2, 3)),
         (np.zeros((0, 2), np.float16), np.zeros((0, 2), np.float16)),
+        (np.ma.array([1.5, 2.0], mask=False), np.array([1.5, 2.0])),
         (np.float32(1.5), np.array(1.5, np.float32)),
         (np.arange(3, dtype=">u4"), np.arange(3, dtype=np.uint32)),
         (7, np.array(7)),
@@ -180,6 +181,11 @@ def test_inputs_keep_their_order_and_uris_their_bytes() -> None:
         (np.array([b"a"]), "an array of dtype |S1 cannot be sent"),
         (np.array([1j]), "an array of dtype complex128 cannot be sent"),
         (np.array(["2020-01-01"], "M8[D]"), "an array of dtype datetime64[D] cannot be sent"),
+        (
+            np.ma.array([1.0, 2.0], mask=[False, True]),
+            "an array with masked values cannot be sent: fill them, as numpy.ma.filled",
+        ),
+        ([np.array([[0]]), np.ma.array([1.0], mask=True), np.array([1])], "an array with masked values cannot be sent"),
         (np.zeros(1, np.longdouble), "an array of dtype float128 cannot be sent"),
         (b"", "empty bytes, or a dict with none of 'path' (file), 'b64' (text), 'image' (bytes or ndarray)"),
         ({}, "empty bytes, or a dict with none of"),

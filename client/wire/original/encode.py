@@ -28,6 +28,7 @@ from cluster_serving.client.errors import InvalidValue
 from cluster_serving.client.wire.original.arrow_stream import StreamTemplate, write_stream
 from cluster_serving.client.wire.original.base64_text import to_base64
 from cluster_serving.client.wire.original.values import SparseTensor
+from cluster_serving.client.wire.tensors import refuse_masked
 
 # Encoded form of a value: a dense tensor, a sparse tensor (with the indices as given), or text.
 _Column = NDArray[np.float32] | SparseTensor | str
@@ -143,6 +144,7 @@ def _list(name: str, items: list[object]) -> SparseTensor | str:
 
 
 def _floats(name: str, array: NDArray[Any]) -> NDArray[np.float32]:
+    refuse_masked(name, array)
     if array.dtype == np.float32:
         return cast("NDArray[np.float32]", array)
     if array.dtype.kind not in "biuf":
