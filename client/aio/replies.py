@@ -97,10 +97,9 @@ class AsyncReplies:
 
     async def no_result(self, what: str, inquiry: Inquiry) -> ResultTimeout:
         """Return the error for a result that did not come in time. Redis is asked for the reason."""
-        if not self.is_open:
-            why = connection_lost(self._settings, redis.TimeoutError(), Unavailable)
-            return ResultTimeout(f"no result {what}; {why}")
-        reason = inquiry.unanswered
+        # Without a stream, the time of the call may have been too short to connect: a Redis that answers now is one.
+        silent = connection_lost(self._settings, redis.TimeoutError(), Unavailable)
+        reason = inquiry.unanswered if self.is_open else str(silent)
         with suppress(ConnectionLost, TimeoutError):
             async with asyncio.timeout(_INQUIRY_S):
                 reason = inquiry.read_reason(await self._sending.call(*inquiry.for_reason()))

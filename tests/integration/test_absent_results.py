@@ -51,6 +51,19 @@ def test_a_job_that_no_node_has_ever_served_is_told_at_once(own_redis: PrivateRe
         assert elapsed_s < LONG_S / 4
 
 
+@pytest.mark.parametrize("timeout", [0, -1])
+@pytest.mark.parametrize("many", [False, True])
+def test_a_call_of_asyncio_without_time_to_connect_tells_of_the_nodes(
+    own_redis: PrivateRedis, timeout: float, many: bool
+) -> None:
+    async def ask() -> None:
+        async with AsyncInputQueue(port=own_redis.port) as queue:
+            await (anext(queue.predict_many([ROW], timeout)) if many else queue.predict(ROW, timeout))
+
+    with pytest.raises(ResultTimeout, match="no node of job serving_stream lives on"):
+        asyncio.run(ask())
+
+
 def test_as_completed_without_a_node(own_redis: PrivateRedis) -> None:
     with InputQueue(port=own_redis.port) as queue:
         why, elapsed_s = timed_out(lambda: list(queue.as_completed([("a", {"t": ROW})], LONG_S)))
