@@ -13,8 +13,8 @@ from sanic.response import BaseHTTPResponse
 _EVERYBODY = "*"
 _PREFLIGHT = {
     "Access-Control-Allow-Methods": "DELETE, GET, POST",
-    "Access-Control-Allow-Headers": "Accept, Authorization, Callback, Content-Type, Inference-Header-Content-Length, Prefer, "
-    "Traceparent, X-API-Key, X-Request-ID, X-Request-Timeout",
+    "Access-Control-Allow-Headers": "Accept, Authorization, Callback, Content-Encoding, Content-Type, "
+    "Inference-Header-Content-Length, Prefer, Traceparent, X-API-Key, X-Request-ID, X-Request-Timeout",
     "Access-Control-Max-Age": "600",
 }
 _EXPOSED = "Inference-Header-Content-Length, Location, Retry-After, Server-Timing, X-Request-ID"
