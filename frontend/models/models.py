@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from hashlib import sha256
+from itertools import chain
+from operator import attrgetter
 from time import perf_counter
 
 from cluster_serving.client.aio.link import AsyncLink
@@ -231,14 +233,16 @@ class Models:
         raise UnknownResult("no result has this id: it never had one, it was deleted, or its time is over (laterTtl)")
 
     async def kept_of(self, api_key: str) -> list[Kept]:
-        """Return the newest calls of an API key that are answered later.
+        """Return the calls of an API key that are answered later, the newest first.
+
+        Of each Redis, the 1000 calls that are kept longest.
 
         Raises:
             ConnectionLost: a Redis cannot be reached, or went away.
             RedisRefused: Redis answered with an error.
         """
         found = [await backend.later.of(owner_of(api_key)) for backend in self._backends.values()]
-        return [kept for each in found for kept in each]
+        return sorted(chain.from_iterable(found), key=attrgetter("begun"), reverse=True)
 
     def end_waits(self) -> None:
         """End the waits for results: this process is to stop."""

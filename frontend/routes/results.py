@@ -29,7 +29,7 @@ routes = Routes()
 
 @routes.get("/results", "results")
 async def results(request: Request) -> HTTPResponse:
-    """Return 200 and the newest calls of the caller's API key, the newest first. 404: there are no API keys."""
+    """Return 200 and the calls of the caller's API key, the newest first. 404: there are no API keys."""
     frontend: Frontend = request.app.ctx.frontend
     if frontend.api_keys is None:
         raise UnknownResult(

@@ -31,6 +31,7 @@ from cluster_serving.client.wire.result import Result, unpack_result
 ID, OWNER, FORM, RECORDS, EXPIRES = b"id", b"owner", b"form", b"records", b"expires"
 ENTRIES, BEFORE, READ, TRIED = b"entries", b"before", b"read", b"tried"
 
+_NOT_YET = (1 << 64, 0)
 _ID = re.compile(r"([0-9a-f]{32})-([^:]+)")
 
 
@@ -130,6 +131,11 @@ class Kept:
         if call is None or call.key.encode() != key or not {keys.CALLBACK, keys.FINISHED} <= fields.keys():
             return None
         return cls(call, fields, Queue(0, None, b"0-0"))
+
+    @property
+    def begun(self) -> tuple[int, int]:
+        """Time of the first record on Redis' clock: ms, and a number within the ms. A call that is on its way is the newest."""
+        return _number(self.entries[0]) if self.entries else _NOT_YET
 
     @property
     def callback(self) -> str:

@@ -141,7 +141,7 @@ class Later:
         return cancelled
 
     async def of(self, owner: str) -> list[Kept]:
-        """Return the newest calls of an owner, without results."""
+        """Return the calls of an owner that are kept longest, without results."""
         (ids,) = await self._link.call_checked(("ZREVRANGE", keys.calls_key(owner), 0, _MOST_LISTED - 1))
         calls = [call for text in ids if (call := CallId.parse(text.decode()))]
         if not calls:
