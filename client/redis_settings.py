@@ -57,8 +57,8 @@ class RedisSettings:
 
         Args:
             url: `host:port`, `redis[s]://[user[:password]@]host[:port][/db]`, `unix:///path[?db=0]`, or
-                `redis[s]+sentinel://[user[:password]@]host[:port][,host[:port]...]/service[/db]`. User and password are
-                those of Redis. `rediss+sentinel` means TLS to the Sentinels and to Redis.
+                `redis[s]+sentinel://[user[:password]@]host[:port][,host[:port]...]/service[/db]`. In each of them `?db=0` is
+                the database too. User and password are those of Redis. `rediss+sentinel` means TLS to the Sentinels and to Redis.
             username: ACL user.
             password: password of the user, or of the server.
             db: number of the database.
@@ -91,8 +91,9 @@ class RedisSettings:
             "timeout_s": timeout_s,
         }
         path = [unquote(part) for part in parts.path.split("/") if part]
+        asked = parse_qs(parts.query).get("db", [])  # as redis-py reads it: it wins over the path
         if scheme == "unix":
-            number = parse_qs(parts.query).get("db", [db or 0])[0]
+            number = next(iter(asked), db or 0)
             return cls(unix_path=parts.path, db=_number(number), **common)
         if kind == "sentinel":
             if not path:
@@ -110,9 +111,9 @@ class RedisSettings:
                 cert_file=cert_file,
                 key_file=key_file,
             )
-            number = path[1] if len(path) > 1 else db or 0
+            number = next(iter([*asked, *path[1:]]), db or 0)
             return cls(sentinels=sentinels, db=_number(number), **common)
-        number = path[0] if path else db or 0
+        number = next(iter([*asked, *path]), db or 0)
         try:
             port = parts.port or DEFAULT_PORT
         except ValueError:
