@@ -15,6 +15,8 @@ from cluster_serving.client.calls_by_name import call_for, without_names
 from cluster_serving.client.forks import begin_anew_in_child
 from cluster_serving.client.redis_settings import DEFAULT_PORT, RedisSettings
 
+_LEAST_TIMEOUT_S, _LONGEST_TIMEOUT_S = 0.001, 1_000_000_000
+
 
 class ConnectionSettings(TypedDict, total=False):
     """Settings of every queue: job, address of Redis, and login."""
@@ -61,8 +63,8 @@ class Api:
 
     Raises:
         TypeError: a setting has no name, or another name than the settings of the queue.
-        ValueError: the name is not the name of a job, the host is more than a host, the port is no port, the timeout is no number,
-            a file is missing, or the URL has another form.
+        ValueError: the name is not the name of a job, the host is more than a host, the port is no port, the timeout is no number
+            that a socket takes, a file is missing, or the URL has another form.
     """
 
     __signature__: ClassVar[inspect.Signature]
@@ -110,7 +112,7 @@ class Api:
             ca_file=files["ssl_ca_certs"],
             sentinel_username=settings.get("sentinel_username"),
             sentinel_password=settings.get("sentinel_password"),
-            timeout_s=seconds("timeout_s", settings.get("timeout_s", 5.0)),
+            timeout_s=_timeout(seconds("timeout_s", settings.get("timeout_s", 5.0))),
         )
         self._begin()
         begin_anew_in_child(self)
@@ -152,6 +154,14 @@ class Api:
         told = [f"{setting} (did you mean {nearest[0]}?)" if nearest else setting for setting, nearest in near.items()]
         rest = "" if all(near.values()) else f"; it has {', '.join(known)}"
         return f"{type(self).__name__} has no setting {', '.join(told)}{rest}"
+
+
+def _timeout(timeout_s: float) -> float:
+    if not _LEAST_TIMEOUT_S <= timeout_s <= _LONGEST_TIMEOUT_S:
+        raise ValueError(
+            f"timeout_s is {timeout_s!r}, but Redis has from {_LEAST_TIMEOUT_S} to {_LONGEST_TIMEOUT_S} s for a reply"
+        )
+    return timeout_s
 
 
 def seconds(setting: str, value: object) -> float:

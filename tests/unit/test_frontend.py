@@ -270,6 +270,10 @@ def test_help_and_notebooks_see_every_setting(queue: type[Any]) -> None:
         ({"port": "abc"}, "port is 'abc', but a port is a number from 1 to 65535"),
         ({"port": 65536}, "port is '65536', but a port is a number from 1 to 65535"),
         ({"timeout_s": "5"}, "timeout_s is '5', but a time is a number of seconds"),
+        *(
+            ({"timeout_s": each}, f"timeout_s is {each!r}, but Redis has from 0.001 to 1000000000 s for a reply")
+            for each in (0, -1.0, 1e-6, 10**19, math.inf, math.nan)
+        ),
         ({"patience_s": None}, "patience_s is None, but a time is a number of seconds"),
         ({"deadline_s": True}, "deadline_s is True, but a time is a number of seconds"),
     ],
