@@ -19,6 +19,7 @@ from cluster_serving.client.errors import (
     ResultTimeout,
     Unavailable,
 )
+from cluster_serving.client.http.login import login
 from cluster_serving.client.http.reply import parse_prediction
 from cluster_serving.client.wire.current_trace import current_traceparent
 
@@ -37,7 +38,7 @@ class Frontend:
     """HTTP frontend of a cluster.
 
     Args:
-        url: `http://…` or `https://…`.
+        url: `http://…` or `https://…`. User and password in the URL are sent as HTTP Basic authentication, for a proxy.
         api_key: API key, where the frontend wants one.
 
     Raises:
@@ -45,8 +46,7 @@ class Frontend:
     """
 
     def __init__(self, url: str, api_key: str | None = None) -> None:
-        self._url = url.rstrip("/")
-        self._key = {"X-API-Key": api_key} if api_key else {}
+        self._url, self._login = login(url.rstrip("/"), api_key)
 
     @classmethod
     def greeted(cls, url: str) -> Self:
@@ -167,7 +167,7 @@ class Frontend:
                 return RecordFailed(f"HTTP {status}", reason, self._url)
 
     def _request(self, path: str, body: bytes | None = None, timeout: float | None = None) -> urllib.request.Request:
-        headers = {"Content-Type": "application/json", **self._key}
+        headers = {"Content-Type": "application/json", **self._login}
         if timeout is not None:
             headers["X-Request-Timeout"] = f"{timeout:g}"
         if traceparent := current_traceparent():

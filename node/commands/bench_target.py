@@ -85,7 +85,9 @@ def http_aim(url: str, api_key: str | None, name: str | None, words: Sequence[st
         given, lambda record: [json.dumps({"instances": [json_instance(record, model.inputs)]}).encode()]
     )
     target = HttpTarget(url, model.path, api_key, [body for (body,) in encoded])
-    return Aim(target, model.name, url, _told(first, encoded), _HTTP_CONNECTIONS, _HTTP_OPEN_CONNECTIONS, 0)
+    return Aim(
+        target, model.name, frontend.describe(), _told(first, encoded), _HTTP_CONNECTIONS, _HTTP_OPEN_CONNECTIONS, 0
+    )
 
 
 def _records(words: Sequence[str], inputs: Sequence[TensorSpec], *, calls: bool) -> tuple[Record, Iterator[Record]]:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from urllib.parse import urlsplit
 
+from cluster_serving.client.http.login import login
 from cluster_serving.client.http.reply import server_timing_ms
 from cluster_serving.node.load.channel import Outcome, Request
 from cluster_serving.node.load.messages import OK, HttpTarget, Sample
@@ -32,13 +33,14 @@ class HttpChannel:
     def __init__(self, target: HttpTarget) -> None:
         _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-        parts = urlsplit(target.url)
+        url, headers = login(target.url, target.api_key)
+        parts = urlsplit(url)
         is_secure = parts.scheme == "https"
         self._address = (parts.hostname or "", parts.port or (443 if is_secure else 80))
         self._context = ssl.create_default_context() if is_secure else None
-        key = f"X-API-Key: {target.api_key}\r\n" if target.api_key else ""
+        lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
         path = f"{parts.path.rstrip('/')}{target.path}"
-        self._head = f"POST {path} HTTP/1.1\r\nHost: {parts.netloc}\r\nContent-Type: application/json\r\n{key}"
+        self._head = f"POST {path} HTTP/1.1\r\nHost: {parts.netloc}\r\nContent-Type: application/json\r\n{lines}"
         self._bodies = target.bodies
         self._idle: deque[_Connection] = deque()
         self._open: dict[int, _Connection] = {}  # by descriptor

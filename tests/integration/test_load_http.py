@@ -76,3 +76,18 @@ def test_no_server_is_a_failed_request() -> None:
 
     assert found.code == "ConnectionLost"
     assert "refused" in found.message
+
+
+def test_user_and_password_of_the_url_are_no_part_of_the_host() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.settimeout(30)
+        place = f"127.0.0.1:{listener.getsockname()[1]}"
+        with closing(channel(f"http://user:s3cret@{place}")) as sending:
+            sending.send([Request(0, 1.0)])
+            connection, _ = listener.accept()
+            with connection:
+                connection.settimeout(30)
+                head = connection.recv(1 << 16)
+
+    assert f"\r\nHost: {place}\r\n".encode() in head
+    assert b"\r\nAuthorization: Basic dXNlcjpzM2NyZXQ=\r\n" in head

@@ -1,5 +1,6 @@
 """The client over HTTP, against a real server on this machine."""
 
+import base64
 import inspect
 import json
 import math
@@ -47,6 +48,8 @@ class Handler(BaseHTTPRequestHandler):
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         if "status" in body:
             self._answer(body["status"], json.dumps({"error": f"it takes {self.headers['X-Request-Timeout']} s"}))
+        elif "login" in body:
+            self._answer(400, json.dumps({"error": self.headers["Authorization"]}))
         elif "moved" in body:
             self._redirect(body["moved"], body["to"])
         elif "hang" in body:
@@ -157,6 +160,19 @@ def test_an_answer_too_deep_to_read(url: str) -> None:
 def test_an_api_key_that_no_header_holds(url: str) -> None:
     with pytest.raises(InvalidValue, match=f"the URL {url} or the API key cannot be sent"):
         Frontend(url, "key\n").ask("/", timeout=20)
+
+
+def test_user_and_password_of_the_url_are_sent_to_the_host_behind_them(
+    url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    queue = InputQueue(url.replace("://", "://user:s3cr%2Ft@") + "/")
+
+    assert "success" in capsys.readouterr().out
+    assert repr(queue).endswith(f"frontend={url!r})")
+    sent = f"Basic {base64.b64encode(b'user:s3cr/t').decode()}"
+    with pytest.raises(RecordFailed) as caught:
+        queue.predict({"login": True})
+    assert str(caught.value) == f"{url}: {sent} (HTTP 400)"
 
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
