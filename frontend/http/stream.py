@@ -35,6 +35,8 @@ _SPECIAL = re.compile(
 _FIELD = re.compile(r"([^:]+): *([^\r]*)\r\n")
 _CHUNK = re.compile(rb"\r\n[0-9A-Fa-f]{1,15}(?:;" + _TEXT + rb")?\r\n")
 _LONGEST_CHUNK_LINE = 64
+_TLS = b"\x16\x03"
+"""Beginning of a TLS handshake: type of the record, and version (RFC 8446, 5.1)."""
 
 
 class StreamRequest(Request[Any, Any]):
@@ -95,6 +97,8 @@ class Stream(Http):
         if self._begin_plain():
             return
         while (end := buffer.find(b"\r\n\r\n")) < 0 and len(buffer) < self.HEADER_MAX_SIZE:
+            if buffer.startswith(_TLS):  # the client would wait for the rest of a handshake until the time is over
+                raise BadRequest("this port has HTTP, and the request begins as TLS does: call http://, or securePort")
             await self._receive_more()
         if end > 0:
             buffer[: end + 2] = _CHUNKED.sub(rb"\1chunked", buffer[: end + 2])

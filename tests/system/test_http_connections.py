@@ -321,6 +321,19 @@ def test_an_empty_line_before_a_request_is_left_out(frontend: RunningFrontend) -
     assert re.findall(rb"HTTP/1.1 (\d+)", answer) == [b"404", b"200", b"200"]
 
 
+def test_a_client_of_https_at_the_port_of_http_is_refused_at_once(frontend: RunningFrontend) -> None:
+    greeting = ssl.MemoryBIO()
+    with suppress(ssl.SSLWantReadError):
+        ssl.create_default_context().wrap_bio(ssl.MemoryBIO(), greeting, server_hostname="x").do_handshake()
+
+    with connect(frontend) as connection:
+        connection.sendall(greeting.read())
+        answer = read_all(connection)
+
+    assert answer.startswith(b"HTTP/1.1 400 ")
+    assert b"call http://" in answer
+
+
 def test_one_that_does_not_read_does_not_hinder_others(frontend: RunningFrontend) -> None:
     asked = b"GET /openapi.json HTTP/1.1\r\nHost: x\r\n\r\n" * 500
     connections = [connect(frontend) for _ in range(20)]
