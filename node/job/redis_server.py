@@ -60,14 +60,12 @@ class Listener(Enum):
 
     NOBODY = "nobody"
     REDIS = "redis"
+    SILENT = "silent"
     OTHER = "other"
 
 
 def listener(port: int) -> Listener:
-    """Return the kind of program that listens on a port of 127.0.0.1.
-
-    A silent program counts as a Redis, which a long command may keep from answering: callers that need answers wait for it.
-    """
+    """Return the kind of program that listens on a port of 127.0.0.1."""
     try:
         with socket.create_connection(("127.0.0.1", port), 1.0) as connection:
             connection.settimeout(1.0)
@@ -76,7 +74,7 @@ def listener(port: int) -> Listener:
     except ConnectionRefusedError:
         return Listener.NOBODY
     except TimeoutError:
-        return Listener.REDIS
+        return Listener.SILENT
     except OSError:
         return Listener.OTHER
     return Listener.REDIS if _ANSWER.match(answer) else Listener.OTHER

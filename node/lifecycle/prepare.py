@@ -215,9 +215,14 @@ def _found(port: int) -> Listener:
     """Return the kind of program that listens on a port of this machine.
 
     Raises:
-        RedisUnavailable: the program is no Redis.
+        RedisUnavailable: the program is no Redis, or does not answer.
     """
     found = redis_server.listener(port)
+    if found is Listener.SILENT:
+        raise RedisUnavailable(
+            f"port {port} is in use by something that is no Redis, or by a Redis that a long command keeps from answering: "
+            "try again, or choose another port in redisUrl"
+        )
     if found is Listener.OTHER:
         raise RedisUnavailable(f"port {port} is in use by something that is no Redis; choose another port in redisUrl")
     return found
