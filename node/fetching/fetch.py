@@ -3,6 +3,7 @@
 import errno
 import hashlib
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from urllib.parse import unquote, urlsplit
@@ -11,7 +12,7 @@ from cluster_serving.client.servers.config.values import mask_address
 from cluster_serving.client.servers.process.backoff import Backoff
 from cluster_serving.client.servers.process.exit_codes import ModelFault
 from cluster_serving.node.fetching.cache import Cache, Entry
-from cluster_serving.node.fetching.errors import FetchError
+from cluster_serving.node.fetching.errors import ChangedError, FetchError
 from cluster_serving.node.fetching.installed import check_can_fetch
 from cluster_serving.node.fetching.progress import GivenUp, Progress, readable
 from cluster_serving.node.fetching.source import Part, RemoteModel, find
@@ -54,6 +55,9 @@ def fetch(request: Request, progress: Progress) -> Entry:
     shown = mask_address(request.url)
     check_can_fetch(request.url)
     try:
+        for _ in range(_ATTEMPTS - 1):
+            with suppress(ChangedError):
+                return _fetch(request, progress, shown)
         return _fetch(request, progress, shown)
     except FetchError as error:
         raise ModelFault(_printable(f"{shown} {error}")) from error
@@ -139,6 +143,8 @@ def _save(part: Part, file: Path, advance: Callable[[int], None], progress: Prog
                     size += len(chunk)
                     advance(size)
             return digest.hexdigest()
+        except ChangedError:
+            raise
         except FetchError:
             if attempt == _ATTEMPTS - 1:
                 raise

@@ -17,7 +17,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
-from cluster_serving.node.fetching.errors import FetchError
+from cluster_serving.node.fetching.errors import ChangedError, FetchError
 
 if TYPE_CHECKING:
     from obstore import GetResult, ObjectMeta
@@ -51,10 +51,14 @@ class Part:
         """Yield the content in pieces.
 
         Raises:
+            ChangedError: the server has another version than it had told.
             FetchError: the content cannot be read.
         """
         with _told():
-            for chunk in self._open().stream(min_chunk_size=_CHUNK_BYTES):
+            opened = self._open()
+            if opened.meta["size"] != self.size_bytes or _version(opened.meta) != self.version:
+                raise ChangedError
+            for chunk in opened.stream(min_chunk_size=_CHUNK_BYTES):
                 yield memoryview(chunk)
 
 
@@ -168,7 +172,8 @@ def _part(name: str, first: "GetResult", again: "Callable[[], GetResult]") -> Pa
 
 
 def _version(meta: "ObjectMeta") -> str:
-    changed = meta["last_modified"]
+    # A list on S3 tells fractions of a second, and an object none.
+    changed = meta["last_modified"].replace(microsecond=0)
     told = meta["e_tag"] or ("" if changed == _NO_TIME else changed.isoformat())
     return f"{told} {meta['size']}" if told else ""
 

@@ -180,6 +180,28 @@ def test_a_connection_that_breaks_is_not_the_end(server: FileServer, fetcher: Fe
     assert len(server.asked) == 3
 
 
+def test_content_that_changes_on_the_way_is_kept_under_its_own_version(server: FileServer, fetcher: Fetcher) -> None:
+    old, new = os.urandom(3 << 20), os.urandom(3 << 20)
+    server.pages["/m.onnx"] = Page(old, cut=1, then=Page(new))
+    url = server.url("/m.onnx")
+
+    first = fetcher(url)
+    server.put("/m.onnx", old)
+    back = fetcher(url)
+
+    assert files(first) == {"m.onnx": new}
+    assert files(back) == {"m.onnx": old}
+
+
+def test_content_that_changes_each_time_is_told(server: FileServer, fetcher: Fetcher) -> None:
+    page = Page(os.urandom(3 << 20))
+    for _ in range(6):
+        page = Page(os.urandom(3 << 20), cut=1, then=page)
+    server.pages["/m.onnx"] = page
+
+    assert fetcher.fails(server.url("/m.onnx")).endswith("changes while it is fetched: try again when it is complete")
+
+
 def test_a_wrong_checksum(server: FileServer, fetcher: Fetcher) -> None:
     checksum = server.put("/m.tar.gz", archive())
     wanted = f"sha256:{'0' * 64}"

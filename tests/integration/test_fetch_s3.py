@@ -70,6 +70,26 @@ def test_a_changed_object_is_another_version(server: S3Server, tmp_path: Path) -
     assert files(first) == {"m.onnx": b"one"}
 
 
+def test_a_folder_that_changes_on_the_way_is_kept_under_its_own_version(server: S3Server, tmp_path: Path) -> None:
+    server.put("swapped/m.xml", b"old")
+    server.put("swapped/m.bin", b"old")
+    told: list[str] = []
+
+    def say(text: str) -> None:
+        told.append(text)
+        if len(told) == 1:  # the list is read, and no file yet
+            server.put("swapped/m.xml", b"new")
+
+    entry = fetch(Request("s3://models/swapped/", "", tmp_path / "cache", 1 << 30), Progress(say, threading.Event()))
+    server.put("swapped/m.bin", b"new")
+
+    assert files(entry) == {"m.xml": b"new", "m.bin": b"old"}
+    assert files(fetch_into(tmp_path / "cache", "s3://models/swapped/")) == {"m.xml": b"new", "m.bin": b"new"}
+    server.put("swapped/m.xml", b"old")
+    server.put("swapped/m.bin", b"old")
+    assert files(fetch_into(tmp_path / "cache", "s3://models/swapped/")) == {"m.xml": b"old", "m.bin": b"old"}
+
+
 def test_an_archive_is_unpacked(server: S3Server, tmp_path: Path) -> None:
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as tar:

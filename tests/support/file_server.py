@@ -14,13 +14,14 @@ from support.http_server import HttpServer
 
 @dataclass
 class Page:
-    """An answer; one with an `etag` can be resumed. `cut` connections end after half of what is left."""
+    """An answer; one with an `etag` can be resumed. `cut` connections end after half of what is left, and `then` stands there."""
 
     body: bytes = b""
     status: int = 200
     headers: dict[str, str] = field(default_factory=dict[str, str])
     etag: bool = True
     cut: int = 0
+    then: "Page | None" = None
     go_on: threading.Event | None = None  # wait for it in the middle
 
 
@@ -86,6 +87,8 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.flush()
         if page.cut:
             page.cut -= 1
+            if page.then is not None:
+                self.server_of_test.pages[self.path] = page.then
             self.close_connection = True
             return
         if page.go_on is not None:
