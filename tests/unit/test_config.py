@@ -310,6 +310,11 @@ def test_spellings(tmp_path: Path, line: str, name: str, value: object) -> None:
         ("processing: code.py", "config.yaml, line 1: processing is code.py, but must be of the form file.py:Class"),
         ("modelInputs: x floot", "config.yaml, line 1: modelInputs is x floot, but 'x floot': there is no dtype floot"),
         ("modelInputs: 'x float32 [N,a]'", "'x float32 [N,a]': a dimension is a number, N or ?"),
+        (
+            "modelInputs: ['x {float32}']",
+            "modelInputs is ['x {float32}'], but 'x {float32}' is not of the form: name dtype",
+        ),
+        ("postProcessing: topN({5})", "the argument of topN must be a whole number: 'topN({5})' is not"),
         ("imageMean: 1,b", "config.yaml, line 1: imageMean is 1,b, but must be numbers, such as 104, 117, 123"),
         ("data: {image_shape: 3}", "data.image_shape is 3, but must be channels, height, width"),
         ("imageChannels: 2", "config.yaml, line 1: imageChannels is 2, but must be 1, 3 or 4"),

@@ -31,7 +31,8 @@ def sentence(detail: ErrorDetails, found: Found) -> str:
     """Return one sentence on one error of pydantic."""
     context: dict[str, Any] = detail.get("ctx", {})
     message = str(context["error"]) if "error" in context else detail["msg"]
-    expected = _EXPECTED.get(detail["type"], message).format(**context)
+    form = _EXPECTED.get(detail["type"])
+    expected = message if form is None else form.format(**context)  # a message may have braces of the user's value
     setting = found.settings.get(str(detail["loc"][0])) if detail["loc"] else None
     if setting is None:
         return expected
