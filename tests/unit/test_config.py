@@ -331,6 +331,8 @@ def test_spellings(tmp_path: Path, line: str, name: str, value: object) -> None:
         ("just text", "config.yaml, line 1: expected lines of the form key: value"),
         ("- a", "config.yaml, line 1: expected lines of the form key: value"),
         ("a: \x01", "config.yaml: not valid YAML: "),
+        ("modelInputs: &a [*a]", "config.yaml: a value is nested too deeply, or holds itself by an alias"),
+        ("frontend: &a\n  port: *a", "config.yaml: a value is nested too deeply, or holds itself by an alias"),
         ("model: yolo", "config.yaml, line 1: unknown key model"),
         (
             "legacyStreams: 0.7",

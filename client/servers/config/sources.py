@@ -111,13 +111,16 @@ def read_file(path: Path, found: Found, missing: str = _MISSING) -> None:
     """
     try:
         root: yaml.Node | None = yaml.compose(path.read_bytes(), Loader=yaml.SafeLoader)
+        content = None if root is None else _value(root)
     except FileNotFoundError as error:
         raise ConfigError(f"{path}: {missing}") from error
     except OSError as error:
         raise ConfigError(f"{path}: cannot read the file: {_reason(error)}") from error
     except yaml.YAMLError as error:
         raise not_yaml(path.name, error) from error
-    if root is None or (isinstance(root, yaml.ScalarNode) and _value(root) is None):
+    except RecursionError as error:
+        raise ConfigError(f"{path.name}: a value is nested too deeply, or holds itself by an alias") from error
+    if root is None or content is None:
         return
     if not isinstance(root, yaml.MappingNode):
         raise ConfigError(f"{path.name}, line {_line(root)}: expected lines of the form key: value")
