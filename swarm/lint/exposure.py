@@ -15,6 +15,7 @@ _SECRET = re.compile(
 )
 _TOKEN_COUNT = re.compile(r"tokens(?![a-z]).*=\d+(\.\d+)?$", re.IGNORECASE)  # a limit, as MAX_TOKENS=512
 _NO_SECRET = re.compile(r"(_file|file|path|enabled|username|perSecond|timeout|__file)$", re.IGNORECASE)
+_NO_VALUE = {"", "~", "null", "true", "false", "yes", "no", "on", "off"}
 _LAST_PORT = 65_535
 _IN_URL = re.compile(r"[a-z+]+://[^\s/@]*:[^\s/@$]+@")
 _IN_COMMAND = re.compile(
@@ -54,10 +55,12 @@ def findings(part: Part) -> Iterator[Finding]:
     for target, file in part.files().items():
         try:
             text = file.read_text(encoding="utf-8")
-            content = yaml.safe_load(text) if file.suffix in {".yaml", ".yml"} else None
-        except (OSError, UnicodeDecodeError, yaml.YAMLError):
+            # As a node reads it: every value is a text. SafeLoader ends at a text that looks like a date and is none.
+            content = yaml.load(text, Loader=yaml.BaseLoader) if file.suffix in {".yaml", ".yml"} else None  # noqa: S506
+            keys = [*_keys_in(content)]
+        except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError):
             continue  # an unreadable file is reported by other checks
-        for key in (*_keys_in(content), *_IN_REDIS_CONF.findall(text)):
+        for key in (*keys, *_IN_REDIS_CONF.findall(text)):
             yield part.error(
                 f"has a secret in {file.name} ({key}), which is a config: everybody who reaches the Swarm can read it",
                 f"make it a secret of the stack; {target} is no place for it",
@@ -91,14 +94,12 @@ def _is_secret(name: str, value: str) -> bool:
 
 
 def _keys_in(content: object) -> Iterator[str]:
-    """Yield the keys of a YAML document that hold a secret."""
+    """Yield the keys of a YAML document, all of texts, that hold a secret."""
     if isinstance(content, dict):
         for key, value in content.items():
             if isinstance(value, dict | list):
                 yield from _keys_in(value)
-            elif value not in (None, "", False, True) and (
-                _is_secret(str(key), str(value)) or _IN_URL.search(str(value))
-            ):
+            elif value.lower() not in _NO_VALUE and (_is_secret(str(key), value) or _IN_URL.search(value)):
                 yield str(key)
     elif isinstance(content, list):
         for item in content:

@@ -221,6 +221,19 @@ def test_finds_secrets_in_config_yaml(stack: Document, folder: Path) -> None:
     assert all("config.yaml (redisPassword)" in finding.what for finding in found)
 
 
+@pytest.mark.parametrize("line", ["jobName: 2026-02-30", "batchSize: 0x_"])
+def test_finds_secrets_beside_a_value_that_looks_like_another_one(stack: Document, folder: Path, line: str) -> None:
+    (folder / "config.yaml").write_text(f"modelSecret: hunter22\nredisSecureEnabled: on\n{line}\n")
+
+    assert any("config.yaml (modelSecret)" in finding.what for finding in check(stack))
+
+
+def test_a_value_that_holds_itself_is_a_finding(stack: Document, folder: Path) -> None:
+    (folder / "config.yaml").write_text("modelInputs: &a [*a]\n")
+
+    assert any("config.yaml: a value is nested too deeply, or holds itself" in finding.what for finding in check(stack))
+
+
 def test_finds_a_password_in_redis_conf_unless_it_is_a_template(stack: Document, folder: Path) -> None:
     conf = folder / "redis.conf"
     stack["configs"]["redis_conf"] = {"file": str(conf)}
