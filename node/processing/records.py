@@ -8,6 +8,7 @@ import numpy as np
 
 from cluster_serving.client import keys
 from cluster_serving.client.errors import CodecError
+from cluster_serving.client.wire.bytes_in_text import text_of
 from cluster_serving.client.wire.nested import decode_nested
 from cluster_serving.client.wire.original.values import MAX_JSON_BYTES
 from cluster_serving.client.wire.tensors import decode_tensor
@@ -115,12 +116,15 @@ def text_row(spec: TensorSpec, value: object) -> Array:
 
 
 def text_array(spec: TensorSpec, value: object) -> Array:
-    """Return text of any shape as `str` objects.
+    """Return text of any shape as `str` objects. For an input that takes bytes, a text stands for each `bytes` object.
 
     Raises:
         ValueError: the value is not text throughout, or is a ragged list of text.
     """
     array = np.array(value, dtype=object)
+    if spec.takes_bytes:
+        texts = [text_of(item) if isinstance(item, bytes) else item for item in array.flat]
+        array = np.array(texts, dtype=object).reshape(array.shape)
     if not all(isinstance(item, str) for item in array.flat):
         raise ValueError(f"input {spec.name!r} takes text, and nested lists of text only if all have the same length")
     return array

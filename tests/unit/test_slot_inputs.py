@@ -342,6 +342,18 @@ def test_bytes_become_the_text_that_stands_for_them(secrets: Secrets | None) -> 
     assert broken == []
 
 
+@pytest.mark.parametrize("code", ["return record['photo']", "return {'content': [record['photo']]}"])
+def test_preprocess_returns_bytes_for_an_input_that_takes_them(tmp_path: Path, code: str) -> None:
+    steps = tmp_path / "steps.py"
+    steps.write_text(f"class Steps:\n    def preprocess(self, record):\n        {code}\n")
+    decoder = SlotInputs(BytesModel.inputs, ImageOptions(), processing=load_processing(f"{steps}:Steps"))
+
+    (run,), broken = decoder.decode(fill(BytesModel(), {"photo": b"\xff\xd8\x00"}, raw=True), range(1))
+
+    assert [bytes_of(text) for text in run.inputs["content"][:, 0]] == [b"\xff\xd8\x00"]
+    assert broken == []
+
+
 def images(number: int, *broken: int) -> list[dict[str, Any]]:
     return [{"image": b"no image" if at in broken else png(PIXELS + number + at)} for at in range(4)]
 
