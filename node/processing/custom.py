@@ -21,9 +21,9 @@ Either method alone is enough. Both methods are called once for each record, nev
 its record alone.
 
 `preprocess` receives the client's values under the client's names. A tensor, dense or sparse, is a (read-only) array. An image is
-the bytes of the file. Text is a str or nested lists of str. `preprocess` returns a dict with a value for each input of the model,
-without the batch dimension. For a model with a single input, the bare value is enough. Returned values are checked and converted
-like the values of a client.
+the bytes of the file. Text is a str or nested lists of str. A sequence is a list of arrays. `preprocess` returns a dict with a
+value for each input of the model, without the batch dimension. For a model with a single input, the bare value is enough. Returned
+values are checked and converted like the values of a client.
 
 `postprocess` receives the record's outputs as arrays without the batch dimension. Outputs of a record that is a batch by itself
 keep the batch dimension. `postprocess` returns a dict of arrays only, sent like the outputs of a model, or any JSON value, with

@@ -52,8 +52,8 @@ class Preprocessor:
         row: list[Array] = []
         try:
             for spec, value in self._bound(answer):
-                if spec.is_text:
-                    row.append(text_row(spec, value))
+                if not spec.is_numeric:
+                    row.append(text_row(spec, value) if spec.is_text else nested_row(spec, value))
                     continue
                 fitted = ModelInput(spec, _OPTIONS).tensor(np.asarray(value))
                 if fitted.rows not in (None, 1):
@@ -81,7 +81,7 @@ class Preprocessor:
 
 
 def decode_record(content: bytes, open_image: Callable[[bytes], bytes]) -> dict[str, Any]:
-    """Return a record's values by name: arrays, bytes of images, `str`, or nested lists of `str`.
+    """Return a record's values by name: arrays, bytes of images, `str`, nested lists of `str`, or lists of arrays.
 
     Raises:
         ValueError: the bytes of a field do not match the kind in the field's name.
@@ -130,15 +130,15 @@ def text_array(spec: TensorSpec, value: object) -> Array:
     return array
 
 
-def nested_value(spec: TensorSpec, content: bytes) -> Array:
+def nested_row(spec: TensorSpec, value: object) -> Array:
     """Return a nested value as the only item of an array of objects. Its arrays have the dtype of the input.
 
     Raises:
         ValueError: the value is no sequence, or has items of another dtype.
     """
-    value = np.empty(1, object)
-    value[0] = _converted(spec, decode_nested(content))
-    return value.reshape(())
+    row = np.empty(1, object)
+    row[0] = _converted(spec, value)
+    return row.reshape(())
 
 
 def _converted(spec: TensorSpec, value: Any) -> Any:
@@ -164,6 +164,8 @@ def _value(name: str, fields: Mapping[bytes, bytes], open_image: Callable[[bytes
             return decode_tensor(message).astype(np.bool_)
         case {keys.IMAGE: encoded}:
             return open_image(encoded)
+        case {keys.NESTED: content}:
+            return decode_nested(content)
         case {keys.STRING: encoded}:
             if len(encoded) > MAX_JSON_BYTES:
                 raise ValueError(f"{len(encoded)} bytes of JSON; at most {MAX_JSON_BYTES} are read")

@@ -10,13 +10,14 @@ import numpy as np
 
 from cluster_serving.client.errors import ErrorCode
 from cluster_serving.client.wire.bytes_in_text import text_of
+from cluster_serving.client.wire.nested import decode_nested
 from cluster_serving.node.engines.padding import Padding
 from cluster_serving.node.models.base import Array, ModelError, TensorSpec, open_inputs
 from cluster_serving.node.models.secrets import Secrets
 from cluster_serving.node.models.user_code import UserFault
 from cluster_serving.node.processing.custom import Processing
 from cluster_serving.node.processing.options import ImageOptions
-from cluster_serving.node.processing.records import Preprocessor, nested_value, text_array, text_row
+from cluster_serving.node.processing.records import Preprocessor, nested_row, text_array, text_row
 from cluster_serving.node.ring.input_layout import InputArea, decode_layout
 from cluster_serving.node.ring.slot import Outcome, Slot, array_at, cut
 
@@ -152,7 +153,7 @@ class SlotInputs:
             elif place.kind == "string":
                 arrays.append(text_row(spec, msgspec.json.decode(next(contents))))
             elif place.kind == "nested":
-                arrays.append(nested_value(spec, next(contents)))
+                arrays.append(nested_row(spec, decode_nested(next(contents))))
             elif place.kind == "strings":
                 arrays.append(text_array(spec, msgspec.json.decode(next(contents))))
             elif spec.takes_bytes:

@@ -97,14 +97,16 @@ def test_preprocess_gets_what_the_client_sent(tmp_path: Path) -> None:
         "text": {"string": "ü"},
         "texts": [["a"], ["b"]],
         "sparse": [np.array([[0, 1], [2, 0]]), np.array([7.0, 8.0]), np.array([2, 3])],
+        "boxes": {"sequence": [np.array([1, 2]), np.array([3])]},
     }
     code = """
-        assert list(record) == ["tensor", "flag", "image", "text", "texts", "sparse"]
+        assert list(record) == ["tensor", "flag", "image", "text", "texts", "sparse", "boxes"]
         assert (record["tensor"].dtype, record["tensor"].tolist()) == (np.int64, [[1, 2]])
         assert (record["flag"].dtype, record["flag"].tolist()) == (bool, [True, False])
         assert record["image"].startswith(b"\\x89PNG")
         assert (record["text"], record["texts"]) == ("ü", [["a"], ["b"]])
         assert record["sparse"].tolist() == [[0, 0, 7], [8, 0, 0]]
+        assert [box.tolist() for box in record["boxes"]] == [[1, 2], [3]]
         return [1, 2, 3, 4]
     """
 
@@ -352,6 +354,24 @@ def test_preprocess_returns_bytes_for_an_input_that_takes_them(tmp_path: Path, c
 
     assert [bytes_of(text) for text in run.inputs["content"][:, 0]] == [b"\xff\xd8\x00"]
     assert broken == []
+
+
+class SequenceModel(OpenModel):
+    """Takes a sequence of arrays."""
+
+    inputs: tuple[TensorSpec, ...] = (TensorSpec("boxes", "sequence(float32)", None, None),)
+
+
+def test_preprocess_returns_a_sequence_for_an_input_that_takes_one(tmp_path: Path) -> None:
+    steps = tmp_path / "steps.py"
+    steps.write_text("class Steps:\n    def preprocess(self, record):\n        return [*record['x'], record['y']]\n")
+    decoder = SlotInputs(SequenceModel.inputs, ImageOptions(), processing=load_processing(f"{steps}:Steps"), calls=True)
+    good, bad = {"x": {"sequence": [np.array([1, 2])]}, "y": np.array([3])}, {"x": np.array([1]), "y": {"string": "a"}}
+
+    (run,), broken = decoder.decode(fill(SequenceModel(), good, bad, raw=True), range(2))
+
+    assert [(box.dtype, box.tolist()) for box in run.inputs["boxes"].item()] == [("float32", [1, 2]), ("float32", [3])]
+    assert reasons(broken)[1].startswith("what preprocess returned: input 'boxes' takes a sequence(float32), and")
 
 
 def images(number: int, *broken: int) -> list[dict[str, Any]]:
