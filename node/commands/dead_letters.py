@@ -11,7 +11,14 @@ from cluster_serving.client.servers.process.command import SETTINGS, Command, sa
 from cluster_serving.client.servers.process.exit_codes import ExitCode, Fault
 from cluster_serving.node.commands.completion import letter_ids
 from cluster_serving.node.commands.job_in_redis import Reached, Where, reach, where_options
-from cluster_serving.node.commands.letter_selection import Selection, age_s, letter_id, no_such, selection_options
+from cluster_serving.node.commands.letter_selection import (
+    Selection,
+    age_s,
+    job_name,
+    letter_id,
+    no_such,
+    selection_options,
+)
 
 if TYPE_CHECKING:
     from cluster_serving.node.writer.dead_letters import DeadLetters
@@ -76,7 +83,9 @@ def show(wanted: str, where: Where, as_json: bool) -> None:
 @dead_letters.command(cls=Command, context_settings=SETTINGS)
 @selection_options
 @where_options
-@click.option("--to", "target", metavar="JOB", help="Put the letters into this job; default: their own job.")
+@click.option(
+    "--to", "target", metavar="JOB", callback=job_name, help="Put the letters into this job; default: their own job."
+)
 @_YES
 @click.pass_context
 def replay(context: click.Context, selection: Selection, where: Where, target: str | None, yes: bool) -> None:

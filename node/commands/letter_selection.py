@@ -47,6 +47,17 @@ def age_s(context: click.Context, parameter: click.Parameter, value: str | None)
     return float(match[1]) * _SECONDS[match[2]]
 
 
+def job_name(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+    """Return a name that a job can have, as a callback of click."""
+    from cluster_serving.client.keys import check_job
+
+    del context, parameter
+    try:
+        return None if value is None else check_job(value)
+    except ValueError as error:
+        raise click.BadParameter(f"{value!r} {error}") from error
+
+
 class Selection:
     """Dead letters that the command line selects. `missing` counts the IDs without a letter that can be used."""
 

@@ -14,6 +14,7 @@ from click.testing import CliRunner, Result
 
 from cluster_serving.client import keys
 from cluster_serving.client.redis_settings import RedisSettings
+from cluster_serving.client.servers.process.exit_codes import ExitCode
 from cluster_serving.client.threads.link import Link
 from cluster_serving.client.wire.dead_letter import Reason
 from cluster_serving.client.wire.values import encode_record
@@ -136,6 +137,17 @@ def test_replay_to_another_job(letters: Letters) -> None:
     assert letters.uris(other) == ["a", "b"]
     assert letters.uris(letters.job) == []
     assert letters.listed() == ["c"]
+
+
+@pytest.mark.parametrize(("name", "why"), [("a:b", "must have no ':', because"), ("", "must not be empty")])
+def test_replay_refuses_a_name_that_no_job_can_have(letters: Letters, name: str, why: str) -> None:
+    letters.put_named("a")
+
+    result = letters.run("replay", "--all", "--to", name)
+
+    assert result.exit_code == ExitCode.USAGE
+    assert f"Invalid value for '--to': {name!r} {why}" in result.stderr
+    assert letters.listed() == ["a"]
 
 
 def test_replay_is_not_refused_by_a_full_queue(letters: Letters) -> None:
