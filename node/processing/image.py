@@ -241,13 +241,17 @@ def _read(encoded: NDArray[np.uint8], flags: int) -> Array:
     if encoded[: len(_PNG)].tobytes() == _PNG:
         # Refuse a PNG file with a chunk longer than the file. OpenCV 4.14 allocates a chunk before reading the chunk: a file of
         # 80 bytes can take 1.4 GB and a second.
-        content, at = encoded.data, len(_PNG)
+        content, at, has_pixels = encoded.data, len(_PNG), False
         while at + 8 <= len(content):
             length = int.from_bytes(content[at : at + 4])
             if length > len(content):
                 raise ValueError(
                     f"not an image, or a broken one: a PNG of {len(content)} bytes with a chunk of {length}"
                 )
+            kind = content[at + 4 : at + 8].tobytes()
+            has_pixels = has_pixels or kind == b"IDAT"
+            if has_pixels and kind == b"IEND":
+                break  # OpenCV reads no further, unless it has seen no pixels
             at += 12 + length  # length, type, data, checksum
     image = _imdecode(encoded, flags)
     if image is None:

@@ -295,7 +295,9 @@ def test_image_headers_that_say_ten_thousand_million_pixels(content: bytes, chan
     assert "image" in refused(lambda: decode_image(content, channels), 1 << 20)
 
 
-def test_a_png_chunk_that_says_a_gigabyte() -> None:
-    content = png(4, 4)[:33] + struct.pack(">I", 1 << 30) + b"IDAT" + bytes(30)
+@pytest.mark.parametrize("before", [b"", struct.pack(">I", 0) + b"IEND" + bytes(4)], ids=["header", "early end"])
+def test_a_png_chunk_that_says_a_gigabyte(before: bytes) -> None:
+    content = png(4, 4)[:33] + before + struct.pack(">I", 1 << 30) + b"IDAT" + bytes(30)
 
-    assert "a PNG of 71 bytes with a chunk of 1073741824" in refused(lambda: decode_image(content, 3), 1 << 20)
+    told = f"a PNG of {71 + len(before)} bytes with a chunk of 1073741824"
+    assert told in refused(lambda: decode_image(content, 3), 1 << 20)

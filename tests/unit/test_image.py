@@ -36,6 +36,12 @@ def png(width: int, height: int, colour_type: int, lines: bytes, **chunks: bytes
     return b"\x89PNG\r\n\x1a\n" + header + more + chunk(b"IDAT", zlib.compress(lines)) + chunk(b"IEND", b"")
 
 
+def test_a_png_may_have_anything_behind_its_end() -> None:
+    content = encode_png(COLOUR) + b"a thumbnail, or an archive"
+
+    np.testing.assert_array_equal(decode(content, 3), COLOUR)
+
+
 def test_png_round_trip_keeps_every_pixel_in_bgr() -> None:
     for image, channels in ((COLOUR, 3), (GREY[:, :, np.newaxis], 1), (ALPHA, 4)):
         np.testing.assert_array_equal(decode(encode_png(image), channels), image)
