@@ -1,12 +1,12 @@
 """Inputs for the records of a run: made up from the model's input specifications, or read from a file."""
 
-import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from cluster_serving.client.servers.process.exit_codes import Fault
+from cluster_serving.node.engines.calibration import BROKEN_FILE
 from cluster_serving.node.models.base import Array, TensorSpec
 from cluster_serving.node.worker.poison import as_batch, row_keys
 
@@ -71,7 +71,7 @@ def read(path: Path, inputs: Sequence[TensorSpec], count: int) -> list[Sample]:
     try:
         with np.load(path, allow_pickle=False) as found:
             columns = {str(name): np.asarray(found[name]) for name in found.files}
-    except (OSError, ValueError, zipfile.BadZipFile) as error:
+    except BROKEN_FILE as error:
         raise Fault(f"{path} is no .npz file of arrays: {error}") from error
     sizes = {name: len(column) if column.ndim else 0 for name, column in columns.items()}
     if len(set(sizes.values())) != 1 or not all(sizes.values()):

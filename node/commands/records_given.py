@@ -15,8 +15,6 @@ of a request to a frontend, an array, or the bytes of an image. A text for an in
 import base64
 import json
 import sys
-import zipfile
-import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from io import BytesIO
@@ -31,7 +29,7 @@ from cluster_serving.client.tensor_spec import TensorSpec
 from cluster_serving.client.wire.binding import bind
 from cluster_serving.client.wire.original.values import is_image
 from cluster_serving.client.wire.tensors import Array, as_numbers
-from cluster_serving.node.engines.calibration import image_files
+from cluster_serving.node.engines.calibration import BROKEN_FILE, image_files
 
 _NPY, _NPZ = b"\x93NUMPY", b"PK"
 _STDIN = "-"
@@ -222,7 +220,7 @@ def _of_arrays(content: bytes, name: str) -> Record:
         if isinstance(loaded, np.ndarray):
             return Record(name, loaded)
         return Record(name, {each: loaded[each] for each in loaded.files})
-    except (ValueError, EOFError, OSError, KeyError, zipfile.BadZipFile, zlib.error) as error:
+    except BROKEN_FILE as error:
         return Record(name, None, f"a broken file of arrays: {error}")
 
 

@@ -8,6 +8,7 @@ Without a batch dimension, the arrays are one call. Labels for `accuracyMetric` 
 `labels.npy` among the images, in the order of their names.
 """
 
+import tokenize
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,6 +25,16 @@ from cluster_serving.node.processing.options import ImageOptions
 LABELS = "labels"
 MOST_RECORDS, MOST_BYTES = 2000, 1 << 30
 """Records that INT8 is calibrated and judged by, and their bytes, at most."""
+BROKEN_FILE = (
+    *(OSError, EOFError, KeyError, ValueError),
+    *(
+        zipfile.BadZipFile,
+        zlib.error,
+        RuntimeError,
+    ),  # RuntimeError: encrypted, or compressed in a way that zipfile does not know
+    *(MemoryError, SyntaxError, tokenize.TokenError),  # of a damaged header of an array
+)
+"""Errors of numpy and zipfile for a broken file of arrays."""
 _KEY = "calibrationData"
 _IMAGES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".webp", ".tif", ".tiff", ".pgm", ".ppm"})
 
@@ -98,7 +109,7 @@ def samples(
         if path.is_dir():
             return _from_images(path, inputs, images, rows, most_bytes)
         return _fitted(_from_file(path, inputs), inputs, rows, most_bytes)
-    except (CodecError, OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+    except (CodecError, *BROKEN_FILE) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise ModelError(f"{_KEY} {path}: {reason}") from error
 
@@ -119,7 +130,7 @@ def labels_of(path: Path, inputs: Sequence[TensorSpec], rows: int) -> Array | No
                 found = arrays[LABELS] if LABELS in arrays.files else None
         if found is not None and (not found.ndim or len(found) < rows):
             raise ValueError(f"{LABELS} has shape {[*found.shape]}, and there are {rows} records")
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+    except BROKEN_FILE as error:
         raise ModelError(f"{_KEY} {path}: {error}") from error
     return None if found is None else found[:rows]
 

@@ -10,6 +10,7 @@ import pytest
 from cluster_serving.node.engines.calibration import labels_of, random_batch, samples
 from cluster_serving.node.models.base import Array, ModelError, TensorSpec
 from cluster_serving.node.processing.options import ImageOptions
+from support.broken_arrays import HUGE, UNCLOSED, npz
 
 X, IDS = TensorSpec("x", "float32", (None, 4)), TensorSpec("ids", "int64", (None, None))
 IMAGE = TensorSpec("image", "float32", (None, 3, 6, 8))
@@ -135,6 +136,13 @@ def test_data_that_do_not_fit(tmp_path: Path, arrays: dict[str, Array], said: st
     np.savez(tmp_path / "rows.npz", **arrays)  # type: ignore[arg-type]  # its other argument is a bool
 
     assert failure(tmp_path / "rows.npz", X, IDS).startswith(said)
+
+
+@pytest.mark.parametrize("content", [HUGE, UNCLOSED])
+def test_files_with_a_damaged_header(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "rows.npz").write_bytes(npz("x", content))
+
+    assert failure(tmp_path / "rows.npz", X)
 
 
 def test_files_that_are_none(tmp_path: Path) -> None:

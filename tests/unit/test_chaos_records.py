@@ -11,6 +11,7 @@ from cluster_serving.node.chaos.records import NO_URI, Encoder, Mix, Pools, Reco
 from cluster_serving.node.chaos.samples import Sample, made_up, read
 from cluster_serving.node.models.base import TensorSpec
 from cluster_serving.node.reader.decoding import RecordDecoder
+from support.broken_arrays import HUGE, UNCLOSED, npz
 
 NUMBERS = (TensorSpec("x", "float32", (None, 4)), TensorSpec("mask", "bool", (None, 2)))
 TEXT = (TensorSpec("words", "str", (None, 2)),)
@@ -158,9 +159,10 @@ def test_a_file_of_arrays_of_different_lengths_is_refused(tmp_path: Path) -> Non
         read(path, (), 2)
 
 
-def test_a_file_that_is_none_of_arrays_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("content", [b"x", npz("x", HUGE), npz("x", UNCLOSED)])
+def test_a_file_that_is_none_of_arrays_is_refused(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "samples.npz"
-    path.write_text("x")
+    path.write_bytes(content)
 
     with pytest.raises(Fault, match=r"no \.npz file"):
         read(path, (), 2)

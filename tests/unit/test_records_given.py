@@ -16,6 +16,7 @@ from cluster_serving.node.commands.records_given import (
     json_instance,
     records,
 )
+from support.broken_arrays import HUGE, UNCLOSED, npz
 
 JPEG = b"\xff\xd8\xff\xe0" + bytes(30)
 
@@ -69,6 +70,16 @@ def test_a_record_that_cannot_be_read_does_not_end_the_others(monkeypatch: pytes
     for make in client_inputs, json_instance:
         with pytest.raises(BadRecord, match=r"^gone\.npy: cannot be read: No such file"):
             make(found[4], ())
+
+
+@pytest.mark.parametrize("content", [HUGE, UNCLOSED, npz("x", HUGE), npz("x", UNCLOSED)])
+def test_a_damaged_file_of_arrays_does_not_end_the_others(content: bytes) -> None:
+    Path("rows.npy").write_bytes(content)
+
+    broken, good = records(["rows.npy", "[4]"])
+
+    assert broken.fault.startswith("a broken file of arrays: ")
+    assert not good.fault
 
 
 LONG = "word " * 100
