@@ -3,6 +3,7 @@
 import gzip
 import hashlib
 import io
+import subprocess
 import tarfile
 import threading
 from collections.abc import Iterator
@@ -59,6 +60,29 @@ def test_a_prefix_is_the_folder_of_the_model(server: S3Server, tmp_path: Path, u
 
     assert files(first) == FOLDER
     assert second.path == first.path
+
+
+def test_the_checksum_of_the_docs_counts_hidden_files(server: S3Server, tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs/how-to/model-urls.md").read_text()
+    (command,) = [line for line in page.splitlines() if line.startswith("find ")]
+    folder = {
+        ".gitattributes": b"*.bin lfs",
+        "-m.onnx": b"weights",
+        "a b/.hidden": b"x",
+        "a b/c.txt": b"words",
+        "Z": b"",
+    }
+    for name, content in folder.items():
+        (tmp_path / "folder" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "folder" / name).write_bytes(content)
+        server.put(f"hidden/{name.replace(' ', '%20')}", content)
+
+    printed = subprocess.run(
+        ["/bin/sh", "-c", command], cwd=tmp_path / "folder", check=True, capture_output=True, text=True
+    )
+
+    checksum = f"sha256:{printed.stdout.split()[0]}"
+    assert files(fetch_into(tmp_path / "cache", "s3://models/hidden/", checksum)) == folder
 
 
 def test_a_changed_object_is_another_version(server: S3Server, tmp_path: Path) -> None:
