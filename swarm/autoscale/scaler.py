@@ -80,12 +80,14 @@ class Scaler:
         return _tasks_of(self._found())
 
     def set(self, replicas: int) -> Tasks:
-        """Set the number. Tasks that go are told to stop, and finish what they have read."""
+        """Set the number, unless tasks are being replaced. Tasks that go are told to stop, and finish what they have read."""
         if not self._least <= replicas <= self._most:
             why = f"{replicas} is not from {self._least} to {self._most}, the bounds of autoscale"
             raise Refused(HTTPStatus.BAD_REQUEST, why)
         service = self._found()
         before = _tasks_of(service)
+        if before.updating:  # since the autoscaler has looked
+            raise Refused(HTTPStatus.CONFLICT, f"the tasks of {self._service} are being replaced by new ones")
         service["Spec"]["Mode"]["Replicated"]["Replicas"] = replicas
         # The engine refuses when the service has changed since it was read.
         self._call(
@@ -94,7 +96,7 @@ class Scaler:
             json.dumps(service["Spec"]),
         )
         log.info("set the number of tasks", service=self._service, tasks=replicas, before=before.replicas)
-        return Tasks(replicas, updating=before.updating)
+        return Tasks(replicas, updating=False)
 
     def _found(self) -> dict[str, Any]:
         found: dict[str, Any] = self._call("GET", f"/services/{self._service}")

@@ -205,6 +205,18 @@ def test_a_change_by_somebody_else_is_not_overwritten(engine: Engine, scaler: Sc
     assert engine.updates == []
 
 
+@pytest.mark.parametrize("state", ["updating", "paused", "rollback_started", "rollback_paused"])
+def test_an_update_that_has_begun_since_the_look_is_left_alone(
+    engine: Engine, scaler: ScalerClient, state: str
+) -> None:
+    assert not scaler.read().updating
+    engine.service["UpdateStatus"] = {"State": state}
+
+    with pytest.raises(Doubtful, match="the tasks of stack_node are being replaced by new ones"):
+        scaler.set(2)
+    assert engine.updates == []
+
+
 def test_an_engine_and_a_scaler_that_are_away_are_told(tmp_path: Path) -> None:
     with served({"/nodes": Scaler(tmp_path / "none.sock", "stack_node", 0, 5)}) as address:
         client = ScalerClient(address)
