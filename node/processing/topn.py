@@ -121,25 +121,29 @@ def apply_to_rows(chosen: Filter, outputs: dict[str, Array]) -> list[object]:
 
 def _top(output: Array, n: int) -> Filtered:
     values = output.reshape(-1)
-    comparable = values
     if values.dtype.kind == "f" and (nan := np.isnan(values)).any():
         # NaN goes below all numbers, because numpy takes NaN for the largest value.
-        comparable = np.where(nan, -np.inf, values).astype(values.dtype)
-    if n == 1 and values.size:
-        indices = np.array([comparable.argmax()])
+        numbers = np.flatnonzero(~nan)
+        indices = np.concatenate((numbers[_largest(values[numbers], n)], np.flatnonzero(nan)))[:n]
     else:
-        candidates = np.arange(values.size)
-        if n < values.size:
-            # argpartition alone picks any of the values equal to the n-th largest. Only the threshold is taken from argpartition.
-            threshold = comparable[np.argpartition(comparable, values.size - n)[values.size - n]]
-            above = np.flatnonzero(comparable > threshold)
-            equal = np.flatnonzero(comparable == threshold)[: n - above.size]
-            candidates = np.sort(np.concatenate((above, equal)))
-        # A stable ascending sort of the reversed list, reversed, is a stable descending sort. Negation would break unsigned
-        # dtypes.
-        backwards = candidates[::-1]
-        indices = backwards[np.argsort(comparable[backwards], kind="stable")][::-1]
+        indices = _largest(values, n)
     return [[index, value] for index, value in zip(indices.tolist(), _floats(values[indices]), strict=True)]
+
+
+def _largest(values: Array, n: int) -> NDArray[np.intp]:
+    """Return the indices of the n largest values, largest first. Values have no NaN."""
+    if n == 1 and values.size:
+        return np.array([values.argmax()])
+    candidates = np.arange(values.size)
+    if n < values.size:
+        # argpartition alone picks any of the values equal to the n-th largest. Only the threshold is taken from argpartition.
+        threshold = values[np.argpartition(values, values.size - n)[values.size - n]]
+        above = np.flatnonzero(values > threshold)
+        equal = np.flatnonzero(values == threshold)[: n - above.size]
+        candidates = np.sort(np.concatenate((above, equal)))
+    # A stable ascending sort of the reversed list, reversed, is a stable descending sort. Negation would break unsigned dtypes.
+    backwards = candidates[::-1]
+    return backwards[np.argsort(values[backwards], kind="stable")][::-1]
 
 
 def _pick_top(output: Array, n: int) -> Filtered:

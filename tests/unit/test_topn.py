@@ -74,6 +74,13 @@ def test_top_n_takes_the_earlier_of_equals(dtype: str, n: int) -> None:
     assert found == [[index, float(values[index])] for index in by_value[:n]]
 
 
+@pytest.mark.parametrize("n", [1, 2, 3, 4, 9])
+def test_top_n_puts_nan_behind_infinities(n: int) -> None:
+    values = np.array([np.nan, -np.inf, np.nan, 2], np.float32)
+
+    assert [index for index, _ in Filter("topN", n)(values)] == [3, 1, 0, 2][:n]
+
+
 @pytest.mark.parametrize("n", [1, 2, 3])
 def test_top_n_puts_nan_last(n: int) -> None:
     values = np.array([np.nan, 1, np.nan, 3, 2], np.float32)
