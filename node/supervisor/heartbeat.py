@@ -77,11 +77,12 @@ class HeartbeatPublisher:
                     log.warning("a node of the job is of a version that does not understand this one", **told)
 
     def adopt(self, config: Config) -> None:
-        """Use a new configuration from now on."""
+        """Use a new configuration from now on. The next heartbeat is due at once, because it has the new model."""
         self._redis.close()
         self._config = config
         self._load_line.interval_s = config.log_interval_s
         self._load_line.scalars.follow(config.tensorboard_dir)
+        self._due_s = 0.0
         self._redis = config.redis_settings(timeout_s=_TIMEOUT_S).client()
 
     def is_due(self, state: str, lanes: Generation) -> bool:

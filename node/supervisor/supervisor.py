@@ -102,9 +102,9 @@ class Supervisor:
                 gc.collect()  # lanes and their parts form cycles, so the memory of the rings is free only now
             self._advance()
             self._advance_change()
-            self._finish_change()
             self._follow_machine()
             self._publish_heartbeat()
+            self._finish_change()
         self._heartbeat.withdraw(sorted(self._consumers))
         for lanes in self._generations():
             lanes.close()

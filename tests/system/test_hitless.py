@@ -185,6 +185,16 @@ def test_restart_changes_settings_and_remembers_them_and_ends_when_only_the_new_
     caller.finish()
 
 
+def test_the_heartbeat_has_the_new_settings_when_restart_ends(own_node: RunningNode) -> None:
+    seen: list[int] = []
+    for rows in (3, 5, 7):
+        done = restart(own_node, "--set", f"batchSize={rows}")
+        assert done.returncode == 0, done.stderr
+        seen.append(own_node.heartbeat()["batch_size"])
+
+    assert seen == [3, 5, 7]
+
+
 @pytest.mark.parametrize(
     ("source", "reason", "code"),
     [
