@@ -7,6 +7,7 @@ The process has copies of the model of its own, and runs only where processor ti
 node is throttled by a CPU limit. With busy cores it compares fewer records than its share.
 """
 
+import shlex
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -133,7 +134,7 @@ class Shadow:
                 agreeing=percent(window.share),
                 records=window.records,
                 accuracy_agreement=percent(self._wanted),
-                mend=f"cluster-serving restart {self._job} --set engine=native --set precision=f32 --set shadow=0",
+                mend=f"cluster-serving restart {shlex.quote(self._job)} --set engine=native --set precision=f32 --set shadow=0",
             )
 
 

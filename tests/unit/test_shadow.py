@@ -1,5 +1,6 @@
 """The shadow: its share of the rows, what it counts, and when it warns."""
 
+import shlex
 from collections.abc import Callable, Iterator
 
 import numpy as np
@@ -21,7 +22,7 @@ def ring() -> Iterator[Ring]:
     made.close()
 
 
-def shadow(ring: Ring, agrees: Callable[[float], bool], wanted: float = 0.99) -> Shadow:
+def shadow(ring: Ring, agrees: Callable[[float], bool], wanted: float = 0.99, job: str = "job") -> Shadow:
     """A shadow of a model that is served with a fault."""
 
     def served(row: Row) -> Row:
@@ -29,11 +30,22 @@ def shadow(ring: Ring, agrees: Callable[[float], bool], wanted: float = 0.99) ->
             raise ValueError("x is negative")
         return row
 
-    return Shadow(served, dict, lambda _expected, found: agrees(float(found["x"])), ring, wanted, "job")
+    return Shadow(served, dict, lambda _expected, found: agrees(float(found["x"])), ring, wanted, job)
 
 
 def row(value: float) -> Row:
     return {"x": np.array(value, np.float32)}
+
+
+def test_the_command_of_its_warning_can_be_pasted(ring: Ring) -> None:
+    one = shadow(ring, lambda _: False, job="my job")
+
+    with capture_logs() as lines:
+        for _ in range(500):
+            one.compare(row(1))
+
+    (line,) = lines
+    assert shlex.split(line["mend"])[:3] == ["cluster-serving", "restart", "my job"]
 
 
 @pytest.mark.parametrize("share", [1.0, 0.3, 0.01])
