@@ -12,6 +12,7 @@ import sys
 import tarfile
 import zipfile
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, cast
 
@@ -98,10 +99,6 @@ class _Allowance:
 
 
 def _unpack_tar(stream: IO[bytes], directory: Path, allowance: _Allowance) -> None:
-    if not hasattr(tarfile, "data_filter"):
-        raise FetchError(
-            f"cannot be unpacked safely by Python {sys.version.split()[0]}: take 3.11.4 or newer, or a .zip"
-        )
     with _opened_tar(stream) as tar:
         for member in tar:
             allowance.take(member.name, member.size)
@@ -112,18 +109,22 @@ def _unpack_tar(stream: IO[bytes], directory: Path, allowance: _Allowance) -> No
                 _check_way(directory, member.linkname)
             try:
                 tar.extract(member, directory, filter="data")
-            except tarfile.FilterError as error:
+            except _tarfile().FilterError as error:
                 raise FetchError(f"is refused: {error}") from error
 
 
-def _opened_tar(stream: IO[bytes]) -> tarfile.TarFile:
+def _opened_tar(stream: IO[bytes]) -> Any:
     try:
-        return tarfile.open(fileobj=_bounded(stream, _LONGEST_HEADER), mode="r:")
-    except tarfile.ReadError as error:
+        return _tarfile().open(fileobj=_bounded(stream, _LONGEST_HEADER), mode="r:")
+    except _tarfile().ReadError as error:
         stream.seek(0)
         if _is_tar(stream.read(_TAR_HEADER)):
             raise
         raise FetchError("is compressed, but holds no .tar: give the model itself, or a .tar of it") from error
+
+
+def _tarfile() -> Any:
+    return tarfile if hasattr(tarfile, "data_filter") else import_module("backports.tarfile")  # before Python 3.11.4
 
 
 def _is_tar(head: bytes) -> bool:
