@@ -55,9 +55,9 @@ def findings(part: Part) -> Iterator[Finding]:
     for target, file in part.files().items():
         try:
             text = file.read_text(encoding="utf-8")
-            # As a node reads it: every value is a text. SafeLoader ends at a text that looks like a date and is none.
-            content = yaml.load(text, Loader=yaml.BaseLoader) if file.suffix in {".yaml", ".yml"} else None  # noqa: S506
-            keys = [*_keys_in(content)]
+            # The texts of the values: a loader ends at a text that looks like a date and is none.
+            root = yaml.compose(text, Loader=yaml.SafeLoader) if file.suffix in {".yaml", ".yml"} else None
+            keys = [*_keys_in(root)]
         except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError):
             continue  # an unreadable file is reported by other checks
         for key in (*keys, *_IN_REDIS_CONF.findall(text)):
@@ -93,14 +93,16 @@ def _is_secret(name: str, value: str) -> bool:
     return bool(_SECRET.search(name)) and not _NO_SECRET.search(name) and not _TOKEN_COUNT.search(f"{name}={value}")
 
 
-def _keys_in(content: object) -> Iterator[str]:
-    """Yield the keys of a YAML document, all of texts, that hold a secret."""
-    if isinstance(content, dict):
-        for key, value in content.items():
-            if isinstance(value, dict | list):
+def _keys_in(node: yaml.Node | None) -> Iterator[str]:
+    """Yield the keys of a YAML document that hold a secret."""
+    if isinstance(node, yaml.MappingNode):
+        for key, value in node.value:
+            if not isinstance(value, yaml.ScalarNode):
                 yield from _keys_in(value)
-            elif value.lower() not in _NO_VALUE and (_is_secret(str(key), value) or _IN_URL.search(value)):
-                yield str(key)
-    elif isinstance(content, list):
-        for item in content:
+            elif value.value.lower() not in _NO_VALUE and (
+                _is_secret(str(key.value), value.value) or _IN_URL.search(value.value)
+            ):
+                yield str(key.value)
+    elif isinstance(node, yaml.SequenceNode):
+        for item in node.value:
             yield from _keys_in(item)
