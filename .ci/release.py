@@ -60,8 +60,8 @@ def _build(folder: Path) -> list[Path]:
     """Build source archives and wheels of the commit in a folder, and return their paths."""
     tree, made = folder / "tree", folder / "made"
     tree.mkdir()
-    with tarfile.open(fileobj=io.BytesIO(_bytes("git", "archive", "HEAD"))) as archive:
-        archive.extractall(tree, filter="tar")
+    with tarfile.open(fileobj=io.BytesIO(_bytes("git", "-c", "tar.umask=022", "archive", "HEAD"))) as archive:
+        archive.extractall(tree)  # noqa: S202 - the commit's own files
     readme = tree / "README.md"
     readme.write_text(_alone(readme.read_text()))
     made.mkdir()
@@ -72,7 +72,7 @@ def _build(folder: Path) -> list[Path]:
         archive_path = made / built.name
         archive_path.write_bytes(_with_one_date(built))
         with tarfile.open(archive_path) as archive:
-            archive.extractall(folder, filter="tar")
+            archive.extractall(folder)  # noqa: S202 - packed above
         _run(*BUILD, "--wheel", "--outdir", str(made), str(folder / built.name.removesuffix(".tar.gz")))
     return sorted(made.iterdir())
 
