@@ -61,7 +61,7 @@ def _build(folder: Path) -> list[Path]:
     tree, made = folder / "tree", folder / "made"
     tree.mkdir()
     with tarfile.open(fileobj=io.BytesIO(_bytes("git", "-c", "tar.umask=022", "archive", "HEAD"))) as archive:
-        archive.extractall(tree)  # noqa: S202 - the commit's own files
+        _unpack(archive, tree)
     readme = tree / "README.md"
     readme.write_text(_alone(readme.read_text()))
     made.mkdir()
@@ -72,9 +72,14 @@ def _build(folder: Path) -> list[Path]:
         archive_path = made / built.name
         archive_path.write_bytes(_with_one_date(built))
         with tarfile.open(archive_path) as archive:
-            archive.extractall(folder)  # noqa: S202 - packed above
+            _unpack(archive, folder)
         _run(*BUILD, "--wheel", "--outdir", str(made), str(folder / built.name.removesuffix(".tar.gz")))
     return sorted(made.iterdir())
+
+
+def _unpack(archive: tarfile.TarFile, folder: Path) -> None:
+    archive.extraction_filter = getattr(tarfile, "tar_filter", None)  # from Python 3.11.4 on
+    archive.extractall(folder)  # noqa: S202 - the commit's own files
 
 
 def _alone(readme: str) -> str:

@@ -12,6 +12,7 @@ ARCHIVE = Path(__file__).parents[1] / "frozen" / "release.tar.xz"
 def unpack(directory: Path) -> Path:
     """Unpack the release, and return the folder from which Python imports it."""
     with tarfile.open(ARCHIVE) as archive:
+        archive.extraction_filter = getattr(tarfile, "data_filter", None)  # from Python 3.11.4 on
         archive.extractall(directory)  # noqa: S202 - our own release
     return directory / "src"
 
