@@ -11,8 +11,8 @@ FUZZ_SECONDS ?= 60
 # Processes that run tests: many tests wait for processes of their own. TEST_PROCESSES=0 runs them one by one, here.
 TEST_PROCESSES ?= 6
 # A test file at a time for each: its tests share what they start. A process that dies ends the run: with a new one in its place
-# xdist waits for ever for the tests of the dead one. Of schemathesis tests run the program, never its plugin for pytest.
-PYTEST = $(BIN)/python -m pytest -n $(TEST_PROCESSES) --max-worker-restart 0 --dist loadfile --no-loadscope-reorder -p no:schemathesis
+# xdist waits for ever for the tests of the dead one.
+PYTEST = $(BIN)/python -m pytest -n $(TEST_PROCESSES) --max-worker-restart 0 --dist loadfile --no-loadscope-reorder
 # Compiled once, not by each of the thousand processes that tests start.
 export PYTHONDONTWRITEBYTECODE =
 

@@ -26,12 +26,8 @@ LABELS = "labels"
 MOST_RECORDS, MOST_BYTES = 2000, 1 << 30
 """Records that INT8 is calibrated and judged by, and their bytes, at most."""
 BROKEN_FILE = (
-    *(OSError, EOFError, KeyError, ValueError),
-    *(
-        zipfile.BadZipFile,
-        zlib.error,
-        RuntimeError,
-    ),  # RuntimeError: encrypted, or compressed in a way that zipfile does not know
+    *(OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile, zlib.error),
+    RuntimeError,  # encrypted, or compressed in a way that zipfile does not know
     *(MemoryError, SyntaxError, tokenize.TokenError),  # of a damaged header of an array
 )
 """Errors of numpy and zipfile for a broken file of arrays."""
