@@ -142,7 +142,8 @@ class RedisSettings:
             scheme = "rediss" if self.sentinels.tls else "redis"
             return f"{scheme}+sentinel://{self.sentinels.describe()}/{self.db}"
         scheme = "rediss" if self.tls else "redis"
-        return f"{scheme}://{self.host}:{self.port}/{self.db}"
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{scheme}://{host}:{self.port}/{self.db}"
 
     def client(self) -> "redis.Redis":
         """Return a redis-py client for occasional commands. A command is sent once, and times out after `timeout_s`."""

@@ -131,6 +131,7 @@ def test_what_is_no_url_is_refused_without_its_secret(url: str, reason: str) -> 
     [
         (f"redis://user:{SECRET}@h:7000/3", "redis://h:7000/3"),
         (f"rediss://:{SECRET}@h", "rediss://h:6379/0"),
+        (f"redis://:{SECRET}@[::1]:7000/1", "redis://[::1]:7000/1"),
         (f"unix://:{SECRET}@/run/r.sock?db=2", "unix:///run/r.sock?db=2"),
         (f"redis+sentinel://:{SECRET}@a:1,b/main/4", "redis+sentinel://a:1,b:26379/main/4"),
         (f"rediss+sentinel://:{SECRET}@a/main", "rediss+sentinel://a:26379/main/0"),
@@ -141,6 +142,7 @@ def test_nothing_shows_the_password(url: str, shown: str) -> None:
 
     assert parsed.password == SECRET
     assert parsed.describe() == shown
+    assert parsed.is_same(RedisSettings.parse(shown))
     assert SECRET not in f"{parsed!r} {parsed}"
 
 
