@@ -18,6 +18,7 @@ _CONNECT_S = 2.0  # enough for a lost packet. The address of a removed container
 
 # The message does not show the text, because the text may be the end of a password.
 _NO_NUMBER = "port or db of the Redis URL is not a number, or the port is beyond 65535; in a password, write / as %2F and @ as %40"
+_NO_NAME = "the name of a host has 1 to 63 letters from one dot to the next"
 
 
 @dataclass(frozen=True)
@@ -102,7 +103,7 @@ class RedisSettings:
             if not hosts:
                 raise ValueError("a sentinel URL names at least one host")
             sentinels = SentinelSettings(
-                tuple((host, _number(port or 26379)) for host, _, port in hosts),
+                tuple((check_host(host), _number(port or 26379)) for host, _, port in hosts),
                 path[0],
                 username=sentinel_username,
                 password=sentinel_password,
@@ -118,7 +119,7 @@ class RedisSettings:
             port = parts.port or DEFAULT_PORT
         except ValueError:
             raise ValueError(_NO_NUMBER) from None
-        return cls(host=parts.hostname or "localhost", port=port, db=_number(number), **common)
+        return cls(host=check_host(parts.hostname or "localhost"), port=port, db=_number(number), **common)
 
     @property
     def is_local_default(self) -> bool:
@@ -189,6 +190,19 @@ class RedisSettings:
             return options | {"path": self.unix_path}
         options |= {"sentinels": self.sentinels} if self.sentinels else {"host": self.host, "port": self.port}
         return options | (tls_options(self.ca_file, self.cert_file, self.key_file) if self.tls else {})
+
+
+def check_host(name: str) -> str:
+    """Return the name or the address of a host. A socket would raise `UnicodeError` for a name that DNS cannot have.
+
+    Raises:
+        ValueError: a part between two dots is empty or too long.
+    """
+    try:
+        name.encode("idna")
+    except UnicodeError:
+        raise ValueError(_NO_NAME) from None
+    return name
 
 
 def _number(text: str | int) -> int:

@@ -27,7 +27,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, Ty
 from pydantic.alias_generators import to_camel
 
 from cluster_serving.client.keys import check_job
-from cluster_serving.client.redis_settings import RedisSettings
+from cluster_serving.client.redis_settings import RedisSettings, check_host
 from cluster_serving.client.servers.config.sources import not_yaml
 from cluster_serving.client.servers.config.spellings import ConfigError
 from cluster_serving.frontend.config.tls import trusted_file
@@ -55,7 +55,7 @@ class _Entry(BaseModel):
 
 class _ClusterServing(_Entry):
     type: Literal["ClusterServingMetaData"]
-    redis_host: str | None = None
+    redis_host: Annotated[str, AfterValidator(check_host)] | None = None
     redis_port: int | None = Field(default=None, ge=1, le=65_535)
     redis_input_queue: Job = "serving_stream"
     redis_output_queue: str | None = None

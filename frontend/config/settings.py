@@ -11,7 +11,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from pydantic.alias_generators import to_camel
 
 from cluster_serving.client.keys import DEFAULT_JOB, check_job
-from cluster_serving.client.redis_settings import RedisSettings
+from cluster_serving.client.redis_settings import RedisSettings, check_host
 from cluster_serving.client.servers.config.values import parse_digits, parse_size, parse_words
 from cluster_serving.frontend.config.tls import trusted_file
 
@@ -171,7 +171,9 @@ class Redis(_Group):
         default="localhost:6379",
         description="host:port, redis[s]://[user:password@]host:port/db, unix:///path or redis+sentinel://.",
     )
-    redis_host: str | None = Field(default=None, min_length=1, description="Host, instead of the host of redisUrl.")
+    redis_host: Annotated[str, AfterValidator(check_host)] | None = Field(
+        default=None, min_length=1, description="Host, instead of the host of redisUrl."
+    )
     redis_port: int | None = Field(default=None, ge=1, le=65_535, description="Port, instead of the port of redisUrl.")
     redis_timeout: int = Field(default=5000, ge=1, le=3_600_000, description="Milliseconds to connect to Redis.")
     redis_username: str | None = Field(default=None, description="ACL user. Unset: the default user.")

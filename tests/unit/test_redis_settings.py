@@ -106,6 +106,10 @@ def test_the_number_of_the_database_holds_for_every_kind(url: str) -> None:
         ("redis+cluster://h", "unknown scheme redis+cluster://"),
         ("redis+sentinel://a:1", "a sentinel URL ends in /service"),
         ("redis+sentinel:///main", "a sentinel URL names at least one host"),
+        *(
+            (url, "the name of a host has 1 to 63 letters from one dot to the next")
+            for url in ("redis..svc:6379", f"rediss://:{SECRET}@{64 * 'h'}", "redis+sentinel://a,.b:1/main")
+        ),
         (f"redis://h:{SECRET}", "port or db of the Redis URL is not a number"),
         ("redis://h:99999", "port or db of the Redis URL is not a number"),
         (f"redis://h:1/{SECRET}", "port or db of the Redis URL is not a number"),
