@@ -18,6 +18,10 @@ _CONNECT_S = 2.0  # enough for a lost packet. The address of a removed container
 
 # The message does not show the text, because the text may be the end of a password.
 _NO_NUMBER = "port or db of the Redis URL is not a number, or the port is beyond 65535; in a password, write / as %2F and @ as %40"
+_TOO_MUCH = (
+    "a Redis URL ends with the database, as /0 or ?db=0: all else is a setting of its own; in a password, write / as %2F, ? as %3F "
+    "and # as %23"
+)
 _NO_NAME = "the name of a host has 1 to 63 letters from one dot to the next"
 
 
@@ -59,7 +63,8 @@ class RedisSettings:
         Args:
             url: `host:port`, `redis[s]://[user[:password]@]host[:port][/db]`, `unix:///path[?db=0]`, or
                 `redis[s]+sentinel://[user[:password]@]host[:port][,host[:port]...]/service[/db]`. In each of them `?db=0` is
-                the database too. User and password are those of Redis. `rediss+sentinel` means TLS to the Sentinels and to Redis.
+                the database too, and the only parameter. User and password are those of Redis. `rediss+sentinel` means TLS to the
+                Sentinels and to Redis.
             username: ACL user.
             password: password of the user, or of the server.
             db: number of the database.
@@ -92,7 +97,10 @@ class RedisSettings:
             "timeout_s": timeout_s,
         }
         path = [unquote(part) for part in parts.path.split("/") if part]
-        asked = parse_qs(parts.query).get("db", [])  # as redis-py reads it: it wins over the path
+        parameters = parse_qs(parts.query, keep_blank_values=True)
+        asked = parameters.pop("db", [])  # as redis-py reads it: it wins over the path
+        if parameters or parts.fragment or (scheme != "unix" and len(path) > (2 if kind else 1)):
+            raise ValueError(_TOO_MUCH)
         if scheme == "unix":
             number = next(iter(asked), db or 0)
             return cls(unix_path=parts.path, db=_number(number), **common)

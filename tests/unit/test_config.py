@@ -570,6 +570,11 @@ def test_password_of_a_url(url: str, public: str, password: str | None) -> None:
     assert password is None or password not in mask_url(url)
 
 
+def test_parameters_of_a_url_may_hold_a_password() -> None:
+    assert mask_url("redis://u:pw@h/0?password=pw&db=1") == "redis://u:***@h/0?***"
+    assert mask_url("unix:///run/r.sock?db=12") == "unix:///run/r.sock?db=12"
+
+
 def test_config_survives_spawn() -> None:
     """Child processes get it pickled; (height, width) must not be swapped again."""
     config = Config.model_validate({"imageResize": "227,224", "imageResizeOrder": "wh", "redisPassword": "x"})

@@ -107,6 +107,17 @@ def test_the_number_of_the_database_holds_for_every_kind(url: str) -> None:
         ("redis+sentinel://a:1", "a sentinel URL ends in /service"),
         ("redis+sentinel:///main", "a sentinel URL names at least one host"),
         *(
+            (url, "a Redis URL ends with the database, as /0 or ?db=0: all else is a setting of its own")
+            for url in (
+                f"redis://h?password={SECRET}",
+                "rediss://h/0?ssl_ca_certs=ca.pem&db=0",
+                f"redis://user:12#{SECRET}@h",
+                f"redis://user:12/3/{SECRET}@h",
+                f"redis+sentinel://a/main/0/{SECRET}",
+                "unix:///run/r.sock?db=0&timeout",
+            )
+        ),
+        *(
             (url, "the name of a host has 1 to 63 letters from one dot to the next")
             for url in ("redis..svc:6379", f"rediss://:{SECRET}@{64 * 'h'}", "redis+sentinel://a,.b:1/main")
         ),

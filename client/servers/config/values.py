@@ -12,6 +12,7 @@ _POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
 _JKS_MAGIC = bytes.fromhex("feedfeed")
 _PEM_MARK = b"-----BEGIN "
 _SIGNATURE_LENGTH = 16  # a shorter value in a query is no secret, but a common word in logs
+_PARAMETERS = re.compile(r"\?(?!db=\d+$).+")
 _LOGIN = re.compile(r"(?P<before>(?:[^/@]*://)?[^/@:]*):(?P<password>[^/]*)@(?P<after>.*)")
 
 
@@ -129,9 +130,10 @@ def check_pem(path: str) -> None:
 
 
 def mask_url(url: str) -> str:
-    """Return a URL with `***` for the password."""
+    """Return a URL of Redis with `***` for the password, and for parameters other than `db`, which may hold one."""
     match = _LOGIN.fullmatch(url)
-    return f"{match['before']}:***@{match['after']}" if match else url
+    shown = f"{match['before']}:***@{match['after']}" if match else url
+    return _PARAMETERS.sub("?***", shown)
 
 
 def is_remote(text: str) -> bool:
