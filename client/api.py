@@ -5,8 +5,9 @@ import secrets
 import uuid
 from difflib import get_close_matches
 from functools import cached_property
+from numbers import Real
 from pathlib import Path
-from typing import ClassVar, Never, TypedDict, Unpack
+from typing import ClassVar, Never, TypedDict, Unpack, cast
 
 import redis
 
@@ -168,8 +169,8 @@ def seconds(setting: str, value: object) -> float:
     """Return the value of a setting in seconds.
 
     Raises:
-        ValueError: the value is no number.
+        ValueError: the value is no number, or NaN.
     """
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
+    if isinstance(value, bool) or not isinstance(value, Real) or value != value:  # as NaN
         raise ValueError(f"{setting} is {value!r}, but a time is a number of seconds")
-    return value
+    return cast("float", value)

@@ -112,7 +112,7 @@ class AsyncInputQueue(Api):
     @short_tracebacks
     async def predict(self, request: Request, timeout: float = 5) -> Answer:
         """Send one record and wait for its result, as `InputQueue.predict` does."""
-        result = await self._answer(request, timeout)
+        result = await self._answer(request, seconds("timeout", timeout))
         result.uri = ""  # the caller has never seen the generated name
         return plain(begun_in_time(result))
 
@@ -121,6 +121,7 @@ class AsyncInputQueue(Api):
         self, requests: Iterable[Request] | AsyncIterable[Request], timeout: float = 60, window: int = WINDOW
     ) -> AsyncGenerator[Answer | RecordFailed]:
         """Send records and yield the results in the same order, as `InputQueue.predict_many` does."""
+        timeout = seconds("timeout", timeout)
         feed = Feed(requests, lambda request: self._answer(request, timeout), window)
         received = count()
         try:
@@ -137,6 +138,7 @@ class AsyncInputQueue(Api):
         window: int = WINDOW,
     ) -> AsyncGenerator[Result]:
         """Send records and yield the results as they come, as `InputQueue.as_completed` does."""
+        timeout = seconds("timeout", timeout)
         # With a stream of its own, because the uris of an earlier call may be the same.
         replies = self._replies_for(f"{self._client_id}-{next(self._numbers)}")
         self._completing.add(replies)

@@ -6,7 +6,7 @@ from typing import Literal, Self
 
 from cluster_serving.client import keys
 from cluster_serving.client.aio.link import AsyncLink
-from cluster_serving.client.api import Api
+from cluster_serving.client.api import Api, seconds
 from cluster_serving.client.errors import ConnectionLost
 from cluster_serving.client.protocol.redis_refused import RedisRefused
 from cluster_serving.client.protocol.results import (
@@ -73,6 +73,7 @@ class AsyncOutputQueue(Api):
     @short_tracebacks
     async def results(self, timeout: float = 5) -> AsyncGenerator[Result]:
         """Take results off the queue as they come, as `OutputQueue.results` does."""
+        timeout = seconds("timeout", timeout)
         loop = asyncio.get_running_loop()
         quiet_since_s, pause_s = loop.time(), 0.005
         while True:

@@ -191,7 +191,9 @@ class InputQueue(Api):
             RecordFailed: the node answered with an error.
             InvalidValue: a value cannot be sent.
             QueueFull: there was no room.
+            ValueError: the timeout is no number.
         """
+        timeout = seconds("timeout", timeout)
         if self._frontend is not None:
             return self._frontend.predict(request_data, timeout)
         begun_s, closings = time.monotonic(), self._sender.closings
@@ -236,7 +238,9 @@ class InputQueue(Api):
             ResultTimeout: no result came in time, or no node has ever served the job.
             InvalidValue: a value cannot be sent.
             QueueFull: there was no room.
+            ValueError: the timeout is no number.
         """
+        timeout = seconds("timeout", timeout)
         pending: deque[_Pending] = deque()
         received = count()
         chunk_size = max(1, min(CHUNK, window // 2))
@@ -277,7 +281,9 @@ class InputQueue(Api):
             ResultTimeout: no result came for `timeout` seconds, or no node has ever served the job.
             InvalidValue: a value cannot be sent, or two records with the same uri are under way.
             QueueFull: there was no room.
+            ValueError: the timeout is no number.
         """
+        timeout = seconds("timeout", timeout)
         client = f"{self._client_id}-{next(self._numbers)}"
         replies = Replies(self.settings, self._admission, client, self._patience_s)
         under_way: dict[str, bytes] = {}

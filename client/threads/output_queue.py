@@ -6,7 +6,7 @@ from collections.abc import Generator, Iterator, Sequence
 from typing import Literal, Self
 
 from cluster_serving.client import keys
-from cluster_serving.client.api import Api
+from cluster_serving.client.api import Api, seconds
 from cluster_serving.client.errors import ConnectionLost
 from cluster_serving.client.protocol.redis_refused import RedisRefused
 from cluster_serving.client.protocol.results import (
@@ -107,7 +107,11 @@ class OutputQueue(Api):
 
         Yields:
             `Result`s, also of failed records: see `result.error`.
+
+        Raises:
+            ValueError: the timeout is no number.
         """
+        timeout = seconds("timeout", timeout)
         quiet_since_s = time.monotonic()
         pause_s = 0.005
         while True:

@@ -1,5 +1,6 @@
 """The client over HTTP, against a real server on this machine."""
 
+import asyncio
 import base64
 import inspect
 import json
@@ -272,6 +273,35 @@ def test_an_unknown_setting_is_told_with_the_nearest_one(queue: type[Any], setti
     assert str(caught.value).startswith(told)
 
 
+@pytest.mark.parametrize("timeout", [None, "5", math.nan])
+def test_a_timeout_that_is_no_number_is_named_by_every_call(url: str, timeout: Any) -> None:
+    async def asynchronous() -> None:
+        queue, output = AsyncInputQueue(), AsyncOutputQueue()
+        with pytest.raises(ValueError, match="timeout is "):
+            await queue.predict({"x": 1.0}, timeout)
+        streams = (
+            queue.predict_many([{"x": 1.0}], timeout),
+            queue.as_completed([("a", {"x": 1.0})], timeout),
+            output.results(timeout),
+        )
+        for stream in streams:
+            with pytest.raises(ValueError, match="timeout is "):
+                await anext(stream)
+
+    queue, output = InputQueue(), OutputQueue()
+    for each in queue, InputQueue(url):
+        with pytest.raises(ValueError, match="timeout is "):
+            each.predict({"x": 1.0}, timeout)
+    for stream in (
+        queue.predict_many([{"x": 1.0}], timeout),
+        queue.as_completed([("a", {"x": 1.0})], timeout),
+        output.results(timeout),
+    ):
+        with pytest.raises(ValueError, match="timeout is "):
+            next(stream)
+    asyncio.run(asynchronous())
+
+
 @pytest.mark.parametrize("queue", [InputQueue, OutputQueue, AsyncInputQueue, AsyncOutputQueue])
 def test_help_and_notebooks_see_every_setting(queue: type[Any]) -> None:
     written_out = inspect.signature(queue).parameters
@@ -288,10 +318,12 @@ def test_help_and_notebooks_see_every_setting(queue: type[Any]) -> None:
         ({"timeout_s": "5"}, "timeout_s is '5', but a time is a number of seconds"),
         *(
             ({"timeout_s": each}, f"timeout_s is {each!r}, but Redis has from 0.001 to 1000000000 s for a reply")
-            for each in (0, -1.0, 1e-6, 10**19, math.inf, math.nan)
+            for each in (0, -1.0, 1e-6, 10**19, math.inf)
         ),
+        ({"timeout_s": math.nan}, "timeout_s is nan, but a time is a number of seconds"),
         ({"patience_s": None}, "patience_s is None, but a time is a number of seconds"),
         ({"deadline_s": True}, "deadline_s is True, but a time is a number of seconds"),
+        ({"deadline_s": math.nan}, "deadline_s is nan, but a time is a number of seconds"),
     ],
 )
 def test_a_setting_of_another_kind_is_named(setting: dict[str, Any], told: str) -> None:
