@@ -49,9 +49,9 @@ class Frontend:
         self._url, self._login = login(url.rstrip("/"), api_key)
 
     @classmethod
-    def greeted(cls, url: str) -> Self:
+    def greeted(cls, url: str, api_key: str | None = None) -> Self:
         """Return the frontend at a URL, and print whether it can be reached."""
-        frontend = cls(url)
+        frontend = cls(url, api_key)
         try:
             frontend._check()
             frontend._open(frontend._request(""), timeout=5).close()

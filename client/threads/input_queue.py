@@ -64,6 +64,7 @@ class InputQueue(Api):
 
     Args:
         frontend_url: URL of an HTTP frontend, `http://…` or `https://…`. With the URL, `predict` goes over HTTP.
+        api_key: API key, where that frontend wants one. White space around it, as of a file's last line, is left out.
         dialect: `native`, or `original` to write like the original's clients (for servers of the original).
         patience_s: seconds to retry while the queue is full, or Redis cannot be reached or cannot serve. Then `QueueFull` or
             `ConnectionLost` is raised. A record that Redis may have taken is not sent again. Connecting may take 2 s in any case.
@@ -85,6 +86,7 @@ class InputQueue(Api):
         self,
         frontend_url: str | None = None,
         *more: Never,
+        api_key: str | None = None,
         dialect: Dialect = "native",
         patience_s: float = 10.0,
         deadline_s: float | None = None,
@@ -104,7 +106,7 @@ class InputQueue(Api):
         self.input_threshold = 0.6  # programs of the original read both attributes. `maxQueueLength` has their task now
         self.interval_if_error = 1
         super().__init__(**settings)
-        self._frontend = Frontend.greeted(frontend_url) if frontend_url else None
+        self._frontend = Frontend.greeted(frontend_url, (api_key or "").strip()) if frontend_url else None
 
     def __repr__(self) -> str:
         described = super().__repr__()

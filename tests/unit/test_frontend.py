@@ -50,7 +50,7 @@ class Handler(BaseHTTPRequestHandler):
         if "status" in body:
             self._answer(body["status"], json.dumps({"error": f"it takes {self.headers['X-Request-Timeout']} s"}))
         elif "login" in body:
-            self._answer(400, json.dumps({"error": self.headers["Authorization"]}))
+            self._answer(400, json.dumps({"error": self.headers[body["login"]]}))
         elif "moved" in body:
             self._redirect(body["moved"], body["to"])
         elif "hang" in body:
@@ -172,8 +172,18 @@ def test_user_and_password_of_the_url_are_sent_to_the_host_behind_them(
     assert repr(queue).endswith(f"frontend={url!r})")
     sent = f"Basic {base64.b64encode(b'user:s3cr/t').decode()}"
     with pytest.raises(RecordFailed) as caught:
-        queue.predict({"login": True})
+        queue.predict({"login": "Authorization"})
     assert str(caught.value) == f"{url}: {sent} (HTTP 400)"
+
+
+@pytest.mark.parametrize("key", ["s3cr3t", "s3cr3t\n"])
+def test_a_queue_sends_the_api_key_that_its_frontend_wants(url: str, key: str) -> None:
+    queue = InputQueue(url, api_key=key)
+
+    assert "s3cr3t" not in repr(queue)
+    with pytest.raises(RecordFailed) as caught:
+        queue.predict({"login": "X-API-Key"})
+    assert str(caught.value) == f"{url}: s3cr3t (HTTP 400)"
 
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
