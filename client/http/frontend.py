@@ -97,7 +97,7 @@ class Frontend:
         self._check()
         try:
             text = request if isinstance(request, str | None) else json.dumps(request)
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, RecursionError) as error:
             raise InvalidValue(
                 f"over HTTP, predict takes JSON text or the same as a dict, {{'instances': [{{'x': [1.0, 2.0]}}]}}: {error}"
             ) from error

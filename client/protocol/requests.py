@@ -67,7 +67,7 @@ def as_inputs(request: Any) -> Mapping[str, Any]:
     if isinstance(request, str):
         try:
             document = json.loads(request)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             if request.lstrip().startswith("{"):
                 raise InvalidValue(f"the request is not JSON: {error}") from None
             return {"t": request}

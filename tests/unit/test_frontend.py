@@ -115,6 +115,14 @@ def test_an_array_over_http_is_told_with_what_is_wanted(url: str) -> None:
         InputQueue(frontend_url=url).predict({"x": np.zeros(2)})
 
 
+def test_lists_too_deep_for_json_are_told_as_such(url: str) -> None:
+    deep: list[Any] = []
+    for _ in range(100_000):
+        deep = [deep]
+    with pytest.raises(InvalidValue, match="predict takes JSON text or the same as a dict"):
+        InputQueue(frontend_url=url).predict({"instances": deep})
+
+
 @pytest.mark.parametrize(
     ("status", "kind"),
     [(400, RecordFailed), (429, QueueFull), (500, RecordFailed), (503, ConnectionLost), (504, ResultTimeout)],

@@ -129,6 +129,8 @@ def test_json_text_without_an_instance(text: str) -> None:
 
 
 def test_json_text_that_is_malformed_is_no_path_of_an_image() -> None:
+    with pytest.raises(InvalidValue, match="the request is not JSON: maximum recursion depth"):
+        as_inputs('{"instances": [{"x": ' + 100_000 * "[")
     with pytest.raises(InvalidValue, match=r"the request is not JSON: Expecting .* line 1 column 2"):
         as_inputs("{'instances': []}")
 
