@@ -117,7 +117,7 @@ def source_of(values: dict[str, Any], running: Stack | None, folder: Path | None
         raise Fault("--checksum is of a model: give --model too")
     if values["model"]:
         given |= given_model(values["model"], values["checksum"])
-    text = "".join(file.read_text(encoding="utf-8") for file in files)
+    text = "".join(file.read_text("utf-8", "replace") for file in files)
     for name in given:
         if name not in text:
             raise Fault(

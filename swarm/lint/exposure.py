@@ -54,11 +54,11 @@ def findings(part: Part) -> Iterator[Finding]:
         )
     for target, file in part.files().items():
         try:
-            text = file.read_text(encoding="utf-8")
+            text = file.read_text("utf-8", "replace")
             # The texts of the values: a loader ends at a text that looks like a date and is none.
             root = yaml.compose(text, Loader=yaml.SafeLoader) if file.suffix in {".yaml", ".yml"} else None
             keys = [*_keys_in(root)]
-        except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError):
+        except (OSError, yaml.YAMLError, RecursionError):
             continue  # an unreadable file is reported by other checks
         for key in (*keys, *_IN_REDIS_CONF.findall(text)):
             yield part.error(

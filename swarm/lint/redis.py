@@ -13,7 +13,9 @@ def findings(part: Part) -> Iterator[Finding]:
     """Yield findings about a Redis service."""
     if part.role != "redis":
         return
-    text = "\n".join([part.words, *(file.read_text() for file in part.files().values() if file.is_file())])
+    text = "\n".join(
+        [part.words, *(file.read_text("utf-8", "replace") for file in part.files().values() if file.is_file())]
+    )
     policy = setting(text, "maxmemory-policy")
     if policy is None:
         yield part.warning("leaves open what it does when its memory is full", "set maxmemory-policy noeviction")

@@ -239,7 +239,7 @@ def test_finds_a_password_in_redis_conf_unless_it_is_a_template(stack: Document,
     stack["configs"]["redis_conf"] = {"file": str(conf)}
     stack["services"]["redis"]["configs"] = [{"source": "redis_conf", "target": "/redis.conf"}]
 
-    conf.write_text("requirepass hunter22\n")
+    conf.write_bytes("# größer\nrequirepass hunter22\n".encode("latin-1"))
     (plain,) = check(stack)
     conf.write_text('requirepass {{ secret "redis_password" }}\n')
 

@@ -323,6 +323,16 @@ def test_what_docker_refuses_is_told_in_its_words(folder: Path) -> None:
 
 
 @merges
+def test_a_file_that_is_not_utf_8_is_refused_by_docker(folder: Path) -> None:
+    (folder / "bad.yml").write_bytes('version: "3.8"  # größer\n'.encode("latin-1"))
+
+    result = call("check", "-c", "bad.yml")
+
+    assert result.exit_code == ExitCode.FAILED
+    assert "UTF-8" in result.output
+
+
+@merges
 def test_what_docker_refuses_without_a_name_is_explained(folder: Path) -> None:
     (folder / "bad.yml").write_text('version: "3.8"\nservices: {node: {image: x, cpuset: "0"}}\n')
 
