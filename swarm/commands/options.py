@@ -1,6 +1,7 @@
 """Options shared by the swarm commands: the name of the stack, its files and its variables."""
 
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,17 @@ from cluster_serving.swarm.variables import NODES, VARIABLES, given_model, varia
 TIMEOUT_S = 600.0
 
 _Function = Callable[..., None]
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
+
+
+def _checked(_context: click.Context, _option: click.Parameter, name: str) -> str:
+    """Return the name of a stack. Docker would refuse another one when it has made the networks of the stack."""
+    if not _NAME.fullmatch(name):
+        raise click.BadParameter(
+            f"{name!r} is no name of a stack: it has letters and digits, and - and _ behind the first"
+        )
+    return name
+
 
 name_option = click.option(
     "-s",
@@ -25,6 +37,7 @@ name_option = click.option(
     "name",
     default=DEFAULT_STACK,
     envvar=STACK_VARIABLE,
+    callback=_checked,
     metavar="NAME",
     help=f"Name of the stack; {DEFAULT_STACK}.",
 )

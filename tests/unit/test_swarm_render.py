@@ -349,6 +349,15 @@ def test_a_file_that_is_not_there_is_named() -> None:
     assert "nowhere.yml: there is no such file" in result.output
 
 
+@pytest.mark.parametrize("command", ["render", "check", "deploy", "status", "scale 2", "scaler"])
+@pytest.mark.parametrize("name", ["a b", "", "-a", "a.b", "größe"])
+def test_a_name_that_docker_takes_for_no_service_is_refused(command: str, name: str) -> None:
+    result = call(*command.split(), "--stack", name)
+
+    assert result.exit_code == ExitCode.USAGE
+    assert f"{name!r} is no name of a stack" in result.output
+
+
 def test_an_option_without_effect_is_refused(folder: Path) -> None:
     (folder / "mine.yml").write_text('version: "3.8"\nservices: {node: {image: x}}\n')
 
