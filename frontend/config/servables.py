@@ -45,7 +45,9 @@ Job = Annotated[Text, AfterValidator(check_job)]
 
 
 class _Entry(BaseModel):
-    model_config = ConfigDict(frozen=True, alias_generator=to_camel, extra="ignore", hide_input_in_errors=True)
+    model_config = ConfigDict(
+        frozen=True, alias_generator=to_camel, extra="ignore", allow_inf_nan=False, hide_input_in_errors=True
+    )
 
     model_name: Annotated[Text, Field(min_length=1)]
     model_version: Text = "1.0"
@@ -59,7 +61,7 @@ class _ClusterServing(_Entry):
     redis_port: int | None = Field(default=None, ge=1, le=65_535)
     redis_input_queue: Job = "serving_stream"
     redis_output_queue: str | None = None
-    time_window: float = Field(default=0, ge=0)
+    time_window: float = Field(default=0, ge=0, le=60_000)
     count_window: int = Field(default=56, ge=0)
     token_bucket_enabled: bool = False
     tokens_per_second: float = Field(default=100, gt=0)

@@ -171,6 +171,15 @@ def test_a_trust_store_beside_the_file(tmp_path: Path) -> None:
         (entry(modelVersion=1), "model 1: modelName: Field required"),
         (entry(modelName="m", redisPort="many"), r"model 1 \(m\): redisPort: Input should be a valid integer"),
         (entry(modelName="m", redisHost="a..b"), r"model 1 \(m\): redisHost: the name of a host has 1 to 63 letters"),
+        (
+            entry(modelName="m", timeWindow=60_001),
+            r"model 1 \(m\): timeWindow: Input should be less than or equal to 60000",
+        ),
+        (entry(modelName="m", timeWindow=".inf"), r"model 1 \(m\): timeWindow: Input should be a finite number"),
+        (
+            entry(modelName="m", tokensPerSecond=".inf"),
+            r"model 1 \(m\): tokensPerSecond: Input should be a finite number",
+        ),
         (entry(modelName="m", inputCompileType="other"), r"model 1 \(m\): inputCompileType: Input should be"),
         (
             entry(modelName="m", redisHost="h", redisSecureEnabled="true", redisTrustStorePath="nope.p12"),
