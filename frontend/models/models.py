@@ -7,7 +7,7 @@ from operator import attrgetter
 from time import perf_counter
 
 from cluster_serving.client.aio.link import AsyncLink
-from cluster_serving.client.errors import QueueFull
+from cluster_serving.client.errors import ConnectionLost, QueueFull
 from cluster_serving.client.protocol.requests import Fields
 from cluster_serving.client.redis_settings import RedisSettings
 from cluster_serving.client.wire.result import Result
@@ -222,14 +222,21 @@ class Models:
 
         Raises:
             UnknownResult: no call has the id, or the call is of another API key.
-            ConnectionLost: a Redis cannot be reached, or went away.
+            ConnectionLost: a Redis that may have the call cannot be reached, or went away.
             RedisRefused: Redis answered with an error.
         """
+        away: ConnectionLost | None = None
         call = CallId.parse(text)
         for backend in self._backends.values():
-            found = await backend.later.read(call) if call else None
+            try:
+                found = await backend.later.read(call) if call else None
+            except ConnectionLost as error:
+                away = error
+                continue
             if found is not None and found.owner == owner_of(api_key):
                 return backend, found
+        if away is not None:
+            raise away
         raise UnknownResult("no result has this id: it never had one, it was deleted, or its time is over (laterTtl)")
 
     async def kept_of(self, api_key: str) -> list[Kept]:
