@@ -183,10 +183,11 @@ def test_marks_are_restarts_models_nodes_and_decisions_of_the_last_hour(page: Pa
 def test_times_are_written_in_the_unit_that_fits_and_none_is_ahead_of_the_clock(page: Page) -> None:
     found = page.run(
         "import('/dashboard/static/format.js').then(({ago, duration}) => "
-        "[-0.8, 0, 0.05, 90].map(ago).concat([0.00002, 0.9996, 5400].map(duration)))"
+        "[-0.8, 0, 0.05, 90].map(ago).concat([0.00002, 0.9996, 5400, 0.00009996, 0.00996, 99.6, 172799].map(duration)))"
     )
 
-    assert found == ["now", "now", "50 ms ago", "90 s ago", "20 µs", "1.0 s", "90 min"]
+    assert found[:7] == ["now", "now", "50 ms ago", "90 s ago", "20 µs", "1.0 s", "90 min"]
+    assert found[7:] == ["0.1 ms", "10 ms", "1.7 min", "2 d"]
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])

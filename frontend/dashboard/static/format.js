@@ -9,11 +9,9 @@ export function number(value) {
 /** Seconds in the unit that fits: 50 µs, 0.4 ms, 12 ms, 3.1 s, 7 min, 5 h. Nothing: no record. */
 export function duration(seconds) {
   if (!seconds) return "–";
-  for (const [factor, unit, most] of [[1e6, "µs", 1e-4], [1000, "ms", 0.9995], [1, "s", 100], [1 / 60, "min", 6000], [1 / 3600, "h", 172800]]) {
-    if (seconds < most) {
-      const value = seconds * factor;
-      return `${value < 10 ? value.toFixed(1) : value.toFixed(0)} ${unit}`;
-    }
+  for (const [factor, unit, most] of [[1e6, "µs", 100], [1000, "ms", 1000], [1, "s", 100], [1 / 60, "min", 100], [1 / 3600, "h", 48]]) {
+    const value = seconds * factor;
+    if (Math.round(value) < most) return `${value.toFixed(Number(value.toFixed(1)) < 10 ? 1 : 0)} ${unit}`;
   }
   return `${(seconds / 86400).toFixed(0)} d`;
 }
