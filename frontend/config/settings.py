@@ -4,6 +4,7 @@ The command line, its help, the environment and the file all take the keys from 
 """
 
 import base64
+import re
 from dataclasses import replace
 from typing import Annotated, Literal
 
@@ -17,6 +18,7 @@ from cluster_serving.frontend.config.tls import trusted_file
 
 Size = Annotated[int, BeforeValidator(parse_size)]
 Words = Annotated[tuple[str, ...], BeforeValidator(parse_words)]
+_ORIGIN = re.compile(r"\*|null|[a-z][a-z0-9+.-]*://[^/\sA-Z]+/?")
 Port = Annotated[int, Field(ge=0, le=65_535)]
 
 
@@ -39,6 +41,18 @@ def _check_signing_key(secret: SecretStr | None) -> SecretStr | None:
     if secret is not None:
         signing_key(secret.get_secret_value())
     return secret
+
+
+def _check_hosts(hosts: tuple[str, ...]) -> tuple[str, ...]:
+    if any("/" in host for host in hosts):
+        raise ValueError("must have hosts, or host:port, without https:// and path")
+    return hosts
+
+
+def _check_origins(origins: tuple[str, ...]) -> tuple[str, ...]:
+    if not all(map(_ORIGIN.fullmatch, origins)):
+        raise ValueError("must have origins as a browser sends them, such as https://app.example, without a path, or *")
+    return origins
 
 
 class _Group(BaseModel):
@@ -137,7 +151,7 @@ class Later(_Group):
         alias="callbackTimeout",
         description="Seconds within which a callback must take a result, or the result is posted again.",
     )
-    callback_hosts: Words = Field(
+    callback_hosts: Annotated[Words, AfterValidator(_check_hosts)] = Field(
         default=(),
         description="Hosts, or host:port, that may be called back at private addresses and without TLS. Empty: none.",
     )
@@ -159,7 +173,7 @@ class Limits(_Group):
         default=429, description="HTTP status of a request without a token. The original's was 500."
     )
     api_keys_file: str = Field(default="", description="File of API keys, one a line. Empty: everybody may call.")
-    cors_origins: Words = Field(
+    cors_origins: Annotated[Words, AfterValidator(_check_origins)] = Field(
         default=(), description="Origins whose pages may call, separated by commas. Empty: none."
     )
 

@@ -117,6 +117,20 @@ spark: {master: local}
         ("frontend:\n  maxBodySize: big\n", "maxBodySize is big, but must be a size such as 64m"),
         ("frontend:\n  tokensPerSecond: .inf\n", "tokensPerSecond is .inf, but must be a number"),
         ("frontend:\n  redisPort: 70000\n", "redisPort is 70000, but must be 65535 or less"),
+        *(
+            (
+                f"frontend:\n  callbackHosts: {hosts}\n",
+                "callbackHosts is .*, but must have hosts, or host:port, without",
+            )
+            for hosts in ("http://hooks.internal", "a, b/path")
+        ),
+        *(
+            (
+                f"frontend:\n  corsOrigins: {origins}\n",
+                "corsOrigins is .*, but must have origins as a browser sends them",
+            )
+            for origins in ("app.example", "https://a, https://App.example", "https://app.example/page")
+        ),
         ("frontend:\n  redisHost: a..b\n", "redisHost is a..b, but the name of a host has 1 to 63 letters"),
         ("redisUrl: here:there\n", "config.yaml, line 1: redisUrl is here:there: port or db of the Redis URL"),
         ("redisUrl: here:70000\n", "redisUrl is here:70000: the port must be from 1 to 65535"),
