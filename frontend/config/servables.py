@@ -17,7 +17,7 @@ A property `type` may name the type instead of the tag.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -170,7 +170,8 @@ def warn_of_moved(servables: Iterable[Servable]) -> None:
 def _redis(entry: _ClusterServing, default: RedisSettings, path: Path) -> RedisSettings:
     host, port = entry.redis_host or default.host, entry.redis_port or default.port
     named = entry.redis_host is not None or entry.redis_port is not None
-    if not named or ((host, port) == (default.host, default.port) and not default.unix_path and not default.sentinels):
+    here = replace(default, host=host, port=port)
+    if not named or (here.is_same(default) and not default.unix_path and not default.sentinels):
         return default
     if not entry.redis_secure_enabled:
         return RedisSettings(host, port, timeout_s=default.timeout_s)

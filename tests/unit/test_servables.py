@@ -132,6 +132,17 @@ def test_the_frontends_own_redis_keeps_its_login(tmp_path: Path, where: dict[str
     assert servable.redis is HERE
 
 
+@pytest.mark.parametrize(("own", "named"), [("127.0.0.1", "localhost"), ("localhost", "127.0.0.1")])
+def test_both_names_of_this_machine_are_the_frontends_own_redis(tmp_path: Path, own: str, named: str) -> None:
+    path = tmp_path / "servables-conf.yaml"
+    path.write_text(entry(modelName="m", redisHost=named))
+    default = RedisSettings(own, password="secret")  # noqa: S106 - of no server
+
+    (servable,) = read_servables(str(path), default)
+
+    assert servable.redis is default
+
+
 def test_no_password_goes_to_another_redis(tmp_path: Path) -> None:
     (servable,) = read(tmp_path, entry(modelName="m", redisHost="elsewhere"))
 
