@@ -211,7 +211,8 @@ class Settings(Log, Redis):
         ge=0.1,
         le=86_400,
         alias="runTimeout",
-        description="Seconds that one run of the model may take. A worker with a longer run hangs, and is replaced.",
+        description="Seconds that one run of the model may take, or the user's own code for one record. A worker that takes longer "
+        "hangs, and is replaced.",
     )
     max_worker_memory: Size = Field(
         default=0,

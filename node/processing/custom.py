@@ -30,6 +30,7 @@ keep the batch dimension. `postprocess` returns a dict of arrays only, sent like
 numbers and arrays of numpy allowed. The JSON value becomes the result's `value`.
 """
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
@@ -43,11 +44,12 @@ _MODULE = "_cluster_serving_processing"
 
 
 class Processing:
-    """Object of the user's class, and the file (`path`) of the class."""
+    """Object of the user's class, and the file (`path`) of the class. `beat` is called before the code runs for a record."""
 
-    def __init__(self, steps: Any, path: Path) -> None:
+    def __init__(self, steps: Any, path: Path, beat: Callable[[], None] | None = None) -> None:
         self._steps = steps
         self._path = path
+        self._beat = beat or _nothing
         self.has_preprocess = callable(getattr(steps, "preprocess", None))
         self.has_postprocess = callable(getattr(steps, "postprocess", None))
 
@@ -57,6 +59,7 @@ class Processing:
         Raises:
             UserFault: `preprocess` failed.
         """
+        self._beat()
         with faults_in("preprocess", self._path):
             return self._steps.preprocess(record)
 
@@ -69,6 +72,7 @@ class Processing:
         Raises:
             UserFault: `postprocess` failed, or returned a value that cannot be written as JSON.
         """
+        self._beat()
         with faults_in("postprocess", self._path):
             answer: object = self._steps.postprocess(outputs)
             if isinstance(answer, dict) and answer:
@@ -78,11 +82,12 @@ class Processing:
             return msgspec.json.encode(answer, enc_hook=_builtin)
 
 
-def load(setting: str) -> Processing:
+def load(setting: str, beat: Callable[[], None] | None = None) -> Processing:
     """Execute the user's file and create the object.
 
     Args:
         setting: `/path/to/file.py:Class`.
+        beat: called before the code runs for a record: a batch of slow records is no sign that a worker hangs.
 
     Raises:
         ModelError: the file is missing or fails, or the class is missing or has neither method. The message names the place.
@@ -101,13 +106,17 @@ def load(setting: str) -> Processing:
         prepare = getattr(steps, "load", None)
         if prepare is not None:
             prepare()
-        processing = Processing(steps, path)
+        processing = Processing(steps, path, beat)
     if not (processing.has_preprocess or processing.has_postprocess):
         raise ModelError(
             f"{place_of(steps_class, path)}: class {name} has neither preprocess(self, record) nor "
             "postprocess(self, outputs)."
         )
     return processing
+
+
+def _nothing() -> None:
+    pass
 
 
 def _builtin(value: Any) -> Any:

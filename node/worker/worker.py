@@ -88,7 +88,8 @@ class Worker:
         self._process = FIRST_WORKER + spec.worker
         self._count = self._ring.counters[self._process]
         self._measures = self._ring.measures[self._process]
-        processing = load_processing(spec.processing) if spec.processing else None
+        beat = partial(self._ring.beat, self._process)
+        processing = load_processing(spec.processing, beat) if spec.processing else None
         self.raw = processing is not None and processing.has_preprocess
         calls = batching.mode == "none"
         self._contents = SlotInputs(

@@ -6,6 +6,7 @@ import signal
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from textwrap import dedent
 from typing import Any
 
 import numpy as np
@@ -141,3 +142,31 @@ def test_an_idle_node_and_a_stopped_one_that_goes_on_are_not_hung(node: RunningN
 
     assert node.heartbeat()["restarts"] == restarts
     assert "hangs" not in node.log[since:]
+
+
+def test_slow_code_of_the_user_is_not_hung_as_long_as_each_record_ends(server: PrivateRedis, tmp_path: Path) -> None:
+    (tmp_path / "steps.py").write_text(
+        dedent(
+            """
+            import time
+
+            class Steps:
+                def preprocess(self, record):
+                    time.sleep(0.4)
+                    return record["x"]
+
+                def postprocess(self, outputs):
+                    time.sleep(0.4)
+                    return float(outputs["y"][0])
+            """
+        )
+    )
+    settings = {"modelPath": str(shutil.copy(MODELS / "poison.py", tmp_path)), "jobName": "slow", "runTimeout": 2}
+    settings |= {"processing": f"{tmp_path / 'steps.py'}:Steps", "modelParallelism": 1, "maxBatchDelayMs": 1000}
+
+    with running_node(tmp_path, server, **settings) as node, InputQueue(port=server.port, name="slow") as queue:
+        answers = list(queue.predict_many((row(n) for n in range(BATCH)), timeout=60))
+        log = node.log
+
+    assert answers == [2 * n + 1 for n in range(BATCH)]
+    assert "hangs" not in log
