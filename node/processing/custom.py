@@ -70,7 +70,7 @@ class Processing:
             A dict of arrays, or JSON.
 
         Raises:
-            UserFault: `postprocess` failed, or returned a value that cannot be written as JSON.
+            UserFault: `postprocess` failed, or returned a value that cannot be written as JSON, or an array with masked values.
         """
         self._beat()
         with faults_in("postprocess", self._path):
@@ -78,6 +78,8 @@ class Processing:
             if isinstance(answer, dict) and answer:
                 items = cast("dict[object, object]", answer).items()
                 if all(isinstance(key, str) and isinstance(value, np.ndarray) for key, value in items):
+                    if masked := next((key for key, value in items if np.ma.is_masked(value)), None):
+                        raise ValueError(f"{masked!r} has masked values: fill them, as numpy.ma.filled does")
                     return cast("dict[str, Array]", answer)
             return msgspec.json.encode(answer, enc_hook=_builtin)
 

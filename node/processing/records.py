@@ -11,7 +11,7 @@ from cluster_serving.client.errors import CodecError
 from cluster_serving.client.wire.bytes_in_text import text_of
 from cluster_serving.client.wire.nested import decode_nested
 from cluster_serving.client.wire.original.values import MAX_JSON_BYTES
-from cluster_serving.client.wire.tensors import decode_tensor
+from cluster_serving.client.wire.tensors import decode_tensor, refuse_masked
 from cluster_serving.node.models.base import Array, TensorSpec, open_inputs
 from cluster_serving.node.processing.custom import Processing
 from cluster_serving.node.processing.model_input import ModelInput, array_of
@@ -55,6 +55,7 @@ class Preprocessor:
                 if not spec.is_numeric:
                     row.append(text_row(spec, value) if spec.is_text else nested_row(spec, value))
                     continue
+                refuse_masked(spec.name, value)
                 fitted = ModelInput(spec, _OPTIONS).tensor(np.asarray(value))
                 if fitted.rows not in (None, 1):
                     raise ValueError(f"input {spec.name!r} has {fitted.rows} rows, and a record has one")

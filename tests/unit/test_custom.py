@@ -159,6 +159,17 @@ def test_a_dict_of_arrays_stays_one() -> None:
     assert made(arrays) is arrays
 
 
+def test_masked_values_are_null_in_json_and_refused_in_arrays() -> None:
+    masked = np.ma.array([1.0, 2.0], mask=[False, True])
+
+    assert json.loads(made([masked])) == [[1, None]]
+    assert made({"a": np.ma.array([1.0, 2.0])})["a"].tolist() == [1, 2]
+    with pytest.raises(
+        UserFault, match=r"^postprocess: ValueError: 'b' has masked values: fill them, as numpy.ma.filled"
+    ):
+        made({"a": np.zeros(1), "b": masked})
+
+
 def test_what_json_cannot_say_is_the_records_fault() -> None:
     with pytest.raises(UserFault, match=r"^postprocess: TypeError: a object cannot be sent: return numbers, text"):
         made([object()])

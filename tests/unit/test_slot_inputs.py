@@ -159,6 +159,10 @@ def test_rows_of_one_shape_run_together(tmp_path: Path) -> None:
             "what preprocess returned: input 'x' takes float32, and values of object do not convert to it",
         ),
         (
+            "return record['v'] if record['v'].size == 4 else np.ma.array([1, 2, 3, 4], mask=[0, 0, 0, 1])",
+            "what preprocess returned: input 'x': an array with masked values cannot be sent: fill them",
+        ),
+        (
             "return record['v'] if record['v'].size == 4 else np.zeros((2, 4))",
             "what preprocess returned: input 'x' has 2 rows",
         ),
