@@ -180,7 +180,8 @@ class TensorSpec(msgspec.Struct, frozen=True, omit_defaults=True):
         own = np.dtype(self.dtype)
         # numpy calls the cast of 64-bit integers to float64 safe, although float64 rounds large integers.
         rounds = own.kind == "f" and dtype.kind in "iu" and dtype.itemsize == 8
-        return not rounds and np.can_cast(dtype, own, "safe") and not _grows_too_large(dtype, own, count)
+        is_safe = dtype.kind != "m" and np.can_cast(dtype, own, "safe")
+        return is_safe and not rounds and not _grows_too_large(dtype, own, count)
 
     def converted(self, array: "Array") -> "Array":
         """Return the values of an array in the dtype of the input.
@@ -200,6 +201,8 @@ class TensorSpec(msgspec.Struct, frozen=True, omit_defaults=True):
         if self.widens(array.dtype, array.size):
             return array.astype(dtype)
         try:
+            if array.dtype.kind == "m":
+                raise TypeError("numpy would take the number of a duration without its unit")
             with np.errstate(all="ignore"):
                 converted = array.astype(dtype)
                 if array.dtype.kind == "f" and dtype.kind == "f":

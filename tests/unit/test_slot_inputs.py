@@ -163,6 +163,10 @@ def test_rows_of_one_shape_run_together(tmp_path: Path) -> None:
             "what preprocess returned: input 'x': an array with masked values cannot be sent: fill them",
         ),
         (
+            "return record['v'] if record['v'].size == 4 else np.ones(4, 'm8[ms]')",
+            "what preprocess returned: input 'x' takes float32, and values of timedelta64[ms] do not convert to it",
+        ),
+        (
             "return record['v'] if record['v'].size == 4 else np.zeros((2, 4))",
             "what preprocess returned: input 'x' has 2 rows",
         ),
@@ -197,6 +201,12 @@ def test_numbers_that_an_input_cannot_hold_are_refused(tmp_path: Path) -> None:
     _, broken = preprocessed(tmp_path, '[("a", "uint8", (None, 1))]', "return [256]", {"v": 1})
 
     assert "256 of int64 would be lost" in reasons(broken)[0]
+
+
+def test_durations_are_no_whole_numbers(tmp_path: Path) -> None:
+    _, broken = preprocessed(tmp_path, '[("n", "int64", (None, 1))]', "return np.ones(1, 'm8[ms]')", {"v": 1})
+
+    assert "values of timedelta64[ms] do not convert to it" in reasons(broken)[0]
 
 
 def test_a_preprocess_that_fills_the_same_array_each_time(tmp_path: Path) -> None:
