@@ -22,6 +22,7 @@ MAX_DENSE_BYTES = 1 << 28
 
 _SPEC = re.compile(r"(?P<name>\S+)(?:\s+(?P<dtype>\w+))?(?:\s*\[(?P<dims>[^\[\]]*)\])?")
 _NUMBERS = "biuf"
+_LARGEST_DIM = (1 << 63) - 1
 
 
 class TensorSpec(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -150,6 +151,8 @@ class TensorSpec(msgspec.Struct, frozen=True, omit_defaults=True):
             return cls(match["name"], dtype.name, None)
         try:
             shape = tuple(None if dim in ("N", "?", "None") else int(dim) for dim in dims)
+            if any(dim is not None and not 0 <= dim <= _LARGEST_DIM for dim in shape):
+                raise ValueError(dims)
         except ValueError as error:
             raise ValueError(f"{text!r}: a dimension is a number, N or ?") from error
         axis = dims.index("N") if "N" in dims else 0 if dims else None

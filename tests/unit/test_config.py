@@ -310,6 +310,10 @@ def test_spellings(tmp_path: Path, line: str, name: str, value: object) -> None:
         ("processing: code.py", "config.yaml, line 1: processing is code.py, but must be of the form file.py:Class"),
         ("modelInputs: x floot", "config.yaml, line 1: modelInputs is x floot, but 'x floot': there is no dtype floot"),
         ("modelInputs: 'x float32 [N,a]'", "'x float32 [N,a]': a dimension is a number, N or ?"),
+        ("modelInputs: 'x float32 [N,-1]'", "'x float32 [N,-1]': a dimension is a number, N or ?"),
+        (f"modelInputs: 'x float32 [N,{1 << 63}]'", "a dimension is a number, N or ?"),
+        ("modelOutputs: 'y float32 [-1,5]'", "'y float32 [-1,5]': a dimension is a number, N or ?"),
+        ("modelOutputs: 'y floot [N,5]'", "'y floot [N,5]': there is no dtype floot"),
         (
             "modelInputs: ['x {float32}']",
             "modelInputs is ['x {float32}'], but 'x {float32}' is not of the form: name dtype",
