@@ -331,6 +331,15 @@ def test_spellings(tmp_path: Path, line: str, name: str, value: object) -> None:
         ),
         ("redisUrl: http://x", "Your redis host and port are not valid, please check. "),
         ("batchSize: 1\nbatchSize: 2", "config.yaml, line 2: batchSize was given another value in line 1"),
+        (
+            "data:\n  src: a:1\n  src: b:1",
+            "config.yaml, line 3: src was given another value in line 2",
+        ),
+        (
+            "data: {src: a:1}\nparams: {batch_size: 4}\ndata: {src: b:1}",
+            "config.yaml, line 3: data.src was given another value in line 1",
+        ),
+        ("padding:\n  ids: 0\n  ids: 1", "config.yaml, line 3: ids was given another value in line 2"),
         ("a: b: c", "config.yaml, line 1: not valid YAML: mapping values are not allowed here"),
         ("just text", "config.yaml, line 1: expected lines of the form key: value"),
         ("- a", "config.yaml, line 1: expected lines of the form key: value"),

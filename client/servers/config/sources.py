@@ -93,6 +93,10 @@ class Found:
         self.faults.append(f"{where}: unknown key {written}{suggestion}")
 
 
+class _TwoValues(Exception):
+    """A key stands twice in one mapping, with two values."""
+
+
 _MISSING = "there is no such file; create one with cluster-serving init, or give --config-path"
 
 
@@ -111,16 +115,19 @@ def read_file(path: Path, found: Found, missing: str = _MISSING) -> None:
     """
     try:
         root: yaml.Node | None = yaml.compose(path.read_bytes(), Loader=yaml.SafeLoader)
-        content = None if root is None else _value(root)
+        for _, node in root.value if isinstance(root, yaml.MappingNode) else ():
+            _value(node)
     except FileNotFoundError as error:
         raise ConfigError(f"{path}: {missing}") from error
     except OSError as error:
         raise ConfigError(f"{path}: cannot read the file: {_reason(error)}") from error
     except yaml.YAMLError as error:
         raise not_yaml(path.name, error) from error
+    except _TwoValues as error:
+        raise ConfigError(f"{path.name}, {error}") from error
     except RecursionError as error:
         raise ConfigError(f"{path.name}: a value is nested too deeply, or holds itself by an alias") from error
-    if root is None or content is None:
+    if root is None or (isinstance(root, yaml.ScalarNode) and _value(root) is None):
         return
     if not isinstance(root, yaml.MappingNode):
         raise ConfigError(f"{path.name}, line {_line(root)}: expected lines of the form key: value")
@@ -181,6 +188,9 @@ def _read_section(section: str, node: yaml.MappingNode, path: Path, found: Found
         written, value = f"{section}.{key_node.value}", _value(value_node)
         where = f"{path.name}, line {_line(key_node)}"
         folded = written.lower()
+        for line in found.lines:
+            if line.written.lower() == folded and None not in (line.value, value) and line.value != value:
+                raise ConfigError(f"{where}: {written} was given another value in line {line.number}")
         meant = found.spellings.nested.get(folded) or found.spellings.nested.get(f"{section}.*")
         key = meant if meant in found.known.values() else None
         found.lines.append(Line(_line(key_node), written, value, key))
@@ -262,12 +272,24 @@ def not_yaml(file: str, error: yaml.YAMLError) -> ConfigError:
 
 
 def _value(node: yaml.Node) -> object:
-    """Return the text of a scalar as written, None for null, a list of texts for a list."""
+    """Return the text of a scalar as written, None for null, a list of texts for a list.
+
+    Raises:
+        _TwoValues: a key of a mapping has two values.
+    """
     if isinstance(node, yaml.ScalarNode):
         return None if node.tag == "tag:yaml.org,2002:null" else str(node.value)
     if isinstance(node, yaml.SequenceNode):
         return [_value(item) for item in node.value]
-    return {str(key.value): _value(item) for key, item in node.value} if isinstance(node, yaml.MappingNode) else None
+    values: dict[str, object] = {}
+    lines: dict[str, int] = {}
+    for key_node, item in node.value:
+        key, value = str(key_node.value), _value(item)
+        if value is not None and values.get(key) not in (None, value):
+            raise _TwoValues(f"line {_line(key_node)}: {key} was given another value in line {lines[key]}")
+        if value is not None or key not in values:
+            values[key], lines[key] = value, _line(key_node)
+    return values
 
 
 def _line(node: yaml.Node) -> int:
