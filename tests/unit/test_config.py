@@ -460,6 +460,11 @@ def test_relative_model_path_starts_where_it_was_written(tmp_path: Path, monkeyp
     assert load(tmp_path, "", modelPath="m").config.model_path == str(elsewhere / "m")
 
 
+def test_the_home_of_an_unknown_user_is_a_name_as_any_other(tmp_path: Path) -> None:
+    assert load(tmp_path, "modelPath: ~no-such-user/m").config.model_path == str(tmp_path / "~no-such-user/m")
+    assert load(tmp_path, "modelPath: ~/m").config.model_path == str(Path.home() / "m")
+
+
 def test_secret_from_file(tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     text = "s3cret"

@@ -1,5 +1,6 @@
 """Conversion of config texts to values (sizes, image sizes, paths), and masking of passwords in URLs."""
 
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -107,7 +108,8 @@ def local_path(text: str, base: Path) -> str:
     if separator and scheme != "file":
         raise ValueError(f"must be a local path; copy what {scheme}:// holds to this machine first")
     rest = unquote(rest) if separator else text
-    return str(base / Path(rest).expanduser()) if rest else ""
+    # Unlike Path.expanduser, os.path.expanduser leaves the ~name of an unknown user as it is, as a shell does.
+    return str(base / os.path.expanduser(rest)) if rest else ""  # noqa: PTH111
 
 
 def check_pem(path: str) -> None:
