@@ -283,15 +283,18 @@ class Job:
     def node_id(self) -> str:
         """Return the name of this machine in the job: host name and six random digits, made once."""
         file = self.directory / "node_id"
-        if not file.exists():
+        if not file.exists() or not file.stat().st_size:  # a power loss may have left the file without its content
             self.create()
             made = self._write(f"node_id.{os.getpid()}", f"{socket.gethostname()}-{secrets.token_hex(3)}".encode())
             try:
-                os.link(made, file)
+                if file.exists():
+                    made.replace(file)
+                else:
+                    os.link(made, file)
             except FileExistsError:
                 pass  # a different process was first, so the name from that process counts
             finally:
-                made.unlink()
+                made.unlink(missing_ok=True)
         return file.read_text(encoding="utf-8")
 
     def _write(self, name: str, content: bytes) -> Path:

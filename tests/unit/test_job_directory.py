@@ -87,6 +87,18 @@ def test_node_id_is_made_once(home: dict[str, str]) -> None:
     assert [file.name for file in Job.of("j", home).directory.iterdir()] == ["node_id"]
 
 
+def test_a_node_id_without_content_is_made_anew(home: dict[str, str]) -> None:
+    job = Job.of("j", home)
+    made = job.node_id()
+    (job.directory / "node_id").write_text("")
+
+    again = job.node_id()
+
+    assert again.rpartition("-")[0] == made.rpartition("-")[0]
+    assert job.node_id() == again
+    assert [file.name for file in job.directory.iterdir()] == ["node_id"]
+
+
 def test_lock_decides_running(home: dict[str, str]) -> None:
     job = Job.of("j", home)
 
