@@ -98,11 +98,21 @@ class FrontendRecord(msgspec.Struct, frozen=True):
 
 
 def state_home(environ: Mapping[str, str]) -> Path:
-    """Return the directory of all job directories."""
+    """Return the directory of all job directories.
+
+    Raises:
+        Fault: the environment names none, and this user has no home.
+    """
     if environ.get("CLUSTER_SERVING_HOME"):
         return Path(environ["CLUSTER_SERVING_HOME"]).absolute()
-    state = environ.get("XDG_STATE_HOME")
-    return (Path(state) if state else Path.home() / ".local" / "state") / "cluster-serving"
+    if environ.get("XDG_STATE_HOME"):
+        return Path(environ["XDG_STATE_HOME"]) / "cluster-serving"
+    try:
+        return Path.home() / ".local" / "state" / "cluster-serving"
+    except RuntimeError as error:
+        raise Fault(
+            "this user has no home: set CLUSTER_SERVING_HOME to a directory that this user can write"
+        ) from error
 
 
 @dataclass(frozen=True)

@@ -99,6 +99,14 @@ def test_a_node_id_without_content_is_made_anew(home: dict[str, str]) -> None:
     assert [file.name for file in job.directory.iterdir()] == ["node_id"]
 
 
+def test_a_user_without_a_home_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("HOME")
+    monkeypatch.setattr("os.getuid", lambda: 2**31 - 7)  # of no entry in /etc/passwd
+
+    with pytest.raises(Fault, match=r"^this user has no home: set CLUSTER_SERVING_HOME"):
+        state_home({})
+
+
 def test_lock_decides_running(home: dict[str, str]) -> None:
     job = Job.of("j", home)
 
