@@ -2,6 +2,7 @@
 
 import json
 import os
+from collections.abc import Iterator
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -39,14 +40,15 @@ class _Examination(Command):
     def invoke(self, ctx: click.Context) -> None:
         """Run the command. With --json, standard output has one document in every case."""
         try:
-            click.Command.invoke(self, ctx)
-            return
-        except (click.exceptions.Exit, BrokenPipeError):
-            raise
+            lines, exit_code = click.Command.invoke(self, ctx)
         except Fault as fault:
             why = str(fault)
         except Exception as error:
             why = f"the examination failed: {type(error).__name__}: {error}"
+        else:
+            for line in lines:
+                click.echo(line)
+            ctx.exit(exit_code)
         from cluster_serving.node.doctor.report import COULD_NOT_LOOK, failed_document
 
         if ctx.params["as_json"]:
@@ -68,16 +70,14 @@ def doctor() -> None:
 @click.option("--strict", is_flag=True, help="Exit with 1 for warnings too.")
 @click.option("--stack", "stack_files", multiple=True, metavar="FILE", help="Check these stack files; repeatable.")
 @click.option("--json", "as_json", is_flag=True, help="JSON: version, ok, summary, and checks with code and status.")
-@click.pass_context
 def examine(
-    context: click.Context,
     name: str | None,
     only_problems: bool,
     verbose: bool,
     strict: bool,
     stack_files: tuple[str, ...],
     as_json: bool,
-) -> None:
+) -> tuple[Iterator[str], int]:
     """Examine machine, Redis, model, config and stack, and print what is wrong, its cost, and the command that mends it.
 
     Nothing is changed. Exits with 0 when there are warnings at most, with 1 for a failure, and with 2 when the examination could
@@ -85,14 +85,12 @@ def examine(
     """
     report = _report(name, stack_files)
     if as_json:
-        click.echo(json.dumps(report.document(strict), indent=2))
-    else:
-        from cluster_serving.client.servers.process.table import output_width
-        from cluster_serving.node.commands.doctor_text import lines
+        return iter([json.dumps(report.document(strict), indent=2)]), report.exit_code(strict)
+    from cluster_serving.client.servers.process.table import output_width
+    from cluster_serving.node.commands.doctor_text import lines
 
-        for line in lines(report, output_width(), only_problems=only_problems, verbose=verbose):
-            click.echo(line)
-    context.exit(report.exit_code(strict))
+    shown = lines(report, output_width(), only_problems=only_problems, verbose=verbose)
+    return shown, report.exit_code(strict)
 
 
 def _known(context: click.Context, parameter: click.Parameter, value: str) -> str:

@@ -911,7 +911,9 @@ def test_commands_without_a_table_do_not_import_rich(words: list[str]) -> None:
     assert "rich.console" not in imports
 
 
-@pytest.mark.parametrize("words", [["status"], ["list", "--json"], ["--help"], ["dead-letters", "-h"]], ids=" ".join)
+@pytest.mark.parametrize(
+    "words", [["status"], ["list", "--json"], ["--help"], ["dead-letters", "-h"], ["doctor"]], ids=" ".join
+)
 def test_a_full_disk_is_one_sentence(words: list[str]) -> None:
     command = [sys.executable, "-P", "-m", "cluster_serving.node.cli", *words]
     with Path("/dev/full").open("w") as full:
