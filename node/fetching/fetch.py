@@ -98,6 +98,8 @@ def _fetch(request: Request, progress: Progress, shown: str) -> Entry:
         progress.say(f"fetching {shown}, {readable(found.size_bytes)}")
         draft = cache.draft()
         digest = _download(found, draft / "fetched", progress)
+        if found.folder and find(request.url).version != found.version:  # listed in the middle of an upload
+            raise ChangedError
         if request.checksum and request.checksum != f"sha256:{digest}":
             raise FetchError(f"is not what modelChecksum says: it is sha256:{digest}, and should be {request.checksum}")
         if not version and (entry := cache.find(name, digest)):

@@ -114,6 +114,21 @@ def test_a_folder_that_changes_on_the_way_is_kept_under_its_own_version(server: 
     assert files(fetch_into(tmp_path / "cache", "s3://models/swapped/")) == {"m.xml": b"old", "m.bin": b"old"}
 
 
+def test_a_folder_that_is_being_uploaded_is_fetched_anew(server: S3Server, tmp_path: Path) -> None:
+    server.put("growing/m.xml", b"new")
+    told: list[str] = []
+
+    def say(text: str) -> None:
+        told.append(text)
+        if len(told) == 1:  # the list is read
+            server.put("growing/m.bin", b"new")
+
+    entry = fetch(Request("s3://models/growing/", "", tmp_path / "cache", 1 << 30), Progress(say, threading.Event()))
+
+    assert files(entry) == {"m.xml": b"new", "m.bin": b"new"}
+    assert len(told) == 2
+
+
 def test_an_archive_is_unpacked(server: S3Server, tmp_path: Path) -> None:
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as tar:
