@@ -216,7 +216,8 @@ def _scalar(value: str) -> str:
     """Return a text as YAML: plain where YAML reads the same text, else quoted."""
     try:
         node = yaml.compose(f"key: {value}", Loader=yaml.SafeLoader)
-        plain = isinstance(node, yaml.MappingNode) and node.value[0][1].value == value
+        read = node.value[0][1] if isinstance(node, yaml.MappingNode) else None
+        plain = read is not None and read.value == value and read.tag != "tag:yaml.org,2002:null"
     except yaml.YAMLError:
         plain = False
     return value if plain else yaml.safe_dump(value, default_style='"', width=float("inf")).rstrip("\n")

@@ -280,7 +280,9 @@ def test_one_setting_in_two_lines(tmp_path: Path) -> None:
     assert change(migration, "model.path").why == "old.yaml, line 2 says the same, and wins"
 
 
-@pytest.mark.parametrize("value", ["a: b", "'quoted'", "# no comment", " spaces ", "[1, 2", "yes", "0x10", "ä\\n"])
+@pytest.mark.parametrize(
+    "value", ["a: b", "'quoted'", "# no comment", " spaces ", "[1, 2", "yes", "0x10", "ä\\n", "~", "null"]
+)
 def test_a_value_keeps_its_text(tmp_path: Path, value: str) -> None:
     new = tmp_path / "new.yaml"
     new.write_text(Migration("0.10", {"modelPath": "/m", "labels": "", "redisPassword": value}, []).text("old.yaml"))
