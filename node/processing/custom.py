@@ -124,6 +124,8 @@ def _nothing() -> None:
 def _builtin(value: Any) -> Any:
     """Convert numpy values to Python's own types."""
     match value:
+        case np.floating():  # the item of a longdouble is itself
+            return float(value)
         case np.generic():
             return value.item()
         case np.ndarray():

@@ -140,6 +140,8 @@ def made(answer: Any) -> Any:
         ({}, {}),
         (np.float64(0.5), 0.5),
         (np.int64(3), 3),
+        (np.longdouble(0.5), 0.5),
+        ([np.zeros(2, np.longdouble)], [[0, 0]]),
         (np.array([[1, 2]]), [[1, 2]]),
         ({"a": np.array([True]), "b": (1, "x")}, {"a": [True], "b": [1, "x"]}),
         ({1: np.str_("x")}, {"1": "x"}),
