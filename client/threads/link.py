@@ -207,12 +207,13 @@ class Link:
         return self._open is not None and bool(self._open.news.poll(0))
 
     def drop_if_stale(self) -> None:
-        """Close the connection if Redis has already closed it, or a call was interrupted. Only while no reply is under way.
+        """Close the connection if its Redis has closed it or is the master no more, or if a call was interrupted.
 
-        The next command then goes over a new connection. In the closed connection, the fate of the command would be unknown.
+        Only while no reply is under way. The next command then goes over a new connection. In the closed connection, the fate of
+        the command would be unknown.
         """
         now = self._open
-        if now is not None and (now.due or now.closed or now.news.poll(0)):
+        if now is not None and (now.due or now.closed or _is_cut(now.connection) or now.news.poll(0)):
             self.close()
 
     def run(self, script: Script, keys: Sequence[Argument], arguments: Sequence[Argument]) -> Any:

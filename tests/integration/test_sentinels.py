@@ -18,7 +18,9 @@ from cluster_serving.client import AsyncInputQueue, AsyncOutputQueue, Connection
 from cluster_serving.client.aio.master_connection import AsyncMasterConnection
 from cluster_serving.client.redis_settings import RedisSettings
 from cluster_serving.client.sentinels import master
+from cluster_serving.client.sentinels.master import Sentinels
 from cluster_serving.client.threads import replies
+from cluster_serving.client.threads.link import Link
 from support.certificates import tls_of_redis, write_certificates
 from support.clients import in_background
 from support.failover import Failover, Sentinel, failover, sentinel
@@ -237,6 +239,24 @@ def test_a_planned_failover_is_followed_by_asyncio(tmp_path: Path, monkeypatch: 
         asyncio.run(run(servers))
 
 
+def test_no_record_goes_to_a_former_master_in_the_instant_before_the_cut(
+    own_redis: PrivateRedis, tmp_path: Path
+) -> None:
+    with sentinel(tmp_path, own_redis.port) as watching:
+        settings = RedisSettings.parse(watching.url)
+        assert settings.sentinels
+        link = Link(settings)
+        link.connect()
+        link.drop_if_stale()
+        assert link.connected
+        (connection,) = Sentinels.of(settings.sentinels)._watched
+        connection.is_cut = True
+
+        link.drop_if_stale()
+
+        assert not link.connected
+
+
 def has_waiting_call(client: Any) -> bool:
     """Return True once the second record is in the stream, and its caller reads from this Redis."""
     return bool(client.xlen("serving_stream") == 2 and client.info("clients")["blocked_clients"])
@@ -253,7 +273,9 @@ FORKING = """
 import os, sys
 import numpy as np
 from cluster_serving.client import ConnectionLost, InputQueue
+from cluster_serving.client.sentinels.master import Sentinels
 from cluster_serving.client.threads import replies
+from cluster_serving.client.threads.link import Link
 
 replies.BLOCK_S = 60.0  # the cut comes during a read
 

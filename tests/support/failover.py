@@ -18,7 +18,7 @@ port {port}
 bind 127.0.0.1
 sentinel monitor mymaster 127.0.0.1 {master} 1
 sentinel down-after-milliseconds mymaster 500
-sentinel failover-timeout mymaster 3000
+sentinel failover-timeout mymaster 20000
 """
 
 
