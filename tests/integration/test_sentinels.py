@@ -18,7 +18,6 @@ from cluster_serving.client import AsyncInputQueue, AsyncOutputQueue, Connection
 from cluster_serving.client.aio.master_connection import AsyncMasterConnection
 from cluster_serving.client.redis_settings import RedisSettings
 from cluster_serving.client.sentinels import master
-from cluster_serving.client.sentinels.master import Sentinels
 from cluster_serving.client.threads import replies
 from cluster_serving.client.threads.link import Link
 from support.certificates import tls_of_redis, write_certificates
@@ -240,17 +239,20 @@ def test_a_planned_failover_is_followed_by_asyncio(tmp_path: Path, monkeypatch: 
 
 
 def test_no_record_goes_to_a_former_master_in_the_instant_before_the_cut(
-    own_redis: PrivateRedis, tmp_path: Path
+    own_redis: PrivateRedis, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    watched: list[master.Connection] = []
+
+    def watch(_sentinels: master.Sentinels, connection: master.Connection) -> None:
+        watched.append(connection)
+
+    monkeypatch.setattr(master.Sentinels, "watch", watch)
     with sentinel(tmp_path, own_redis.port) as watching:
-        settings = RedisSettings.parse(watching.url)
-        assert settings.sentinels
-        link = Link(settings)
+        link = Link(RedisSettings.parse(watching.url))
         link.connect()
         link.drop_if_stale()
         assert link.connected
-        (connection,) = Sentinels.of(settings.sentinels)._watched
-        connection.is_cut = True
+        watched[0].is_cut = True
 
         link.drop_if_stale()
 
@@ -273,7 +275,6 @@ FORKING = """
 import os, sys
 import numpy as np
 from cluster_serving.client import ConnectionLost, InputQueue
-from cluster_serving.client.sentinels.master import Sentinels
 from cluster_serving.client.threads import replies
 from cluster_serving.client.threads.link import Link
 
