@@ -18,7 +18,6 @@ from cluster_serving.client import AsyncInputQueue, AsyncOutputQueue, Connection
 from cluster_serving.client.aio.master_connection import AsyncMasterConnection
 from cluster_serving.client.redis_settings import RedisSettings
 from cluster_serving.client.sentinels import master
-from cluster_serving.client.threads import replies
 from cluster_serving.client.threads.link import Link
 from support.certificates import tls_of_redis, write_certificates
 from support.clients import in_background
@@ -187,7 +186,8 @@ def test_a_planned_failover_is_followed_while_the_former_master_still_is_one(
     """By the event: the look that each second brings would come too late."""
     monkeypatch.setattr(master, "_INTERVAL_S", 600.0)
     monkeypatch.setattr(master, "_ANSWER_S", 60.0)  # also where the machine is busy
-    monkeypatch.setattr(replies, "BLOCK_S", 60.0)  # the cut comes during a read
+    reading = "cluster_serving.client.threads.replies.Replies._read_for_all"
+    monkeypatch.setattr(f"{reading}.__defaults__", (60.0, None))  # the cut comes during a read
     with failover(tmp_path) as servers, InputQueue(url=servers.url) as queue, InputQueue(url=servers.url) as waiting:
         client: Any = RedisSettings.parse(servers.url).client()  # as the heartbeat's
         client.set("beat", "before")
@@ -278,7 +278,7 @@ from cluster_serving.client import ConnectionLost, InputQueue
 from cluster_serving.client.threads import replies
 from cluster_serving.client.threads.link import Link
 
-replies.BLOCK_S = 60.0  # the cut comes during a read
+replies.Replies._read_for_all.__defaults__ = (60.0, None)  # the cut comes during a read
 
 def call():
     with InputQueue(url=sys.argv[1]) as queue:
