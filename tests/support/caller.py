@@ -37,7 +37,7 @@ class Caller:
 
     def _ask(self, queue: InputQueue) -> None:
         rows = {f"record-{self.answers + at}": np.full(4, self.answers + at, np.float32) for at in range(_BURST)}
-        for result in queue.as_completed((uri, {"x": row}) for uri, row in rows.items()):
+        for result in queue.as_completed([(uri, {"x": row}) for uri, row in rows.items()]):
             row = rows.pop(result.uri)
             assert result.error is None, result.error
             assert result.outputs["y"].tolist() == (2 * row + 1).tolist()

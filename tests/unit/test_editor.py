@@ -12,9 +12,10 @@ pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).resolve().parents[2]
 SETTINGS = [*ConnectionSettings.__annotations__]
+INPUT_SETTINGS = {"dialect", "patience_s", "deadline_s", "compress", "durability", *SETTINGS}
 QUEUES = {
-    "InputQueue": {"frontend_url", "dialect", "patience_s", "deadline_s", "compress", "durability", *SETTINGS},
-    "AsyncInputQueue": {"dialect", "patience_s", "deadline_s", "compress", "durability", *SETTINGS},
+    "InputQueue": {"frontend_url", "api_key", *INPUT_SETTINGS},
+    "AsyncInputQueue": INPUT_SETTINGS,
     "OutputQueue": {*SETTINGS},
     "AsyncOutputQueue": {*SETTINGS},
 }
