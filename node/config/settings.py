@@ -9,7 +9,7 @@ from cluster_serving.client.keys import DEFAULT_JOB, check_job
 from cluster_serving.client.servers.config.values import parse_digits, parse_fills, parse_pair
 from cluster_serving.node.config.group import AutoCount, Numbers, Share, Size, Words, auto, lower
 from cluster_serving.node.config.redis_and_log import Log, Redis
-from cluster_serving.node.models.base import LoadOptions, TensorSpec
+from cluster_serving.node.models.base import TensorSpec, output_spec
 from cluster_serving.node.models.detect import MODEL_TYPES
 from cluster_serving.node.processing.options import MAX_PIXELS, LegacyClients
 
@@ -343,7 +343,8 @@ class Settings(Log, Redis):
     @field_validator("model_outputs")
     @classmethod
     def _outputs_parse(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        _ = LoadOptions(outputs=value).stated_outputs
+        for text in value:
+            output_spec(text)
         return value
 
     @field_validator("processing")

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from cluster_serving.client.tensor_spec import TensorSpec
 from cluster_serving.client.wire.binding import like
 
-__all__ = ["Array", "Backend", "LoadOptions", "ModelError", "TensorSpec", "numbered", "open_inputs"]
+__all__ = ["Array", "Backend", "LoadOptions", "ModelError", "TensorSpec", "numbered", "open_inputs", "output_spec"]
 
 Array = NDArray[Any]
 _WITH_SHAPE = re.compile(r"\S+\s+\w+\s*\[[^\[\]]*\]")
@@ -25,6 +25,15 @@ def open_inputs(count: int, batch_axis: int | None = 0) -> tuple[TensorSpec, ...
 def numbered(word: str, count: int) -> list[str]:
     """Return names for unnamed tensors: `output` for a single tensor, `output1`, `output2`, ... for several."""
     return [word] if count == 1 else [f"{word}{number}" for number in range(1, count + 1)]
+
+
+def output_spec(text: str) -> TensorSpec:
+    """Return the spec of a configured output. A text that is a name alone has an unknown dtype and shape.
+
+    Raises:
+        ValueError: the text has a dtype that does not exist, or a dimension that is no number, N or ?.
+    """
+    return TensorSpec.parse(text) if _WITH_SHAPE.fullmatch(text) else TensorSpec(text, "", None)
 
 
 class LoadOptions(msgspec.Struct, frozen=True):
@@ -60,11 +69,8 @@ class LoadOptions(msgspec.Struct, frozen=True):
 
     @property
     def stated_outputs(self) -> tuple[TensorSpec, ...]:
-        """Specs parsed from `outputs`. A text that is a name alone has an unknown dtype and shape."""
-        return tuple(
-            TensorSpec.parse(text) if _WITH_SHAPE.fullmatch(text) else TensorSpec(text, "", None)
-            for text in self.outputs
-        )
+        """Specs parsed from `outputs`."""
+        return tuple(map(output_spec, self.outputs))
 
     @property
     def output_names(self) -> tuple[str, ...]:

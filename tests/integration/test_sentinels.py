@@ -276,7 +276,6 @@ import os, sys
 import numpy as np
 from cluster_serving.client import ConnectionLost, InputQueue
 from cluster_serving.client.threads import replies
-from cluster_serving.client.threads.link import Link
 
 replies.Replies._read_for_all.__defaults__ = (60.0, None)  # the cut comes during a read
 
