@@ -156,6 +156,7 @@ def test_async_in_the_query_is_as_good_as_the_header(frontend: RunningFrontend) 
 def test_a_call_waits_runs_and_is_done(frontend: RunningFrontend, redis_server: PrivateRedis) -> None:
     with redis_server.client() as client:  # before 7.0, records that are being run count into the place of a later one
         wait_until(lambda: not client.xlen(SLOW), "the records of other tests are done")
+        counts_reads = "entries-read" in client.xinfo_groups(SLOW)[0]
     first, *others = [accepted(frontend, f"/predict/{SLOW}", sleep(seconds)) for seconds in (4, *[0] * 11)]
 
     state = call(frontend, "GET", others[-1])
@@ -166,7 +167,9 @@ def test_a_call_waits_runs_and_is_done(frontend: RunningFrontend, redis_server: 
     assert call(frontend, "GET", first).document["state"] == "running"
     # From the last to the first: calls that are answered meanwhile bring the later ones forward.
     places = [call(frontend, "GET", place).document.get("place", 0) for place in reversed(others)]
-    assert places == sorted(places, reverse=True)
+    assert max(places) <= 12
+    if counts_reads:  # before 7.0, a place is no further back than the end of the queue, and no more is known
+        assert places == sorted(places, reverse=True)
     assert [call(frontend, "GET", f"{place}?wait=30").status for place in (first, *others)] == [200] * 12
 
 
