@@ -26,6 +26,15 @@ def eviction(info: Mapping[str, Any]) -> str:
     return f"it throws away {lost} when its memory is full (maxmemory-policy {policy}): set maxmemory-policy noeviction"
 
 
+def counted_memory(info: Mapping[str, Any]) -> int:
+    """Return the bytes that Redis compares with its maxmemory: all but buffers of replicas and of the append-only file.
+
+    Args:
+        info: answer to INFO memory.
+    """
+    return int(info.get("used_memory", 0)) - int(info.get("mem_not_counted_for_evict", 0))
+
+
 def check_kind(info: Mapping[str, Any], where: str, *, allow_eviction: bool) -> None:
     """Check that a Redis is no cluster, and keeps accepted records.
 

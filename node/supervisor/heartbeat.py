@@ -18,7 +18,7 @@ from cluster_serving.client.protocol.resp import cannot_serve
 from cluster_serving.client.wire.compression import CODECS
 from cluster_serving.client.wire.heartbeat import Heartbeat, release
 from cluster_serving.node.config.loading import Config
-from cluster_serving.node.job.redis_kind import eviction
+from cluster_serving.node.job.redis_kind import counted_memory, eviction
 from cluster_serving.node.job.releases import other_releases
 from cluster_serving.node.reader.leases import leave
 from cluster_serving.node.ring.metrics import Figures
@@ -207,7 +207,7 @@ class HeartbeatPublisher:
                 if lost:
                     log.warning("Redis does not keep all that it accepts", reason=lost)
             used, most, share = (
-                int(memory["used_memory"]),
+                counted_memory(memory),
                 int(memory.get("maxmemory", 0)),
                 self._config.max_redis_memory_use,
             )

@@ -4,6 +4,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -249,19 +250,19 @@ def test_it_follows_a_master_that_moves_behind_one_address(own_redis: PrivateRed
 
 
 def fill_dead_letters(client: Any, letters: int, size: int = 100_000) -> int:
-    """So many of this size; the memory that is in use then."""
+    """So many of this size; the memory that all of them take."""
     for number in range(letters):
         client.xadd(keys.dead_key(JOB), {"dead_letter": "{}", "uri": str(number), "x": b"x" * size})
-    used: int = client.info("memory")["used_memory"]
-    return used
+    taken: int = client.memory_usage(keys.dead_key(JOB), samples=0)
+    return taken
 
 
 def test_the_oldest_dead_letters_give_way_before_admission_closes(node: RunningNode, server: PrivateRedis) -> None:
     with server.client() as client, InputQueue(port=server.port, name=JOB) as queue:
-        since, used = len(node.log), fill_dead_letters(client, 400)
-        # The node may use half of it, 25 MB less: with half of the letters 5 MB too much are left, with a quarter 5 MB are free.
+        since, taken = len(node.log), fill_dead_letters(client, 400)
+        # The node may use half of it: with half of the letters 6 MB too much are left, with a quarter 6 MB are free.
         # Redis may give back some MB of buffers meanwhile, as of the tests before.
-        client.config_set("maxmemory", str(2 * (used - 25_000_000)))
+        client.config_set("maxmemory", str(round(2 * (client.info("memory")["used_memory"] - 0.625 * taken))))
 
         wait_until(lambda: client.xlen(keys.dead_key(JOB)) == 100, "all but a quarter are gone")
 
@@ -283,6 +284,32 @@ def test_dead_letters_that_would_not_help_stay(node: RunningNode, server: Privat
         wait_until(is_full, "nothing is admitted")
 
         assert client.xlen(keys.dead_key(JOB)) == 3
+
+
+def test_buffers_of_replicas_do_not_close_admission(node: RunningNode, server: PrivateRedis) -> None:
+    """Redis takes them for no part of its maxmemory."""
+    with (
+        server.client() as client,
+        socket.create_connection(("127.0.0.1", server.port)) as replica,
+        InputQueue(port=server.port, name=JOB) as queue,
+    ):
+        client.config_set("repl-diskless-sync-delay", "0")
+        replica.sendall(b"SYNC\r\n")  # and reads nothing
+
+        def is_large() -> bool:
+            client.set("sent to replicas", b"x" * 1_000_000)
+            return bool(client.info("memory")["mem_not_counted_for_evict"] > 30_000_000)
+
+        wait_until(is_large, "the replica's buffer is large")
+        memory = client.info("memory")
+        between = memory["used_memory"] - memory["mem_not_counted_for_evict"] // 2
+        client.config_set("maxmemory", str(2 * between))  # the node may use half of it
+        answered = node.heartbeat()["answered"]
+        assert queue.predict(np.ones(4, np.float32))[1] == 4
+        wait_until(lambda: node.heartbeat()["answered"] > answered, "the node has looked at the memory")
+
+        assert not client.exists(keys.full_key(JOB))
+        client.delete("sent to replicas")
 
 
 def test_the_memory_of_a_redis_that_was_busy_is_watched_again(node: RunningNode, server: PrivateRedis) -> None:
