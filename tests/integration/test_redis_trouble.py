@@ -201,6 +201,7 @@ def test_a_failover(tmp_path: Path, connect: Connect) -> None:
         client.enqueue("after")
 
         assert servers.has_new_master()
+        servers.be_patient()
         assert uris(servers.replica) == [b"before", b"after"]
         assert works(client, servers.replica)
 

@@ -98,6 +98,12 @@ class Failover:
 
         wait_until(has_begun, "the failover begins")
 
+    def be_patient(self) -> None:
+        """Let the Sentinel take no server that answers late for one that is down: the machine may be busy."""
+        with self._sentinel.client() as client:
+            client.execute_command("SENTINEL", "SET", "mymaster", "down-after-milliseconds", "60000")
+            wait_until(lambda: not client.sentinel_master("mymaster")["is_sdown"], "the new master counts as up")
+
     def has_listener(self) -> bool:
         """Return whether a program has subscribed to the events of the Sentinel."""
         with self._sentinel.client() as client:
