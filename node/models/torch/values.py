@@ -3,11 +3,12 @@
 import dataclasses
 from collections import Counter
 from collections.abc import Generator, Mapping
+from itertools import count
 from typing import Any, cast
 
 import torch
 
-from cluster_serving.node.models.base import Array, ModelError, TensorSpec, numbered
+from cluster_serving.node.models.base import Array, ModelError, TensorSpec
 
 
 def to_tensor(array: Array, dtype: torch.dtype | None, channels_last: bool) -> torch.Tensor:
@@ -55,8 +56,8 @@ def by_name(result: Any) -> dict[str, torch.Tensor]:
     """Return the tensors in a model's result by name, in order.
 
     Tensors in a dict, a named tuple or a dataclass are named by its keys. All other tensors are called `output`. Tensors of the
-    same name are numbered. `None` is left out. A list of dicts has a dict for each row, as detectors give it: the
-    values are stacked.
+    same name get numbers that make names of their own. `None` is left out. A list of dicts has a dict for each row, as detectors
+    give it: the values are stacked.
 
     Raises:
         ModelError: the result holds values that are no tensors, or the rows of a list have different shapes.
@@ -68,8 +69,13 @@ def by_name(result: Any) -> dict[str, torch.Tensor]:
         except (KeyError, RuntimeError, TypeError) as error:
             raise ModelError(f"the model returns a list of dicts that differ: {str(error).splitlines()[0]}") from error
     leaves = list(_leaves("output", result))
-    names = {word: iter(numbered(word, count)) for word, count in Counter(word for word, _ in leaves).items()}
-    return {next(names[word]): tensor for word, tensor in leaves}
+    counts = Counter(word for word, _ in leaves)
+    named: dict[str, torch.Tensor] = {}
+    for word, tensor in leaves:
+        numbers = (f"{word}{number}" for number in count(1))
+        free = (name for name in numbers if name not in counts and name not in named)
+        named[word if counts[word] == 1 else next(free)] = tensor
+    return named
 
 
 def _leaves(word: str, value: Any) -> Generator[tuple[str, torch.Tensor], None, None]:
