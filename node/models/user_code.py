@@ -5,7 +5,7 @@ import sys
 import traceback
 from collections.abc import Generator
 from contextlib import contextmanager
-from importlib.machinery import ModuleSpec, SourceFileLoader
+from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from importlib.util import module_from_spec
 from pathlib import Path
 from types import ModuleType
@@ -18,8 +18,13 @@ class UserFault(Exception):
     """Error of the user's class for a record. The message names the method, the exception and the place."""
 
 
+_folders: set[str] = set()  # of the files that were executed
+
+
 def execute(path: Path, name: str) -> ModuleType:
     """Execute a file as a module. The file can import the modules in its directory.
+
+    Files of different directories may each import a module of the same name.
 
     Args:
         path: absolute path of the file.
@@ -29,8 +34,10 @@ def execute(path: Path, name: str) -> ModuleType:
         Exception: any exception of the file.
     """
     # In front, as Python does for a script: a helper module beside the file wins over an installed module of the same name.
-    if str(path.parent) not in sys.path:
-        sys.path.insert(0, str(path.parent))
+    folder = str(path.parent)
+    sys.path[:] = [folder, *(other for other in sys.path if other != folder)]
+    _forget_namesakes(folder)
+    _folders.add(folder)
     loader = SourceFileLoader(name, str(path))
     spec = ModuleSpec(name, loader, origin=str(path))
     spec.has_location = True  # sets the module's __file__, by which the module finds files beside it
@@ -38,6 +45,16 @@ def execute(path: Path, name: str) -> ModuleType:
     sys.modules[name] = module  # dataclasses and pickle look up a class's module by name
     loader.exec_module(module)
     return module
+
+
+def _forget_namesakes(folder: str) -> None:
+    """Forget the modules beside files executed earlier whose names modules in `folder` have too, so that these are imported."""
+    for name, module in list(sys.modules.items()):
+        place = Path(getattr(module, "__file__", None) or "")
+        beside = place.parent.parent if place.stem == "__init__" else place.parent
+        if str(beside) in _folders - {folder} and PathFinder.find_spec(name, [folder]) is not None:
+            for known in [other for other in sys.modules if f"{other}.".startswith(f"{name}.")]:
+                del sys.modules[known]
 
 
 def public_classes(module: ModuleType) -> list[type[Any]]:

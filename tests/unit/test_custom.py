@@ -69,6 +69,27 @@ def test_modules_beside_the_file_can_be_imported(tmp_path: Path) -> None:
     assert processing.postprocess({}) == b"3"
 
 
+def test_files_of_two_folders_import_modules_of_one_name_from_their_own(tmp_path: Path) -> None:
+    found: list[Processing] = []
+    for factor in (2, 3, 2):
+        folder = tmp_path / f"times_{factor}"
+        (folder / "namesakes").mkdir(parents=True, exist_ok=True)
+        write(folder, f"FACTOR = {factor}", "namesake.py")
+        write(folder / "namesakes", "", "__init__.py")
+        write(folder / "namesakes", f"TERM = 10 * {factor}", "terms.py")
+        code = """
+            from namesake import FACTOR
+            from namesakes.terms import TERM
+
+            class Steps:
+                def postprocess(self, outputs):
+                    return FACTOR + TERM
+            """
+        found.append(load_from(folder, code))
+
+    assert [steps.postprocess({}) for steps in found] == [b"22", b"33", b"22"]
+
+
 @pytest.mark.parametrize(
     ("code", "expected"),
     [
