@@ -2,6 +2,7 @@
 
 import importlib
 import importlib.util
+import os
 import re
 from collections.abc import Collection
 from pathlib import Path
@@ -135,8 +136,9 @@ def detect(model_path: str, model_type: str | None = None, ignore: Collection[Pa
     if wanted is None:
         raise ModelError(f"{_INVALID}: the model type {model_type!r} is none of {', '.join(MODEL_TYPES)}.")
     try:
-        skipped = {file.resolve() for file in ignore}
-        detected = _choose(path, [file for file in _candidates(path) if file.resolve() not in skipped], wanted)
+        # Unlike Path.resolve, os.path.realpath takes a link to itself, which is no reason to refuse the files beside it.
+        skipped = set(map(os.path.realpath, ignore))
+        detected = _choose(path, [file for file in _candidates(path) if os.path.realpath(file) not in skipped], wanted)
         for file in (detected.definition, detected.weights):
             if file is not None and not file.is_dir():
                 file.open("rb").close()

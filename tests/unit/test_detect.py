@@ -271,6 +271,18 @@ def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
     assert message(str(tmp_path)) == f"{tmp_path}/net.onnx cannot be read: No such file or directory"
 
 
+def test_a_link_to_itself(tmp_path: Path) -> None:
+    (tmp_path / "latest").symlink_to("latest")
+    fill(tmp_path, "net.onnx")
+
+    assert detect(str(tmp_path)).definition == tmp_path / "net.onnx"
+
+    (tmp_path / "net.onnx").unlink()
+    (tmp_path / "net.onnx").symlink_to("net.onnx")
+
+    assert message(str(tmp_path)) == f"{tmp_path}/net.onnx cannot be read: Too many levels of symbolic links"
+
+
 def test_a_path_that_cannot_be_read(tmp_path: Path) -> None:
     path = f"{tmp_path}/{'x' * 300}"
 
