@@ -5,9 +5,9 @@ from cluster_serving.client.servers.process.installed import require
 from cluster_serving.client.wire.heartbeat import Heartbeat
 from cluster_serving.node.config.loading import Config
 from cluster_serving.node.engines.agreement import percent, records_needed
-from cluster_serving.node.engines.calibration import MOST_RECORDS
 from cluster_serving.node.engines.precision import possible
 from cluster_serving.node.models.base import ModelError
+from cluster_serving.node.models.calibration_data import MOST_RECORDS
 from cluster_serving.node.models.detect import Detected
 from cluster_serving.node.models.fingerprint import fingerprint
 from cluster_serving.node.models.runtime import Runtime

@@ -29,7 +29,8 @@ from cluster_serving.client.tensor_spec import TensorSpec
 from cluster_serving.client.wire.binding import bind
 from cluster_serving.client.wire.original.values import is_image
 from cluster_serving.client.wire.tensors import Array, as_numbers
-from cluster_serving.node.engines.calibration import BROKEN_FILE, image_files
+from cluster_serving.node.engines.calibration import BROKEN_FILE
+from cluster_serving.node.models.calibration_data import image_files
 
 _NPY, _NPZ = b"\x93NUMPY", b"PK"
 _STDIN = "-"

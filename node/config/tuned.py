@@ -8,16 +8,19 @@ conditions costs nothing. The model, which may have gigabytes, is read only if t
 
 import os
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import structlog
+from msgspec.structs import replace
 
 from cluster_serving.node.config.choice import Choice, Given
 from cluster_serving.node.config.conditions import CPUINFO, key_of, of_runtime
 from cluster_serving.node.config.loading import Config
 from cluster_serving.node.models.base import ModelError
+from cluster_serving.node.models.calibration_data import data_hash
 from cluster_serving.node.models.detect import Detected
 from cluster_serving.node.models.fingerprint import fingerprint
 from cluster_serving.node.topology.budget import Budget
@@ -53,12 +56,16 @@ _SETTINGS = {
 
 
 class Tuned(msgspec.Struct, frozen=True):
-    """Measured choice. People can read the `conditions` of the measurement, and the whole report in `found`."""
+    """Measured choice. People can read the `conditions` of the measurement, and the whole report in `found`.
+
+    `data`: hash of the records that have proven INT8, if INT8 was chosen.
+    """
 
     choice: Choice
     measured_ms: int
     conditions: dict[str, Any]
     found: dict[str, Any]
+    data: str = ""
 
     @property
     def day(self) -> str:
@@ -86,6 +93,8 @@ class Store:
     def find(self, config: Config, model: Detected, budget: Budget, model_hash: str = "") -> Tuned | None:
         """Return the choice measured under exactly these conditions. None: there is no result, or `tuning` is off.
 
+        The runtime is open again where it is INT8, and was proven by other records than there are now.
+
         `model_hash` is the model's fingerprint, if known. Computing the fingerprint may take long.
         """
         if config.tuning == "off" or not is_open(config, model.backend):
@@ -95,7 +104,10 @@ class Store:
             return None
         try:
             file = self._directory / f"{key}-{_hash(model_hash or fingerprint(model))}.json"
-            return msgspec.json.decode(file.read_bytes(), type=Tuned)
+            tuned = msgspec.json.decode(file.read_bytes(), type=Tuned)
+            if tuned.data == _data(config, tuned.choice):
+                return tuned
+            return replace(tuned, choice=replace(tuned.choice, runtime=config.runtime))
         except FileNotFoundError:
             return None
         except (ModelError, OSError, msgspec.DecodeError) as error:
@@ -111,7 +123,7 @@ class Store:
             OSError: the file cannot be written.
         """
         known = conditions(config, backend, budget)
-        tuned = Tuned(choice, time.time_ns() // 1_000_000, known, found)
+        tuned = Tuned(choice, time.time_ns() // 1_000_000, known, found, _data(config, choice))
         self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         file = self._directory / f"{key_of(known)}-{_hash(model_hash)}.json"
         draft = file.with_suffix(f".{os.getpid()}")
@@ -122,6 +134,14 @@ class Store:
 def is_open(config: Config, backend: str) -> bool:
     """Return whether the config leaves a choice open."""
     return config.runtime.is_open or not Given.by(config, backend).is_all
+
+
+def _data(config: Config, choice: Choice) -> str:
+    """Return the hash of the records that prove a choice of INT8. Empty: another precision, or records that cannot be read."""
+    if choice.runtime.precision == "int8":
+        with suppress(ModelError):  # a worker says why
+            return data_hash(config.calibration_data, config.accuracy_metric)
+    return ""
 
 
 def _hash(model_hash: str) -> str:

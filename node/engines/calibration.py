@@ -20,11 +20,11 @@ from cluster_serving.client.errors import CodecError
 from cluster_serving.client.tensor_spec import matches
 from cluster_serving.node.engines.warm_up import filled
 from cluster_serving.node.models.base import Array, ModelError, TensorSpec, open_inputs
+from cluster_serving.node.models.calibration_data import IMAGES, LABELS, image_files
 from cluster_serving.node.processing.options import ImageOptions
 
-LABELS = "labels"
-MOST_RECORDS, MOST_BYTES = 2000, 1 << 30
-"""Records that INT8 is calibrated and judged by, and their bytes, at most."""
+MOST_BYTES = 1 << 30
+"""Bytes of the records that INT8 is calibrated and judged by, at most."""
 BROKEN_FILE = (
     *(OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile, zlib.error),
     RuntimeError,  # encrypted, or compressed in a way that zipfile does not know
@@ -32,7 +32,6 @@ BROKEN_FILE = (
 )
 """Errors of numpy and zipfile for a broken file of arrays."""
 _KEY = "calibrationData"
-_IMAGES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".webp", ".tif", ".tiff", ".pgm", ".ppm"})
 
 
 def random_batch(inputs: Sequence[TensorSpec], rows: int) -> dict[str, Array] | None:
@@ -131,15 +130,6 @@ def labels_of(path: Path, inputs: Sequence[TensorSpec], rows: int) -> Array | No
     return None if found is None else found[:rows]
 
 
-def image_files(folder: Path) -> list[Path]:
-    """Return the images in a folder, sorted by name, without hidden files: macOS puts a `._x.jpg` beside each `x.jpg`."""
-    return sorted(
-        file
-        for file in folder.iterdir()
-        if file.suffix.lower() in _IMAGES and not file.name.startswith(".") and not file.is_dir()
-    )
-
-
 def _from_file(path: Path, inputs: Sequence[TensorSpec]) -> Mapping[str, Array]:
     path.stat()  # the readers below would report a missing file as a broken file
     if path.suffix == ".npz":
@@ -199,7 +189,7 @@ def _from_images(
         raise ValueError(f"images for one input, and the model takes {_taken(inputs)}: give an .npz file")
     files = image_files(folder)
     if not files:
-        raise ValueError(f"no images in it ({', '.join(sorted(_IMAGES))})")
+        raise ValueError(f"no images in it ({', '.join(sorted(IMAGES))})")
     # Imported here, because OpenCV takes 40 MB that a worker for tensors does not need.
     from cluster_serving.node.processing.image import ImageFit
 

@@ -30,6 +30,7 @@ from cluster_serving.node.engines.warm_up import fixed_batch
 from cluster_serving.node.models import detect
 from cluster_serving.node.models.allocator import give_back
 from cluster_serving.node.models.base import Array, Backend, LoadOptions, ModelError
+from cluster_serving.node.models.calibration_data import data_hash
 from cluster_serving.node.models.detect import Detected
 from cluster_serving.node.models.runtime import Runtime, TriedRuntime
 
@@ -146,7 +147,7 @@ def _is_in_int8(trials: Trials, kept: KeptProofs) -> bool:
         return False
     from cluster_serving.node.engines import int8
 
-    return int8.is_kept(kept.int8_folder(int8.data_hash(trials)))
+    return int8.is_kept(kept.int8_folder(data_hash(trials.data, trials.metric)))
 
 
 @contextmanager
@@ -215,7 +216,7 @@ class _Maker:
             from cluster_serving.node.engines import conversion, int8
         native = self._native or self._load(REFERENCE)
         converted = conversion.as_openvino(self._detected, native)
-        folder = self._kept.int8_folder(int8.data_hash(self._trials))
+        folder = self._kept.int8_folder(data_hash(self._trials.data, self._trials.metric))
         backend, self.judged[runtime] = int8.in_int8(
             native, converted, self._options, self._batch, self._trials, folder
         )

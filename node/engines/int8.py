@@ -12,7 +12,6 @@ and so do nodes with one `modelCache`. Workers that start at the same time wait 
 """
 
 import fcntl
-import hashlib
 import shutil
 import subprocess
 import sys
@@ -40,7 +39,7 @@ from cluster_serving.node.engines.agreement import (
     records_needed,
     same_arg_max,
 )
-from cluster_serving.node.engines.calibration import MOST_RECORDS, image_files, labels_of, samples
+from cluster_serving.node.engines.calibration import labels_of, samples
 from cluster_serving.node.engines.conversion import Converted
 from cluster_serving.node.engines.kept_proofs import draft
 from cluster_serving.node.engines.precision import has_bfloat16, has_int8
@@ -48,6 +47,7 @@ from cluster_serving.node.engines.quantising import Done, Task
 from cluster_serving.node.engines.trials import TIE, Trials, time_alone
 from cluster_serving.node.engines.warm_up import fixed_batch
 from cluster_serving.node.models.base import Array, Backend, LoadOptions, ModelError
+from cluster_serving.node.models.calibration_data import MOST_RECORDS
 from cluster_serving.node.models.openvino import ov
 
 log = structlog.get_logger(__name__)
@@ -105,25 +105,6 @@ def in_int8(
 def is_kept(folder: Path | None) -> bool:
     """Return whether a folder has a model in INT8 and its judgement. `None` has none."""
     return folder is not None and (folder / _JUDGED).exists()
-
-
-def data_hash(trials: Trials) -> str:
-    """Return a hash of the contents that decide about a model in INT8: calibration data, labels and metric.
-
-    Raises:
-        ModelError: a file cannot be read.
-    """
-    path = Path(trials.data)
-    total = hashlib.sha256()
-    try:
-        files = [*image_files(path)[:MOST_RECORDS], path / "labels.npy"] if path.is_dir() else [path]
-        for file in (*files, Path(trials.metric.rpartition(":")[0])):
-            if file.is_file():
-                with file.open("rb") as stream:
-                    total.update(file.name.encode() + b"\0" + hashlib.file_digest(stream, "sha256").digest())
-    except OSError as error:
-        raise ModelError(f"calibrationData {path}: {error.strerror}") from error
-    return total.hexdigest()[:16]
 
 
 @contextmanager

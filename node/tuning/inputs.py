@@ -8,8 +8,9 @@ import numpy as np
 from cluster_serving.client.servers.process.exit_codes import ModelFault
 from cluster_serving.client.wire.values import encode_record
 from cluster_serving.node.config.loading import Config
-from cluster_serving.node.engines.calibration import image_files, random_batch, samples
+from cluster_serving.node.engines.calibration import random_batch, samples
 from cluster_serving.node.models.base import Array, ModelError, TensorSpec, open_inputs
+from cluster_serving.node.models.calibration_data import image_files
 from cluster_serving.node.tuning.errors import TuningError
 
 _MOST_RECORDS = 16

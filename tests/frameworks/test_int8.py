@@ -25,6 +25,7 @@ from cluster_serving.node.engines.trials import Trials
 from cluster_serving.node.lifecycle.options import TIMEOUT_S
 from cluster_serving.node.models import detect
 from cluster_serving.node.models.base import Array, LoadOptions, ModelError
+from cluster_serving.node.models.calibration_data import data_hash
 from cluster_serving.node.models.runtime import Precision, Runtime, TriedRuntime
 
 # Not imported here: NNCF imports torch.utils.cpp_extension, and with it distutils, for all tests after these.
@@ -290,7 +291,7 @@ def test_a_refusal_is_kept_and_ends_int8_and_auto_goes_on(place: Place, tmp_path
     """Here the judgement of a worker before is that of a model that cannot be mended."""
     kept = KeptProofs(str(tmp_path), "conditions", lambda: "sha256:0123")
     made = KeptProofs(str(place.kept), "conditions", lambda: "sha256:0123")
-    digest = int8.data_hash(Trials(str(place.data)))
+    digest = data_hash(str(place.data))
     source, target = made.int8_folder(digest), kept.int8_folder(digest)
     assert source is not None
     assert target is not None
@@ -379,9 +380,9 @@ def test_the_users_metric_and_labels_judge_and_tell_which_layers_are_taken_back(
 def test_another_metric_makes_another_model(place: Place, tmp_path: Path) -> None:
     metric = tmp_path / "metric.py"
     metric.write_text("def score(outputs, labels): ...")
-    trials = Trials(str(place.data), metric=f"{metric}:score")
+    trials = str(place.data), f"{metric}:score"
 
-    before = int8.data_hash(trials)
+    before = data_hash(*trials)
     metric.write_text("def score(outputs, labels): pass")
 
-    assert len({before, int8.data_hash(trials), int8.data_hash(Trials(str(place.data)))}) == 3
+    assert len({before, data_hash(*trials), data_hash(str(place.data))}) == 3

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from cluster_serving.node.config import conditions as module
 from cluster_serving.node.config.choice import Choice
@@ -21,12 +22,12 @@ FOUR = Budget(tuple(Core(number, number) for number in range(4)))
 CPUINFO = "processor : 0\nmodel name\t: A CPU\nflags\t\t: fpu avx2\n"
 
 
-def kept(directory: Path, config: Config, budget: Budget = FOUR) -> tuple[Store, Detected]:
+def kept(directory: Path, config: Config, budget: Budget = FOUR, choice: Choice = CHOICE) -> tuple[Store, Detected]:
     path = directory / "model.onnx"
     path.write_bytes(b"a model")
     model = Detected("onnx", str(path))
     store = Store(directory)
-    store.keep(config, model.backend, fingerprint(model), budget, CHOICE, {"tried": []})
+    store.keep(config, model.backend, fingerprint(model), budget, choice, {"tried": []})
     return store, model
 
 
@@ -132,6 +133,22 @@ def test_broken_file_is_no_choice(tmp_path: Path) -> None:
     file.write_bytes(file.read_bytes()[:50])
 
     assert store.find(Config(), model, FOUR) is None
+
+
+def test_int8_is_chosen_again_by_other_records_and_the_numbers_stay(tmp_path: Path) -> None:
+    data = tmp_path / "rows.npy"
+    data.write_bytes(b"records of March")
+    config = Config(precision="auto", calibration_data=str(data))
+    in_int8 = replace(CHOICE, runtime=Runtime("openvino", "int8"))
+    store, model = kept(tmp_path, config, choice=in_int8)
+
+    before = store.find(config, model, FOUR)
+    data.write_bytes(b"records of June")
+    after = store.find(config, model, FOUR)
+
+    assert before is not None
+    assert after is not None
+    assert (before.choice, after.choice) == (in_int8, replace(CHOICE, runtime=Runtime("native", "auto")))
 
 
 @pytest.mark.parametrize(
