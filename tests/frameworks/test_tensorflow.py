@@ -243,6 +243,7 @@ def test_signatures_that_cannot_be_served(saved: Path, signature: str, reason: s
     [
         (("x", "id"), ("twice",)),
         (("serving_default_x:0", "serving_default_id:0"), ("StatefulPartitionedCall_1:1",)),
+        (("x", "id", "x"), ("twice", "StatefulPartitionedCall_1:1")),
     ],
 )
 def test_inputs_and_outputs_chosen_by_key_or_tensor(

@@ -140,13 +140,13 @@ def _signature_backend(
 
 
 def _keys(tensors: Mapping[str, str], wanted: tuple[str, ...], word: str, path: Path) -> list[str]:
-    """Return the keys of the signature to use: the wanted keys or tensor names, or else all keys in alphabetical order."""
+    """Return the keys of the signature to use, each once: the wanted keys or tensor names, or else all keys, sorted."""
     by_tensor = {tensor: key for key, tensor in tensors.items()}
     names = [TensorSpec.parse(text).name for text in wanted]
     for name in names:
         if name not in tensors and name not in by_tensor:
             raise ModelError(f"{path} has no {word} {name!r}, only {listed([*tensors, *by_tensor])}.")
-    return [name if name in tensors else by_tensor[name] for name in names] or list(tensors)
+    return list(dict.fromkeys(name if name in tensors else by_tensor[name] for name in names)) or list(tensors)
 
 
 def _meta_graph(directory: Path) -> Any:
