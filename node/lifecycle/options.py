@@ -53,7 +53,7 @@ class StartOptions:
         given = {field.name: values[field.name] for field in fields(cls)}
         for name in ("config_path", "model_path"):
             if given[name] and "://" not in given[name]:
-                given[name] = str(Path(given[name]).absolute())
+                given[name] = local_path(given[name], Path.cwd())
         given["settings"] = tuple(_with_absolute_path(setting) for setting in given["settings"])
         options = cls(**given)
         # A secret in the model's URL is refused: every user could read the secret in `ps`, and `restart` would lose a hidden

@@ -517,6 +517,18 @@ def test_files_of_settings_are_those_of_the_folder_where_they_were_given() -> No
     )
 
 
+def test_a_path_of_an_option_may_begin_with_the_home_as_that_of_a_setting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No shell replaces the tilde in --model-path=~/m."""
+    monkeypatch.setenv("HOME", "/home/me")
+    names = ("config_path", "parallelism", "omp", "model_path", "job_name", "redis_url")
+    values: dict[str, Any] = dict.fromkeys(names) | {"settings": ("modelCache=~/cache",)}
+
+    options = StartOptions.of(values | {"config_path": "~/c.yaml", "model_path": "~/m"})
+
+    assert (options.config_path, options.model_path) == ("/home/me/c.yaml", "/home/me/m")
+    assert options.settings == ("modelCache=/home/me/cache",)
+
+
 @pytest.mark.parametrize(
     "key", [field.alias for field in Config.model_fields.values() if SecretStr in get_args(field.annotation)]
 )
