@@ -315,6 +315,10 @@ def test_spellings(tmp_path: Path, line: str, name: str, value: object) -> None:
         ("modelOutputs: 'y float32 [-1,5]'", "'y float32 [-1,5]': a dimension is a number, N or ?"),
         ("modelOutputs: 'y floot [N,5]'", "'y floot [N,5]': there is no dtype floot"),
         (
+            "modelInputs:\n  - ids\n  -",
+            "config.yaml, line 1: modelInputs is ['ids', None], but must be a list without empty items",
+        ),
+        (
             "modelInputs: ['x {float32}']",
             "modelInputs is ['x {float32}'], but 'x {float32}' is not of the form: name dtype",
         ),
@@ -396,6 +400,11 @@ def test_all_mistakes_are_told_at_once(tmp_path: Path, text: str, flags: dict[st
         load_config(path, {}, flags)
 
     assert str(caught.value).splitlines() == lines
+
+
+@pytest.mark.parametrize("url", ["file:///opt/my%20model", "file://localhost/opt/my%20model"])
+def test_a_url_of_a_file_is_its_path(tmp_path: Path, url: str) -> None:
+    assert load(tmp_path, f"modelPath: {url}").config.model_path == "/opt/my model"
 
 
 def test_missing_file_is_named(tmp_path: Path) -> None:

@@ -65,8 +65,13 @@ def parse_words(value: object) -> tuple[str, ...]:
     """Return the parts of `a, b` or of a list.
 
     A comma between brackets does not separate, so that a part may be `a float32 [N,3]`.
+
+    Raises:
+        ValueError: an item of the list is empty.
     """
     if isinstance(value, list | tuple):
+        if any(part in (None, "") for part in value):
+            raise ValueError("must be a list without empty items")
         return tuple(str(part) for part in value)
     return tuple(part.strip() for part in _SEPARATOR.split(str(value or "")) if part.strip())
 
@@ -99,7 +104,9 @@ def parse_fills(value: object) -> object:
 
 
 def local_path(text: str, base: Path) -> str:
-    """Return the absolute path of a local file or directory. `file://` is removed, a relative path starts at `base`.
+    """Return the absolute path of a local file or directory. A relative path starts at `base`.
+
+    `file://` and `file://localhost` are removed.
 
     Raises:
         ValueError: the text is a URL of another scheme.
@@ -107,7 +114,7 @@ def local_path(text: str, base: Path) -> str:
     scheme, separator, rest = text.partition("://")
     if separator and scheme != "file":
         raise ValueError(f"must be a local path; copy what {scheme}:// holds to this machine first")
-    rest = unquote(rest) if separator else text
+    rest = unquote(rest.removeprefix("localhost") if rest.startswith("localhost/") else rest) if separator else text
     # Unlike Path.expanduser, os.path.expanduser leaves the ~name of an unknown user as it is, as a shell does.
     return str(base / os.path.expanduser(rest)) if rest else ""  # noqa: PTH111
 
