@@ -15,7 +15,7 @@ import numpy as np
 from cluster_serving.node.engines.warm_up import TrialRun, fixed_batch, trial
 from cluster_serving.node.models.base import Array, Backend, LoadOptions, ModelError, TensorSpec
 from cluster_serving.node.models.detect import FORMATS, Detected
-from cluster_serving.node.models.openvino import compile_model, ov, reason
+from cluster_serving.node.models.openvino import compile_model, narrowed, ov, reason, refuse_wide
 
 _READ_FROM_DISK = ("onnx", "openvino")
 _TRIED_ROWS = 2  # tracing may take a size of 1 for a constant
@@ -38,19 +38,25 @@ class ConvertedBackend:
     """Model compiled by OpenVINO, with the input and output names of the native backend."""
 
     def __init__(
-        self, request: Any, native: Backend, ports_in: Sequence[int], results: Sequence[tuple[str, int, str]]
+        self, compiled: Any, native: Backend, ports_in: Sequence[int], results: Sequence[tuple[str, int, str]]
     ) -> None:
         self.inputs = native.inputs
         self.outputs = native.outputs
-        self._request = request
+        self._request = compiled.create_infer_request()
         self._ports_in = {spec.name: port for spec, port in zip(native.inputs, ports_in, strict=True)}
+        ports = narrowed(compiled)
+        self._narrowed = [name for name, port in self._ports_in.items() if port in ports]
         self._results = tuple(results)
 
     def run(self, batch: dict[str, Array]) -> dict[str, Array]:
         """Run the model once on `batch`, reading `batch` in place.
 
         The returned arrays are memory of the OpenVINO request, and are valid until the next run.
+
+        Raises:
+            ModelError: a whole number has more than 32 bits.
         """
+        refuse_wide(batch, self._narrowed)
         inputs = {port: batch[name] for name, port in self._ports_in.items()}
         results = self._request.infer(inputs, share_inputs=True, share_outputs=True)
         return {name: results[port].astype(dtype, copy=False) for name, port, dtype in self._results}
@@ -74,10 +80,10 @@ class Converted(NamedTuple):
             ModelError: OpenVINO cannot run the model.
         """
         try:
-            request = compile_model(self.model if model is None else model, options).create_infer_request()
+            compiled = compile_model(self.model if model is None else model, options)
+            return ConvertedBackend(compiled, native, self.ports_in, self.results)
         except RuntimeError as error:
             raise _not_run(self.path, error) from error
-        return ConvertedBackend(request, native, self.ports_in, self.results)
 
 
 def convert(detected: Detected, native: Backend, options: LoadOptions) -> ConvertedBackend:

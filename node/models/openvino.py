@@ -1,7 +1,7 @@
 """OpenVINO IR models, run by OpenVINO's CPU plugin."""
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]
 import openvino as ov  # noqa: E402 - see above
 
 # `ov` is for modules that would otherwise import OpenVINO first.
-__all__ = ["OpenvinoBackend", "compile_model", "load", "ov", "reason"]
+__all__ = ["OpenvinoBackend", "compile_model", "load", "narrowed", "ov", "reason", "refuse_wide"]
 
 _DTYPES = {
     "boolean": "bool",
@@ -32,6 +32,8 @@ _DTYPES = {
     "u64": "uint64",
 }
 _QUOTED = "Exception:"
+_WIDE = ("i64", "u64", "u32")
+_LEAST, _MOST = -(1 << 31), (1 << 31) - 1
 
 
 class OpenvinoBackend:
@@ -45,6 +47,7 @@ class OpenvinoBackend:
         self.outputs = _specs(model.outputs, path)
         if not self.inputs:
             raise ModelError(f"{path} has no inputs: there is nothing to send it; convert the model with its inputs.")
+        self._narrowed = [self.inputs[at].name for at in narrowed(compiled)]
         self._request = compiled.create_infer_request()
 
     def run(self, batch: dict[str, Array]) -> dict[str, Array]:
@@ -53,10 +56,12 @@ class OpenvinoBackend:
         The returned arrays are the request's own memory and are valid until the next run.
 
         Raises:
+            ModelError: a whole number has more than 32 bits.
             ValueError: the plugin fails on the batch. The message is a single line.
         """
         # Inputs go by position, because a port without a name cannot be looked up by the name that we gave to it.
         inputs = {at: batch[spec.name] for at, spec in enumerate(self.inputs)}
+        refuse_wide(batch, self._narrowed)
         try:
             results = self._request.infer(inputs, share_inputs=True, share_outputs=True)
         except RuntimeError as error:  # its text has many lines, with places in OpenVINO's source
@@ -109,6 +114,39 @@ def compile_model(model: Any, options: LoadOptions) -> Any:
         "PERFORMANCE_HINT": "LATENCY",
     }
     return ov.Core().compile_model(model, "CPU", settings)
+
+
+def narrowed(compiled: Any) -> list[int]:
+    """Return the inputs of which the plugin takes the last 32 bits of each number, because it computes whole numbers in 32 bits.
+
+    An input that the model converts to floats first is taken whole.
+    """
+    if not any(port.element_type.type_name in _WIDE for port in compiled.inputs):
+        return []
+    model = compiled.get_runtime_model()  # a variable, because the users of a node are lost with the model
+    return [
+        at
+        for at, parameter in enumerate(model.get_parameters())  # in the order of the inputs
+        if parameter.get_output_element_type(0).type_name in _WIDE
+        and any(
+            user.get_node().get_output_element_type(0).type_name == "i32"
+            for user in parameter.output(0).get_target_inputs()
+        )
+    ]
+
+
+def refuse_wide(batch: Mapping[str, Array], names: Iterable[str]) -> None:
+    """Refuse whole numbers of more than 32 bits in the inputs called `names`.
+
+    Raises:
+        ModelError: there is such a number.
+    """
+    for name in names:
+        for number in (batch[name].min(initial=0), batch[name].max(initial=0)):
+            if not _LEAST <= int(number) <= _MOST:
+                raise ModelError(
+                    f"input {name!r} has {number}, and OpenVINO computes whole numbers in 32 bits, from {_LEAST} to {_MOST}"
+                )
 
 
 def reason(error: Exception) -> str:

@@ -96,6 +96,23 @@ def test_openvino_gives_an_onnx_model_the_names_and_answers_of_onnx_runtime(tmp_
         assert_same(native, other, {"x": RANDOM.random((rows, 8), np.float32)})
 
 
+def test_a_whole_number_that_openvino_would_cut_is_refused_under_its_own_name(tmp_path: Path) -> None:
+    inputs = [helper.make_tensor_value_info(name, TensorProto.INT64, ["N", 1]) for name in ("user", "item")]
+    output = helper.make_tensor_value_info("same", TensorProto.BOOL, ["N", 1])
+    graph = helper.make_graph([helper.make_node("Equal", ["item", "user"], ["same"])], "small", inputs, [output])
+    (tmp_path / "small.onnx").write_bytes(
+        helper.make_model(graph, opset_imports=OPSETS, ir_version=8).SerializeToString()
+    )
+    model = detect.detect(str(tmp_path))
+    batch = {"user": np.array([[5]]), "item": np.array([[5 + (1 << 32)]])}
+
+    assert not load(model, OPTIONS, NATIVE, 8).backend.run(batch)["same"].any()
+    with pytest.raises(
+        ModelError, match=f"^input 'item' has {5 + (1 << 32)}, and OpenVINO computes whole numbers in 32"
+    ):
+        load(model, OPTIONS, OPENVINO, 8).backend.run(batch)
+
+
 def test_auto_tells_the_speed_and_the_error_of_each_and_takes_the_faster_one(tmp_path: Path) -> None:
     loaded, lines = chosen(write_classifier(tmp_path / "small.onnx"))
 

@@ -280,6 +280,28 @@ def test_openvino_fails_on_a_batch_in_one_line(tmp_path: Path) -> None:
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize(("dtype", "number"), [(np.int64, 1 << 31), (np.int64, -(1 << 40)), (np.uint64, 1 << 63)])
+def test_openvino_refuses_whole_numbers_of_more_than_32_bits(tmp_path: Path, dtype: Any, number: int) -> None:
+    x = ops.parameter([-1, 1], dtype, name="x")
+    x.output(0).set_names({"x"})
+    backend = load_from(write_graph(tmp_path, [ops.add(x, ops.constant(dtype(0)))], x))
+
+    with pytest.raises(ModelError, match=f"^input 'x' has {number}, and OpenVINO computes whole numbers in 32 bits"):
+        backend.run({"x": np.array([[1], [number]], dtype)})
+    (output,) = backend.run({"x": np.array([[0], [(1 << 31) - 1]], dtype)}).values()
+    assert output.tolist() == [[0], [(1 << 31) - 1]]
+
+
+def test_openvino_takes_whole_numbers_of_any_size_where_the_model_makes_floats_of_them(tmp_path: Path) -> None:
+    x = ops.parameter([-1, 1], np.int64, name="x")
+    x.output(0).set_names({"x"})
+    backend = load_from(write_graph(tmp_path, [ops.convert(x, "f32")], x))
+
+    (output,) = backend.run({"x": np.array([[1 << 40]])}).values()
+
+    assert output.tolist() == [[1 << 40]]
+
+
 def test_openvino_truncated_weights(tmp_path: Path) -> None:
     path = write_ir(tmp_path)
     path.with_suffix(".bin").write_bytes(b"")
