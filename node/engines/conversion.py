@@ -118,6 +118,7 @@ def as_openvino(detected: Detected, native: Backend) -> Converted:
         for spec, port in zip(native.inputs, ports_in, strict=True):
             _pin(model.get_parameters()[port], spec)
         model.validate_nodes_and_infer_types()
+        model = _without_bfloat16(model)
     except ModelError:
         raise
     except Exception as error:  # the converters raise errors of all kinds, framework errors included
@@ -170,6 +171,15 @@ def _bind(kind: str, names: Sequence[str], ports: Sequence[Any], path: Path, ord
         return list(range(len(names)))
     theirs = ", ".join(_plain(port.node.friendly_name) for port in ports)
     raise ModelError(f"{path}: OpenVINO finds the {kind} {theirs} instead of {', '.join(names)}; set engine: native")
+
+
+def _without_bfloat16(model: Any) -> Any:
+    """Return the model with float32 in place of bfloat16 outputs, whose memory OpenVINO gives to numpy as float16."""
+    processor = ov.preprocess.PrePostProcessor(model)
+    for at, port in enumerate(model.outputs):
+        if port.element_type == ov.Type.bf16:
+            processor.output(at).tensor().set_element_type(ov.Type.f32)
+    return processor.build()
 
 
 def _plain(name: str) -> str:

@@ -96,6 +96,24 @@ def test_openvino_gives_an_onnx_model_the_names_and_answers_of_onnx_runtime(tmp_
         assert_same(native, other, {"x": RANDOM.random((rows, 8), np.float32)})
 
 
+def test_a_bfloat16_output_is_float32_on_openvino_too(tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("Cast", ["x"], ["narrow"], to=TensorProto.BFLOAT16),
+        helper.make_node("Relu", ["x"], ["y"]),
+    ]
+    outputs = {"narrow": TensorProto.BFLOAT16, "y": TensorProto.FLOAT}
+    model = detect.detect(str(write_onnx(tmp_path / "small.onnx", nodes, outputs, ["N", 3])))
+
+    x = np.array([[1e5, 1.001, -3]], np.float32)
+
+    for runtime in (NATIVE, OPENVINO):
+        found = load(model, OPTIONS, runtime, 8).backend.run({"x": x})
+
+        assert [array.dtype for array in found.values()] == [np.float32, np.float32]
+        np.testing.assert_allclose(found["narrow"], x, rtol=1 / 256)
+        np.testing.assert_array_equal(found["y"], np.maximum(x, 0))
+
+
 def test_a_whole_number_that_openvino_would_cut_is_refused_under_its_own_name(tmp_path: Path) -> None:
     inputs = [helper.make_tensor_value_info(name, TensorProto.INT64, ["N", 1]) for name in ("user", "item")]
     output = helper.make_tensor_value_info("same", TensorProto.BOOL, ["N", 1])
