@@ -28,6 +28,9 @@ _LABEL = re.compile(r"node\.labels\.(\S+) *== *(\S+)")
 _HASH_DIGITS = 8
 _PASSWORD_BYTES = 24
 _STACK_FILE = "stack.yml"
+_DATE = "tag:yaml.org,2002:timestamp"
+# Docker takes more texts for numbers and dates than PyYAML, which would leave out their quotes: 1234567e8, 0o14, 0X1F, 2026-1-2.
+_NUMBER = re.compile(r"[-+.\d][-+.: \da-fA-FoOxX_TtZ]*$", re.ASCII)
 
 Document = dict[str, Any]
 
@@ -89,7 +92,7 @@ def render(source: Source) -> Document:
     text = docker.run(
         ["stack", "config", *options], environ={**{name: str(path) for name, path in paths.items()}, **source.variables}
     )
-    document: Document = yaml.safe_load(text)
+    document: Document = yaml.load(text, Loader=_Loader)  # noqa: S506 - a safe loader
     services: Document = document["services"]
     if (autoscaler := services.get("autoscaler")) and "image" not in autoscaler:
         del services["autoscaler"]  # replicas.yml is there, which changes it, and autoscale.yml is not, which has it
@@ -216,8 +219,17 @@ def save(document: Document, folder: Path) -> None:
     (folder / _STACK_FILE).write_text(to_text(document), encoding="utf-8")
 
 
+class _Loader(yaml.SafeLoader):
+    """YAML loader without dates: Docker puts none, and leaves a text such as 2026-02-30 without quotes."""
+
+    yaml_implicit_resolvers = {  # noqa: RUF012 - as in the base class
+        first: [pair for pair in pairs if pair[0] != _DATE]
+        for first, pairs in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
+
+
 class _Dumper(yaml.SafeDumper):
-    """YAML dumper that writes a text of several lines as a literal block."""
+    """YAML dumper that writes a text of several lines as a literal block, and a text that may be a number in quotes."""
 
     def represent_str(self, data: str) -> yaml.ScalarNode:
         """Return the YAML node of a text."""
@@ -225,6 +237,7 @@ class _Dumper(yaml.SafeDumper):
 
 
 _Dumper.add_representer(str, _Dumper.represent_str)
+_Dumper.add_implicit_resolver("tag:yaml.org,2002:float", _NUMBER, list("-+.0123456789"))
 
 
 def _files_of(document: Document, part: str) -> list[tuple[str, dict[str, Any]]]:

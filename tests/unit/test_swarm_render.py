@@ -207,6 +207,29 @@ def test_files_are_laid_over_each_other(folder: Path) -> None:
 
 
 @merges
+@pytest.mark.parametrize(
+    "text",
+    (
+        *("1234567e8", "+1.5e3", "1e-3", "0o14", "0X1F", "0B11", "1_0e5", "007", ".5", "1:30"),
+        *("2026-1-2", "2026-1-2 3:4:5", "2026-02-30", "2026-13-45T99:99:99Z", "2026-01-02 03:04:05 +01:00"),
+    ),
+)
+def test_a_text_that_looks_like_a_number_or_date_stays_as_it_is(folder: Path, text: str) -> None:
+    assert _DOCKER is not None
+    variables = {"services": {"node": {"image": "x", "environment": {"COMMIT": text, text: "value"}}}}
+    (folder / "own.yml").write_text(json.dumps({"version": "3.8", **variables}))
+
+    result = call("render", "-c", "own.yml")
+
+    (folder / "rendered.yml").write_text(result.stdout)
+    read = subprocess.run(
+        [_DOCKER, "stack", "config", "-c", "rendered.yml"], capture_output=True, text=True, check=True
+    ).stdout
+    assert f'COMMIT: "{text}"' in read or f"COMMIT: {text}\n" in read
+    assert f'"{text}": value' in read or f"{text}: value\n" in read
+
+
+@merges
 def test_global_is_one_node_on_every_machine_and_no_number_of_them() -> None:
     node = rendered("--model", "/srv/models/x", "--with", "global")["services"]["node"]
     refused = call("render", "--with", "global", "--nodes", "3")
