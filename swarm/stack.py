@@ -79,6 +79,11 @@ def stack_files(given: tuple[str, ...], additions: tuple[str, ...]) -> tuple[Pat
     return (*files, *(PACKAGED / f"{name}.yml" for name in ADDITIONS if name in additions))
 
 
+def text_of(file: Path) -> str:
+    """Return the text of a stack file or config, whatever bytes it holds: Docker and Redis say what is wrong with them."""
+    return file.read_text("utf-8", "replace")
+
+
 def render(source: Source) -> Document:
     """Return the merged stack, with all variables filled in and absolute paths.
 

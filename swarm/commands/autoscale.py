@@ -5,10 +5,17 @@ from pathlib import Path
 import click
 
 from cluster_serving.client.servers.config.sources import ENVIRON_PREFIX
+from cluster_serving.client.servers.config.values import has_host
 from cluster_serving.client.servers.process.command import SETTINGS, Command
 from cluster_serving.swarm.commands.options import cannot_listen, config_option, listening_option
 
 SCALER = f"{ENVIRON_PREFIX}SCALER_URL"
+
+
+def _checked(_context: click.Context, _option: click.Parameter, url: str) -> str:
+    if not (url.startswith(("http://", "https://")) and has_host(url)):
+        raise click.BadParameter(f"{url!r} is no URL such as http://scaler:10030")
+    return url
 
 
 @click.command(cls=Command, context_settings=SETTINGS, short_help="Let the number of nodes follow the load.")
@@ -19,6 +26,7 @@ SCALER = f"{ENVIRON_PREFIX}SCALER_URL"
     "scaler_url",
     envvar=SCALER,
     default="http://scaler:10030",
+    callback=_checked,
     metavar="URL",
     help="Address of swarm scaler; http://scaler:10030.",
 )

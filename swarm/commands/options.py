@@ -13,12 +13,13 @@ from cluster_serving.client.servers.config.sources import ENVIRON_PREFIX
 from cluster_serving.client.servers.process.exit_codes import Fault
 from cluster_serving.client.servers.process.number import Number
 from cluster_serving.swarm.live import DEFAULT_STACK, STACK_VARIABLE, Stack
-from cluster_serving.swarm.stack import ADDITIONS, PACKAGED, Source, stack_files
+from cluster_serving.swarm.stack import ADDITIONS, PACKAGED, Source, stack_files, text_of
 from cluster_serving.swarm.variables import NODES, VARIABLES, given_model, variables
 
 TIMEOUT_S = 600.0
 
 _Function = Callable[..., None]
+_KINDS: dict[str, click.ParamType] = {"--port": click.IntRange(0, 65_535), "--cpus": Number(0)}
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 
 
@@ -68,6 +69,13 @@ timeout_option = click.option(
 )
 
 
+def _checked_value(context: click.Context, option: click.Parameter, text: str | None) -> str | None:
+    """Return the value of a variable as it is given. Docker itself takes port 99999 and `x` cores into a stack."""
+    if text is not None and (kind := _KINDS.get(option.opts[0])):
+        kind.convert(text, option, context)
+    return text
+
+
 def cannot_listen(port: int, error: OSError) -> Fault:
     """Return the fault of a port that cannot be listened on."""
     return Fault(f"cannot listen on port {port}: {error.strerror}; choose another with --port")
@@ -100,7 +108,11 @@ def source_options(function: _Function) -> _Function:
             "--model", metavar="REF", help="Model: a directory on every machine, a URL, image:/PATH, or volume:NAME."
         ),
         click.option("--checksum", metavar="sha256:HEX", help="Checksum of a model that comes by URL."),
-        *(click.option(one.option, one.name, metavar="VALUE", help=one.help) for one in VARIABLES if one.option),
+        *(
+            click.option(one.option, one.name, metavar="VALUE", callback=_checked_value, help=one.help)
+            for one in VARIABLES
+            if one.option
+        ),
         name_option,
     ]
     for option in reversed(options):
@@ -130,7 +142,7 @@ def source_of(values: dict[str, Any], running: Stack | None, folder: Path | None
         raise Fault("--checksum is of a model: give --model too")
     if values["model"]:
         given |= given_model(values["model"], values["checksum"])
-    text = "".join(file.read_text("utf-8", "replace") for file in files)
+    text = "".join(map(text_of, files))
     for name in given:
         if name not in text:
             raise Fault(

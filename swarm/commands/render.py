@@ -1,6 +1,7 @@
 """Command `swarm render`."""
 
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import click
@@ -40,4 +41,4 @@ def render(output: Path | None, **values: Any) -> None:
     for path in stack.make_passwords(document):
         click.echo(f"Made {path}: keep it, and keep it secret.")
     stack.save(document, folder)
-    click.echo(f"Deploy with: docker stack deploy -c {output / 'stack.yml'} {source.name}")
+    click.echo(f"Deploy with: docker stack deploy -c {quote(str(output / 'stack.yml'))} {source.name}")

@@ -9,6 +9,7 @@ from typing import Any
 import yaml
 
 from cluster_serving.swarm.lint.finding import Finding, Part
+from cluster_serving.swarm.stack import text_of
 
 _SECRET = re.compile(
     r"(password|passwd|secret|(?-i:[Tt]okens?(?![a-z])|TOKENS?(?![A-Z]))|salt|api_?key|private_?key)", re.IGNORECASE
@@ -54,7 +55,7 @@ def findings(part: Part) -> Iterator[Finding]:
         )
     for target, file in part.files().items():
         try:
-            text = file.read_text("utf-8", "replace")
+            text = text_of(file)
             # The texts of the values: a loader ends at a text that looks like a date and is none.
             root = yaml.compose(text, Loader=yaml.SafeLoader) if file.suffix in {".yaml", ".yml"} else None
             keys = [*_keys_in(root)]

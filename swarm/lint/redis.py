@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 from cluster_serving.swarm.lint.finding import Finding, Part
 from cluster_serving.swarm.lint.quantities import docker_bytes, redis_bytes
+from cluster_serving.swarm.stack import text_of
 
 _MOST_OF_LIMIT = 0.75  # the rest is for pages copied by a rewrite of the append-only file, and for client buffers
 
@@ -13,9 +14,7 @@ def findings(part: Part) -> Iterator[Finding]:
     """Yield findings about a Redis service."""
     if part.role != "redis":
         return
-    text = "\n".join(
-        [part.words, *(file.read_text("utf-8", "replace") for file in part.files().values() if file.is_file())]
-    )
+    text = "\n".join([part.words, *(text_of(file) for file in part.files().values() if file.is_file())])
     policy = setting(text, "maxmemory-policy")
     if policy is None:
         yield part.warning("leaves open what it does when its memory is full", "set maxmemory-policy noeviction")

@@ -381,6 +381,32 @@ def test_a_name_that_docker_takes_for_no_service_is_refused(command: str, name: 
     assert f"{name!r} is no name of a stack" in result.output
 
 
+@pytest.mark.parametrize("command", ("render", "check", "deploy"))
+@pytest.mark.parametrize(
+    ("option", "value"), [("--port", "99999"), ("--port", "http"), ("--cpus", "x"), ("--cpus", "-1"), ("--cpus", "nan")]
+)
+def test_a_port_and_cores_that_no_machine_has_are_refused(command: str, option: str, value: str) -> None:
+    result = call(command, option, value)
+
+    assert result.exit_code == ExitCode.USAGE
+    assert f"Invalid value for '{option}'" in result.output
+
+
+@pytest.mark.parametrize("url", ("foo", "scaler:10030", "ftp://scaler", "http://", "http://scaler:x"))
+def test_an_address_that_is_none_of_a_scaler_is_refused(url: str) -> None:
+    result = call("autoscale", "--scaler", url)
+
+    assert result.exit_code == ExitCode.USAGE
+    assert f"'{url}' is no URL such as http://scaler:10030" in result.output
+
+
+@merges
+def test_the_command_for_a_saved_stack_can_be_pasted() -> None:
+    result = call("render", "--output", "my stack")
+
+    assert "docker stack deploy -c 'my stack/stack.yml' serving" in result.output
+
+
 def test_an_option_without_effect_is_refused(folder: Path) -> None:
     (folder / "mine.yml").write_text('version: "3.8"\nservices: {node: {image: x}}\n')
 
