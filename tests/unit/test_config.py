@@ -597,6 +597,22 @@ def test_password_of_a_url(url: str, public: str, password: str | None) -> None:
     assert password is None or password not in mask_url(url)
 
 
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("redis://:pa/ss@h:1/0", "redis://:***@h:1/0"),
+        (":pa/s:s@h:1", ":***@h:1"),
+        ("rediss://u:p/a@s?s#@h", "rediss://u:***@h"),
+        ("redis://u/v:pass@h", "redis://u/v:***@h"),
+        ("redis+sentinel://u:p/w@a:1,b:2/m", "redis+sentinel://u:***@a:1,b:2/m"),
+        ("redis://u@h:1/0", "redis://u@h:1/0"),
+        ("unix:///a:b@c", "unix:///a:b@c"),
+    ],
+)
+def test_a_password_that_is_not_encoded_is_not_shown(url: str, shown: str) -> None:
+    assert mask_url(url) == shown
+
+
 def test_parameters_of_a_url_may_hold_a_password() -> None:
     assert mask_url("redis://u:pw@h/0?password=pw&db=1") == "redis://u:***@h/0?***"
     assert mask_url("unix:///run/r.sock?db=12") == "unix:///run/r.sock?db=12"

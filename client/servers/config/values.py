@@ -14,6 +14,7 @@ _JKS_MAGIC = bytes.fromhex("feedfeed")
 _PEM_MARK = b"-----BEGIN "
 _SIGNATURE_LENGTH = 16  # a shorter value in a query is no secret, but a common word in logs
 _PARAMETERS = re.compile(r"\?(?!db=\d+$).+")
+_LIKE_LOGIN = re.compile(r"(?!unix://)(?P<before>(?:[^/@]*://)?[^@:]*):(?!//).*@(?P<after>.*)")  # also with a / that is not encoded
 _LOGIN = re.compile(r"(?P<before>(?:[^/@]*://)?[^/@:]*):(?P<password>[^/]*)@(?P<after>.*)")
 
 
@@ -140,7 +141,7 @@ def check_pem(path: str) -> None:
 
 def mask_url(url: str) -> str:
     """Return a URL of Redis with `***` for the password, and for parameters other than `db`, which may hold one."""
-    match = _LOGIN.fullmatch(url)
+    match = _LIKE_LOGIN.fullmatch(url)
     shown = f"{match['before']}:***@{match['after']}" if match else url
     return _PARAMETERS.sub("?***", shown)
 
