@@ -43,6 +43,17 @@ def test_the_document_has_the_version_and_the_address(frontend: RunningFrontend,
     assert document["servers"] == [{"url": frontend.url}]
 
 
+@pytest.mark.parametrize(
+    ("told", "scheme"), [("https", "https"), ("HTTPS, http", "https"), ("http", "http"), ("", "http"), ("x://y", "http")]
+)
+def test_the_document_has_the_address_of_a_proxy(frontend: RunningFrontend, told: str, scheme: str) -> None:
+    headers = {"Host": "api.example", "X-Forwarded-Proto": told}
+    request = urllib.request.Request(f"{frontend.url}/openapi.json", headers=headers)  # noqa: S310 - our own http URL
+
+    with urllib.request.urlopen(request, timeout=30) as response:  # noqa: S310
+        assert json.load(response)["servers"] == [{"url": f"{scheme}://api.example"}]
+
+
 def test_every_example_works(frontend: RunningFrontend, document: dict[str, Any]) -> None:
     texts = [operation["description"] for item in document["paths"].values() for operation in item.values()]
     examples = [example for text in texts for example in EXAMPLE.findall(text)]

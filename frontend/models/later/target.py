@@ -55,7 +55,8 @@ class Target(NamedTuple):
         """
         try:
             parts = urlsplit(url) if _URL.fullmatch(url) else urlsplit("")
-            host, port = (parts.hostname or "").lower(), parts.port or _PORTS.get(parts.scheme, 0)
+            host, port = (parts.hostname or "").lower(), parts.port
+            port = _PORTS.get(parts.scheme, 0) if port is None else port
         except ValueError:  # of a port or an IPv6 address
             host, port, parts = "", 0, urlsplit("")
         if not host or not port or "@" in parts.netloc or "#" in url:
