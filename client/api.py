@@ -64,8 +64,8 @@ class Api:
 
     Raises:
         TypeError: a setting has no name, or another name than the settings of the queue.
-        ValueError: the name is not the name of a job, the host is more than a host, the port is no port, the timeout is no number
-            that a socket takes, a file is missing, or the URL has another form.
+        ValueError: the name is not the name of a job, host or URL is no text, the host is more than a host, the port is no port,
+            the timeout is no number that a socket takes, a file is missing, or the URL has another form.
     """
 
     __signature__: ClassVar[inspect.Signature]
@@ -92,6 +92,10 @@ class Api:
             self.name = keys.check_job(name)
         except ValueError as error:
             raise ValueError(f"name is {name!r}, but {error}") from None
+        texts: dict[str, object] = {"host": settings.get("host"), "url": settings.get("url")}
+        for setting, value in texts.items():
+            if not isinstance(value, str | None):  # not shown, because it may be a URL with a password, as bytes
+                raise ValueError(f"{setting} must be a text, not {type(value).__name__}")
         files = {
             "ssl_certfile": settings.get("ssl_certfile"),
             "ssl_keyfile": settings.get("ssl_keyfile"),
@@ -101,7 +105,8 @@ class Api:
             if path and not Path(path).is_file():
                 raise ValueError(f"{setting} is {path!r}, but there is no such file")
         self.host = settings.get("host") or "localhost"
-        self.port = str(settings.get("port") or DEFAULT_PORT)
+        port = settings.get("port")
+        self.port = str(DEFAULT_PORT if port in (None, "") else port)
         self.settings = RedisSettings.parse(
             settings.get("url") or self._address(),
             username=settings.get("username"),
@@ -171,6 +176,19 @@ def seconds(setting: str, value: object) -> float:
     Raises:
         ValueError: the value is no number, or NaN.
     """
+    return cast("float", _number(setting, value, "a time is a number of seconds"))
+
+
+def window_of(value: object) -> int:
+    """Return the value of `window`.
+
+    Raises:
+        ValueError: the value is no number, or NaN.
+    """
+    return cast("int", _number("window", value, "a window is a number of records"))
+
+
+def _number(setting: str, value: object, meaning: str) -> object:
     if isinstance(value, bool) or not isinstance(value, Real) or value != value:  # as NaN
-        raise ValueError(f"{setting} is {value!r}, but a time is a number of seconds")
-    return cast("float", value)
+        raise ValueError(f"{setting} is {value!r}, but {meaning}")
+    return value

@@ -16,7 +16,7 @@ from cluster_serving.client.aio.feed import Feed, NothingCame, UnorderedFeed, ea
 from cluster_serving.client.aio.link import AsyncLink
 from cluster_serving.client.aio.packing import AsyncPacking
 from cluster_serving.client.aio.replies import AsyncReplies
-from cluster_serving.client.api import Api, ConnectionSettings, seconds
+from cluster_serving.client.api import Api, ConnectionSettings, seconds, window_of
 from cluster_serving.client.errors import InvalidValue, RecordFailed
 from cluster_serving.client.protocol.absence import Inquiry
 from cluster_serving.client.protocol.admission import CHUNK
@@ -121,7 +121,7 @@ class AsyncInputQueue(Api):
         self, requests: Iterable[Request] | AsyncIterable[Request], timeout: float = 60, window: int = WINDOW
     ) -> AsyncGenerator[Answer | RecordFailed]:
         """Send records and yield the results in the same order, as `InputQueue.predict_many` does."""
-        timeout = seconds("timeout", timeout)
+        timeout, window = seconds("timeout", timeout), window_of(window)
         feed = Feed(requests, lambda request: self._answer(request, timeout), window)
         received = count()
         try:
@@ -138,7 +138,7 @@ class AsyncInputQueue(Api):
         window: int = WINDOW,
     ) -> AsyncGenerator[Result]:
         """Send records and yield the results as they come, as `InputQueue.as_completed` does."""
-        timeout = seconds("timeout", timeout)
+        timeout, window = seconds("timeout", timeout), window_of(window)
         # With a stream of its own, because the uris of an earlier call may be the same.
         replies = self._replies_for(f"{self._client_id}-{next(self._numbers)}")
         self._completing.add(replies)

@@ -13,7 +13,7 @@ from typing import Any, Never, Self, TypeVar, Unpack
 import numpy as np
 
 from cluster_serving.client import keys
-from cluster_serving.client.api import Api, ConnectionSettings, seconds
+from cluster_serving.client.api import Api, ConnectionSettings, seconds, window_of
 from cluster_serving.client.calls_by_name import without_names
 from cluster_serving.client.errors import ConnectionLost, RecordFailed, ResultTimeout
 from cluster_serving.client.http.frontend import Frontend
@@ -193,7 +193,7 @@ class InputQueue(Api):
             RecordFailed: the node answered with an error.
             InvalidValue: a value cannot be sent.
             QueueFull: there was no room.
-            ValueError: the timeout is no number.
+            ValueError: timeout or window is no number.
         """
         timeout = seconds("timeout", timeout)
         if self._frontend is not None:
@@ -240,9 +240,9 @@ class InputQueue(Api):
             ResultTimeout: no result came in time, or no node has ever served the job.
             InvalidValue: a value cannot be sent.
             QueueFull: there was no room.
-            ValueError: the timeout is no number.
+            ValueError: timeout or window is no number.
         """
-        timeout = seconds("timeout", timeout)
+        timeout, window = seconds("timeout", timeout), window_of(window)
         pending: deque[_Pending] = deque()
         received = count()
         chunk_size = max(1, min(CHUNK, window // 2))
@@ -283,9 +283,9 @@ class InputQueue(Api):
             ResultTimeout: no result came for `timeout` seconds, or no node has ever served the job.
             InvalidValue: a value cannot be sent, or two records with the same uri are under way.
             QueueFull: there was no room.
-            ValueError: the timeout is no number.
+            ValueError: timeout or window is no number.
         """
-        timeout = seconds("timeout", timeout)
+        timeout, window = seconds("timeout", timeout), window_of(window)
         client = f"{self._client_id}-{next(self._numbers)}"
         replies = Replies(self.settings, self._admission, client, self._patience_s)
         under_way: dict[str, bytes] = {}

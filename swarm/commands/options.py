@@ -19,7 +19,7 @@ from cluster_serving.swarm.variables import NODES, VARIABLES, given_model, varia
 TIMEOUT_S = 600.0
 
 _Function = Callable[..., None]
-_KINDS: dict[str, click.ParamType] = {"--port": click.IntRange(0, 65_535), "--cpus": Number(0)}
+_KINDS: "dict[str, click.ParamType[Any]]" = {"--port": click.IntRange(0, 65_535), "--cpus": Number(0)}
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 
 

@@ -44,7 +44,8 @@ def test_the_document_has_the_version_and_the_address(frontend: RunningFrontend,
 
 
 @pytest.mark.parametrize(
-    ("told", "scheme"), [("https", "https"), ("HTTPS, http", "https"), ("http", "http"), ("", "http"), ("x://y", "http")]
+    ("told", "scheme"),
+    [("https", "https"), ("HTTPS, http", "https"), ("http", "http"), ("", "http"), ("x://y", "http")],
 )
 def test_the_document_has_the_address_of_a_proxy(frontend: RunningFrontend, told: str, scheme: str) -> None:
     headers = {"Host": "api.example", "X-Forwarded-Proto": told}

@@ -64,7 +64,13 @@ def test_a_target_has_the_parts_of_its_url() -> None:
             "https://ä/",
         ),
         *("https://127.0.0.1/", "https://[::1]/", "https://[::ffff:127.0.0.1]/", "https://169.254.169.254/latest"),
-        *("https://10.0.0.1:8443/", "http://127.0.0.1:82/", "https://a.example:0/", "https://[::1", "https://a.example/" + "x" * 2048),
+        *(
+            "https://10.0.0.1:8443/",
+            "http://127.0.0.1:82/",
+            "https://a.example:0/",
+            "https://[::1",
+            "https://a.example/" + "x" * 2048,
+        ),
     ],
 )
 def test_a_url_that_may_not_be_called_is_refused(url: str) -> None:

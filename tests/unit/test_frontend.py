@@ -291,6 +291,21 @@ def test_an_unknown_setting_is_told_with_the_nearest_one(queue: type[Any], setti
     assert str(caught.value).startswith(told)
 
 
+@pytest.mark.parametrize("window", [None, "5", math.nan])
+def test_a_window_that_is_no_number_is_named(window: Any) -> None:
+    async def asynchronous() -> None:
+        queue = AsyncInputQueue()
+        for stream in queue.predict_many([], window=window), queue.as_completed([], window=window):
+            with pytest.raises(ValueError, match=f"window is {window!r}, but a window is a number of records"):
+                await anext(stream)
+
+    queue = InputQueue()
+    for stream in queue.predict_many([], window=window), queue.as_completed([], window=window):
+        with pytest.raises(ValueError, match=f"window is {window!r}, but a window is a number of records"):
+            next(stream)
+    asyncio.run(asynchronous())
+
+
 @pytest.mark.parametrize("timeout", [None, "5", math.nan])
 def test_a_timeout_that_is_no_number_is_named_by_every_call(url: str, timeout: Any) -> None:
     async def asynchronous() -> None:
@@ -332,6 +347,9 @@ def test_help_and_notebooks_see_every_setting(queue: type[Any]) -> None:
     ("setting", "told"),
     [
         ({"port": "abc"}, "port is 'abc', but a port is a number from 1 to 65535"),
+        ({"port": 0}, "port is '0', but a port is a number from 1 to 65535"),
+        ({"host": 5}, "host must be a text, not int"),
+        ({"url": b"redis://:secret@h"}, "url must be a text, not bytes"),
         ({"port": 65536}, "port is '65536', but a port is a number from 1 to 65535"),
         ({"timeout_s": "5"}, "timeout_s is '5', but a time is a number of seconds"),
         *(

@@ -209,10 +209,10 @@ def test_files_are_laid_over_each_other(folder: Path) -> None:
 @merges
 @pytest.mark.parametrize(
     "text",
-    (
+    [
         *("1234567e8", "+1.5e3", "1e-3", "0o14", "0X1F", "0B11", "1_0e5", "007", ".5", "1:30"),
         *("2026-1-2", "2026-1-2 3:4:5", "2026-02-30", "2026-13-45T99:99:99Z", "2026-01-02 03:04:05 +01:00"),
-    ),
+    ],
 )
 def test_a_text_that_looks_like_a_number_or_date_stays_as_it_is(folder: Path, text: str) -> None:
     assert _DOCKER is not None
@@ -381,7 +381,7 @@ def test_a_name_that_docker_takes_for_no_service_is_refused(command: str, name: 
     assert f"{name!r} is no name of a stack" in result.output
 
 
-@pytest.mark.parametrize("command", ("render", "check", "deploy"))
+@pytest.mark.parametrize("command", ["render", "check", "deploy"])
 @pytest.mark.parametrize(
     ("option", "value"), [("--port", "99999"), ("--port", "http"), ("--cpus", "x"), ("--cpus", "-1"), ("--cpus", "nan")]
 )
@@ -392,7 +392,7 @@ def test_a_port_and_cores_that_no_machine_has_are_refused(command: str, option: 
     assert f"Invalid value for '{option}'" in result.output
 
 
-@pytest.mark.parametrize("url", ("foo", "scaler:10030", "ftp://scaler", "http://", "http://scaler:x"))
+@pytest.mark.parametrize("url", ["foo", "scaler:10030", "ftp://scaler", "http://", "http://scaler:x"])
 def test_an_address_that_is_none_of_a_scaler_is_refused(url: str) -> None:
     result = call("autoscale", "--scaler", url)
 
