@@ -130,6 +130,7 @@ VARIABLES = (
     Variable("CLUSTER_SERVING_REDIS_PLACE", "", "", "redis", _place),  # on a different machine Redis would find no data
     Variable("CLUSTER_SERVING_REDIS_2_PLACE", "", "", "redis-2", _place),
     Variable("CLUSTER_SERVING_REDIS_3_PLACE", "", "", "redis-3", _place),
+    Variable("CLUSTER_SERVING_NODE_PLACE", "", "", "node", _place),
     Variable("CLUSTER_SERVING_REDIS_CPUS", "", "", "redis", _line(r"^cpus=(\S+)$")),
     Variable("CLUSTER_SERVING_REDIS_MEMORY", "", "", "redis", _limit("MemoryBytes", 1)),
     Variable("CLUSTER_SERVING_REDIS_MAXMEMORY", "", "", "redis", _line(r"^maxmemory (\S+)$")),

@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import re
 import shutil
 import stat
 import subprocess
@@ -19,8 +20,8 @@ from cluster_serving.client.servers.process.exit_codes import ExitCode, Fault
 from cluster_serving.swarm.cli import swarm
 from cluster_serving.swarm.frontends import parse
 from cluster_serving.swarm.live import Service, Stack
-from cluster_serving.swarm.stack import PACKAGED, check_places, check_replicas, keep_what_runs, save
-from cluster_serving.swarm.variables import given_model, model_in_container, variables
+from cluster_serving.swarm.stack import PACKAGED, Source, check_places, check_replicas, keep_what_runs, save
+from cluster_serving.swarm.variables import VARIABLES, given_model, model_in_container, variables
 from support.swarm import sender
 
 _DOCKER = shutil.which("docker")
@@ -488,6 +489,24 @@ def test_what_is_not_given_stays_as_it_runs(running: Stack) -> None:
         "CLUSTER_SERVING_MODELS": "/srv/models",
         "CLUSTER_SERVING_MODEL_PATH": "/models/resnet-2",
     }
+
+
+def test_nodes_of_every_machine_stay_on_the_machines_that_they_may_use() -> None:
+    template = {"ContainerSpec": {"Image": "n:1"}, "Placement": {"Constraints": ["node.labels.gpu == true"]}}
+    spec = {"Name": "serving_node", "TaskTemplate": template, "Mode": {"Global": {}}}
+    node = msgspec.convert({"ID": "n", "Spec": spec}, Service)
+
+    kept = variables({}, {}, Stack("serving", {"node": node}, []))
+
+    assert kept["CLUSTER_SERVING_NODE_PLACE"] == "node.labels.gpu == true"
+
+
+def test_every_variable_of_the_stack_files_has_its_value_of_now() -> None:
+    files = Source("serving", (), PACKAGED).paths()
+    read = {one.name for one in VARIABLES}
+    for file in PACKAGED.glob("*.yml"):
+        named = set(re.findall(r"\$\{(CLUSTER_SERVING_\w+)", file.read_text()))
+        assert named <= read | files.keys(), file.name
 
 
 def test_redis_stays_where_its_data_is() -> None:
