@@ -97,7 +97,7 @@ def render(source: Source) -> Document:
     text = docker.run(
         ["stack", "config", *options], environ={**{name: str(path) for name, path in paths.items()}, **source.variables}
     )
-    document: Document = yaml.load(text, Loader=_Loader)  # noqa: S506 - a safe loader
+    document: Document = _Loader(text).get_single_data()
     services: Document = document["services"]
     if (autoscaler := services.get("autoscaler")) and "image" not in autoscaler:
         del services["autoscaler"]  # replicas.yml is there, which changes it, and autoscale.yml is not, which has it
